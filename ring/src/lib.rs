@@ -1,1 +1,39 @@
-//! Placeholder.
+//! The contract of Ringside: everything that sharder, proxy and shards that shard themselves must agree on.
+//!
+//! Types and pure functions only: no I/O, no async, and no clock of its own. Time is an argument
+//! ([`Moment`]), randomness is an argument, and each rule stands here once, with its properties tested.
+//!
+//! | module | what it decides |
+//! | --- | --- |
+//! | [`cluster_ring`] | the `ClusterRing` type; [`manifest`] makes its CustomResourceDefinition |
+//! | [`name`] | which ring and shard names are possible at all |
+//! | [`labels`] | the keys and values of all labels |
+//! | [`lease`] | the state of a shard Lease, and when it changes next |
+//! | [`members`] | the shards of a ring and which of them take part in partitioning |
+//! | [`partition`] | the key of an object |
+//! | [`placement`] | the hash ring: from key to shard |
+//! | [`handover`] | the next step for an object, at the sharder, the webhook and the proxy |
+//! | [`patch`] | the writes that carry out those steps, each testing what it relies on |
+//! | [`resource_version`] | the order of resourceVersions |
+
+pub mod cluster_ring;
+pub mod handover;
+pub mod labels;
+pub mod lease;
+pub mod manifest;
+pub mod members;
+pub mod moment;
+pub mod name;
+pub mod partition;
+pub mod patch;
+pub mod placement;
+pub mod resource_version;
+
+pub use cluster_ring::ClusterRing;
+pub use labels::{Ownership, RingLabels};
+pub use members::Members;
+pub use moment::Moment;
+pub use name::{RingName, ShardName};
+pub use partition::PartitionKey;
+pub use placement::HashRing;
+pub use resource_version::ResourceVersion;

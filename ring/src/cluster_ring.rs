@@ -1,0 +1,142 @@
+//! The `ClusterRing` resource: which resources are shared among the shards of a ring.
+
+#![allow(unreachable_pub, reason = "the derive copies each struct into a private module of its own")]
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A ring of controller instances that share the work on the named resources, each object with one of them at a time.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, KubeSchema)]
+#[kube(
+    group = "sharding.timebertt.dev",
+    version = "v1alpha1",
+    kind = "ClusterRing",
+    plural = "clusterrings",
+    status = "ClusterRingStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "A ring of controller instances that share the work on the named resources, each object with one of them at a time.",
+    validation = Rule::new("self.metadata.name.size() <= 63")
+        .message("a ring's name is also the value of a label, so it may have 63 characters at most"),
+    printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableShards"),
+    printcolumn(name = "Shards", type_ = "integer", json_path = ".status.shards"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterRingSpec {
+    /// The resources whose objects are distributed among the shards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<RingResource>,
+    /// The namespaces whose objects are distributed; all but `kube-system` and `sharding-system` when it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector>,
+}
+
+/// A resource of a ring, with the resources that its objects control.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RingResource {
+    /// The API group of the resource, empty for the core group.
+    #[serde(default)]
+    pub group: String,
+    /// The plural name of the resource, as in `kubectl api-resources`.
+    pub resource: String,
+    /// Resources whose objects belong to the shard of the object that controls them (`ownerReferences` with `controller: true`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub controlled_resources: Vec<GroupResource>,
+}
+
+impl RingResource {
+    /// The resource itself, without what it controls.
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource { group: self.group.clone(), resource: self.resource.clone() }
+    }
+}
+
+/// A resource in an API group, whatever its version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize, JsonSchema)]
+pub struct GroupResource {
+    /// The API group, empty for the core group.
+    #[serde(default)]
+    pub group: String,
+    /// The plural name of the resource.
+    pub resource: String,
+}
+
+impl std::fmt::Display for GroupResource {
+    /// As `kubectl` names it: `websites.example.com`, `configmaps`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.resource)?;
+        if self.group.is_empty() { Ok(()) } else { write!(f, ".{}", self.group) }
+    }
+}
+
+/// What the sharder observed of a ring.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterRingStatus {
+    /// The generation of the spec that this status is about.
+    #[serde(default)]
+    pub observed_generation: i64,
+    /// How many shards have a Lease in the ring.
+    #[serde(default)]
+    pub shards: i32,
+    /// How many of them take part in partitioning.
+    #[serde(default)]
+    pub available_shards: i32,
+    /// `Ready` says whether the ring was set up as its spec asks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// The type of the condition that says whether the ring was set up.
+pub const CONDITION_READY: &str = "Ready";
+/// The reason in that condition when it was.
+pub const REASON_SUCCEEDED: &str = "ReconciliationSucceeded";
+/// The message in that condition when it was.
+pub const MESSAGE_SUCCEEDED: &str = "ClusterRing was successfully reconciled";
+/// The namespaces that a ring without a selector of its own leaves alone (CONTRACT, "Assignment").
+pub const EXCLUDED_NAMESPACES: [&str; 2] = ["kube-system", "sharding-system"];
+
+impl ClusterRingSpec {
+    /// Every resource of the ring, the controlled ones included, each once.
+    pub fn all_resources(&self) -> std::collections::BTreeSet<GroupResource> {
+        let controlled = self.resources.iter().flat_map(|resource| resource.controlled_resources.iter().cloned());
+        self.resources.iter().map(RingResource::group_resource).chain(controlled).collect()
+    }
+
+    /// The namespaces whose objects are distributed, the default of the contract included.
+    pub fn effective_namespace_selector(&self) -> LabelSelector {
+        use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
+        self.namespace_selector.clone().unwrap_or_else(|| LabelSelector {
+            match_expressions: Some(vec![LabelSelectorRequirement {
+                // Set by the API server on every namespace (Kubernetes, "Automatic labelling").
+                key: "kubernetes.io/metadata.name".to_owned(),
+                operator: "NotIn".to_owned(),
+                values: Some(EXCLUDED_NAMESPACES.map(str::to_owned).to_vec()),
+            }]),
+            match_labels: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_resources_are_named_once() {
+        let child = GroupResource { group: String::new(), resource: "secrets".into() };
+        let main = |resource: &str| RingResource {
+            resource: resource.into(),
+            controlled_resources: vec![child.clone()],
+            ..RingResource::default()
+        };
+        let spec = ClusterRingSpec { resources: vec![main("configmaps"), main("secrets")], ..Default::default() };
+        let names: Vec<_> = spec.all_resources().iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["configmaps", "secrets"]);
+    }
+}

@@ -1,0 +1,109 @@
+//! The decisions of the handover: the next step for one object, as a pure function of its labels and of who is there.
+//!
+//! CONTRACT, "Handover", and DESIGN, "The webhook must not undo the handover". Who carries a step out
+//! does it by a write that tests what the decision relied on ([`crate::patch`]), so two deciders that
+//! see different things can't both succeed.
+
+use crate::{labels::Ownership, members::Members, name::ShardName, partition::PartitionKey, placement::HashRing};
+
+/// What the sharder does next with a main object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing: it is where it belongs.
+    Keep,
+    /// Nothing yet: its shard was asked to let go and has not acknowledged.
+    AwaitAcknowledgement,
+    /// Nothing possible: no shard takes part in partitioning.
+    NoShard,
+    /// It is nobody's: give it to `to`.
+    Assign {
+        /// The shard that the hash ring names.
+        to: ShardName,
+    },
+    /// Its shard is available and must first let go: set the drain label.
+    Drain {
+        /// The shard that the hash ring names, for the log: the assignment decides anew.
+        to: ShardName,
+    },
+    /// Its shard released its Lease, is dead, or never was: move it without asking.
+    Move {
+        /// The shard that the hash ring names.
+        to: ShardName,
+    },
+}
+
+/// Decides what the sharder does next with a main object.
+///
+/// A drain that is under way is always seen through, also when the hash ring meanwhile names the same shard
+/// again: the shard may be acknowledging it at this moment, and withdrawing it would race with that.
+pub fn next_step(object: Ownership<'_>, key: &PartitionKey, members: &Members, ring: &HashRing) -> Step {
+    let Some(to) = ring.owner(key).cloned() else { return Step::NoShard };
+    match object {
+        Ownership { shard: None, .. } => Step::Assign { to },
+        Ownership { shard: Some(shard), .. } if !members.is_available(shard) => Step::Move { to },
+        Ownership { drain: Some(_), .. } => Step::AwaitAcknowledgement,
+        Ownership { shard: Some(shard), .. } if shard == to.as_str() => Step::Keep,
+        Ownership { .. } => Step::Drain { to },
+    }
+}
+
+/// What a write, seen by the admission webhook, is about to do to an object's labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write<'a> {
+    /// The object is created with these labels.
+    Create {
+        /// What the new object says.
+        new: Ownership<'a>,
+    },
+    /// The object is changed from one to the other.
+    Update {
+        /// What the stored object says.
+        old: Ownership<'a>,
+        /// What the object would say after the write.
+        new: Ownership<'a>,
+    },
+}
+
+/// What the webhook does with a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// Nothing: the object has an owner, or waits for one in the right order.
+    Leave,
+    /// Nobody owns it: the write may name the shard that it belongs to.
+    Assign,
+    /// The write would drop the labels behind the owner's back: put these back.
+    Restore(Ownership<'a>),
+}
+
+/// Decides what the webhook does with a write to an object, main or controlled.
+///
+/// `moves_with_children`: the object has controlled objects of the ring's, which must be moved after its
+/// owner let go and before it is assigned; so it stays unlabelled for the sharder's controller.
+///
+/// The API server calls the webhook when the old OR the new object lacks the shard label (tried on v1.37),
+/// so it sees acknowledgements, and PUTs from a template that drop every label it does not know.
+pub fn review(write: Write<'_>, moves_with_children: bool) -> Verdict<'_> {
+    match write {
+        Write::Create { new: Ownership { shard: None, .. } } => Verdict::Assign,
+        Write::Create { .. } => Verdict::Leave,
+        Write::Update { old: Ownership { shard: None, .. }, new } => {
+            if new.shard.is_none() && !moves_with_children {
+                Verdict::Assign
+            } else {
+                Verdict::Leave
+            }
+        }
+        Write::Update { new: Ownership { shard: Some(_), .. }, .. } => Verdict::Leave,
+        Write::Update { old, new } => {
+            let acknowledged = old.drain.is_some() && new.drain.is_none();
+            match (acknowledged, moves_with_children) {
+                (false, _) => Verdict::Restore(old),
+                (true, true) => Verdict::Leave,
+                (true, false) => Verdict::Assign,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

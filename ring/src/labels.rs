@@ -1,0 +1,134 @@
+//! Label keys and values: the only channel between sharder and shards besides the Lease (CONTRACT, "Labels").
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use crate::name::{MAX_NAME_LEN, RingName, ShardName};
+
+/// On a shard Lease: the name of the ring that the shard belongs to.
+pub const LEASE_RING: &str = "alpha.sharding.timebertt.dev/clusterring";
+/// On a shard Lease: its state, written by the sharder for people to read. See [`crate::lease::ShardState`].
+pub const LEASE_STATE: &str = "alpha.sharding.timebertt.dev/state";
+/// Annotation on a shard Lease: the uid of the Pod that holds it. An addition of ours, optional: it tells a
+/// restarted container, which may go on, from a re-created Pod of the same name, which is another shard.
+pub const LEASE_POD_UID: &str = "ringside.dev/pod-uid";
+
+const SHARD_PREFIX: &str = "shard.alpha.sharding.timebertt.dev";
+const DRAIN_PREFIX: &str = "drain.alpha.sharding.timebertt.dev";
+
+/// The label keys of one ring's objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingLabels {
+    /// Key of the label that names the shard which works on an object.
+    pub shard: String,
+    /// Key of the label that asks that shard to let go of the object.
+    pub drain: String,
+}
+
+impl RingLabels {
+    /// The keys for the ring of this name.
+    pub fn of(ring: &RingName) -> Self {
+        let suffix = label_suffix(ring);
+        Self { shard: format!("{SHARD_PREFIX}/{suffix}"), drain: format!("{DRAIN_PREFIX}/{suffix}") }
+    }
+
+    /// The selector of the objects that `shard` works on, as a query parameter's value before percent-encoding.
+    ///
+    /// The API server evaluates it, and itself sends `DELETED` when an object is drained or moved.
+    pub fn owned_by(&self, shard: &ShardName) -> String {
+        format!("{}={shard},!{}", self.shard, self.drain)
+    }
+
+    /// The selector of the objects that `shard` is asked to let go of.
+    pub fn drained_from(&self, shard: &ShardName) -> String {
+        format!("{}={shard},{}", self.shard, self.drain)
+    }
+
+    /// What the labels of an object say about its owner.
+    pub fn ownership<'a>(&self, labels: Option<&'a BTreeMap<String, String>>) -> Ownership<'a> {
+        let get = |key: &String| labels.and_then(|labels| labels.get(key)).map(String::as_str);
+        Ownership { shard: get(&self.shard), drain: get(&self.drain) }
+    }
+}
+
+/// The two labels of an object that say who works on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ownership<'a> {
+    /// The value of the shard label, whatever anybody wrote into it.
+    pub shard: Option<&'a str>,
+    /// The value of the drain label: its presence counts, ours is unique to the move.
+    pub drain: Option<&'a str>,
+}
+
+/// The name that a ring has in label keys and in the names of objects made for it:
+/// `clusterring-<first 8 hex digits of the SHA-256 of the name>-<name>`, cut to 63 characters.
+///
+/// The hash keeps long names with a common beginning apart. A cut may leave a `-`, `_` or `.` at the end,
+/// which no label may have, so those go as well.
+pub fn label_suffix(ring: &RingName) -> String {
+    let mut suffix = format!("clusterring-{}-{ring}", short_hash(ring));
+    // Ring names are ASCII, so any cut is at a character's border.
+    suffix.truncate(MAX_NAME_LEN);
+    suffix.truncate(suffix.trim_end_matches(['-', '_', '.']).len());
+    suffix
+}
+
+/// The first 8 hex digits of the SHA-256 of the ring's name.
+pub fn short_hash(ring: &RingName) -> String {
+    let digest = Sha256::digest(ring.as_str().as_bytes());
+    digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The name of the ring's `MutatingWebhookConfiguration` (CONTRACT, "Assignment").
+pub fn webhook_configuration_name(ring: &RingName) -> String {
+    format!("sharding-clusterring-{}-{ring}", short_hash(ring))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_the_contract() {
+        let labels = RingLabels::of(&"example".parse().expect("valid"));
+        assert_eq!(labels.shard, "shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example");
+        assert_eq!(labels.drain, "drain.alpha.sharding.timebertt.dev/clusterring-50d858e0-example");
+        assert_eq!(
+            webhook_configuration_name(&"example".parse().expect("valid")),
+            "sharding-clusterring-50d858e0-example"
+        );
+    }
+
+    #[test]
+    fn a_cut_that_ends_in_a_separator_is_cut_further() {
+        // 21 characters stand before the ring's name, so its 42nd is the last that fits.
+        let ring: RingName = format!("{}-.tail", "a".repeat(41))
+            .parse()
+            .unwrap_or_else(|_| format!("{}.{}", "a".repeat(41), "tail").parse().expect("valid"));
+        let suffix = label_suffix(&ring);
+        assert_eq!(suffix.len(), 62);
+        assert!(suffix.ends_with('a'), "{suffix}");
+    }
+
+    proptest! {
+        #[test]
+        fn labels_are_always_valid_and_differ(
+            a in "[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?",
+            b in "[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?",
+        ) {
+            let (Ok(a), Ok(b)) = (a.parse::<RingName>(), b.parse::<RingName>()) else { return Ok(()) };
+            for key in [RingLabels::of(&a).shard, RingLabels::of(&a).drain] {
+                let (prefix, name) = key.split_once('/').expect("a prefix");
+                prop_assert!(prefix.len() <= 253);
+                prop_assert!(!name.is_empty() && name.len() <= MAX_NAME_LEN);
+                prop_assert!(name.starts_with(|c: char| c.is_ascii_alphanumeric()));
+                prop_assert!(name.ends_with(|c: char| c.is_ascii_alphanumeric()));
+                prop_assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)));
+            }
+            prop_assert_eq!(a == b, RingLabels::of(&a) == RingLabels::of(&b));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The state of a shard's Lease, as a function of the Lease, of when the judge saw it change, and of now.
+
+use std::{fmt, time::Duration};
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+
+use crate::moment::Moment;
+
+/// How long a shard's Lease lasts unless configured otherwise (CONTRACT, "Shard Lease").
+pub const DEFAULT_LEASE_DURATION: Duration = Duration::from_secs(15);
+/// The holder that the sharder acquires an uncertain Lease as.
+pub const SHARDER_HOLDER: &str = "shardlease-controller";
+/// How long after its expiry a Lease that its shard does not hold is kept.
+pub const ORPHANED_AFTER: Duration = Duration::from_secs(60);
+
+/// The state of a shard, judged from its Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ShardState {
+    /// Held by the shard and not expired.
+    Ready,
+    /// Held by the shard, expired for up to one duration.
+    Expired,
+    /// Held by the shard, expired for longer: the sharder tries to acquire it, and only then is the shard dead.
+    Uncertain,
+    /// Not held by the shard: released, or acquired by the sharder.
+    Dead,
+    /// Not held by the shard and expired for a minute or more: the Lease is deleted.
+    Orphaned,
+}
+
+impl ShardState {
+    /// All states, for metrics that name each.
+    pub const ALL: [Self; 5] = [Self::Ready, Self::Expired, Self::Uncertain, Self::Dead, Self::Orphaned];
+
+    /// Whether a shard in this state takes part in partitioning.
+    pub const fn is_available(self) -> bool {
+        matches!(self, Self::Ready | Self::Expired | Self::Uncertain)
+    }
+
+    /// The value of the state label.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Expired => "expired",
+            Self::Uncertain => "uncertain",
+            Self::Dead => "dead",
+            Self::Orphaned => "orphaned",
+        }
+    }
+}
+
+impl fmt::Display for ShardState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The part of a shard Lease that its state depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseFacts {
+    /// Whether the holder is the shard itself.
+    pub held_by_shard: bool,
+    /// How long a renewal lasts.
+    pub duration: Duration,
+}
+
+impl LeaseFacts {
+    /// Reads them from a Lease. One without a usable duration counts with the default one.
+    pub fn of(lease: &Lease) -> Self {
+        let spec = lease.spec.as_ref();
+        let name = lease.metadata.name.as_deref().unwrap_or_default();
+        Self {
+            held_by_shard: !name.is_empty() && holder(spec) == Some(name),
+            duration: duration(spec).unwrap_or(DEFAULT_LEASE_DURATION),
+        }
+    }
+}
+
+/// The holder of a Lease; an empty one means that it was released.
+pub fn holder(spec: Option<&LeaseSpec>) -> Option<&str> {
+    spec?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+}
+
+/// The duration in a Lease, unless it is missing or not positive.
+pub fn duration(spec: Option<&LeaseSpec>) -> Option<Duration> {
+    let seconds = u64::try_from(spec?.lease_duration_seconds?).ok()?;
+    (seconds > 0).then(|| Duration::from_secs(seconds))
+}
+
+/// A state, and when it changes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// The state now.
+    pub state: ShardState,
+    /// When the state will be another one if nobody touches the Lease; `None` when it stays.
+    pub until: Option<Moment>,
+}
+
+/// Judges a Lease that was last SEEN to change at `observed`.
+///
+/// Not `renewTime`, which is the shard's wall clock, but the judge's own observation counts, as in
+/// client-go's leader election: a judge that starts anew gives every shard its full time again.
+pub fn judge(lease: &LeaseFacts, observed: Moment, now: Moment) -> Judgement {
+    let expiry = observed + lease.duration;
+    let stages: &[(Moment, ShardState)] = if lease.held_by_shard {
+        &[(expiry, ShardState::Ready), (expiry + lease.duration, ShardState::Expired)]
+    } else {
+        &[(expiry + ORPHANED_AFTER, ShardState::Dead)]
+    };
+    let last = if lease.held_by_shard { ShardState::Uncertain } else { ShardState::Orphaned };
+    match stages.iter().find(|(until, _)| now < *until) {
+        Some((until, state)) => Judgement { state: *state, until: Some(*until) },
+        None => Judgement { state: last, until: None },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_origin(Duration::from_secs(seconds))
+    }
+
+    fn lease(name: &str, holder: Option<&str>, seconds: Option<i32>) -> LeaseFacts {
+        let mut lease = Lease::default();
+        lease.metadata.name = Some(name.into());
+        lease.spec = Some(LeaseSpec {
+            holder_identity: holder.map(Into::into),
+            lease_duration_seconds: seconds,
+            ..LeaseSpec::default()
+        });
+        LeaseFacts::of(&lease)
+    }
+
+    #[test]
+    fn a_held_lease_passes_through_ready_expired_and_uncertain() {
+        let held = lease("a", Some("a"), Some(10));
+        let state = |now| judge(&held, at(100), at(now)).state;
+        assert_eq!((state(100), state(109)), (ShardState::Ready, ShardState::Ready));
+        assert_eq!((state(110), state(119)), (ShardState::Expired, ShardState::Expired));
+        assert_eq!((state(120), state(99_999)), (ShardState::Uncertain, ShardState::Uncertain));
+    }
+
+    #[test]
+    fn a_lease_that_the_shard_does_not_hold_is_dead_then_orphaned() {
+        for holder in [None, Some(""), Some(SHARDER_HOLDER), Some("b")] {
+            let free = lease("a", holder, Some(10));
+            let state = |now| judge(&free, at(0), at(now)).state;
+            assert_eq!((state(0), state(69), state(70)), (ShardState::Dead, ShardState::Dead, ShardState::Orphaned));
+        }
+    }
+
+    #[test]
+    fn a_lease_without_a_usable_duration_has_the_default_one() {
+        for seconds in [None, Some(0), Some(-5)] {
+            assert_eq!(lease("a", None, seconds).duration, DEFAULT_LEASE_DURATION);
+        }
+        assert!(!LeaseFacts::of(&Lease::default()).held_by_shard);
+    }
+
+    proptest! {
+        /// Every (Lease, observation, now) has a state; it changes exactly when the judgement says;
+        /// and without a change of the Lease it never goes back.
+        #[test]
+        fn states_are_total_and_monotonic_in_time(
+            held: bool,
+            seconds in 1_u64..=2_147_483_647,
+            observed in 0_u64..1_000_000,
+            mut times in proptest::collection::vec(0_u64..5_000_000_000, 1..20),
+        ) {
+            let facts = LeaseFacts { held_by_shard: held, duration: Duration::from_secs(seconds) };
+            times.sort_unstable();
+            let mut previous: Option<ShardState> = None;
+            for now in times.into_iter().map(|t| at(observed + t)) {
+                let judged = judge(&facts, at(observed), now);
+                prop_assert!(previous.is_none_or(|state| state <= judged.state));
+                prop_assert_eq!(judged.state.is_available(), held);
+                if let Some(until) = judged.until {
+                    prop_assert!(until > now);
+                    prop_assert_eq!(judge(&facts, at(observed), until - Duration::from_nanos(1)).state, judged.state);
+                    prop_assert!(judge(&facts, at(observed), until).state > judged.state);
+                }
+                previous = Some(judged.state);
+            }
+        }
+    }
+}

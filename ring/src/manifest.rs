@@ -1,0 +1,54 @@
+//! The CustomResourceDefinition of `ClusterRing`.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+use crate::cluster_ring::ClusterRing;
+
+/// The manifest that the sharder installs and that stands in `deploy/`.
+pub fn clusterring_crd() -> CustomResourceDefinition {
+    ClusterRing::crd()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::cluster_ring::*;
+
+    /// The example of the implementation chapter of the thesis, to the letter.
+    const EXAMPLE: &str = r#"{
+        "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing",
+        "metadata": {"name": "example", "generation": 1},
+        "spec": {
+            "resources": [{"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": "secrets"}]}],
+            "namespaceSelector": {"matchLabels": {"role": "project"}}
+        },
+        "status": {
+            "observedGeneration": 1, "shards": 3, "availableShards": 3,
+            "conditions": [{"lastTransitionTime": "2024-01-16T08:09:02Z", "message": "ClusterRing was successfully reconciled",
+                "observedGeneration": 1, "reason": "ReconciliationSucceeded", "status": "True", "type": "Ready"}]
+        }
+    }"#;
+
+    #[test]
+    fn the_published_example_passes_unchanged() {
+        let given: serde_json::Value = serde_json::from_str(EXAMPLE).unwrap();
+        let ring: ClusterRing = serde_json::from_value(given.clone()).unwrap();
+        assert_eq!(ring.spec.resources[0].controlled_resources[0].resource, "secrets");
+        assert_eq!(serde_json::to_value(ring).unwrap(), given);
+    }
+
+    #[test]
+    fn the_manifest_is_that_of_the_contract() {
+        let crd = clusterring_crd();
+        assert_eq!(crd.metadata.name.as_deref(), Some("clusterrings.sharding.timebertt.dev"));
+        assert_eq!(crd.spec.scope, "Cluster");
+        let version = &crd.spec.versions[0];
+        assert!(version.subresources.as_ref().unwrap().status.is_some());
+        let columns: Vec<_> =
+            version.additional_printer_columns.as_ref().unwrap().iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(columns, ["Ready", "Available", "Shards", "Age"]);
+    }
+}

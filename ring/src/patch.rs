@@ -1,0 +1,162 @@
+//! The writes of the handover, as JSON patches that test what they rely on.
+//!
+//! The API server applies a JSON patch to the stored object, and again after each conflict; a failed
+//! `test` refuses the whole write with 422. So a decision that was made on an old view changes nothing.
+
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
+use serde_json::{Value, json};
+
+use crate::{
+    labels::{Ownership, RingLabels},
+    name::ShardName,
+};
+
+/// What a patch can rely on about the object that it was decided for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen<'a> {
+    /// The object's uid: one deleted and made again under the same name is another object.
+    pub uid: &'a str,
+    /// The object's resourceVersion.
+    pub resource_version: &'a str,
+    /// The labels that the decision was made on.
+    pub ownership: Ownership<'a>,
+    /// Whether the object has a labels map at all.
+    pub has_labels: bool,
+}
+
+/// Names `to` as the object's shard and takes a drain label off, whoever had it before.
+///
+/// The absence of a label can't be tested, so for an object without owner the resourceVersion is.
+pub fn assign(labels: &RingLabels, seen: &Seen<'_>, to: &ShardName) -> Patch {
+    let mut operations = vec![test(["metadata", "uid"], seen.uid)];
+    match seen.ownership.shard {
+        Some(from) => operations.push(test(["metadata", "labels", &labels.shard], from)),
+        None => operations.push(test(["metadata", "resourceVersion"], seen.resource_version)),
+    }
+    if let Some(drain) = seen.ownership.drain {
+        let path = ["metadata", "labels", &labels.drain];
+        operations.extend([test(path, drain), remove(path)]);
+    }
+    if !seen.has_labels {
+        operations.push(add(["metadata", "labels"], json!({})));
+    }
+    operations.push(add(["metadata", "labels", &labels.shard], json!(to.as_str())));
+    Patch(operations)
+}
+
+/// Asks `from` to let go of the object; `value` is unique to this move.
+pub fn drain(labels: &RingLabels, uid: &str, from: &str, value: &str) -> Patch {
+    Patch(vec![
+        test(["metadata", "uid"], uid),
+        test(["metadata", "labels", &labels.shard], from),
+        add(["metadata", "labels", &labels.drain], json!(value)),
+    ])
+}
+
+/// The shard's acknowledgement: it has let go, nobody owns the object (DESIGN, "Handover", 3).
+///
+/// 404 means that there is nothing left to acknowledge; 422 that something changed: read again.
+pub fn acknowledge(labels: &RingLabels, uid: &str, shard: &ShardName, drain: &str) -> Patch {
+    let shard_path = ["metadata", "labels", labels.shard.as_str()];
+    let drain_path = ["metadata", "labels", labels.drain.as_str()];
+    Patch(vec![
+        test(["metadata", "uid"], uid),
+        test(shard_path, shard.as_str()),
+        test(drain_path, drain),
+        remove(drain_path),
+        remove(shard_path),
+    ])
+}
+
+/// Sets labels in an admission review's answer, where nothing needs testing: the object is in our hands.
+pub fn admit(labels: &RingLabels, ownership: &Ownership<'_>, has_labels: bool) -> Patch {
+    let mut operations = Vec::new();
+    if !has_labels {
+        operations.push(add(["metadata", "labels"], json!({})));
+    }
+    for (key, value) in [(&labels.shard, ownership.shard), (&labels.drain, ownership.drain)] {
+        operations.extend(value.map(|value| add(["metadata", "labels", key], json!(value))));
+    }
+    Patch(operations)
+}
+
+/// A JSON pointer; the `/` in a label's key is escaped as `~1` (RFC 6901).
+fn pointer<const N: usize>(path: [&str; N]) -> PointerBuf {
+    PointerBuf::from_tokens(path)
+}
+
+fn test<const N: usize>(path: [&str; N], value: &str) -> PatchOperation {
+    PatchOperation::Test(TestOperation { path: pointer(path), value: json!(value) })
+}
+
+fn add<const N: usize>(path: [&str; N], value: Value) -> PatchOperation {
+    PatchOperation::Add(AddOperation { path: pointer(path), value })
+}
+
+fn remove<const N: usize>(path: [&str; N]) -> PatchOperation {
+    PatchOperation::Remove(RemoveOperation { path: pointer(path) })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn labels() -> RingLabels {
+        RingLabels::of(&"example".parse().unwrap())
+    }
+
+    fn object(ownership: &[(&str, &str)]) -> Value {
+        let labels: serde_json::Map<_, _> = ownership.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
+        json!({"metadata": {"uid": "u1", "resourceVersion": "7", "labels": labels}})
+    }
+
+    fn seen<'a>(ownership: Ownership<'a>, has_labels: bool) -> Seen<'a> {
+        Seen { uid: "u1", resource_version: "7", ownership, has_labels }
+    }
+
+    fn apply(patch: &Patch, mut to: Value) -> Option<Value> {
+        json_patch::patch(&mut to, patch).ok().map(|()| to)
+    }
+
+    #[test]
+    fn assigning_works_with_and_without_a_labels_map_and_escapes_the_key() {
+        let keys = labels();
+        let to = "a".parse().unwrap();
+        let bare = json!({"metadata": {"uid": "u1", "resourceVersion": "7"}});
+        let wanted = object(&[(&keys.shard, "a")]);
+        assert_eq!(apply(&assign(&keys, &seen(Ownership::default(), false), &to), bare), Some(wanted.clone()));
+        assert_eq!(apply(&assign(&keys, &seen(Ownership::default(), true), &to), object(&[])), Some(wanted.clone()));
+        let from = Ownership { shard: Some("dead"), drain: Some("m") };
+        let drained = object(&[(&keys.shard, "dead"), (&keys.drain, "m")]);
+        assert_eq!(apply(&assign(&keys, &seen(from, true), &to), drained), Some(wanted));
+        let text = serde_json::to_string(&assign(&keys, &seen(Ownership::default(), true), &to)).unwrap();
+        assert!(text.contains("/metadata/labels/shard.alpha.sharding.timebertt.dev~1clusterring-50d858e0-example"));
+    }
+
+    #[test]
+    fn a_write_that_was_decided_on_an_old_view_is_refused() {
+        let keys = labels();
+        let to = "a".parse().unwrap();
+        let mut newer = object(&[]);
+        newer["metadata"]["resourceVersion"] = json!("8");
+        assert_eq!(apply(&assign(&keys, &seen(Ownership::default(), true), &to), newer), None);
+        let from = Ownership { shard: Some("dead"), drain: None };
+        assert_eq!(apply(&assign(&keys, &seen(from, true), &to), object(&[(&keys.shard, "b")])), None);
+        assert_eq!(apply(&drain(&keys, "u1", "a", "m"), object(&[(&keys.shard, "b")])), None);
+        assert_eq!(apply(&drain(&keys, "u2", "b", "m"), object(&[(&keys.shard, "b")])), None);
+        let draining = object(&[(&keys.shard, "a"), (&keys.drain, "m2")]);
+        assert_eq!(apply(&acknowledge(&keys, "u1", &to, "m1"), draining.clone()), None);
+        assert_eq!(apply(&acknowledge(&keys, "u1", &to, "m2"), draining), Some(object(&[])));
+        assert_eq!(apply(&acknowledge(&keys, "u1", &to, "m1"), object(&[(&keys.shard, "a")])), None);
+    }
+
+    #[test]
+    fn admission_restores_both_labels() {
+        let keys = labels();
+        let old = Ownership { shard: Some("a"), drain: Some("m") };
+        let bare = json!({"metadata": {"uid": "u1", "resourceVersion": "7"}});
+        assert_eq!(apply(&admit(&keys, &old, false), bare), Some(object(&[(&keys.shard, "a"), (&keys.drain, "m")])));
+    }
+}
