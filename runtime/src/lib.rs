@@ -1,1 +1,13 @@
-//! Placeholder.
+//! What both binaries need around their work: a clock, supervised tasks, shutdown, an admin server, a Lease that is
+//! kept, a connection to the API server, configuration faults, logs.
+//!
+//! Nothing here knows about sharding; the contract is in `ringside-ring`, the work in the two binaries.
+
+pub mod admin;
+pub mod client;
+pub mod clock;
+pub mod config;
+pub mod lease;
+pub mod logging;
+pub mod shutdown;
+pub mod tasks;

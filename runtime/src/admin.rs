@@ -1,0 +1,152 @@
+//! The admin server: `/livez`, `/readyz` and `/metrics`.
+
+use std::{collections::BTreeMap, io, sync::Arc};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use prometheus_client::{encoding::text::encode, registry::Registry};
+use tokio::{net::TcpListener, sync::watch};
+
+use crate::shutdown::Shutdown;
+
+/// Which probe a check belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Probe {
+    /// `/livez`: when it fails, the process should be restarted.
+    Live,
+    /// `/readyz`: when it fails, the process can't do its work at the moment. A failing live check fails it too.
+    Ready,
+}
+
+type Checks = BTreeMap<&'static str, (Probe, Result<(), String>)>;
+
+/// The checks behind the probes. A check that nobody has passed yet fails.
+#[derive(Clone, Debug)]
+pub struct Health(Arc<watch::Sender<Checks>>);
+
+impl Default for Health {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(Checks::new())))
+    }
+}
+
+impl Health {
+    /// No checks: live and ready.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a check; it fails until its owner says otherwise.
+    pub fn check(&self, name: &'static str, probe: Probe) -> Check {
+        self.0.send_modify(|checks| {
+            checks.insert(name, (probe, Err("not there yet".to_owned())));
+        });
+        Check { name, probe, health: self.clone() }
+    }
+
+    /// What fails `probe`, as `name: reason`; empty when it passes.
+    pub fn failures(&self, probe: Probe) -> Vec<String> {
+        let fails = |(name, (of, result)): (&&str, &(Probe, Result<(), String>))| {
+            let reason = result.as_ref().err()?;
+            (*of <= probe).then(|| format!("{name}: {reason}"))
+        };
+        self.0.borrow().iter().filter_map(fails).collect()
+    }
+}
+
+/// One check, in the hands of the part that knows.
+#[derive(Clone, Debug)]
+pub struct Check {
+    name: &'static str,
+    probe: Probe,
+    health: Health,
+}
+
+impl Check {
+    /// It is as it should be.
+    pub fn pass(&self) {
+        self.set(Ok(()));
+    }
+
+    /// It is not, and why.
+    pub fn fail(&self, reason: impl Into<String>) {
+        self.set(Err(reason.into()));
+    }
+
+    fn set(&self, result: Result<(), String>) {
+        self.health.0.send_modify(|checks| {
+            checks.insert(self.name, (self.probe, result));
+        });
+    }
+}
+
+#[derive(Clone)]
+struct Admin {
+    health: Health,
+    registry: Arc<Registry>,
+}
+
+/// The routes, for a server of one's own or a test.
+pub fn router(health: Health, registry: Arc<Registry>) -> Router {
+    Router::new()
+        .route("/livez", get(|State(admin): State<Admin>| async move { probe(&admin.health, Probe::Live) }))
+        .route("/readyz", get(|State(admin): State<Admin>| async move { probe(&admin.health, Probe::Ready) }))
+        .route("/metrics", get(|State(admin): State<Admin>| async move { metrics(&admin.registry) }))
+        .with_state(Admin { health, registry })
+}
+
+/// Serves the routes until the shutdown.
+///
+/// # Errors
+/// When the listener fails.
+pub async fn serve(
+    listener: TcpListener,
+    health: Health,
+    registry: Arc<Registry>,
+    shutdown: Shutdown,
+) -> io::Result<()> {
+    axum::serve(listener, router(health, registry)).with_graceful_shutdown(async move { shutdown.wait().await }).await
+}
+
+fn probe(health: &Health, probe: Probe) -> Response {
+    let failures = health.failures(probe);
+    if failures.is_empty() {
+        return (StatusCode::OK, "ok\n").into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, failures.join("\n") + "\n").into_response()
+}
+
+fn metrics(registry: &Registry) -> Response {
+    let mut text = String::new();
+    match encode(&mut text, registry) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_fails_until_it_passes_and_liveness_is_part_of_readiness() {
+        let health = Health::new();
+        assert!(health.failures(Probe::Ready).is_empty());
+        let lease = health.check("lease", Probe::Ready);
+        assert_eq!(health.failures(Probe::Ready), ["lease: not there yet"]);
+        assert!(health.failures(Probe::Live).is_empty());
+        lease.pass();
+        assert!(health.failures(Probe::Ready).is_empty());
+        health.check("gap", Probe::Live).fail("the controller must restart");
+        assert_eq!(health.failures(Probe::Ready), ["gap: the controller must restart"]);
+        assert_eq!(health.failures(Probe::Live), health.failures(Probe::Ready));
+    }
+}

@@ -1,0 +1,83 @@
+//! Keeps a Lease: acquires it, renews it in time, notices its loss, releases it.
+//!
+//! The proxy's shard Lease and the sharder's leader election are both kept by this. DESIGN, "Shard membership":
+//! renewals have a timeout each, apart from the validity; validity counts from the START of the last renewal that
+//! succeeded; another's Lease is judged by observed change; a conflict that the own writes don't explain is a loss.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use tokio::sync::watch;
+
+use crate::{
+    clock::{SharedClock, sleep_until},
+    shutdown::Shutdown,
+};
+
+mod claim;
+mod keeper;
+mod tenure;
+#[cfg(test)]
+mod tests;
+
+pub use tenure::Tenure;
+
+/// Which Lease is kept, and as whom.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// The name of the Lease.
+    pub name: String,
+    /// Who holds it.
+    pub holder: String,
+    /// How long others wait for a renewal: whole seconds, at least one.
+    pub duration: Duration,
+    /// Labels that the Lease gets.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations that the Lease gets. A Lease of the same holder with other values of these belongs to
+    /// another instance of the same name and is waited for like anybody else's.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Terms {
+    /// How often the Lease is renewed, and how long a single attempt may take.
+    ///
+    /// One figure for both, so that attempts never overlap: with a fifth of the duration, three of them
+    /// can fail in a row before the validity ends.
+    pub fn renew_every(&self) -> Duration {
+        self.duration / 5
+    }
+
+    /// How long the holder counts a renewal as valid: a fifth less than others wait,
+    /// for what remains in flight when the validity ends.
+    pub fn validity(&self) -> Duration {
+        self.duration / 5 * 4
+    }
+}
+
+/// Keeps the Lease until the shutdown, then releases it.
+///
+/// The future does the work and must be run; it ends after the release. The [`Tenure`] says at any time
+/// whether the Lease is held. Failures to reach the API server are logged and tried again.
+pub fn keep(
+    client: Client,
+    terms: Terms,
+    clock: SharedClock,
+    shutdown: Shutdown,
+) -> (Tenure, impl Future<Output = ()> + Send + 'static) {
+    let api: Api<Lease> = Api::namespaced(client, &terms.namespace);
+    let (news, latest) = watch::channel(tenure::Standing::default());
+    let tenure = Tenure::new(latest, clock.clone());
+    let keeper = keeper::Keeper::new(api, terms, clock, news);
+    (tenure, keeper.run(shutdown))
+}
+
+/// Waits for `moment`, or for the shutdown if that is earlier: `true` when it was the shutdown.
+async fn wait(clock: &SharedClock, moment: ringside_ring::Moment, shutdown: &Shutdown) -> bool {
+    tokio::select! {
+        () = shutdown.wait() => true,
+        () = sleep_until(&**clock, moment) => false,
+    }
+}

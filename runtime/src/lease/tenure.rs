@@ -1,0 +1,93 @@
+//! What the holder of a Lease knows about its hold.
+
+use ringside_ring::Moment;
+use tokio::sync::watch;
+
+use crate::clock::{SharedClock, sleep_until};
+
+/// The keeper's latest news.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// Until when the Lease is surely ours; `None` when it is not.
+    pub(super) valid_until: Option<Moment>,
+    /// Why it is not, for people.
+    pub(super) reason: Option<String>,
+}
+
+/// Whether the Lease is held, at any time: the clock is asked, not only the last news.
+#[derive(Clone)]
+pub struct Tenure {
+    latest: watch::Receiver<Standing>,
+    clock: SharedClock,
+}
+
+impl std::fmt::Debug for Tenure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tenure").field("latest", &self.latest.borrow()).finish_non_exhaustive()
+    }
+}
+
+impl Tenure {
+    pub(super) fn new(latest: watch::Receiver<Standing>, clock: SharedClock) -> Self {
+        Self { latest, clock }
+    }
+
+    /// A tenure whose validity a test or a tool sets by hand.
+    pub fn manual(clock: SharedClock) -> (ManualTenure, Self) {
+        let (news, latest) = watch::channel(Standing::default());
+        (ManualTenure(news), Self::new(latest, clock))
+    }
+
+    /// Until when the Lease is surely held, if it is.
+    pub fn valid_until(&self) -> Option<Moment> {
+        self.latest.borrow().valid_until.filter(|until| self.clock.now() < *until)
+    }
+
+    /// Whether the Lease is held now.
+    pub fn held(&self) -> bool {
+        self.valid_until().is_some()
+    }
+
+    /// Why the Lease is not held, for people; `None` while nothing is known yet.
+    pub fn reason(&self) -> Option<String> {
+        self.latest.borrow().reason.clone()
+    }
+
+    /// Returns once the Lease is held; never when it can't be any more.
+    pub async fn until_held(&self) {
+        let mut latest = self.latest.clone();
+        while !self.held() {
+            if latest.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Returns once the Lease is not held: lost, released, or run out.
+    pub async fn until_lost(&self) {
+        let mut latest = self.latest.clone();
+        // Marks the value as seen before it is judged: no change in between goes unnoticed.
+        latest.mark_unchanged();
+        while let Some(until) = self.valid_until() {
+            tokio::select! {
+                changed = latest.changed() => {
+                    if changed.is_err() {
+                        sleep_until(&*self.clock, until).await;
+                    }
+                }
+                () = sleep_until(&*self.clock, until) => {}
+            }
+        }
+    }
+}
+
+/// Sets the validity of a [`Tenure::manual`].
+#[derive(Debug)]
+pub struct ManualTenure(watch::Sender<Standing>);
+
+impl ManualTenure {
+    /// Held until `until`, or not held.
+    pub fn set(&self, valid_until: Option<Moment>) {
+        self.0.send_replace(Standing { valid_until, reason: None });
+    }
+}

@@ -1,0 +1,239 @@
+#![allow(clippy::unwrap_used)]
+
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response, StatusCode};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::client::Body;
+use serde_json::json;
+
+use super::*;
+use crate::clock::TokioClock;
+
+/// An API server that knows one Lease, with the faults that a scenario asks for.
+#[derive(Default)]
+struct Fake {
+    lease: Option<Lease>,
+    version: u64,
+    /// Requests that are answered with 500.
+    failing: bool,
+    /// Requests that land and are never answered.
+    mute: bool,
+    writes: usize,
+}
+
+impl Fake {
+    fn store(&mut self, mut lease: Lease) -> Lease {
+        self.version += 1;
+        lease.metadata.resource_version = Some(self.version.to_string());
+        self.lease = Some(lease.clone());
+        lease
+    }
+
+    fn edit(&mut self, edit: impl FnOnce(&mut Lease)) {
+        let mut lease = self.lease.clone().unwrap();
+        edit(&mut lease);
+        self.store(lease);
+    }
+
+    fn answer(&mut self, method: &Method, sent: Option<Lease>) -> Result<Lease, (StatusCode, &'static str)> {
+        if self.failing {
+            return Err((StatusCode::INTERNAL_SERVER_ERROR, "InternalError"));
+        }
+        let missing = (StatusCode::NOT_FOUND, "NotFound");
+        match (method, sent) {
+            (&Method::GET, _) => self.lease.clone().ok_or(missing),
+            (&Method::POST, Some(_)) if self.lease.is_some() => Err((StatusCode::CONFLICT, "AlreadyExists")),
+            (&Method::POST, Some(lease)) => {
+                self.writes += 1;
+                Ok(self.store(lease))
+            }
+            (_, Some(lease)) => {
+                let current = self.lease.as_ref().ok_or(missing)?.metadata.resource_version.clone();
+                if lease.metadata.resource_version != current {
+                    return Err((StatusCode::CONFLICT, "Conflict"));
+                }
+                self.writes += 1;
+                Ok(self.store(lease))
+            }
+            (_, None) => Err((StatusCode::BAD_REQUEST, "BadRequest")),
+        }
+    }
+}
+
+type Shared = Arc<Mutex<Fake>>;
+
+fn client(fake: &Shared) -> Client {
+    let fake = fake.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let fake = fake.clone();
+        async move {
+            let method = request.method().clone();
+            let body = request.into_body().collect_bytes().await?;
+            let answer = fake.lock().unwrap().answer(&method, serde_json::from_slice(&body).ok());
+            if fake.lock().unwrap().mute {
+                std::future::pending::<()>().await;
+            }
+            let (status, body) = match answer {
+                Ok(lease) => (StatusCode::OK, serde_json::to_vec(&lease)?),
+                Err((status, reason)) => {
+                    let failure = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                        "reason": reason, "message": reason, "code": status.as_u16()});
+                    (status, serde_json::to_vec(&failure)?)
+                }
+            };
+            Ok::<_, tower::BoxError>(Response::builder().status(status).body(Body::from(body))?)
+        }
+    });
+    Client::new(service, "default")
+}
+
+fn terms() -> Terms {
+    Terms {
+        namespace: "default".into(),
+        name: "a".into(),
+        holder: "a".into(),
+        duration: Duration::from_secs(15),
+        labels: BTreeMap::from([("ring".into(), "example".into())]),
+        annotations: BTreeMap::from([("uid".into(), "1".into())]),
+    }
+}
+
+fn lease_of(holder: &str, uid: &str) -> Lease {
+    let mut lease = Lease {
+        spec: Some(LeaseSpec {
+            holder_identity: Some(holder.into()),
+            lease_duration_seconds: Some(15),
+            lease_transitions: Some(3),
+            ..LeaseSpec::default()
+        }),
+        ..Lease::default()
+    };
+    lease.metadata.name = Some("a".into());
+    lease.metadata.annotations = Some(BTreeMap::from([("uid".into(), uid.into())]));
+    lease
+}
+
+struct World {
+    fake: Shared,
+    clock: SharedClock,
+    tenure: Tenure,
+    shutdown: Shutdown,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl World {
+    fn start(lease: Option<Lease>) -> Self {
+        let fake = Shared::default();
+        if let Some(lease) = lease {
+            fake.lock().unwrap().store(lease);
+        }
+        let clock: SharedClock = Arc::new(TokioClock::start());
+        let shutdown = Shutdown::new();
+        let (tenure, keeping) = keep(client(&fake), terms(), clock.clone(), shutdown.clone());
+        Self { fake, clock, tenure, shutdown, task: tokio::spawn(keeping) }
+    }
+
+    fn spec(&self) -> LeaseSpec {
+        self.fake.lock().unwrap().lease.clone().unwrap().spec.unwrap()
+    }
+
+    fn seconds(&self) -> u64 {
+        self.clock.now().since(ringside_ring::Moment::default()).as_secs()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_free_lease_is_taken_kept_and_released() {
+    let mut world = World::start(None);
+    world.tenure.until_held().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(world.tenure.held());
+    assert!((18..=22).contains(&world.fake.lock().unwrap().writes), "one renewal every 3 s");
+    assert_eq!(world.fake.lock().unwrap().lease.clone().unwrap().metadata.labels.unwrap()["ring"], "example");
+    world.shutdown.trigger();
+    (&mut world.task).await.unwrap();
+    assert!(!world.tenure.held());
+    assert_eq!(world.spec().holder_identity.as_deref(), Some(""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn anothers_lease_is_taken_only_after_it_stood_still_for_its_duration() {
+    let world = World::start(Some(lease_of("b", "2")));
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(!world.tenure.held());
+        world.fake.lock().unwrap().edit(|lease| lease.spec.as_mut().unwrap().renew_time = Some(now()));
+    }
+    let since = world.seconds();
+    world.tenure.until_held().await;
+    assert!((15..=19).contains(&(world.seconds() - since)), "{}", world.seconds() - since);
+    assert_eq!(world.spec().lease_transitions, Some(4));
+}
+
+fn now() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime {
+    k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(k8s_openapi::jiff::Timestamp::now())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_container_goes_on_and_a_recreated_pod_waits() {
+    let world = World::start(Some(lease_of("a", "1")));
+    world.tenure.until_held().await;
+    assert_eq!(world.seconds(), 0);
+    assert_eq!(world.spec().lease_transitions, Some(3));
+
+    let world = World::start(Some(lease_of("a", "2")));
+    world.tenure.until_held().await;
+    assert!(world.seconds() >= 15);
+}
+
+#[tokio::test(start_paused = true)]
+async fn validity_ends_before_others_may_take_over_and_counts_from_the_start_of_a_renewal() {
+    let world = World::start(None);
+    world.tenure.until_held().await;
+    world.fake.lock().unwrap().failing = true;
+    world.tenure.until_lost().await;
+    assert_eq!(world.seconds(), 12);
+    // Nobody took it meanwhile, so it is ours again as soon as a renewal succeeds.
+    world.fake.lock().unwrap().failing = false;
+    world.tenure.until_held().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_write_is_a_loss_at_once_even_in_our_name() {
+    let world = World::start(None);
+    world.tenure.until_held().await;
+    world.fake.lock().unwrap().edit(|lease| {
+        lease.spec.as_mut().unwrap().renew_time = Some(now());
+        lease.metadata.annotations = Some(BTreeMap::from([("uid".into(), "2".into())]));
+    });
+    world.tenure.until_lost().await;
+    assert!(world.seconds() <= 3, "{}", world.seconds());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_written_by_others_is_no_loss() {
+    let world = World::start(None);
+    world.tenure.until_held().await;
+    for _ in 0..5 {
+        world.fake.lock().unwrap().edit(|lease| {
+            lease.metadata.labels.get_or_insert_default().insert("state".into(), "ready".into());
+        });
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert!(world.tenure.held());
+    }
+    assert_eq!(world.fake.lock().unwrap().lease.clone().unwrap().metadata.labels.unwrap()["state"], "ready");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_own_write_that_landed_without_an_answer_is_no_loss() {
+    let world = World::start(None);
+    world.tenure.until_held().await;
+    world.fake.lock().unwrap().mute = true;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    world.fake.lock().unwrap().mute = false;
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(world.tenure.held());
+    }
+}

@@ -1,0 +1,61 @@
+//! Structured logs on standard error.
+
+use std::str::FromStr;
+
+use tracing_subscriber::EnvFilter;
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for collectors.
+    Json,
+}
+
+/// Why logging can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum LoggingError {
+    /// The format is none that we know.
+    #[error("'{0}' is not a log format: write 'text' or 'json'")]
+    Format(String),
+    /// The filter does not parse.
+    #[error("'{filter}' is not a log filter ({source}): write a level such as 'info', or 'info,ringside_proxy=debug'")]
+    Filter {
+        /// The filter as it was given.
+        filter: String,
+        /// What the parser says.
+        source: tracing_subscriber::filter::ParseError,
+    },
+}
+
+impl FromStr for Format {
+    type Err = LoggingError;
+
+    fn from_str(format: &str) -> Result<Self, LoggingError> {
+        match format {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            other => Err(LoggingError::Format(other.to_owned())),
+        }
+    }
+}
+
+/// Checks a log filter.
+///
+/// # Errors
+/// When it does not parse.
+pub fn parse_filter(filter: &str) -> Result<EnvFilter, LoggingError> {
+    EnvFilter::try_new(filter).map_err(|source| LoggingError::Filter { filter: filter.to_owned(), source })
+}
+
+/// Starts logging. A second start in one process, as in tests, changes nothing.
+pub fn init(format: Format, filter: EnvFilter) {
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // The error says that somebody set a subscriber already, who then is the one that counts.
+    let _already_set = match format {
+        Format::Text => builder.try_init(),
+        Format::Json => builder.json().flatten_event(true).try_init(),
+    };
+}
