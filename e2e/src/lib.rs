@@ -1,1 +1,9 @@
-//! Placeholder.
+//! Everything that is needed to see Ringside at work on a real Kubernetes API server, without containers: the
+//! control plane itself, shards with a real identity, an unmodified operator, and a checker that decides whether
+//! any object was worked on twice at once or forgotten.
+
+pub mod control_plane;
+pub mod eventually;
+pub mod ports;
+pub mod process;
+pub mod toolchain;

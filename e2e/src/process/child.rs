@@ -1,0 +1,244 @@
+//! A child process: its log, its signals, its end.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use super::guard::{self, Charge};
+use crate::eventually::eventually;
+
+/// Becomes the program only when told to: so the guard knows the process group before there is anything in it that
+/// could stay behind. When the owner dies first, stdin ends and the shell with it.
+const GATE: &str = r#"read -r go && exec "$@" </dev/null"#;
+
+/// So many lines of a log are enough to see why a process ended.
+const LOG_TAIL: usize = 20;
+
+/// A running program in a process group of its own, whose output goes to a file. Dropping it kills the group.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    group: Pid,
+    log: PathBuf,
+    child: Mutex<Child>,
+}
+
+/// Something went wrong with a child process.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// It could not be started.
+    #[error("start {name}: {source}")]
+    Start {
+        /// The process.
+        name: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It has ended already.
+    #[error("{name} has ended with {status}; the end of {}:\n{tail}", log.display())]
+    Ended {
+        /// The process.
+        name: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// Its log.
+        log: PathBuf,
+        /// The end of its log.
+        tail: String,
+    },
+    /// It did not end in time.
+    #[error("{name} still runs after {within:?}; the end of {}:\n{tail}", log.display())]
+    StillRuns {
+        /// The process.
+        name: String,
+        /// How long it was waited for.
+        within: Duration,
+        /// Its log.
+        log: PathBuf,
+        /// The end of its log.
+        tail: String,
+    },
+    /// It could not be signalled or waited for.
+    #[error("{action} {name}: {source}")]
+    Control {
+        /// What was tried.
+        action: &'static str,
+        /// The process.
+        name: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+impl Process {
+    /// Starts the program that `command` describes: its program, arguments, working folder and the variables that
+    /// were set or removed count; stdin is empty, and all output is appended to `log`.
+    pub fn spawn(name: &str, command: &Command, log: &Path) -> Result<Self, ProcessError> {
+        let start_error = |source| ProcessError::Start { name: name.to_owned(), source };
+        let output = File::options().create(true).append(true).open(log).map_err(start_error)?;
+        let mut child = gated(name, command)
+            .stdin(Stdio::piped())
+            .stdout(output.try_clone().map_err(start_error)?)
+            .stderr(output)
+            .spawn()
+            .map_err(start_error)?;
+        let gate = child.stdin.take();
+        let id = child.id();
+        let group = i32::try_from(id).ok().and_then(Pid::from_raw);
+        let process = Self {
+            name: name.to_owned(),
+            group: group.ok_or_else(|| start_error(io::Error::other(format!("pid {id}"))))?,
+            log: log.to_owned(),
+            child: Mutex::new(child),
+        };
+        guard::watch(Charge::Group(id)).map_err(start_error)?;
+        if let Some(mut gate) = gate {
+            gate.write_all(b"go\n").map_err(start_error)?;
+        }
+        Ok(process)
+    }
+
+    /// The name it was started under.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The process id, which is that of its group as well.
+    pub fn id(&self) -> u32 {
+        self.group.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// The file that its output goes to.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// The last lines of its output.
+    pub fn log_tail(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n")
+    }
+
+    /// Memory of the process that is in RAM, in bytes (`VmRSS`).
+    pub fn resident_bytes(&self) -> io::Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id()))?;
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|rest| rest.trim().strip_suffix("kB"))
+            .and_then(|kibibytes| kibibytes.trim().parse::<u64>().ok())
+            .map(|kibibytes| kibibytes * 1024)
+            .ok_or_else(|| io::Error::other("no VmRSS: the process has ended"))
+    }
+
+    /// Stops it from running at all, as a machine that hangs would (SIGSTOP). It has stopped when this returns: of
+    /// two pending signals the kernel delivers the lower number first, so a SIGTERM that follows could overtake.
+    pub fn pause(&self) -> Result<(), ProcessError> {
+        self.signal("pause", Signal::STOP)?;
+        let change = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(self.group), change).map(drop).map_err(|errno| self.control_error("pause", errno.into()))
+    }
+
+    /// Lets it run again (SIGCONT).
+    pub fn resume(&self) -> Result<(), ProcessError> {
+        self.signal("resume", Signal::CONT)
+    }
+
+    /// Asks it to end (SIGTERM).
+    pub fn terminate(&self) -> Result<(), ProcessError> {
+        self.signal("terminate", Signal::TERM)
+    }
+
+    /// Ends it at once (SIGKILL).
+    pub fn kill(&self) -> Result<(), ProcessError> {
+        self.signal("kill", Signal::KILL)
+    }
+
+    /// How it ended, if it has.
+    pub fn status(&self) -> Result<Option<ExitStatus>, ProcessError> {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        child.try_wait().map_err(|source| ProcessError::Control { action: "wait for", name: self.name.clone(), source })
+    }
+
+    /// Fails when it has ended, with the end of its log.
+    pub fn check_running(&self) -> Result<(), ProcessError> {
+        match self.status()? {
+            None => Ok(()),
+            Some(status) => Err(self.ended(status)),
+        }
+    }
+
+    /// Waits for its end.
+    pub async fn wait(&self, within: Duration) -> Result<ExitStatus, ProcessError> {
+        let ended = eventually("the end of a process", within, || async {
+            match self.status() {
+                Ok(None) => Err("it runs".to_owned()),
+                Ok(Some(status)) => Ok(Ok(status)),
+                Err(error) => Ok(Err(error)),
+            }
+        });
+        ended.await.unwrap_or_else(|_| {
+            Err(ProcessError::StillRuns {
+                name: self.name.clone(),
+                within,
+                log: self.log.clone(),
+                tail: self.log_tail(),
+            })
+        })
+    }
+
+    /// Under the lock that also reaps the child: a process id that was reaped may belong to somebody else.
+    fn signal(&self, action: &'static str, signal: Signal) -> Result<(), ProcessError> {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(status) = child.try_wait().map_err(|source| self.control_error(action, source))? {
+            return Err(self.ended(status));
+        }
+        kill_process_group(self.group, signal).map_err(|errno| self.control_error(action, errno.into()))
+    }
+
+    fn control_error(&self, action: &'static str, source: io::Error) -> ProcessError {
+        ProcessError::Control { action, name: self.name.clone(), source }
+    }
+
+    fn ended(&self, status: ExitStatus) -> ProcessError {
+        ProcessError::Ended { name: self.name.clone(), status, log: self.log.clone(), tail: self.log_tail() }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let child = self.child.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // The group before its leader is reaped: until then its id can't be given to others.
+        let _ = kill_process_group(self.group, Signal::KILL);
+        let _ = child.wait();
+        if let Err(error) = guard::forget(Charge::Group(child.id())) {
+            tracing::debug!(%error, "the guard was not told of an ended process");
+        }
+    }
+}
+
+/// The same command, behind the gate and in a process group of its own.
+fn gated(name: &str, command: &Command) -> Command {
+    let mut gated = Command::new("/bin/sh");
+    gated.args(["-c", GATE, name]).arg(command.get_program()).args(command.get_args()).process_group(0);
+    for (key, value) in command.get_envs() {
+        match value {
+            Some(value) => gated.env(key, value),
+            None => gated.env_remove(key),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        gated.current_dir(dir);
+    }
+    gated
+}

@@ -1,0 +1,81 @@
+//! The programs that a live test runs: found where a user may have them, else built once and cached under `target/`.
+//!
+//! Everything here blocks, for minutes where a control plane has to be compiled: async callers use
+//! `tokio::task::spawn_blocking`.
+
+mod cache;
+mod control_plane;
+mod environment;
+mod go;
+mod operator;
+mod progress;
+mod workspace;
+
+use std::{io, path::PathBuf, process::ExitStatus};
+
+pub use control_plane::{ControlPlanePrograms, control_plane};
+pub use environment::Environment;
+pub use operator::operator;
+pub use workspace::{RingsidePrograms, ringside};
+
+/// A program is neither there nor could it be built.
+#[derive(Debug, thiserror::Error)]
+pub enum ToolchainError {
+    /// There is no Go toolchain to build with.
+    #[error(
+        "`go` is not on PATH, and {wanted} has to be built with it: install Go 1.26 or newer (https://go.dev/dl/, \
+         or `apt-get install golang-go` where that is new enough){otherwise}"
+    )]
+    GoMissing {
+        /// What would have been built.
+        wanted: String,
+        /// Another way to get it, if there is one.
+        otherwise: &'static str,
+    },
+
+    /// A build ended with an error; what it said went to stderr as it ran.
+    #[error("`{command}` in {dir} ended with {status}{}", last_words(output))]
+    Build {
+        /// The command line.
+        command: String,
+        /// Where it ran.
+        dir: PathBuf,
+        /// How it ended.
+        status: ExitStatus,
+        /// The end of its output.
+        output: String,
+    },
+
+    /// A build ended well but left no such program.
+    #[error("`{command}` built no {program}")]
+    NotBuilt {
+        /// The command line.
+        command: String,
+        /// The program that it should have built.
+        program: String,
+    },
+
+    /// A command could not be started.
+    #[error("start `{command}`: {source}")]
+    Start {
+        /// The command line.
+        command: String,
+        /// Why not.
+        source: io::Error,
+    },
+
+    /// The cache folder can't be used.
+    #[error("{action} {path}: {source}")]
+    Cache {
+        /// What was tried.
+        action: &'static str,
+        /// With which file or folder.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+fn last_words(output: &str) -> String {
+    if output.is_empty() { String::new() } else { format!(":\n{output}") }
+}

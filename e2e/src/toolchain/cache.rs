@@ -1,0 +1,50 @@
+//! The folder `target/ringside-e2e`: built programs, one builder at a time.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
+
+use super::{Environment, ToolchainError};
+
+/// A folder of the cache, locked for this process until dropped.
+pub(super) struct Locked {
+    folder: PathBuf,
+    _lock: File,
+}
+
+/// Where programs under `key` are kept.
+pub(super) fn folder(environment: &Environment, key: &str) -> PathBuf {
+    environment.target.join("ringside-e2e").join(key)
+}
+
+impl Locked {
+    /// Waits until no other process (or thread) builds into that folder.
+    pub(super) fn acquire(folder: PathBuf) -> Result<Self, ToolchainError> {
+        fs::create_dir_all(&folder).map_err(|source| cache_error("create", &folder, source))?;
+        let path = folder.join(".lock");
+        let lock = File::create(&path).map_err(|source| cache_error("create", &path, source))?;
+        // Released by the kernel when the file is closed, however this process ends.
+        lock.lock().map_err(|source| cache_error("lock", &path, source))?;
+        Ok(Self { folder, _lock: lock })
+    }
+
+    /// The folder where a build leaves its programs before they are [published](Self::publish): a build that was
+    /// cut short must not leave half a program under its name.
+    pub(super) fn staging(&self) -> Result<PathBuf, ToolchainError> {
+        let staging = self.folder.join(".staging");
+        fs::create_dir_all(&staging).map_err(|source| cache_error("create", &staging, source))?;
+        Ok(staging)
+    }
+
+    /// Moves a program from the staging folder to its place. A process that runs an older one keeps it.
+    pub(super) fn publish(&self, program: &str) -> Result<PathBuf, ToolchainError> {
+        let place = self.folder.join(program);
+        fs::rename(self.staging()?.join(program), &place).map_err(|source| cache_error("publish", &place, source))?;
+        Ok(place)
+    }
+}
+
+fn cache_error(action: &'static str, path: &Path, source: std::io::Error) -> ToolchainError {
+    ToolchainError::Cache { action, path: path.to_owned(), source }
+}

@@ -1,0 +1,90 @@
+//! `go build` with progress.
+
+use std::{
+    collections::VecDeque,
+    io::{BufRead as _, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use super::{Environment, ToolchainError, progress::say};
+
+/// A line of progress that often is enough to see that something moves.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// So many last lines of a failed build hold its errors.
+const LAST_LINES: usize = 30;
+
+/// The Go tool, run in the folder of a module.
+pub(super) struct Go {
+    program: PathBuf,
+    module: PathBuf,
+}
+
+impl Go {
+    /// Finds the Go tool; `wanted` and `otherwise` are for the reader of the error.
+    pub(super) fn find(
+        environment: &Environment,
+        module: PathBuf,
+        wanted: &str,
+        otherwise: &'static str,
+    ) -> Result<Self, ToolchainError> {
+        let program = environment
+            .find_on_path("go")
+            .ok_or_else(|| ToolchainError::GoMissing { wanted: wanted.to_owned(), otherwise })?;
+        Ok(Self { program, module })
+    }
+
+    /// Builds `package` to the file `output`.
+    pub(super) fn build(&self, package: &str, ldflags: &str, output: &Path) -> Result<(), ToolchainError> {
+        let mut command = Command::new(&self.program);
+        // -v names each package that had to be compiled. No version control stamp: it would make the program
+        // depend on the state of the work tree, and fails in a tree that git does not trust.
+        command
+            .args(["build", "-v", "-buildvcs=false", "-ldflags", ldflags, "-o"])
+            .arg(output)
+            .arg(package)
+            .current_dir(&self.module);
+        let line = format!("go build {package}");
+        let name = output.file_name().unwrap_or_default().to_string_lossy();
+        run(&mut command, &line, &name, &self.module)
+    }
+}
+
+fn run(command: &mut Command, line: &str, name: &str, dir: &Path) -> Result<(), ToolchainError> {
+    let start_error = |source| ToolchainError::Start { command: line.to_owned(), source };
+    let begin = Instant::now();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(start_error)?;
+    let mut packages = 0;
+    let mut last = VecDeque::new();
+    let mut reported = begin;
+    if let Some(stderr) = child.stderr.take() {
+        for text in BufReader::new(stderr).lines().map_while(Result::ok) {
+            packages += 1;
+            if reported.elapsed() >= REPORT_INTERVAL {
+                reported = Instant::now();
+                let seconds = begin.elapsed().as_secs();
+                say(format_args!("building {name}: {packages} packages, {seconds} s"));
+            }
+            if last.len() == LAST_LINES {
+                last.pop_front();
+            }
+            last.push_back(text);
+        }
+    }
+    let status = child.wait().map_err(start_error)?;
+    if !status.success() {
+        return Err(ToolchainError::Build {
+            command: line.to_owned(),
+            dir: dir.to_owned(),
+            status,
+            output: Vec::from(last).join("\n"),
+        });
+    }
+    if packages > 0 {
+        say(format_args!("built {name} in {} s", begin.elapsed().as_secs()));
+    }
+    Ok(())
+}
