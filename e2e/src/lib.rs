@@ -2,6 +2,8 @@
 //! control plane itself, shards with a real identity, an unmodified operator, and a checker that decides whether
 //! any object was worked on twice at once or forgotten.
 
+pub mod checker;
+pub mod collector;
 pub mod control_plane;
 pub mod eventually;
 pub mod ports;

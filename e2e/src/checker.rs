@@ -1,0 +1,154 @@
+//! Decides from records whether sharding kept its promises: was any object worked on twice at once, was any
+//! forgotten, and how long was each without an owner.
+//!
+//! Pure: records come in with the time of their receipt, a [`Report`] comes out. Who fills it is the collector
+//! (reconciles, as the operator reports them) and a watch on objects and Leases.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::Duration,
+};
+
+mod owners;
+mod record;
+mod report;
+#[cfg(test)]
+mod tests;
+mod work;
+
+pub use record::{Event, Outcome, Record, Uid};
+pub use report::{Cause, Forgotten, Gap, Overlap, Report, percentile};
+
+/// Takes in records in the order of their times and keeps what the verdict needs.
+#[derive(Debug, Default)]
+pub struct Checker {
+    work: work::Work,
+    owners: owners::Owners,
+    generations: HashMap<Uid, Generations>,
+    second_creates: usize,
+}
+
+/// Which generations of an object were written and which were worked on.
+#[derive(Debug, Default)]
+struct Generations {
+    name: String,
+    /// Written and not yet worked on, with the time at which they were seen.
+    pending: BTreeMap<i64, Duration>,
+    /// The highest one that was worked on to a good end.
+    done: i64,
+    /// The longest that one of them took.
+    slowest: Option<(i64, Duration)>,
+}
+
+impl Checker {
+    /// A checker that has seen nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in the next record. Times never go back.
+    pub fn record(&mut self, record: Record) {
+        let Record { at, event } = record;
+        match event {
+            Event::Started { uid, generation: _, instance } => self.work.start(at, uid, instance),
+            Event::Ended { uid, generation, instance, outcome } => {
+                self.work.end(&uid, &instance);
+                match outcome {
+                    Outcome::Done => self.generations.entry(uid).or_default().worked_on(generation, at),
+                    Outcome::AlreadyExists => self.second_creates += 1,
+                    Outcome::Failed => {}
+                }
+            }
+            Event::Killed { instance } => self.work.kill(&instance),
+            Event::Seen { uid, name, generation, shard } => {
+                let generations = self.generations.entry(uid.clone()).or_default();
+                generations.name.clone_from(&name);
+                generations.written(generation, at);
+                self.owners.seen(at, uid, name, shard);
+            }
+            Event::Gone { uid } => {
+                self.generations.remove(&uid);
+                self.owners.gone(&uid);
+            }
+            Event::ShardAvailable { shard } => self.owners.available(at, shard),
+            Event::ShardUnavailable { shard, cause } => self.owners.unavailable(at, &shard, cause),
+        }
+    }
+
+    /// How many times two instances worked on one object at once, so far.
+    pub fn overlaps(&self) -> usize {
+        self.work.overlaps.len()
+    }
+
+    /// How many reconciles came to a good end, by instance.
+    pub fn reconciles(&self) -> &BTreeMap<String, usize> {
+        &self.work.reconciles
+    }
+
+    /// How many objects each shard owns, as their labels say.
+    pub fn objects_by_shard(&self) -> BTreeMap<String, usize> {
+        self.owners.objects_by_shard()
+    }
+
+    /// How many objects have no available owner now.
+    pub fn unowned(&self) -> usize {
+        self.owners.open_gaps().count()
+    }
+
+    /// How many objects have a generation that was not worked on yet.
+    pub fn pending(&self) -> usize {
+        self.generations.values().filter(|object| !object.pending.is_empty()).count()
+    }
+
+    /// The objects that no instance ever worked on.
+    pub fn untouched(&self) -> HashSet<&Uid> {
+        self.generations.iter().filter(|(_, object)| object.done == 0).map(|(uid, _)| uid).collect()
+    }
+
+    /// The verdict at `now`: forgotten is what was not worked on, or had no owner, for longer than `bound`.
+    pub fn report(&self, now: Duration, bound: Duration) -> Report {
+        Report {
+            overlaps: self.work.overlaps.clone(),
+            forgotten: self.forgotten(now, bound),
+            gaps: self.owners.gaps.iter().cloned().chain(self.owners.open_gaps()).collect(),
+            second_creates: self.second_creates,
+            reconciles: self.work.reconciles.clone(),
+            objects: self.objects_by_shard(),
+        }
+    }
+
+    fn forgotten(&self, now: Duration, bound: Duration) -> Vec<Forgotten> {
+        let late = self.generations.iter().filter_map(|(uid, object)| {
+            let slowest = object.slowest.filter(|(_, took)| *took > bound);
+            let pending = object.pending.iter().map(|(generation, since)| (*generation, now.saturating_sub(*since)));
+            let (generation, waited) =
+                pending.chain(slowest).filter(|(_, waited)| *waited > bound).max_by_key(|(_, w)| *w)?;
+            Some(Forgotten { uid: uid.clone(), name: object.name.clone(), generation: Some(generation), waited })
+        });
+        let unowned = self.owners.open_gaps().filter_map(|gap| {
+            let waited = now.saturating_sub(gap.from);
+            (waited > bound).then_some(Forgotten { uid: gap.uid, name: gap.name, generation: None, waited })
+        });
+        late.chain(unowned).collect()
+    }
+}
+
+impl Generations {
+    fn written(&mut self, generation: i64, at: Duration) {
+        if generation > self.done {
+            self.pending.entry(generation).or_insert(at);
+        }
+    }
+
+    /// Work on a generation covers all earlier ones: the controller acts on the newest that it knows.
+    fn worked_on(&mut self, generation: i64, at: Duration) {
+        self.done = self.done.max(generation);
+        let later = self.pending.split_off(&(generation + 1));
+        for (generation, since) in std::mem::replace(&mut self.pending, later) {
+            let took = at.saturating_sub(since);
+            if self.slowest.is_none_or(|(_, slowest)| took > slowest) {
+                self.slowest = Some((generation, took));
+            }
+        }
+    }
+}

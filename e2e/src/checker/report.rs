@@ -1,0 +1,96 @@
+//! What a checker found.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::record::Uid;
+
+/// The verdict, with what it rests on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Objects that two instances worked on at once.
+    pub overlaps: Vec<Overlap>,
+    /// Objects that nobody worked on, or owned, for too long.
+    pub forgotten: Vec<Forgotten>,
+    /// Times without an owner, those not ended yet included.
+    pub gaps: Vec<Gap>,
+    /// How many times a child was created that existed already.
+    pub second_creates: usize,
+    /// Reconciles that came to a good end, by instance.
+    pub reconciles: BTreeMap<String, usize>,
+    /// Objects by shard, as their labels say at the end.
+    pub objects: BTreeMap<String, usize>,
+}
+
+/// An object that two instances worked on at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overlap {
+    /// The object.
+    pub uid: Uid,
+    /// Who worked on it first, and since when.
+    pub first: (String, Duration),
+    /// Who began while the first had not ended, and when.
+    pub second: (String, Duration),
+}
+
+/// An object that nobody worked on, or owned, for too long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forgotten {
+    /// The object.
+    pub uid: Uid,
+    /// Its namespace and name.
+    pub name: String,
+    /// The generation that was not worked on; `None` when the object had no owner.
+    pub generation: Option<i64>,
+    /// For how long.
+    pub waited: Duration,
+}
+
+/// Why an object had no owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// It was new.
+    Created,
+    /// Its owner acknowledged a drain, or somebody took the label off.
+    Unassigned,
+    /// Its shard released its Lease.
+    Released,
+    /// Its shard was declared dead.
+    Dead,
+}
+
+/// A time in which an object had no owner that was available.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The object.
+    pub uid: Uid,
+    /// Its namespace and name.
+    pub name: String,
+    /// Why.
+    pub cause: Cause,
+    /// The write that took the owner away.
+    pub from: Duration,
+    /// The write that named the next one; `None` while there is none.
+    pub until: Option<Duration>,
+}
+
+impl Report {
+    /// Whether the promises were kept.
+    pub fn is_clean(&self) -> bool {
+        self.overlaps.is_empty() && self.forgotten.is_empty()
+    }
+
+    /// The times without owner for this cause, shortest first; those not ended yet are left out, because
+    /// [`Report::forgotten`] has them once they matter.
+    pub fn times_without_owner(&self, cause: Cause) -> Vec<Duration> {
+        let ended = |gap: &Gap| (gap.cause == cause).then(|| Some(gap.until?.saturating_sub(gap.from))).flatten();
+        let mut times: Vec<_> = self.gaps.iter().filter_map(ended).collect();
+        times.sort_unstable();
+        times
+    }
+}
+
+/// The value below or at which `percent` of the sorted `times` lie (nearest rank).
+pub fn percentile(times: &[Duration], percent: usize) -> Option<Duration> {
+    let rank = (times.len() * percent).div_ceil(100);
+    times.get(rank.max(1) - 1).copied()
+}
