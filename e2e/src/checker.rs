@@ -50,7 +50,7 @@ impl Checker {
     pub fn record(&mut self, record: Record) {
         let Record { at, event } = record;
         match event {
-            Event::Started { uid, generation: _, instance } => self.work.start(at, uid, instance),
+            Event::Started { uid, generation: _, instance } => self.work.start(at, &uid, instance),
             Event::Ended { uid, generation, instance, outcome } => {
                 self.work.end(&uid, &instance);
                 match outcome {

@@ -18,7 +18,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn start(&mut self, at: Duration, uid: Uid, instance: String) {
+    pub(super) fn start(&mut self, at: Duration, uid: &Uid, instance: String) {
         // A report that was still on its way when its sender was killed: the sender never got the answer
         // that it waits for before it works.
         if self.killed.contains(&instance) {
