@@ -1,1 +1,211 @@
-//! Placeholder.
+//! A real control plane on loopback: etcd, API server and controller manager, a few seconds from nothing to ready.
+//!
+//! Several run side by side, each in a folder and on ports of its own, and each is gone without a trace when it is
+//! dropped or its owner ends (see [`process`](crate::process)). There are no nodes: Pods are objects that nobody runs.
+
+mod admin;
+mod commands;
+mod credentials;
+mod error;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::{Api, Client};
+
+use self::commands::Layout;
+pub use self::error::ControlPlaneError;
+use crate::{
+    eventually::eventually,
+    ports::free_port,
+    process::{Folder, Process},
+    toolchain::{self, ControlPlanePrograms, Environment, ToolchainError},
+};
+
+/// Two seconds is usual; a loaded machine with many of them at once needs longer.
+const START_DEADLINE: Duration = Duration::from_secs(120);
+
+/// A port can be taken by another process between its choice and its use. Each attempt chooses new ones.
+const START_ATTEMPTS: usize = 5;
+
+/// After SIGKILL the kernel only has to free the memory.
+const KILL_DEADLINE: Duration = Duration::from_secs(20);
+
+/// How a control plane differs from the usual one.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// More flags for the API server, such as feature gates.
+    pub api_server_flags: Vec<String>,
+    /// Whether the controller manager runs: garbage collection, ServiceAccounts, Deployments.
+    pub controller_manager: bool,
+    /// Whether the API server writes who asked for what to [`ControlPlane::audit_log`].
+    pub audit: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { api_server_flags: Vec::new(), controller_manager: true, audit: false }
+    }
+}
+
+/// A running control plane.
+pub struct ControlPlane {
+    // Dropped in this order: clients of a server before it, the folder last.
+    controller_manager: Option<Process>,
+    api_server: Option<Process>,
+    etcd: Process,
+    client: Client,
+    token: String,
+    layout: Layout,
+    programs: ControlPlanePrograms,
+    options: Options,
+    folder: Folder,
+}
+
+impl ControlPlane {
+    /// Starts one, and returns when it is ready. The first time on a machine this builds the programs.
+    pub async fn start(options: Options) -> Result<Self, ControlPlaneError> {
+        let found = tokio::task::spawn_blocking(|| toolchain::control_plane(&Environment::of_process()));
+        let programs = found.await.map_err(|error| ToolchainError::Interrupted(error.to_string()))??;
+        let mut attempt = 1;
+        loop {
+            match Self::attempt(programs.clone(), options.clone()).await {
+                Err(error) if error.is_port_taken() && attempt < START_ATTEMPTS => {
+                    tracing::debug!(%error, attempt, "a port was taken, trying others");
+                    attempt += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn attempt(programs: ControlPlanePrograms, options: Options) -> Result<Self, ControlPlaneError> {
+        let folder = Folder::create("control-plane").map_err(|source| ControlPlaneError::File {
+            action: "create a folder in",
+            path: std::env::temp_dir(),
+            source,
+        })?;
+        let port = || free_port().map_err(ControlPlaneError::NoFreePort);
+        let layout = Layout {
+            dir: folder.path().to_owned(),
+            api_port: port()?,
+            etcd_client_port: port()?,
+            etcd_peer_port: port()?,
+        };
+        let credentials = credentials::write(&layout)?;
+        let client = admin::write_kubeconfig(&layout, &credentials).await?;
+        let etcd = spawn("etcd", &commands::etcd(&programs, &layout), &layout)?;
+        let mut control_plane = Self {
+            controller_manager: None,
+            api_server: None,
+            etcd,
+            client,
+            token: credentials.admin_token,
+            layout,
+            programs,
+            options,
+            folder,
+        };
+        control_plane.start_api_server().await?;
+        if control_plane.options.controller_manager {
+            control_plane.start_controller_manager().await?;
+        }
+        Ok(control_plane)
+    }
+
+    /// A client with all rights.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The kubeconfig of [`client`](Self::client). It holds all that it needs, so it can be copied.
+    pub fn kubeconfig_path(&self) -> PathBuf {
+        self.layout.kubeconfig()
+    }
+
+    /// The bearer token of [`client`](Self::client).
+    pub fn admin_token(&self) -> &str {
+        &self.token
+    }
+
+    /// Where the API server answers, as `https://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        self.layout.url()
+    }
+
+    /// The PEM file of the authority that signed the API server's certificate.
+    pub fn ca_path(&self) -> PathBuf {
+        self.layout.file("ca.crt")
+    }
+
+    /// The folder with its data and logs.
+    pub fn dir(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What the API server wrote when [`Options::audit`] is on: a line of JSON for each request.
+    pub fn audit_log(&self) -> PathBuf {
+        self.layout.file("audit.log")
+    }
+
+    /// The kubectl that fits.
+    pub fn kubectl(&self) -> &Path {
+        &self.programs.kubectl
+    }
+
+    /// Kills the API server; etcd and the controller manager go on.
+    pub async fn stop_api_server(&mut self) -> Result<(), ControlPlaneError> {
+        if let Some(api_server) = self.api_server.take() {
+            api_server.kill()?;
+            api_server.wait(KILL_DEADLINE).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts the API server, on the same port and data as before, and waits until it is ready.
+    pub async fn start_api_server(&mut self) -> Result<(), ControlPlaneError> {
+        let command = commands::api_server(&self.programs, &self.layout, &self.options);
+        let api_server = spawn("kube-apiserver", &command, &self.layout)?;
+        let ready = eventually("the API server is ready", START_DEADLINE, || async {
+            if self.etcd.check_running().is_err() || api_server.check_running().is_err() {
+                return Ok(false);
+            }
+            let request = http::Request::get("/readyz").body(Vec::new()).map_err(|error| error.to_string())?;
+            match self.client.request_text(request).await {
+                Ok(_) => Ok(true),
+                Err(error) => Err(error.to_string()),
+            }
+        });
+        if !ready.await? {
+            self.etcd.check_running()?;
+            api_server.check_running()?;
+        }
+        self.api_server = Some(api_server);
+        Ok(())
+    }
+
+    async fn start_controller_manager(&mut self) -> Result<(), ControlPlaneError> {
+        let command = commands::controller_manager(&self.programs, &self.layout);
+        let manager = spawn("kube-controller-manager", &command, &self.layout)?;
+        // The first thing that users of a cluster can see of it: Pods need the account.
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), "default");
+        let ready = eventually("the ServiceAccount `default`", START_DEADLINE, || async {
+            if manager.check_running().is_err() {
+                return Ok(false);
+            }
+            accounts.get("default").await.map(|_| true).map_err(|error| error.to_string())
+        });
+        if !ready.await? {
+            manager.check_running()?;
+        }
+        self.controller_manager = Some(manager);
+        Ok(())
+    }
+}
+
+fn spawn(name: &str, command: &std::process::Command, layout: &Layout) -> Result<Process, ControlPlaneError> {
+    Ok(Process::spawn(name, command, &layout.file(&format!("{name}.log")))?)
+}

@@ -64,6 +64,10 @@ pub enum ToolchainError {
         source: io::Error,
     },
 
+    /// The thread that was at it ended early.
+    #[error("building was interrupted: {0}")]
+    Interrupted(String),
+
     /// The cache folder can't be used.
     #[error("{action} {path}: {source}")]
     Cache {

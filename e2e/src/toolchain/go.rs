@@ -83,8 +83,10 @@ fn run(command: &mut Command, line: &str, name: &str, dir: &Path) -> Result<(), 
             output: Vec::from(last).join("\n"),
         });
     }
-    if packages > 0 {
-        say(format_args!("built {name} in {} s", begin.elapsed().as_secs()));
+    // Silent where Go found nothing to do.
+    let took = begin.elapsed();
+    if packages > 0 || took > REPORT_INTERVAL {
+        say(format_args!("built {name} in {} s", took.as_secs()));
     }
     Ok(())
 }

@@ -1,0 +1,79 @@
+//! The command lines of a control plane's processes.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{ControlPlanePrograms, Options};
+
+/// Where the files and ports of one control plane are.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub(super) dir: PathBuf,
+    pub(super) api_port: u16,
+    pub(super) etcd_client_port: u16,
+    pub(super) etcd_peer_port: u16,
+}
+
+impl Layout {
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub(super) fn kubeconfig(&self) -> PathBuf {
+        self.file("kubeconfig")
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.api_port)
+    }
+}
+
+pub(super) fn etcd(programs: &ControlPlanePrograms, layout: &Layout) -> Command {
+    let client = format!("http://127.0.0.1:{}", layout.etcd_client_port);
+    let peer = format!("http://127.0.0.1:{}", layout.etcd_peer_port);
+    let mut command = command(&programs.etcd, layout);
+    command
+        .args(["--data-dir", "etcd", "--unsafe-no-fsync", "--log-level", "warn"])
+        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+        .args(["--initial-cluster", &format!("default={peer}")]);
+    command
+}
+
+pub(super) fn api_server(programs: &ControlPlanePrograms, layout: &Layout, options: &Options) -> Command {
+    let mut command = command(&programs.kube_apiserver, layout);
+    command
+        .arg(format!("--etcd-servers=http://127.0.0.1:{}", layout.etcd_client_port))
+        .arg(format!("--secure-port={}", layout.api_port))
+        .args(["--bind-address=127.0.0.1", "--service-cluster-ip-range=10.0.0.0/24"])
+        .args(["--tls-cert-file=server.crt", "--tls-private-key-file=server.key", "--client-ca-file=ca.crt"])
+        .args(["--service-account-key-file=accounts.pub", "--service-account-signing-key-file=accounts.key"])
+        .arg("--service-account-issuer=https://kubernetes.default.svc")
+        .args(["--authorization-mode=RBAC", "--token-auth-file=tokens.csv", "--allow-privileged=true"]);
+    if options.audit {
+        command.args(["--audit-policy-file=audit-policy.yaml", "--audit-log-path=audit.log"]);
+    }
+    command.args(&options.api_server_flags);
+    command
+}
+
+pub(super) fn controller_manager(programs: &ControlPlanePrograms, layout: &Layout) -> Command {
+    let mut command = command(&programs.kube_controller_manager, layout);
+    command
+        .args(["--kubeconfig=kubeconfig", "--authentication-kubeconfig=kubeconfig"])
+        .args(["--authorization-kubeconfig=kubeconfig", "--root-ca-file=ca.crt"])
+        .args(["--service-account-private-key-file=accounts.key", "--use-service-account-credentials"])
+        // No nodes: their controllers would only declare them lost.
+        .args(["--controllers=*,-nodelifecycle,-nodeipam", "--leader-elect=false"])
+        .args(["--bind-address=127.0.0.1", "--secure-port=0"]);
+    command
+}
+
+/// In the control plane's folder, so that all files have short names.
+fn command(program: &Path, layout: &Layout) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(&layout.dir);
+    command
+}

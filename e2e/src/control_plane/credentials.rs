@@ -1,0 +1,75 @@
+//! Keys, certificates and tokens of a control plane.
+
+use std::fs;
+
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+
+use super::{ControlPlaneError, commands::Layout};
+
+/// What the names in the API server's certificate are for: loopback, and the in-cluster names.
+const SERVER_NAMES: [&str; 6] =
+    ["localhost", "127.0.0.1", "kubernetes.default.svc", "kubernetes.default", "kubernetes", "10.0.0.1"];
+
+/// What a client needs.
+pub(super) struct Credentials {
+    /// The authority of the API server's certificate, as PEM.
+    pub(super) ca: String,
+    /// The bearer token of a user in `system:masters`.
+    pub(super) admin_token: String,
+}
+
+/// Makes all of them and writes the files that [`super::commands`] name.
+pub(super) fn write(layout: &Layout) -> Result<Credentials, ControlPlaneError> {
+    let ca = authority()?;
+    let (server, server_key) = server_pair(&ca)?;
+    let accounts = key("key of the ServiceAccount tokens")?;
+    let admin_token = format!("{:032x}", rand::random::<u128>());
+    for (name, content) in [
+        ("ca.crt", ca.pem()),
+        ("server.crt", server.pem()),
+        ("server.key", server_key.serialize_pem()),
+        ("accounts.key", accounts.serialize_pem()),
+        ("accounts.pub", accounts.public_key_pem()),
+        ("tokens.csv", format!("{admin_token},admin,admin,system:masters\n")),
+        ("audit-policy.yaml", AUDIT_POLICY.to_owned()),
+    ] {
+        let path = layout.file(name);
+        fs::write(&path, content).map_err(|source| ControlPlaneError::File { action: "write", path, source })?;
+    }
+    Ok(Credentials { ca: ca.pem(), admin_token })
+}
+
+/// Metadata of each request, once it was answered.
+const AUDIT_POLICY: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+";
+
+fn key(what: &'static str) -> Result<KeyPair, ControlPlaneError> {
+    KeyPair::generate().map_err(|source| ControlPlaneError::Certificate { what, source })
+}
+
+fn authority() -> Result<CertifiedIssuer<'static, KeyPair>, ControlPlaneError> {
+    let failed = |source| ControlPlaneError::Certificate { what: "certificate authority", source };
+    let mut params = CertificateParams::new(Vec::new()).map_err(failed)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.distinguished_name.push(rcgen::DnType::CommonName, "ringside-e2e");
+    CertifiedIssuer::self_signed(params, key("key of the certificate authority")?).map_err(failed)
+}
+
+fn server_pair(ca: &CertifiedIssuer<'static, KeyPair>) -> Result<(Certificate, KeyPair), ControlPlaneError> {
+    let failed = |source| ControlPlaneError::Certificate { what: "API server's certificate", source };
+    let key = key("API server's key")?;
+    let mut params = CertificateParams::new(SERVER_NAMES.map(str::to_owned)).map_err(failed)?;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.distinguished_name.push(rcgen::DnType::CommonName, "kube-apiserver");
+    let certificate = params.signed_by(&key, ca).map_err(failed)?;
+    Ok((certificate, key))
+}

@@ -1,0 +1,141 @@
+//! Control planes start, work, stand side by side, and are gone afterwards.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::BTreeMap,
+    net::TcpStream,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{
+    Api, Client, Config,
+    api::{DeleteParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use ringside_e2e::{
+    control_plane::{ControlPlane, Options},
+    eventually::eventually,
+    toolchain::{self, Environment},
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn config_map(name: &str) -> ConfigMap {
+    let mut object = ConfigMap { data: Some(BTreeMap::new()), ..ConfigMap::default() };
+    object.metadata.name = Some(name.to_owned());
+    object
+}
+
+#[tokio::test]
+async fn two_stand_side_by_side_and_are_gone_when_dropped() {
+    let (first, second) =
+        tokio::join!(ControlPlane::start(Options::default()), ControlPlane::start(Options::default()));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    let here: Api<ConfigMap> = Api::default_namespaced(first.client());
+    let there: Api<ConfigMap> = Api::default_namespaced(second.client());
+    here.create(&PostParams::default(), &config_map("here")).await.unwrap();
+    assert!(there.get_opt("here").await.unwrap().is_none(), "they share data");
+
+    let (dir, url) = (first.dir().to_owned(), first.url());
+    drop(first);
+    assert!(!dir.exists());
+    assert!(TcpStream::connect(url.trim_start_matches("https://")).is_err());
+    there.create(&PostParams::default(), &config_map("there")).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_api_server_alone_comes_back_on_its_port_with_its_data() {
+    let options = Options { controller_manager: false, audit: true, ..Options::default() };
+    let mut control_plane = ControlPlane::start(options).await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(control_plane.client());
+    maps.create(&PostParams::default(), &config_map("kept")).await.unwrap();
+    control_plane.stop_api_server().await.unwrap();
+    assert!(maps.get("kept").await.is_err());
+    control_plane.start_api_server().await.unwrap();
+    maps.get("kept").await.unwrap();
+    let audit = std::fs::read_to_string(control_plane.audit_log()).unwrap();
+    assert!(audit.lines().any(|line| line.contains(r#""verb":"create""#) && line.contains(r#""name":"kept""#)));
+}
+
+#[tokio::test]
+async fn the_controller_manager_collects_garbage() {
+    let control_plane = ControlPlane::start(Options::default()).await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(control_plane.client());
+    let owner = maps.create(&PostParams::default(), &config_map("owner")).await.unwrap();
+    let mut child = config_map("child");
+    child.metadata.owner_references = Some(vec![kube::Resource::controller_owner_ref(&owner, &()).unwrap()]);
+    maps.create(&PostParams::default(), &child).await.unwrap();
+    maps.delete("owner", &DeleteParams::default()).await.unwrap();
+    eventually("the child is collected", DEADLINE, || async {
+        match maps.get_opt("child").await {
+            Ok(None) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn up_leaves_one_running_until_it_is_interrupted() {
+    let (dir, up) = up().await;
+    let kubeconfig = dir.path().join("kubeconfig");
+    let client = client_of(&kubeconfig).await;
+    let namespaces: Api<Namespace> = Api::all(client);
+    namespaces.get("default").await.unwrap();
+    signal(&up, Signal::INT);
+    let output = up.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("export KUBECONFIG="));
+    assert!(!kubeconfig.exists());
+    assert!(namespaces.get("default").await.is_err());
+}
+
+#[tokio::test]
+async fn nothing_is_left_when_the_owner_is_killed() {
+    let (dir, up) = up().await;
+    let kubeconfig = dir.path().join("kubeconfig");
+    let namespaces: Api<Namespace> = Api::all(client_of(&kubeconfig).await);
+    namespaces.get("default").await.unwrap();
+    signal(&up, Signal::KILL);
+    let output = up.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let logs = text.split("logs in ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+    eventually("API server and folder are gone", DEADLINE, || async {
+        let answers = namespaces.get("default").await.is_ok();
+        if answers || Path::new(logs).exists() { Err(format!("{logs}, answers: {answers}")) } else { Ok(()) }
+    })
+    .await
+    .unwrap();
+}
+
+/// The binary `up`, once its control plane is ready.
+async fn up() -> (tempfile::TempDir, std::process::Child) {
+    // Built before, if need be: the deadline is for starting.
+    tokio::task::spawn_blocking(|| toolchain::control_plane(&Environment::of_process())).await.unwrap().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let up =
+        Command::new(env!("CARGO_BIN_EXE_up")).arg("--dir").arg(dir.path()).stdout(Stdio::piped()).spawn().unwrap();
+    // It is written when the control plane is ready, and the copy is not atomic: so until it can be read.
+    eventually("the kubeconfig", DEADLINE, || async {
+        Kubeconfig::read_from(dir.path().join("kubeconfig")).map(drop).map_err(|error| error.to_string())
+    })
+    .await
+    .unwrap();
+    (dir, up)
+}
+
+fn signal(process: &std::process::Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(process.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+async fn client_of(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
