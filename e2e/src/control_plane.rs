@@ -16,8 +16,8 @@ use std::{
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
 
-use self::commands::Layout;
 pub use self::error::ControlPlaneError;
+use self::{commands::Layout, credentials::Credentials};
 use crate::{
     eventually::eventually,
     ports::free_port,
@@ -58,7 +58,7 @@ pub struct ControlPlane {
     api_server: Option<Process>,
     etcd: Process,
     client: Client,
-    token: String,
+    credentials: Credentials,
     layout: Layout,
     programs: ControlPlanePrograms,
     options: Options,
@@ -96,14 +96,16 @@ impl ControlPlane {
             etcd_peer_port: port()?,
         };
         let credentials = credentials::write(&layout)?;
-        let client = admin::write_kubeconfig(&layout, &credentials).await?;
+        let kubeconfig = admin::kubeconfig(&layout.url(), &credentials.ca, &credentials.admin_token, "default");
+        admin::write(&layout.kubeconfig(), &kubeconfig)?;
+        let client = admin::client(&kubeconfig).await?;
         let etcd = spawn("etcd", &commands::etcd(&programs, &layout), &layout)?;
         let mut control_plane = Self {
             controller_manager: None,
             api_server: None,
             etcd,
             client,
-            token: credentials.admin_token,
+            credentials,
             layout,
             programs,
             options,
@@ -128,7 +130,12 @@ impl ControlPlane {
 
     /// The bearer token of [`client`](Self::client).
     pub fn admin_token(&self) -> &str {
-        &self.token
+        &self.credentials.admin_token
+    }
+
+    /// Writes a kubeconfig for the bearer of `token`, whose work is in `namespace`. It holds all that it needs.
+    pub fn write_kubeconfig(&self, path: &Path, token: &str, namespace: &str) -> Result<(), ControlPlaneError> {
+        admin::write(path, &admin::kubeconfig(&self.url(), &self.credentials.ca, token, namespace))
     }
 
     /// Where the API server answers, as `https://127.0.0.1:PORT`.

@@ -1,0 +1,132 @@
+//! Puts manifests into a cluster as `kubectl apply --server-side` does.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DynamicObject, Patch, PatchParams},
+    core::GroupVersionKind,
+    discovery::{Scope, oneshot},
+};
+use serde::Serialize;
+
+use crate::eventually::{TimedOut, eventually};
+
+/// The field manager of everything that the harness writes.
+pub const FIELD_MANAGER: &str = "ringside-e2e";
+
+/// A new resource is served within a second or so of its definition.
+const ESTABLISHED_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A manifest could not be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// It could not be read.
+    #[error("read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It is no manifest.
+    #[error("parse the manifest: {0}")]
+    Parse(String),
+    /// The API server refused it.
+    #[error("apply {what}: {source}")]
+    Refused {
+        /// Which object.
+        what: String,
+        /// What it answered.
+        source: kube::Error,
+    },
+    /// A resource was defined but is not served.
+    #[error(transparent)]
+    NotServed(#[from] TimedOut),
+}
+
+/// The documents of a YAML file.
+pub fn read(path: &Path) -> Result<Vec<DynamicObject>, ApplyError> {
+    let text = fs::read_to_string(path).map_err(|source| ApplyError::Read { path: path.to_owned(), source })?;
+    parse(&text)
+}
+
+/// The documents of a YAML text.
+pub fn parse(text: &str) -> Result<Vec<DynamicObject>, ApplyError> {
+    serde_saphyr::from_multiple(text).map_err(|error| ApplyError::Parse(error.to_string()))
+}
+
+/// Applies the objects in their order.
+pub async fn apply(client: &Client, objects: &[DynamicObject]) -> Result<(), ApplyError> {
+    for object in objects {
+        let types = object.types.clone().unwrap_or_default();
+        let kind = GroupVersionKind::try_from(&types).map_err(|error| ApplyError::Parse(error.to_string()))?;
+        let namespace = object.namespace();
+        let what = format!("{} {}", kind.kind, object.name_any());
+        let refused = |source| ApplyError::Refused { what: what.clone(), source };
+        let api = api_of(client, &kind, namespace.as_deref()).await.map_err(refused)?;
+        apply_to(&api, object).await.map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// Applies a resource definition and waits until the resource is served.
+pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> Result<(), ApplyError> {
+    let name = definition.name_any();
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    apply_to(&api, definition)
+        .await
+        .map_err(|source| ApplyError::Refused { what: format!("CustomResourceDefinition {name}"), source })?;
+    served(client, &name).await
+}
+
+/// Waits until a resource is served whose definition somebody applies.
+pub async fn served(client: &Client, definition: &str) -> Result<(), ApplyError> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    eventually(&format!("{definition} is served"), ESTABLISHED_DEADLINE, || async {
+        let found = api.get(definition).await.map_err(|error| error.to_string())?;
+        let conditions = found.status.unwrap_or_default().conditions.unwrap_or_default();
+        let established =
+            conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True");
+        established.then_some(()).ok_or_else(|| format!("{conditions:?}"))
+    })
+    .await?;
+    Ok(())
+}
+
+async fn apply_to<K>(api: &Api<K>, object: &K) -> kube::Result<()>
+where
+    K: Clone + std::fmt::Debug + Serialize + serde::de::DeserializeOwned + kube::Resource,
+{
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    api.patch(&object.name_any(), &parameters, &Patch::Apply(object)).await.map(drop)
+}
+
+async fn api_of(client: &Client, kind: &GroupVersionKind, namespace: Option<&str>) -> kube::Result<Api<DynamicObject>> {
+    let (resource, capabilities) = oneshot::pinned_kind(client, kind).await?;
+    Ok(match (capabilities.scope, namespace) {
+        (Scope::Cluster, _) => Api::all_with(client.clone(), &resource),
+        (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), namespace, &resource),
+        (Scope::Namespaced, None) => Api::default_namespaced_with(client.clone(), &resource),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn reads_several_documents() {
+        let text = "# a comment\nkind: A\napiVersion: v1\nmetadata: {name: a}\n---\nkind: B\napiVersion: v1\nmetadata: {name: b}\nspec: {x: 1}\n";
+        let objects = parse(text).unwrap();
+        assert_eq!(objects.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(objects[1].data["spec"]["x"], 1);
+    }
+}

@@ -1,0 +1,153 @@
+//! A Pod's identity without a kubelet: a Pod object, and a token that the API server binds to it.
+
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::{
+    authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
+    core::v1::{Container, Pod, PodSpec, ServiceAccount},
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, ObjectMeta, PostParams},
+};
+
+use crate::control_plane::{ControlPlane, ControlPlaneError};
+
+/// Longer than any test. The proxy reads its token once from a kubeconfig; renewal is the kubelet's work.
+const TOKEN_SECONDS: i64 = 24 * 60 * 60;
+
+/// A Pod object, and a kubeconfig with a token that is bound to it. The API server stops to accept the token a few
+/// seconds after the Pod was deleted.
+#[derive(Debug)]
+pub struct ShardIdentity {
+    namespace: String,
+    pod: String,
+    uid: String,
+    kubeconfig: PathBuf,
+}
+
+/// An identity could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The API server refused one of its objects.
+    #[error("{action} {namespace}/{name}: {source}")]
+    Api {
+        /// What was asked for.
+        action: &'static str,
+        /// The object's namespace.
+        namespace: String,
+        /// The object's name.
+        name: String,
+        /// What the API server answered.
+        source: kube::Error,
+    },
+    /// The API server answered without what was asked for.
+    #[error("the API server's answer has no {0}")]
+    Incomplete(&'static str),
+    /// The kubeconfig could not be written.
+    #[error(transparent)]
+    Kubeconfig(#[from] ControlPlaneError),
+}
+
+impl ShardIdentity {
+    /// Creates the Pod `namespace/pod`, asks for a token of `service_account` that is bound to it, and writes a
+    /// kubeconfig with it into `dir`. The ServiceAccount is there already, with the permissions that it needs.
+    pub async fn create(
+        control_plane: &ControlPlane,
+        namespace: &str,
+        service_account: &str,
+        pod: &str,
+        dir: &Path,
+    ) -> Result<Self, IdentityError> {
+        let client = control_plane.client();
+        let failed = |action, name: &str, source| IdentityError::Api {
+            action,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            source,
+        };
+        let created = pods(&client, namespace)
+            .create(&PostParams::default(), &pod_object(service_account, pod))
+            .await
+            .map_err(|source| failed("create the Pod", pod, source))?;
+        let uid = created.uid().ok_or(IdentityError::Incomplete("uid of the Pod"))?;
+        let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
+        let answer = accounts
+            .create_token_request(service_account, &PostParams::default(), &token_request(pod, &uid))
+            .await
+            .map_err(|source| failed("request a token of the ServiceAccount", service_account, source))?;
+        let token = answer.status.ok_or(IdentityError::Incomplete("token"))?.token;
+        let kubeconfig = dir.join(format!("{pod}.kubeconfig"));
+        control_plane.write_kubeconfig(&kubeconfig, &token, namespace)?;
+        Ok(Self { namespace: namespace.to_owned(), pod: pod.to_owned(), uid, kubeconfig })
+    }
+
+    /// The Pod's name, which is the shard's.
+    pub fn pod(&self) -> &str {
+        &self.pod
+    }
+
+    /// The Pod's namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The Pod's uid.
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// A kubeconfig that connects straight to the API server, as this Pod.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Deletes the Pod, as happens after its containers have ended. Without a node it is gone at once.
+    pub async fn delete(&self, client: &Client) -> Result<(), IdentityError> {
+        pods(client, &self.namespace).delete(&self.pod, &DeleteParams::default()).await.map(drop).map_err(|source| {
+            IdentityError::Api {
+                action: "delete the Pod",
+                namespace: self.namespace.clone(),
+                name: self.pod.clone(),
+                source,
+            }
+        })
+    }
+}
+
+fn pods(client: &Client, namespace: &str) -> Api<Pod> {
+    Api::namespaced(client.clone(), namespace)
+}
+
+/// A Pod that nobody schedules: it stands for the processes that the harness runs.
+fn pod_object(service_account: &str, name: &str) -> Pod {
+    Pod {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        spec: Some(PodSpec {
+            service_account_name: Some(service_account.to_owned()),
+            containers: vec![Container {
+                name: "controller".to_owned(),
+                image: Some("website-controller:1.0.0".to_owned()),
+                ..Container::default()
+            }],
+            ..PodSpec::default()
+        }),
+        ..Pod::default()
+    }
+}
+
+fn token_request(pod: &str, uid: &str) -> TokenRequest {
+    TokenRequest {
+        spec: TokenRequestSpec {
+            audiences: Vec::new(),
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                name: Some(pod.to_owned()),
+                uid: Some(uid.to_owned()),
+            }),
+            expiration_seconds: Some(TOKEN_SECONDS),
+        },
+        ..TokenRequest::default()
+    }
+}
