@@ -1,1 +1,37 @@
-//! Placeholder.
+//! The sharder: watches rings and shard Leases, assigns objects, moves them, answers the admission webhook.
+//!
+//! It carries out what `ringside-ring` decides. Arrows between its rooms point one way:
+//!
+//! ```text
+//! config → leases → snapshot → assign → rebalance → distribute → leader → run
+//!                      ├─────→ rings  ───────────────────────────↗       ↗
+//!                      └─────→ webhook ─────────────────────────────────
+//! ```
+//!
+//! Every replica runs [`run`]'s watches and the webhook; one of them leads and does the rest ([`leader`]).
+
+mod assign;
+mod config;
+mod crd;
+mod distribute;
+mod drains;
+mod explain;
+mod leader;
+mod leases;
+mod metrics;
+mod namespaces;
+mod observe;
+mod owners;
+mod rebalance;
+mod resources;
+mod rings;
+mod run;
+mod snapshot;
+mod target;
+mod webhook;
+
+pub use config::{Config, Options, WebhookUrl};
+pub use run::{RunError, run};
+
+/// Who the sharder is to server-side apply.
+const FIELD_MANAGER: &str = "ringside-sharder";

@@ -1,0 +1,68 @@
+//! Gives objects that no available shard owns to the shard that they belong to, children first.
+//!
+//! A watch ([`watch`]) finds them; batches of them are planned ([`plan`]) and written ([`batch`], [`children`]) by one
+//! worker ([`worker`]) a resource.
+
+use std::sync::Arc;
+
+use kube::Client;
+use ringside_ring::handover::{Step, next_step};
+use tokio::sync::mpsc;
+
+pub(crate) mod batch;
+pub(crate) mod children;
+mod plan;
+pub(crate) mod watch;
+pub(crate) mod worker;
+pub(crate) mod write;
+
+use crate::{
+    drains::Drains,
+    metrics::Metrics,
+    namespaces::Namespaces,
+    snapshot::{Main, Snapshot},
+    target::Target,
+};
+
+/// Objects in one batch: enough that listing the children once for all of them is cheap, few enough that
+/// the first ones don't wait long for the last.
+pub(crate) const BATCH: usize = 500;
+/// Writes at once for one resource. One object's write takes the API server a few milliseconds, most of it
+/// waiting for etcd: 16 of them keep it busy, and stay far below the API server's limit of requests in flight
+/// (400 writing ones by default, `--max-requests-inflight` and its mutating twin).
+pub(crate) const PARALLEL_WRITES: usize = 16;
+
+/// What the work on one resource of one ring needs to know. Valid for one snapshot.
+#[derive(Clone)]
+pub(crate) struct Scope {
+    pub(crate) client: Client,
+    /// The client for watches, which may be silent for longer.
+    pub(crate) watches: Client,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) main: Main,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) drains: Drains,
+    pub(crate) metrics: Metrics,
+}
+
+impl Scope {
+    /// What is to be done with a main object next.
+    pub(crate) fn next_step(&self, target: &Target) -> Step {
+        let key = self.main.resource.key(target.namespace.as_deref(), &target.name);
+        next_step(target.ownership(), &key, &self.snapshot.members, &self.snapshot.hash_ring)
+    }
+
+    /// Whether the object lies in a namespace of the ring.
+    pub(crate) async fn selects(&self, target: &Target) -> Result<bool, kube::Error> {
+        self.namespaces.selects(&self.snapshot.namespaces, target.namespace.as_deref()).await
+    }
+}
+
+/// The way to a worker. Bounded: a full queue slows the watch and the passes down, so memory does not
+/// grow with the objects (a dead shard may leave any number of them behind).
+pub(crate) type Queue = mpsc::Sender<Target>;
+
+/// A queue with room for a few batches.
+pub(crate) fn queue() -> (Queue, mpsc::Receiver<Target>) {
+    mpsc::channel(2 * BATCH)
+}

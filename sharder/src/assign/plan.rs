@@ -1,0 +1,70 @@
+//! What a batch of unowned objects needs, as pure functions: who gets which object, and which children come first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringside_ring::{RingLabels, ShardName, handover::Step};
+
+use crate::target::Target;
+
+/// An object that is about to get an owner.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Move {
+    pub(super) target: Target,
+    pub(super) to: ShardName,
+    /// Who had it before, as far as that is known.
+    pub(super) from: Option<String>,
+}
+
+/// The objects of a batch that need an owner, each once: what was seen last counts.
+pub(super) fn moves(
+    batch: Vec<Target>,
+    step: impl Fn(&Target) -> Step,
+    previous: impl Fn(&str) -> Option<String>,
+) -> Vec<Move> {
+    let latest: BTreeMap<String, Target> = batch.into_iter().map(|target| (target.uid.clone(), target)).collect();
+    let of = |target: Target| match step(&target) {
+        Step::Assign { to } => Some(Move { from: previous(&target.uid), to, target }),
+        Step::Move { to } => Some(Move { from: target.shard.clone(), to, target }),
+        Step::Keep | Step::AwaitAcknowledgement | Step::NoShard | Step::Drain { .. } => None,
+    };
+    latest.into_values().filter_map(of).collect()
+}
+
+/// Where the children of a batch are looked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Search {
+    /// The namespace that all objects of the batch are in, if there is one.
+    pub(super) namespace: Option<String>,
+    /// The label selector; none when it is not known who had the children.
+    pub(super) selector: Option<String>,
+}
+
+/// Where the children of these objects are: with the shards that had the objects.
+pub(super) fn search(moves: &[Move], labels: &RingLabels) -> Search {
+    let namespaces: BTreeSet<_> = moves.iter().map(|one| one.target.namespace.as_deref()).collect();
+    let namespace = match namespaces.into_iter().collect::<Vec<_>>()[..] {
+        [Some(only)] => Some(only.to_owned()),
+        _ => None,
+    };
+    let from: Option<BTreeSet<&str>> = moves.iter().map(|one| one.from.as_deref()).collect();
+    let selector = from.filter(|shards| !shards.is_empty()).map(|shards| {
+        let names: Vec<_> = shards.into_iter().collect();
+        format!("{} in ({})", labels.shard, names.join(","))
+    });
+    Search { namespace, selector }
+}
+
+/// The objects of a batch by uid, with the shards that they go to.
+pub(super) fn destinations(moves: &[Move]) -> BTreeMap<&str, &ShardName> {
+    moves.iter().map(|one| (&*one.target.uid, &one.to)).collect()
+}
+
+/// Where a child goes; nowhere when it is somebody else's, or is there already.
+pub(super) fn child_destination(child: &Target, destinations: &BTreeMap<&str, &ShardName>) -> Option<ShardName> {
+    let to = *destinations.get(&*child.controller.as_ref()?.uid)?;
+    let there = child.shard.as_deref() == Some(to.as_str()) && child.drain.is_none();
+    (!there).then(|| to.clone())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! A write that was decided on a view of an object, and is decided anew when the view turns out to be old.
+
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use ringside_ring::{RingLabels, patch};
+
+use crate::{explain::code, resources::Object, target::Target};
+
+/// How often a write is decided anew before it is left for later. An object that changes this often while it is
+/// written to is being worked on by somebody; waiting a moment is kinder than trying harder.
+const ATTEMPTS: usize = 5;
+
+/// How a write ended.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Outcome {
+    /// It was carried out, on this view of the object.
+    Written(Target),
+    /// There is nothing to write any more: the object is gone, or is as it should be.
+    Needless,
+}
+
+/// Writes what `decide` says about the object, which was last seen as `target`.
+///
+/// A patch tests what it was decided on. When such a test fails (422), or the object is written by others
+/// all the time (409), it is read again; one of another uid is another object.
+pub(crate) async fn write(
+    api: &Api<Object>,
+    labels: &RingLabels,
+    mut target: Target,
+    decide: impl Fn(&Target) -> Option<json_patch::Patch>,
+) -> Result<Outcome, kube::Error> {
+    let mut attempt = 1;
+    loop {
+        let Some(patch) = decide(&target) else { return Ok(Outcome::Needless) };
+        match api.patch(&target.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await {
+            Ok(_) => return Ok(Outcome::Written(target)),
+            Err(error) => match code(&error) {
+                Some(404) => return Ok(Outcome::Needless),
+                Some(409 | 422) if attempt < ATTEMPTS => attempt += 1,
+                _ => return Err(error),
+            },
+        }
+        match api.get_opt(&target.name).await? {
+            Some(object) if object.metadata.uid.as_deref() == Some(&target.uid) => {
+                target = Target::of(&object.metadata, labels);
+            }
+            _ => return Ok(Outcome::Needless),
+        }
+    }
+}
+
+/// Gives the object to `to`.
+pub(crate) fn assign(labels: &RingLabels, target: &Target, to: &ringside_ring::ShardName) -> json_patch::Patch {
+    patch::assign(labels, &target.seen(), to)
+}

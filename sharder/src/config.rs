@@ -1,0 +1,223 @@
+//! The configuration: parsed once, from flags and environment, with all faults reported together.
+
+use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, time::Duration};
+
+use clap::Parser;
+use http::Uri;
+use ringside_ring::placement::DEFAULT_TOKENS_PER_SHARD;
+use ringside_runtime::{
+    config::{Faults, parse_duration},
+    logging,
+};
+use tracing_subscriber::EnvFilter;
+
+/// The options as they were given, before they are checked: as text, so that every fault is seen at once.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "ringside-sharder", version, about = "Assigns the objects of rings to shards")]
+pub struct Options {
+    /// Kubeconfig file; without it the service account of the pod is used.
+    #[arg(long, env = "RINGSIDE_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of the sharder: of its Service, its election Lease and the Secret with its certificates.
+    #[arg(long, env = "RINGSIDE_NAMESPACE", default_value = "sharding-system")]
+    namespace: String,
+    /// Address that the webhook is served on.
+    #[arg(long, env = "RINGSIDE_WEBHOOK_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9443")]
+    webhook_listen: String,
+    /// URL at which the API server reaches the webhook, instead of the Service `sharder`: for a sharder outside the cluster.
+    #[arg(long, env = "RINGSIDE_WEBHOOK_URL", value_name = "URL")]
+    webhook_url: Option<String>,
+    /// Address of /livez, /readyz and /metrics. The probes come from the kubelet and the scrapes from other
+    /// pods, so loopback would not do.
+    #[arg(long, env = "RINGSIDE_ADMIN_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
+    admin_listen: String,
+    /// How often all objects are looked through, for what was missed.
+    #[arg(long, env = "RINGSIDE_SYNC_PERIOD", value_name = "DURATION", default_value = "5m")]
+    sync_period: String,
+    /// Tokens (virtual nodes) that a shard has on the hash ring; 100 gives the placement of the thesis.
+    #[arg(long, env = "RINGSIDE_TOKENS_PER_SHARD", value_name = "NUMBER", default_value_t = DEFAULT_TOKENS_PER_SHARD.to_string())]
+    tokens_per_shard: String,
+    /// Name of this replica in the leader election, which gets a random suffix. Container runtimes set HOSTNAME to the pod's name.
+    #[arg(long, env = "HOSTNAME", default_value = "ringside-sharder")]
+    identity: String,
+    /// Which events are logged, such as `info` or `info,ringside_sharder=debug`.
+    #[arg(long, env = "RINGSIDE_LOG_FILTER", value_name = "FILTER", default_value = "info")]
+    log_filter: String,
+    /// How events are logged: `text` or `json`.
+    #[arg(long, env = "RINGSIDE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
+    log_format: String,
+}
+
+/// The configuration of a sharder.
+#[derive(Debug)]
+pub struct Config {
+    /// Kubeconfig file; in-cluster without it.
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace of the sharder's own objects.
+    pub namespace: String,
+    /// Address that the webhook is served on.
+    pub webhook_listen: SocketAddr,
+    /// Where the API server finds the webhook; through the Service without it.
+    pub webhook_url: Option<WebhookUrl>,
+    /// Address of the admin server.
+    pub admin_listen: SocketAddr,
+    /// How often all objects are looked through.
+    pub sync_period: Duration,
+    /// Tokens a shard has on the hash ring.
+    pub tokens_per_shard: NonZeroU32,
+    /// Name of this replica in the leader election, before its random suffix.
+    pub identity: String,
+    /// Which events are logged.
+    pub log_filter: EnvFilter,
+    /// How they are logged.
+    pub log_format: logging::Format,
+}
+
+/// A URL of the webhook for API servers that can't use the Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookUrl {
+    /// Without a slash at the end: a path is appended.
+    pub base: String,
+    /// The host that the certificate must name.
+    pub host: String,
+}
+
+/// Why a text is no webhook URL.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is not a webhook URL: write https://HOST[:PORT], without a query (the API server calls webhooks by https only)"
+)]
+pub struct ParseWebhookUrl(String);
+
+impl FromStr for WebhookUrl {
+    type Err = ParseWebhookUrl;
+
+    fn from_str(text: &str) -> Result<Self, ParseWebhookUrl> {
+        let error = || ParseWebhookUrl(text.to_owned());
+        let url: Uri = text.parse().map_err(|_| error())?;
+        let https = url.scheme_str() == Some("https");
+        // The API server refuses a user, a query and a fragment in a webhook's URL.
+        let plain = url.query().is_none() && !text.contains(['@', '#']);
+        let host = url.host().filter(|host| !host.is_empty() && https && plain).ok_or_else(error)?;
+        // An IPv6 address stands in brackets in a URL, and without them in a certificate.
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Self { base: text.trim_end_matches('/').to_owned(), host })
+    }
+}
+
+impl TryFrom<Options> for Config {
+    type Error = Faults;
+
+    fn try_from(options: Options) -> Result<Self, Faults> {
+        let mut faults = Faults::new();
+        let namespace = faults.check("--namespace", parse_namespace(&options.namespace));
+        let webhook_listen = faults.check("--webhook-listen", parse_address(&options.webhook_listen));
+        let webhook_url = faults.check("--webhook-url", options.webhook_url.as_deref().map(str::parse).transpose());
+        let admin_listen = faults.check("--admin-listen", parse_address(&options.admin_listen));
+        let sync_period = faults.check("--sync-period", parse_period(&options.sync_period));
+        let tokens = faults.check("--tokens-per-shard", parse_tokens(&options.tokens_per_shard));
+        let log_filter = faults.check("--log-filter", logging::parse_filter(&options.log_filter));
+        let log_format = faults.check("--log-format", options.log_format.parse());
+        let checked = (|| {
+            Some(Self {
+                kubeconfig: options.kubeconfig,
+                namespace: namespace?,
+                webhook_listen: webhook_listen?,
+                webhook_url: webhook_url?,
+                admin_listen: admin_listen?,
+                sync_period: sync_period?,
+                tokens_per_shard: tokens?,
+                identity: options.identity,
+                log_filter: log_filter?,
+                log_format: log_format?,
+            })
+        })();
+        match checked {
+            Some(config) => Ok(config),
+            None => Err(faults),
+        }
+    }
+}
+
+/// The fewest seconds between two looks at everything: each of them lists all objects of all rings.
+const SHORTEST_SYNC_PERIOD: Duration = Duration::from_secs(1);
+/// More tokens than this take seconds to compute at every change, and balance no better.
+const MOST_TOKENS_PER_SHARD: u32 = 100_000;
+
+fn parse_namespace(text: &str) -> Result<String, String> {
+    let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let valid =
+        (1..=63).contains(&text.len()) && text.chars().all(label) && !text.starts_with('-') && !text.ends_with('-');
+    let fault =
+        || format!("'{text}' is not the name of a namespace: use at most 63 lower case letters, digits and '-'");
+    valid.then(|| text.to_owned()).ok_or_else(fault)
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("'{text}' is not an address and port: write them as 0.0.0.0:9443 or [::]:9443"))
+}
+
+fn parse_period(text: &str) -> Result<Duration, String> {
+    let period = parse_duration(text).map_err(|fault| fault.to_string())?;
+    if period < SHORTEST_SYNC_PERIOD {
+        return Err(format!("'{text}' is too short: every object is looked at each time, so write 1s or more"));
+    }
+    Ok(period)
+}
+
+fn parse_tokens(text: &str) -> Result<NonZeroU32, String> {
+    let fault = || format!("'{text}' is not a number of tokens: write one from 1 to {MOST_TOKENS_PER_SHARD}");
+    text.parse().ok().filter(|tokens: &NonZeroU32| tokens.get() <= MOST_TOKENS_PER_SHARD).ok_or_else(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Config, String> {
+        let arguments = std::iter::once("ringside-sharder").chain(arguments.iter().copied());
+        Config::try_from(Options::try_parse_from(arguments).unwrap()).map_err(|faults| faults.to_string())
+    }
+
+    #[test]
+    fn without_options_the_defaults_of_the_contract_count() {
+        let config = parse(&[]).unwrap();
+        assert_eq!(config.namespace, "sharding-system");
+        assert_eq!(config.sync_period, Duration::from_secs(300));
+        assert_eq!(config.tokens_per_shard, DEFAULT_TOKENS_PER_SHARD);
+        assert_eq!(config.webhook_url, None);
+    }
+
+    #[test]
+    fn all_faults_are_reported_at_once_each_with_its_remedy() {
+        let faults = parse(&[
+            "--namespace=Sharding_System",
+            "--webhook-listen=9443",
+            "--webhook-url=http://localhost",
+            "--admin-listen=nowhere:1",
+            "--sync-period=5",
+            "--tokens-per-shard=0",
+            "--log-filter=a=b=c",
+            "--log-format=xml",
+        ]);
+        let faults = faults.unwrap_err();
+        assert_eq!(faults.lines().count(), 9, "{faults}");
+        for option in ["namespace", "webhook-listen", "webhook-url", "admin-listen", "sync-period", "tokens-per-shard"]
+        {
+            assert!(faults.contains(&format!("--{option}: '")), "{option} in {faults}");
+        }
+        assert!(parse(&["--sync-period=10ms"]).unwrap_err().contains("write 1s or more"));
+    }
+
+    #[test]
+    fn a_webhook_url_is_taken_apart() {
+        let url: WebhookUrl = "https://127.0.0.1:9443/".parse().unwrap();
+        assert_eq!(url, WebhookUrl { base: "https://127.0.0.1:9443".into(), host: "127.0.0.1".into() });
+        assert_eq!("https://[::1]:9443/x".parse::<WebhookUrl>().unwrap().host, "::1");
+        for bad in ["", "localhost:9443", "http://a", "https://", "https://a/?b=c", "https://u@a", "https://a/#b"] {
+            assert!(bad.parse::<WebhookUrl>().is_err(), "{bad}");
+        }
+    }
+}

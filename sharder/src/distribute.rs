@@ -1,0 +1,103 @@
+//! Keeps the objects of one ring with the shards that they belong to: assignment and rebalancing, anew for
+//! every set of available shards.
+
+use std::{convert::Infallible, sync::Arc};
+
+use futures::future::select_all;
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior, interval_at},
+};
+
+use crate::{
+    assign::{Scope, queue, watch::feed, worker::work},
+    drains::Drains,
+    leader::Leader,
+    rebalance::{Due, Pass, passes},
+    snapshot::Snapshot,
+};
+
+/// Distributes the objects of one ring, for as long as this replica leads.
+///
+/// The work on a snapshot is dropped when the shards or the ring's spec change, requests in flight included: what they
+/// were decided on has changed. Nothing is lost by that: every write tests what it relies on, and the new
+/// watches begin with all objects that are without owner.
+pub(crate) async fn distribute(
+    leader: Leader,
+    mut latest: watch::Receiver<Arc<Snapshot>>,
+    drains: Drains,
+) -> Infallible {
+    let due = Due::default();
+    let mut relabelled = leader.namespaces.relabelled();
+    let mut period = interval_at(Instant::now() + leader.sync_period, leader.sync_period);
+    period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut previous: Option<Arc<Snapshot>> = None;
+    loop {
+        let snapshot = latest.borrow_and_update().clone();
+        mark(&due, previous.as_deref(), &snapshot);
+        let mut work = std::pin::pin!(work_on(&leader, &snapshot, &drains, &due));
+        loop {
+            tokio::select! {
+                never = &mut work => match never {},
+                changed = latest.changed() => {
+                    if changed.is_err() {
+                        // The ring is gone: whoever started this is about to stop it.
+                        std::future::pending::<()>().await;
+                    }
+                    let new = latest.borrow_and_update().clone();
+                    if !(new.distributes_the_same(&snapshot) && new.among_the_same(&snapshot)) {
+                        break;
+                    }
+                }
+                _ = period.tick() => mark_all(&due, &snapshot),
+                _ = relabelled.changed() => mark_all(&due, &snapshot),
+            }
+        }
+        previous = Some(snapshot.clone());
+    }
+}
+
+/// The passes that a change makes necessary. When shards only went, the watch on unowned objects finds
+/// theirs: no object of another shard moves then.
+fn mark(due: &Due, previous: Option<&Snapshot>, snapshot: &Snapshot) {
+    match previous {
+        Some(previous) if previous.distributes_the_same(snapshot) => {
+            if snapshot.adds_to(previous) {
+                due.mark(snapshot.mains.iter().map(|main| main.resource.id.clone()), &[Pass::Objects]);
+            }
+        }
+        _ => mark_all(due, snapshot),
+    }
+}
+
+fn mark_all(due: &Due, snapshot: &Snapshot) {
+    due.mark(snapshot.mains.iter().map(|main| main.resource.id.clone()), &[Pass::Objects, Pass::Children]);
+}
+
+/// Works until it is dropped.
+async fn work_on(leader: &Leader, snapshot: &Arc<Snapshot>, drains: &Drains, due: &Due) -> Infallible {
+    if snapshot.mains.is_empty() || snapshot.hash_ring.shards().is_empty() {
+        // Nothing to distribute, or nobody to distribute to: objects stay as they are.
+        return std::future::pending().await;
+    }
+    let resources = snapshot.mains.iter().map(|main| {
+        let scope = Scope {
+            client: leader.client.clone(),
+            watches: leader.watches.clone(),
+            snapshot: snapshot.clone(),
+            main: main.clone(),
+            namespaces: leader.namespaces.clone(),
+            drains: drains.clone(),
+            metrics: leader.metrics.clone(),
+        };
+        Box::pin(async move {
+            let (sender, receiver) = queue();
+            tokio::select! {
+                never = feed(&scope, &sender) => never,
+                never = work(&scope, receiver) => never,
+                never = passes(&scope, due, &sender) => never,
+            }
+        })
+    });
+    select_all(resources).await.0
+}

@@ -1,0 +1,74 @@
+//! What went wrong with the API server, as a sentence for people.
+
+use std::error::Error;
+
+use kube::{core::Status, runtime::watcher};
+
+/// Says what went wrong with a request, without the repetitions of nested errors.
+pub(crate) fn explain(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => explain_status(status),
+        other => explain_chain(other),
+    }
+}
+
+/// Says what went wrong with a watch.
+pub(crate) fn explain_watch(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => explain(error),
+        watcher::Error::WatchError(status) => explain_status(status),
+        other => explain_chain(other),
+    }
+}
+
+/// The HTTP status of an API server's answer, if that is what the error is.
+pub(crate) fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+fn explain_status(status: &Status) -> String {
+    match status.code {
+        // The message names user, verb, resource and scope: just what a Role needs.
+        403 => format!("missing permission: {}", status.message),
+        401 => "the API server does not accept the credentials; check the token or kubeconfig".to_owned(),
+        code => format!("the API server answered {code}: {}", status.message),
+    }
+}
+
+/// The messages from outside to inside, each only where it adds something.
+fn explain_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_permission_is_named() {
+        let message = r#"leases.coordination.k8s.io is forbidden: User "x" cannot list resource "leases""#;
+        let status = Status::failure(message, "Forbidden").with_code(403);
+        assert_eq!(explain(&kube::Error::Api(status.boxed())), format!("missing permission: {message}"));
+    }
+
+    #[test]
+    fn causes_are_told_once() {
+        let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused");
+        let error = kube::Error::Service(Box::new(refused));
+        assert_eq!(explain(&error), "ServiceError: connection refused");
+    }
+}

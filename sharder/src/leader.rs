@@ -1,0 +1,138 @@
+//! What only one replica does at a time: Lease states, ring status, webhook configurations, assignment, rebalancing.
+
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+
+use kube::Client;
+use ringside_ring::RingName;
+use ringside_runtime::{
+    clock::SharedClock,
+    lease::{self, Terms},
+    shutdown::Shutdown,
+};
+use tokio::{
+    sync::watch,
+    task::{AbortHandle, JoinSet},
+};
+
+use crate::{
+    distribute::distribute,
+    drains::Drains,
+    leases::{Leases, keep_states},
+    metrics::Metrics,
+    namespaces::Namespaces,
+    rings::{ClientConfig, reconcile},
+    snapshot::{Snapshot, Snapshots},
+};
+
+/// What leading needs.
+#[derive(Clone)]
+pub(crate) struct Leader {
+    pub(crate) client: Client,
+    /// The client for watches, which may be silent for longer.
+    pub(crate) watches: Client,
+    pub(crate) leases: Leases,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) metrics: Metrics,
+    pub(crate) snapshots: watch::Receiver<Option<Arc<Snapshots>>>,
+    pub(crate) client_config: Arc<ClientConfig>,
+    pub(crate) sync_period: Duration,
+}
+
+/// Runs for leadership until the shutdown, and leads whenever it is won.
+pub(crate) async fn campaign(
+    leader: Leader,
+    terms: Terms,
+    clock: SharedClock,
+    shutdown: Shutdown,
+) -> Result<(), Infallible> {
+    // The Lease is released after the work was stopped, not at the same time.
+    let stopped = Shutdown::new();
+    let identity = terms.holder.clone();
+    let (tenure, keeper) = lease::keep(leader.client.clone(), terms, clock, stopped.clone());
+    let terms_of_office = async {
+        while !shutdown.is_triggered() {
+            tokio::select! {
+                () = tenure.until_held() => {}
+                () = shutdown.wait() => break,
+            }
+            tracing::info!(identity, "this replica leads");
+            // Dropping the work stops it at its next await, wherever it is: every write tests what it relies on.
+            tokio::select! {
+                never = leader.lead() => match never {},
+                () = tenure.until_lost() => tracing::warn!(identity, "this replica no longer leads"),
+                () = shutdown.wait() => {}
+            }
+            leader.metrics.no_leader();
+        }
+        stopped.trigger();
+    };
+    tokio::join!(keeper, terms_of_office);
+    Ok(())
+}
+
+/// A ring's tasks; dropping it stops them.
+struct Running {
+    snapshots: watch::Sender<Arc<Snapshot>>,
+    task: AbortHandle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Leader {
+    async fn lead(&self) -> Infallible {
+        let states = keep_states(self.client.clone(), self.leases.clone(), self.metrics.clone());
+        tokio::select! {
+            never = states => never,
+            never = self.rings() => never,
+        }
+    }
+
+    /// A task a ring, so that one ring's work never waits for another's.
+    async fn rings(&self) -> Infallible {
+        let mut latest = self.snapshots.clone();
+        // Dropping the set aborts what is in it.
+        let mut tasks = JoinSet::new();
+        let mut running: BTreeMap<RingName, Running> = BTreeMap::new();
+        loop {
+            let snapshots = latest.borrow_and_update().clone().unwrap_or_default();
+            running.retain(|ring, _| snapshots.contains_key(ring));
+            for (ring, snapshot) in snapshots.iter() {
+                match running.get(ring) {
+                    Some(running) => running.snapshots.send_replace(snapshot.clone()),
+                    None => {
+                        running.insert(ring.clone(), self.start(ring, snapshot, &mut tasks));
+                        continue;
+                    }
+                };
+            }
+            tokio::select! {
+                changed = latest.changed() => if changed.is_err() {
+                    // Its sender ends only with the process.
+                    std::future::pending::<()>().await;
+                },
+                Some(ended) = tasks.join_next() => if let Err(error) = ended && error.is_panic() {
+                    // A bug must not leave a ring without its sharder silently: the process ends.
+                    std::panic::resume_unwind(error.into_panic());
+                },
+            }
+        }
+    }
+
+    fn start(&self, ring: &RingName, snapshot: &Arc<Snapshot>, tasks: &mut JoinSet<Infallible>) -> Running {
+        let (snapshots, latest) = watch::channel(snapshot.clone());
+        let drains = Drains::new(ring.clone(), self.metrics.clone());
+        let told = reconcile(self.client.clone(), latest.clone(), self.client_config.clone(), self.sync_period);
+        let distributed = distribute(self.clone(), latest, drains);
+        let task = tasks.spawn(async move {
+            tokio::select! {
+                never = told => never,
+                never = distributed => never,
+            }
+        });
+        Running { snapshots, task }
+    }
+}

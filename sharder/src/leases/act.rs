@@ -1,0 +1,141 @@
+//! The leader's writes to shard Leases: the state label, the acquisition of uncertain ones, the deletion of orphaned ones.
+
+use std::{convert::Infallible, time::Duration};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    runtime::watcher::Event,
+};
+use ringside_ring::{Moment, labels::LEASE_STATE, lease::ShardState};
+use ringside_runtime::clock::sleep_until;
+use serde_json::json;
+
+use super::{
+    Leases,
+    plan::{Action, Todo, acquired, plan},
+};
+use crate::{
+    explain::{code, explain},
+    metrics::Metrics,
+};
+
+/// Writes at once: many Leases change together when the sharder starts or the network was away.
+const PARALLEL_WRITES: usize = 8;
+/// How soon a write that failed is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Keeps the states of all Leases, for as long as this replica leads.
+///
+/// Leadership begins a new observation: before that, somebody else judged, and what this replica
+/// missed or saw late must not cost a shard its time (DESIGN, "Shard membership").
+pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics) -> Infallible {
+    let since = leases.clock.now();
+    let mut attention = leases.attention.subscribe();
+    loop {
+        attention.borrow_and_update();
+        let now = leases.clock.now();
+        let (todos, next) = {
+            let book = leases.book.lock();
+            for (ring, members) in book.members(now, since).into_iter().flatten() {
+                metrics.members(&ring, &members);
+            }
+            plan(&book, now, since)
+        };
+        let failed = carry_out(&client, &leases, todos).await;
+        let wake = failed.then(|| leases.clock.now() + RETRY).into_iter().chain(next).min();
+        wait(&leases, &mut attention, wake).await;
+    }
+}
+
+async fn wait(leases: &Leases, attention: &mut tokio::sync::watch::Receiver<()>, wake: Option<Moment>) {
+    let timer = async {
+        match wake {
+            Some(moment) => sleep_until(&*leases.clock, moment).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        // The sender lives in `leases`, so this fails never.
+        _ = attention.changed() => {}
+        () = timer => {}
+    }
+}
+
+/// Returns whether anything failed.
+async fn carry_out(client: &Client, leases: &Leases, todos: Vec<Todo>) -> bool {
+    let outcomes = stream::iter(todos).map(|todo| async move {
+        let outcome = act(client, leases, &todo).await;
+        if let Err(error) = &outcome {
+            let (namespace, lease, action) = (&todo.key.namespace, &todo.key.name, &todo.action);
+            tracing::warn!(namespace, lease, ?action, error = %explain(error), "can't write to a shard's Lease; trying again");
+        }
+        outcome.is_err()
+    });
+    outcomes.buffer_unordered(PARALLEL_WRITES).fold(false, |any, failed| async move { any | failed }).await
+}
+
+async fn act(client: &Client, leases: &Leases, todo: &Todo) -> Result<(), kube::Error> {
+    let api: Api<Lease> = Api::namespaced(client.clone(), &todo.key.namespace);
+    let outcome = match &todo.action {
+        Action::Label(state) => label(&api, todo, *state).await.map(Some),
+        Action::Acquire => acquire(&api, todo).await.map(Some),
+        Action::Delete => delete(&api, todo).await.map(|()| None),
+    };
+    match outcome {
+        Ok(None) => Ok(()),
+        Ok(Some(lease)) => {
+            // Not only by the watch: the next action is decided on the answer, resourceVersion included.
+            leases.observe(Event::Apply(lease));
+            leases.attention.send_replace(());
+            Ok(())
+        }
+        Err(error) => match code(&error) {
+            // Deleted meanwhile; the watch will say so.
+            Some(404) => Ok(()),
+            // Written meanwhile, most likely a renewal: what it says now decides.
+            Some(409) => reread(&api, leases, &todo.key.name).await,
+            _ => Err(error),
+        },
+    }
+}
+
+async fn reread(api: &Api<Lease>, leases: &Leases, name: &str) -> Result<(), kube::Error> {
+    if let Some(lease) = api.get_opt(name).await? {
+        leases.observe(Event::Apply(lease));
+        leases.attention.send_replace(());
+    }
+    Ok(())
+}
+
+async fn label(api: &Api<Lease>, todo: &Todo, state: ShardState) -> Result<Lease, kube::Error> {
+    let patch = json!({"metadata": {"labels": {LEASE_STATE: state.as_str()}}});
+    let lease = api.patch(&todo.key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    tracing::info!(namespace = todo.key.namespace, shard = todo.key.name, %state, "a shard's state changed");
+    Ok(lease)
+}
+
+async fn acquire(api: &Api<Lease>, todo: &Todo) -> Result<Lease, kube::Error> {
+    let lease = acquired(&todo.lease, Timestamp::now());
+    let lease = api.replace(&todo.key.name, &PostParams::default(), &lease).await?;
+    tracing::info!(
+        namespace = todo.key.namespace,
+        shard = todo.key.name,
+        "acquired a shard's Lease: the shard is dead"
+    );
+    Ok(lease)
+}
+
+async fn delete(api: &Api<Lease>, todo: &Todo) -> Result<(), kube::Error> {
+    let metadata = &todo.lease.metadata;
+    let preconditions =
+        Preconditions { uid: metadata.uid.clone(), resource_version: metadata.resource_version.clone() };
+    api.delete(&todo.key.name, &DeleteParams::default().preconditions(preconditions)).await?;
+    tracing::info!(namespace = todo.key.namespace, shard = todo.key.name, "deleted the Lease of a shard that is gone");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! What the leader does about the Leases, as a function of what was observed.
+
+use std::sync::Arc;
+
+use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
+use ringside_ring::{
+    Moment,
+    lease::{SHARDER_HOLDER, ShardState, duration},
+};
+
+use super::book::{Book, LeaseKey, Observed};
+
+/// Something to do about one Lease.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Action {
+    /// Write its state where people see it.
+    Label(ShardState),
+    /// Acquire it: only when the API server accepted that is the shard dead (CONTRACT, "Shard Lease").
+    Acquire,
+    /// Delete it: its shard is gone for good.
+    Delete,
+}
+
+/// An action and the Lease that it was decided on.
+#[derive(Clone, Debug)]
+pub(super) struct Todo {
+    pub(super) key: LeaseKey,
+    pub(super) lease: Arc<Lease>,
+    pub(super) action: Action,
+}
+
+/// One action a Lease at most: its outcome is observed before the next is decided.
+/// And when the first state changes by itself.
+pub(super) fn plan(book: &Book, now: Moment, since: Moment) -> (Vec<Todo>, Option<Moment>) {
+    let mut todos = Vec::new();
+    let mut next: Option<Moment> = None;
+    for (key, observed) in book.iter() {
+        let judgement = observed.judge(now, since);
+        next = match (next, judgement.until) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        if let Some(action) = action(observed, judgement.state) {
+            todos.push(Todo { key: key.clone(), lease: observed.lease.clone(), action });
+        }
+    }
+    (todos, next)
+}
+
+fn action(observed: &Observed, state: ShardState) -> Option<Action> {
+    match state {
+        // Deleted at once: a label would only be one more write.
+        ShardState::Orphaned => Some(Action::Delete),
+        _ if observed.state_label() != Some(state.as_str()) => Some(Action::Label(state)),
+        ShardState::Uncertain => Some(Action::Acquire),
+        ShardState::Ready | ShardState::Expired | ShardState::Dead => None,
+    }
+}
+
+/// The Lease as the sharder holds it: for twice the duration, after which its shard may take it back.
+///
+/// The resourceVersion stays, so a renewal that came in between makes the API server refuse.
+pub(super) fn acquired(lease: &Lease, wall_clock: Timestamp) -> Lease {
+    let mut lease = lease.clone();
+    let spec = lease.spec.get_or_insert_default();
+    let seconds = duration(Some(spec)).unwrap_or(ringside_ring::lease::DEFAULT_LEASE_DURATION).as_secs();
+    spec.holder_identity = Some(SHARDER_HOLDER.to_owned());
+    spec.lease_duration_seconds = Some(i32::try_from(seconds.saturating_mul(2)).unwrap_or(i32::MAX));
+    spec.acquire_time = Some(MicroTime(wall_clock));
+    spec.renew_time = Some(MicroTime(wall_clock));
+    spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default().saturating_add(1));
+    lease
+}

@@ -1,0 +1,36 @@
+//! The watch on shard Leases, in all namespaces.
+
+use std::convert::Infallible;
+
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api, Client,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, watcher},
+    },
+};
+use ringside_ring::labels::LEASE_RING;
+
+use super::Leases;
+use crate::explain::explain_watch;
+
+/// Follows the Leases of all shards.
+///
+/// By list and watch, not by a streaming list: kube-rs begins that at resourceVersion 0, which a lagging API server
+/// answers with the past (CONTROL-PLANE, 10), and a shard that is missing there would lose its objects without a drain.
+pub(crate) async fn follow(client: Client, leases: Leases) -> Result<(), Infallible> {
+    let api: Api<Lease> = Api::all(client);
+    let config = watcher::Config::default().labels(LEASE_RING);
+    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => leases.observe(event),
+            Err(error) => {
+                tracing::warn!(error = %explain_watch(&error), "can't watch the Leases of shards; trying again")
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! The metrics of the sharder (CONTRACT, "Metrics of the sharder"). Labels have few values: never an object's name.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+use ringside_ring::{Members, RingName, cluster_ring::GroupResource, lease::ShardState};
+
+/// The labels of what happens to objects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ResourceLabels {
+    ring: String,
+    group: String,
+    resource: String,
+}
+
+/// The label of what concerns a ring as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct RingLabel {
+    ring: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    ring: String,
+    state: &'static str,
+}
+
+/// All metrics; clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    assignments: Family<ResourceLabels, Counter>,
+    movements: Family<ResourceLabels, Counter>,
+    drains: Family<ResourceLabels, Counter>,
+    ring_calculations: Family<RingLabel, Counter>,
+    shards: Family<RingLabel, Gauge>,
+    available_shards: Family<RingLabel, Gauge>,
+    shard_state: Family<StateLabels, Gauge>,
+    draining: Family<RingLabel, Gauge>,
+}
+
+impl Metrics {
+    /// Registers all metrics. Counters get their `_total` from the encoder.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let registry = registry.sub_registry_with_prefix("controller_sharding");
+        let mut add = |name: &str, help: &str, family: &Family<ResourceLabels, Counter>| {
+            registry.register(name, help, family.clone());
+        };
+        add("assignments", "Objects without owner that were given a shard", &metrics.assignments);
+        add("movements", "Objects that were given another shard because theirs is gone", &metrics.movements);
+        add("drains", "Objects whose shard was asked to let go of them", &metrics.drains);
+        registry.register("ring_calculations", "Hash rings computed", metrics.ring_calculations.clone());
+        registry.register("clusterring_status_shards", "Shards that have a Lease", metrics.shards.clone());
+        registry.register(
+            "clusterring_status_available_shards",
+            "Shards that take part in partitioning",
+            metrics.available_shards.clone(),
+        );
+        registry.register("shard_state", "Shards in each state", metrics.shard_state.clone());
+        registry.register(
+            "draining_objects",
+            "Objects known to wait for their shard to let go",
+            metrics.draining.clone(),
+        );
+        metrics
+    }
+
+    /// An object without owner was given a shard.
+    pub(crate) fn assigned(&self, ring: &RingName, resource: &GroupResource) {
+        self.assignments.get_or_create(&labels(ring, resource)).inc();
+    }
+
+    /// An object of a shard that is gone was given another.
+    pub(crate) fn moved(&self, ring: &RingName, resource: &GroupResource) {
+        self.movements.get_or_create(&labels(ring, resource)).inc();
+    }
+
+    /// A shard was asked to let go of an object.
+    pub(crate) fn drained(&self, ring: &RingName, resource: &GroupResource) {
+        self.drains.get_or_create(&labels(ring, resource)).inc();
+    }
+
+    /// A hash ring was computed.
+    pub(crate) fn ring_calculated(&self, ring: &RingName) {
+        self.ring_calculations.get_or_create(&ring_label(ring)).inc();
+    }
+
+    /// The shards of a ring, as the leader judges them.
+    pub(crate) fn members(&self, ring: &RingName, members: &Members) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.shards.get_or_create(&ring_label(ring)).set(number(members.len()));
+        self.available_shards.get_or_create(&ring_label(ring)).set(number(members.available().count()));
+        for state in ShardState::ALL {
+            let labels = StateLabels { ring: ring.to_string(), state: state.as_str() };
+            let count = members.iter().filter(|(_, of)| *of == state).count();
+            self.shard_state.get_or_create(&labels).set(number(count));
+        }
+    }
+
+    /// How many objects of a ring are known to wait for their shard.
+    pub(crate) fn draining(&self, ring: &RingName, objects: usize) {
+        self.draining.get_or_create(&ring_label(ring)).set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+
+    /// Takes back what only the leader can know, so that two replicas never say different things about one ring.
+    pub(crate) fn no_leader(&self) {
+        self.shards.clear();
+        self.available_shards.clear();
+        self.shard_state.clear();
+        self.draining.clear();
+    }
+}
+
+fn labels(ring: &RingName, resource: &GroupResource) -> ResourceLabels {
+    ResourceLabels { ring: ring.to_string(), group: resource.group.clone(), resource: resource.resource.clone() }
+}
+
+fn ring_label(ring: &RingName) -> RingLabel {
+    RingLabel { ring: ring.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn the_names_are_those_of_the_contract() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let ring: RingName = "example".parse().unwrap();
+        let resource = GroupResource { group: "apps".into(), resource: "deployments".into() };
+        metrics.assigned(&ring, &resource);
+        metrics.moved(&ring, &resource);
+        metrics.drained(&ring, &resource);
+        metrics.ring_calculated(&ring);
+        metrics.draining(&ring, 3);
+        let members = [("a", ShardState::Ready), ("b", ShardState::Dead)];
+        metrics.members(&ring, &members.map(|(shard, state)| (shard.parse().unwrap(), state)).into_iter().collect());
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"controller_sharding_assignments_total{ring="example",group="apps",resource="deployments"} 1"#,
+            r#"controller_sharding_movements_total{ring="example",group="apps",resource="deployments"} 1"#,
+            r#"controller_sharding_drains_total{ring="example",group="apps",resource="deployments"} 1"#,
+            r#"controller_sharding_ring_calculations_total{ring="example"} 1"#,
+            r#"controller_sharding_clusterring_status_shards{ring="example"} 2"#,
+            r#"controller_sharding_clusterring_status_available_shards{ring="example"} 1"#,
+            r#"controller_sharding_shard_state{ring="example",state="ready"} 1"#,
+            r#"controller_sharding_shard_state{ring="example",state="orphaned"} 0"#,
+            r#"controller_sharding_draining_objects{ring="example"} 3"#,
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+        }
+    }
+}

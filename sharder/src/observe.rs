@@ -1,0 +1,96 @@
+//! What every replica observes, leader or not.
+
+use std::{convert::Infallible, sync::Arc};
+
+use kube::Client;
+use ringside_runtime::{
+    admin::Check,
+    clock::{Boottime, SharedClock},
+    shutdown::Shutdown,
+    tasks::Tasks,
+};
+use tokio::sync::watch;
+
+use crate::{
+    config::Config,
+    crd,
+    leases::{self, Leases},
+    metrics::Metrics,
+    namespaces::Namespaces,
+    resources, rings,
+    snapshot::{Snapshots, Sources, maintain},
+};
+
+/// Clients with the timeouts of what they are for.
+#[derive(Clone)]
+pub(crate) struct Clients {
+    pub(crate) requests: Client,
+    /// For watches, which may be silent for longer.
+    pub(crate) watches: Client,
+}
+
+/// The results of the observation.
+pub(crate) struct Observed {
+    pub(crate) leases: Leases,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) snapshots: watch::Receiver<Option<Arc<Snapshots>>>,
+    pub(crate) clock: SharedClock,
+}
+
+/// Starts the watches, and what is made of them; `synced` passes once there is something to work with.
+pub(crate) fn observe(
+    tasks: &mut Tasks,
+    config: &Config,
+    clients: &Clients,
+    metrics: &Metrics,
+    synced: Check,
+    shutdown: &Shutdown,
+) -> Observed {
+    let watches = || clients.watches.clone();
+    let clock: SharedClock = Arc::new(Boottime);
+    let leases = Leases::new(clock.clone());
+    let (namespaces, follow_namespaces) = Namespaces::follow(watches());
+    let (rings, rings_changed, follow_rings) = rings::follow(watches());
+    let (publish_catalog, catalog) = watch::channel(Arc::default());
+    let (publish, snapshots) = watch::channel(None);
+    let lookup = resources::follow(
+        clients.requests.clone(),
+        (rings.clone(), rings_changed.clone()),
+        publish_catalog,
+        config.sync_period,
+    );
+    let sources = Sources {
+        rings,
+        rings_changed,
+        leases: leases.clone(),
+        namespaces: namespaces.clone(),
+        catalog,
+        tokens_per_shard: config.tokens_per_shard,
+        metrics: metrics.clone(),
+    };
+    let installer = clients.requests.clone();
+    let install_and_follow_rings = async move {
+        crd::install(&installer).await;
+        follow_rings.await
+    };
+    tasks.spawn("the watch on rings", until(shutdown, install_and_follow_rings));
+    tasks.spawn("the watch on Leases", until(shutdown, leases::follow(watches(), leases.clone())));
+    tasks.spawn("the watch on namespaces", until(shutdown, follow_namespaces));
+    tasks.spawn("the look-up of resources", until(shutdown, lookup));
+    tasks.spawn("the snapshots of rings", until(shutdown, maintain(sources, publish, synced)));
+    Observed { leases, namespaces, snapshots, clock }
+}
+
+/// A task that is simply dropped at the shutdown.
+fn until(
+    shutdown: &Shutdown,
+    task: impl Future<Output = Result<(), Infallible>> + Send + 'static,
+) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+    let shutdown = shutdown.clone();
+    async move {
+        tokio::select! {
+            ended = task => ended,
+            () = shutdown.wait() => Ok(()),
+        }
+    }
+}

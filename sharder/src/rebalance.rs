@@ -1,0 +1,81 @@
+//! Passes over all objects: those that belong elsewhere are drained, and what everything else missed is found.
+
+use std::{collections::BTreeSet, convert::Infallible, time::Duration};
+
+use ringside_ring::cluster_ring::GroupResource;
+use tokio::sync::watch;
+
+mod children;
+mod objects;
+
+use crate::{
+    assign::{Queue, Scope},
+    explain::explain,
+};
+
+/// How soon a pass that failed is made again.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What a pass goes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pass {
+    /// All objects of a main resource.
+    Objects,
+    /// All objects of the resources that it controls: they are not watched, as that would
+    /// stream every unrelated Secret or Pod.
+    Children,
+}
+
+/// Which passes are due. It outlives the work on a snapshot: a pass that is broken off stays due.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Due(watch::Sender<BTreeSet<(GroupResource, Pass)>>);
+
+impl Due {
+    /// These passes are due for these resources.
+    pub(crate) fn mark(&self, resources: impl IntoIterator<Item = GroupResource>, passes: &[Pass]) {
+        self.0.send_modify(|due| {
+            for resource in resources {
+                due.extend(passes.iter().map(|pass| (resource.clone(), *pass)));
+            }
+        });
+    }
+
+    fn done(&self, resource: &GroupResource, pass: Pass) {
+        self.0.send_modify(|due| {
+            due.remove(&(resource.clone(), pass));
+        });
+    }
+
+    /// The pass that is due next; objects before children, which follow them.
+    async fn next(&self, resource: &GroupResource) -> Pass {
+        let mut due = self.0.subscribe();
+        loop {
+            let found = due.borrow_and_update().iter().find(|(of, _)| of == resource).map(|(_, pass)| *pass);
+            if let Some(pass) = found {
+                return pass;
+            }
+            // The sender is `self`.
+            let _ = due.changed().await;
+        }
+    }
+}
+
+/// Makes the passes over one resource whenever they are due.
+pub(crate) async fn passes(scope: &Scope, due: &Due, queue: &Queue) -> Infallible {
+    let resource = &scope.main.resource.id;
+    loop {
+        let pass = due.next(resource).await;
+        let outcome = match pass {
+            Pass::Objects => objects::pass(scope, queue).await,
+            Pass::Children => children::pass(scope).await,
+        };
+        match outcome {
+            Ok(()) => due.done(resource, pass),
+            Err(error) => {
+                let (ring, error) = (&scope.snapshot.ring, explain(&error));
+                tracing::warn!(%ring, %resource, ?pass, error, "can't look through all objects; trying again");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}

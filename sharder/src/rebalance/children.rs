@@ -1,0 +1,114 @@
+//! The pass over controlled objects: those that are not with their owner are brought there.
+//!
+//! The owner's move takes its children along, and the webhook labels new ones; what both missed is found here.
+
+use std::collections::HashMap;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ListParams;
+use ringside_ring::{PartitionKey, ShardName, partition::group_of};
+
+use crate::{
+    assign::{
+        BATCH, PARALLEL_WRITES, Scope,
+        children::list,
+        write::{Outcome, assign, write},
+    },
+    explain::{code, explain},
+    owners::live_shard,
+    resources::Resource,
+    target::Target,
+};
+
+/// Looks at every object of the resources that the main resource controls, page by page.
+pub(super) async fn pass(scope: &Scope) -> Result<(), kube::Error> {
+    for kind in &scope.main.controlled {
+        let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX));
+        let mut pages = std::pin::pin!(list(scope, kind, None, parameters));
+        let mut brought = 0_usize;
+        while let Some(page) = pages.try_next().await? {
+            brought += bring(scope, kind, page).await?;
+        }
+        if brought > 0 {
+            let (ring, resource) = (&scope.snapshot.ring, &kind.id);
+            tracing::info!(%ring, %resource, objects = brought, "brought children to their owners' shards");
+        }
+    }
+    Ok(())
+}
+
+async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<usize, kube::Error> {
+    // Siblings stand together in a list, so knowing the owners of one page saves most reads, in bounded memory.
+    let mut owners: HashMap<String, Option<ShardName>> = HashMap::new();
+    let mut strays = Vec::new();
+    for child in page {
+        let Some(owner) = controller(scope, &child).filter(|owner| is_suspicious(scope, &child, owner)).cloned() else {
+            continue;
+        };
+        if !scope.selects(&child).await? {
+            continue;
+        }
+        let shard = match owners.get(&owner.uid) {
+            Some(known) => known.clone(),
+            None => {
+                let shard = settled_shard(scope, &owner, &child).await?;
+                owners.insert(owner.uid.clone(), shard.clone());
+                shard
+            }
+        };
+        strays.extend(shard.filter(|shard| child.shard.as_deref() != Some(shard.as_str())).map(|shard| (child, shard)));
+    }
+    let writes = stream::iter(strays).map(|(child, shard)| give(scope, kind, child, shard));
+    writes.buffer_unordered(PARALLEL_WRITES).try_fold(0, |sum, one| async move { Ok(sum + one) }).await
+}
+
+/// The child's controller, when that is an object of the main resource.
+fn controller<'a>(scope: &Scope, child: &'a Target) -> Option<&'a OwnerReference> {
+    let main = &scope.main.resource;
+    let of_main =
+        |owner: &&OwnerReference| group_of(&owner.api_version) == main.id.group && owner.kind == main.api.kind;
+    child.controller.as_ref().filter(of_main)
+}
+
+/// Whether it is worth to read the owner: the child is not where the hash ring places both.
+fn is_suspicious(scope: &Scope, child: &Target, owner: &OwnerReference) -> bool {
+    let namespace = child.namespace.as_deref().unwrap_or_default();
+    let key = PartitionKey::of_owner(owner, scope.main.resource.namespaced, namespace);
+    let placed = scope.snapshot.hash_ring.owner(&key);
+    child.shard.as_deref() != placed.map(ShardName::as_str)
+}
+
+/// The shard that works on the owner and is to keep it; none while the owner is on the move, which takes its children along.
+async fn settled_shard(
+    scope: &Scope,
+    owner: &OwnerReference,
+    child: &Target,
+) -> Result<Option<ShardName>, kube::Error> {
+    let namespace = child.namespace.as_deref();
+    let live = live_shard(&scope.client, &scope.snapshot, &scope.main.resource, owner, namespace).await?;
+    Ok(live.filter(|live| !live.draining).map(|live| live.shard))
+}
+
+/// Returns how many objects were written to: one or none.
+async fn give(scope: &Scope, kind: &Resource, child: Target, shard: ShardName) -> Result<usize, kube::Error> {
+    let labels = &scope.snapshot.labels;
+    let api = kind.objects(&scope.client, child.namespace.as_deref());
+    let owner = child.controller.as_ref().map(|owner| owner.uid.clone());
+    let decide = |child: &Target| {
+        let same_owner = child.controller.as_ref().map(|owner| &owner.uid) == owner.as_ref();
+        let stray = child.shard.as_deref() != Some(shard.as_str());
+        (same_owner && stray).then(|| assign(labels, child, &shard))
+    };
+    let (namespace, name) = (child.namespace.clone(), child.name.clone());
+    match write(&api, labels, child, decide).await {
+        Ok(outcome) => Ok(usize::from(matches!(outcome, Outcome::Written(_)))),
+        // One that the API server refuses must not hold up the others: the next pass tries it again.
+        Err(error) if code(&error).is_some() => {
+            let (ring, resource, error) = (&scope.snapshot.ring, &kind.id, explain(&error));
+            tracing::warn!(%ring, %resource, namespace, name, error, "can't bring a child to its owner's shard");
+            Ok(0)
+        }
+        Err(error) => Err(error),
+    }
+}

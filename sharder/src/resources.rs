@@ -1,0 +1,155 @@
+//! Which resources the API server serves: from `{group, resource}` in a ring to kind, version and scope.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::{StreamExt, stream};
+use kube::{
+    Api, Client,
+    core::{DynamicObject, PartialObjectMeta},
+    discovery::{self, ApiGroup, ApiResource, Scope, verbs},
+    runtime::reflector::Store,
+};
+use ringside_ring::{ClusterRing, PartitionKey, cluster_ring::GroupResource};
+use tokio::sync::watch;
+
+use crate::explain::explain;
+
+/// An object of whatever resource, reduced to its metadata: requests for it ask for nothing else.
+pub(crate) type Object = PartialObjectMeta<DynamicObject>;
+
+/// How soon a resource that is not served is looked for again: its CustomResourceDefinition may come after the ring.
+const RETRY: Duration = Duration::from_secs(5);
+/// Groups asked at once.
+const PARALLEL_GROUPS: usize = 4;
+
+/// A resource that the API server serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resource {
+    /// Its name in the ring.
+    pub(crate) id: GroupResource,
+    /// Its kind and version.
+    pub(crate) api: ApiResource,
+    /// Whether its objects live in namespaces.
+    pub(crate) namespaced: bool,
+}
+
+impl Resource {
+    /// The objects in `namespace`, or all of them.
+    pub(crate) fn objects(&self, client: &Client, namespace: Option<&str>) -> Api<Object> {
+        match namespace.filter(|_| self.namespaced) {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.api),
+            None => Api::all_with(client.clone(), &self.api),
+        }
+    }
+
+    /// The partition key of an object of this resource.
+    pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> PartitionKey {
+        PartitionKey::of(&self.id.group, &self.api.kind, namespace.unwrap_or_default(), name)
+    }
+}
+
+/// Why a resource of a ring can't be worked with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// The API server does not know it.
+    NotServed,
+    /// It has no objects that can be listed, watched and patched.
+    Verbs,
+    /// The API server can't say.
+    Unknown(String),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotServed => f.write_str("is not served by the API server; check its group and plural name"),
+            Self::Verbs => f.write_str("can't be listed, watched and patched, so it can't be sharded"),
+            Self::Unknown(why) => write!(f, "could not be looked up: {why}"),
+        }
+    }
+}
+
+/// What is known of the resources that rings name.
+pub(crate) type Catalog = BTreeMap<GroupResource, Result<Arc<Resource>, Unusable>>;
+
+/// Keeps the catalog of what the rings name: at once when they change, soon while something is missing, and every `period`.
+pub(crate) async fn follow(
+    client: Client,
+    (rings, mut changed): (Store<ClusterRing>, watch::Receiver<()>),
+    catalog: watch::Sender<Arc<Catalog>>,
+    period: Duration,
+) -> Result<(), Infallible> {
+    loop {
+        changed.borrow_and_update();
+        let names = wanted(&rings);
+        let known = catalog.borrow().clone();
+        let found = look_up(&client, &names, &known).await;
+        let pause = if found.values().all(Result::is_ok) { period } else { RETRY };
+        catalog.send_if_modified(|known| {
+            let changed = **known != found;
+            if changed {
+                *known = Arc::new(found);
+            }
+            changed
+        });
+        let next = tokio::time::sleep(pause);
+        tokio::pin!(next);
+        loop {
+            tokio::select! {
+                () = &mut next => break,
+                // The sender ends only with the process. A ring's status changes more often than its spec.
+                outcome = changed.changed() => match outcome {
+                    Ok(()) if wanted(&rings) == names => {}
+                    Ok(()) => break,
+                    Err(_) => std::future::pending().await,
+                },
+            }
+        }
+    }
+}
+
+/// The resources that the rings name.
+fn wanted(rings: &Store<ClusterRing>) -> BTreeSet<GroupResource> {
+    rings.state().iter().flat_map(|ring| ring.spec.all_resources()).collect()
+}
+
+async fn look_up(client: &Client, names: &BTreeSet<GroupResource>, known: &Catalog) -> Catalog {
+    let groups: BTreeSet<_> = names.iter().map(|name| name.group.clone()).collect();
+    let groups: BTreeMap<_, _> = stream::iter(groups)
+        .map(|group| async move {
+            let found = discovery::group(client, &group).await;
+            (group, found)
+        })
+        .buffer_unordered(PARALLEL_GROUPS)
+        .collect()
+        .await;
+    let entry = |name: &GroupResource| match groups.get(&name.group) {
+        Some(Ok(group)) => find(group, name),
+        Some(Err(kube::Error::Discovery(_))) | None => Err(Unusable::NotServed),
+        // A failing aggregated API server must not take away what is known to exist.
+        Some(Err(error)) => match known.get(name) {
+            Some(Ok(resource)) => Ok(resource.clone()),
+            _ => Err(Unusable::Unknown(explain(error))),
+        },
+    };
+    names.iter().map(|name| (name.clone(), entry(name))).collect()
+}
+
+/// Finds a resource in its group, in the version that the API server prefers, or else the most stable one that has it.
+fn find(group: &ApiGroup, name: &GroupResource) -> Result<Arc<Resource>, Unusable> {
+    let versions = std::iter::once(group.preferred_version_or_latest()).chain(group.versions());
+    let (api, capabilities) = versions
+        .flat_map(|version| group.versioned_resources(version))
+        .find(|(api, _)| api.plural == name.resource)
+        .ok_or(Unusable::NotServed)?;
+    if ![verbs::LIST, verbs::WATCH, verbs::PATCH].iter().all(|verb| capabilities.supports_operation(verb)) {
+        return Err(Unusable::Verbs);
+    }
+    Ok(Arc::new(Resource { id: name.clone(), api, namespaced: capabilities.scope == Scope::Namespaced }))
+}

@@ -1,0 +1,92 @@
+//! The status of a ring: how many shards it has, and whether it was set up as its spec asks.
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use ringside_ring::cluster_ring::{CONDITION_READY, ClusterRingStatus, MESSAGE_SUCCEEDED, REASON_SUCCEEDED};
+
+use crate::snapshot::Snapshot;
+
+/// The reason in the condition when something could not be set up.
+const REASON_FAILED: &str = "ReconciliationFailed";
+
+/// The status that the ring should have; `problems` are those of carrying it out, besides those of the snapshot.
+pub(super) fn status(snapshot: &Snapshot, problems: &[String], now: Timestamp) -> ClusterRingStatus {
+    let before = snapshot.status.clone().unwrap_or_default();
+    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+    let ready = ready(snapshot, problems, &before.conditions, now);
+    // Conditions that others set stay as they are.
+    let mut conditions = before.conditions;
+    match conditions.iter_mut().find(|condition| condition.type_ == CONDITION_READY) {
+        Some(condition) => *condition = ready,
+        None => conditions.push(ready),
+    }
+    ClusterRingStatus {
+        observed_generation: snapshot.generation,
+        shards: count(snapshot.members.len()),
+        available_shards: count(snapshot.members.available().count()),
+        conditions,
+    }
+}
+
+fn ready(snapshot: &Snapshot, problems: &[String], before: &[Condition], now: Timestamp) -> Condition {
+    let problems: Vec<_> = snapshot.problems.iter().chain(problems).map(String::as_str).collect();
+    let (status, reason, message) = match &*problems {
+        [] => ("True", REASON_SUCCEEDED, MESSAGE_SUCCEEDED.to_owned()),
+        some => ("False", REASON_FAILED, some.join("; ")),
+    };
+    let same = before.iter().find(|condition| condition.type_ == CONDITION_READY && condition.status == status);
+    Condition {
+        type_: CONDITION_READY.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: Some(snapshot.generation),
+        // When the status became what it is, not when it was last looked at.
+        last_transition_time: same.map_or(Time(now), |condition| condition.last_transition_time.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::snapshot::tests::snapshot;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_ring_that_is_set_up_is_ready() {
+        let status = status(&snapshot(), &[], at(1));
+        let ready = &status.conditions[0];
+        assert_eq!((status.shards, status.available_shards, status.observed_generation), (3, 2, 1));
+        assert_eq!((&*ready.status, &*ready.reason, &*ready.message), ("True", REASON_SUCCEEDED, MESSAGE_SUCCEEDED));
+    }
+
+    #[test]
+    fn the_status_stays_the_same_while_nothing_changes() {
+        let mut ring = snapshot();
+        let first = status(&ring, &[], at(1));
+        ring.status = Some(first.clone());
+        assert_eq!(status(&ring, &[], at(2)), first);
+    }
+
+    #[test]
+    fn a_problem_is_told_and_dated_and_other_conditions_are_kept() {
+        let mut ring = snapshot();
+        let mut before = status(&ring, &[], at(1));
+        let foreign = Condition { type_: "Audited".into(), ..before.conditions[0].clone() };
+        before.conditions.insert(0, foreign.clone());
+        ring.status = Some(before);
+        ring.problems = vec!["resource 'websites' is not served".into()];
+        let after = status(&ring, &["no permission".into()], at(5));
+        assert_eq!(after.conditions[0], foreign);
+        let ready = &after.conditions[1];
+        assert_eq!((&*ready.status, ready.last_transition_time.0), ("False", at(5)));
+        assert_eq!(ready.message, "resource 'websites' is not served; no permission");
+    }
+}

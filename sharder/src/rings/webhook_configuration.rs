@@ -1,0 +1,179 @@
+//! The `MutatingWebhookConfiguration` of a ring (CONTRACT, "Assignment").
+
+use k8s_openapi::{
+    ByteString,
+    api::admissionregistration::v1::{
+        MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, WebhookClientConfig,
+    },
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference},
+};
+use kube::Resource;
+use ringside_ring::{ClusterRing, RingName, labels::webhook_configuration_name};
+
+use crate::{config::WebhookUrl, snapshot::Snapshot};
+
+/// The path of a ring's webhook, before the ring's name.
+pub(crate) const WEBHOOK_PATH: &str = "/webhooks/sharder/clusterring/";
+const WEBHOOK_NAME: &str = "sharder.sharding.timebertt.dev";
+const SERVICE_NAME: &str = "sharder";
+/// How long a request for an object may wait for the webhook.
+const TIMEOUT_SECONDS: i32 = 5;
+
+/// How the API server reaches the webhook of this installation.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientConfig {
+    pub(crate) namespace: String,
+    pub(crate) url: Option<WebhookUrl>,
+    /// The CA that signed the webhook's certificate, as PEM.
+    pub(crate) ca_bundle: Vec<u8>,
+}
+
+impl ClientConfig {
+    fn of(&self, ring: &RingName) -> WebhookClientConfig {
+        let path = format!("{WEBHOOK_PATH}{ring}");
+        let ca_bundle = Some(ByteString(self.ca_bundle.clone()));
+        match &self.url {
+            Some(url) => WebhookClientConfig { ca_bundle, url: Some(format!("{}{path}", url.base)), service: None },
+            None => WebhookClientConfig {
+                ca_bundle,
+                url: None,
+                service: Some(ServiceReference {
+                    name: SERVICE_NAME.to_owned(),
+                    namespace: self.namespace.clone(),
+                    path: Some(path),
+                    port: Some(443),
+                }),
+            },
+        }
+    }
+}
+
+/// The configuration of a ring's webhook.
+pub(super) fn webhook_configuration(snapshot: &Snapshot, client_config: &ClientConfig) -> MutatingWebhookConfiguration {
+    let label = ("app.kubernetes.io/name".to_owned(), "controller-sharding".to_owned());
+    MutatingWebhookConfiguration {
+        metadata: ObjectMeta {
+            name: Some(webhook_configuration_name(&snapshot.ring)),
+            labels: Some([label].into()),
+            // The garbage collector removes it together with its ring.
+            owner_references: Some(vec![OwnerReference {
+                api_version: ClusterRing::api_version(&()).into_owned(),
+                kind: ClusterRing::kind(&()).into_owned(),
+                name: snapshot.ring.to_string(),
+                uid: snapshot.uid.clone(),
+                controller: Some(true),
+                block_owner_deletion: None,
+            }]),
+            ..ObjectMeta::default()
+        },
+        webhooks: Some(vec![webhook(snapshot, client_config)]),
+    }
+}
+
+fn webhook(snapshot: &Snapshot, client_config: &ClientConfig) -> MutatingWebhook {
+    let unassigned = LabelSelectorRequirement {
+        key: snapshot.labels.shard.clone(),
+        operator: "DoesNotExist".to_owned(),
+        values: None,
+    };
+    MutatingWebhook {
+        name: WEBHOOK_NAME.to_owned(),
+        client_config: client_config.of(&snapshot.ring),
+        rules: Some(rules(snapshot)),
+        namespace_selector: Some(snapshot.namespace_selector.clone()),
+        object_selector: Some(LabelSelector { match_expressions: Some(vec![unassigned]), match_labels: None }),
+        // Objects must be writable without the sharder: what it misses is assigned later.
+        failure_policy: Some("Ignore".to_owned()),
+        timeout_seconds: Some(TIMEOUT_SECONDS),
+        // Reads only, so it may be called for a dry run too.
+        side_effects: "None".to_owned(),
+        admission_review_versions: vec!["v1".to_owned()],
+        // Another webhook may replace all labels, or add the owner reference, after this one ran. The
+        // objectSelector keeps it from being called again for what has its label.
+        reinvocation_policy: Some("IfNeeded".to_owned()),
+        ..MutatingWebhook::default()
+    }
+}
+
+/// One rule a group: each resource in it by name. Those that are not served yet are in it as well, so that
+/// no object of theirs is missed later.
+fn rules(snapshot: &Snapshot) -> Vec<RuleWithOperations> {
+    let mut rules: Vec<RuleWithOperations> = Vec::new();
+    for name in &snapshot.named {
+        let groups = Some(vec![name.group.clone()]);
+        match rules.iter_mut().find(|rule| rule.api_groups == groups) {
+            Some(rule) => rule.resources.get_or_insert_default().push(name.resource.clone()),
+            None => rules.push(RuleWithOperations {
+                api_groups: groups,
+                api_versions: Some(vec!["*".to_owned()]),
+                operations: Some(vec!["CREATE".to_owned(), "UPDATE".to_owned()]),
+                resources: Some(vec![name.resource.clone()]),
+                scope: Some("*".to_owned()),
+            }),
+        }
+    }
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::snapshot::tests::snapshot;
+
+    fn client_config(url: Option<&str>) -> ClientConfig {
+        ClientConfig {
+            namespace: "sharding-system".into(),
+            url: url.map(|url| url.parse().unwrap()),
+            ca_bundle: b"CA".to_vec(),
+        }
+    }
+
+    #[test]
+    fn the_configuration_is_that_of_the_contract() {
+        let made = serde_json::to_value(webhook_configuration(&snapshot(), &client_config(None))).unwrap();
+        let wanted = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {
+                "name": "sharding-clusterring-50d858e0-example",
+                "labels": {"app.kubernetes.io/name": "controller-sharding"},
+                "ownerReferences": [{"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing",
+                    "name": "example", "uid": "ring-uid", "controller": true}],
+            },
+            "webhooks": [{
+                "name": "sharder.sharding.timebertt.dev",
+                "clientConfig": {"caBundle": "Q0E=", "service": {"name": "sharder", "namespace": "sharding-system",
+                    "path": "/webhooks/sharder/clusterring/example", "port": 443}},
+                "rules": [{"apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
+                    "resources": ["configmaps", "secrets"], "scope": "*"}],
+                "namespaceSelector": {"matchLabels": {"role": "project"}},
+                "objectSelector": {"matchExpressions": [
+                    {"key": "shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example", "operator": "DoesNotExist"}]},
+                "failurePolicy": "Ignore", "timeoutSeconds": 5, "sideEffects": "None",
+                "admissionReviewVersions": ["v1"], "reinvocationPolicy": "IfNeeded",
+            }],
+        });
+        assert_eq!(made, wanted);
+    }
+
+    #[test]
+    fn a_url_takes_the_place_of_the_service() {
+        let made = webhook_configuration(&snapshot(), &client_config(Some("https://127.0.0.1:9443")));
+        let made = &made.webhooks.unwrap()[0].client_config;
+        assert_eq!(made.url.as_deref(), Some("https://127.0.0.1:9443/webhooks/sharder/clusterring/example"));
+        assert_eq!(made.service, None);
+    }
+
+    #[test]
+    fn resources_that_are_not_served_yet_have_their_rule() {
+        let mut ring = snapshot();
+        ring.named.insert(0, ringside_ring::cluster_ring::GroupResource { group: "a.b".into(), resource: "cs".into() });
+        let rules = rules(&ring);
+        assert_eq!(rules.len(), 2);
+        assert_eq!(rules[0].api_groups.as_deref(), Some(&["a.b".to_owned()][..]));
+    }
+}

@@ -1,0 +1,203 @@
+//! Starts everything, in the order in which one thing needs another, and ends it.
+
+use std::{collections::BTreeMap, convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use prometheus_client::registry::Registry;
+use rand::distr::{Alphanumeric, SampleString};
+use ringside_runtime::{
+    admin::{self, Check, Health, Probe},
+    client::{ConnectError, connect_config},
+    lease::Terms,
+    logging,
+    shutdown::Shutdown,
+    tasks::{TaskFailed, Tasks},
+};
+use tokio::net::TcpListener;
+
+use crate::{
+    config::Config,
+    leader::{Leader, campaign},
+    metrics::Metrics,
+    observe::{Clients, Observed, observe},
+    rings::ClientConfig,
+    webhook::{
+        ServingIdentity,
+        certificates::{Certificates, obtain, server_names},
+        server::{Reviewer, serve},
+    },
+};
+
+/// How long a request may go without any byte of an answer. The API server gives up on its own after 34 s (CONTROL-PLANE, 13).
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
+/// How long a watch may be silent: bookmarks come every 60 s (CONTROL-PLANE, 8), so longer means a dead peer.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(75);
+/// How long the replicas wait for a leader that does not renew.
+const ELECTION_LEASE: Duration = Duration::from_secs(15);
+/// How long everything has to end by itself: less than the kubelet's 30 s.
+const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(10);
+/// The Lease of the election.
+const ELECTION_NAME: &str = "ringside-sharder";
+/// Random characters after a replica's name: a restarted container is another replica.
+const IDENTITY_SUFFIX: usize = 8;
+/// How soon another attempt at certificates is made.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Why the sharder ended.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A port is taken, or may not be used.
+    #[error("can't listen on {address} ({source}); free the port, or choose another with {option}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The option that names it.
+        option: &'static str,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not known where the API server is.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// There can't be a client.
+    #[error("can't set up the client for the API server: {}", crate::explain::explain(.0))]
+    Client(kube::Error),
+    /// There can't be a TLS server.
+    #[error("can't set up TLS for the webhook: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The signal handlers can't be installed.
+    #[error("can't handle signals: {0}")]
+    Signals(io::Error),
+    /// A part of the work failed.
+    #[error(transparent)]
+    Task(#[from] TaskFailed),
+}
+
+/// Runs the sharder until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When it can't start, or a part of it fails.
+pub async fn run(config: Config) -> Result<(), RunError> {
+    logging::init(config.log_format, config.log_filter.clone());
+    let webhook = listen(config.webhook_listen, "--webhook-listen").await?;
+    let admin = listen(config.admin_listen, "--admin-listen").await?;
+    let clients = connect(&config).await?;
+    let shutdown = Shutdown::on_signals().map_err(RunError::Signals)?;
+    tracing::info!(webhook = %config.webhook_listen, admin = %config.admin_listen, "the sharder starts");
+    let mut tasks = Tasks::new();
+    start(&mut tasks, config, clients, webhook, admin, &shutdown)?;
+    tasks.run(&shutdown, SHUTDOWN_DEADLINE).await?;
+    tracing::info!("the sharder ends");
+    Ok(())
+}
+
+/// Starts all tasks at once: each waits for what it needs, and says why when that takes long.
+fn start(
+    tasks: &mut Tasks,
+    config: Config,
+    clients: Clients,
+    webhook: TcpListener,
+    admin: TcpListener,
+    shutdown: &Shutdown,
+) -> Result<(), RunError> {
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    let health = Health::new();
+    let (certified, synced) = (health.check("webhook", Probe::Ready), health.check("caches", Probe::Ready));
+    tasks.spawn("the admin server", admin::serve(admin, health, Arc::new(registry), shutdown.clone()));
+
+    let observed = observe(tasks, &config, &clients, &metrics, synced, shutdown);
+    let identity = ServingIdentity::default();
+    let reviewer =
+        Reviewer { client: clients.requests.clone(), snapshots: observed.snapshots.clone(), metrics: metrics.clone() };
+    tasks.spawn("the webhook", serve(webhook, identity.acceptor()?, reviewer, shutdown.clone()));
+    let setup = Setup { config, clients, metrics, observed, identity };
+    tasks.spawn("the leader", setup.lead(certified, shutdown.clone()));
+    Ok(())
+}
+
+/// What there is before there are certificates.
+struct Setup {
+    config: Config,
+    clients: Clients,
+    metrics: Metrics,
+    observed: Observed,
+    identity: ServingIdentity,
+}
+
+impl Setup {
+    /// Gets the certificates and the first snapshots, then runs for leadership: a leader without them could do nothing.
+    async fn lead(self, certified: Check, shutdown: Shutdown) -> Result<(), Infallible> {
+        let mut snapshots = self.observed.snapshots.clone();
+        let ready = async {
+            let certificates = certificates(&self.clients.requests, &self.config, &self.identity).await;
+            certified.pass();
+            // Fails only when the process ends.
+            let _ = snapshots.wait_for(Option::is_some).await;
+            certificates
+        };
+        let certificates = tokio::select! {
+            certificates = ready => certificates,
+            () = shutdown.wait() => return Ok(()),
+        };
+        let suffix = Alphanumeric.sample_string(&mut rand::rng(), IDENTITY_SUFFIX).to_lowercase();
+        let Self { config, clients, metrics, observed, .. } = self;
+        let terms = Terms {
+            namespace: config.namespace.clone(),
+            name: ELECTION_NAME.to_owned(),
+            holder: format!("{}_{suffix}", config.identity),
+            duration: ELECTION_LEASE,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+        };
+        let client_config =
+            ClientConfig { namespace: config.namespace, url: config.webhook_url, ca_bundle: certificates.ca };
+        let leader = Leader {
+            client: clients.requests,
+            watches: clients.watches,
+            leases: observed.leases,
+            namespaces: observed.namespaces,
+            metrics,
+            snapshots: observed.snapshots,
+            client_config: Arc::new(client_config),
+            sync_period: config.sync_period,
+        };
+        campaign(leader, terms, observed.clock, shutdown).await
+    }
+}
+
+/// Tries until there are certificates that can be served.
+async fn certificates(client: &Client, config: &Config, identity: &ServingIdentity) -> Certificates {
+    let names = server_names(&config.namespace, config.webhook_url.as_ref().map(|url| url.host.as_str()));
+    loop {
+        let fault = match obtain(client, &config.namespace, &names, Timestamp::now()).await {
+            Ok(certificates) => match identity.set(&certificates) {
+                Ok(()) => return certificates,
+                Err(fault) => format!(
+                    "the certificate in the Secret can't be served: {fault}; delete the Secret to get a new one"
+                ),
+            },
+            Err(fault) => fault.to_string(),
+        };
+        tracing::warn!(namespace = config.namespace, fault, "no certificates for the webhook; trying again");
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn connect(config: &Config) -> Result<Clients, RunError> {
+    let base = connect_config(config.kubeconfig.as_deref()).await?;
+    let client = |timeout| {
+        let mut config = base.clone();
+        config.read_timeout = Some(timeout);
+        // So that the time a pooled connection was idle does not count.
+        config.reset_reader_on_write = true;
+        Client::try_from(config).map_err(RunError::Client)
+    };
+    Ok(Clients { requests: client(REQUEST_TIMEOUT)?, watches: client(WATCH_TIMEOUT)? })
+}
+
+async fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener, RunError> {
+    TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, option, source })
+}

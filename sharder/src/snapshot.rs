@@ -1,0 +1,161 @@
+//! What is known of each ring, as one immutable snapshot: its spec, its resources, its shards and their hash ring.
+//!
+//! Whoever decides about objects decides on one snapshot, so that all parts of a decision fit together.
+//! A new one is made when something changes, not a request.
+
+use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::Selector;
+use ringside_ring::{
+    ClusterRing, HashRing, Members, RingLabels, RingName,
+    cluster_ring::{ClusterRingStatus, GroupResource},
+};
+
+mod maintain;
+
+pub(crate) use maintain::{Sources, maintain};
+
+use crate::resources::{Catalog, Resource};
+
+/// All rings.
+pub(crate) type Snapshots = BTreeMap<RingName, Arc<Snapshot>>;
+
+/// A resource whose objects are distributed, with the resources that they control.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Main {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) controlled: Vec<Arc<Resource>>,
+}
+
+/// One ring.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) ring: RingName,
+    pub(crate) uid: String,
+    pub(crate) generation: i64,
+    pub(crate) labels: RingLabels,
+    pub(crate) mains: Vec<Main>,
+    /// All resources that the spec names, also those that are not served (yet).
+    pub(crate) named: Vec<GroupResource>,
+    pub(crate) namespace_selector: LabelSelector,
+    /// The same, ready to be asked.
+    pub(crate) namespaces: Selector,
+    /// Whether resources of the spec are still being looked up: too early to say how the ring is.
+    pub(crate) pending: bool,
+    /// Why parts of the spec can't be carried out.
+    pub(crate) problems: Vec<String>,
+    pub(crate) members: Members,
+    pub(crate) hash_ring: Arc<HashRing>,
+    /// The status as it is stored.
+    pub(crate) status: Option<ClusterRingStatus>,
+}
+
+impl Snapshot {
+    /// Puts together what is known of a ring. `previous` lends its hash ring when the available shards are the same.
+    pub(crate) fn build(
+        name: RingName,
+        ring: &ClusterRing,
+        catalog: &Catalog,
+        members: Members,
+        previous: Option<&Self>,
+        tokens_per_shard: NonZeroU32,
+    ) -> Self {
+        let mut problems = Vec::new();
+        let namespace_selector = ring.spec.effective_namespace_selector();
+        let namespaces = namespace_selector.clone().try_into().unwrap_or_else(|error| {
+            problems.push(format!("namespaceSelector can't be used: {error}"));
+            select_nothing()
+        });
+        let mains = mains(ring, catalog, &mut problems);
+        let same_shards = |previous: &&Self| members.available().eq(previous.hash_ring.shards());
+        let hash_ring = match previous.filter(same_shards) {
+            Some(previous) => previous.hash_ring.clone(),
+            None => Arc::new(HashRing::new(members.available().cloned(), tokens_per_shard)),
+        };
+        Self {
+            labels: RingLabels::of(&name),
+            uid: ring.metadata.uid.clone().unwrap_or_default(),
+            generation: ring.metadata.generation.unwrap_or_default(),
+            pending: ring.spec.all_resources().iter().any(|name| !catalog.contains_key(name)),
+            named: ring.spec.all_resources().into_iter().collect(),
+            status: ring.status.clone(),
+            ring: name,
+            mains,
+            namespace_selector,
+            namespaces,
+            problems,
+            members,
+            hash_ring,
+        }
+    }
+
+    /// The main resource of this name.
+    pub(crate) fn main(&self, name: &GroupResource) -> Option<&Main> {
+        self.mains.iter().find(|main| main.resource.id == *name)
+    }
+
+    /// The main resource whose objects are of `group` and `kind`, if they control objects of `child`.
+    pub(crate) fn controller_of(&self, child: &GroupResource, group: &str, kind: &str) -> Option<&Main> {
+        self.mains.iter().find(|main| {
+            main.resource.id.group == group
+                && main.resource.api.kind == kind
+                && main.controlled.iter().any(|controlled| controlled.id == *child)
+        })
+    }
+
+    /// Whether the same objects are to be distributed in both.
+    pub(crate) fn distributes_the_same(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.mains == other.mains && self.namespace_selector == other.namespace_selector
+    }
+
+    /// Whether they are to be distributed among the same shards.
+    pub(crate) fn among_the_same(&self, other: &Self) -> bool {
+        self.hash_ring.shards() == other.hash_ring.shards()
+    }
+
+    /// Whether a shard is available here that was not in `earlier`: only then do objects leave other available shards.
+    pub(crate) fn adds_to(&self, earlier: &Self) -> bool {
+        self.hash_ring.shards().iter().any(|shard| !earlier.hash_ring.contains(shard.as_str()))
+    }
+}
+
+/// Fails closed: a ring whose selector is unusable must not take objects of all namespaces.
+fn select_nothing() -> Selector {
+    let nothing =
+        kube::core::Expression::In("kubernetes.io/metadata.name".to_owned(), std::collections::BTreeSet::new());
+    let mut selector = Selector::default();
+    selector.extend(nothing);
+    selector
+}
+
+/// The main resources that are served. One without all of its controlled resources is distributed all the same, but
+/// its ring is not ready: the children would stay behind.
+fn mains(ring: &ClusterRing, catalog: &Catalog, problems: &mut Vec<String>) -> Vec<Main> {
+    let mut find = |name: &GroupResource| match catalog.get(name) {
+        Some(Ok(resource)) => Some(resource.clone()),
+        Some(Err(problem)) => {
+            let problem = format!("resource '{name}' {problem}");
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+            None
+        }
+        // Asked for just now: neither known nor a problem yet.
+        None => None,
+    };
+    let mut mains: BTreeMap<GroupResource, Main> = BTreeMap::new();
+    for entry in &ring.spec.resources {
+        let Some(resource) = find(&entry.group_resource()) else { continue };
+        let main = mains.entry(resource.id.clone()).or_insert(Main { resource, controlled: Vec::new() });
+        for child in entry.controlled_resources.iter().filter_map(&mut find) {
+            if !main.controlled.contains(&child) {
+                main.controlled.push(child);
+            }
+        }
+    }
+    mains.into_values().collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,85 @@
+//! Makes new snapshots when rings, Leases or the API server's resources change.
+
+use std::{collections::HashSet, convert::Infallible, num::NonZeroU32, sync::Arc};
+
+use kube::{ResourceExt, runtime::reflector::Store};
+use ringside_ring::{ClusterRing, RingName};
+use ringside_runtime::admin::Check;
+use tokio::sync::watch;
+
+use super::{Snapshot, Snapshots};
+use crate::{leases::Leases, metrics::Metrics, namespaces::Namespaces, resources::Catalog};
+
+/// What snapshots are made of.
+pub(crate) struct Sources {
+    pub(crate) rings: Store<ClusterRing>,
+    /// Tells when the rings change.
+    pub(crate) rings_changed: watch::Receiver<()>,
+    pub(crate) leases: Leases,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) catalog: watch::Receiver<Arc<Catalog>>,
+    pub(crate) tokens_per_shard: NonZeroU32,
+    pub(crate) metrics: Metrics,
+}
+
+/// Keeps the snapshots current. The first are published when all rings, Leases and namespaces have been seen.
+pub(crate) async fn maintain(
+    mut sources: Sources,
+    snapshots: watch::Sender<Option<Arc<Snapshots>>>,
+    synced: Check,
+) -> Result<(), Infallible> {
+    // Fails only when the watch is gone, and then the process ends.
+    if sources.rings.wait_until_ready().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    sources.namespaces.synced().await;
+    let mut membership = sources.leases.membership();
+    let mut complaints = HashSet::new();
+    loop {
+        sources.rings_changed.borrow_and_update();
+        membership.borrow_and_update();
+        sources.catalog.borrow_and_update();
+        let previous = snapshots.borrow().clone();
+        if let Some(built) = build(&sources, previous.as_deref(), &mut complaints) {
+            snapshots.send_replace(Some(Arc::new(built)));
+            synced.pass();
+        }
+        let ended = tokio::select! {
+            changed = sources.rings_changed.changed() => changed.is_err(),
+            changed = membership.changed() => changed.is_err(),
+            changed = sources.catalog.changed() => changed.is_err(),
+        };
+        if ended {
+            // A source is gone only when the process ends.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn build(sources: &Sources, previous: Option<&Snapshots>, complaints: &mut HashSet<String>) -> Option<Snapshots> {
+    let mut members = sources.leases.members()?;
+    let catalog = sources.catalog.borrow().clone();
+    let mut snapshots = Snapshots::new();
+    for ring in sources.rings.state() {
+        let name = match ring.name_any().parse::<RingName>() {
+            Ok(name) => name,
+            Err(fault) => {
+                if complaints.insert(ring.name_any()) {
+                    tracing::warn!(ring = ring.name_any(), %fault, "ignoring a ring whose name can't be a label's value");
+                }
+                continue;
+            }
+        };
+        let before = previous.and_then(|previous| previous.get(&name)).map(|snapshot| &**snapshot);
+        let members = members.remove(&name).unwrap_or_default();
+        let snapshot = Snapshot::build(name.clone(), &ring, &catalog, members, before, sources.tokens_per_shard);
+        if before.is_none_or(|before| !Arc::ptr_eq(&before.hash_ring, &snapshot.hash_ring)) {
+            sources.metrics.ring_calculated(&name);
+        }
+        if before.is_some_and(|before| !before.among_the_same(&snapshot)) {
+            tracing::info!(ring = %name, available = snapshot.hash_ring.shards().len(), shards = snapshot.members.len(), "the shards of a ring changed");
+        }
+        snapshots.insert(name, Arc::new(snapshot));
+    }
+    Some(snapshots)
+}

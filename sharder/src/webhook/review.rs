@@ -1,0 +1,101 @@
+//! What the webhook does with a write, as a function of the write and of the ring's snapshot.
+
+use json_patch::Patch;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use ringside_ring::{
+    Ownership, PartitionKey, ShardName,
+    handover::{Verdict, review},
+    partition::group_of,
+    patch,
+};
+
+use super::request::Request;
+use crate::snapshot::{Main, Snapshot};
+
+/// The decision on a write.
+#[derive(Debug, PartialEq)]
+pub(super) enum Decision<'a> {
+    /// The write goes on as it is.
+    Leave,
+    /// The resource is none of the ring's: its webhook configuration is older than its spec.
+    Foreign,
+    /// The write gets this change.
+    Patch(Patch),
+    /// The object belongs where its owner is worked on, which must be looked up.
+    Follow(Follow<'a>),
+}
+
+/// A controlled object without shard.
+#[derive(Debug, PartialEq)]
+pub(super) struct Follow<'a> {
+    pub(super) owner: &'a OwnerReference,
+    pub(super) main: &'a Main,
+    /// Where it goes when no available shard works on its owner: to where the owner will be placed.
+    otherwise: Option<ShardName>,
+}
+
+/// Decides on a write.
+///
+/// Whoever controls the object decides where it belongs; only without such an owner it is a main object.
+pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decision<'a> {
+    let Some(write) = request.write(&snapshot.labels) else { return Decision::Leave };
+    let owner = request.controller().and_then(|owner| {
+        let main = snapshot.controller_of(&request.resource, group_of(&owner.api_version), &owner.kind)?;
+        Some((owner, main))
+    });
+    let main = snapshot.main(&request.resource);
+    if owner.is_none() && main.is_none() {
+        // A controlled resource without one of our owners is not covered; its owner may only be missing from the ring.
+        return if snapshot.named.contains(&request.resource) { Decision::Leave } else { Decision::Foreign };
+    }
+    // Controlled objects have no children of their own here: chains of ownership are one link long.
+    let moves_with_children = owner.is_none() && main.is_some_and(|main| !main.controlled.is_empty());
+    match review(write, moves_with_children) {
+        Verdict::Leave => Decision::Leave,
+        Verdict::Restore(ownership) => label(request, snapshot, &ownership),
+        Verdict::Assign => match owner {
+            Some((owner, main)) => Decision::Follow(follow(request, snapshot, owner, main)),
+            None => place(request, snapshot),
+        },
+    }
+}
+
+fn follow<'a>(request: &Request, snapshot: &Snapshot, owner: &'a OwnerReference, main: &'a Main) -> Follow<'a> {
+    let namespace = request.namespace().unwrap_or_default();
+    let key = PartitionKey::of_owner(owner, main.resource.namespaced, namespace);
+    // Later the controller moves it together with its owner, in the right order.
+    let otherwise = request.creates().then(|| snapshot.hash_ring.owner(&key).cloned()).flatten();
+    Follow { owner, main, otherwise }
+}
+
+/// The decision once it is known who works on the owner.
+pub(super) fn followed<'a>(
+    request: &Request,
+    snapshot: &Snapshot,
+    live: Option<ShardName>,
+    follow: Follow<'_>,
+) -> Decision<'a> {
+    match live.or(follow.otherwise) {
+        Some(shard) => label(request, snapshot, &Ownership { shard: Some(shard.as_str()), drain: None }),
+        None => Decision::Leave,
+    }
+}
+
+fn place<'a>(request: &Request, snapshot: &Snapshot) -> Decision<'a> {
+    // Without a name there is no key yet: the controller assigns the object once it exists.
+    let Some(name) = request.name() else { return Decision::Leave };
+    // `kind` is that of the rule which matched, whatever version the request was made in; the group is the ring's.
+    let namespace = request.namespace().unwrap_or_default();
+    let key = PartitionKey::of(&request.kind.group, &request.kind.kind, namespace, name);
+    match snapshot.hash_ring.owner(&key) {
+        Some(shard) => label(request, snapshot, &Ownership { shard: Some(shard.as_str()), drain: None }),
+        None => Decision::Leave,
+    }
+}
+
+fn label<'a>(request: &Request, snapshot: &Snapshot, ownership: &Ownership<'_>) -> Decision<'a> {
+    Decision::Patch(patch::admit(&snapshot.labels, ownership, request.has_labels()))
+}
+
+#[cfg(test)]
+mod tests;

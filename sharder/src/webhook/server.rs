@@ -1,0 +1,163 @@
+//! The webhook's server: TLS by the current certificate, one route.
+
+use std::{io, sync::Arc, time::Duration};
+
+use axum::{
+    Json, Router,
+    body::Bytes,
+    extract::{DefaultBodyLimit, Path, State},
+    routing::post,
+};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::{conn::auto, graceful::GracefulShutdown},
+    service::TowerToHyperService,
+};
+use kube::Client;
+use ringside_runtime::shutdown::Shutdown;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+use tokio_rustls::TlsAcceptor;
+
+use super::{
+    request::{Request, parse},
+    response::Answer,
+    review::{Decision, decide, followed},
+};
+use crate::{
+    explain::explain,
+    metrics::Metrics,
+    owners::live_shard,
+    rings::WEBHOOK_PATH,
+    snapshot::{Snapshot, Snapshots},
+};
+
+/// A review carries an object twice, of 1.5 MB at most each (etcd's limit), and some of it twice again as escapes.
+const LARGEST_REVIEW: usize = 8 << 20;
+/// A client that can't finish a TLS handshake in this time is none that waits 5 seconds for an answer.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long connections have to end at shutdown: as long as the API server waits for an answer.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause after a failure to accept, such as too many open files: an immediate next attempt would fail alike.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the reviews are answered from.
+#[derive(Clone)]
+pub(crate) struct Reviewer {
+    pub(crate) client: Client,
+    pub(crate) snapshots: watch::Receiver<Option<Arc<Snapshots>>>,
+    pub(crate) metrics: Metrics,
+}
+
+/// Serves the webhook until the shutdown.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    reviewer: Reviewer,
+    shutdown: Shutdown,
+) -> io::Result<()> {
+    let router = router(reviewer);
+    let connections = GracefulShutdown::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = shutdown.wait() => break,
+        };
+        match accepted {
+            Ok((stream, _)) => connect(stream, &acceptor, &router, &connections),
+            Err(error) => {
+                tracing::warn!(%error, "can't accept a connection to the webhook");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    // What is in flight may end; idle connections are told to go elsewhere.
+    let _ended_in_time = tokio::time::timeout(DRAIN_TIMEOUT, connections.shutdown()).await.is_ok();
+    Ok(())
+}
+
+/// One connection, in a task of its own: its end and its failures concern nobody else.
+fn connect(stream: TcpStream, acceptor: &TlsAcceptor, router: &Router, connections: &GracefulShutdown) {
+    let (acceptor, service, watcher) =
+        (acceptor.clone(), TowerToHyperService::new(router.clone()), connections.watcher());
+    tokio::spawn(async move {
+        let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => stream,
+            // Probes and port scans end here too.
+            Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake with the webhook failed"),
+            Err(_) => return tracing::debug!("a TLS handshake with the webhook took too long"),
+        };
+        let builder = auto::Builder::new(TokioExecutor::new());
+        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(error, "a connection to the webhook broke");
+        }
+    });
+}
+
+/// The webhook's route.
+fn router(reviewer: Reviewer) -> Router {
+    Router::new()
+        .route(&format!("{WEBHOOK_PATH}{{ring}}"), post(answer))
+        .layer(DefaultBodyLimit::max(LARGEST_REVIEW))
+        .with_state(reviewer)
+}
+
+async fn answer(State(reviewer): State<Reviewer>, Path(ring): Path<String>, body: Bytes) -> Json<Answer> {
+    Json(reviewer.answer(&ring, &body).await)
+}
+
+impl Reviewer {
+    /// Answers a review for a ring.
+    async fn answer(&self, ring: &str, body: &[u8]) -> Answer {
+        let request = match parse(body) {
+            Ok(request) => request,
+            Err(fault) => {
+                tracing::warn!(ring, %fault, "got a review that can't be read");
+                return Answer::allow(fault.uid.clone().unwrap_or_default()).with_warning(fault.to_string());
+            }
+        };
+        let allow = Answer::allow(&request.uid);
+        let Some(snapshots) = self.snapshots.borrow().clone() else {
+            // Just started: the object is assigned by the controller.
+            return allow;
+        };
+        let Some(snapshot) = snapshots.get(ring) else {
+            return allow.with_warning(format!("there is no ClusterRing '{ring}', so the object is not assigned"));
+        };
+        match self.decide(&request, snapshot).await {
+            Decision::Patch(patch) => {
+                if request.dry_run != Some(true) {
+                    self.metrics.assigned(&snapshot.ring, &request.resource);
+                }
+                allow.with_patch(&patch)
+            }
+            Decision::Foreign => {
+                allow.with_warning(format!("'{}' is not a resource of ClusterRing '{ring}'", request.resource))
+            }
+            Decision::Leave | Decision::Follow(_) => allow,
+        }
+    }
+
+    async fn decide<'a>(&self, request: &'a Request, snapshot: &'a Snapshot) -> Decision<'a> {
+        let follow = match decide(request, snapshot) {
+            Decision::Follow(follow) => follow,
+            decision => return decision,
+        };
+        let namespace = request.namespace();
+        let live = live_shard(&self.client, snapshot, &follow.main.resource, follow.owner, namespace).await;
+        let live = live.unwrap_or_else(|error| {
+            let (ring, owner, error) = (&snapshot.ring, &follow.owner.name, explain(&error));
+            tracing::warn!(%ring, namespace, owner, error, "can't read the owner of an object; placing it by its key");
+            None
+        });
+        // A draining owner is still its shard's: the child goes along when it moves.
+        followed(request, snapshot, live.map(|live| live.shard), follow)
+    }
+}
+
+#[cfg(test)]
+mod tests;
