@@ -43,11 +43,17 @@ pub enum ApplyError {
         /// Which object.
         what: String,
         /// What it answered.
-        source: kube::Error,
+        source: Box<kube::Error>,
     },
     /// A resource was defined but is not served.
     #[error(transparent)]
     NotServed(#[from] TimedOut),
+}
+
+impl ApplyError {
+    fn refused(what: &str, source: kube::Error) -> Self {
+        Self::Refused { what: what.to_owned(), source: Box::new(source) }
+    }
 }
 
 /// The documents of a YAML file.
@@ -68,7 +74,7 @@ pub async fn apply(client: &Client, objects: &[DynamicObject]) -> Result<(), App
         let kind = GroupVersionKind::try_from(&types).map_err(|error| ApplyError::Parse(error.to_string()))?;
         let namespace = object.namespace();
         let what = format!("{} {}", kind.kind, object.name_any());
-        let refused = |source| ApplyError::Refused { what: what.clone(), source };
+        let refused = |source| ApplyError::refused(&what, source);
         let api = api_of(client, &kind, namespace.as_deref()).await.map_err(refused)?;
         apply_to(&api, object).await.map_err(refused)?;
     }
@@ -79,9 +85,8 @@ pub async fn apply(client: &Client, objects: &[DynamicObject]) -> Result<(), App
 pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> Result<(), ApplyError> {
     let name = definition.name_any();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    apply_to(&api, definition)
-        .await
-        .map_err(|source| ApplyError::Refused { what: format!("CustomResourceDefinition {name}"), source })?;
+    let applied = apply_to(&api, definition).await;
+    applied.map_err(|source| ApplyError::refused(&format!("CustomResourceDefinition {name}"), source))?;
     served(client, &name).await
 }
 

@@ -30,16 +30,14 @@ pub struct ShardIdentity {
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The API server refused one of its objects.
-    #[error("{action} {namespace}/{name}: {source}")]
+    #[error("{action} {object}: {source}")]
     Api {
         /// What was asked for.
         action: &'static str,
-        /// The object's namespace.
-        namespace: String,
-        /// The object's name.
-        name: String,
+        /// Namespace and name of the object.
+        object: String,
         /// What the API server answered.
-        source: kube::Error,
+        source: Box<kube::Error>,
     },
     /// The API server answered without what was asked for.
     #[error("the API server's answer has no {0}")]
@@ -60,12 +58,7 @@ impl ShardIdentity {
         dir: &Path,
     ) -> Result<Self, IdentityError> {
         let client = control_plane.client();
-        let failed = |action, name: &str, source| IdentityError::Api {
-            action,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            source,
-        };
+        let failed = |action, name: &str, source| IdentityError::api(action, namespace, name, source);
         let created = pods(&client, namespace)
             .create(&PostParams::default(), &pod_object(service_account, pod))
             .await
@@ -104,14 +97,14 @@ impl ShardIdentity {
 
     /// Deletes the Pod, as happens after its containers have ended. Without a node it is gone at once.
     pub async fn delete(&self, client: &Client) -> Result<(), IdentityError> {
-        pods(client, &self.namespace).delete(&self.pod, &DeleteParams::default()).await.map(drop).map_err(|source| {
-            IdentityError::Api {
-                action: "delete the Pod",
-                namespace: self.namespace.clone(),
-                name: self.pod.clone(),
-                source,
-            }
-        })
+        let deleted = pods(client, &self.namespace).delete(&self.pod, &DeleteParams::default()).await;
+        deleted.map(drop).map_err(|source| IdentityError::api("delete the Pod", &self.namespace, &self.pod, source))
+    }
+}
+
+impl IdentityError {
+    fn api(action: &'static str, namespace: &str, name: &str, source: kube::Error) -> Self {
+        Self::Api { action, object: format!("{namespace}/{name}"), source: Box::new(source) }
     }
 }
 

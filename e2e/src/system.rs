@@ -1,0 +1,242 @@
+//! A whole system: control plane, sharder replicas, and shards of which each is a proxy with an unmodified operator
+//! behind it.
+
+mod error;
+mod install;
+mod monitor;
+mod probe;
+mod shard;
+mod sharder;
+mod unsharded;
+
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+
+use self::unsharded::Unsharded;
+pub use self::{error::SystemError, monitor::Monitor, shard::Shard, sharder::Sharder};
+use crate::{
+    checker::Checker,
+    collector::{Collector, Recorder},
+    control_plane::{ControlPlane, Options},
+    eventually::eventually,
+    observer::Picture,
+    process::Folder,
+    toolchain::{self, Environment, RingsidePrograms, ToolchainError},
+};
+use ringside_ring::RingName;
+
+/// Where the shards' Pods are, as in the example manifests.
+pub const NAMESPACE: &str = "default";
+
+/// How the parts are configured.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The duration of the shard Leases.
+    pub lease_duration: Duration,
+    /// How long a controller must have been silent about an object before it is handed over.
+    pub drain_grace: Duration,
+    /// How often the sharder looks through all objects.
+    pub sync_period: Duration,
+    /// How many objects an operator works on at once.
+    pub concurrency: usize,
+    /// The log filter of proxies and sharders.
+    pub log_filter: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lease_duration: Duration::from_secs(5),
+            drain_grace: Duration::from_secs(1),
+            // Far more often than the 5 minutes of the contract would only hide what a watch has missed.
+            sync_period: Duration::from_secs(300),
+            concurrency: 4,
+            log_filter: "info".to_owned(),
+        }
+    }
+}
+
+/// What all parts share.
+struct Ground {
+    settings: Settings,
+    control_plane: ControlPlane,
+    ringside: RingsidePrograms,
+    operator: PathBuf,
+    collector: Collector,
+    recorder: Recorder,
+    folder: Folder,
+}
+
+/// A running system.
+pub struct System {
+    // Dropped in this order: the control plane after all that use it.
+    shards: Vec<Shard>,
+    unsharded: Vec<Unsharded>,
+    sharders: Vec<Sharder>,
+    monitor: Monitor,
+    ground: Ground,
+}
+
+impl System {
+    /// Builds what is missing, starts a control plane, and installs the `Website` resource and all permissions.
+    pub async fn start(settings: Settings) -> Result<Self, SystemError> {
+        let (ringside, operator) = tokio::task::spawn_blocking(programs)
+            .await
+            .map_err(|error| ToolchainError::Interrupted(error.to_string()))??;
+        let control_plane = ControlPlane::start(Options::default()).await?;
+        install::resources_and_roles(&control_plane.client()).await?;
+        let folder = Folder::create("system").map_err(SystemError::Folder)?;
+        let (recorder, records) = Recorder::new();
+        let collector = Collector::start(recorder.clone()).await.map_err(SystemError::Collector)?;
+        Ok(Self {
+            shards: Vec::new(),
+            unsharded: Vec::new(),
+            sharders: Vec::new(),
+            monitor: Monitor::new(recorder.clone(), records),
+            ground: Ground { settings, control_plane, ringside, operator, collector, recorder, folder },
+        })
+    }
+
+    /// The control plane that all of it runs on.
+    pub fn control_plane(&self) -> &ControlPlane {
+        &self.ground.control_plane
+    }
+
+    /// The folder with the logs of all processes.
+    pub fn dir(&self) -> &std::path::Path {
+        self.ground.folder.path()
+    }
+
+    /// Starts so many sharder replicas, creates the ring, and waits until a sharder has taken it up.
+    pub async fn start_sharding(&mut self, replicas: usize) -> Result<RingName, SystemError> {
+        for index in self.sharders.len()..replicas {
+            let sharder = Sharder::start(&self.ground, index).await?;
+            self.sharders.push(sharder);
+        }
+        for sharder in &self.sharders {
+            sharder.until_ready().await?;
+        }
+        let ring = install::ring(&self.ground.control_plane.client()).await?;
+        self.monitor.observe(&self.ground.control_plane.client(), &ring);
+        Ok(ring)
+    }
+
+    /// Starts a shard: a Pod with a proxy and an operator.
+    pub async fn add_shard(&mut self, name: &str) -> Result<(), SystemError> {
+        let shard = Shard::start(&self.ground, name).await?;
+        self.shards.push(shard);
+        Ok(())
+    }
+
+    /// Ends a shard as the kubelet does with a native sidecar, the operator first, and deletes its Pod.
+    pub async fn remove_shard(&mut self, name: &str) -> Result<(), SystemError> {
+        let shard = self.take(name)?;
+        shard.stop(&self.ground).await
+    }
+
+    /// Ends a shard in the same way and starts it again, as the same Pod.
+    pub async fn restart_shard(&mut self, name: &str) -> Result<(), SystemError> {
+        let mut shard = self.take(name)?;
+        shard.restart(&self.ground).await?;
+        self.shards.push(shard);
+        Ok(())
+    }
+
+    /// Kills proxy and operator of a shard at once (SIGKILL).
+    pub async fn kill_shard(&mut self, name: &str) -> Result<(), SystemError> {
+        let shard = self.take(name)?;
+        shard.kill(&self.ground).await
+    }
+
+    /// Starts an operator that talks to the API server itself: how it was before sharding.
+    pub async fn add_unsharded(&mut self, name: &str) -> Result<(), SystemError> {
+        let operator = Unsharded::start(&self.ground, name).await?;
+        self.unsharded.push(operator);
+        Ok(())
+    }
+
+    /// Ends all operators that talk to the API server themselves.
+    pub async fn remove_unsharded(&mut self) -> Result<(), SystemError> {
+        for operator in std::mem::take(&mut self.unsharded) {
+            operator.stop(&self.ground).await?;
+        }
+        Ok(())
+    }
+
+    /// The shards that run.
+    pub fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.iter()
+    }
+
+    /// The sharder replicas that run.
+    pub fn sharders(&self) -> impl Iterator<Item = &Sharder> {
+        self.sharders.iter()
+    }
+
+    /// What happens in it, to look at while it is worked with.
+    pub fn monitor(&self) -> &Monitor {
+        &self.monitor
+    }
+
+    /// Waits until each object is owned by a shard that runs, each shard that runs owns some, and none is on the move.
+    pub async fn until_balanced(&self, within: Duration) -> Result<(), SystemError> {
+        self.until("balanced", within, |picture, _| {
+            let owners: BTreeSet<&str> = picture.owned.keys().map(String::as_str).collect();
+            let shards: BTreeSet<&str> = self.shards.iter().map(Shard::name).collect();
+            owners == shards && picture.draining.is_empty() && picture.unassigned == 0
+        })
+        .await
+    }
+
+    /// Waits until every object has an owner and every generation was worked on.
+    pub async fn until_settled(&self, within: Duration) -> Result<(), SystemError> {
+        self.until("settled", within, |picture, checker| {
+            picture.draining.is_empty() && checker.unowned() == 0 && checker.pending() == 0
+        })
+        .await
+    }
+
+    async fn until(
+        &self,
+        what: &str,
+        within: Duration,
+        reached: impl Fn(&Picture, &Checker) -> bool,
+    ) -> Result<(), SystemError> {
+        let outcome = eventually(what, within, || async {
+            if let Err(error) = self.check() {
+                return Ok(Err(error));
+            }
+            let picture = self.monitor.picture();
+            self.monitor.judge(|checker| {
+                if reached(&picture, checker) {
+                    Ok(Ok(()))
+                } else {
+                    Err(format!(
+                        "{picture:?}, {} without owner, {} not worked on",
+                        checker.unowned(),
+                        checker.pending()
+                    ))
+                }
+            })
+        });
+        outcome.await?
+    }
+
+    /// Fails when a part has ended that should run.
+    pub fn check(&self) -> Result<(), SystemError> {
+        self.monitor.check()?;
+        self.sharders.iter().try_for_each(Sharder::check)?;
+        self.unsharded.iter().try_for_each(Unsharded::check)?;
+        self.shards.iter().try_for_each(Shard::check)
+    }
+
+    fn take(&mut self, name: &str) -> Result<Shard, SystemError> {
+        let index = self.shards.iter().position(|shard| shard.name() == name);
+        let index = index.ok_or_else(|| SystemError::NoSuchShard(name.to_owned()))?;
+        Ok(self.shards.remove(index))
+    }
+}
+
+fn programs() -> Result<(RingsidePrograms, PathBuf), ToolchainError> {
+    let environment = Environment::of_process();
+    Ok((toolchain::ringside(&environment)?, toolchain::operator(&environment)?))
+}

@@ -1,0 +1,56 @@
+//! Why a system does not run as it should.
+
+use std::io;
+
+use crate::{
+    control_plane::ControlPlaneError, eventually::TimedOut, manifests::ApplyError, process::ProcessError,
+    shard_identity::IdentityError, toolchain::ToolchainError,
+};
+
+/// A system does not run as it should.
+#[derive(Debug, thiserror::Error)]
+pub enum SystemError {
+    /// A program is missing.
+    #[error(transparent)]
+    Toolchain(#[from] ToolchainError),
+    /// The control plane did not start.
+    #[error(transparent)]
+    ControlPlane(#[from] ControlPlaneError),
+    /// A manifest could not be applied.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// A Pod's identity could not be made.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// A process failed.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// A part does not get ready; the end of its log says more.
+    #[error("{source}; the end of the log of {name}:\n{tail}")]
+    NotReady {
+        /// The process.
+        name: String,
+        /// What was waited for.
+        source: TimedOut,
+        /// The end of its log.
+        tail: String,
+    },
+    /// What was waited for did not come about.
+    #[error(transparent)]
+    TimedOut(#[from] TimedOut),
+    /// There is no folder for logs.
+    #[error("create a folder: {0}")]
+    Folder(#[source] io::Error),
+    /// The collector did not start.
+    #[error("start the collector: {0}")]
+    Collector(#[source] io::Error),
+    /// No port of loopback is free.
+    #[error("find a free port: {0}")]
+    NoFreePort(#[source] io::Error),
+    /// The watches for the checker have ended.
+    #[error("the observer has ended")]
+    ObserverEnded,
+    /// No shard of this name runs.
+    #[error("no shard {0} runs")]
+    NoSuchShard(String),
+}

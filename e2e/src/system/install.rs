@@ -1,0 +1,51 @@
+//! What is in the cluster before the first process: resources, permissions, the ring. From the same files that the
+//! documentation gives to users.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
+use ringside_ring::{ClusterRing, RingName};
+
+use super::SystemError;
+use crate::{eventually::eventually, manifests, website::Website};
+
+/// The sharder defines the resource, elects a leader and answers; each takes a second or two.
+const RING_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The name of the definition that the sharder installs.
+const CLUSTER_RINGS: &str = "clusterrings.sharding.timebertt.dev";
+
+/// The `Website` resource, and the permissions of sharder, proxy and operator.
+pub(super) async fn resources_and_roles(client: &Client) -> Result<(), SystemError> {
+    manifests::define(client, &Website::crd()).await?;
+    for file in ["sharder.yaml", "proxy-roles.yaml", "example/roles.yaml"] {
+        let mut objects = manifests::read(&deploy(file))?;
+        // What a node would run, the harness starts itself.
+        objects.retain(|object| !matches!(object.types.as_ref(), Some(types) if types.kind == "Deployment"));
+        manifests::apply(client, &objects).await?;
+    }
+    Ok(())
+}
+
+/// Creates the example's ring once its resource is served, and waits until the sharder says that it is ready.
+pub(super) async fn ring(client: &Client) -> Result<RingName, SystemError> {
+    manifests::served(client, CLUSTER_RINGS).await?;
+    manifests::apply(client, &manifests::read(&deploy("example/ring.yaml"))?).await?;
+    let rings: Api<ClusterRing> = Api::all(client.clone());
+    let ready = eventually("the ring is ready", RING_DEADLINE, || async {
+        let all = rings.list(&Default::default()).await.map_err(|error| error.to_string())?;
+        let ring = all.items.first().ok_or("there is none")?;
+        let conditions = ring.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+        let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let name: RingName = ring.name_any().parse().map_err(|error| format!("{error}"))?;
+        ready.then_some(name).ok_or_else(|| format!("{conditions:?}"))
+    });
+    Ok(ready.await?)
+}
+
+fn deploy(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file)
+}

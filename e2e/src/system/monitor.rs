@@ -1,0 +1,84 @@
+//! What happens in a system: the records, judged, and the picture of the moment.
+
+use std::{
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use kube::Client;
+use ringside_ring::RingName;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::SystemError;
+use crate::{
+    checker::{Checker, Record, Report},
+    collector::Recorder,
+    observer::{Observer, Picture},
+};
+
+/// A handle that can be cloned, so that somebody can look on while the system is worked with.
+#[derive(Clone, Debug)]
+pub struct Monitor(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    recorder: Recorder,
+    judged: Mutex<Judged>,
+    observer: OnceLock<Observer>,
+}
+
+#[derive(Debug)]
+struct Judged {
+    checker: Checker,
+    records: UnboundedReceiver<Record>,
+}
+
+impl Monitor {
+    pub(super) fn new(recorder: Recorder, records: UnboundedReceiver<Record>) -> Self {
+        let judged = Mutex::new(Judged { checker: Checker::new(), records });
+        Self(Arc::new(Inner { recorder, judged, observer: OnceLock::new() }))
+    }
+
+    /// Starts to watch the objects and shards of the ring. There is one ring: a second call changes nothing.
+    pub(super) fn observe(&self, client: &Client, ring: &RingName) {
+        self.0.observer.get_or_init(|| Observer::start(client, ring, self.0.recorder.clone()));
+    }
+
+    pub(super) fn check(&self) -> Result<(), SystemError> {
+        match self.0.observer.get() {
+            Some(observer) if !observer.is_running() => Err(SystemError::ObserverEnded),
+            _ => Ok(()),
+        }
+    }
+
+    /// The time since the beginning.
+    pub fn now(&self) -> Duration {
+        self.0.recorder.now()
+    }
+
+    /// What is there now.
+    pub fn picture(&self) -> Picture {
+        self.0.observer.get().map(Observer::picture).unwrap_or_default()
+    }
+
+    /// Asks the checker, once it has taken in all that was recorded.
+    pub fn judge<T>(&self, question: impl FnOnce(&Checker) -> T) -> T {
+        let mut judged = self.0.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Ok(record) = judged.records.try_recv() {
+            judged.checker.record(record);
+        }
+        question(&judged.checker)
+    }
+
+    /// Forgets what was recorded so far.
+    pub fn reset(&self) {
+        self.judge(|_| ());
+        self.0.judged.lock().unwrap_or_else(PoisonError::into_inner).checker = Checker::new();
+    }
+
+    /// The verdict: forgotten is what waited for longer than `bound`.
+    pub fn report(&self, bound: Duration) -> Report {
+        let now = self.now();
+        self.judge(|checker| checker.report(now, bound))
+    }
+}

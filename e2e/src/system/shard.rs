@@ -1,0 +1,137 @@
+//! A shard: a Pod with a proxy and an operator that knows of nothing.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use super::{Ground, NAMESPACE, SystemError, probe, unsharded};
+use crate::{checker::Event, ports::free_port, process::Process, shard_identity::ShardIdentity};
+
+/// The ring of the example manifests.
+const RING: &str = "websites";
+
+/// The kubelet's default grace period is 30 s; both are expected to end well before.
+const STOP_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A running shard.
+#[derive(Debug)]
+pub struct Shard {
+    // Dropped in this order: the operator before what it talks to.
+    operator: Process,
+    proxy: Process,
+    admin_port: u16,
+    instance: String,
+    lives: u32,
+    identity: ShardIdentity,
+    access: PathBuf,
+}
+
+impl Shard {
+    /// Creates its Pod, starts the proxy, and once that is ready the operator.
+    pub(super) async fn start(ground: &Ground, name: &str) -> Result<Self, SystemError> {
+        let dir = ground.folder.path();
+        let service_account = unsharded::SERVICE_ACCOUNT;
+        let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, service_account, name, dir).await?;
+        let access = dir.join(format!("{name}.access"));
+        std::fs::create_dir(&access).map_err(SystemError::Folder)?;
+        let (proxy, admin_port) = start_proxy(ground, &identity, &access).await?;
+        let instance = instance(name, 1);
+        let operator = unsharded::start_operator(ground, name, &instance, &access.join("kubeconfig"))?;
+        Ok(Self { operator, proxy, admin_port, instance, lives: 1, identity, access })
+    }
+
+    /// The shard's name, which is its Pod's.
+    pub fn name(&self) -> &str {
+        self.identity.pod()
+    }
+
+    /// The proxy's process.
+    pub fn proxy(&self) -> &Process {
+        &self.proxy
+    }
+
+    /// The operator's process.
+    pub fn operator(&self) -> &Process {
+        &self.operator
+    }
+
+    /// What the operator calls itself: unique to one life of its process.
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    /// The port of the proxy's `/livez`, `/readyz` and `/metrics`.
+    pub fn admin_port(&self) -> u16 {
+        self.admin_port
+    }
+
+    /// Fails when a part of it has ended.
+    pub(super) fn check(&self) -> Result<(), SystemError> {
+        self.proxy.check_running()?;
+        Ok(self.operator.check_running()?)
+    }
+
+    /// Ends it gracefully and deletes the Pod.
+    pub(super) async fn stop(self, ground: &Ground) -> Result<(), SystemError> {
+        self.terminate().await?;
+        Ok(self.identity.delete(&ground.control_plane.client()).await?)
+    }
+
+    /// Ends it gracefully and starts it again in the same Pod.
+    pub(super) async fn restart(&mut self, ground: &Ground) -> Result<(), SystemError> {
+        self.terminate().await?;
+        (self.proxy, self.admin_port) = start_proxy(ground, &self.identity, &self.access).await?;
+        self.lives += 1;
+        self.instance = instance(self.identity.pod(), self.lives);
+        let kubeconfig = self.access.join("kubeconfig");
+        self.operator = unsharded::start_operator(ground, self.identity.pod(), &self.instance, &kubeconfig)?;
+        Ok(())
+    }
+
+    /// Kills both processes, as the end of a node does. The Pod object stays, as it does then.
+    pub(super) async fn kill(self, ground: &Ground) -> Result<(), SystemError> {
+        self.proxy.kill()?;
+        self.operator.kill()?;
+        self.proxy.wait(STOP_DEADLINE).await?;
+        self.operator.wait(STOP_DEADLINE).await?;
+        ground.recorder.record(Event::Killed { instance: self.instance });
+        Ok(())
+    }
+
+    /// As the kubelet ends a Pod with a native sidecar: the sidecar after the controller.
+    async fn terminate(&self) -> Result<(), SystemError> {
+        for process in [&self.operator, &self.proxy] {
+            process.terminate()?;
+            process.wait(STOP_DEADLINE).await?;
+        }
+        Ok(())
+    }
+}
+
+fn instance(pod: &str, life: u32) -> String {
+    if life == 1 { pod.to_owned() } else { format!("{pod}.{life}") }
+}
+
+async fn start_proxy(ground: &Ground, identity: &ShardIdentity, access: &Path) -> Result<(Process, u16), SystemError> {
+    let listen_port = free_port().map_err(SystemError::NoFreePort)?;
+    let admin_port = free_port().map_err(SystemError::NoFreePort)?;
+    let name = format!("{}-proxy", identity.pod());
+    let mut command = Command::new(&ground.ringside.proxy);
+    command
+        .args(["--ring", RING, "--shard-name", identity.pod(), "--lease-namespace", NAMESPACE])
+        .arg("--kubeconfig")
+        .arg(identity.kubeconfig())
+        .arg("--access-dir")
+        .arg(access)
+        .args(["--listen", &format!("127.0.0.1:{listen_port}")])
+        .args(["--admin-listen", &format!("127.0.0.1:{admin_port}")])
+        .args(["--lease-duration", &format!("{}ms", ground.settings.lease_duration.as_millis())])
+        .args(["--drain-grace", &format!("{}ms", ground.settings.drain_grace.as_millis())])
+        .env("RINGSIDE_LOG_FILTER", &ground.settings.log_filter);
+    let log = ground.folder.path().join(format!("{name}.log"));
+    let process = Process::spawn(&name, &command, &log)?;
+    probe::until_ready(&process, admin_port).await?;
+    Ok((process, admin_port))
+}

@@ -1,0 +1,57 @@
+//! The operator alone, as it ran before sharding: it talks to the API server itself and elects one leader.
+
+use std::{path::Path, process::Command, time::Duration};
+
+use super::{Ground, NAMESPACE, SystemError};
+use crate::{process::Process, shard_identity::ShardIdentity};
+
+/// The operator's ServiceAccount in the example manifests.
+pub(super) const SERVICE_ACCOUNT: &str = "website-controller";
+
+const STOP_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A running operator without a proxy.
+#[derive(Debug)]
+pub(super) struct Unsharded {
+    operator: Process,
+    identity: ShardIdentity,
+}
+
+impl Unsharded {
+    /// Creates its Pod and starts it.
+    pub(super) async fn start(ground: &Ground, name: &str) -> Result<Self, SystemError> {
+        let dir = ground.folder.path();
+        let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, name, dir).await?;
+        let operator = start_operator(ground, name, name, identity.kubeconfig())?;
+        Ok(Self { operator, identity })
+    }
+
+    /// Ends it gracefully and deletes the Pod.
+    pub(super) async fn stop(self, ground: &Ground) -> Result<(), SystemError> {
+        self.operator.terminate()?;
+        self.operator.wait(STOP_DEADLINE).await?;
+        Ok(self.identity.delete(&ground.control_plane.client()).await?)
+    }
+
+    /// Fails when it has ended.
+    pub(super) fn check(&self) -> Result<(), SystemError> {
+        Ok(self.operator.check_running()?)
+    }
+}
+
+/// Starts the operator. The same for both: what differs is where its kubeconfig leads.
+pub(super) fn start_operator(
+    ground: &Ground,
+    pod: &str,
+    instance: &str,
+    kubeconfig: &Path,
+) -> Result<Process, SystemError> {
+    let name = format!("{pod}-operator");
+    let mut command = Command::new(&ground.operator);
+    command
+        .env("KUBECONFIG", kubeconfig)
+        .args(["--instance", instance, "--leader-election-namespace", NAMESPACE])
+        .args(["--concurrency", &ground.settings.concurrency.to_string()])
+        .args(["--collector", &ground.collector.url()]);
+    Ok(Process::spawn(&name, &command, &ground.folder.path().join(format!("{name}.log")))?)
+}

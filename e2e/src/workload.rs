@@ -1,0 +1,102 @@
+//! Objects, and steady changes to them.
+
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::website::{Website, WebsiteSpec};
+
+/// Requests in flight while all objects are created.
+const CONCURRENT_CREATES: usize = 8;
+
+/// How the objects are worked on.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// The namespace of the objects.
+    pub namespace: String,
+    /// How many objects there are.
+    pub objects: usize,
+    /// How long each reconcile works, at least.
+    pub work: Duration,
+    /// The time between two changes.
+    pub interval: Duration,
+    /// What decides which object is changed when.
+    pub seed: u64,
+}
+
+/// Changes objects until it is stopped.
+#[derive(Debug)]
+pub struct Updates(JoinHandle<kube::Result<()>>);
+
+impl Workload {
+    /// Creates the objects.
+    pub async fn create(&self, client: &Client) -> kube::Result<()> {
+        let api = self.api(client);
+        stream::iter(0..self.objects)
+            .map(|index| {
+                let (api, website) = (api.clone(), self.website(index));
+                async move { api.create(&PostParams::default(), &website).await.map(drop) }
+            })
+            .buffer_unordered(CONCURRENT_CREATES)
+            .try_collect()
+            .await
+    }
+
+    /// Deletes the objects; their children follow by garbage collection.
+    pub async fn delete(&self, client: &Client) -> kube::Result<()> {
+        self.api(client).delete_collection(&DeleteParams::default(), &ListParams::default()).await.map(drop)
+    }
+
+    /// Starts to change one object after the other, by chance, each time to a new generation.
+    pub fn start_updates(&self, client: &Client) -> Updates {
+        let (api, workload) = (self.api(client), self.clone());
+        Updates(tokio::spawn(async move { workload.update(&api).await }))
+    }
+
+    async fn update(&self, api: &Api<Website>) -> kube::Result<()> {
+        let mut random = StdRng::seed_from_u64(self.seed);
+        let mut tick = tokio::time::interval(self.interval);
+        for change in 1_u64.. {
+            tick.tick().await;
+            let name = name(random.random_range(0..self.objects));
+            let patch = json!({"spec": {"content": format!("change {change}")}});
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        }
+        Ok(())
+    }
+
+    fn api(&self, client: &Client) -> Api<Website> {
+        Api::namespaced(client.clone(), &self.namespace)
+    }
+
+    fn website(&self, index: usize) -> Website {
+        let work_millis = u32::try_from(self.work.as_millis()).unwrap_or(u32::MAX);
+        Website::new(&name(index), WebsiteSpec { content: "new".to_owned(), work_millis })
+    }
+}
+
+impl Updates {
+    /// Stops them; says whether the API server refused one.
+    pub async fn stop(mut self) -> kube::Result<()> {
+        self.0.abort();
+        // Aborted is how it ends; anything else is a request that failed before.
+        (&mut self.0).await.unwrap_or(Ok(()))
+    }
+}
+
+impl Drop for Updates {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn name(index: usize) -> String {
+    format!("site-{index:05}")
+}
