@@ -5,6 +5,7 @@
 pub mod checker;
 pub mod collector;
 pub mod control_plane;
+pub mod demo;
 pub mod eventually;
 pub mod manifests;
 pub mod observer;

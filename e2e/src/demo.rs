@@ -1,0 +1,53 @@
+//! The demo: an ordinary controller with and without Ringside, on a real control plane, with a verdict.
+
+mod arguments;
+mod frame;
+mod screen;
+mod story;
+mod summary;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use ringside_runtime::shutdown::Shutdown;
+
+pub use self::arguments::Arguments;
+use self::{screen::Screen, story::Story};
+use crate::system::{Settings, System};
+
+/// What a shell reports for a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// Runs the demo. Success is the verdict that no object was worked on twice at once and none was forgotten.
+pub async fn run(arguments: Arguments) -> Result<ExitCode> {
+    let shutdown = Shutdown::on_signals()?;
+    tokio::select! {
+        outcome = perform(&arguments, &shutdown) => outcome,
+        () = shutdown.wait() => Ok(ExitCode::from(INTERRUPTED)),
+    }
+}
+
+async fn perform(arguments: &Arguments, shutdown: &Shutdown) -> Result<ExitCode> {
+    let screen = Screen::new(arguments.clone());
+    screen.say("Starting a Kubernetes control plane (etcd, API server, controller manager) on loopback…");
+    let mut system = System::start(Settings::default()).await?;
+    let monitor = system.monitor().clone();
+    let mut story = Story::new(arguments, &screen);
+    let report = tokio::select! {
+        report = story.tell(&mut system) => report,
+        never = screen.follow(&monitor) => match never {},
+    };
+    let (contrast, report) = match report {
+        Ok(reports) => reports,
+        Err(error) => {
+            screen.say(&format!("The logs are in {} as long as this runs.", system.dir().display()));
+            return Err(error);
+        }
+    };
+    screen.say(&summary::table(arguments, &contrast, &report));
+    if arguments.keep {
+        screen.say(&summary::look_around(&system));
+        shutdown.wait().await;
+    }
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

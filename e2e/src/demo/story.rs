@@ -1,0 +1,152 @@
+//! What happens in the demo, in its order.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context as _, Result};
+
+use super::{Arguments, Screen};
+use crate::{
+    checker::Report,
+    system::{NAMESPACE, Settings, System},
+    workload::{Updates, Workload},
+};
+
+/// How long a reconcile works. Well below the grace time: effects of a longer silence are not covered by a drain.
+const WORK: Duration = Duration::from_millis(50);
+
+/// The time between two changes of objects: steady work, and time for people to follow.
+const UPDATE_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A chapter in which nothing happens, to be looked at.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// A step that takes longer than this has failed.
+const STEP_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The sharder replicas.
+const SHARDERS: usize = 2;
+
+/// The replicas without Ringside, and how many objects they get: enough to see who works.
+const UNSHARDED: usize = 3;
+const UNSHARDED_OBJECTS: usize = 30;
+
+/// Reconciles by replica, without Ringside.
+pub(super) type Contrast = BTreeMap<String, usize>;
+
+pub(super) struct Story<'a> {
+    arguments: &'a Arguments,
+    screen: &'a Screen,
+}
+
+impl<'a> Story<'a> {
+    pub(super) fn new(arguments: &'a Arguments, screen: &'a Screen) -> Self {
+        Self { arguments, screen }
+    }
+
+    /// Tells all of it. The contrast first, then the verdict on the rest.
+    pub(super) async fn tell(&mut self, system: &mut System) -> Result<(Contrast, Report)> {
+        let contrast = self.without_ringside(system).await?;
+        self.begin(system).await?;
+        let client = system.control_plane().client();
+        let updates = self.workload(self.arguments.objects).start_updates(&client);
+        self.chapter(&format!("{} shards share the work, objects change steadily", self.arguments.shards));
+        tokio::time::sleep(PAUSE).await;
+        self.changes(system).await?;
+        let report = self.end(system, updates).await?;
+        Ok((contrast, report))
+    }
+
+    async fn without_ringside(&self, system: &mut System) -> Result<Contrast> {
+        self.chapter(&format!("without Ringside: {UNSHARDED} replicas of an ordinary controller elect one leader"));
+        let client = system.control_plane().client();
+        let names: Vec<_> = (0..UNSHARDED).map(|index| format!("replica-{index}")).collect();
+        for name in &names {
+            system.add_unsharded(name).await?;
+        }
+        let workload = self.workload(UNSHARDED_OBJECTS);
+        workload.create(&client).await.context("create objects")?;
+        let updates = workload.start_updates(&client);
+        tokio::time::sleep(PAUSE).await;
+        updates.stop().await.context("change objects")?;
+        let worked = system.monitor().judge(|checker| checker.reconciles().clone());
+        system.remove_unsharded().await?;
+        workload.delete(&client).await.context("delete objects")?;
+        system.monitor().reset();
+        let contrast = names.into_iter().map(|name| {
+            let count = worked.get(&name).copied().unwrap_or_default();
+            (name, count)
+        });
+        Ok(contrast.collect())
+    }
+
+    /// The sharder, the shards, the objects.
+    async fn begin(&self, system: &mut System) -> Result<()> {
+        let (objects, shards) = (self.arguments.objects, self.arguments.shards);
+        self.chapter(&format!("with Ringside: {SHARDERS} sharder replicas, {shards} shards, {objects} new objects"));
+        system.start_sharding(SHARDERS).await?;
+        for index in 0..shards {
+            system.add_shard(&shard(index)).await?;
+        }
+        let client = system.control_plane().client();
+        self.workload(objects).create(&client).await.context("create objects")?;
+        system.until_balanced(STEP_DEADLINE).await?;
+        Ok(system.until_settled(STEP_DEADLINE).await?)
+    }
+
+    /// A shard joins, one restarts, one is killed.
+    async fn changes(&self, system: &mut System) -> Result<()> {
+        let joining = shard(self.arguments.shards);
+        self.chapter(&format!("{joining} joins: it gets its share from the others, which let go first"));
+        system.add_shard(&joining).await?;
+        system.until_balanced(STEP_DEADLINE).await?;
+        tokio::time::sleep(PAUSE).await;
+
+        let restarted = shard(0);
+        self.chapter(&format!("{restarted} restarts gracefully: the others take over, then give its share back"));
+        system.restart_shard(&restarted).await?;
+        system.until_balanced(STEP_DEADLINE).await?;
+        tokio::time::sleep(PAUSE).await;
+
+        let killed = shard(1);
+        self.chapter(&format!("{killed} gets SIGKILL: its Lease runs out, the sharder takes it, the others take over"));
+        system.kill_shard(&killed).await?;
+        system.until_balanced(STEP_DEADLINE).await?;
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    }
+
+    async fn end(&self, system: &mut System, updates: Updates) -> Result<Report> {
+        self.chapter("no more changes: the rest is worked on");
+        updates.stop().await.context("change objects")?;
+        // Not settled in time is a verdict too: the report names what was forgotten.
+        if let Err(error) = system.until_settled(bound()).await {
+            system.check()?;
+            self.screen.say(&error.to_string());
+        }
+        Ok(system.monitor().report(bound()))
+    }
+
+    fn chapter(&self, text: &str) {
+        self.screen.chapter(text);
+    }
+
+    fn workload(&self, objects: usize) -> Workload {
+        Workload {
+            namespace: NAMESPACE.to_owned(),
+            objects,
+            work: WORK,
+            interval: UPDATE_INTERVAL,
+            seed: self.arguments.seed,
+        }
+    }
+}
+
+/// For how long an object may wait: a killed shard's Lease has to run out twice before others may take over
+/// (CONTRACT, "Shard Lease"), and 5 s for the takeover itself; then it still has to be worked on, in a queue.
+fn bound() -> Duration {
+    2 * Settings::default().lease_duration + Duration::from_secs(5) + Duration::from_secs(5)
+}
+
+fn shard(index: usize) -> String {
+    format!("shard-{index}")
+}
