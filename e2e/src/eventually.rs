@@ -68,7 +68,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_probe_that_hangs_does_not_outlive_the_deadline() {
-        let hung = eventually("an answer", Duration::from_millis(50), || std::future::pending::<Result<(), String>>());
+        let hung = eventually("an answer", Duration::from_millis(50), std::future::pending::<Result<(), String>>);
         assert!(hung.await.is_err());
     }
 }
