@@ -16,6 +16,8 @@ mod crd;
 mod distribute;
 mod drains;
 mod explain;
+#[cfg(test)]
+mod fixtures;
 mod leader;
 mod leases;
 mod metrics;

@@ -1,1 +1,126 @@
+//! Snapshots for tests, and tests of snapshots.
 
+#![allow(clippy::unwrap_used)]
+
+use kube::discovery::ApiResource;
+use ringside_ring::lease::ShardState;
+use serde_json::json;
+
+use super::*;
+use crate::resources::Unusable;
+
+/// Few tokens: the tests are about what is made of the placement.
+const TOKENS: NonZeroU32 = NonZeroU32::new(10).unwrap();
+
+pub(crate) fn resource(group: &str, kind: &str, plural: &str) -> Arc<Resource> {
+    let api_version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+    Arc::new(Resource {
+        id: GroupResource { group: group.into(), resource: plural.into() },
+        api: ApiResource {
+            group: group.into(),
+            version: "v1".into(),
+            api_version,
+            kind: kind.into(),
+            plural: plural.into(),
+        },
+        namespaced: true,
+    })
+}
+
+pub(crate) fn catalog() -> Catalog {
+    let served = [
+        resource("", "ConfigMap", "configmaps"),
+        resource("", "Secret", "secrets"),
+        resource("apps", "Deployment", "deployments"),
+    ];
+    served.into_iter().map(|resource| (resource.id.clone(), Ok(resource))).collect()
+}
+
+pub(crate) fn members(shards: &[(&str, ShardState)]) -> Members {
+    shards.iter().map(|(shard, state)| (shard.parse().unwrap(), *state)).collect()
+}
+
+/// The ring of the thesis' example.
+pub(crate) fn ring(spec: serde_json::Value) -> ClusterRing {
+    serde_json::from_value(json!({
+        "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing",
+        "metadata": {"name": "example", "uid": "ring-uid", "generation": 1}, "spec": spec,
+    }))
+    .unwrap()
+}
+
+pub(crate) fn example_spec() -> serde_json::Value {
+    json!({
+        "resources": [{"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": "secrets"}]}],
+        "namespaceSelector": {"matchLabels": {"role": "project"}},
+    })
+}
+
+/// ConfigMaps with Secrets, shards `a` and `b`, and a dead one.
+pub(crate) fn snapshot() -> Snapshot {
+    snapshot_of(
+        &ring(example_spec()),
+        &[("a", ShardState::Ready), ("b", ShardState::Uncertain), ("gone", ShardState::Dead)],
+    )
+}
+
+pub(crate) fn snapshot_of(ring: &ClusterRing, shards: &[(&str, ShardState)]) -> Snapshot {
+    Snapshot::build("example".parse().unwrap(), ring, &catalog(), members(shards), None, TOKENS)
+}
+
+fn rebuilt(previous: &Snapshot, shards: &[(&str, ShardState)]) -> Snapshot {
+    let ring = ring(example_spec());
+    Snapshot::build("example".parse().unwrap(), &ring, &catalog(), members(shards), Some(previous), TOKENS)
+}
+
+#[test]
+fn the_hash_ring_is_computed_only_when_the_available_shards_change() {
+    let before = snapshot();
+    let expired = rebuilt(&before, &[("a", ShardState::Expired), ("b", ShardState::Ready)]);
+    assert!(Arc::ptr_eq(&before.hash_ring, &expired.hash_ring));
+    assert!(before.among_the_same(&expired) && before.distributes_the_same(&expired));
+    let joined = rebuilt(&before, &[("a", ShardState::Ready), ("b", ShardState::Ready), ("gone", ShardState::Ready)]);
+    assert!(!Arc::ptr_eq(&before.hash_ring, &joined.hash_ring));
+    assert!(joined.adds_to(&before) && !before.adds_to(&joined));
+}
+
+#[test]
+fn what_is_not_served_is_a_problem_and_what_is_being_looked_up_is_pending() {
+    let spec = json!({"resources": [
+        {"group": "", "resource": "configmaps"}, {"group": "x.y", "resource": "things"}, {"group": "", "resource": "pods"}]});
+    let mut catalog = catalog();
+    catalog.insert(GroupResource { group: "x.y".into(), resource: "things".into() }, Err(Unusable::NotServed));
+    let build = |catalog: &Catalog| {
+        Snapshot::build("example".parse().unwrap(), &ring(spec.clone()), catalog, members(&[]), None, TOKENS)
+    };
+    let snapshot = build(&catalog);
+    assert!(snapshot.pending);
+    assert_eq!(snapshot.mains.len(), 1);
+    let problem = "resource 'things.x.y' is not served by the API server; check its group and plural name";
+    assert_eq!(snapshot.problems, [problem]);
+    catalog.insert(GroupResource { group: String::new(), resource: "pods".into() }, Err(Unusable::Verbs));
+    assert!(!build(&catalog).pending);
+}
+
+#[test]
+fn a_resource_named_twice_is_one_with_all_its_children() {
+    let child = |resource: &str| json!({"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": resource}]});
+    let snapshot =
+        snapshot_of(&ring(json!({"resources": [child("secrets"), child("configmaps"), child("secrets")]})), &[]);
+    let controlled: Vec<_> = snapshot.mains[0].controlled.iter().map(|child| child.id.to_string()).collect();
+    assert_eq!((snapshot.mains.len(), controlled), (1, vec!["secrets".to_owned(), "configmaps".to_owned()]));
+}
+
+#[test]
+fn a_selector_that_can_not_be_used_selects_nothing() {
+    use kube::core::SelectorExt;
+    let mut spec = example_spec();
+    spec["namespaceSelector"] =
+        json!({"matchExpressions": [{"key": "role", "operator": "Resembles", "values": ["x"]}]});
+    let snapshot = snapshot_of(&ring(spec), &[]);
+    assert_eq!(snapshot.problems.len(), 1, "{:?}", snapshot.problems);
+    for labels in [vec![], vec![("role", "project")], vec![("kubernetes.io/metadata.name", "default")]] {
+        let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        assert!(!snapshot.namespaces.matches(&labels));
+    }
+}

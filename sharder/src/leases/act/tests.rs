@@ -1,1 +1,172 @@
+//! Acquire before dead, against a fake API server under a paused clock.
 
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use ringside_ring::lease::SHARDER_HOLDER;
+use ringside_runtime::clock::TokioClock;
+use serde_json::Value;
+use tokio::time::{Instant, advance};
+
+use super::*;
+use crate::{
+    fixtures::FakeApi,
+    leases::book::tests::{labelled, lease},
+};
+
+const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/a";
+
+struct World {
+    api: FakeApi,
+    leases: Leases,
+    leader: tokio::task::JoinHandle<Infallible>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.leader.abort();
+    }
+}
+
+/// A leader that has just begun, and the Lease of shard `a`: 10 seconds long, seen as ready.
+async fn world() -> World {
+    world_with(labelled(lease("a", "a", 0, 1), "ready"), 0).await
+}
+
+/// The same with some other Lease, observed this many seconds before the leader began.
+async fn world_with(first: Lease, observed_before: u64) -> World {
+    let api = FakeApi::default();
+    api.put(PATH, serde_json::to_value(&first).unwrap());
+    let leases = Leases::new(Arc::new(TokioClock::start()));
+    for event in [Event::Init, Event::InitApply(first), Event::InitDone] {
+        leases.observe(event);
+    }
+    advance(Duration::from_secs(observed_before)).await;
+    let leader = tokio::spawn(keep_states(api.client(), leases.clone(), Metrics::default()));
+    World { api, leases, leader }
+}
+
+impl World {
+    /// Lets time pass in small steps, so that whatever is due happens when it is due.
+    async fn pass(&self, seconds: u64) {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        while Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn stored(&self) -> Lease {
+        serde_json::from_value(self.api.get(PATH).unwrap()).unwrap()
+    }
+
+    fn stored_label(&self) -> Option<String> {
+        self.stored().metadata.labels?.get(LEASE_STATE).cloned()
+    }
+
+    fn available(&self) -> bool {
+        self.leases.members().unwrap().values().next().is_some_and(|members| members.is_available("a"))
+    }
+
+    /// The shard renews, and the watch shows it.
+    fn renew(&self, second: u32) {
+        let mut stored = self.stored();
+        let renewed = lease("a", "a", second, 1);
+        stored.spec = renewed.spec;
+        let version: u64 = stored.metadata.resource_version.as_ref().unwrap().parse().unwrap();
+        stored.metadata.resource_version = Some((version + 1).to_string());
+        self.api.put(PATH, serde_json::to_value(&stored).unwrap());
+        self.leases.observe(Event::Apply(stored));
+    }
+
+    fn puts(&self) -> usize {
+        self.api.asked().iter().filter(|asked| asked.method == Method::PUT).count()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_uncertain_shard_is_dead_only_once_its_lease_was_acquired() {
+    let world = world().await;
+    world.api.intercept(|asked, _| (asked.method == Method::PUT).then_some(StatusCode::INTERNAL_SERVER_ERROR));
+    world.pass(12).await;
+    assert_eq!((world.stored_label().as_deref(), world.puts()), (Some("expired"), 0));
+    world.pass(10).await;
+    assert_eq!(world.stored_label().as_deref(), Some("uncertain"));
+    assert!(world.puts() > 1, "it is tried again");
+    assert!(world.available(), "the API server has not accepted");
+    world.api.intercept(|_, _| None);
+    world.pass(2).await;
+    let spec = world.stored().spec.unwrap();
+    assert_eq!(spec.holder_identity.as_deref(), Some(SHARDER_HOLDER));
+    assert_eq!((spec.lease_duration_seconds, spec.lease_transitions), (Some(20), Some(1)));
+    assert!(!world.available());
+    assert_eq!(world.stored_label().as_deref(), Some("dead"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_in_the_last_moment_wins() {
+    let world = world().await;
+    // The shard renews after the sharder saw the Lease for the last time, before its PUT arrives.
+    let mut renewed = false;
+    world.api.intercept(move |asked, objects| {
+        if asked.method == Method::PUT && !std::mem::replace(&mut renewed, true) {
+            let object = objects.get_mut(PATH).unwrap();
+            object["spec"]["renewTime"] = Value::from("2024-01-01T00:00:20.000000Z");
+            object["metadata"]["resourceVersion"] = Value::from("5000");
+        }
+        None
+    });
+    world.pass(21).await;
+    assert_eq!(world.puts(), 1);
+    assert!(world.available());
+    assert_eq!(world.stored().spec.unwrap().holder_identity.as_deref(), Some("a"));
+    world.pass(8).await;
+    assert_eq!((world.puts(), world.stored_label().as_deref()), (1, Some("ready")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_label_of_a_renewed_lease_does_not_lead_to_its_acquisition() {
+    let world = world().await;
+    // The renewal comes in just before the label `uncertain`, whose answer shows it and its resourceVersion.
+    world.api.intercept(|asked, objects| {
+        let uncertain = asked.body["metadata"]["labels"][LEASE_STATE] == "uncertain";
+        if asked.method == Method::PATCH && uncertain {
+            let object = objects.get_mut(PATH).unwrap();
+            object["spec"]["renewTime"] = Value::from("2024-01-01T00:00:20.000000Z");
+        }
+        None
+    });
+    world.pass(25).await;
+    assert_eq!((world.puts(), world.stored_label().as_deref()), (0, Some("ready")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_gives_every_shard_its_full_time() {
+    let world = world_with(labelled(lease("a", "a", 0, 1), "ready"), 60).await;
+    world.pass(19).await;
+    assert_eq!(world.puts(), 0);
+    world.pass(2).await;
+    assert_eq!(world.puts(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_renews_is_left_alone() {
+    let world = world().await;
+    for second in 1..12 {
+        world.pass(4).await;
+        world.renew(second);
+    }
+    assert_eq!(world.api.writes(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphaned_lease_is_deleted_as_it_was_seen() {
+    let world = world_with(labelled(lease("a", "", 0, 7), "dead"), 0).await;
+    world.pass(69).await;
+    assert_eq!(world.api.writes(), Vec::<String>::new());
+    world.pass(2).await;
+    assert_eq!(world.api.get(PATH), None);
+    let deletion = world.api.asked().into_iter().find(|asked| asked.method == Method::DELETE).unwrap();
+    assert_eq!(deletion.body["preconditions"], json!({"uid": "uid-a", "resourceVersion": "7"}));
+}

@@ -1,1 +1,145 @@
+//! Tests of what is observed of Leases, with time as an argument.
 
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use ringside_ring::lease::SHARDER_HOLDER;
+use serde_json::json;
+
+use super::*;
+
+pub(crate) fn at(seconds: u64) -> Moment {
+    Moment::from_origin(Duration::from_secs(seconds))
+}
+
+/// A Lease of the ring `example` in namespace `default`, renewed at second `renewed` of its shard's clock.
+pub(crate) fn lease(name: &str, holder: &str, renewed: u32, version: u64) -> Lease {
+    serde_json::from_value(json!({
+        "metadata": {"namespace": "default", "name": name, "uid": format!("uid-{name}"), "resourceVersion": version.to_string(),
+            "labels": {LEASE_RING: "example"}},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 10, "renewTime": format!("2024-01-01T00:00:{renewed:02}.000000Z")},
+    }))
+    .unwrap()
+}
+
+pub(crate) fn labelled(mut lease: Lease, state: &str) -> Lease {
+    lease.metadata.labels.as_mut().unwrap().insert(LEASE_STATE.to_owned(), state.to_owned());
+    lease
+}
+
+/// A book that has seen these Leases in a list at `now`.
+pub(crate) fn book(leases: impl IntoIterator<Item = Lease>, now: Moment) -> Book {
+    let mut book = Book::default();
+    list(&mut book, leases, now);
+    book
+}
+
+fn list(book: &mut Book, leases: impl IntoIterator<Item = Lease>, now: Moment) -> Change {
+    assert_eq!(book.apply(Event::Init, now), Change::Nothing);
+    for lease in leases {
+        assert_eq!(book.apply(Event::InitApply(lease), now), Change::Nothing);
+    }
+    book.apply(Event::InitDone, now)
+}
+
+fn state(book: &Book, shard: &str, now: u64) -> Option<ShardState> {
+    book.members(at(now), Moment::default()).unwrap().get(&"example".parse::<RingName>().unwrap())?.state(shard)
+}
+
+#[test]
+fn nobody_is_known_before_the_first_list_has_ended() {
+    let mut book = Book::default();
+    assert_eq!(book.members(at(0), at(0)), None);
+    book.apply(Event::Init, at(0));
+    book.apply(Event::InitApply(lease("a", "a", 0, 1)), at(0));
+    assert_eq!(book.members(at(0), at(0)), None);
+    assert_eq!(book.apply(Event::InitDone, at(0)), Change::Membership);
+    assert_eq!(state(&book, "a", 0), Some(ShardState::Ready));
+}
+
+#[test]
+fn a_change_of_the_spec_counts_from_when_it_was_seen() {
+    let mut book = book([lease("a", "a", 0, 1)], at(0));
+    assert_eq!(state(&book, "a", 10), Some(ShardState::Expired));
+    // The shard's clock is an hour behind: what counts is that it renewed.
+    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 5, 2), "ready")), at(12)), Change::Nothing);
+    assert_eq!(state(&book, "a", 21), Some(ShardState::Ready));
+}
+
+#[test]
+fn the_sharders_own_label_is_no_sign_of_life() {
+    let mut book = book([lease("a", "a", 0, 1)], at(0));
+    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 0, 2), "expired")), at(11)), Change::Nothing);
+    assert_eq!(state(&book, "a", 20), Some(ShardState::Uncertain));
+}
+
+#[test]
+fn a_new_list_is_no_sign_of_life_either() {
+    let mut book = book([lease("a", "a", 0, 1)], at(0));
+    assert_eq!(list(&mut book, [lease("a", "a", 0, 1)], at(9)), Change::Attention);
+    assert_eq!(state(&book, "a", 10), Some(ShardState::Expired));
+    assert_eq!(list(&mut book, [], at(11)), Change::Membership);
+    assert_eq!(state(&book, "a", 11), None);
+}
+
+#[test]
+fn a_lease_made_anew_is_another_shard_that_has_its_full_time() {
+    let mut book = book([lease("a", "a", 0, 1)], at(0));
+    let mut anew = lease("a", "a", 0, 2);
+    anew.metadata.uid = Some("another".into());
+    book.apply(Event::Apply(anew), at(15));
+    assert_eq!(state(&book, "a", 24), Some(ShardState::Ready));
+    // The event of the old one's deletion arrives late.
+    assert_eq!(book.apply(Event::Delete(lease("a", "a", 0, 1)), at(16)), Change::Nothing);
+    assert_eq!(state(&book, "a", 24), Some(ShardState::Ready));
+}
+
+#[test]
+fn the_past_does_not_bring_a_dead_shard_back() {
+    let mut book = book([lease("a", "a", 0, 1)], at(0));
+    // The answer to the acquisition overtakes the event of the label that was written before.
+    assert_eq!(book.apply(Event::Apply(lease("a", SHARDER_HOLDER, 30, 12)), at(30)), Change::Membership);
+    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 0, 9), "uncertain")), at(30)), Change::Nothing);
+    assert_eq!(state(&book, "a", 30), Some(ShardState::Dead));
+    assert_eq!(list(&mut book, [lease("a", "a", 0, 9)], at(31)), Change::Attention);
+    assert_eq!(state(&book, "a", 31), Some(ShardState::Dead));
+}
+
+#[test]
+fn only_what_needs_action_wakes_somebody() {
+    let mut book = book([], at(0));
+    assert_eq!(book.apply(Event::Apply(lease("a", "a", 0, 1)), at(0)), Change::Membership);
+    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 0, 2), "ready")), at(0)), Change::Nothing);
+    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 3, 3), "ready")), at(3)), Change::Nothing);
+    // It came back after its label was changed to expired.
+    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 20, 4), "expired")), at(20)), Change::Attention);
+    assert_eq!(book.apply(Event::Apply(labelled(lease("a", "", 21, 5), "ready")), at(21)), Change::Membership);
+}
+
+#[test]
+fn a_name_that_can_not_be_a_shards_is_ignored() {
+    let long = "a".repeat(64);
+    let mut book = book([lease(&long, &long, 0, 1), lease("a", "a", 0, 1)], at(0));
+    assert_eq!(book.iter().count(), 1);
+    assert_eq!(book.complaints.len(), 1);
+    book.apply(Event::Apply(lease(&long, &long, 1, 2)), at(1));
+    assert_eq!(book.complaints.len(), 1, "complained about once");
+}
+
+#[test]
+fn a_shard_with_leases_in_two_namespaces_is_there_while_one_is_held() {
+    let mut other = lease("a", "", 0, 1);
+    other.metadata.namespace = Some("other".into());
+    let book = book([lease("a", "a", 0, 1), other], at(0));
+    assert_eq!(state(&book, "a", 5), Some(ShardState::Ready));
+}
+
+#[test]
+fn a_lease_that_leaves_its_ring_takes_its_shard_along() {
+    let mut book = book([lease("a", "a", 0, 1)], at(0));
+    let mut bare = lease("a", "a", 0, 2);
+    bare.metadata.labels = None;
+    assert_eq!(book.apply(Event::Apply(bare), at(1)), Change::Membership);
+    assert_eq!(state(&book, "a", 1), None);
+}

@@ -1,0 +1,151 @@
+//! A fake API server for tests: a small store of objects, a record of what was asked, and faults on demand.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
+
+use http::{Method, Request, Response, StatusCode};
+use kube::{Client, client::Body};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+type Interceptor = Box<dyn FnMut(&Asked, &mut BTreeMap<String, Value>) -> Option<StatusCode> + Send>;
+
+/// A request, as far as tests look at it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Asked {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) body: Value,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Value>,
+    asked: Vec<Asked>,
+    intercept: Option<Interceptor>,
+    version: u64,
+}
+
+/// The server; clones share it. Objects are stored by the path they are read at.
+#[derive(Clone, Default)]
+pub(crate) struct FakeApi(Arc<Mutex<State>>);
+
+impl FakeApi {
+    /// A client of this server.
+    pub(crate) fn client(&self) -> Client {
+        let this = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let this = this.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap();
+                let asked = Asked {
+                    method: parts.method,
+                    path: parts.uri.path().to_owned(),
+                    query: parts.uri.query().unwrap_or_default().to_owned(),
+                    body: serde_json::from_slice(&body).unwrap_or_default(),
+                };
+                Ok::<_, Infallible>(this.answer(asked))
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// Stores an object.
+    pub(crate) fn put(&self, path: &str, object: Value) {
+        self.0.lock().objects.insert(path.to_owned(), object);
+    }
+
+    /// The object at this path as it is now.
+    pub(crate) fn get(&self, path: &str) -> Option<Value> {
+        self.0.lock().objects.get(path).cloned()
+    }
+
+    /// Looks at each request before it is carried out; may change the store, or answer with a failure.
+    pub(crate) fn intercept(
+        &self,
+        intercept: impl FnMut(&Asked, &mut BTreeMap<String, Value>) -> Option<StatusCode> + Send + 'static,
+    ) {
+        self.0.lock().intercept = Some(Box::new(intercept));
+    }
+
+    /// What was asked, in order.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.0.lock().asked.clone()
+    }
+
+    /// The writes, in order, as `METHOD path`.
+    pub(crate) fn writes(&self) -> Vec<String> {
+        let writes = self.asked().into_iter().filter(|asked| asked.method != Method::GET);
+        writes.map(|asked| format!("{} {}", asked.method, asked.path)).collect()
+    }
+
+    fn answer(&self, asked: Asked) -> Response<Body> {
+        let state = &mut *self.0.lock();
+        state.asked.push(asked.clone());
+        let State { objects, intercept, .. } = state;
+        if let Some(status) = intercept.as_mut().and_then(|intercept| intercept(&asked, objects)) {
+            return failure(status);
+        }
+        match asked.method {
+            Method::GET => match objects.get(&asked.path) {
+                Some(object) => success(object),
+                // A path that is the folder of others is a collection.
+                None if asked.path.rsplit('/').next().is_some_and(|last| last.ends_with('s')) => {
+                    let folder = format!("{}/", asked.path);
+                    let items: Vec<_> = objects
+                        .iter()
+                        .filter(|(path, _)| path.starts_with(&folder))
+                        .map(|(_, object)| object)
+                        .collect();
+                    success(&json!({"metadata": {"resourceVersion": "1"}, "items": items}))
+                }
+                None => failure(StatusCode::NOT_FOUND),
+            },
+            Method::DELETE => match objects.remove(&asked.path) {
+                Some(object) => success(&object),
+                None => failure(StatusCode::NOT_FOUND),
+            },
+            _ => state.write(&asked),
+        }
+    }
+}
+
+impl State {
+    fn write(&mut self, asked: &Asked) -> Response<Body> {
+        let Some(object) = self.objects.get_mut(&asked.path) else { return failure(StatusCode::NOT_FOUND) };
+        match &asked.body {
+            Value::Array(_) => {
+                let patch: json_patch::Patch = serde_json::from_value(asked.body.clone()).unwrap();
+                if json_patch::patch(object, &patch).is_err() {
+                    return failure(StatusCode::UNPROCESSABLE_ENTITY);
+                }
+            }
+            body if asked.method == Method::PATCH => json_patch::merge(object, body),
+            body => {
+                if body["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+                    return failure(StatusCode::CONFLICT);
+                }
+                *object = body.clone();
+            }
+        }
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!((1_000 + self.version).to_string());
+        success(object)
+    }
+}
+
+fn success(body: &Value) -> Response<Body> {
+    Response::new(Body::from(serde_json::to_vec(body).unwrap()))
+}
+
+fn failure(status: StatusCode) -> Response<Body> {
+    let reason = status.canonical_reason().unwrap_or_default().replace(' ', "");
+    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "as the test wishes", "reason": reason, "code": status.as_u16()});
+    let mut response = success(&body);
+    *response.status_mut() = status;
+    response
+}
