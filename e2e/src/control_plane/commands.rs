@@ -67,6 +67,9 @@ pub(super) fn controller_manager(programs: &ControlPlanePrograms, layout: &Layou
         .args(["--service-account-private-key-file=accounts.key", "--use-service-account-credentials"])
         // No nodes: their controllers would only declare them lost.
         .args(["--controllers=*,-nodelifecycle,-nodeipam", "--leader-elect=false"])
+        // Each controller starts with requests for an account and a token of its own: at the default of 20 a second
+        // that alone takes 5 s.
+        .args(["--kube-api-qps=500", "--kube-api-burst=500"])
         .args(["--bind-address=127.0.0.1", "--secure-port=0"]);
     command
 }
