@@ -1,1 +1,159 @@
-//! Placeholder.
+//! `ringside-proxy`: an API server of its own for one controller, which shows it its shard of a ring.
+//!
+//! A request comes in by [`serve`], passes the [`stages`] from top to bottom, and leaves by [`upstream`]. Beside
+//! that way: [`membership`] holds the shard Lease and with it the gate that requests pass, [`policy`] follows the
+//! ring, [`handover`] lets go of drained objects, and reads from [`views`] what the controller can still see.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
+
+use futures::TryFutureExt;
+use kube::Client;
+use ringside_runtime::{
+    admin::{self, Health, Probe},
+    client::{ConnectError, connect_config},
+    clock::{Boottime, SharedClock},
+    shutdown::Shutdown,
+    tasks::{TaskFailed, Tasks},
+};
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub mod access;
+pub mod body;
+pub mod config;
+pub mod election;
+pub mod frames;
+pub mod handover;
+pub mod membership;
+pub mod metrics;
+pub mod policy;
+pub mod request;
+pub mod serve;
+mod shard;
+pub mod stages;
+pub mod status;
+pub mod upstream;
+pub mod views;
+mod wire;
+
+pub use config::Config;
+
+/// Why the proxy can't run, or does not any more.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// It is not known how to reach the API server.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The connections to it can't be set up.
+    #[error(transparent)]
+    Upstream(#[from] upstream::SetUpUpstream),
+    /// The access folder can't be used.
+    #[error(transparent)]
+    Access(#[from] access::AccessError),
+    /// An address can't be listened on.
+    #[error("can't listen on {address} ({flag}): {source}; choose another address or end what uses this one")]
+    Listen {
+        /// The option that names the address.
+        flag: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The signal handlers can't be installed.
+    #[error("can't listen for signals: {0}")]
+    Signals(#[source] std::io::Error),
+    /// A part of the proxy ended.
+    #[error(transparent)]
+    Task(#[from] TaskFailed),
+}
+
+/// Runs the proxy until SIGTERM.
+///
+/// # Errors
+/// When it can't start, or a part of it fails.
+pub async fn run(config: Config) -> Result<(), RunError> {
+    let shutdown = Shutdown::on_signals().map_err(RunError::Signals)?;
+    run_until(config, shutdown).await
+}
+
+/// Runs the proxy until `shutdown`.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
+    let kube_config = connect_config(config.kubeconfig.as_deref()).await?;
+    let upstream = upstream::Upstream::new(&kube_config)?;
+    let namespace = config.lease_namespace.clone().unwrap_or_else(|| kube_config.default_namespace.clone());
+    let client = Client::try_from(kube_config).map_err(upstream::SetUpUpstream::from)?;
+    let listener = listen("--listen", config.listen).await?;
+    let admin_listener = listen("--admin-listen", config.admin_listen).await?;
+    warn_if_reachable(config.listen);
+    // With port 0 the system has chosen by now.
+    let address = listener.local_addr().unwrap_or(config.listen);
+    let access = access::prepare(&config.access_dir, address, &namespace)?;
+
+    let (health, knowledge) = (Health::new(), policy::channel());
+    let shared = stages::Shared {
+        token: Arc::new(access.token),
+        gate: membership::Gate::new(),
+        knowledge: knowledge.clone(),
+        locks: Arc::new(election::Locks::new(namespace.clone())),
+        views: views::Views::new(),
+        metrics: metrics::Metrics::default(),
+        upgraded: TaskTracker::new(),
+        closing: CancellationToken::new(),
+    };
+    let clock: SharedClock = Arc::new(Boottime);
+    let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
+    let live = metrics::Live {
+        views: shared.views.clone(),
+        drains: drains.clone(),
+        tenure: tenure.clone(),
+        clock: metrics::Clock(clock.clone()),
+    };
+    let registry = Arc::new(shared.metrics.registry(live));
+    let server =
+        serve::Server { listener, tls: access.tls, upgraded: shared.upgraded.clone(), closing: shared.closing.clone() };
+    let shard = shard::Shard {
+        config: config.clone(),
+        namespace,
+        client: client.clone(),
+        clock,
+        gate: shared.gate.clone(),
+        check: health.check("lease", Probe::Ready),
+        tenure,
+        knowledge: knowledge.subscribe(),
+        views: shared.views.clone(),
+        drains,
+    };
+    let ring_check = health.check("ring", Probe::Ready);
+
+    // Everything but the server goes on until the last request has ended; the Lease is released after that.
+    let (served, mut tasks) = (Shutdown::new(), Tasks::new());
+    let (stack, until, after) = (stages::stack(&shared, upstream), shutdown.clone(), served.clone());
+    tasks.spawn("the server", server.run(stack, until).map_ok(move |()| after.trigger()));
+    tasks.spawn("the admin server", admin::serve(admin_listener, health, registry, served.clone()));
+    tasks.spawn("following the ring", policy::follow(client, config.ring, knowledge, ring_check, served.clone()));
+    tasks.spawn("the shard", shard.run(served));
+    tracing::info!(%address, admin = %config.admin_listen, "ready for the controller to connect");
+    Ok(tasks.run(&shutdown, serve::ENDS_WITHIN).await?)
+}
+
+async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, RunError> {
+    TcpListener::bind(address).await.map_err(|source| RunError::Listen { flag, address, source })
+}
+
+fn warn_if_reachable(address: SocketAddr) {
+    if !address.ip().is_loopback() {
+        tracing::warn!(
+            %address,
+            "--listen is not a loopback address: whoever reaches it and has the token acts with this pod's permissions, \
+             and its certificate names loopback only"
+        );
+    }
+}

@@ -1,0 +1,144 @@
+//! What the controller needs to use this proxy, in a folder that both containers mount.
+//!
+//! `kubeconfig`, `ca.crt`, `token` and `namespace`, as in a service account's folder, so that clients that
+//! ignore KUBECONFIG can be given this folder in its place; and the server's key, for nobody else. Everything
+//! is kept over a restart of the proxy: a controller that runs already stays connected.
+
+use std::{io, net::SocketAddr, path::PathBuf};
+
+use rustls::ServerConfig;
+
+mod folder;
+mod kubeconfig;
+mod pki;
+mod token;
+
+use folder::Folder;
+pub use token::Token;
+
+/// Why the folder can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// A file can't be read or written.
+    #[error(
+        "the access folder can't be used: {action} '{path}': {source}; mount a volume that this user may write there, or name another folder with --access-dir"
+    )]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// A new certificate can't be made.
+    #[error("can't make a certificate: {0}")]
+    Generate(#[from] rcgen::Error),
+    /// The certificate can't be served.
+    #[error("can't serve the certificate: {0}")]
+    Serve(#[from] rustls::Error),
+}
+
+/// The secrets of the local side.
+#[derive(Debug)]
+pub struct Access {
+    /// What the controller authenticates with.
+    pub token: Token,
+    /// What the proxy serves with.
+    pub tls: ServerConfig,
+}
+
+/// Reads the folder and writes what is missing or can't be used any more.
+///
+/// # Errors
+/// When the folder can't be written, or no certificate can be made.
+pub fn prepare(path: &std::path::Path, listen: SocketAddr, namespace: &str) -> Result<Access, AccessError> {
+    let folder = Folder::open(path)?;
+    let pair = match folder.read(pki::CA).zip(folder.read(pki::CERTIFICATE)).zip(folder.read(pki::KEY)) {
+        Some(((ca, certificate), key)) => pki::Pair { ca, certificate, key }.still_good(),
+        None => None,
+    };
+    let pair = if let Some(pair) = pair {
+        tracing::info!(folder = %path.display(), "using the certificate that is there");
+        pair
+    } else {
+        let pair = pki::Pair::generate()?;
+        folder.write_private(pki::KEY, &pair.key)?;
+        folder.write(pki::CERTIFICATE, &pair.certificate)?;
+        folder.write(pki::CA, &pair.ca)?;
+        pair
+    };
+    let token = folder.read("token").and_then(|text| Token::parse(&text)).unwrap_or_else(Token::generate);
+    folder.write("token", token.secret())?;
+    folder.write("namespace", namespace)?;
+    folder.write("kubeconfig", &kubeconfig::render(listen, &pair.ca, token.secret(), namespace))?;
+    Ok(Access { tls: pair.server_config()?, token })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    fn listen() -> SocketAddr {
+        "127.0.0.1:6443".parse().unwrap()
+    }
+
+    #[test]
+    fn everything_is_there_with_its_permissions_and_stays_over_a_restart() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("ringside");
+        prepare(&path, listen(), "ns").unwrap();
+        let read = |name: &str| fs::read_to_string(path.join(name)).unwrap();
+        let before: Vec<_> =
+            ["token", "ca.crt", "tls.crt", "tls.key", "kubeconfig"].iter().map(|name| read(name)).collect();
+        let mode = |name: &str| fs::metadata(path.join(name)).unwrap().permissions().mode() & 0o777;
+        for name in ["kubeconfig", "ca.crt", "token", "namespace"] {
+            assert_eq!(mode(name), 0o640, "{name}");
+        }
+        assert_eq!(mode("tls.key"), 0o600);
+        assert_eq!(read("namespace"), "ns");
+        prepare(&path, listen(), "ns").unwrap();
+        let after: Vec<_> =
+            ["token", "ca.crt", "tls.crt", "tls.key", "kubeconfig"].iter().map(|name| read(name)).collect();
+        assert_eq!(before, after);
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 6, "no temporary file stays");
+    }
+
+    #[test]
+    fn what_is_damaged_is_made_anew() {
+        let temp = tempfile::tempdir().unwrap();
+        prepare(temp.path(), listen(), "ns").unwrap();
+        let token = fs::read_to_string(temp.path().join("token")).unwrap();
+        fs::write(temp.path().join("tls.crt"), "nonsense").unwrap();
+        fs::write(temp.path().join("token"), "").unwrap();
+        let access = prepare(temp.path(), listen(), "ns").unwrap();
+        assert!(!access.token.matches(&token));
+        assert!(fs::read_to_string(temp.path().join("tls.crt")).unwrap().contains("BEGIN CERTIFICATE"));
+    }
+
+    #[test]
+    fn the_kubeconfig_is_one_that_clients_read() {
+        let temp = tempfile::tempdir().unwrap();
+        let access = prepare(temp.path(), listen(), "ns").unwrap();
+        let read = kube::config::Kubeconfig::read_from(temp.path().join("kubeconfig")).unwrap();
+        assert_eq!(read.clusters[0].cluster.as_ref().unwrap().server.as_deref(), Some("https://127.0.0.1:6443"));
+        assert_eq!(read.contexts[0].context.as_ref().unwrap().namespace.as_deref(), Some("ns"));
+        assert_eq!(read.current_context.as_deref(), Some("ringside"));
+        assert!(read.auth_infos[0].auth_info.as_ref().unwrap().token.is_some());
+        assert!(access.token.matches(access.token.secret()));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_named_with_the_remedy() {
+        let temp = tempfile::tempdir().unwrap();
+        let file = temp.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = prepare(&file, listen(), "ns").unwrap_err().to_string();
+        assert!(error.contains("--access-dir") && error.contains(&file.display().to_string()), "{error}");
+    }
+}

@@ -1,0 +1,98 @@
+//! The proxy's own CA and server certificate.
+//!
+//! The CA signs this one certificate and its key is then forgotten: nothing else can ever be signed with it.
+
+use std::sync::Arc;
+
+use k8s_openapi::jiff::{Timestamp, tz::TimeZone};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
+};
+use rustls::{
+    RootCertStore, ServerConfig,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+};
+
+use super::AccessError;
+
+pub(super) const CA: &str = "ca.crt";
+pub(super) const CERTIFICATE: &str = "tls.crt";
+pub(super) const KEY: &str = "tls.key";
+
+/// The names that clients know an API server by.
+const NAMES: [&str; 6] =
+    ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+/// A pod lives shorter than this, and a new pod has a new folder.
+const YEARS: i32 = 10;
+/// A certificate that ends sooner than this is made anew at a start.
+const MARGIN_DAYS: u64 = 30;
+const DAY: u64 = 24 * 60 * 60;
+
+/// CA, certificate and key, in PEM.
+pub(super) struct Pair {
+    pub(super) ca: String,
+    pub(super) certificate: String,
+    pub(super) key: String,
+}
+
+impl Pair {
+    pub(super) fn generate() -> Result<Self, rcgen::Error> {
+        let ca_key = KeyPair::generate()?;
+        let mut ca = params(Vec::new(), "ringside-proxy CA")?;
+        ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let ca_certificate = ca.self_signed(&ca_key)?;
+        let issuer = Issuer::new(ca, ca_key);
+
+        let key = KeyPair::generate()?;
+        let mut server = params(NAMES.map(str::to_owned).to_vec(), "ringside-proxy")?;
+        server.use_authority_key_identifier_extension = true;
+        server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let certificate = server.signed_by(&key, &issuer)?;
+        Ok(Self { ca: ca_certificate.pem(), certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// The pair, if a client that trusts the CA would accept the certificate, now and for a while.
+    pub(super) fn still_good(self) -> Option<Self> {
+        let now = UnixTime::now();
+        let later = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now.as_secs() + MARGIN_DAYS * DAY));
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.ca.as_bytes()).ok()?).ok()?;
+        let verifier = WebPkiServerVerifier::builder(Arc::new(roots)).build().ok()?;
+        let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes()).ok()?;
+        let accepted = |name: &str, at| {
+            let name = ServerName::try_from(name.to_owned()).ok()?;
+            verifier.verify_server_cert(&certificate, &[], &name, &[], at).ok()
+        };
+        for name in NAMES {
+            accepted(name, now)?;
+            accepted(name, later)?;
+        }
+        // Also checks that the key belongs to the certificate.
+        self.server_config().ok()?;
+        Some(self)
+    }
+
+    pub(super) fn server_config(&self) -> Result<ServerConfig, AccessError> {
+        let bad = rustls::Error::General;
+        let pem = |text: &str| CertificateDer::from_pem_slice(text.as_bytes()).map_err(|error| bad(error.to_string()));
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|error| bad(error.to_string()))?;
+        let mut config =
+            ServerConfig::builder().with_no_client_auth().with_single_cert(vec![pem(&self.certificate)?], key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+fn params(names: Vec<String>, common_name: &str) -> Result<CertificateParams, rcgen::Error> {
+    let year = i32::from(Timestamp::now().to_zoned(TimeZone::UTC).year());
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    // From well before today: clocks differ.
+    params.not_before = date_time_ymd(year - 1, 1, 1);
+    params.not_after = date_time_ymd(year + YEARS, 1, 1);
+    Ok(params)
+}

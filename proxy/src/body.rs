@@ -1,0 +1,135 @@
+//! The one body type of the stack: bytes as they come, never collected on the way through.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::{BodyExt, Empty, Full, combinators::UnsyncBoxBody};
+
+/// Any error on the way of a body; nobody but the log looks inside.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A [`BoxError`] with a name: without it, `dyn` in the type of every request keeps the compiler from proving
+/// that the stages' futures are `Send`.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BodyError(#[source] BoxError);
+
+impl From<BoxError> for BodyError {
+    fn from(error: BoxError) -> Self {
+        Self(error)
+    }
+}
+
+/// A request's or response's body, whatever it is made of.
+pub type Body = UnsyncBoxBody<Bytes, BodyError>;
+
+/// A body of these bytes.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A body of no bytes.
+pub fn empty() -> Body {
+    Empty::new().map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The body of somebody else as ours.
+pub fn boxed<B>(body: B) -> Body
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_err(|error| BodyError(error.into())).boxed_unsync()
+}
+
+/// Passes a body on until `end` is ready, then ends it with the error that `end` returned.
+///
+/// An error, not an end: HTTP/1.1 then closes the connection and HTTP/2 resets the stream, so that the
+/// client can't take half a list for a whole one.
+pub(crate) fn until<F>(body: Body, end: F) -> Body
+where
+    F: Future<Output = BoxError> + Send + 'static,
+{
+    Until { body, end: Some(Box::pin(end)) }.boxed_unsync()
+}
+
+/// Passes a body on and drops `held` when the body has ended or is dropped itself.
+pub(crate) fn holding(body: Body, held: impl Send + Unpin + 'static) -> Body {
+    let mut whole = Some((body, held));
+    let ended = futures::stream::poll_fn(move |context| {
+        let Some((body, _)) = &mut whole else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(body).poll_frame(context));
+        if frame.is_none() {
+            whole = None;
+        }
+        Poll::Ready(frame)
+    });
+    http_body_util::StreamBody::new(ended).boxed_unsync()
+}
+
+struct Until<F> {
+    body: Body,
+    /// Gone once the body has ended either way.
+    end: Option<Pin<Box<F>>>,
+}
+
+impl<F> http_body::Body for Until<F>
+where
+    F: Future<Output = BoxError> + Send + 'static,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        if let Poll::Ready(error) = end.as_mut().poll(context) {
+            self.end = None;
+            return Poll::Ready(Some(Err(error.into())));
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if frame.is_none() {
+            self.end = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.end.is_none() || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use futures::{StreamExt, stream};
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_is_cut_ends_with_an_error_and_not_as_if_it_were_whole() {
+        let (cut, until_cut) = tokio::sync::oneshot::channel::<()>();
+        let first = stream::iter([Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"half")))]);
+        let body = boxed(StreamBody::new(first.chain(stream::pending())));
+        let mut body = until(body, async move {
+            until_cut.await.ok();
+            "lost".into()
+        });
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "half");
+        cut.send(()).unwrap();
+        assert_eq!(body.frame().await.unwrap().unwrap_err().to_string(), "lost");
+        assert!(body.frame().await.is_none());
+    }
+}

@@ -1,0 +1,240 @@
+//! The configuration: read once, from arguments and environment, with all faults reported together.
+
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
+
+use clap::Parser;
+use ringside_ring::{RingName, ShardName};
+use ringside_runtime::{
+    config::{Faults, parse_duration},
+    logging::{Format, parse_filter},
+};
+
+/// The options as they come, so that nothing is refused before everything was looked at.
+#[derive(Debug, Parser)]
+#[command(name = "ringside-proxy", version, about = "Narrows a Kubernetes controller to its shard of a ring.")]
+struct Options {
+    /// Name of the ClusterRing that this controller is a shard of.
+    #[arg(long, env = "RINGSIDE_RING", default_value = "", hide_default_value = true)]
+    ring: String,
+    /// Name of this shard, where the API server can't tell which pod this is. Default: the hostname.
+    #[arg(long, env = "RINGSIDE_SHARD_NAME")]
+    shard_name: Option<String>,
+    /// Namespace of the shard Lease and of the controller's election Lease. Default: the pod's or kubeconfig's.
+    #[arg(long, env = "RINGSIDE_LEASE_NAMESPACE")]
+    lease_namespace: Option<String>,
+    /// How to reach the API server. Default: as a pod of the cluster.
+    #[arg(long, env = "RINGSIDE_KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// Where the controller connects to.
+    #[arg(long, env = "RINGSIDE_LISTEN", default_value = "127.0.0.1:6443")]
+    listen: String,
+    /// Folder for kubeconfig, ca.crt, token and namespace, shared with the controller.
+    #[arg(long, env = "RINGSIDE_ACCESS_DIR", default_value = "/var/run/ringside")]
+    access_dir: PathBuf,
+    /// Where /livez, /readyz and /metrics are served.
+    #[arg(long, env = "RINGSIDE_ADMIN_LISTEN", default_value = "127.0.0.1:6444")]
+    admin_listen: String,
+    /// How long the shard Lease lasts without renewal: whole seconds.
+    #[arg(long, env = "RINGSIDE_LEASE_DURATION", default_value = "15s")]
+    lease_duration: String,
+    /// How long an object rests after the controller saw it go, before the next shard may have it: longer than a
+    /// reconcile takes that is under way at that moment.
+    #[arg(long, env = "RINGSIDE_DRAIN_GRACE", default_value = "2s")]
+    drain_grace: String,
+    /// What to log, such as info or info,ringside_proxy=debug.
+    #[arg(long, env = "RINGSIDE_LOG_FILTER", default_value = "info")]
+    log_filter: String,
+    /// How to log: text or json.
+    #[arg(long, env = "RINGSIDE_LOG_FORMAT", default_value = "text")]
+    log_format: String,
+}
+
+/// The configuration, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The ring.
+    pub ring: RingName,
+    /// The shard's name, if it was given.
+    pub shard_name: Option<ShardName>,
+    /// The host's name, the last resort for the shard's.
+    pub hostname: Option<String>,
+    /// The namespace of the Leases, if it was given.
+    pub lease_namespace: Option<String>,
+    /// The kubeconfig, unless in a cluster.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the controller connects to.
+    pub listen: SocketAddr,
+    /// The access folder.
+    pub access_dir: PathBuf,
+    /// Where probes and metrics are served.
+    pub admin_listen: SocketAddr,
+    /// How long the Lease lasts.
+    pub lease_duration: Duration,
+    /// How long an object rests before it is let go.
+    pub drain_grace: Duration,
+    /// What to log.
+    pub log_filter: String,
+    /// How to log.
+    pub log_format: Format,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The arguments are none that we know, or ask for help.
+    #[error(transparent)]
+    Usage(#[from] clap::Error),
+    /// What they say can't be.
+    #[error(transparent)]
+    Faults(#[from] Faults),
+}
+
+/// A Lease counts in seconds, and is renewed five times in its duration.
+const LEASE_DURATIONS: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(3600);
+
+impl Config {
+    /// Parses the arguments, the first of which is the program's name; the environment fills in what they leave out.
+    ///
+    /// # Errors
+    /// With every fault.
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>, hostname: Option<String>) -> Result<Self, ConfigError> {
+        Ok(Self::check(Options::try_parse_from(arguments)?, hostname)?)
+    }
+
+    fn check(options: Options, hostname: Option<String>) -> Result<Self, Faults> {
+        let mut faults = Faults::new();
+        let ring = faults.check("--ring", ring(&options.ring));
+        let shard_name = faults.check("--shard-name", options.shard_name.map(|name| name.parse()).transpose());
+        let lease_namespace = faults.check("--lease-namespace", options.lease_namespace.map(namespace).transpose());
+        let listen = faults.check("--listen", address(&options.listen));
+        let admin_listen = faults.check("--admin-listen", address(&options.admin_listen));
+        let lease_duration = faults.check("--lease-duration", lease_duration(&options.lease_duration));
+        let drain_grace = faults.check("--drain-grace", parse_duration(&options.drain_grace));
+        let filter = faults.check("--log-filter", parse_filter(&options.log_filter));
+        let log_format = faults.check("--log-format", options.log_format.parse());
+        if listen.is_some_and(|it| it.port() != 0) && listen == admin_listen {
+            faults.note("--listen and --admin-listen are the same address: give them different ports");
+        }
+        let checked = (|| {
+            filter?;
+            Some(Self {
+                ring: ring?,
+                shard_name: shard_name?,
+                hostname,
+                lease_namespace: lease_namespace?,
+                kubeconfig: options.kubeconfig,
+                listen: listen?,
+                access_dir: options.access_dir,
+                admin_listen: admin_listen?,
+                lease_duration: lease_duration?,
+                drain_grace: drain_grace?,
+                log_filter: options.log_filter,
+                log_format: log_format?,
+            })
+        })();
+        faults.finish()?;
+        // Whatever is missing was noted as a fault.
+        checked.ok_or_else(Faults::new)
+    }
+}
+
+fn ring(name: &str) -> Result<RingName, String> {
+    if name.is_empty() {
+        return Err("is missing: name the ClusterRing, here or as RINGSIDE_RING".to_owned());
+    }
+    name.parse().map_err(|error: ringside_ring::name::InvalidName| error.to_string())
+}
+
+/// A namespace is an RFC 1123 label.
+fn namespace(name: String) -> Result<String, String> {
+    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let good =
+        (1..=63).contains(&name.len()) && name.bytes().all(inside) && !name.starts_with('-') && !name.ends_with('-');
+    if good {
+        Ok(name)
+    } else {
+        Err(format!("'{name}' is not a namespace: write 1 to 63 lower case letters, digits and '-'"))
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| format!("'{text}' is not an address: write an IP address and a port, such as 127.0.0.1:6443"))
+}
+
+fn lease_duration(text: &str) -> Result<Duration, String> {
+    let duration = parse_duration(text).map_err(|error| error.to_string())?;
+    if duration.subsec_nanos() != 0 || !LEASE_DURATIONS.contains(&duration) {
+        return Err(format!("'{text}' can't be a Lease's duration: write whole seconds from 5s to 1h"));
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Config, ConfigError> {
+        Config::parse(std::iter::once("ringside-proxy").chain(arguments.iter().copied()).map(OsString::from), None)
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_documentation() {
+        let config = parse(&["--ring", "example"]).unwrap();
+        assert_eq!(config.listen.to_string(), "127.0.0.1:6443");
+        assert_eq!(config.admin_listen.to_string(), "127.0.0.1:6444");
+        assert_eq!(config.access_dir, PathBuf::from("/var/run/ringside"));
+        assert_eq!(config.lease_duration, Duration::from_secs(15));
+        assert_eq!(config.drain_grace, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn all_faults_are_reported_at_once_each_with_its_flag_and_a_remedy() {
+        let long = "a".repeat(64);
+        let error = parse(&[
+            "--ring",
+            &long,
+            "--shard-name",
+            "A",
+            "--lease-namespace",
+            "a.b",
+            "--listen",
+            "here",
+            "--admin-listen",
+            "6444",
+            "--lease-duration",
+            "1500ms",
+            "--drain-grace",
+            "soon",
+            "--log-filter",
+            "a=b=c",
+            "--log-format",
+            "xml",
+        ]);
+        let text = error.unwrap_err().to_string();
+        for flag in [
+            "--ring: ",
+            "--shard-name: ",
+            "--lease-namespace: ",
+            "--listen: ",
+            "--admin-listen: ",
+            "--lease-duration: ",
+            "--drain-grace: ",
+            "--log-filter: ",
+            "--log-format: ",
+        ] {
+            assert!(text.contains(flag), "{flag} in {text}");
+        }
+        assert!(text.contains("63 at most") && text.contains("whole seconds"), "{text}");
+    }
+
+    #[test]
+    fn a_missing_ring_is_a_fault_like_others() {
+        let text = parse(&["--listen", "x"]).unwrap_err().to_string();
+        assert!(text.contains("RINGSIDE_RING") && text.contains("--listen"), "{text}");
+        let same = parse(&["--ring", "a", "--admin-listen", "127.0.0.1:6443"]).unwrap_err().to_string();
+        assert!(same.contains("different ports"), "{same}");
+    }
+}

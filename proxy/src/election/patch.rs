@@ -1,0 +1,28 @@
+//! Patches of an election Lease.
+
+use http::{HeaderMap, header};
+use k8s_openapi::api::coordination::v1::Lease;
+use serde_json::Value;
+
+use super::LockRefusal;
+
+/// The Lease as a patch makes it.
+pub(super) fn apply(base: &Lease, headers: &HeaderMap, body: &[u8]) -> Result<Lease, LockRefusal> {
+    let bad = |error: &dyn std::fmt::Display| LockRefusal::Body(error.to_string());
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let mut object = serde_json::to_value(base).map_err(|error| bad(&error))?;
+    match content_type.split(';').next().unwrap_or_default().trim() {
+        // A Lease has no lists that a strategic merge would treat otherwise, and an apply of the whole record
+        // (as JSON, which is YAML) changes what a merge changes.
+        "application/merge-patch+json" | "application/strategic-merge-patch+json" | "application/apply-patch+yaml" => {
+            let patch: Value = serde_json::from_slice(body).map_err(|error| bad(&error))?;
+            json_patch::merge(&mut object, &patch);
+        }
+        "application/json-patch+json" => {
+            let patch: json_patch::Patch = serde_json::from_slice(body).map_err(|error| bad(&error))?;
+            json_patch::patch(&mut object, &patch).map_err(|error| bad(&error))?;
+        }
+        other => return Err(LockRefusal::PatchType(other.to_owned())),
+    }
+    serde_json::from_value(object).map_err(|error| bad(&error))
+}

@@ -1,0 +1,174 @@
+//! When a drain is acknowledged, and when not, under a paused clock.
+#![allow(clippy::unwrap_used)]
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::StreamExt;
+use kube::{
+    core::{DynamicObject, ObjectMeta, PartialObjectMeta, PartialObjectMetaExt},
+    runtime::watcher,
+};
+use parking_lot::Mutex;
+use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
+use tokio::time::{Instant, timeout};
+
+use super::{Handover, acknowledge::Acknowledge, drain::Drained, drains::Drains, follow::Work};
+use crate::views::Views;
+
+const GRACE: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<(String, String)>>>);
+
+impl Acknowledge for Recorder {
+    async fn acknowledge(&self, object: &Drained) {
+        self.0.lock().push((object.name.clone(), object.drain.clone()));
+    }
+}
+
+struct Scene {
+    work: Work<Recorder>,
+    recorder: Recorder,
+    views: Views,
+    drains: Drains,
+    labels: ringside_ring::RingLabels,
+}
+
+fn things() -> GroupResource {
+    GroupResource { group: "x.io".into(), resource: "things".into() }
+}
+
+fn at(version: u64) -> ResourceVersion {
+    version.to_string().parse().unwrap()
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (views, drains, recorder) = (Views::new(), Drains::new(), Recorder::default());
+        let ring = "example".parse().unwrap();
+        let handover = Handover::new(&ring, "me".parse().unwrap(), views.clone(), drains.clone(), GRACE);
+        let labels = handover.labels.clone();
+        Self { work: Work::new(handover, things(), recorder.clone()), recorder, views, drains, labels }
+    }
+
+    fn object(&self, name: &str, version: u64, drain: &str) -> PartialObjectMeta<DynamicObject> {
+        let labels =
+            BTreeMap::from([(self.labels.shard.clone(), "me".into()), (self.labels.drain.clone(), drain.into())]);
+        let metadata = ObjectMeta {
+            name: Some(name.into()),
+            namespace: Some("ns".into()),
+            uid: Some(format!("uid-{name}")),
+            resource_version: Some(version.to_string()),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        };
+        metadata.into_response_partial()
+    }
+
+    fn drained(&mut self, name: &str, version: u64, drain: &str) {
+        let object = self.object(name, version, drain);
+        self.work.take(watcher::Event::Apply(object));
+    }
+
+    /// Lets the drains go on for a time.
+    async fn pass(&mut self, time: Duration) {
+        let all = async { while self.work.under_way.next().await.is_some() {} };
+        let start = Instant::now();
+        let _ = timeout(time, all).await;
+        tokio::time::sleep_until(start + time).await;
+    }
+
+    fn acknowledged(&self) -> Vec<(String, String)> {
+        self.recorder.0.lock().clone()
+    }
+}
+
+fn ack(name: &str, drain: &str) -> (String, String) {
+    (name.to_owned(), drain.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_is_acknowledged_after_every_watch_saw_it_go_and_the_grace() {
+    let mut scene = Scene::new();
+    let (fast, slow) = (scene.views.open(things(), None, Some(at(5))), scene.views.open(things(), None, None));
+    scene.drained("a", 10, "m1");
+    fast.advance(&at(10));
+    scene.pass(10 * GRACE).await;
+    assert_eq!(scene.acknowledged(), [], "one watch has not seen it go");
+    assert_eq!((scene.drains.count(), scene.drains.oldest(Instant::now())), (1, Some(10 * GRACE)));
+    slow.advance(&at(10));
+    scene.pass(GRACE - Duration::from_millis(1)).await;
+    assert_eq!(scene.acknowledged(), [], "the grace is not over");
+    scene.pass(Duration::from_millis(2)).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
+    assert_eq!(scene.drains.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_to_the_object_begins_the_grace_anew_but_asks_no_more_of_the_watches() {
+    let mut scene = Scene::new();
+    let _watch = scene.views.open(things(), None, Some(at(10)));
+    scene.drained("a", 10, "m1");
+    scene.pass(GRACE / 2).await;
+    scene.drained("a", 15, "m1");
+    scene.pass(GRACE - Duration::from_millis(1)).await;
+    assert_eq!(scene.acknowledged(), []);
+    scene.pass(Duration::from_millis(2)).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m1")], "the watch at 10 is past the drain at 10");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_move_is_another_drain_and_one_that_is_gone_is_none() {
+    let mut scene = Scene::new();
+    let watch = scene.views.open(things(), None, Some(at(10)));
+    scene.drained("a", 10, "m1");
+    scene.drained("b", 10, "m1");
+    scene.pass(GRACE / 2).await;
+    scene.drained("a", 20, "m2");
+    let gone = scene.object("b", 21, "m1");
+    scene.work.take(watcher::Event::Delete(gone));
+    scene.pass(10 * GRACE).await;
+    assert_eq!(scene.acknowledged(), [], "the watch is not past the second drain");
+    watch.advance(&at(20));
+    scene.pass(2 * GRACE).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_opened_from_before_the_drain_during_the_grace_holds_it() {
+    let mut scene = Scene::new();
+    scene.drained("a", 10, "m1");
+    scene.pass(GRACE / 2).await;
+    let old = scene.views.open(things(), Some("ns".into()), Some(at(9)));
+    scene.pass(10 * GRACE).await;
+    assert_eq!(scene.acknowledged(), []);
+    old.advance(&at(10));
+    scene.pass(2 * GRACE).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_list_forgets_what_it_does_not_name() {
+    let mut scene = Scene::new();
+    scene.drained("a", 10, "m1");
+    scene.drained("b", 11, "m1");
+    scene.work.take(watcher::Event::Init);
+    let still = scene.object("b", 12, "m1");
+    scene.work.take(watcher::Event::InitApply(still));
+    scene.work.take(watcher::Event::InitDone);
+    scene.pass(4 * GRACE).await;
+    assert_eq!(scene.acknowledged(), [ack("b", "m1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_past_its_deadline_is_reported_once() {
+    let mut scene = Scene::new();
+    let _list = scene.views.open(things(), None, None);
+    scene.drained("a", 10, "m1");
+    scene.drained("b", 11, "m1");
+    scene.pass(super::DEADLINE / 2).await;
+    assert_eq!(scene.drains.report(Instant::now(), super::DEADLINE), 0);
+    scene.pass(super::DEADLINE).await;
+    assert_eq!(scene.drains.report(Instant::now(), super::DEADLINE), 2);
+    assert_eq!(scene.drains.report(Instant::now(), super::DEADLINE), 0);
+}

@@ -1,0 +1,88 @@
+//! Being a shard: who we are, holding the Lease, and opening and closing the gate that all requests pass.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use kube::Client;
+use ringside_ring::{
+    RingLabels, RingName,
+    labels::{LEASE_POD_UID, LEASE_RING},
+};
+use ringside_runtime::{
+    admin::Check,
+    clock::SharedClock,
+    lease::{Tenure, Terms, keep},
+    shutdown::Shutdown,
+};
+
+pub mod gate;
+pub mod identity;
+
+pub use gate::{Gate, Term};
+pub use identity::Identity;
+
+/// What a shard Lease is kept with.
+#[derive(Debug)]
+pub struct Shard {
+    /// The ring.
+    pub ring: RingName,
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// How long the Lease lasts without renewal.
+    pub lease_duration: Duration,
+    /// What requests pass while it is held.
+    pub gate: Gate,
+    /// Readiness.
+    pub check: Check,
+}
+
+impl Shard {
+    fn terms(&self, identity: &Identity) -> Terms {
+        let uid = identity.pod_uid.clone().map(|uid| (LEASE_POD_UID.to_owned(), uid));
+        Terms {
+            namespace: self.namespace.clone(),
+            name: identity.shard.to_string(),
+            holder: identity.shard.to_string(),
+            duration: self.lease_duration,
+            labels: BTreeMap::from([(LEASE_RING.to_owned(), self.ring.to_string())]),
+            annotations: uid.into_iter().collect(),
+        }
+    }
+
+    /// Keeps the Lease, and the gate open while it is held, until `release`; then releases it.
+    pub async fn hold(
+        &self,
+        client: Client,
+        identity: &Identity,
+        clock: SharedClock,
+        release: Shutdown,
+        tell: impl FnOnce(Tenure),
+    ) {
+        let (tenure, keeper) = keep(client, self.terms(identity), clock, release.clone());
+        tell(tenure.clone());
+        tokio::select! {
+            () = keeper => {}
+            () = self.mind_the_gate(&tenure, identity, &release) => {}
+        }
+        self.gate.close();
+    }
+
+    /// Opens the gate when the Lease is held and closes it when it is lost, over and over.
+    async fn mind_the_gate(&self, tenure: &Tenure, identity: &Identity, release: &Shutdown) {
+        let shard = &identity.shard;
+        let selector: Arc<str> = RingLabels::of(&self.ring).owned_by(shard).into();
+        loop {
+            self.check.fail(format!("the Lease of shard '{shard}' is not held"));
+            tenure.until_held().await;
+            let ask = tenure.clone();
+            self.gate.open(Term::new(shard.clone(), selector.clone(), move || ask.held()));
+            self.check.pass();
+            tenure.until_lost().await;
+            self.gate.close();
+            if release.is_triggered() {
+                tracing::info!(%shard, "released the Lease");
+                return std::future::pending().await;
+            }
+            tracing::error!(%shard, reason = tenure.reason(), "the Lease is not held any more: every stream was cut");
+        }
+    }
+}

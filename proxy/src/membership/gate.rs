@@ -1,0 +1,135 @@
+//! The gate: open while the Lease is held; when it closes, everything that passed it is cut.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use ringside_ring::ShardName;
+use tokio::{sync::watch, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::{body::BoxError, status::Refusal};
+
+/// One uninterrupted time of holding the Lease.
+#[derive(Clone)]
+pub struct Term {
+    /// Who holds it.
+    pub shard: ShardName,
+    /// The selector of the shard's objects.
+    pub selector: Arc<str>,
+    /// Asks the clock, because a validity runs out whether or not anybody runs to notice.
+    held: Arc<dyn Fn() -> bool + Send + Sync>,
+    over: CancellationToken,
+}
+
+impl Term {
+    /// A term that lasts while `held` says so, and until the gate is closed.
+    pub fn new(shard: ShardName, selector: Arc<str>, held: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { shard, selector, held: Arc::new(held), over: CancellationToken::new() }
+    }
+
+    fn is_on(&self) -> bool {
+        (self.held)() && !self.over.is_cancelled()
+    }
+
+    /// Returns, with the error for a stream, when the term is over.
+    pub fn over(&self) -> impl Future<Output = BoxError> + Send + 'static {
+        let over = self.over.clone().cancelled_owned();
+        async move {
+            over.await;
+            "this instance lost its shard Lease".into()
+        }
+    }
+}
+
+impl fmt::Debug for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Term").field("shard", &self.shard).field("on", &self.is_on()).finish_non_exhaustive()
+    }
+}
+
+/// The gate that every request for a resource passes.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<watch::Sender<Option<Term>>>);
+
+impl Gate {
+    /// A closed one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets requests through, for this term.
+    pub fn open(&self, term: Term) {
+        self.0.send_replace(Some(term));
+    }
+
+    /// Lets nothing through any more, and cuts what passed.
+    pub fn close(&self) {
+        if let Some(term) = self.0.send_replace(None) {
+            term.over.cancel();
+        }
+    }
+
+    /// Passes, if need be after waiting for up to `patience`.
+    ///
+    /// # Errors
+    /// When the gate stays closed.
+    pub async fn pass(&self, patience: Duration) -> Result<Term, Refusal> {
+        let mut terms = self.0.subscribe();
+        let open = terms.wait_for(|term| term.as_ref().is_some_and(Term::is_on));
+        match timeout(patience, open).await {
+            Ok(Ok(term)) => term.clone().ok_or(Refusal::NotAShard),
+            _ => Err(Refusal::NotAShard),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(3);
+
+    fn term(held: impl Fn() -> bool + Send + Sync + 'static) -> Term {
+        Term::new("me".parse().unwrap(), "shard=me".into(), held)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_early_waits_a_little() {
+        let gate = Gate::new();
+        assert!(gate.pass(PATIENCE).await.is_err());
+        let (passed, ()) = tokio::join!(gate.pass(PATIENCE), async {
+            tokio::time::sleep(PATIENCE / 2).await;
+            gate.open(term(|| true));
+        });
+        assert!(passed.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_validity_that_ran_out_unnoticed_lets_nothing_through() {
+        let gate = Gate::new();
+        let held = Arc::new(AtomicBool::new(true));
+        let asked = held.clone();
+        gate.open(term(move || asked.load(Ordering::Relaxed)));
+        assert!(gate.pass(PATIENCE).await.is_ok());
+        held.store(false, Ordering::Relaxed);
+        assert!(gate.pass(PATIENCE).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn closing_cuts_what_passed_and_not_what_comes_after() {
+        let gate = Gate::new();
+        gate.open(term(|| true));
+        let first = gate.pass(PATIENCE).await.unwrap();
+        assert!(first.over().now_or_never().is_none());
+        gate.close();
+        assert!(first.over().now_or_never().is_some());
+        gate.open(term(|| true));
+        let second = gate.pass(PATIENCE).await.unwrap();
+        assert!(second.over().now_or_never().is_none());
+    }
+}

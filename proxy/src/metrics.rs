@@ -1,0 +1,121 @@
+//! What can be counted and measured, with few label values: never an object's name.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use http::StatusCode;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{counter::Counter, family::Family, gauge::ConstGauge},
+    registry::Registry,
+};
+use ringside_runtime::{clock::SharedClock, lease::Tenure};
+
+use crate::{handover::Drains, request::Verb, views::Views};
+
+/// The counters that the stages write to. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    requests: Family<Answered, Counter>,
+    narrowed: Counter,
+    refused: Family<Reason, Counter>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Answered {
+    verb: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+impl Metrics {
+    /// A request was answered.
+    pub fn answered(&self, verb: Verb, status: StatusCode) {
+        let verb = match verb {
+            Verb::Get | Verb::List => "read",
+            Verb::Watch => "watch",
+            Verb::Create | Verb::Update | Verb::Patch => "write",
+            Verb::Delete | Verb::DeleteCollection => "delete",
+            Verb::Unknown => "other",
+        };
+        let outcome = match status.as_u16() {
+            100..400 => "ok",
+            400..500 => "client_error",
+            _ => "server_error",
+        };
+        self.requests.get_or_create(&Answered { verb, outcome }).inc();
+    }
+
+    /// A request was narrowed to the shard.
+    pub fn narrowed(&self) {
+        self.narrowed.inc();
+    }
+
+    /// The proxy refused a request.
+    pub fn refused(&self, reason: &'static str) {
+        self.refused.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// A registry of these and of what is measured when somebody asks.
+    pub fn registry(&self, live: Live) -> Registry {
+        let mut registry = Registry::with_prefix("ringside_proxy");
+        registry.register("requests", "Requests by what they do and how they ended", self.requests.clone());
+        registry.register("narrowed_requests", "Requests narrowed to the shard", self.narrowed.clone());
+        registry.register("refused_requests", "Requests that the proxy refused itself", self.refused.clone());
+        registry.register_collector(Box::new(live));
+        registry
+    }
+}
+
+/// What is measured at the moment of asking.
+#[derive(Debug)]
+pub struct Live {
+    /// The controller's views.
+    pub views: Views,
+    /// The drains under way.
+    pub drains: Drains,
+    /// The hold on the Lease, once there is one.
+    pub tenure: Arc<OnceLock<Tenure>>,
+    /// The clock that its validity counts on.
+    pub clock: Clock,
+}
+
+/// A clock that can be printed.
+#[derive(Clone)]
+pub struct Clock(pub SharedClock);
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+impl Collector for Live {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let valid_until = self.tenure.get().and_then(Tenure::valid_until);
+        let left = valid_until.map_or(0.0, |until| until.since(self.clock.0.now()).as_secs_f64());
+        let oldest = self.drains.oldest(tokio::time::Instant::now()).map_or(0.0, |age| age.as_secs_f64());
+        // Numbers of open streams and drains are far below what a float holds exactly.
+        #[allow(clippy::cast_precision_loss)]
+        let count = |number: usize| number as f64;
+        let gauges = [
+            ("open_views", "Open watches and lists of the ring's resources", count(self.views.count())),
+            ("drains", "Objects that the shard was asked to let go and has not yet", count(self.drains.count())),
+            ("oldest_drain_seconds", "Age of the oldest of them", oldest),
+            ("lease_held", "Whether the shard Lease is held", count(usize::from(valid_until.is_some()))),
+            ("lease_validity_seconds", "How long the Lease is valid without another renewal", left),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = ConstGauge::new(value);
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! What a request asks the API server for, found out as the API server itself does.
+//!
+//! After `RequestInfoFactory.NewRequestInfo` of k8s.io/apiserver: whatever that takes for a list must be a
+//! list here, or it would go out unnarrowed. Where this parser is stricter, the request is refused.
+
+use http::{HeaderMap, Method, header};
+use ringside_ring::cluster_ring::GroupResource;
+
+mod path;
+pub mod query;
+pub mod representation;
+pub mod selector;
+
+pub use path::BadPath;
+pub use query::{BadQuery, Query};
+
+/// What is done, in the words of the API server's audit log and RBAC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// Reads one object, or a subresource.
+    Get,
+    /// Reads the objects of a resource.
+    List,
+    /// Follows the objects of a resource.
+    Watch,
+    /// Makes an object, or posts to a subresource.
+    Create,
+    /// Replaces an object.
+    Update,
+    /// Changes an object.
+    Patch,
+    /// Deletes an object.
+    Delete,
+    /// Deletes the objects of a resource.
+    DeleteCollection,
+    /// A method that means nothing for resources; the API server refuses it.
+    Unknown,
+}
+
+impl Verb {
+    /// Whether the answer is about the objects that a selector names.
+    pub fn selects(self) -> bool {
+        matches!(self, Self::List | Self::Watch | Self::DeleteCollection)
+    }
+}
+
+/// The resource that a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// Group and plural name.
+    pub kind: GroupResource,
+    /// The API version.
+    pub version: String,
+    /// The namespace, unless the request is about all of them or the resource has none.
+    pub namespace: Option<String>,
+    /// The object's name, unless the request is about several.
+    pub name: Option<String>,
+    /// The part of the object, as in `pods/log`.
+    pub subresource: Option<String>,
+}
+
+/// What a request asks for.
+#[derive(Clone, Debug)]
+pub struct RequestInfo {
+    /// What is done.
+    pub verb: Verb,
+    /// To what; `None` for discovery, health, version and the like.
+    pub resource: Option<Resource>,
+    /// The query of a verb that selects; empty for the others, whose query is nobody's business.
+    pub query: Query,
+    /// Whether the connection becomes something else: exec, attach, port-forward, a watch by WebSocket.
+    pub upgrade: bool,
+}
+
+/// Why a request can't be understood, and so is not forwarded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRequest {
+    /// The path.
+    #[error(transparent)]
+    Path(#[from] BadPath),
+    /// The query.
+    #[error(transparent)]
+    Query(#[from] BadQuery),
+}
+
+impl RequestInfo {
+    /// Classifies a request by its head.
+    ///
+    /// # Errors
+    /// When the path of a resource, or the query of a verb that selects, is ambiguous.
+    pub fn of(method: &Method, uri: &http::Uri, headers: &HeaderMap) -> Result<Self, BadRequest> {
+        let upgrade = headers.contains_key(header::UPGRADE);
+        let Some(target) = path::parse(uri.path())? else {
+            return Ok(Self { verb: of_method(method), resource: None, query: Query::default(), upgrade });
+        };
+        let named = target.resource.name.is_some();
+        let mut verb = if target.legacy_watch { Verb::Watch } else { of_method(method) };
+        let mut query = Query::default();
+        if verb == Verb::Watch || (!named && matches!(verb, Verb::Get | Verb::Delete)) {
+            query = Query::parse(uri.query().unwrap_or_default())?;
+            verb = match verb {
+                Verb::Get if query.flag("watch") => Verb::Watch,
+                Verb::Get => Verb::List,
+                Verb::Delete => Verb::DeleteCollection,
+                other => other,
+            };
+        }
+        Ok(Self { verb, resource: Some(target.resource), query, upgrade })
+    }
+
+    /// Whether the answer may go on for as long as the client likes.
+    pub fn is_long_running(&self) -> bool {
+        let follows_log = self.resource.as_ref().is_some_and(|it| it.subresource.as_deref() == Some("log"));
+        self.upgrade || self.verb == Verb::Watch || follows_log
+    }
+}
+
+fn of_method(method: &Method) -> Verb {
+    match *method {
+        Method::GET | Method::HEAD => Verb::Get,
+        Method::POST => Verb::Create,
+        Method::PUT => Verb::Update,
+        Method::PATCH => Verb::Patch,
+        Method::DELETE => Verb::Delete,
+        _ => Verb::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! In which form bodies come and go: `Accept`, `Content-Type`, `Content-Encoding`.
+
+use http::{HeaderMap, HeaderValue, header};
+
+/// A media type without its parameters, in lower case.
+fn essence(entry: &str) -> String {
+    entry.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+fn is_cbor(entry: &str) -> bool {
+    let essence = essence(entry);
+    essence == "application/cbor" || essence == "application/cbor-seq"
+}
+
+/// The entries of `Accept` as they stand, over all of its lines.
+pub(crate) fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let lines = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim).filter(|entry| !entry.is_empty())
+}
+
+/// Takes CBOR out of `Accept`, because the proxy can't find events in it (DESIGN, "Proxy: the way of a request").
+///
+/// A client that accepts nothing else is given JSON, which every Kubernetes client can read.
+pub(crate) fn refuse_cbor(headers: &mut HeaderMap) {
+    if !accepted(headers).any(is_cbor) {
+        return;
+    }
+    let rest: Vec<_> = accepted(headers).filter(|entry| !is_cbor(entry)).collect();
+    let accept = if rest.is_empty() { "application/json".to_owned() } else { rest.join(",") };
+    // The parts came out of valid header values.
+    if let Ok(accept) = HeaderValue::from_str(&accept) {
+        headers.insert(header::ACCEPT, accept);
+    }
+}
+
+/// What keeps a request's body from being understood, if anything: CBOR, or any compression.
+pub(crate) fn opaque_body(headers: &HeaderMap) -> Option<&'static str> {
+    let value = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
+    if value(header::CONTENT_TYPE).is_some_and(is_cbor) {
+        return Some("a CBOR body");
+    }
+    let encoding = value(header::CONTENT_ENCODING).is_some_and(|it| !it.eq_ignore_ascii_case("identity"));
+    encoding.then_some("a compressed body")
+}
+
+/// A form in which the proxy itself can write or read an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Json,
+    Protobuf,
+}
+
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const JSON: &str = "application/json";
+
+impl Encoding {
+    /// The first form in `Accept` that an object can be written in.
+    ///
+    /// Entries with `as=` ask for something made from the object (a Table); they are passed over, as by a
+    /// server that does not know them.
+    pub(crate) fn negotiated(headers: &HeaderMap) -> Self {
+        let plain = accepted(headers).filter(|entry| !entry.split(';').skip(1).any(|it| it.trim().starts_with("as=")));
+        plain.map(essence).find_map(|essence| Self::named(&essence)).unwrap_or(Self::Json)
+    }
+
+    /// The form of a body, by its `Content-Type`.
+    pub(crate) fn of_body(headers: &HeaderMap) -> Option<Self> {
+        let Some(value) = headers.get(header::CONTENT_TYPE) else { return Some(Self::Json) };
+        Self::named(&essence(value.to_str().ok()?))
+    }
+
+    fn named(essence: &str) -> Option<Self> {
+        match essence {
+            JSON | "*/*" | "application/*" => Some(Self::Json),
+            PROTOBUF => Some(Self::Protobuf),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => JSON,
+            Self::Protobuf => PROTOBUF,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn accept(value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(header::ACCEPT, value.parse().unwrap())])
+    }
+
+    #[test]
+    fn cbor_is_negotiated_away_and_the_rest_stays_in_order() {
+        let mut headers = accept("application/cbor, application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
+        headers.append(header::ACCEPT, "Application/CBOR-seq;q=0.9".parse().unwrap());
+        refuse_cbor(&mut headers);
+        assert_eq!(headers[header::ACCEPT], "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
+        assert_eq!(headers.get_all(header::ACCEPT).iter().count(), 1);
+        let mut only = accept("application/cbor");
+        refuse_cbor(&mut only);
+        assert_eq!(only[header::ACCEPT], "application/json");
+    }
+
+    #[test]
+    fn an_answer_of_ours_has_the_first_form_that_we_can_write() {
+        assert_eq!(
+            Encoding::negotiated(&accept("application/vnd.kubernetes.protobuf,application/json")),
+            Encoding::Protobuf
+        );
+        assert_eq!(
+            Encoding::negotiated(&accept("application/json;as=Table,application/vnd.kubernetes.protobuf")),
+            Encoding::Protobuf
+        );
+        assert_eq!(Encoding::negotiated(&HeaderMap::new()), Encoding::Json);
+    }
+
+    #[test]
+    fn compressed_and_cbor_bodies_are_noticed() {
+        let with = |name, value: &str| HeaderMap::from_iter([(name, value.parse::<HeaderValue>().unwrap())]);
+        assert!(opaque_body(&with(header::CONTENT_TYPE, "application/cbor; charset=x")).is_some());
+        assert!(opaque_body(&with(header::CONTENT_ENCODING, "gzip")).is_some());
+        assert!(opaque_body(&with(header::CONTENT_ENCODING, "identity")).is_none());
+        assert!(opaque_body(&with(header::CONTENT_TYPE, "application/json")).is_none());
+    }
+}

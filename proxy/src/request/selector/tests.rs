@@ -1,0 +1,106 @@
+//! Selectors that the API server accepts and refuses, and that parsing and printing are inverse.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn what_the_api_server_accepts_is_accepted() {
+    let good = [
+        ("", ""),
+        ("  ", ""),
+        ("x=a,y=b,z=c", "x=a,y=b,z=c"),
+        ("x==a", "x=a"),
+        ("x != a , !y", "x!=a,!y"),
+        ("x in (a,b), y notin ( c ),z", "x in (a,b),y notin (c),z"),
+        ("x in (),y in (a,,b)", "x in (),y in (a,,b)"),
+        ("x=,z= ", "x=,z="),
+        ("in in (in,notin)", "in in (in,notin)"),
+        ("x>1,z<-5", "x>1,z<-5"),
+        ("a.example.com/x_y.Z=V-1", "a.example.com/x_y.Z=V-1"),
+    ];
+    // The API server takes -5 for a value that no label can have; so does this parser.
+    for (text, printed) in good {
+        match Selector::parse(text) {
+            Ok(selector) => assert_eq!(selector.to_string(), printed, "{text}"),
+            Err(error) => assert!(text.contains("-5"), "{text}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn what_the_api_server_refuses_is_refused() {
+    let bad = [
+        ",",
+        "x,",
+        ",x",
+        "x,,y",
+        "x=a y",
+        "x in a",
+        "x in (a",
+        "x in",
+        "x notin ((a))",
+        "!",
+        "!x=a",
+        "=a",
+        "x=a=b",
+        "(a)",
+        "x)",
+        "x=a!",
+        "-x",
+        "x=-a",
+        "x/y/z",
+        "/x",
+        "x/",
+        "UPPER.com/x",
+        "x=ä",
+        "x=a\u{0}",
+        "x\u{0}",
+        "x>a",
+        "x>",
+        "x!",
+        "x=(a)",
+        "!in (a)",
+    ];
+    for text in bad {
+        assert!(Selector::parse(text).is_err(), "{text:?} was accepted: {:?}", Selector::parse(text));
+    }
+    let long = "a".repeat(64);
+    assert_eq!(Selector::parse(&format!("x={long}")), Err(ParseSelector::Value(long.clone())));
+    assert_eq!(Selector::parse(&long), Err(ParseSelector::Key(long)));
+}
+
+fn requirement() -> impl Strategy<Value = Requirement> {
+    let value = "([a-zA-Z0-9]([a-zA-Z0-9._-]{0,8}[a-zA-Z0-9])?)?";
+    let values = || proptest::collection::vec(value, 1..4);
+    let condition = prop_oneof![
+        Just(Condition::Exists),
+        Just(Condition::DoesNotExist),
+        value.prop_map(Condition::Equals),
+        value.prop_map(Condition::NotEquals),
+        values().prop_map(Condition::In),
+        values().prop_map(Condition::NotIn),
+        (0..i64::MAX).prop_map(Condition::GreaterThan),
+        (0..i64::MAX).prop_map(Condition::LessThan),
+    ];
+    let key = "([a-z0-9]{1,5}(\\.[a-z]{1,3})?/)?[a-zA-Z0-9]([a-zA-Z0-9._-]{0,8}[a-zA-Z0-9])?";
+    (key, condition).prop_map(|(key, condition)| Requirement { key, condition })
+}
+
+proptest! {
+    #[test]
+    fn printing_and_parsing_are_inverse(requirements in proptest::collection::vec(requirement(), 0..5)) {
+        let selector = Selector(requirements);
+        prop_assert_eq!(Selector::parse(&selector.to_string()), Ok(selector));
+    }
+
+    /// What makes narrowing safe: a selector that parses, joined with ours, is ours and the client's.
+    #[test]
+    fn joining_with_a_comma_is_and(text in "[a-c=!<>(), in\\t\u{0}]{0,20}", ours in requirement()) {
+        let Ok(theirs) = Selector::parse(&text) else { return Ok(()) };
+        let joined = if theirs.is_empty() { ours.to_string() } else { format!("{ours},{text}") };
+        let expected = Selector(std::iter::once(ours).chain(theirs.0).collect());
+        prop_assert_eq!(Selector::parse(&joined), Ok(expected));
+    }
+}

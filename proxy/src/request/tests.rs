@@ -1,0 +1,79 @@
+//! Classification against the examples in the API server's own documentation of `RequestInfo`, and hostile ones.
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+
+fn info(method: &Method, uri: &str) -> Result<RequestInfo, BadRequest> {
+    RequestInfo::of(method, &uri.parse().unwrap(), &HeaderMap::new())
+}
+
+/// `verb group resource/subresource namespace/name`, with `-` for what is not there.
+fn summary(method: &Method, uri: &str) -> String {
+    let info = info(method, uri).unwrap();
+    let Some(resource) = info.resource else { return "none".to_owned() };
+    let or = |part: Option<String>| part.unwrap_or_else(|| "-".to_owned());
+    let (namespace, name, sub) = (or(resource.namespace), or(resource.name), or(resource.subresource));
+    format!("{:?} {} {sub} {namespace}/{name}", info.verb, resource.kind)
+}
+
+#[test]
+fn resources_are_recognized_as_the_api_server_does() {
+    let get = |uri: &str| summary(&Method::GET, uri);
+    assert_eq!(get("/api/v1/namespaces"), "List namespaces - -/-");
+    assert_eq!(get("/api/v1/namespaces/other"), "Get namespaces - other/other");
+    assert_eq!(get("/api/v1/namespaces/other/finalize"), "Get namespaces finalize other/other");
+    assert_eq!(get("/api/v1/namespaces/other/pods"), "List pods - other/-");
+    assert_eq!(get("/api/v1/namespaces/other/pods/"), "List pods - other/-");
+    assert_eq!(get("/api/v1/pods"), "List pods - -/-");
+    assert_eq!(get("/api/v1/namespaces/other/pods/foo"), "Get pods - other/foo");
+    assert_eq!(get("/api/v1/namespaces/other/pods/foo/log"), "Get pods log other/foo");
+    assert_eq!(get("/apis/apps/v1/namespaces/other/deployments"), "List deployments.apps - other/-");
+    assert_eq!(get("/apis/apps/v1/deployments?watch=true"), "Watch deployments.apps - -/-");
+    assert_eq!(get("/api/v1/watch/pods"), "Watch pods - -/-");
+    assert_eq!(get("/api/v1/watch/namespaces/other/pods"), "Watch pods - other/-");
+    assert_eq!(get("/api/v1/watch/namespaces/other/pods/foo"), "Watch pods - other/foo");
+    assert_eq!(summary(&Method::HEAD, "/api/v1/pods"), "List pods - -/-");
+    assert_eq!(summary(&Method::DELETE, "/api/v1/namespaces/a/pods"), "DeleteCollection pods - a/-");
+    assert_eq!(summary(&Method::DELETE, "/api/v1/namespaces/a/pods/b"), "Delete pods - a/b");
+    assert_eq!(summary(&Method::POST, "/api/v1/namespaces/a/pods/b/eviction"), "Create pods eviction a/b");
+    assert_eq!(summary(&Method::PATCH, "/apis/x.io/v1/namespaces/a/things/b/status"), "Patch things.x.io status a/b");
+}
+
+#[test]
+fn what_is_no_resource_is_left_alone() {
+    for uri in ["/", "/healthz", "/version", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/openapi/v3/a"]
+    {
+        assert_eq!(summary(&Method::GET, uri), "none", "{uri}");
+    }
+}
+
+#[test]
+fn watch_is_a_flag_as_the_api_server_reads_flags() {
+    for (value, verb) in [("true", Verb::Watch), ("1", Verb::Watch), ("", Verb::Watch), ("t", Verb::Watch)] {
+        assert_eq!(info(&Method::GET, &format!("/api/v1/pods?watch={value}")).unwrap().verb, verb, "{value}");
+    }
+    for value in ["false", "0", "False"] {
+        assert_eq!(info(&Method::GET, &format!("/api/v1/pods?watch={value}")).unwrap().verb, Verb::List, "{value}");
+    }
+    assert_eq!(info(&Method::GET, "/api/v1/pods?watch").unwrap().verb, Verb::Watch);
+    assert_eq!(info(&Method::GET, "/api/v1/pods?w%61tch=1").unwrap().verb, Verb::Watch);
+}
+
+#[test]
+fn a_percent_encoded_path_hides_nothing() {
+    assert_eq!(summary(&Method::GET, "/api/v1/p%6Fds"), "List pods - -/-");
+    assert_eq!(summary(&Method::GET, "/api/v1%2Fpods"), "List pods - -/-");
+    for uri in ["/api/v1/pods%", "/api/v1/%zz", "/api//v1/pods", "/api/v1/./pods", "/x/../api/v1/pods", "//api/v1/pods"]
+    {
+        assert!(matches!(info(&Method::GET, uri), Err(BadRequest::Path(_))), "{uri}");
+    }
+}
+
+#[test]
+fn a_query_that_is_ambiguous_is_refused_only_where_it_selects() {
+    for query in ["labelSelector=%zz", "a=1;labelSelector=b", "labelSelector=%ff"] {
+        let uri = format!("/api/v1/pods?{query}");
+        assert!(matches!(info(&Method::GET, &uri), Err(BadRequest::Query(_))), "{query}");
+    }
+    assert!(info(&Method::POST, "/api/v1/namespaces/a/pods/b/exec?command=a;b").is_ok());
+}

@@ -1,0 +1,153 @@
+//! The local side: TLS, HTTP/1.1 and HTTP/2, and an orderly end.
+//!
+//! The end, after SIGTERM. Beside the controller's container (which gets it at the same time) or after it (as
+//! a native sidecar): go on serving until the controller's connections are gone or [`LINGER`] is over. Then
+//! drain: accept nothing more, end watches, let requests finish for [`DRAIN`]. Then force.
+
+use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::conn::auto::Builder,
+    service::TowerToHyperService,
+};
+use ringside_runtime::shutdown::Shutdown;
+use rustls::ServerConfig;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::{Service, ServiceBuilder};
+
+use crate::body::{Body, boxed};
+
+/// How long to go on for a controller that was asked to end together with us. With [`DRAIN`] and the release of
+/// the Lease it stays below the 30 s that Kubernetes gives a pod.
+const LINGER: Duration = Duration::from_secs(22);
+/// How long requests have that are under way when the proxy stops.
+const DRAIN: Duration = Duration::from_secs(2);
+/// All of the end, for whoever waits for it.
+pub const ENDS_WITHIN: Duration = Duration::from_secs(28);
+/// How long a client may take for the TLS handshake, and for a request's head.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// After how much silence a client's HTTP/2 connection is checked.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// How long to wait after the system refused a connection, as it does when no file descriptors are left.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// The connections of the controller.
+#[derive(Debug)]
+pub struct Server {
+    /// Where they come from.
+    pub listener: TcpListener,
+    /// What they are secured with.
+    pub tls: ServerConfig,
+    /// Upgraded connections, which go on after their request.
+    pub upgraded: TaskTracker,
+    /// Triggered when watches have to end.
+    pub closing: CancellationToken,
+}
+
+impl Server {
+    /// Serves `stack` until the shutdown, and ends in order.
+    ///
+    /// # Errors
+    /// Never; the type is what a supervised task returns.
+    pub async fn run<S>(self, stack: S, shutdown: Shutdown) -> Result<(), Infallible>
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + Send + 'static,
+    {
+        let (acceptor, connections) = (TlsAcceptor::from(Arc::new(self.tls)), TaskTracker::new());
+        let drain = CancellationToken::new();
+        let gone = async {
+            shutdown.wait().await;
+            tracing::info!(connections = connections.len(), "serving the controller until it has ended");
+            connections.close();
+            self.upgraded.close();
+            let idle = async { tokio::join!(connections.wait(), self.upgraded.wait()) };
+            if timeout(LINGER, idle).await.is_err() {
+                tracing::warn!(connections = connections.len(), "the controller is still connected; ending anyway");
+            }
+        };
+        tokio::select! {
+            () = gone => {}
+            () = async {
+                loop {
+                    let stream = accept(&self.listener).await;
+                    let serve = connection(stream, acceptor.clone(), stack.clone(), drain.clone());
+                    connections.spawn(contained(serve));
+                }
+            } => {}
+        }
+        drop(self.listener);
+        self.closing.cancel();
+        drain.cancel();
+        if timeout(DRAIN, connections.wait()).await.is_err() {
+            tracing::warn!(connections = connections.len(), "closing connections with requests under way");
+        }
+        Ok(())
+    }
+}
+
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => {
+                tracing::warn!(%error, "can't accept a connection");
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+        }
+    }
+}
+
+/// A panic in one connection is a fault of ours, and no reason to end the others'.
+async fn contained(connection: impl Future<Output = ()>) {
+    if AssertUnwindSafe(connection).catch_unwind().await.is_err() {
+        tracing::error!("a connection's task panicked; the connection is closed");
+    }
+}
+
+/// Runs what HTTP/2 makes of a connection's requests under the same containment.
+#[derive(Clone)]
+struct Contained;
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Contained {
+    fn execute(&self, future: F) {
+        tokio::spawn(contained(future));
+    }
+}
+
+async fn connection<S>(stream: TcpStream, acceptor: TlsAcceptor, stack: S, drain: CancellationToken)
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + Send + 'static,
+{
+    // Small answers should not wait for an acknowledgement of the last one; failing to say so does no harm.
+    let _ = stream.set_nodelay(true);
+    let stream = match timeout(PATIENCE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => return tracing::debug!("a TLS handshake took too long"),
+    };
+    let mut builder = Builder::new(Contained);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE);
+    let stack = ServiceBuilder::new().map_request(|request: Request<Incoming>| request.map(boxed)).service(stack);
+    let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(stack));
+    let mut serving = std::pin::pin!(serving);
+    let ended = tokio::select! {
+        ended = serving.as_mut() => ended,
+        () = drain.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(error, "a connection ended with an error");
+    }
+}

@@ -1,0 +1,73 @@
+//! The part of the process that is a shard: finds out who it is, holds the Lease, and lets go of objects meanwhile.
+
+use std::sync::{Arc, OnceLock};
+
+use kube::Client;
+use ringside_runtime::{admin::Check, clock::SharedClock, lease::Tenure, shutdown::Shutdown};
+use tokio::sync::watch;
+
+use crate::{
+    config::Config,
+    handover::{Drains, Handover},
+    membership::{self, Gate, identity},
+    policy::Knowledge,
+    views::Views,
+};
+
+pub(crate) struct Shard {
+    pub(crate) config: Config,
+    pub(crate) namespace: String,
+    pub(crate) client: Client,
+    pub(crate) clock: SharedClock,
+    pub(crate) gate: Gate,
+    pub(crate) check: Check,
+    pub(crate) tenure: Arc<OnceLock<Tenure>>,
+    pub(crate) knowledge: watch::Receiver<Knowledge>,
+    pub(crate) views: Views,
+    pub(crate) drains: Drains,
+}
+
+impl Shard {
+    /// Runs until `release`, and returns after the Lease was released.
+    pub(crate) async fn run(self, release: Shutdown) -> Result<(), identity::IdentityError> {
+        self.check.fail("the API server has not said yet which pod this is");
+        let pod = tokio::select! {
+            pod = identity::ask(&self.client) => pod,
+            () = release.wait() => return Ok(()),
+        };
+        let identity = identity::decide(pod, self.config.shard_name.as_ref(), self.config.hostname.as_deref())?;
+        tracing::info!(ring = %self.config.ring, shard = %identity.shard, uid = identity.pod_uid, "this is the shard");
+        let shard = membership::Shard {
+            ring: self.config.ring.clone(),
+            namespace: self.namespace.clone(),
+            lease_duration: self.config.lease_duration,
+            gate: self.gate.clone(),
+            check: self.check.clone(),
+        };
+        let tell = |tenure| drop(self.tenure.set(tenure));
+        let hold = shard.hold(self.client.clone(), &identity, self.clock.clone(), release, tell);
+        let handover = Handover::new(
+            &self.config.ring,
+            identity.shard.clone(),
+            self.views.clone(),
+            self.drains.clone(),
+            self.config.drain_grace,
+        );
+        tokio::select! {
+            () = hold => {}
+            () = self.hand_over(&handover) => {}
+        }
+        Ok(())
+    }
+
+    /// Lets go of objects while the Lease is held: without it they are not ours to let go.
+    async fn hand_over(&self, handover: &Handover) {
+        loop {
+            let Ok(term) = self.gate.pass(crate::stages::admit::PATIENCE).await else { continue };
+            tokio::select! {
+                _ = term.over() => {}
+                () = handover.run(self.client.clone(), self.knowledge.clone()) => {}
+            }
+        }
+    }
+}

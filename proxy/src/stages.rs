@@ -1,0 +1,93 @@
+//! The way of a request, one layer a file, in this order.
+//!
+//! | stage | what it may do |
+//! | --- | --- |
+//! | [`answer`] | turns refusals into `Status` objects, counts |
+//! | [`authenticate`] | refuses who does not have the local token, and takes the token off |
+//! | [`classify`] | finds out what is asked, and adds it to the request |
+//! | [`admit`] | holds requests for resources until this is a shard that knows its ring; cuts their answers when that ends |
+//! | [`elect`] | answers requests for the controller's election Lease itself |
+//! | *fence* | its place: refuses late writes to objects that have moved. Not there yet |
+//! | [`upgrade`] | joins the two connections of an upgraded request |
+//! | [`narrow`] | adds the shard's selector to what selects objects of the ring |
+//! | [`tap`] | notes how far each watch has come; ends it when the ring's resources change |
+//! | [`forward`] | takes off what belongs to the client's connection, and sends the request |
+
+use std::sync::Arc;
+
+use http::{Request, Response};
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+use tower::{Service, ServiceBuilder};
+
+use crate::{
+    access::Token, body::Body, election::Locks, membership::Gate, metrics::Metrics, policy::Knowledge, status::Refusal,
+    upstream::UpstreamError, views::Views,
+};
+
+pub mod admit;
+pub mod answer;
+pub mod authenticate;
+pub mod classify;
+pub mod elect;
+pub mod forward;
+pub mod narrow;
+pub mod tap;
+#[cfg(test)]
+mod tests;
+pub mod upgrade;
+
+/// What is inside a stage: the stages after it, down to the API server.
+pub trait Next:
+    Service<Request<Body>, Response = Response<Body>, Error = Refusal, Future: Send> + Clone + Send + 'static
+{
+}
+
+impl<S> Next for S where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Refusal, Future: Send> + Clone + Send + 'static
+{
+}
+
+/// What the stages share with other rooms.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// The local token.
+    pub token: Arc<Token>,
+    /// Open while this is a shard.
+    pub gate: Gate,
+    /// What is known of the ring.
+    pub knowledge: watch::Sender<Knowledge>,
+    /// The controller's election Leases.
+    pub locks: Arc<Locks>,
+    /// What the controller can still see.
+    pub views: Views,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Upgraded connections, which outlive their request.
+    pub upgraded: TaskTracker,
+    /// Ends watches, without an error, when the proxy ends.
+    pub closing: tokio_util::sync::CancellationToken,
+}
+
+/// The stack over `upstream`.
+pub fn stack<U>(
+    shared: &Shared,
+    upstream: U,
+) -> impl Service<Request<Body>, Response = Response<Body>, Error = std::convert::Infallible, Future: Send>
++ Clone
++ Send
++ 'static
+where
+    U: Service<Request<Body>, Response = Response<Body>, Error = UpstreamError, Future: Send> + Clone + Send + 'static,
+{
+    ServiceBuilder::new()
+        .layer_fn(|next| answer::Answer::new(next, shared.metrics.clone()))
+        .layer_fn(|next| authenticate::Authenticate::new(next, shared.token.clone()))
+        .layer_fn(classify::Classify::new)
+        .layer_fn(|next| admit::Admit::new(next, shared.gate.clone(), shared.knowledge.clone()))
+        .layer_fn(|next| elect::Elect::new(next, shared.locks.clone()))
+        .layer_fn(|next| upgrade::Upgrade::new(next, shared.upgraded.clone()))
+        .layer_fn(|next| narrow::Narrow::new(next, shared.metrics.clone()))
+        .layer_fn(|next| tap::Tap::new(next, shared.views.clone(), shared.closing.clone()))
+        .service(forward::Forward::new(upstream))
+}

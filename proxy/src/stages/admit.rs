@@ -1,0 +1,113 @@
+//! Lets requests for resources through while this is a shard that knows what its ring shards.
+//!
+//! Holds a request a little when that is not so yet, then refuses it. Adds [`Admitted`] to the request, so
+//! that all later stages decide on one and the same state. Ends the body of a response, with an error, at
+//! once when the Lease is lost. Discovery, version, health and openapi pass at any time.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::{Request, Response};
+use ringside_ring::cluster_ring::GroupResource;
+use tokio::{sync::watch, time::timeout};
+use tower::{Service, ServiceExt};
+
+use super::Next;
+use crate::{
+    body::{Body, until},
+    membership::{Gate, Term},
+    policy::{Knowledge, Policy},
+    request::RequestInfo,
+    status::Refusal,
+};
+
+/// How long a request may wait for the Lease and the ring: at a start both take a few round trips, and
+/// clients give up on a request after 10 s at the earliest (client-go's election timeout).
+pub const PATIENCE: Duration = Duration::from_secs(3);
+
+/// On a request: the state that it was admitted in.
+#[derive(Clone, Debug)]
+pub struct Admitted {
+    /// The time of holding the Lease.
+    pub term: Term,
+    /// The ring's resources.
+    pub policy: Arc<Policy>,
+    changes: watch::Receiver<Knowledge>,
+}
+
+impl Admitted {
+    /// Returns when a resource has become one of the ring's, or is not one any more.
+    pub fn policy_changed(&self, resource: GroupResource) -> impl Future<Output = ()> + Send + 'static {
+        let before = self.policy.resources.contains(&resource);
+        let mut changes = self.changes.clone();
+        async move {
+            let changed = changes.wait_for(|now| now.shards(&resource) != before).await.is_ok();
+            if !changed {
+                // Nobody follows the ring any more: the proxy is ending.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Admit<S> {
+    next: S,
+    gate: Gate,
+    knowledge: watch::Sender<Knowledge>,
+}
+
+impl<S> Admit<S> {
+    /// Around the stages for requests of a shard.
+    pub fn new(next: S, gate: Gate, knowledge: watch::Sender<Knowledge>) -> Self {
+        Self { next, gate, knowledge }
+    }
+}
+
+async fn admission(gate: Gate, mut changes: watch::Receiver<Knowledge>) -> Result<Admitted, Refusal> {
+    let known = timeout(PATIENCE, changes.wait_for(|now| matches!(now, Knowledge::Known(_)))).await.is_ok();
+    // Before the policy is read: a change after that ends the watch that was decided on the old one.
+    let now = changes.borrow_and_update().clone();
+    let policy = match now {
+        Knowledge::Known(policy) if known => policy,
+        Knowledge::Known(_) => return Err(Refusal::PolicyUnknown("the ClusterRing was only just read".to_owned())),
+        Knowledge::Unknown(reason) => return Err(Refusal::PolicyUnknown(reason)),
+    };
+    let term = gate.pass(PATIENCE).await?;
+    Ok(Admitted { term, policy, changes })
+}
+
+impl<S: Next> Service<Request<Body>> for Admit<S> {
+    type Response = Response<Body>;
+    type Error = Refusal;
+    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.next.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let is_for_resource = request.extensions().get::<RequestInfo>().is_some_and(|info| info.resource.is_some());
+        if !is_for_resource {
+            return self.next.call(request).boxed();
+        }
+        let admission = admission(self.gate.clone(), self.knowledge.subscribe());
+        let next = self.next.clone();
+        let admitted = async move {
+            let admitted = admission.await?;
+            let over = admitted.term.over();
+            let lost = admitted.term.over();
+            request.extensions_mut().insert(admitted);
+            tokio::select! {
+                response = next.oneshot(request) => Ok(response?.map(|body| until(body, over))),
+                _ = lost => Err(Refusal::NotAShard),
+            }
+        };
+        admitted.boxed()
+    }
+}

@@ -1,0 +1,57 @@
+//! Outermost: turns every refusal of an inner stage into a `Status` object, and counts what happened.
+//!
+//! Changes nothing about requests, and of responses only those that are refusals.
+
+use std::{
+    convert::Infallible,
+    task::{Context, Poll},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::{Request, Response};
+use tower::Service;
+
+use super::Next;
+use crate::{body::Body, metrics::Metrics, request::Verb, stages::classify::VerbSeen};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Answer<S> {
+    next: S,
+    metrics: Metrics,
+}
+
+impl<S> Answer<S> {
+    /// Around the rest of the stack.
+    pub fn new(next: S, metrics: Metrics) -> Self {
+        Self { next, metrics }
+    }
+}
+
+impl<S: Next> Service<Request<Body>> for Answer<S> {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // Every stage, and hyper's client, is always ready; waiting happens in calls, where it can be refused.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let metrics = self.metrics.clone();
+        let method = request.method().clone();
+        let answered = self.next.call(request);
+        let count = move |result: Result<Response<Body>, crate::status::Refusal>| {
+            let response = result.unwrap_or_else(|refusal| {
+                tracing::debug!(%method, %refusal, "refused");
+                metrics.refused(refusal.label());
+                refusal.into_response()
+            });
+            let verb = response.extensions().get::<VerbSeen>().map_or(Verb::Unknown, |seen| seen.0);
+            metrics.answered(verb, response.status());
+            Ok(response)
+        };
+        answered.map(count).boxed()
+    }
+}

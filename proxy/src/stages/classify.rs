@@ -1,0 +1,61 @@
+//! Finds out what is asked and adds it to the request, as an extension of type [`RequestInfo`].
+//!
+//! Refuses what is ambiguous. Changes nothing else, but for a note of the verb on the response, for the counters.
+
+use std::task::{Context, Poll};
+
+use futures::{
+    FutureExt, TryFutureExt,
+    future::{BoxFuture, ready},
+};
+use http::{Request, Response};
+use tower::Service;
+
+use super::Next;
+use crate::{
+    body::Body,
+    request::{RequestInfo, Verb},
+    status::Refusal,
+};
+
+/// On a response: the verb of its request.
+#[derive(Clone, Copy, Debug)]
+pub struct VerbSeen(pub Verb);
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Classify<S> {
+    next: S,
+}
+
+impl<S> Classify<S> {
+    /// Around the stages that need to know what is asked.
+    pub fn new(next: S) -> Self {
+        Self { next }
+    }
+}
+
+impl<S: Next> Service<Request<Body>> for Classify<S> {
+    type Response = Response<Body>;
+    type Error = Refusal;
+    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.next.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        match RequestInfo::of(request.method(), request.uri(), request.headers()) {
+            Ok(info) => {
+                let verb = info.verb;
+                request.extensions_mut().insert(info);
+                let noted = move |mut response: Response<Body>| {
+                    response.extensions_mut().insert(VerbSeen(verb));
+                    response
+                };
+                self.next.call(request).map_ok(noted).boxed()
+            }
+            Err(bad) => ready(Err(bad.into())).boxed(),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Innermost: takes off what belongs to the client's connection, and sends the request.
+//!
+//! May change hop-by-hop headers and `Host`, both ways; everything else passes as it is, impersonation too.
+
+use std::task::{Context, Poll};
+
+use futures::{FutureExt, TryFutureExt, future::BoxFuture};
+use http::{Request, Response, StatusCode, Version, header};
+use tower::Service;
+
+use crate::{
+    body::Body,
+    request::RequestInfo,
+    status::Refusal,
+    upstream::{UpstreamError, headers::strip_hop_by_hop},
+};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Forward<U> {
+    upstream: U,
+}
+
+impl<U> Forward<U> {
+    /// To the API server, or in tests to what stands in for it.
+    pub fn new(upstream: U) -> Self {
+        Self { upstream }
+    }
+}
+
+impl<U> Service<Request<Body>> for Forward<U>
+where
+    U: Service<Request<Body>, Response = Response<Body>, Error = UpstreamError, Future: Send> + Send + 'static,
+    U::Future: 'static,
+{
+    type Response = Response<Body>;
+    type Error = Refusal;
+    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.upstream.poll_ready(context).map_err(Refusal::from)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let upgrade = request.extensions().get::<RequestInfo>().is_some_and(|info| info.upgrade);
+        strip_hop_by_hop(request.headers_mut(), upgrade);
+        // The client library writes the API server's own.
+        request.headers_mut().remove(header::HOST);
+        *request.version_mut() = Version::HTTP_11;
+        let answered = self.upstream.call(request).map_err(Refusal::from);
+        answered
+            .map_ok(|mut response| {
+                let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+                strip_hop_by_hop(response.headers_mut(), upgraded);
+                // The version of this connection; the server side writes its own.
+                *response.version_mut() = Version::HTTP_11;
+                response
+            })
+            .boxed()
+    }
+}

@@ -1,0 +1,207 @@
+//! Listens to watches as they pass: notes in [`Views`] how far each has come.
+//!
+//! Changes no byte, and passes each piece on as it comes. Ends a watch when its resource joins or leaves the
+//! ring, with an event that makes the client list again where the format has a place for it, and ends all
+//! watches when the proxy ends.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, TryFutureExt, future::BoxFuture};
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use ringside_ring::ResourceVersion;
+use tokio_util::sync::CancellationToken;
+use tower::Service;
+
+use super::{Next, admit::Admitted, narrow::Shows};
+use crate::{
+    body::{Body, BodyError},
+    frames::Frames,
+    request::{RequestInfo, Verb},
+    status::Refusal,
+    views::{View, Views},
+};
+
+/// What a client is told whose watch ends because the ring changed.
+const LIST_AGAIN: &str = "ringside-proxy: the resources of the ClusterRing changed: list again";
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Tap<S> {
+    next: S,
+    views: Views,
+    closing: CancellationToken,
+}
+
+impl<S> Tap<S> {
+    /// Around the stages that send the request.
+    pub fn new(next: S, views: Views, closing: CancellationToken) -> Self {
+        Self { next, views, closing }
+    }
+}
+
+/// A watch, or a list, and how far it has come.
+#[derive(Debug)]
+pub struct Watched {
+    frames: Frames,
+    /// None for a resource that is not the ring's.
+    view: Option<View>,
+    /// What the last piece proves, once the client has it.
+    pending: Option<ResourceVersion>,
+}
+
+/// On the response of a handshake: the watch, for whoever joins the connections. Extensions must be `Clone`,
+/// which a watch can't be, so it is taken once.
+#[derive(Clone, Debug)]
+pub struct Handed(Arc<Mutex<Option<Watched>>>);
+
+impl Handed {
+    fn of(watched: Watched) -> Self {
+        Self(Arc::new(Mutex::new(Some(watched))))
+    }
+
+    /// Takes the watch.
+    pub fn take(&self) -> Option<Watched> {
+        self.0.lock().take()
+    }
+}
+
+impl Watched {
+    /// Looks at a piece that passes.
+    pub fn pass(&mut self, bytes: &[u8]) {
+        let pending = &mut self.pending;
+        self.frames.feed(bytes, |event| {
+            if let Some(version) = event.progress()
+                && pending.as_ref().is_none_or(|highest| highest < version)
+            {
+                *pending = Some(version.clone());
+            }
+        });
+    }
+
+    /// The client's connection took what passed.
+    pub fn delivered(&mut self) {
+        if let (Some(version), Some(view)) = (self.pending.take(), &self.view) {
+            view.advance(&version);
+        }
+    }
+}
+
+impl<S: Next> Service<Request<Body>> for Tap<S> {
+    type Response = Response<Body>;
+    type Error = Refusal;
+    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.next.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let shows = request.extensions_mut().remove::<Shows>();
+        // Before the request is sent: what is drained while it is under way may already be in its answer.
+        let view = shows.map(|it| self.views.open(it.resource, it.namespace, it.from));
+        let is_watch = request.extensions().get::<RequestInfo>().is_some_and(|info| info.verb == Verb::Watch);
+        let end = is_watch.then(|| self.end_of_watch(&request));
+        let tapped = move |response: Response<Body>| match end {
+            Some(end) => tap_watch(response, view, end),
+            None => response.map(|body| hold(body, view)),
+        };
+        self.next.call(request).map_ok(tapped).boxed()
+    }
+}
+
+/// Why a watch is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    RingChanged,
+    Closing,
+}
+
+impl<S> Tap<S> {
+    fn end_of_watch(&self, request: &Request<Body>) -> BoxFuture<'static, End> {
+        let resource = request.extensions().get::<RequestInfo>().and_then(|info| info.resource.clone());
+        let admitted = request.extensions().get::<Admitted>();
+        let changed = resource.zip(admitted).map(|(resource, admitted)| admitted.policy_changed(resource.kind));
+        let closing = self.closing.clone().cancelled_owned();
+        async move {
+            let changed = async {
+                match changed {
+                    Some(changed) => changed.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = changed => End::RingChanged,
+                () = closing => End::Closing,
+            }
+        }
+        .boxed()
+    }
+}
+
+fn tap_watch(mut response: Response<Body>, view: Option<View>, end: BoxFuture<'static, End>) -> Response<Body> {
+    match response.status() {
+        StatusCode::OK => {
+            let watched = Watched { frames: Frames::of_response(response.headers()), view, pending: None };
+            response.map(|body| TappedBody { body, watched, end: Some(end) }.boxed_unsync())
+        }
+        StatusCode::SWITCHING_PROTOCOLS => {
+            let frames = Frames::of_handshake(response.headers());
+            response.extensions_mut().insert(Handed::of(Watched { frames, view, pending: None }));
+            response
+        }
+        // No watch came of it.
+        _ => response,
+    }
+}
+
+/// Keeps the view of a list open until its body has ended.
+fn hold(body: Body, view: Option<View>) -> Body {
+    match view {
+        Some(view) => crate::body::holding(body, view),
+        None => body,
+    }
+}
+
+struct TappedBody {
+    body: Body,
+    watched: Watched,
+    /// Gone once the watch has ended.
+    end: Option<BoxFuture<'static, End>>,
+}
+
+impl http_body::Body for TappedBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        // Asking for more means that the connection took what it was given.
+        self.watched.delivered();
+        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        if let Poll::Ready(end) = end.as_mut().poll(context) {
+            self.end = None;
+            let told = (end == End::RingChanged).then(|| self.watched.frames.expired(LIST_AGAIN)).flatten();
+            return Poll::Ready(told.map(|event| Ok(Frame::data(event))));
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        match &frame {
+            Some(Ok(frame)) => {
+                if let Some(bytes) = frame.data_ref() {
+                    self.watched.pass(bytes);
+                }
+            }
+            Some(Err(_)) | None => self.end = None,
+        }
+        Poll::Ready(frame)
+    }
+}

@@ -1,0 +1,120 @@
+//! Joins the two connections of an upgraded request: exec, attach, port-forward, a watch by WebSocket.
+//!
+//! Changes no byte of what passes. Ends the connection when the Lease is lost.
+
+use std::task::{Context, Poll};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::{Request, Response, StatusCode};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy};
+use tokio_util::task::TaskTracker;
+use tower::Service;
+
+use super::{
+    Next,
+    admit::Admitted,
+    tap::{Handed, Watched},
+};
+use crate::{body::Body, request::RequestInfo, status::Refusal};
+
+/// What is read from the API server at once; as much as `tokio::io::copy` takes.
+const BUFFER: usize = 8 << 10;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Upgrade<S> {
+    next: S,
+    upgraded: TaskTracker,
+}
+
+impl<S> Upgrade<S> {
+    /// Around the stages that send the request; joined connections are tracked in `upgraded`.
+    pub fn new(next: S, upgraded: TaskTracker) -> Self {
+        Self { next, upgraded }
+    }
+}
+
+impl<S: Next> Service<Request<Body>> for Upgrade<S> {
+    type Response = Response<Body>;
+    type Error = Refusal;
+    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.next.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let wants = request.extensions().get::<RequestInfo>().is_some_and(|info| info.upgrade);
+        let client = request.extensions_mut().remove::<OnUpgrade>();
+        let (true, Some(client)) = (wants, client) else { return self.next.call(request).boxed() };
+        let over = request.extensions().get::<Admitted>().map(|admitted| admitted.term.over());
+        let answered = self.next.call(request);
+        let upgraded = self.upgraded.clone();
+        let joined = async move {
+            let mut response = answered.await?;
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                return Ok(response);
+            }
+            let server = response.extensions_mut().remove::<OnUpgrade>();
+            let watched = response.extensions_mut().remove::<Handed>().and_then(|handed| handed.take());
+            if let Some(server) = server {
+                upgraded.spawn(async move {
+                    let until = async {
+                        match over {
+                            Some(over) => drop(over.await),
+                            None => std::future::pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        () = join(client, server, watched) => {}
+                        () = until => {}
+                    }
+                });
+            }
+            Ok(response)
+        };
+        joined.boxed()
+    }
+}
+
+async fn join(client: OnUpgrade, server: OnUpgrade, watched: Option<Watched>) {
+    let (client, server) = match tokio::try_join!(client, server) {
+        Ok(both) => both,
+        Err(error) => {
+            tracing::debug!(%error, "an upgrade was not completed");
+            return;
+        }
+    };
+    let io = |upgraded: Upgraded| tokio::io::split(TokioIo::new(upgraded));
+    let ((mut from_client, to_client), (from_server, mut to_server)) = (io(client), io(server));
+    let up = async {
+        copy(&mut from_client, &mut to_server).await?;
+        to_server.shutdown().await
+    };
+    if let Err(error) = tokio::try_join!(up, down(from_server, to_client, watched)) {
+        tracing::debug!(%error, "an upgraded connection broke");
+    }
+}
+
+/// Copies what the server sends; a watch has come as far as what was written to the client.
+async fn down(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut watched: Option<Watched>,
+) -> std::io::Result<()> {
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        let length = from.read(&mut buffer).await?;
+        if length == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&buffer[..length]).await?;
+        to.flush().await?;
+        if let Some(watched) = &mut watched {
+            watched.pass(&buffer[..length]);
+            watched.delivered();
+        }
+    }
+}
