@@ -66,3 +66,6 @@ pub(crate) type Queue = mpsc::Sender<Target>;
 pub(crate) fn queue() -> (Queue, mpsc::Receiver<Target>) {
     mpsc::channel(2 * BATCH)
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

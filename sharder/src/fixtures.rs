@@ -47,7 +47,7 @@ impl FakeApi {
                     query: parts.uri.query().unwrap_or_default().to_owned(),
                     body: serde_json::from_slice(&body).unwrap_or_default(),
                 };
-                Ok::<_, Infallible>(this.answer(asked))
+                Ok::<_, Infallible>(this.answer(&asked))
             }
         });
         Client::new(service, "default")
@@ -82,22 +82,20 @@ impl FakeApi {
         writes.map(|asked| format!("{} {}", asked.method, asked.path)).collect()
     }
 
-    fn answer(&self, asked: Asked) -> Response<Body> {
+    fn answer(&self, asked: &Asked) -> Response<Body> {
         let state = &mut *self.0.lock();
         state.asked.push(asked.clone());
         let State { objects, intercept, .. } = state;
-        if let Some(status) = intercept.as_mut().and_then(|intercept| intercept(&asked, objects)) {
+        if let Some(status) = intercept.as_mut().and_then(|intercept| intercept(asked, objects)) {
             return failure(status);
         }
         match asked.method {
             Method::GET => match objects.get(&asked.path) {
                 Some(object) => success(object),
-                // A path that is the folder of others is a collection.
-                None if asked.path.rsplit('/').next().is_some_and(|last| last.ends_with('s')) => {
-                    let folder = format!("{}/", asked.path);
+                None if is_collection(&asked.path) => {
                     let items: Vec<_> = objects
                         .iter()
-                        .filter(|(path, _)| path.starts_with(&folder))
+                        .filter(|(path, _)| contains(&asked.path, path))
                         .map(|(_, object)| object)
                         .collect();
                     success(&json!({"metadata": {"resourceVersion": "1"}, "items": items}))
@@ -108,9 +106,22 @@ impl FakeApi {
                 Some(object) => success(&object),
                 None => failure(StatusCode::NOT_FOUND),
             },
-            _ => state.write(&asked),
+            _ => state.write(asked),
         }
     }
+}
+
+/// Plural names end in `s`; objects in the tests don't.
+fn is_collection(path: &str) -> bool {
+    path.ends_with('s')
+}
+
+/// Whether the object at `path` is in the collection, which is of one namespace or of all.
+fn contains(collection: &str, path: &str) -> bool {
+    let (folder, plural) = collection.rsplit_once('/').unwrap();
+    let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+    parent == collection
+        || (parent.starts_with(&format!("{folder}/namespaces/")) && parent.ends_with(&format!("/{plural}")))
 }
 
 impl State {

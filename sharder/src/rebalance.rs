@@ -79,3 +79,6 @@ pub(crate) async fn passes(scope: &Scope, due: &Due, queue: &Queue) -> Infallibl
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,7 +33,7 @@ pub(crate) async fn process(scope: &Scope, batch: Vec<Target>) -> Vec<Target> {
     let writes = stream::iter(go).map(|one| give(scope, one)).buffer_unordered(PARALLEL_WRITES);
     let outcomes: Vec<_> = writes.collect().await;
     report(scope, &outcomes);
-    again.extend(outcomes.into_iter().filter_map(|outcome| outcome.err()));
+    again.extend(outcomes.into_iter().filter_map(Result::err));
     again
 }
 
@@ -95,3 +95,6 @@ fn report(scope: &Scope, outcomes: &[Result<bool, Target>]) {
         tracing::info!(%ring, %resource, assigned, failed, "gave objects to shards");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ const ATTEMPTS: usize = 5;
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
     /// It was carried out, on this view of the object.
-    Written(Target),
+    Written(Box<Target>),
     /// There is nothing to write any more: the object is gone, or is as it should be.
     Needless,
 }
@@ -35,7 +35,7 @@ pub(crate) async fn write(
     loop {
         let Some(patch) = decide(&target) else { return Ok(Outcome::Needless) };
         match api.patch(&target.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await {
-            Ok(_) => return Ok(Outcome::Written(target)),
+            Ok(_) => return Ok(Outcome::Written(Box::new(target))),
             Err(error) => match code(&error) {
                 Some(404) => return Ok(Outcome::Needless),
                 Some(409 | 422) if attempt < ATTEMPTS => attempt += 1,

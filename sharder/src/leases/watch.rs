@@ -28,7 +28,7 @@ pub(crate) async fn follow(client: Client, leases: Leases) -> Result<(), Infalli
         match event {
             Ok(event) => leases.observe(event),
             Err(error) => {
-                tracing::warn!(error = %explain_watch(&error), "can't watch the Leases of shards; trying again")
+                tracing::warn!(error = %explain_watch(&error), "can't watch the Leases of shards; trying again");
             }
         }
     }

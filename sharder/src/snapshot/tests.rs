@@ -41,7 +41,7 @@ pub(crate) fn members(shards: &[(&str, ShardState)]) -> Members {
 }
 
 /// The ring of the thesis' example.
-pub(crate) fn ring(spec: serde_json::Value) -> ClusterRing {
+pub(crate) fn ring(spec: &serde_json::Value) -> ClusterRing {
     serde_json::from_value(json!({
         "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing",
         "metadata": {"name": "example", "uid": "ring-uid", "generation": 1}, "spec": spec,
@@ -59,7 +59,7 @@ pub(crate) fn example_spec() -> serde_json::Value {
 /// ConfigMaps with Secrets, shards `a` and `b`, and a dead one.
 pub(crate) fn snapshot() -> Snapshot {
     snapshot_of(
-        &ring(example_spec()),
+        &ring(&example_spec()),
         &[("a", ShardState::Ready), ("b", ShardState::Uncertain), ("gone", ShardState::Dead)],
     )
 }
@@ -69,7 +69,7 @@ pub(crate) fn snapshot_of(ring: &ClusterRing, shards: &[(&str, ShardState)]) -> 
 }
 
 fn rebuilt(previous: &Snapshot, shards: &[(&str, ShardState)]) -> Snapshot {
-    let ring = ring(example_spec());
+    let ring = ring(&example_spec());
     Snapshot::build("example".parse().unwrap(), &ring, &catalog(), members(shards), Some(previous), TOKENS)
 }
 
@@ -91,7 +91,7 @@ fn what_is_not_served_is_a_problem_and_what_is_being_looked_up_is_pending() {
     let mut catalog = catalog();
     catalog.insert(GroupResource { group: "x.y".into(), resource: "things".into() }, Err(Unusable::NotServed));
     let build = |catalog: &Catalog| {
-        Snapshot::build("example".parse().unwrap(), &ring(spec.clone()), catalog, members(&[]), None, TOKENS)
+        Snapshot::build("example".parse().unwrap(), &ring(&spec), catalog, members(&[]), None, TOKENS)
     };
     let snapshot = build(&catalog);
     assert!(snapshot.pending);
@@ -106,7 +106,7 @@ fn what_is_not_served_is_a_problem_and_what_is_being_looked_up_is_pending() {
 fn a_resource_named_twice_is_one_with_all_its_children() {
     let child = |resource: &str| json!({"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": resource}]});
     let snapshot =
-        snapshot_of(&ring(json!({"resources": [child("secrets"), child("configmaps"), child("secrets")]})), &[]);
+        snapshot_of(&ring(&json!({"resources": [child("secrets"), child("configmaps"), child("secrets")]})), &[]);
     let controlled: Vec<_> = snapshot.mains[0].controlled.iter().map(|child| child.id.to_string()).collect();
     assert_eq!((snapshot.mains.len(), controlled), (1, vec!["secrets".to_owned(), "configmaps".to_owned()]));
 }
@@ -117,7 +117,7 @@ fn a_selector_that_can_not_be_used_selects_nothing() {
     let mut spec = example_spec();
     spec["namespaceSelector"] =
         json!({"matchExpressions": [{"key": "role", "operator": "Resembles", "values": ["x"]}]});
-    let snapshot = snapshot_of(&ring(spec), &[]);
+    let snapshot = snapshot_of(&ring(&spec), &[]);
     assert_eq!(snapshot.problems.len(), 1, "{:?}", snapshot.problems);
     for labels in [vec![], vec![("role", "project")], vec![("kubernetes.io/metadata.name", "default")]] {
         let labels = labels.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();

@@ -105,9 +105,11 @@ impl Request {
         self.name.as_deref().into_iter().chain(in_object).find(|name| !name.is_empty())
     }
 
-    /// The owner reference that makes the object a controlled one.
+    /// The owner reference that makes the object a controlled one, or did so until this write: a PUT from
+    /// a template drops it together with the labels.
     pub(super) fn controller(&self) -> Option<&OwnerReference> {
-        controller_of(self.object.as_ref()?.metadata.owner_references.as_deref())
+        let objects = self.object.iter().chain(&self.old_object);
+        objects.filter_map(|object| controller_of(object.metadata.owner_references.as_deref())).next()
     }
 
     /// Whether the new object has a labels map that a patch can add to.

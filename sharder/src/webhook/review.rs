@@ -98,4 +98,4 @@ fn label<'a>(request: &Request, snapshot: &Snapshot, ownership: &Ownership<'_>) 
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

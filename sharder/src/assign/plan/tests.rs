@@ -1,1 +1,87 @@
+#![allow(clippy::unwrap_used)]
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use super::*;
+
+fn target(uid: &str, namespace: &str, shard: Option<&str>) -> Target {
+    Target {
+        uid: uid.into(),
+        name: uid.into(),
+        namespace: Some(namespace.into()),
+        shard: shard.map(Into::into),
+        ..Target::default()
+    }
+}
+
+fn child(owner: &str, shard: Option<&str>) -> Target {
+    let controller = OwnerReference { uid: owner.into(), controller: Some(true), ..OwnerReference::default() };
+    Target { controller: Some(controller), ..target("child", "default", shard) }
+}
+
+fn shard(name: &str) -> ShardName {
+    name.parse().unwrap()
+}
+
+fn labels() -> RingLabels {
+    RingLabels::of(&"example".parse().unwrap())
+}
+
+fn one(uid: &str, namespace: &str, from: Option<&str>) -> Move {
+    Move { target: target(uid, namespace, None), to: shard("b"), from: from.map(Into::into) }
+}
+
+#[test]
+fn each_object_is_moved_once_as_it_was_seen_last() {
+    let batch = vec![target("u1", "n", Some("dead")), target("u2", "n", None), target("u1", "n", None)];
+    let step = |target: &Target| match target.uid.as_str() {
+        "u1" => Step::Assign { to: shard("a") },
+        _ => Step::Keep,
+    };
+    let moves = moves(batch, step, |uid| Some(format!("had-{uid}")));
+    assert_eq!(moves.len(), 1);
+    assert_eq!((moves[0].target.shard.as_deref(), moves[0].from.as_deref()), (None, Some("had-u1")));
+}
+
+#[test]
+fn an_object_of_a_dead_shard_comes_from_that_shard_whatever_is_remembered() {
+    let step = |_: &Target| Step::Move { to: shard("a") };
+    let moves = moves(vec![target("u1", "n", Some("dead"))], step, |_| Some("before".into()));
+    assert_eq!(moves[0].from.as_deref(), Some("dead"));
+}
+
+#[test]
+fn nothing_is_done_about_objects_that_wait_or_are_where_they_belong() {
+    for step in [Step::Keep, Step::AwaitAcknowledgement, Step::NoShard, Step::Drain { to: shard("a") }] {
+        assert_eq!(moves(vec![target("u1", "n", Some("a"))], |_| step.clone(), |_| None), []);
+    }
+}
+
+#[test]
+fn children_are_looked_for_where_they_can_be() {
+    let key = labels().shard;
+    let known = [one("1", "n", Some("y")), one("2", "n", Some("x")), one("3", "n", Some("y"))];
+    assert_eq!(
+        search(&known, &labels()),
+        Search { namespace: Some("n".into()), selector: Some(format!("{key} in (x,y)")) }
+    );
+    let spread = [one("1", "n", Some("x")), one("2", "m", Some("x"))];
+    assert_eq!(search(&spread, &labels()).namespace, None);
+    // Nobody knows who had the second one.
+    let unknown = [one("1", "n", Some("x")), one("2", "n", None)];
+    assert_eq!(search(&unknown, &labels()), Search { namespace: Some("n".into()), selector: None });
+}
+
+#[test]
+fn only_children_of_the_batch_that_are_elsewhere_are_moved() {
+    let moves = [one("owner", "n", None)];
+    let to = destinations(&moves);
+    assert_eq!(child_destination(&child("owner", Some("a")), &to), Some(shard("b")));
+    assert_eq!(child_destination(&child("owner", None), &to), Some(shard("b")));
+    assert_eq!(child_destination(&child("owner", Some("b")), &to), None);
+    assert_eq!(child_destination(&child("stranger", Some("a")), &to), None);
+    assert_eq!(child_destination(&target("free", "n", Some("a")), &to), None);
+    // A drain label that was copied from the owner goes.
+    let copied = Target { drain: Some("m".into()), ..child("owner", Some("b")) };
+    assert_eq!(child_destination(&copied, &to), Some(shard("b")));
+}

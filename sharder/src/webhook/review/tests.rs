@@ -1,1 +1,214 @@
+//! Reviews as the API server sends them, through parsing and decision.
 
+#![allow(clippy::unwrap_used)]
+
+use ringside_ring::lease::ShardState;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    snapshot::tests::{example_spec, ring, snapshot, snapshot_of},
+    webhook::request::parse,
+};
+
+/// A review of a ConfigMap or Secret named `o` in namespace `default`.
+pub(crate) fn review_of(kind: &str, old: Option<&Value>, new: &Value) -> Value {
+    let resource = format!("{}s", kind.to_lowercase());
+    let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "review-1",
+        "kind": {"group": "", "version": "v1", "kind": kind},
+        "resource": {"group": "", "version": "v1", "resource": resource},
+        "requestKind": {"group": "", "version": "v1", "kind": kind},
+        "name": new["metadata"]["name"].as_str().unwrap_or_default(), "namespace": "default", "operation": operation,
+        "userInfo": {"username": "somebody"}, "object": new, "oldObject": old, "dryRun": false,
+        "options": {"kind": "CreateOptions"},
+    }})
+}
+
+/// An object with these labels of the ring.
+pub(crate) fn labelled(shard: Option<&str>, drain: Option<&str>) -> Value {
+    let labels = &snapshot().labels;
+    let mut object = json!({"apiVersion": "v1", "metadata": {"name": "o", "namespace": "default"}, "data": {"k": "v"}});
+    for (key, value) in [(&labels.shard, shard), (&labels.drain, drain)] {
+        if let Some(value) = value {
+            object["metadata"]["labels"][key] = json!(value);
+        }
+    }
+    object
+}
+
+fn owned(mut object: Value) -> Value {
+    object["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "u", "controller": true}]);
+    object
+}
+
+fn request(review: &Value) -> Request {
+    parse(&serde_json::to_vec(review).unwrap()).unwrap()
+}
+
+/// The object after the webhook's patch, when there is one.
+fn patched(decision: &Decision<'_>, mut object: Value) -> Option<Value> {
+    let Decision::Patch(patch) = decision else { return None };
+    json_patch::patch(&mut object, patch).unwrap();
+    Some(object)
+}
+
+fn placed(kind: &str) -> String {
+    let key = PartitionKey::of("", kind, "default", if kind == "ConfigMap" { "o" } else { "owner" });
+    snapshot().hash_ring.owner(&key).unwrap().to_string()
+}
+
+#[test]
+fn a_new_object_gets_the_shard_that_it_belongs_to() {
+    let ring = snapshot();
+    let mut with_labels = labelled(None, None);
+    with_labels["metadata"]["labels"] = json!({"app": "x"});
+    for new in [labelled(None, None), with_labels] {
+        let request = request(&review_of("ConfigMap", None, &new));
+        let after = patched(&decide(&request, &ring), new).unwrap();
+        assert_eq!(after["metadata"]["labels"][&ring.labels.shard], placed("ConfigMap").as_str());
+    }
+}
+
+#[test]
+fn an_object_whose_name_is_still_to_be_generated_is_left_to_the_controller() {
+    let mut new = labelled(None, None);
+    new["metadata"].as_object_mut().unwrap().remove("name");
+    new["metadata"]["generateName"] = json!("o-");
+    assert_eq!(decide(&request(&review_of("ConfigMap", None, &new)), &snapshot()), Decision::Leave);
+}
+
+#[test]
+fn without_available_shards_nothing_is_assigned() {
+    let nobody = snapshot_of(&ring(&example_spec()), &[("gone", ShardState::Dead)]);
+    let main = request(&review_of("ConfigMap", None, &labelled(None, None)));
+    assert_eq!(decide(&main, &nobody), Decision::Leave);
+    let child = request(&review_of("Secret", None, &owned(labelled(None, None))));
+    let Decision::Follow(follow) = decide(&child, &nobody) else { panic!("a child") };
+    assert_eq!(followed(&child, &nobody, None, follow), Decision::Leave);
+}
+
+#[test]
+fn a_put_from_a_template_gets_its_labels_back() {
+    let ring = snapshot();
+    for kind in ["ConfigMap", "Secret"] {
+        for drain in [None, Some("move-1")] {
+            // With a drain, dropping only the shard label is no acknowledgement.
+            let (mut old, new) = (labelled(Some("a"), drain), labelled(None, drain));
+            if kind == "Secret" {
+                // The template knows no owner either.
+                old = owned(old);
+            }
+            let request = request(&review_of(kind, Some(&old), &new));
+            let after = patched(&decide(&request, &ring), new).unwrap();
+            assert_eq!(after["metadata"]["labels"], old["metadata"]["labels"]);
+        }
+    }
+}
+
+#[test]
+fn an_acknowledgement_is_not_undone() {
+    let (old, new) = (labelled(Some("a"), Some("move-1")), labelled(None, None));
+    let main = request(&review_of("ConfigMap", Some(&old), &new));
+    // Its children are moved first.
+    assert_eq!(decide(&main, &snapshot()), Decision::Leave);
+    let childless = snapshot_of(
+        &ring(&json!({"resources": [{"group": "", "resource": "configmaps"}]})),
+        &[("a", ShardState::Ready), ("b", ShardState::Ready)],
+    );
+    let after = patched(&decide(&main, &childless), new).unwrap();
+    let key = PartitionKey::of("", "ConfigMap", "default", "o");
+    assert_eq!(after["metadata"]["labels"][&childless.labels.shard], childless.hash_ring.owner(&key).unwrap().as_str());
+}
+
+#[test]
+fn a_new_child_follows_its_owner_and_falls_back_to_where_that_will_be() {
+    let ring = snapshot();
+    let new = owned(labelled(None, None));
+    let request = request(&review_of("Secret", None, &new));
+    let shard_after = |live: Option<&str>| {
+        let Decision::Follow(follow) = decide(&request, &ring) else { panic!("a child") };
+        assert_eq!(follow.main.resource.id.resource, "configmaps");
+        let decision = followed(&request, &ring, live.map(|shard| shard.parse().unwrap()), follow);
+        patched(&decision, new.clone()).unwrap()["metadata"]["labels"][&ring.labels.shard].clone()
+    };
+    let elsewhere = if placed("Secret") == "a" { "b" } else { "a" };
+    // The key of a child is its owner's: group, kind and name of the ConfigMap.
+    let owners = ring.hash_ring.owner(&PartitionKey::of("", "ConfigMap", "default", "owner")).unwrap();
+    assert_eq!(shard_after(None), owners.as_str());
+    assert_eq!(shard_after(Some(elsewhere)), elsewhere);
+}
+
+#[test]
+fn an_unlabelled_child_that_is_written_to_is_assigned_only_where_its_owner_is() {
+    let ring = snapshot();
+    let object = owned(labelled(None, None));
+    let request = request(&review_of("Secret", Some(&object), &object));
+    let Decision::Follow(follow) = decide(&request, &ring) else { panic!("a child") };
+    assert_eq!(followed(&request, &ring, None, follow), Decision::Leave);
+}
+
+#[test]
+fn a_controlled_resource_without_an_owner_of_the_ring_is_left_alone() {
+    let mut not_controller = owned(labelled(None, None));
+    not_controller["metadata"]["ownerReferences"][0]["controller"] = json!(false);
+    let mut other_kind = owned(labelled(None, None));
+    other_kind["metadata"]["ownerReferences"][0]["kind"] = json!("Pod");
+    let mut other_group = owned(labelled(None, None));
+    other_group["metadata"]["ownerReferences"][0]["apiVersion"] = json!("x.y/v1");
+    for new in [labelled(None, None), not_controller, other_kind, other_group] {
+        assert_eq!(decide(&request(&review_of("Secret", None, &new)), &snapshot()), Decision::Leave);
+    }
+}
+
+#[test]
+fn a_resource_that_is_main_and_controlled_belongs_to_its_controller_if_it_has_one() {
+    let spec = json!({"resources": [
+        {"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": "secrets"}]},
+        {"group": "", "resource": "secrets"}]});
+    let ring = snapshot_of(&ring(&spec), &[("a", ShardState::Ready), ("b", ShardState::Ready)]);
+    let controlled = request(&review_of("Secret", None, &owned(labelled(None, None))));
+    assert!(matches!(decide(&controlled, &ring), Decision::Follow(_)));
+    let free = request(&review_of("Secret", None, &labelled(None, None)));
+    assert!(matches!(decide(&free, &ring), Decision::Patch(_)));
+}
+
+#[test]
+fn what_has_its_label_is_left_alone_and_foreign_resources_are_noticed() {
+    let ring = snapshot();
+    let labelled_one = request(&review_of("ConfigMap", None, &labelled(Some("a"), None)));
+    assert_eq!(decide(&labelled_one, &ring), Decision::Leave);
+    let draining = review_of("ConfigMap", Some(&labelled(Some("a"), None)), &labelled(Some("a"), Some("m")));
+    assert_eq!(decide(&request(&draining), &ring), Decision::Leave);
+    assert_eq!(decide(&request(&review_of("Pod", None, &labelled(None, None))), &ring), Decision::Foreign);
+}
+
+#[test]
+fn other_operations_and_missing_objects_are_left_alone() {
+    let ring = snapshot();
+    let mut review = review_of("ConfigMap", None, &labelled(None, None));
+    review["request"]["operation"] = json!("DELETE");
+    assert_eq!(decide(&request(&review), &ring), Decision::Leave);
+    review["request"]["operation"] = json!("UPDATE");
+    review["request"]["oldObject"] = Value::Null;
+    assert_eq!(decide(&request(&review), &ring), Decision::Leave);
+    review["request"]["operation"] = json!("CREATE");
+    review["request"]["object"] = Value::Null;
+    assert_eq!(decide(&request(&review), &ring), Decision::Leave);
+}
+
+#[test]
+fn the_group_of_the_rule_is_the_key_whatever_version_was_requested() {
+    let spec = json!({"resources": [{"group": "apps", "resource": "deployments"}]});
+    let ring = snapshot_of(&ring(&spec), &[("a", ShardState::Ready), ("b", ShardState::Ready)]);
+    let new = labelled(None, None);
+    let mut review = review_of("Deployment", None, &new);
+    review["request"]["kind"] = json!({"group": "apps", "version": "v1", "kind": "Deployment"});
+    review["request"]["resource"] = json!({"group": "apps", "version": "v1", "resource": "deployments"});
+    review["request"]["requestKind"] = json!({"group": "extensions", "version": "v1beta1", "kind": "Deployment"});
+    let after = patched(&decide(&request(&review), &ring), new).unwrap();
+    let key = PartitionKey::of("apps", "Deployment", "default", "o");
+    assert_eq!(after["metadata"]["labels"][&ring.labels.shard], ring.hash_ring.owner(&key).unwrap().as_str());
+}

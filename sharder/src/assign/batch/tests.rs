@@ -1,0 +1,145 @@
+//! Children before owners, against a fake API server.
+
+#![allow(clippy::unwrap_used)]
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    assign::tests::{CONFIG_MAPS, SECRETS, object, owned, path, scope},
+    fixtures::FakeApi,
+};
+
+fn shard_of(api: &FakeApi, path: &str, scope: &Scope) -> Option<String> {
+    let object = api.get(path)?;
+    object["metadata"]["labels"][&scope.snapshot.labels.shard].as_str().map(str::to_owned)
+}
+
+fn target(api: &FakeApi, path: &str, scope: &Scope) -> Target {
+    let object: crate::resources::Object = serde_json::from_value(api.get(path).unwrap()).unwrap();
+    Target::of(&object.metadata, &scope.snapshot.labels)
+}
+
+/// An owner `o` with two children, all of them the dead shard's.
+fn family(api: &FakeApi, scope: &Scope) -> Target {
+    api.put(&path(CONFIG_MAPS, "o"), object(scope, "o", Some("gone")));
+    for name in ["c1", "c2"] {
+        api.put(&path(SECRETS, name), owned(object(scope, name, Some("gone")), "o"));
+    }
+    target(api, &path(CONFIG_MAPS, "o"), scope)
+}
+
+#[tokio::test]
+async fn children_are_moved_before_their_owner() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let owner = family(&api, &scope);
+    api.put(&path(SECRETS, "strange"), owned(object(&scope, "strange", Some("gone")), "another"));
+    assert_eq!(process(&scope, vec![owner]).await, vec![]);
+    let writes = api.writes();
+    assert_eq!(writes.len(), 3, "{writes:?}");
+    assert_eq!(writes.last().unwrap(), &format!("PATCH {}", path(CONFIG_MAPS, "o")));
+    let to = shard_of(&api, &path(CONFIG_MAPS, "o"), &scope).unwrap();
+    assert!(scope.snapshot.members.is_available(&to));
+    for name in ["c1", "c2"] {
+        assert_eq!(shard_of(&api, &path(SECRETS, name), &scope), Some(to.clone()));
+    }
+    assert_eq!(shard_of(&api, &path(SECRETS, "strange"), &scope).as_deref(), Some("gone"));
+}
+
+#[tokio::test]
+async fn an_owner_waits_while_one_of_its_children_can_not_be_moved() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let owner = family(&api, &scope);
+    let stuck = path(SECRETS, "c2");
+    api.intercept(move |asked, _| {
+        (asked.method == Method::PATCH && asked.path == stuck).then_some(StatusCode::INTERNAL_SERVER_ERROR)
+    });
+    let again = process(&scope, vec![owner.clone()]).await;
+    assert_eq!(again, vec![owner]);
+    assert_eq!(shard_of(&api, &path(CONFIG_MAPS, "o"), &scope).as_deref(), Some("gone"));
+    api.intercept(|_, _| None);
+    assert_eq!(process(&scope, again).await, vec![]);
+    assert_ne!(shard_of(&api, &path(CONFIG_MAPS, "o"), &scope).as_deref(), Some("gone"));
+}
+
+#[tokio::test]
+async fn owners_wait_while_children_can_not_be_listed() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let owner = family(&api, &scope);
+    api.intercept(|asked, _| (asked.path.ends_with("/secrets")).then_some(StatusCode::FORBIDDEN));
+    assert_eq!(process(&scope, vec![owner.clone()]).await, vec![owner]);
+    assert_eq!(api.writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_object_that_changed_is_decided_on_anew() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let label = scope.snapshot.labels.shard.clone();
+    // Unlabelled when it was seen; somebody else assigned it before the patch came.
+    api.put(&path(CONFIG_MAPS, "o"), object(&scope, "o", None));
+    let seen = target(&api, &path(CONFIG_MAPS, "o"), &scope);
+    let mut assigned = api.get(&path(CONFIG_MAPS, "o")).unwrap();
+    assigned["metadata"]["labels"] = json!({&label: "a"});
+    assigned["metadata"]["resourceVersion"] = Value::from("8");
+    api.put(&path(CONFIG_MAPS, "o"), assigned);
+    assert_eq!(process(&scope, vec![seen.clone()]).await, vec![]);
+    assert_eq!(shard_of(&api, &path(CONFIG_MAPS, "o"), &scope).as_deref(), Some("a"));
+    // One that was only written to by its user gets its shard all the same.
+    let mut written = object(&scope, "o", None);
+    written["metadata"]["resourceVersion"] = Value::from("9");
+    api.put(&path(CONFIG_MAPS, "o"), written);
+    assert_eq!(process(&scope, vec![seen.clone()]).await, vec![]);
+    assert!(shard_of(&api, &path(CONFIG_MAPS, "o"), &scope).is_some());
+    // And one of the same name and another uid is left alone.
+    let mut another = object(&scope, "o", None);
+    another["metadata"]["uid"] = Value::from("another");
+    api.put(&path(CONFIG_MAPS, "o"), another);
+    assert_eq!(process(&scope, vec![seen]).await, vec![]);
+    assert_eq!(shard_of(&api, &path(CONFIG_MAPS, "o"), &scope), None);
+}
+
+#[tokio::test]
+async fn an_object_outside_the_rings_namespaces_is_left_alone() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let owner = family(&api, &scope);
+    for labels in [json!({}), json!({"role": "other"})] {
+        api.put("/api/v1/namespaces/default", json!({"metadata": {"name": "default", "labels": labels}}));
+        assert_eq!(process(&scope, vec![owner.clone()]).await, vec![]);
+    }
+    assert_eq!(api.writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn who_was_drained_is_remembered_so_that_only_its_children_are_listed() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    api.put(&path(CONFIG_MAPS, "o"), object(&scope, "o", None));
+    let owner = target(&api, &path(CONFIG_MAPS, "o"), &scope);
+    let selectors = |api: &FakeApi| -> Vec<bool> {
+        let lists = api.asked().into_iter().filter(|asked| asked.path.ends_with("/secrets"));
+        lists.map(|asked| asked.query.contains("labelSelector")).collect()
+    };
+    scope.drains.remember(&owner.uid, "a");
+    process(&scope, vec![owner.clone()]).await;
+    assert_eq!(selectors(&api), [true]);
+    assert_eq!(scope.drains.previous(&owner.uid), None, "forgotten once it has an owner");
+    api.put(&path(CONFIG_MAPS, "o"), object(&scope, "o", None));
+    process(&scope, vec![owner]).await;
+    assert_eq!(selectors(&api), [true, false]);
+}
+
+#[tokio::test]
+async fn without_controlled_resources_nothing_is_listed() {
+    let api = FakeApi::default();
+    let mut scope = scope(&api);
+    scope.main.controlled.clear();
+    let owner = family(&api, &scope);
+    assert_eq!(process(&scope, vec![owner]).await, vec![]);
+    assert_eq!(api.writes(), [format!("PATCH {}", path(CONFIG_MAPS, "o"))]);
+}

@@ -1,0 +1,47 @@
+//! What tests of assignment and of passes share.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{fixtures::FakeApi, snapshot::tests::snapshot};
+
+pub(crate) const CONFIG_MAPS: &str = "configmaps";
+pub(crate) const SECRETS: &str = "secrets";
+
+pub(crate) fn path(resource: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/default/{resource}/{name}")
+}
+
+/// ConfigMaps with Secrets, in namespace `default`, which is the ring's; shards `a`, `b`, and `gone`, which is dead.
+pub(crate) fn scope(api: &FakeApi) -> Scope {
+    api.put("/api/v1/namespaces/default", json!({"metadata": {"name": "default", "labels": {"role": "project"}}}));
+    let snapshot = Arc::new(snapshot());
+    let (namespaces, _not_followed) = Namespaces::follow(api.client());
+    Scope {
+        client: api.client(),
+        watches: api.client(),
+        main: snapshot.mains[0].clone(),
+        drains: Drains::new(snapshot.ring.clone(), Metrics::default()),
+        namespaces,
+        metrics: Metrics::default(),
+        snapshot,
+    }
+}
+
+/// An object with uid `uid-<name>`.
+pub(crate) fn object(scope: &Scope, name: &str, shard: Option<&str>) -> Value {
+    let mut object = json!({"metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "resourceVersion": "7"}});
+    if let Some(shard) = shard {
+        object["metadata"]["labels"] = json!({&scope.snapshot.labels.shard: shard});
+    }
+    object
+}
+
+/// The same, controlled by the ConfigMap `owner`.
+pub(crate) fn owned(mut object: Value, owner: &str) -> Value {
+    object["metadata"]["ownerReferences"] = json!([
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": format!("uid-{owner}"), "controller": true}]);
+    object
+}

@@ -1,0 +1,125 @@
+//! Passes, against a fake API server.
+
+#![allow(clippy::unwrap_used)]
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    assign::{
+        queue,
+        tests::{CONFIG_MAPS, SECRETS, object, owned, path, scope},
+    },
+    fixtures::FakeApi,
+};
+
+/// A name of a ConfigMap that belongs to `shard`.
+fn name_of(shard: &str, scope: &Scope) -> String {
+    let belongs = |name: &String| {
+        let key = scope.main.resource.key(Some("default"), name);
+        scope.snapshot.hash_ring.owner(&key).unwrap().as_str() == shard
+    };
+    (0..).map(|i| format!("o-{i}")).find(belongs).unwrap()
+}
+
+fn labels_of(api: &FakeApi, path: &str) -> Value {
+    api.get(path).unwrap()["metadata"]["labels"].clone()
+}
+
+#[tokio::test]
+async fn what_belongs_elsewhere_is_drained_once_and_what_has_no_owner_is_queued() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let (shard, drain) = (scope.snapshot.labels.shard.clone(), scope.snapshot.labels.drain.clone());
+    let name = name_of("a", &scope);
+    let misplaced = path(CONFIG_MAPS, &name);
+    api.put(&misplaced, object(&scope, &name, Some("b")));
+    let at_home = name_of("b", &scope);
+    api.put(&path(CONFIG_MAPS, &at_home), object(&scope, &at_home, Some("b")));
+    api.put(&path(CONFIG_MAPS, "x-orphan"), object(&scope, "x-orphan", Some("gone")));
+    let (sender, mut receiver) = queue();
+    objects::pass(&scope, &sender).await.unwrap();
+    let labels = labels_of(&api, &misplaced);
+    assert_eq!(labels[&shard], "b", "its shard must let go first");
+    let id = labels[&drain].as_str().unwrap().to_owned();
+    assert_eq!(id.len(), 16);
+    assert_eq!(api.writes(), [format!("PATCH {misplaced}")]);
+    assert_eq!(receiver.try_recv().unwrap().name, "x-orphan");
+    assert!(receiver.try_recv().is_err());
+    assert_eq!(scope.drains.previous(&format!("uid-{name}")).as_deref(), Some("b"));
+    // A drain that is under way is left alone, its value above all.
+    objects::pass(&scope, &sender).await.unwrap();
+    assert_eq!(labels_of(&api, &misplaced)[&drain], id.as_str());
+    assert_eq!(api.writes().len(), 1);
+}
+
+#[tokio::test]
+async fn an_object_that_the_api_server_refuses_does_not_hold_up_the_others() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let first = name_of("a", &scope);
+    let bad = path(CONFIG_MAPS, &first);
+    api.put(&bad, object(&scope, &first, Some("b")));
+    let other = (0..).map(|i| format!("p-{i}")).find(|name| {
+        let key = scope.main.resource.key(Some("default"), name);
+        scope.snapshot.hash_ring.owner(&key).unwrap().as_str() == "a"
+    });
+    let other = other.unwrap();
+    api.put(&path(CONFIG_MAPS, &other), object(&scope, &other, Some("b")));
+    let refused = bad.clone();
+    api.intercept(move |asked, _| {
+        (asked.method == Method::PATCH && asked.path == refused).then_some(StatusCode::FORBIDDEN)
+    });
+    objects::pass(&scope, &queue().0).await.unwrap();
+    assert!(labels_of(&api, &bad)[&scope.snapshot.labels.drain].is_null());
+    assert!(labels_of(&api, &path(CONFIG_MAPS, &other))[&scope.snapshot.labels.drain].is_string());
+}
+
+#[tokio::test]
+async fn stray_children_are_brought_to_their_owner_unless_it_is_on_the_move() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let (shard, drain) = (scope.snapshot.labels.shard.clone(), scope.snapshot.labels.drain.clone());
+    let name = name_of("a", &scope);
+    let owner = object(&scope, &name, Some("a"));
+    let mut draining = owner.clone();
+    draining["metadata"]["labels"][&drain] = json!("m");
+    let child = path(SECRETS, "c");
+    for (owner, expected) in [
+        (draining, Value::Null),
+        (object(&scope, &name, None), Value::Null),
+        (object(&scope, &name, Some("gone")), Value::Null),
+        (owner, json!("a")),
+    ] {
+        api.put(&path(CONFIG_MAPS, &name), owner);
+        api.put(&child, owned(object(&scope, "c", None), &name));
+        children::pass(&scope).await.unwrap();
+        assert_eq!(labels_of(&api, &child)[&shard], expected);
+    }
+}
+
+#[tokio::test]
+async fn children_at_home_cost_no_request_and_strangers_are_left_alone() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let name = name_of("a", &scope);
+    api.put(&path(SECRETS, "c"), owned(object(&scope, "c", Some("a")), &name));
+    api.put(&path(SECRETS, "free"), object(&scope, "free", None));
+    let mut pods = owned(object(&scope, "of-a-pod", None), &name);
+    pods["metadata"]["ownerReferences"][0]["kind"] = json!("Pod");
+    api.put(&path(SECRETS, "of-a-pod"), pods);
+    children::pass(&scope).await.unwrap();
+    assert_eq!(api.asked().len(), 1, "{:?}", api.asked());
+}
+
+#[tokio::test]
+async fn a_pass_stays_due_until_it_is_done() {
+    let due = Due::default();
+    let resource = GroupResource { group: String::new(), resource: "configmaps".into() };
+    due.mark([resource.clone()], &[Pass::Children, Pass::Objects]);
+    assert_eq!(due.next(&resource).await, Pass::Objects);
+    assert_eq!(due.next(&resource).await, Pass::Objects, "it was broken off");
+    due.done(&resource, Pass::Objects);
+    assert_eq!(due.next(&resource).await, Pass::Children);
+}
