@@ -9,7 +9,12 @@ mod shard;
 mod sharder;
 mod unsharded;
 
-use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use self::unsharded::Unsharded;
 pub use self::{error::SystemError, monitor::Monitor, shard::Shard, sharder::Sharder};
@@ -64,6 +69,15 @@ struct Ground {
     collector: Collector,
     recorder: Recorder,
     folder: Folder,
+    lives: AtomicUsize,
+}
+
+impl Ground {
+    /// What an operator in this Pod calls itself: unique to one life of its process, also when a Pod of the same name
+    /// comes back.
+    fn instance(&self, pod: &str) -> String {
+        format!("{pod}.{}", self.lives.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// A running system.
@@ -92,7 +106,16 @@ impl System {
             unsharded: Vec::new(),
             sharders: Vec::new(),
             monitor: Monitor::new(recorder.clone(), records),
-            ground: Ground { settings, control_plane, ringside, operator, collector, recorder, folder },
+            ground: Ground {
+                settings,
+                control_plane,
+                ringside,
+                operator,
+                collector,
+                recorder,
+                folder,
+                lives: AtomicUsize::new(1),
+            },
         })
     }
 

@@ -21,6 +21,9 @@ const CONCURRENT_CREATES: usize = 8;
 pub struct Workload {
     /// The namespace of the objects.
     pub namespace: String,
+    /// What the objects' names begin with. Not twice in a cluster: children of a deleted object are in the way of a new
+    /// one of that name until the garbage collector, which looks for new resources twice a minute, has found them.
+    pub prefix: &'static str,
     /// How many objects there are.
     pub objects: usize,
     /// How long each reconcile works, at least.
@@ -65,7 +68,7 @@ impl Workload {
         let mut tick = tokio::time::interval(self.interval);
         for change in 1_u64.. {
             tick.tick().await;
-            let name = name(random.random_range(0..self.objects));
+            let name = self.name(random.random_range(0..self.objects));
             let patch = json!({"spec": {"content": format!("change {change}")}});
             api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
         }
@@ -76,9 +79,13 @@ impl Workload {
         Api::namespaced(client.clone(), &self.namespace)
     }
 
+    fn name(&self, index: usize) -> String {
+        format!("{}-{index:05}", self.prefix)
+    }
+
     fn website(&self, index: usize) -> Website {
         let work_millis = u32::try_from(self.work.as_millis()).unwrap_or(u32::MAX);
-        Website::new(&name(index), WebsiteSpec { content: "new".to_owned(), work_millis })
+        Website::new(&self.name(index), WebsiteSpec { content: "new".to_owned(), work_millis })
     }
 }
 
@@ -95,8 +102,4 @@ impl Drop for Updates {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-fn name(index: usize) -> String {
-    format!("site-{index:05}")
 }

@@ -28,6 +28,7 @@ fn forgotten_after() -> Duration {
 fn workload(objects: usize, seed: u64) -> Workload {
     Workload {
         namespace: NAMESPACE.to_owned(),
+        prefix: "site",
         objects,
         // Well below the grace time of a drain, as is required of a controller that is silent while it works.
         work: Duration::from_millis(100),
@@ -110,17 +111,33 @@ async fn a_graceful_leave_costs_less_than_a_second() {
 }
 
 #[tokio::test]
-async fn a_shard_that_restarts_gets_its_share_back() {
+async fn a_pod_that_comes_back_gets_its_share_back() {
     let mut system = shared().await;
     let before = system.monitor().picture().owned;
     let updates = workload(OBJECTS, 3).start_updates(&system.control_plane().client());
-    system.restart_shard("shard-2").await.unwrap();
+    system.remove_shard("shard-2").await.unwrap();
+    system.until_balanced(DEADLINE).await.unwrap();
+    system.add_shard("shard-2").await.unwrap();
     system.until_balanced(DEADLINE).await.unwrap();
     updates.stop().await.unwrap();
     system.until_settled(DEADLINE).await.unwrap();
 
     assert_clean(&system.monitor().report(forgotten_after()));
     assert_eq!(system.monitor().picture().owned, before, "placement depends on the names of the shards alone");
+}
+
+#[tokio::test]
+async fn containers_that_restart_in_their_pod_go_on() {
+    let mut system = shared().await;
+    let before = system.monitor().picture().owned;
+    let updates = workload(OBJECTS, 5).start_updates(&system.control_plane().client());
+    system.restart_shard("shard-1").await.unwrap();
+    system.until_balanced(DEADLINE).await.unwrap();
+    updates.stop().await.unwrap();
+    system.until_settled(DEADLINE).await.unwrap();
+
+    assert_clean(&system.monitor().report(forgotten_after()));
+    assert_eq!(system.monitor().picture().owned, before);
 }
 
 #[tokio::test]

@@ -86,7 +86,7 @@ impl Frame {
     }
 }
 
-/// A second life of a Pod's containers is counted with the first.
+/// The Pod of an instance: its lives are counted together.
 pub(super) fn pod(instance: &str) -> &str {
     instance.split('.').next().unwrap_or(instance)
 }

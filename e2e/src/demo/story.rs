@@ -48,7 +48,7 @@ impl<'a> Story<'a> {
         let contrast = self.without_ringside(system).await?;
         self.begin(system).await?;
         let client = system.control_plane().client();
-        let updates = self.workload(self.arguments.objects).start_updates(&client);
+        let updates = self.workload("site", self.arguments.objects).start_updates(&client);
         self.chapter(&format!("{} shards share the work, objects change steadily", self.arguments.shards));
         tokio::time::sleep(PAUSE).await;
         self.changes(system).await?;
@@ -63,7 +63,7 @@ impl<'a> Story<'a> {
         for name in &names {
             system.add_unsharded(name).await?;
         }
-        let workload = self.workload(UNSHARDED_OBJECTS);
+        let workload = self.workload("plain", UNSHARDED_OBJECTS);
         workload.create(&client).await.context("create objects")?;
         let updates = workload.start_updates(&client);
         tokio::time::sleep(PAUSE).await;
@@ -88,7 +88,7 @@ impl<'a> Story<'a> {
             system.add_shard(&shard(index)).await?;
         }
         let client = system.control_plane().client();
-        self.workload(objects).create(&client).await.context("create objects")?;
+        self.workload("site", objects).create(&client).await.context("create objects")?;
         system.until_balanced(STEP_DEADLINE).await?;
         Ok(system.until_settled(STEP_DEADLINE).await?)
     }
@@ -102,8 +102,12 @@ impl<'a> Story<'a> {
         tokio::time::sleep(PAUSE).await;
 
         let restarted = shard(0);
-        self.chapter(&format!("{restarted} restarts gracefully: the others take over, then give its share back"));
-        system.restart_shard(&restarted).await?;
+        self.chapter(&format!("{restarted} leaves gracefully: it releases its Lease, the others take over at once"));
+        system.remove_shard(&restarted).await?;
+        system.until_balanced(STEP_DEADLINE).await?;
+        tokio::time::sleep(PAUSE).await;
+        self.chapter(&format!("{restarted} comes back: it gets the same share, the others let go first"));
+        system.add_shard(&restarted).await?;
         system.until_balanced(STEP_DEADLINE).await?;
         tokio::time::sleep(PAUSE).await;
 
@@ -130,9 +134,10 @@ impl<'a> Story<'a> {
         self.screen.chapter(text);
     }
 
-    fn workload(&self, objects: usize) -> Workload {
+    fn workload(&self, prefix: &'static str, objects: usize) -> Workload {
         Workload {
             namespace: NAMESPACE.to_owned(),
+            prefix,
             objects,
             work: WORK,
             interval: UPDATE_INTERVAL,

@@ -23,7 +23,6 @@ pub struct Shard {
     proxy: Process,
     admin_port: u16,
     instance: String,
-    lives: u32,
     identity: ShardIdentity,
     access: PathBuf,
 }
@@ -34,12 +33,13 @@ impl Shard {
         let dir = ground.folder.path();
         let service_account = unsharded::SERVICE_ACCOUNT;
         let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, service_account, name, dir).await?;
-        let access = dir.join(format!("{name}.access"));
+        // A new Pod has new volumes.
+        let access = dir.join(format!("{name}.{}.access", identity.uid()));
         std::fs::create_dir(&access).map_err(SystemError::Folder)?;
         let (proxy, admin_port) = start_proxy(ground, &identity, &access).await?;
-        let instance = instance(name, 1);
+        let instance = ground.instance(name);
         let operator = unsharded::start_operator(ground, name, &instance, &access.join("kubeconfig"))?;
-        Ok(Self { operator, proxy, admin_port, instance, lives: 1, identity, access })
+        Ok(Self { operator, proxy, admin_port, instance, identity, access })
     }
 
     /// The shard's name, which is its Pod's.
@@ -83,8 +83,7 @@ impl Shard {
     pub(super) async fn restart(&mut self, ground: &Ground) -> Result<(), SystemError> {
         self.terminate().await?;
         (self.proxy, self.admin_port) = start_proxy(ground, &self.identity, &self.access).await?;
-        self.lives += 1;
-        self.instance = instance(self.identity.pod(), self.lives);
+        self.instance = ground.instance(self.identity.pod());
         let kubeconfig = self.access.join("kubeconfig");
         self.operator = unsharded::start_operator(ground, self.identity.pod(), &self.instance, &kubeconfig)?;
         Ok(())
@@ -108,10 +107,6 @@ impl Shard {
         }
         Ok(())
     }
-}
-
-fn instance(pod: &str, life: u32) -> String {
-    if life == 1 { pod.to_owned() } else { format!("{pod}.{life}") }
 }
 
 async fn start_proxy(ground: &Ground, identity: &ShardIdentity, access: &Path) -> Result<(Process, u16), SystemError> {
