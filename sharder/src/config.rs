@@ -41,12 +41,15 @@ pub struct Options {
     #[arg(long, env = "HOSTNAME", default_value = "ringside-sharder")]
     identity: String,
     /// Which events are logged, such as `info` or `info,ringside_sharder=debug`.
-    #[arg(long, env = "RINGSIDE_LOG_FILTER", value_name = "FILTER", default_value = "info")]
+    #[arg(long, env = "RINGSIDE_LOG_FILTER", value_name = "FILTER", default_value = DEFAULT_LOG_FILTER)]
     log_filter: String,
     /// How events are logged: `text` or `json`.
     #[arg(long, env = "RINGSIDE_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     log_format: String,
 }
+
+/// The client library logs the failures that it returns as well: each would be told twice.
+const DEFAULT_LOG_FILTER: &str = "info,kube_client=off,kube_runtime=error";
 
 /// The configuration of a sharder.
 #[derive(Debug)]

@@ -13,10 +13,9 @@ use ringside_ring::manifest::clusterring_crd;
 use crate::{
     FIELD_MANAGER,
     explain::{code, explain},
+    pauses::Pauses,
 };
 
-/// How soon another attempt is made.
-const RETRY: Duration = Duration::from_secs(2);
 /// How long the API server may take to serve a new definition.
 const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -24,6 +23,7 @@ const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// Every replica does so at its start: the write changes nothing when the definition is the same.
 pub(crate) async fn install(client: &Client) {
+    let mut pauses = Pauses::new();
     while let Err(error) = try_install(client).await {
         // Whoever installs definitions by other means need not let the sharder do it.
         if code(&error) == Some(403) && is_there(client).await {
@@ -31,7 +31,7 @@ pub(crate) async fn install(client: &Client) {
             return;
         }
         tracing::warn!(error = %explain(&error), "can't install the ClusterRing definition; trying again");
-        tokio::time::sleep(RETRY).await;
+        pauses.next().await;
     }
 }
 
@@ -52,4 +52,57 @@ async fn try_install(client: &Client) -> Result<(), kube::Error> {
 async fn is_there(client: &Client) -> bool {
     let rings: Api<ringside_ring::ClusterRing> = Api::all(client.clone());
     rings.list(&kube::api::ListParams::default().limit(1)).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use http::{Method, StatusCode};
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures::FakeApi;
+
+    const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterrings.sharding.timebertt.dev";
+
+    fn api() -> FakeApi {
+        let api = FakeApi::default();
+        api.put(PATH, json!({}));
+        api
+    }
+
+    fn attempts(api: &FakeApi) -> usize {
+        api.asked().iter().filter(|asked| asked.method == Method::PATCH).count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_is_away_is_waited_for() {
+        let api = api();
+        let mut failures = 3;
+        api.intercept(move |asked, _| {
+            let fails = asked.method == Method::PATCH && failures > 0;
+            failures -= usize::from(fails);
+            fails.then_some(StatusCode::SERVICE_UNAVAILABLE)
+        });
+        install(&api.client()).await;
+        assert_eq!(attempts(&api), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_that_others_installed_is_used_where_installing_is_forbidden() {
+        let api = api();
+        api.intercept(|asked, _| (asked.method == Method::PATCH).then_some(StatusCode::FORBIDDEN));
+        install(&api.client()).await;
+        assert_eq!(attempts(&api), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_permission_and_definition_it_is_tried_again() {
+        let api = api();
+        api.intercept(|_, _| Some(StatusCode::FORBIDDEN));
+        let given_up = tokio::time::timeout(Duration::from_secs(600), install(&api.client())).await;
+        assert!(given_up.is_err());
+        assert!((10..100).contains(&attempts(&api)), "{}", attempts(&api));
+    }
 }

@@ -8,6 +8,7 @@ use kube::{core::Status, runtime::watcher};
 pub(crate) fn explain(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => explain_status(status),
+        kube::Error::Service(cause) => format!("the API server can't be reached: {}", explain_chain(&**cause)),
         other => explain_chain(other),
     }
 }
@@ -69,6 +70,6 @@ mod tests {
     fn causes_are_told_once() {
         let refused = std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused");
         let error = kube::Error::Service(Box::new(refused));
-        assert_eq!(explain(&error), "ServiceError: connection refused");
+        assert_eq!(explain(&error), "the API server can't be reached: connection refused");
     }
 }

@@ -24,6 +24,7 @@ mod metrics;
 mod namespaces;
 mod observe;
 mod owners;
+mod pauses;
 mod rebalance;
 mod resources;
 mod rings;

@@ -15,7 +15,7 @@ async fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ringside-sharder: {error:#}");
+            eprintln!("ringside-sharder: {error}");
             ExitCode::FAILURE
         }
     }

@@ -21,6 +21,7 @@ use crate::{
     leader::{Leader, campaign},
     metrics::Metrics,
     observe::{Clients, Observed, observe},
+    pauses::Pauses,
     rings::ClientConfig,
     webhook::{
         ServingIdentity,
@@ -41,8 +42,6 @@ const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(10);
 const ELECTION_NAME: &str = "ringside-sharder";
 /// Random characters after a replica's name: a restarted container is another replica.
 const IDENTITY_SUFFIX: usize = 8;
-/// How soon another attempt at certificates is made.
-const RETRY: Duration = Duration::from_secs(2);
 
 /// Why the sharder ended.
 #[derive(Debug, thiserror::Error)]
@@ -171,6 +170,7 @@ impl Setup {
 /// Tries until there are certificates that can be served.
 async fn certificates(client: &Client, config: &Config, identity: &ServingIdentity) -> Certificates {
     let names = server_names(&config.namespace, config.webhook_url.as_ref().map(|url| url.host.as_str()));
+    let mut pauses = Pauses::new();
     loop {
         let fault = match obtain(client, &config.namespace, &names, Timestamp::now()).await {
             Ok(certificates) => match identity.set(&certificates) {
@@ -182,7 +182,7 @@ async fn certificates(client: &Client, config: &Config, identity: &ServingIdenti
             Err(fault) => fault.to_string(),
         };
         tracing::warn!(namespace = config.namespace, fault, "no certificates for the webhook; trying again");
-        tokio::time::sleep(RETRY).await;
+        pauses.next().await;
     }
 }
 
@@ -200,4 +200,20 @@ async fn connect(config: &Config) -> Result<Clients, RunError> {
 
 async fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener, RunError> {
     TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, option, source })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_that_is_taken_is_named_with_the_option() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = taken.local_addr().unwrap();
+        let fault = listen(address, "--webhook-listen").await.unwrap_err().to_string();
+        assert!(fault.starts_with(&format!("can't listen on {address}")), "{fault}");
+        assert!(fault.ends_with("free the port, or choose another with --webhook-listen"), "{fault}");
+    }
 }
