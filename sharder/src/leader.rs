@@ -72,6 +72,8 @@ pub(crate) async fn campaign(
 
 /// A ring's tasks; dropping it stops them.
 struct Running {
+    ring: RingName,
+    metrics: Metrics,
     snapshots: watch::Sender<Arc<Snapshot>>,
     task: AbortHandle,
 }
@@ -79,6 +81,7 @@ struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.task.abort();
+        self.metrics.ring_gone(&self.ring);
     }
 }
 
@@ -125,7 +128,9 @@ impl Leader {
     fn start(&self, ring: &RingName, snapshot: &Arc<Snapshot>, tasks: &mut JoinSet<Infallible>) -> Running {
         let (snapshots, latest) = watch::channel(snapshot.clone());
         let drains = Drains::new(ring.clone(), self.metrics.clone());
-        let told = reconcile(self.client.clone(), latest.clone(), self.client_config.clone(), self.sync_period);
+        let client_config = self.client_config.clone();
+        let told =
+            reconcile(self.client.clone(), latest.clone(), client_config, self.metrics.clone(), self.sync_period);
         let distributed = distribute(self.clone(), latest, drains);
         let task = tasks.spawn(async move {
             tokio::select! {
@@ -133,6 +138,6 @@ impl Leader {
                 never = distributed => never,
             }
         });
-        Running { snapshots, task }
+        Running { ring: ring.clone(), metrics: self.metrics.clone(), snapshots, task }
     }
 }

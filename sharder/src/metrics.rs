@@ -1,5 +1,7 @@
 //! The metrics of the sharder (CONTRACT, "Metrics of the sharder"). Labels have few values: never an object's name.
 
+use std::collections::BTreeMap;
+
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -87,15 +89,29 @@ impl Metrics {
         self.ring_calculations.get_or_create(&ring_label(ring)).inc();
     }
 
-    /// The shards of a ring, as the leader judges them.
-    pub(crate) fn members(&self, ring: &RingName, members: &Members) {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.shards.get_or_create(&ring_label(ring)).set(number(members.len()));
-        self.available_shards.get_or_create(&ring_label(ring)).set(number(members.available().count()));
-        for state in ShardState::ALL {
-            let labels = StateLabels { ring: ring.to_string(), state: state.as_str() };
-            let count = members.iter().filter(|(_, of)| *of == state).count();
-            self.shard_state.get_or_create(&labels).set(number(count));
+    /// The shards of a ring, as its status says.
+    pub(crate) fn status(&self, ring: &RingName, shards: i32, available: i32) {
+        self.shards.get_or_create(&ring_label(ring)).set(i64::from(shards));
+        self.available_shards.get_or_create(&ring_label(ring)).set(i64::from(available));
+    }
+
+    /// The states of all shards, as the leader judges them.
+    pub(crate) fn states(&self, rings: &BTreeMap<RingName, Members>) {
+        // A ring without Leases is not among them, and must not keep its last figures.
+        self.shard_state.clear();
+        for (ring, members) in rings {
+            for state in ShardState::ALL {
+                let labels = StateLabels { ring: ring.to_string(), state: state.as_str() };
+                let count = members.iter().filter(|(_, of)| *of == state).count();
+                self.shard_state.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+            }
+        }
+    }
+
+    /// The ring is gone.
+    pub(crate) fn ring_gone(&self, ring: &RingName) {
+        for family in [&self.shards, &self.available_shards, &self.draining] {
+            family.remove(&ring_label(ring));
         }
     }
 
@@ -138,8 +154,10 @@ mod tests {
         metrics.drained(&ring, &resource);
         metrics.ring_calculated(&ring);
         metrics.draining(&ring, 3);
+        metrics.status(&ring, 2, 1);
         let members = [("a", ShardState::Ready), ("b", ShardState::Dead)];
-        metrics.members(&ring, &members.map(|(shard, state)| (shard.parse().unwrap(), state)).into_iter().collect());
+        let members = members.map(|(shard, state)| (shard.parse().unwrap(), state)).into_iter().collect();
+        metrics.states(&BTreeMap::from([(ring, members)]));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [

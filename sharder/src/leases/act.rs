@@ -39,9 +39,7 @@ pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics
         let now = leases.clock.now();
         let (todos, next) = {
             let book = leases.book.lock();
-            for (ring, members) in book.members(now, since).into_iter().flatten() {
-                metrics.members(&ring, &members);
-            }
+            metrics.states(&book.members(now, since).unwrap_or_default());
             plan(&book, now, since)
         };
         let failed = carry_out(&client, &leases, todos).await;

@@ -7,15 +7,15 @@ use kube::{
     Api, Client, ResourceExt,
     api::{Patch, PatchParams},
 };
-use ringside_ring::ClusterRing;
+use ringside_ring::{ClusterRing, cluster_ring::ClusterRingStatus};
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     status::status,
     webhook_configuration::{ClientConfig, webhook_configuration},
 };
-use crate::{FIELD_MANAGER, explain::explain, snapshot::Snapshot};
+use crate::{FIELD_MANAGER, explain::explain, metrics::Metrics, snapshot::Snapshot};
 
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -25,21 +25,25 @@ pub(crate) async fn reconcile(
     client: Client,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
     client_config: Arc<ClientConfig>,
+    metrics: Metrics,
     period: Duration,
 ) -> Infallible {
-    let mut configured: Option<MutatingWebhookConfiguration> = None;
+    let mut configured: Option<(MutatingWebhookConfiguration, Instant)> = None;
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
         let mut problems = Vec::new();
         let wanted = webhook_configuration(&snapshot, &client_config);
-        if configured.as_ref() != Some(&wanted) {
+        // Once a period it is written again, in case somebody changed or deleted it.
+        if configured.as_ref().is_none_or(|(written, at)| *written != wanted || at.elapsed() >= period) {
             match configure(&client, &wanted).await {
-                Ok(()) => configured = Some(wanted),
+                Ok(()) => configured = Some((wanted, Instant::now())),
                 Err(error) => problems.push(format!("the webhook can't be configured: {}", explain(&error))),
             }
         }
         let mut failed = !problems.is_empty();
-        if let Err(error) = report(&client, &snapshot, &problems).await {
+        let status = status(&snapshot, &problems, Timestamp::now());
+        metrics.status(&snapshot.ring, status.shards, status.available_shards);
+        if let Err(error) = report(&client, &snapshot, &status).await {
             failed = true;
             tracing::warn!(ring = %snapshot.ring, error = %explain(&error), "can't write the status of a ring; trying again");
         }
@@ -47,14 +51,9 @@ pub(crate) async fn reconcile(
             tracing::warn!(ring = %snapshot.ring, problem, "a ring can't be set up; trying again");
         }
         let pause = if failed { RETRY } else { period };
-        if let Ok(changed) = tokio::time::timeout(pause, snapshots.changed()).await {
-            if changed.is_err() {
-                // The ring is gone: whoever started this is about to stop it.
-                std::future::pending::<()>().await;
-            }
-        } else {
-            // Once a period it is written again, in case somebody changed or deleted it.
-            configured = None;
+        if let Ok(Err(_)) = tokio::time::timeout(pause, snapshots.changed()).await {
+            // The ring is gone: whoever started this is about to stop it.
+            std::future::pending::<()>().await;
         }
     }
 }
@@ -65,9 +64,8 @@ async fn configure(client: &Client, wanted: &MutatingWebhookConfiguration) -> Re
     api.patch(&wanted.name_any(), &parameters, &Patch::Apply(wanted)).await.map(|_| ())
 }
 
-async fn report(client: &Client, snapshot: &Snapshot, problems: &[String]) -> Result<(), kube::Error> {
-    let wanted = status(snapshot, problems, Timestamp::now());
-    if snapshot.pending || snapshot.status.as_ref() == Some(&wanted) {
+async fn report(client: &Client, snapshot: &Snapshot, wanted: &ClusterRingStatus) -> Result<(), kube::Error> {
+    if snapshot.pending || snapshot.status.as_ref() == Some(wanted) {
         return Ok(());
     }
     let api: Api<ClusterRing> = Api::all(client.clone());

@@ -40,6 +40,8 @@ const LARGEST_REVIEW: usize = 8 << 20;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long connections have to end at shutdown: as long as the API server waits for an answer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long reading an owner may take: it leaves time to answer within the API server's 5 seconds.
+const OWNER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after a failure to accept, such as too many open files: an immediate next attempt would fail alike.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -142,20 +144,23 @@ impl Reviewer {
         }
     }
 
+    /// Decides, looking up the owner where that counts. A draining owner is still its shard's: the child goes along
+    /// when it moves.
     async fn decide<'a>(&self, request: &'a Request, snapshot: &'a Snapshot) -> Decision<'a> {
         let follow = match decide(request, snapshot) {
             Decision::Follow(follow) => follow,
             decision => return decision,
         };
         let namespace = request.namespace();
-        let live = live_shard(&self.client, snapshot, &follow.main.resource, follow.owner, namespace).await;
-        let live = live.unwrap_or_else(|error| {
-            let (ring, owner, error) = (&snapshot.ring, &follow.owner.name, explain(&error));
-            tracing::warn!(%ring, namespace, owner, error, "can't read the owner of an object; placing it by its key");
-            None
-        });
-        // A draining owner is still its shard's: the child goes along when it moves.
-        followed(request, snapshot, live.map(|live| live.shard), follow)
+        let live = live_shard(&self.client, snapshot, &follow.main.resource, follow.owner, namespace);
+        let fault = match tokio::time::timeout(OWNER_TIMEOUT, live).await {
+            Ok(Ok(live)) => return followed(request, snapshot, live.map(|live| live.shard), follow),
+            Ok(Err(error)) => explain(&error),
+            Err(_) => "the API server takes too long".to_owned(),
+        };
+        let (ring, owner) = (&snapshot.ring, &follow.owner.name);
+        tracing::warn!(%ring, namespace, owner, fault, "can't read the owner of an object; placing it by its key");
+        followed(request, snapshot, None, follow)
     }
 }
 

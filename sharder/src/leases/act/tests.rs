@@ -107,14 +107,15 @@ async fn an_uncertain_shard_is_dead_only_once_its_lease_was_acquired() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_in_the_last_moment_wins() {
     let world = world().await;
-    // The shard renews after the sharder saw the Lease for the last time, before its PUT arrives.
-    let mut renewed = false;
+    // The shard renews after the sharder saw the Lease for the last time: in the answer to its own label.
+    let (mut labelled, mut renewed) = (false, false);
     world.api.intercept(move |asked, objects| {
-        if asked.method == Method::PUT && !std::mem::replace(&mut renewed, true) {
+        if labelled && !std::mem::replace(&mut renewed, true) {
             let object = objects.get_mut(PATH).unwrap();
             object["spec"]["renewTime"] = Value::from("2024-01-01T00:00:20.000000Z");
             object["metadata"]["resourceVersion"] = Value::from("5000");
         }
+        labelled |= asked.body["metadata"]["labels"][LEASE_STATE] == "uncertain";
         None
     });
     world.pass(21).await;
