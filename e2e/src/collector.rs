@@ -125,3 +125,41 @@ async fn take(State(recorder): State<Recorder>, Json(posted): Json<Posted>) -> S
     recorder.record(event);
     StatusCode::NO_CONTENT
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    async fn recorded(posted: &str) -> Event {
+        let (recorder, mut records) = Recorder::new();
+        let posted = serde_json::from_str(posted).unwrap();
+        assert_eq!(take(State(recorder), Json(posted)).await, StatusCode::NO_CONTENT);
+        records.recv().await.unwrap().event
+    }
+
+    #[tokio::test]
+    async fn takes_what_the_operator_posts() {
+        let start = r#"{"phase":"start","uid":"u","generation":3,"instance":"a.1"}"#;
+        let (uid, instance) = ("u".to_owned(), "a.1".to_owned());
+        assert_eq!(
+            recorded(start).await,
+            Event::Started { uid: uid.clone(), generation: 3, instance: instance.clone() }
+        );
+        for (outcome, expected) in
+            [("done", Outcome::Done), ("failed", Outcome::Failed), ("alreadyExists", Outcome::AlreadyExists)]
+        {
+            let end = format!(r#"{{"phase":"end","uid":"u","generation":3,"instance":"a.1","outcome":"{outcome}"}}"#);
+            let expected =
+                Event::Ended { uid: uid.clone(), generation: 3, instance: instance.clone(), outcome: expected };
+            assert_eq!(recorded(&end).await, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_end_without_an_outcome_is_a_failure() {
+        let end = r#"{"phase":"end","uid":"u","generation":3,"instance":"a.1"}"#;
+        assert!(matches!(recorded(end).await, Event::Ended { outcome: Outcome::Failed, .. }));
+    }
+}

@@ -172,7 +172,13 @@ impl System {
 
     /// Starts an operator that talks to the API server itself: how it was before sharding.
     pub async fn add_unsharded(&mut self, name: &str) -> Result<(), SystemError> {
-        let operator = Unsharded::start(&self.ground, name).await?;
+        self.add_unsharded_with_lock(name, NAMESPACE).await
+    }
+
+    /// The same with its election in another namespace: so it leads beside the others, which is the fault that a checker
+    /// has to find.
+    pub async fn add_unsharded_with_lock(&mut self, name: &str, lock_namespace: &str) -> Result<(), SystemError> {
+        let operator = Unsharded::start(&self.ground, name, lock_namespace).await?;
         self.unsharded.push(operator);
         Ok(())
     }

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use ringside_e2e::{
-    checker::{Cause, Report, percentile},
+    checker::{Cause, Checker, Report, percentile},
+    eventually::eventually,
     system::{NAMESPACE, Settings, System},
     workload::Workload,
 };
@@ -64,7 +65,7 @@ async fn without_ringside_one_replica_does_all_the_work() {
     }
     let client = system.control_plane().client();
     workload(OBJECTS, 0).create(&client).await.unwrap();
-    ringside_e2e::eventually::eventually("all objects are worked on", DEADLINE, || async {
+    eventually("all objects are worked on", DEADLINE, || async {
         let done: usize = system.monitor().judge(|checker| checker.reconciles().values().sum());
         if done >= OBJECTS { Ok(()) } else { Err(format!("{done} reconciles")) }
     })
@@ -72,6 +73,23 @@ async fn without_ringside_one_replica_does_all_the_work() {
     .unwrap();
     let workers = system.monitor().judge(|checker| checker.reconciles().len());
     assert_eq!(workers, 1);
+}
+
+#[tokio::test]
+async fn two_leaders_at_once_are_found() {
+    let mut system = System::start(Settings::default()).await.unwrap();
+    system.add_unsharded("replica-0").await.unwrap();
+    system.add_unsharded_with_lock("replica-1", "kube-system").await.unwrap();
+    let client = system.control_plane().client();
+    workload(OBJECTS, 0).create(&client).await.unwrap();
+    eventually("an overlap", DEADLINE, || async {
+        system.check().map_err(|error| error.to_string())?;
+        let overlaps = system.monitor().judge(Checker::overlaps);
+        if overlaps > 0 { Ok(()) } else { Err("none".to_owned()) }
+    })
+    .await
+    .unwrap();
+    assert!(!system.monitor().report(forgotten_after()).is_clean());
 }
 
 #[tokio::test]

@@ -50,6 +50,7 @@ fn faults(text: &mut String, report: &Report) {
             forgotten.generation.map_or("without owner".to_owned(), |generation| format!("generation {generation}"));
         let _ = writeln!(text, "    {}: {what} for {}", forgotten.name, millis(forgotten.waited));
     }
+    let _ = writeln!(text, "  creates of a child that was there already: {}", report.second_creates);
     let verdict =
         if report.is_clean() { "no object was ever worked on twice at once, and none was forgotten" } else { "FAILED" };
     let _ = write!(text, "\n  {verdict}");

@@ -38,7 +38,7 @@ impl Shard {
         std::fs::create_dir(&access).map_err(SystemError::Folder)?;
         let (proxy, admin_port) = start_proxy(ground, &identity, &access).await?;
         let instance = ground.instance(name);
-        let operator = unsharded::start_operator(ground, name, &instance, &access.join("kubeconfig"))?;
+        let operator = unsharded::start_operator(ground, name, &instance, &access.join("kubeconfig"), NAMESPACE)?;
         Ok(Self { operator, proxy, admin_port, instance, identity, access })
     }
 
@@ -85,7 +85,7 @@ impl Shard {
         (self.proxy, self.admin_port) = start_proxy(ground, &self.identity, &self.access).await?;
         self.instance = ground.instance(self.identity.pod());
         let kubeconfig = self.access.join("kubeconfig");
-        self.operator = unsharded::start_operator(ground, self.identity.pod(), &self.instance, &kubeconfig)?;
+        self.operator = unsharded::start_operator(ground, self.identity.pod(), &self.instance, &kubeconfig, NAMESPACE)?;
         Ok(())
     }
 

@@ -19,10 +19,10 @@ pub(super) struct Unsharded {
 
 impl Unsharded {
     /// Creates its Pod and starts it.
-    pub(super) async fn start(ground: &Ground, name: &str) -> Result<Self, SystemError> {
+    pub(super) async fn start(ground: &Ground, name: &str, lock_namespace: &str) -> Result<Self, SystemError> {
         let dir = ground.folder.path();
         let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, name, dir).await?;
-        let operator = start_operator(ground, name, name, identity.kubeconfig())?;
+        let operator = start_operator(ground, name, name, identity.kubeconfig(), lock_namespace)?;
         Ok(Self { operator, identity })
     }
 
@@ -45,12 +45,13 @@ pub(super) fn start_operator(
     pod: &str,
     instance: &str,
     kubeconfig: &Path,
+    lock_namespace: &str,
 ) -> Result<Process, SystemError> {
     let name = format!("{pod}-operator");
     let mut command = Command::new(&ground.operator);
     command
         .env("KUBECONFIG", kubeconfig)
-        .args(["--instance", instance, "--leader-election-namespace", NAMESPACE])
+        .args(["--instance", instance, "--leader-election-namespace", lock_namespace])
         .args(["--concurrency", &ground.settings.concurrency.to_string()])
         .args(["--collector", &ground.collector.url()]);
     Ok(Process::spawn(&name, &command, &ground.folder.path().join(format!("{name}.log")))?)
