@@ -101,3 +101,37 @@ async fn work_on(leader: &Leader, snapshot: &Arc<Snapshot>, drains: &Drains, due
     });
     select_all(resources).await.0
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use ringside_ring::lease::ShardState::{Dead, Ready};
+    use serde_json::json;
+
+    use super::*;
+    use crate::snapshot::tests::{example_spec, ring, snapshot_of};
+
+    /// The passes that are due after a change from one snapshot to another.
+    fn due_after(previous: Option<&Snapshot>, snapshot: &Snapshot) -> Vec<Pass> {
+        let due = Due::default();
+        mark(&due, previous, snapshot);
+        due.of(&snapshot.mains[0].resource.id)
+    }
+
+    #[test]
+    fn only_what_a_change_makes_necessary_is_looked_through() {
+        let spec = ring(&example_spec());
+        let two = snapshot_of(&spec, &[("a", Ready), ("b", Ready)]);
+        let one = snapshot_of(&spec, &[("a", Ready), ("b", Dead)]);
+        let other = snapshot_of(&spec, &[("a", Dead), ("b", Ready)]);
+        assert_eq!(due_after(None, &two), [Pass::Objects, Pass::Children], "leadership begins");
+        assert_eq!(due_after(Some(&one), &two), [Pass::Objects], "a shard joined");
+        assert_eq!(due_after(Some(&two), &one), [], "a shard went: the watch finds its objects");
+        assert_eq!(due_after(Some(&one), &other), [Pass::Objects], "one joined while another went");
+        let mut all_namespaces = example_spec();
+        all_namespaces["namespaceSelector"] = json!({});
+        let wider = snapshot_of(&ring(&all_namespaces), &[("a", Ready), ("b", Ready)]);
+        assert_eq!(due_after(Some(&two), &wider), [Pass::Objects, Pass::Children], "the spec changed");
+    }
+}

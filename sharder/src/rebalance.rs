@@ -40,6 +40,12 @@ impl Due {
         });
     }
 
+    /// What is due for a resource.
+    #[cfg(test)]
+    pub(crate) fn of(&self, resource: &GroupResource) -> Vec<Pass> {
+        self.0.borrow().iter().filter(|(of, _)| of == resource).map(|(_, pass)| *pass).collect()
+    }
+
     fn done(&self, resource: &GroupResource, pass: Pass) {
         self.0.send_modify(|due| {
             due.remove(&(resource.clone(), pass));

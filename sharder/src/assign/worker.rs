@@ -46,3 +46,52 @@ pub(crate) async fn work(scope: &Scope, mut queue: mpsc::Receiver<Target>) -> In
         pause = (pause * 2).min(RETRY[1]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use http::{Method, StatusCode};
+
+    use super::*;
+    use crate::{
+        assign::{
+            queue,
+            tests::{CONFIG_MAPS, object, path, scope},
+        },
+        fixtures::FakeApi,
+    };
+
+    fn is_owned(api: &FakeApi, scope: &Scope, name: &str) -> bool {
+        api.get(&path(CONFIG_MAPS, name)).unwrap()["metadata"]["labels"][&scope.snapshot.labels.shard].is_string()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_is_tried_again_without_holding_up_what_comes_after() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let stuck = path(CONFIG_MAPS, "stuck");
+        let away = stuck.clone();
+        api.intercept(move |asked, _| {
+            (asked.method == Method::PATCH && asked.path == away).then_some(StatusCode::SERVICE_UNAVAILABLE)
+        });
+        let (sender, receiver) = queue();
+        let worker_scope = scope.clone();
+        let worker = tokio::spawn(async move { work(&worker_scope, receiver).await });
+        for name in ["stuck", "later"] {
+            let object = object(&scope, name, None);
+            api.put(&path(CONFIG_MAPS, name), object.clone());
+            let object: crate::resources::Object = serde_json::from_value(object).unwrap();
+            sender.send(Target::of(&object.metadata, &scope.snapshot.labels)).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert!(is_owned(&api, &scope, "later") && !is_owned(&api, &scope, "stuck"));
+        api.intercept(|_, _| None);
+        tokio::time::sleep(RETRY[1]).await;
+        assert!(is_owned(&api, &scope, "stuck"));
+        let asked = api.asked().len();
+        tokio::time::sleep(RETRY[1] * 2).await;
+        assert_eq!(api.asked().len(), asked, "nothing is left to do");
+        worker.abort();
+    }
+}
