@@ -7,6 +7,7 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 use http::{Method, Request, Response, StatusCode};
 use kube::{Client, client::Body};
 use parking_lot::Mutex;
+use ringside_ring::labels::LEASE_RING;
 use serde_json::{Value, json};
 
 type Interceptor = Box<dyn FnMut(&Asked, &mut BTreeMap<String, Value>) -> Option<StatusCode> + Send>;
@@ -26,6 +27,7 @@ struct State {
     asked: Vec<Asked>,
     intercept: Option<Interceptor>,
     version: u64,
+    drops_labels: bool,
 }
 
 /// The server; clones share it. Objects are stored by the path they are read at.
@@ -69,6 +71,11 @@ impl FakeApi {
         intercept: impl FnMut(&Asked, &mut BTreeMap<String, Value>) -> Option<StatusCode> + Send + 'static,
     ) {
         self.0.lock().intercept = Some(Box::new(intercept));
+    }
+
+    /// From now on labels don't survive a write, as with an admission policy that knows only its own.
+    pub(crate) fn drop_labels(&self) {
+        self.0.lock().drops_labels = true;
     }
 
     /// What was asked, in order.
@@ -141,6 +148,9 @@ impl State {
                 }
                 *object = body.clone();
             }
+        }
+        if self.drops_labels {
+            object["metadata"]["labels"] = json!({LEASE_RING: "example"});
         }
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!((1_000 + self.version).to_string());

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::{
     Leases,
+    book::state_label,
     plan::{Action, Todo, acquired, plan},
 };
 use crate::{
@@ -26,6 +27,26 @@ use crate::{
 const PARALLEL_WRITES: usize = 8;
 /// How soon a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// Why a write to a Lease did not do what it should.
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    /// The API server refused it, or is away.
+    #[error("{}", explain(.0))]
+    Request(#[from] kube::Error),
+    /// Somebody takes the label off in the same write: trying again at once would never end.
+    #[error("the state label is not in the answer; is an admission webhook or policy dropping it?")]
+    Dropped,
+}
+
+impl WriteError {
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Request(error) => code(error),
+            Self::Dropped => None,
+        }
+    }
+}
 
 /// Keeps the states of all Leases, for as long as this replica leads.
 ///
@@ -68,18 +89,26 @@ async fn carry_out(client: &Client, leases: &Leases, todos: Vec<Todo>) -> bool {
         let outcome = act(client, leases, &todo).await;
         if let Err(error) = &outcome {
             let (namespace, lease, action) = (&todo.key.namespace, &todo.key.name, &todo.action);
-            tracing::warn!(namespace, lease, ?action, error = %explain(error), "can't write to a shard's Lease; trying again");
+            tracing::warn!(namespace, lease, ?action, %error, "can't write to a shard's Lease; trying again");
         }
         outcome.is_err()
     });
     outcomes.buffer_unordered(PARALLEL_WRITES).fold(false, |any, failed| async move { any | failed }).await
 }
 
-async fn act(client: &Client, leases: &Leases, todo: &Todo) -> Result<(), kube::Error> {
+async fn act(client: &Client, leases: &Leases, todo: &Todo) -> Result<(), WriteError> {
     let api: Api<Lease> = Api::namespaced(client.clone(), &todo.key.namespace);
     let outcome = match &todo.action {
         Action::Label(state) => label(&api, todo, *state).await.map(Some),
-        Action::Acquire => acquire(&api, todo).await.map(Some),
+        Action::Acquire => match acquire(&api, todo).await {
+            Err(error) if error.code() != Some(409) && todo.state_label() != Some(ShardState::Uncertain.as_str()) => {
+                // That is what the shard remains while the API server does not accept. The answer may show a
+                // renewal, which then counts.
+                leases.observe(Event::Apply(label(&api, todo, ShardState::Uncertain).await?));
+                Err(error)
+            }
+            outcome => outcome.map(Some),
+        },
         Action::Delete => delete(&api, todo).await.map(|()| None),
     };
     match outcome {
@@ -90,7 +119,7 @@ async fn act(client: &Client, leases: &Leases, todo: &Todo) -> Result<(), kube::
             leases.attention.send_replace(());
             Ok(())
         }
-        Err(error) => match code(&error) {
+        Err(error) => match error.code() {
             // Deleted meanwhile; the watch will say so.
             Some(404) => Ok(()),
             // Written meanwhile, most likely a renewal: what it says now decides.
@@ -100,7 +129,7 @@ async fn act(client: &Client, leases: &Leases, todo: &Todo) -> Result<(), kube::
     }
 }
 
-async fn reread(api: &Api<Lease>, leases: &Leases, name: &str) -> Result<(), kube::Error> {
+async fn reread(api: &Api<Lease>, leases: &Leases, name: &str) -> Result<(), WriteError> {
     if let Some(lease) = api.get_opt(name).await? {
         leases.observe(Event::Apply(lease));
         leases.attention.send_replace(());
@@ -108,14 +137,17 @@ async fn reread(api: &Api<Lease>, leases: &Leases, name: &str) -> Result<(), kub
     Ok(())
 }
 
-async fn label(api: &Api<Lease>, todo: &Todo, state: ShardState) -> Result<Lease, kube::Error> {
+async fn label(api: &Api<Lease>, todo: &Todo, state: ShardState) -> Result<Lease, WriteError> {
     let patch = json!({"metadata": {"labels": {LEASE_STATE: state.as_str()}}});
     let lease = api.patch(&todo.key.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    if state_label(&lease) != Some(state.as_str()) {
+        return Err(WriteError::Dropped);
+    }
     tracing::info!(namespace = todo.key.namespace, shard = todo.key.name, %state, "a shard's state changed");
     Ok(lease)
 }
 
-async fn acquire(api: &Api<Lease>, todo: &Todo) -> Result<Lease, kube::Error> {
+async fn acquire(api: &Api<Lease>, todo: &Todo) -> Result<Lease, WriteError> {
     let lease = acquired(&todo.lease, Timestamp::now());
     let lease = api.replace(&todo.key.name, &PostParams::default(), &lease).await?;
     tracing::info!(
@@ -126,7 +158,7 @@ async fn acquire(api: &Api<Lease>, todo: &Todo) -> Result<Lease, kube::Error> {
     Ok(lease)
 }
 
-async fn delete(api: &Api<Lease>, todo: &Todo) -> Result<(), kube::Error> {
+async fn delete(api: &Api<Lease>, todo: &Todo) -> Result<(), WriteError> {
     let metadata = &todo.lease.metadata;
     let preconditions =
         Preconditions { uid: metadata.uid.clone(), resource_version: metadata.resource_version.clone() };

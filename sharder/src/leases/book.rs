@@ -39,7 +39,7 @@ impl Observed {
 
     /// The state that its label tells people.
     pub(super) fn state_label(&self) -> Option<&str> {
-        self.lease.metadata.labels.as_ref()?.get(LEASE_STATE).map(String::as_str)
+        state_label(&self.lease)
     }
 
     fn is_same_lease(&self, other: &Self) -> bool {
@@ -187,6 +187,11 @@ impl Book {
             tracing::warn!(namespace, lease = name, fault, "ignoring a Lease that can't be a shard's");
         }
     }
+}
+
+/// The state that a Lease's label tells people.
+pub(super) fn state_label(lease: &Lease) -> Option<&str> {
+    lease.metadata.labels.as_ref()?.get(LEASE_STATE).map(String::as_str)
 }
 
 fn key_of(lease: &Lease) -> Option<LeaseKey> {

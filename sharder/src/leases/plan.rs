@@ -5,10 +5,11 @@ use std::sync::Arc;
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
 use ringside_ring::{
     Moment,
+    labels::LEASE_STATE,
     lease::{SHARDER_HOLDER, ShardState, duration},
 };
 
-use super::book::{Book, LeaseKey, Observed};
+use super::book::{Book, LeaseKey, Observed, state_label};
 
 /// Something to do about one Lease.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +28,13 @@ pub(super) struct Todo {
     pub(super) key: LeaseKey,
     pub(super) lease: Arc<Lease>,
     pub(super) action: Action,
+}
+
+impl Todo {
+    /// The state that the Lease's label told people.
+    pub(super) fn state_label(&self) -> Option<&str> {
+        state_label(&self.lease)
+    }
 }
 
 /// One action a Lease at most: its outcome is observed before the next is decided.
@@ -49,11 +57,12 @@ pub(super) fn plan(book: &Book, now: Moment, since: Moment) -> (Vec<Todo>, Optio
 
 fn action(observed: &Observed, state: ShardState) -> Option<Action> {
     match state {
-        // Deleted at once: a label would only be one more write.
+        // Without a label first: it would only be one more write, and one that can fail.
         ShardState::Orphaned => Some(Action::Delete),
-        _ if observed.state_label() != Some(state.as_str()) => Some(Action::Label(state)),
         ShardState::Uncertain => Some(Action::Acquire),
-        ShardState::Ready | ShardState::Expired | ShardState::Dead => None,
+        ShardState::Ready | ShardState::Expired | ShardState::Dead => {
+            (observed.state_label() != Some(state.as_str())).then_some(Action::Label(state))
+        }
     }
 }
 
@@ -69,5 +78,8 @@ pub(super) fn acquired(lease: &Lease, wall_clock: Timestamp) -> Lease {
     spec.acquire_time = Some(MicroTime(wall_clock));
     spec.renew_time = Some(MicroTime(wall_clock));
     spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default().saturating_add(1));
+    // In the same write: once it is accepted, that is what the shard is.
+    let labels = lease.metadata.labels.get_or_insert_default();
+    labels.insert(LEASE_STATE.to_owned(), ShardState::Dead.as_str().to_owned());
     lease
 }

@@ -107,7 +107,7 @@ async fn an_uncertain_shard_is_dead_only_once_its_lease_was_acquired() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_in_the_last_moment_wins() {
     let world = world().await;
-    // The shard renews after the sharder saw the Lease for the last time: in the answer to its own label.
+    // The shard renews after the sharder saw the Lease for the last time, which was the answer to its own label.
     let (mut labelled, mut renewed) = (false, false);
     world.api.intercept(move |asked, objects| {
         if labelled && !std::mem::replace(&mut renewed, true) {
@@ -115,7 +115,7 @@ async fn a_renewal_in_the_last_moment_wins() {
             object["spec"]["renewTime"] = Value::from("2024-01-01T00:00:20.000000Z");
             object["metadata"]["resourceVersion"] = Value::from("5000");
         }
-        labelled |= asked.body["metadata"]["labels"][LEASE_STATE] == "uncertain";
+        labelled |= asked.body["metadata"]["labels"][LEASE_STATE] == "expired";
         None
     });
     world.pass(21).await;
@@ -127,19 +127,19 @@ async fn a_renewal_in_the_last_moment_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_label_of_a_renewed_lease_does_not_lead_to_its_acquisition() {
+async fn a_renewal_that_the_labels_answer_shows_counts() {
     let world = world().await;
-    // The renewal comes in just before the label `uncertain`, whose answer shows it and its resourceVersion.
+    // The acquisition fails, and the renewal comes in just before the label `uncertain`.
     world.api.intercept(|asked, objects| {
         let uncertain = asked.body["metadata"]["labels"][LEASE_STATE] == "uncertain";
         if asked.method == Method::PATCH && uncertain {
             let object = objects.get_mut(PATH).unwrap();
             object["spec"]["renewTime"] = Value::from("2024-01-01T00:00:20.000000Z");
         }
-        None
+        (asked.method == Method::PUT).then_some(StatusCode::INTERNAL_SERVER_ERROR)
     });
     world.pass(25).await;
-    assert_eq!((world.puts(), world.stored_label().as_deref()), (0, Some("ready")));
+    assert_eq!((world.puts(), world.stored_label().as_deref()), (1, Some("ready")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,6 +149,17 @@ async fn a_new_leader_gives_every_shard_its_full_time() {
     assert_eq!(world.puts(), 0);
     world.pass(2).await;
     assert_eq!(world.puts(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_label_that_somebody_drops_is_not_written_all_the_time() {
+    let world = world_with(lease("a", "a", 0, 1), 0).await;
+    world.api.drop_labels();
+    world.pass(5).await;
+    let writes = world.api.writes().len();
+    assert!((4..8).contains(&writes), "{writes}");
+    world.pass(16).await;
+    assert!(!world.available(), "and it keeps no shard alive");
 }
 
 #[tokio::test(start_paused = true)]
