@@ -1,7 +1,7 @@
 //! Child processes and folders that are gone when their owner is: dropped, panicked, interrupted or killed.
 //!
 //! The usual means (a parent-death signal) is set between fork and exec, which takes `unsafe`. So every owner process
-//! has one [guard](guard): a few lines of shell on a pipe, which clean up when the pipe closes, however the owner ended.
+//! has one guard: a few lines of shell on a pipe, which clean up when the pipe closes, however the owner ended.
 
 mod child;
 mod folder;
