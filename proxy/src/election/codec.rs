@@ -99,8 +99,11 @@ impl TimeMessage {
         Self { seconds: time.as_second(), nanos: time.subsec_nanosecond() }
     }
 
-    /// None for a time that no calendar has.
+    /// None for a time that no calendar has, and for zero, by which Go's types mean that there is none.
     fn timestamp(self) -> Option<Timestamp> {
+        if self == Self::default() {
+            return None;
+        }
         Timestamp::new(self.seconds, self.nanos).ok()
     }
 }

@@ -6,7 +6,10 @@ use http::Request;
 use http_body_util::BodyExt;
 use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime};
 
+use prost::Message;
+
 use super::*;
+use crate::wire;
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -168,4 +171,18 @@ fn patches_change_a_lock_and_make_one() {
     server.raw(&patch, MERGE, JSON, &renewal).unwrap().unwrap();
     assert_eq!(server.raw(&patch, MERGE, JSON, &stale).unwrap(), Err(LockRefusal::Conflict("lock".into())));
     assert!(matches!(server.raw(&patch, "text/plain", JSON, &renewal).unwrap(), Err(LockRefusal::PatchType(_))));
+}
+
+/// client-go writes an unset time as an empty message.
+#[test]
+fn an_empty_time_is_none() {
+    let server = Server::new();
+    let mut body = wire::MAGIC.to_vec();
+    let spec = b"\x0a\x01a\x1a\x02\x08\x05\x22\x00\x28\x00";
+    let lease = [&b"\x0a\x08\x0a\x04lock\x42\x00\x12\x0b"[..], spec].concat();
+    body.extend(wire::Unknown { raw: lease.into(), ..wire::Unknown::default() }.encode_to_vec());
+    let before = Timestamp::now();
+    let (_, created) = server.raw(&Asked::Create, PROTOBUF, PROTOBUF, &body.into()).unwrap().unwrap();
+    assert_eq!(created.spec.unwrap().renew_time, None);
+    assert!(created.metadata.creation_timestamp.unwrap().0 >= before);
 }

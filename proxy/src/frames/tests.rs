@@ -166,3 +166,14 @@ fn what_is_not_understood_finds_nothing_any_more() {
     bytes.extend(Format::WebSocket.write("DELETED", 7, 0));
     assert_eq!(found(&mut frames, &bytes, &[3]), []);
 }
+
+/// A bookmark as kube-apiserver v1.37.0 sent it on a watch of ConfigMaps.
+#[test]
+fn a_real_protobuf_bookmark_is_read() {
+    let head =
+        b"\x00\x00\x00\x61\x0a\x08BOOKMARK\x12\x55\x0a\x53k8s\x00\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x38\x0a\x36";
+    let metadata = b"\x0a\x00\x12\x00\x1a\x00\x22\x00\x2a\x00\x32\x03318\x38\x00\x42\x00";
+    let annotation = b"\x62\x21\x0a\x19k8s.io/initial-events-end\x12\x04true\x1a\x00\x22\x00";
+    let bytes = [&head[..], metadata, annotation].concat();
+    assert_eq!(found(&mut Frames::protobuf(), &bytes, &[11]), [Event::of("BOOKMARK", Some("318"))]);
+}

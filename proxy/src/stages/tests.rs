@@ -1,1 +1,248 @@
-//! Scenarios.
+//! The stack as a whole, over a service that stands in for the API server.
+#![allow(clippy::unwrap_used)]
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, channel::mpsc};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use parking_lot::Mutex;
+use ringside_ring::cluster_ring::GroupResource;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::{ServiceExt, service_fn, util::BoxCloneService};
+
+use super::{Shared, stack};
+use crate::{
+    access::Token,
+    body::{Body, BodyError, boxed, empty, full},
+    election::Locks,
+    membership::{Gate, Term},
+    metrics::Metrics,
+    policy::{self, Knowledge, Policy},
+    upstream::UpstreamError,
+    views::Views,
+};
+
+mod election;
+mod narrowing;
+mod watches;
+
+const SELECTOR: &str = "s=me,!d";
+
+/// A request as it reached the API server.
+#[derive(Clone, Debug)]
+struct Seen {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+type Respond = Arc<dyn Fn(&Seen) -> Result<Response<Body>, UpstreamError> + Send + Sync>;
+
+/// A proxy that holds its Lease and shards `things.x.io`.
+struct Lab {
+    shared: Shared,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    stack: BoxCloneService<Request<Body>, Response<Body>, Infallible>,
+}
+
+fn things() -> GroupResource {
+    GroupResource { group: "x.io".into(), resource: "things".into() }
+}
+
+fn sharding(resources: &[GroupResource]) -> Knowledge {
+    let resources: std::collections::BTreeSet<_> = resources.iter().cloned().collect();
+    Knowledge::Known(Arc::new(Policy { main: resources.clone(), resources }))
+}
+
+fn term() -> Term {
+    Term::new("me".parse().unwrap(), SELECTOR.into(), || true)
+}
+
+impl Lab {
+    fn new(respond: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static) -> Self {
+        Self::failing(Arc::new(move |seen| Ok(respond(seen))))
+    }
+
+    fn failing(respond: Respond) -> Self {
+        let shared = Shared {
+            token: Arc::new(Token::of("secret")),
+            gate: Gate::new(),
+            knowledge: policy::channel(),
+            locks: Arc::new(Locks::new("ns".into())),
+            views: Views::new(),
+            metrics: Metrics::default(),
+            upgraded: TaskTracker::new(),
+            closing: CancellationToken::new(),
+        };
+        shared.gate.open(term());
+        shared.knowledge.send_replace(sharding(&[things()]));
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let upstream = service_fn({
+            let seen = seen.clone();
+            move |request: Request<Body>| {
+                let (parts, _) = request.into_parts();
+                let this = Seen { method: parts.method, uri: parts.uri, headers: parts.headers };
+                let answer = respond(&this);
+                seen.lock().push(this);
+                std::future::ready(answer)
+            }
+        });
+        let stack = BoxCloneService::new(stack(&shared, upstream));
+        Self { shared, seen, stack }
+    }
+
+    async fn send(&self, request: Request<Body>) -> Response<Body> {
+        self.stack.clone().oneshot(request).await.unwrap()
+    }
+
+    async fn get(&self, uri: &str) -> Response<Body> {
+        self.send(ask("GET", uri)).await
+    }
+
+    fn last(&self) -> Seen {
+        self.seen.lock().last().unwrap().clone()
+    }
+}
+
+fn ask(method: &str, uri: &str) -> Request<Body> {
+    let request = Request::builder().method(method).uri(uri).header(header::AUTHORIZATION, "Bearer secret");
+    request.body(empty()).unwrap()
+}
+
+fn ok() -> Response<Body> {
+    json(full("{}"))
+}
+
+fn json(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A response whose body a test writes as it goes.
+fn streaming() -> (mpsc::UnboundedSender<&'static str>, impl Fn(&Seen) -> Response<Body>) {
+    let (sender, receiver) = mpsc::unbounded::<&'static str>();
+    let receiver = Mutex::new(Some(receiver));
+    let respond = move |_: &Seen| {
+        let chunks = receiver.lock().take().unwrap();
+        let frames = chunks.map(|text| Ok::<_, BodyError>(Frame::data(Bytes::from_static(text.as_bytes()))));
+        json(boxed(StreamBody::new(frames)))
+    };
+    (sender, respond)
+}
+
+async fn text(response: Response<Body>) -> String {
+    String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn without_the_token_nothing_passes_and_the_token_goes_no_further() {
+    let lab = Lab::new(|_| ok());
+    for wrong in [None, Some("Bearer wrong"), Some("Basic secret"), Some("secret"), Some("Bearer secret2")] {
+        let mut request = ask("GET", "/version");
+        request.headers_mut().remove(header::AUTHORIZATION);
+        if let Some(wrong) = wrong {
+            request.headers_mut().insert(header::AUTHORIZATION, HeaderValue::from_static(wrong));
+        }
+        let response = lab.send(request).await;
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{wrong:?}");
+        assert!(text(response).await.contains(r#""kind":"Status""#));
+    }
+    assert!(lab.seen.lock().is_empty());
+    assert_eq!(lab.get("/version").await.status(), StatusCode::OK);
+    assert!(!lab.last().headers.contains_key(header::AUTHORIZATION));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_lease_or_the_ring_only_requests_for_no_resource_pass() {
+    let lab = Lab::new(|_| ok());
+    lab.shared.gate.close();
+    let refused = lab.get("/api/v1/pods").await;
+    assert_eq!(
+        (refused.status(), &refused.headers()[header::RETRY_AFTER]),
+        (StatusCode::SERVICE_UNAVAILABLE, &HeaderValue::from(1))
+    );
+    for free in ["/version", "/apis", "/apis/x.io/v1", "/openapi/v3", "/readyz"] {
+        assert_eq!(lab.get(free).await.status(), StatusCode::OK, "{free}");
+    }
+    lab.shared.gate.open(term());
+    lab.shared.knowledge.send_replace(Knowledge::Unknown("there is no ClusterRing 'example'".into()));
+    let refused = lab.get("/apis/x.io/v1/things").await;
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(text(refused).await.contains("there is no ClusterRing 'example'"));
+    assert!(lab.seen.lock().iter().all(|seen| seen.uri.path() != "/apis/x.io/v1/things"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_comes_early_waits_for_the_lease() {
+    let lab = Lab::new(|_| ok());
+    lab.shared.gate.close();
+    let (response, ()) = tokio::join!(lab.get("/api/v1/pods"), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        lab.shared.gate.open(term());
+    });
+    assert_eq!(response.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn losing_the_lease_cuts_every_stream_with_an_error() {
+    for uri in [
+        "/apis/x.io/v1/things?watch=1",
+        "/api/v1/pods?watch=1",
+        "/api/v1/namespaces/a/pods/b/log?follow=true",
+        "/apis/x.io/v1/things",
+    ] {
+        let (_open, respond) = streaming();
+        let lab = Lab::new(respond);
+        let mut body = lab.get(uri).await.into_body();
+        assert!(body.frame().now_or_never().is_none(), "{uri}");
+        lab.shared.gate.close();
+        assert!(body.frame().await.unwrap().is_err(), "{uri}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_the_api_server_does_not_answer_is_a_status() {
+    let unreachable: Respond = Arc::new(|_| Err(UpstreamError::Unreachable("connection refused".into())));
+    let response = Lab::failing(unreachable).get("/api/v1/pods").await;
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(response.headers().contains_key(header::RETRY_AFTER));
+    assert!(text(response).await.contains("connection refused"));
+    let broken: Respond = Arc::new(|_| Err(UpstreamError::Failed("reset".into())));
+    let response = Lab::failing(broken).get("/api/v1/pods").await;
+    assert_eq!(response.status(), StatusCode::BAD_GATEWAY);
+    assert!(
+        !response.headers().contains_key(header::RETRY_AFTER),
+        "it may have been done: nobody should repeat it blindly"
+    );
+}
+
+#[tokio::test]
+async fn headers_of_the_connection_stay_and_all_others_pass() {
+    let lab = Lab::new(|_| {
+        let mut response = ok();
+        for (name, value) in [("warning", "299 - x"), ("connection", "close"), ("audit-id", "1"), ("retry-after", "3")]
+        {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        response
+    });
+    let mut request = ask("GET", "/api/v1/pods");
+    for (name, value) in
+        [("connection", "keep-alive, x-hop"), ("x-hop", "1"), ("impersonate-user", "jane"), ("host", "localhost")]
+    {
+        request.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    let response = lab.send(request).await;
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(response.headers()["retry-after"], "3");
+    assert!(response.headers().contains_key("warning") && response.headers().contains_key("audit-id"));
+    assert!(!response.headers().contains_key("connection"));
+    let headers = lab.last().headers;
+    assert_eq!(headers["impersonate-user"], "jane");
+    assert!(["connection", "x-hop", "host"].iter().all(|name| !headers.contains_key(*name)));
+}

@@ -1,0 +1,110 @@
+//! What is narrowed, what is left alone, and what is refused.
+
+use super::*;
+
+const NARROWED: &str = "labelSelector=s%3Dme%2C%21d";
+
+async fn sent(method: &str, uri: &str) -> Result<String, StatusCode> {
+    let lab = Lab::new(|_| ok());
+    let response = lab.send(ask(method, uri)).await;
+    if lab.seen.lock().is_empty() { Err(response.status()) } else { Ok(lab.last().uri.to_string()) }
+}
+
+#[tokio::test]
+async fn whatever_selects_objects_of_the_ring_is_narrowed() {
+    for (method, uri) in [
+        ("GET", "/apis/x.io/v1/things"),
+        ("HEAD", "/apis/x.io/v1/things"),
+        ("GET", "/apis/x.io/v1beta1/namespaces/a/things"),
+        ("GET", "/apis/x.io/v1/things?watch=true"),
+        ("GET", "/apis/x.io/v1/things?watch=1"),
+        ("GET", "/apis/x.io/v1/namespaces/a/things?watch=&fieldSelector=metadata.name%3Db"),
+        ("GET", "/apis/x.io/v1/watch/things"),
+        ("GET", "/apis/x.io/v1/watch/namespaces/a/things/b"),
+        ("DELETE", "/apis/x.io/v1/namespaces/a/things"),
+        ("GET", "/apis/x.io/v1/th%69ngs"),
+        ("GET", "/apis/x.io/v1/things/"),
+    ] {
+        let sent = sent(method, uri).await.unwrap();
+        assert!(sent.ends_with(NARROWED), "{method} {uri}: {sent}");
+        assert!(sent.starts_with(uri.split('?').next().unwrap()), "{method} {uri}: {sent}");
+    }
+    let joined = sent("GET", "/apis/x.io/v1/things?labelSelector=a%3Db&limit=5").await.unwrap();
+    assert_eq!(joined, format!("/apis/x.io/v1/things?limit=5&{NARROWED}%2Ca%3Db"));
+}
+
+#[tokio::test]
+async fn everything_else_passes_as_it_is() {
+    for (method, uri) in [
+        ("GET", "/api/v1/pods?labelSelector=app"),
+        ("GET", "/apis/y.io/v1/things"),
+        ("GET", "/apis/x.io/v1/namespaces/a/things/b?labelSelector=,"),
+        ("POST", "/apis/x.io/v1/namespaces/a/things?fieldManager=x"),
+        ("PATCH", "/apis/x.io/v1/namespaces/a/things/b/status?force=true"),
+        ("DELETE", "/apis/x.io/v1/namespaces/a/things/b"),
+        ("POST", "/api/v1/namespaces/a/pods/b/exec?command=a;b"),
+        ("GET", "/apis/x.io/v1"),
+    ] {
+        assert_eq!(sent(method, uri).await.unwrap(), uri, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_narrowed_without_doubt_is_refused() {
+    for uri in [
+        "/apis/x.io/v1/things?labelSelector=a,",
+        "/apis/x.io/v1/things?labelSelector=a%00",
+        "/apis/x.io/v1/things?labelSelector=a+in+(b",
+        "/apis/x.io/v1/things?labelSelector=a&labelSelector=b",
+        "/apis/x.io/v1/things?labelSelector=a&label%53elector=b",
+        "/apis/x.io/v1/things?labelSelector=%zz",
+        "/apis/x.io/v1/things?x=1;labelSelector=b",
+        "/apis/x.io/v1/things?watch=1&watch=0",
+        "/apis/x.io/v1/things?resourceVersion=1&resourceVersion=0",
+        "/apis/x.io//v1/things",
+        "/apis/x.io/v1/%things",
+    ] {
+        assert_eq!(sent("GET", uri).await, Err(StatusCode::BAD_REQUEST), "{uri}");
+    }
+    assert_eq!(
+        sent("DELETE", "/apis/x.io/v1/namespaces/a/things?labelSelector=a,").await,
+        Err(StatusCode::BAD_REQUEST)
+    );
+}
+
+#[tokio::test]
+async fn bodies_that_cannot_be_read_are_refused_for_the_ring_only() {
+    for (name, value) in [("content-encoding", "gzip"), ("content-type", "application/cbor")] {
+        for (method, uri) in
+            [("DELETE", "/apis/x.io/v1/namespaces/a/things"), ("POST", "/apis/x.io/v1/namespaces/a/things")]
+        {
+            let lab = Lab::new(|_| ok());
+            let mut request = ask(method, uri);
+            request.headers_mut().insert(name, HeaderValue::from_static(value));
+            assert_eq!(lab.send(request).await.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+            let mut request = ask("POST", "/api/v1/namespaces/a/pods");
+            request.headers_mut().insert(name, HeaderValue::from_static(value));
+            assert_eq!(lab.send(request).await.status(), StatusCode::OK);
+        }
+    }
+}
+
+#[tokio::test]
+async fn cbor_and_the_compression_of_watches_are_negotiated_away() {
+    let lab = Lab::new(|_| ok());
+    let with = |uri: &str| {
+        let mut request = ask("GET", uri);
+        request.headers_mut().insert("accept", HeaderValue::from_static("application/cbor,application/json"));
+        request.headers_mut().insert("accept-encoding", HeaderValue::from_static("gzip"));
+        request
+    };
+    lab.send(with("/apis/x.io/v1/things?watch=1")).await;
+    assert_eq!(
+        (&lab.last().headers["accept"], &lab.last().headers["accept-encoding"]),
+        (&HeaderValue::from_static("application/json"), &HeaderValue::from_static("identity"))
+    );
+    lab.send(with("/apis/x.io/v1/things")).await;
+    assert_eq!(lab.last().headers["accept-encoding"], "gzip", "lists may be compressed");
+    lab.send(with("/api/v1/pods")).await;
+    assert_eq!(lab.last().headers["accept"], "application/cbor,application/json");
+}

@@ -1,0 +1,126 @@
+//! How far watches have come, as the handover sees it, and how they end.
+
+use ringside_ring::ResourceVersion;
+
+use super::*;
+
+const DELETED: &str = "{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"resourceVersion\":\"12\"}}}\n";
+
+fn at(version: u64) -> ResourceVersion {
+    version.to_string().parse().unwrap()
+}
+
+/// How many views could still show an object drained at `version`.
+fn behind(lab: &Lab, version: u64) -> usize {
+    lab.shared.views.behind(&things(), Some("ns"), &at(version))
+}
+
+#[tokio::test]
+async fn a_watch_is_past_a_drain_when_the_client_took_its_deleted_event() {
+    let (server, respond) = streaming();
+    let lab = Lab::new(respond);
+    let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
+    assert_eq!((behind(&lab, 5), behind(&lab, 12)), (0, 1), "it was opened at 5");
+    let (first, second) = DELETED.split_at(30);
+    server.unbounded_send(first).unwrap();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), first, "pieces pass as they come");
+    assert!(body.frame().now_or_never().is_none());
+    server.unbounded_send(second).unwrap();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), second);
+    assert_eq!(behind(&lab, 12), 1, "the client's connection has not taken it yet");
+    assert!(body.frame().now_or_never().is_none());
+    assert_eq!((behind(&lab, 12), behind(&lab, 13)), (0, 1));
+    drop(body);
+    assert_eq!((behind(&lab, 13), lab.shared.views.count()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_list_under_way_is_past_nothing() {
+    let (server, respond) = streaming();
+    let lab = Lab::new(respond);
+    let mut body = lab.get("/apis/x.io/v1/things?resourceVersion=99").await.into_body();
+    server.unbounded_send("{}").unwrap();
+    assert!(body.frame().await.unwrap().is_ok());
+    assert_eq!(behind(&lab, 1), 1);
+    server.close_channel();
+    assert!(body.frame().await.is_none());
+    assert_eq!(behind(&lab, 1), 0);
+}
+
+#[tokio::test]
+async fn a_watch_that_the_api_server_refuses_is_no_view() {
+    let lab = Lab::new(|_| {
+        let mut gone = ok();
+        *gone.status_mut() = StatusCode::GONE;
+        gone
+    });
+    assert_eq!(lab.get("/apis/x.io/v1/things?watch=1").await.status(), StatusCode::GONE);
+    assert_eq!(lab.shared.views.count(), 0);
+    let lab = Lab::new(|_| ok());
+    let _pods = lab.get("/api/v1/pods?watch=1").await;
+    assert_eq!(lab.shared.views.count(), 0, "nobody drains pods");
+}
+
+#[tokio::test]
+async fn a_change_of_the_ring_makes_those_watches_list_again_that_it_concerns() {
+    let pods = GroupResource { group: String::new(), resource: "pods".into() };
+    for (uri, ends) in
+        [("/apis/x.io/v1/things?watch=1", true), ("/api/v1/pods?watch=1", true), ("/api/v1/secrets?watch=1", false)]
+    {
+        let (_server, respond) = streaming();
+        let lab = Lab::new(respond);
+        let mut body = lab.get(uri).await.into_body();
+        assert!(body.frame().now_or_never().is_none());
+        lab.shared.knowledge.send_replace(sharding(&[things()]));
+        assert!(body.frame().now_or_never().is_none(), "nothing has changed");
+        lab.shared.knowledge.send_replace(sharding(std::slice::from_ref(&pods)));
+        if !ends {
+            assert!(body.frame().now_or_never().is_none(), "{uri}");
+            continue;
+        }
+        let last = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        let event: serde_json::Value = serde_json::from_slice(&last).unwrap();
+        assert_eq!((event["type"].as_str(), event["object"]["code"].as_u64()), (Some("ERROR"), Some(410)), "{uri}");
+        assert!(body.frame().await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn in_the_middle_of_an_event_a_watch_just_ends() {
+    let (server, respond) = streaming();
+    let lab = Lab::new(respond);
+    let mut body = lab.get("/apis/x.io/v1/things?watch=1").await.into_body();
+    server.unbounded_send(&DELETED[..20]).unwrap();
+    assert!(body.frame().await.unwrap().is_ok());
+    lab.shared.knowledge.send_replace(sharding(&[]));
+    assert!(body.frame().await.is_none());
+}
+
+#[tokio::test]
+async fn watches_end_without_an_error_when_the_proxy_ends_and_lists_go_on() {
+    let (_server, respond) = streaming();
+    let lab = Lab::new(respond);
+    let mut body = lab.get("/api/v1/pods?watch=1").await.into_body();
+    lab.shared.closing.cancel();
+    assert!(body.frame().await.is_none());
+    let (_server, respond) = streaming();
+    let lab = Lab::new(respond);
+    let mut list = lab.get("/apis/x.io/v1/things").await.into_body();
+    lab.shared.closing.cancel();
+    assert!(list.frame().now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn a_watch_that_cannot_be_read_is_past_nothing_but_its_start() {
+    let (server, respond) = streaming();
+    let lab = Lab::new(move |seen| {
+        let mut response = respond(seen);
+        response.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
+        response
+    });
+    let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
+    server.unbounded_send(DELETED).unwrap();
+    assert!(body.frame().await.unwrap().is_ok());
+    assert!(body.frame().now_or_never().is_none());
+    assert_eq!((behind(&lab, 5), behind(&lab, 12)), (0, 1));
+}
