@@ -1,12 +1,12 @@
 //! Keeps the objects of one ring with the shards that they belong to: assignment and rebalancing, anew for
 //! every set of available shards.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use futures::future::select_all;
 use tokio::{
     sync::watch,
-    time::{Instant, MissedTickBehavior, interval_at},
+    time::{Instant, MissedTickBehavior, interval_at, sleep_until},
 };
 
 use crate::{
@@ -17,11 +17,15 @@ use crate::{
     snapshot::Snapshot,
 };
 
+/// Namespaces that are relabelled together, by whoever rolls out a policy, make for one new beginning.
+const RELABEL_PAUSE: Duration = Duration::from_secs(1);
+
 /// Distributes the objects of one ring, for as long as this replica leads.
 ///
 /// The work on a snapshot is dropped when the shards or the ring's spec change, requests in flight included: what they
 /// were decided on has changed. Nothing is lost by that: every write tests what it relies on, and the new
-/// watches begin with all objects that are without owner.
+/// watches begin with all objects that are without owner. For that reason it also begins anew once a period, and
+/// when namespaces got other labels: whatever was missed, for whatever reason, is found then.
 pub(crate) async fn distribute(
     leader: Leader,
     mut latest: watch::Receiver<Arc<Snapshot>>,
@@ -35,6 +39,7 @@ pub(crate) async fn distribute(
     loop {
         let snapshot = latest.borrow_and_update().clone();
         mark(&due, previous.as_deref(), &snapshot);
+        let mut anew: Option<Instant> = None;
         let mut work = std::pin::pin!(work_on(&leader, &snapshot, &drains, &due));
         loop {
             tokio::select! {
@@ -49,8 +54,13 @@ pub(crate) async fn distribute(
                         break;
                     }
                 }
-                _ = period.tick() => mark_all(&due, &snapshot),
-                _ = relabelled.changed() => mark_all(&due, &snapshot),
+                _ = period.tick() => anew = Some(Instant::now()),
+                // The sender lives in `leader`.
+                _ = relabelled.changed() => anew = anew.or_else(|| Some(Instant::now() + RELABEL_PAUSE)),
+                () = sleep_until(anew.unwrap_or_else(Instant::now)), if anew.is_some() => {
+                    mark_all(&due, &snapshot);
+                    break;
+                }
             }
         }
         previous = Some(snapshot.clone());
@@ -95,7 +105,7 @@ async fn work_on(leader: &Leader, snapshot: &Arc<Snapshot>, drains: &Drains, due
             tokio::select! {
                 never = feed(&scope, &sender) => never,
                 never = work(&scope, receiver) => never,
-                never = passes(&scope, due, &sender) => never,
+                never = passes(&scope, due) => never,
             }
         })
     });

@@ -8,7 +8,7 @@
 //!                      └─────→ webhook ─────────────────────────────────
 //! ```
 //!
-//! Every replica runs [`run`]'s watches and the webhook; one of them leads and does the rest ([`leader`]).
+//! Every replica runs the watches and the webhook; one of them leads and does the rest (`leader`).
 
 mod assign;
 mod config;

@@ -1,4 +1,4 @@
-//! Passes over all objects: those that belong elsewhere are drained, and what everything else missed is found.
+//! Passes over all objects: those that belong elsewhere are drained, and children that strayed are brought back.
 
 use std::{collections::BTreeSet, convert::Infallible, time::Duration};
 
@@ -8,10 +8,7 @@ use tokio::sync::watch;
 mod children;
 mod objects;
 
-use crate::{
-    assign::{Queue, Scope},
-    explain::explain,
-};
+use crate::{assign::Scope, explain::explain};
 
 /// How soon a pass that failed is made again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -67,12 +64,12 @@ impl Due {
 }
 
 /// Makes the passes over one resource whenever they are due.
-pub(crate) async fn passes(scope: &Scope, due: &Due, queue: &Queue) -> Infallible {
+pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
     let resource = &scope.main.resource.id;
     loop {
         let pass = due.next(resource).await;
         let outcome = match pass {
-            Pass::Objects => objects::pass(scope, queue).await,
+            Pass::Objects => objects::pass(scope).await,
             Pass::Children => children::pass(scope).await,
         };
         match outcome {

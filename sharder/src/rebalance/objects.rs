@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::{
     assign::{
-        BATCH, PARALLEL_WRITES, Queue, Scope,
+        BATCH, PARALLEL_WRITES, Scope,
         children::list,
         write::{Outcome, write},
     },
@@ -19,9 +19,10 @@ use crate::{
 /// Characters of a drain label's value: no two moves share one.
 const MOVE_ID_LENGTH: usize = 16;
 
-/// Looks at every object, page by page: drains those that belong to another shard, and hands those without owner
-/// to the worker. Memory is a page.
-pub(super) async fn pass(scope: &Scope, queue: &Queue) -> Result<(), kube::Error> {
+/// Looks at every object, page by page, and drains those that belong to another shard. Memory is a page.
+///
+/// Those without owner are left to the watch: it began with all of them, and the worker would meet each twice.
+pub(super) async fn pass(scope: &Scope) -> Result<(), kube::Error> {
     let start = Instant::now();
     let (mut seen, mut drained) = (0_usize, 0_usize);
     let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX));
@@ -36,7 +37,6 @@ pub(super) async fn pass(scope: &Scope, queue: &Queue) -> Result<(), kube::Error
             match (scope.next_step(&target), target.shard.clone()) {
                 (Step::Drain { .. }, Some(shard)) => drains.push((target, shard)),
                 (Step::AwaitAcknowledgement, Some(shard)) => scope.drains.remember(&target.uid, &shard),
-                (Step::Assign { .. } | Step::Move { .. }, _) => enqueue(queue, target).await,
                 _ => {}
             }
         }
@@ -48,13 +48,6 @@ pub(super) async fn pass(scope: &Scope, queue: &Queue) -> Result<(), kube::Error
     let (ring, resource, took) = (&scope.snapshot.ring, &scope.main.resource.id, start.elapsed());
     tracing::info!(%ring, %resource, objects = seen, drained, ?took, "looked through all objects");
     Ok(())
-}
-
-async fn enqueue(queue: &Queue, target: Target) {
-    if queue.send(target).await.is_err() {
-        // The worker ends only together with this.
-        std::future::pending::<()>().await;
-    }
 }
 
 /// Asks the shard to let go; returns how many objects were drained: one or none.

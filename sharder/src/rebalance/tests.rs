@@ -7,10 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    assign::{
-        queue,
-        tests::{CONFIG_MAPS, SECRETS, object, owned, path, scope},
-    },
+    assign::tests::{CONFIG_MAPS, SECRETS, object, owned, path, scope},
     fixtures::FakeApi,
 };
 
@@ -28,7 +25,7 @@ fn labels_of(api: &FakeApi, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_belongs_elsewhere_is_drained_once_and_what_has_no_owner_is_queued() {
+async fn what_belongs_elsewhere_is_drained_once_and_what_has_no_owner_is_left_to_the_watch() {
     let api = FakeApi::default();
     let scope = scope(&api);
     let (shard, drain) = (scope.snapshot.labels.shard.clone(), scope.snapshot.labels.drain.clone());
@@ -38,18 +35,15 @@ async fn what_belongs_elsewhere_is_drained_once_and_what_has_no_owner_is_queued(
     let at_home = name_of("b", &scope);
     api.put(&path(CONFIG_MAPS, &at_home), object(&scope, &at_home, Some("b")));
     api.put(&path(CONFIG_MAPS, "x-orphan"), object(&scope, "x-orphan", Some("gone")));
-    let (sender, mut receiver) = queue();
-    objects::pass(&scope, &sender).await.unwrap();
+    objects::pass(&scope).await.unwrap();
     let labels = labels_of(&api, &misplaced);
     assert_eq!(labels[&shard], "b", "its shard must let go first");
     let id = labels[&drain].as_str().unwrap().to_owned();
     assert_eq!(id.len(), 16);
     assert_eq!(api.writes(), [format!("PATCH {misplaced}")]);
-    assert_eq!(receiver.try_recv().unwrap().name, "x-orphan");
-    assert!(receiver.try_recv().is_err());
     assert_eq!(scope.drains.previous(&format!("uid-{name}")).as_deref(), Some("b"));
     // A drain that is under way is left alone, its value above all.
-    objects::pass(&scope, &sender).await.unwrap();
+    objects::pass(&scope).await.unwrap();
     assert_eq!(labels_of(&api, &misplaced)[&drain], id.as_str());
     assert_eq!(api.writes().len(), 1);
 }
@@ -71,7 +65,7 @@ async fn an_object_that_the_api_server_refuses_does_not_hold_up_the_others() {
     api.intercept(move |asked, _| {
         (asked.method == Method::PATCH && asked.path == refused).then_some(StatusCode::FORBIDDEN)
     });
-    objects::pass(&scope, &queue().0).await.unwrap();
+    objects::pass(&scope).await.unwrap();
     assert!(labels_of(&api, &bad)[&scope.snapshot.labels.drain].is_null());
     assert!(labels_of(&api, &path(CONFIG_MAPS, &other))[&scope.snapshot.labels.drain].is_string());
 }
