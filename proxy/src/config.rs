@@ -42,7 +42,7 @@ struct Options {
     #[arg(long, env = "RINGSIDE_DRAIN_GRACE", default_value = "2s")]
     drain_grace: String,
     /// What to log, such as info or info,ringside_proxy=debug.
-    #[arg(long, env = "RINGSIDE_LOG_FILTER", default_value = "info")]
+    #[arg(long, env = "RINGSIDE_LOG_FILTER", default_value = LOG_FILTER)]
     log_filter: String,
     /// How to log: text or json.
     #[arg(long, env = "RINGSIDE_LOG_FORMAT", default_value = "text")]
@@ -89,6 +89,8 @@ pub enum ConfigError {
     Faults(#[from] Faults),
 }
 
+/// kube's client logs every failed attempt as an error, besides returning it to us who log it with its meaning.
+const LOG_FILTER: &str = "info,kube_client::client::builder=off";
 /// A Lease counts in seconds, and is renewed five times in its duration.
 const LEASE_DURATIONS: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(3600);
 

@@ -23,6 +23,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub mod access;
 pub mod body;
+mod causes;
 pub mod config;
 pub mod election;
 pub mod frames;

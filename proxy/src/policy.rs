@@ -11,6 +11,8 @@ use ringside_ring::{ClusterRing, RingName, cluster_ring::GroupResource};
 use ringside_runtime::{admin::Check, shutdown::Shutdown};
 use tokio::sync::watch;
 
+use crate::causes::causes;
+
 /// The ring's resources, as one snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
@@ -129,6 +131,7 @@ fn explain(ring: &RingName, error: &watcher::Error) -> String {
         | WatchFailed(kube::Error::Api(status)) => Some(status.code),
         _ => None,
     };
+    let error = causes(error);
     match code {
         Some(401) => {
             format!("can't read ClusterRing '{ring}': the API server does not accept this proxy's credentials: {error}")

@@ -1,8 +1,8 @@
 //! The local side: TLS, HTTP/1.1 and HTTP/2, and an orderly end.
 //!
 //! The end, after SIGTERM. Beside the controller's container (which gets it at the same time) or after it (as
-//! a native sidecar): go on serving until the controller's connections are gone or [`LINGER`] is over. Then
-//! drain: accept nothing more, end watches, let requests finish for [`DRAIN`]. Then force.
+//! a native sidecar): go on serving until the controller's connections are gone or `LINGER` is over. Then
+//! drain: accept nothing more, end watches, let requests finish for `DRAIN`. Then force.
 
 use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 

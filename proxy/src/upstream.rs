@@ -24,6 +24,7 @@ use tower::{Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 
 use crate::{
     body::{Body, BoxError, boxed},
+    causes::causes,
     request::RequestInfo,
 };
 
@@ -159,12 +160,6 @@ impl Service<Request<Body>> for Upstream {
 
 fn explain(error: &BoxError) -> UpstreamError {
     let not_sent = error.downcast_ref().is_some_and(hyper_util::client::legacy::Error::is_connect);
-    // hyper's own text ends at "client error"; what an operator needs stands in the sources.
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
+    let text = causes(&**error);
     if not_sent { UpstreamError::Unreachable(text.into()) } else { UpstreamError::Failed(text.into()) }
 }

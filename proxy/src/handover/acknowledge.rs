@@ -11,6 +11,7 @@ use ringside_ring::{RingLabels, ShardName, patch};
 use tokio::sync::Semaphore;
 
 use super::drain::Drained;
+use crate::causes::causes;
 
 /// How long to wait before the first retry, and at most.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
@@ -50,7 +51,7 @@ impl Acknowledge for ByPatch {
                 // Gone; or written again since, which our watch will show: the labels are no more as they were.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 422) => return,
                 Err(error) => {
-                    tracing::warn!(%resource, namespace, name, uid, error = &error as &dyn std::error::Error, retry_in = ?pause, "can't acknowledge a drain");
+                    tracing::warn!(%resource, namespace, name, uid, error = causes(&error), retry_in = ?pause, "can't acknowledge a drain");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LAST_RETRY);
                 }

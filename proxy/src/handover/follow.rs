@@ -26,6 +26,7 @@ use super::{
     discover::discover,
     drain::{Drained, let_go},
 };
+use crate::causes::causes;
 
 /// How long to wait before asking again for a resource that is not served (yet).
 const DISCOVER_AGAIN: Duration = Duration::from_secs(5);
@@ -42,7 +43,7 @@ pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupR
         let api = match discover(&client, &resource).await {
             Ok(api) => api,
             Err(error) => {
-                ask(&error.to_string()).await;
+                ask(&causes(&error)).await;
                 continue;
             }
         };
@@ -61,8 +62,8 @@ pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupR
             tokio::select! {
                 Some(event) = events.next() => match event {
                     Ok(event) => work.take(event),
-                    Err(error) if is_not_found(&error) => break ask(&error.to_string()).await,
-                    Err(error) => tracing::warn!(%resource, %error, "the watch on drained objects failed; trying again"),
+                    Err(error) if is_not_found(&error) => break ask(&causes(&error)).await,
+                    Err(error) => tracing::warn!(%resource, error = causes(&error), "the watch on drained objects failed; trying again"),
                 },
                 Some(_) = work.under_way.next() => {}
             }

@@ -6,6 +6,8 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::{Api, Client, api::PostParams};
 use ringside_ring::{ShardName, name::InvalidName};
 
+use crate::causes::causes;
+
 /// What the API server puts into `extra` for a token that is bound to a pod.
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
@@ -98,10 +100,7 @@ pub async fn ask(client: &Client) -> Option<TokenPod> {
                 return None;
             }
             Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "can't ask the API server who we are yet; trying again"
-                );
+                tracing::warn!(error = causes(&error), "can't ask the API server who we are yet; trying again");
                 tokio::time::sleep(RETRY).await;
             }
         }

@@ -1,0 +1,126 @@
+//! An API server that knows as much as one proxy needs: who asks, its Lease, a ring, and things to watch.
+
+use std::{net::SocketAddr, path::Path, sync::Arc};
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Request, State},
+    http::{Method, StatusCode},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures::stream;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch};
+
+/// What it knows, and what was asked of it.
+#[derive(Default)]
+pub(crate) struct Known {
+    pub(crate) ring: watch::Sender<Option<Value>>,
+    pub(crate) may_read_ring: bool,
+    pub(crate) lease: Option<Value>,
+    pub(crate) requests: Vec<String>,
+    version: u64,
+}
+
+pub(crate) type Shared = Arc<Mutex<Known>>;
+
+/// Starts it, and writes a kubeconfig for it.
+pub(crate) async fn start(kubeconfig: &Path) -> Shared {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    write_kubeconfig(kubeconfig, listener.local_addr().unwrap());
+    let known = Shared::new(Mutex::new(Known { may_read_ring: true, ..Known::default() }));
+    let app = Router::new().fallback(answer).with_state(known.clone());
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    known
+}
+
+pub(crate) fn write_kubeconfig(path: &Path, server: SocketAddr) {
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "c", "cluster": {"server": format!("http://{server}")}}],
+        "users": [{"name": "u", "user": {"token": "upstream-token"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}],
+    });
+    std::fs::write(path, config.to_string()).unwrap();
+}
+
+pub(crate) fn ring(resource: &str) -> Value {
+    json!({
+        "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing",
+        "metadata": {"name": "example", "uid": "r", "resourceVersion": "2"},
+        "spec": {"resources": [{"group": "x.io", "resource": resource}]},
+    })
+}
+
+async fn answer(State(known): State<Shared>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    let token = parts.headers.get("authorization").and_then(|it| it.to_str().ok()).unwrap_or_default();
+    if token != "Bearer upstream-token" {
+        return failure(StatusCode::UNAUTHORIZED, "Unauthorized");
+    }
+    let mut known = known.lock();
+    known.requests.push(format!("{} {}", parts.method, parts.uri));
+    let query = parts.uri.query().unwrap_or_default();
+    let watches = query.split('&').any(|pair| pair.starts_with("watch="));
+    let path = parts.uri.path();
+    match path.rsplit('/').next().unwrap_or_default() {
+        "selfsubjectreviews" => created(json!({"metadata": {}, "status": {"userInfo": {"extra": {
+            "authentication.kubernetes.io/pod-name": ["shard-0"],
+            "authentication.kubernetes.io/pod-uid": ["u1"],
+        }}}})),
+        "clusterrings" if !known.may_read_ring => failure(StatusCode::FORBIDDEN, "Forbidden"),
+        "clusterrings" if watches => rings_as_they_come(known.ring.subscribe()),
+        "clusterrings" => {
+            let items: Vec<_> = known.ring.borrow().iter().cloned().collect();
+            list(&json!(items))
+        }
+        "things" if watches => Body::from_stream(stream::pending::<std::io::Result<Bytes>>()).into_response(),
+        "things" => list(&json!([])),
+        "version" => Json(json!({"major": "1"})).into_response(),
+        _ if path.contains("/leases") => known.lease(&parts.method, &body),
+        _ => failure(StatusCode::NOT_FOUND, "NotFound"),
+    }
+}
+
+impl Known {
+    fn lease(&mut self, method: &Method, body: &Bytes) -> Response {
+        if *method == Method::GET {
+            return self
+                .lease
+                .clone()
+                .map_or_else(|| failure(StatusCode::NOT_FOUND, "NotFound"), |it| Json(it).into_response());
+        }
+        self.version += 1;
+        let mut lease: Value = serde_json::from_slice(body).unwrap();
+        lease["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.lease = Some(lease.clone());
+        created(lease)
+    }
+}
+
+fn rings_as_they_come(mut rings: watch::Receiver<Option<Value>>) -> Response {
+    rings.mark_unchanged();
+    let events = stream::unfold(rings, |mut rings| async move {
+        rings.changed().await.ok()?;
+        let event = json!({"type": "ADDED", "object": rings.borrow_and_update().clone()});
+        Some((std::io::Result::Ok(Bytes::from(format!("{event}\n"))), rings))
+    });
+    Body::from_stream(events).into_response()
+}
+
+fn list(items: &Value) -> Response {
+    Json(json!({"metadata": {"resourceVersion": "1"}, "items": items})).into_response()
+}
+
+fn created(object: Value) -> Response {
+    (StatusCode::CREATED, Json(object)).into_response()
+}
+
+fn failure(code: StatusCode, reason: &str) -> Response {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason, "reason": reason, "code": code.as_u16()});
+    (code, Json(status)).into_response()
+}

@@ -1,0 +1,210 @@
+//! The whole proxy in front of an API server that is not one: its start, its end, and what can be wrong with its input.
+#![allow(clippy::unwrap_used)]
+
+use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use ringside_proxy::{Config, RunError, run_until};
+use ringside_runtime::shutdown::Shutdown;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+use tempfile::TempDir;
+use tokio::{task::JoinHandle, time::timeout};
+
+mod fake;
+
+/// How long anything may take that is only a matter of a few round trips.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+type Http = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
+
+struct Proxy {
+    folder: TempDir,
+    shutdown: Shutdown,
+    ended: JoinHandle<Result<(), RunError>>,
+    listen: SocketAddr,
+    admin: SocketAddr,
+}
+
+/// An address that nobody else in this process is given.
+fn free_address() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+fn config(folder: &TempDir, listen: SocketAddr, admin: SocketAddr, more: &[&str]) -> Config {
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let mut arguments = vec!["ringside-proxy".to_owned(), "--ring=example".to_owned()];
+    arguments.push(format!("--kubeconfig={}", path("upstream")));
+    arguments.push(format!("--access-dir={}", path("access")));
+    arguments.push(format!("--listen={listen}"));
+    arguments.push(format!("--admin-listen={admin}"));
+    arguments.extend(more.iter().map(|it| (*it).to_owned()));
+    Config::parse(arguments.into_iter().map(OsString::from), Some("host".to_owned())).unwrap()
+}
+
+impl Proxy {
+    fn start(folder: TempDir, more: &[&str]) -> Self {
+        let (listen, admin, shutdown) = (free_address(), free_address(), Shutdown::new());
+        let config = config(&folder, listen, admin, more);
+        let ended = tokio::spawn(run_until(config, shutdown.clone()));
+        Self { folder, shutdown, ended, listen, admin }
+    }
+
+    fn access(&self, name: &str) -> PathBuf {
+        self.folder.path().join("access").join(name)
+    }
+
+    /// What `/readyz` says, as soon as it says something that `wanted` accepts.
+    async fn readiness(&self, wanted: impl Fn(&str) -> bool) -> String {
+        let admin: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+        let last = parking_lot::Mutex::new(String::new());
+        let asked = timeout(DEADLINE, async {
+            loop {
+                if let Ok(answer) = admin.get(format!("http://{}/readyz", self.admin).parse().unwrap()).await {
+                    *last.lock() = text(answer).await;
+                    if wanted(&last.lock()) {
+                        return;
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        asked.await.unwrap_or_else(|_| panic!("readiness stayed '{}'", last.lock()));
+        last.into_inner()
+    }
+
+    fn client(&self, http2: bool) -> Http {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(self.access("ca.crt")).unwrap()).unwrap();
+        let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
+        let connector = if http2 { builder.enable_http2().build() } else { builder.enable_http1().build() };
+        Client::builder(TokioExecutor::new()).http2_only(http2).build(connector)
+    }
+
+    async fn get(&self, client: &Http, path: &str) -> Response<Incoming> {
+        let token = fs::read_to_string(self.access("token")).unwrap();
+        let request = Request::get(format!("https://localhost:{}{path}", self.listen.port()));
+        client
+            .request(request.header("authorization", format!("Bearer {token}")).body(Empty::new()).unwrap())
+            .await
+            .unwrap()
+    }
+}
+
+async fn text(answer: Response<Incoming>) -> String {
+    String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn a_controller_is_served_by_http_1_and_2_and_the_lease_outlives_its_last_request() {
+    for http2 in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let api = fake::start(&folder.path().join("upstream")).await;
+        api.lock().ring.send_replace(Some(fake::ring("things")));
+        let proxy = Proxy::start(folder, &[]);
+        proxy.readiness(|text| text == "ok\n").await;
+        let client = proxy.client(http2);
+        assert_eq!(proxy.get(&client, "/apis/x.io/v1/things").await.status(), StatusCode::OK);
+        let narrowed = api.lock().requests.last().unwrap().clone();
+        assert!(
+            narrowed.contains(
+                "labelSelector=shard.alpha.sharding.timebertt.dev%2Fclusterring-50d858e0-example%3Dshard-0%2C%21"
+            ),
+            "{narrowed}"
+        );
+
+        let watch = proxy.get(&client, "/apis/x.io/v1/things?watch=1").await;
+        proxy.shutdown.trigger();
+        let another = proxy.client(http2);
+        assert_eq!(proxy.get(&another, "/version").await.status(), StatusCode::OK, "the controller is still there");
+        assert!(!proxy.ended.is_finished());
+        let held = |api: &fake::Shared| api.lock().lease.clone().unwrap()["spec"]["holderIdentity"].clone();
+        assert_eq!(held(&api), "shard-0");
+        drop((watch, client, another));
+        timeout(DEADLINE, proxy.ended).await.unwrap().unwrap().unwrap();
+        assert_eq!(held(&api), "");
+    }
+}
+
+#[tokio::test]
+async fn a_restarted_proxy_is_the_same_to_its_controller() {
+    let folder = tempfile::tempdir().unwrap();
+    let api = fake::start(&folder.path().join("upstream")).await;
+    api.lock().ring.send_replace(Some(fake::ring("things")));
+    let first = Proxy::start(folder, &[]);
+    first.readiness(|text| text == "ok\n").await;
+    let client = first.client(false);
+    let token = fs::read_to_string(first.access("token")).unwrap();
+    first.shutdown.trigger();
+    timeout(DEADLINE, first.ended).await.unwrap().unwrap().unwrap();
+    let second = Proxy::start(first.folder, &[]);
+    second.readiness(|text| text == "ok\n").await;
+    assert_eq!(fs::read_to_string(second.access("token")).unwrap(), token);
+    // The client trusts the certificate that it was given at first.
+    assert_eq!(second.get(&client, "/version").await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_ring_that_is_unknown_or_forbidden_is_named_and_heals() {
+    let folder = tempfile::tempdir().unwrap();
+    let api = fake::start(&folder.path().join("upstream")).await;
+    api.lock().may_read_ring = false;
+    let proxy = Proxy::start(folder, &[]);
+    proxy
+        .readiness(|text| text.contains("may not read ClusterRing 'example'") && text.contains("service account"))
+        .await;
+    api.lock().may_read_ring = true;
+    proxy.readiness(|text| text.contains("there is no ClusterRing 'example'")).await;
+    let refused = proxy.get(&proxy.client(false), "/apis/x.io/v1/things").await;
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(text(refused).await.contains("there is no ClusterRing 'example'"));
+    api.lock().ring.send_replace(Some(fake::ring("things")));
+    proxy.readiness(|text| text == "ok\n").await;
+}
+
+#[tokio::test]
+async fn an_absent_api_server_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    fake::write_kubeconfig(&folder.path().join("upstream"), free_address());
+    let proxy = Proxy::start(folder, &[]);
+    let says = proxy.readiness(|text| text.contains("ClusterRing 'example' yet")).await;
+    assert!(says.contains("Connection refused") && says.contains("which pod this is"), "{says}");
+    let refused = proxy.get(&proxy.client(true), "/version").await;
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(text(refused).await.contains("can't be reached"));
+    assert!(!proxy.ended.is_finished());
+}
+
+#[tokio::test]
+async fn what_can_never_work_ends_the_proxy_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let _api = fake::start(&folder.path().join("upstream")).await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let run = |config| async { run_until(config, Shutdown::new()).await.unwrap_err().to_string() };
+    let port = run(config(&folder, taken.local_addr().unwrap(), free_address(), &[])).await;
+    assert!(port.contains("--listen") && port.contains("choose another address"), "{port}");
+    let contradiction = run(config(&folder, free_address(), free_address(), &["--shard-name=other"])).await;
+    assert!(
+        contradiction.contains("--shard-name says 'other'") && contradiction.contains("pod 'shard-0'"),
+        "{contradiction}"
+    );
+    fs::write(folder.path().join("file"), "").unwrap();
+    let mut twice = config(&folder, free_address(), free_address(), &[]);
+    twice.access_dir = folder.path().join("file");
+    let text = run(twice).await;
+    assert!(text.contains("--access-dir"), "{text}");
+    let mut nowhere = config(&folder, free_address(), free_address(), &[]);
+    nowhere.kubeconfig = Some(folder.path().join("missing"));
+    assert!(run(nowhere).await.contains("missing"));
+}
