@@ -1,6 +1,6 @@
 //! Structured logs on standard error.
 
-use std::str::FromStr;
+use std::{io::IsTerminal, str::FromStr};
 
 use tracing_subscriber::EnvFilter;
 
@@ -52,7 +52,8 @@ pub fn parse_filter(filter: &str) -> Result<EnvFilter, LoggingError> {
 
 /// Starts logging. A second start in one process, as in tests, changes nothing.
 pub fn init(format: Format, filter: EnvFilter) {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
     // The error says that somebody set a subscriber already, who then is the one that counts.
     let _already_set = match format {
         Format::Text => builder.try_init(),

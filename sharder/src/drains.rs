@@ -3,7 +3,11 @@
 //! An acknowledged object carries no label that tells who had it. Who remembers that needs to look at that shard's
 //! children only, and at all children otherwise: forgetting costs time, nothing else.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use parking_lot::Mutex;
 use ringside_ring::RingName;
@@ -16,7 +20,14 @@ const CAPACITY: usize = 10_000;
 
 struct Drain {
     shard: String,
+    since: Instant,
     last_seen: Instant,
+}
+
+#[derive(Default)]
+struct Register {
+    by_uid: HashMap<String, Drain>,
+    by_age: BTreeSet<(Instant, String)>,
 }
 
 /// The drains of one ring; clones share them.
@@ -24,41 +35,56 @@ struct Drain {
 pub(crate) struct Drains {
     ring: RingName,
     metrics: Metrics,
-    by_uid: Arc<Mutex<HashMap<String, Drain>>>,
+    register: Arc<Mutex<Register>>,
 }
 
 impl Drains {
     /// None known.
     pub(crate) fn new(ring: RingName, metrics: Metrics) -> Self {
-        Self { ring, metrics, by_uid: Arc::default() }
+        Self { ring, metrics, register: Arc::default() }
     }
 
     /// `shard` was asked to let go of the object, and has not done so.
     pub(crate) fn remember(&self, uid: &str, shard: &str) {
-        let mut by_uid = self.by_uid.lock();
-        if by_uid.len() < CAPACITY || by_uid.contains_key(uid) {
-            by_uid.insert(uid.to_owned(), Drain { shard: shard.to_owned(), last_seen: Instant::now() });
+        let now = Instant::now();
+        let mut register = self.register.lock();
+        if let Some(drain) = register.by_uid.get_mut(uid) {
+            shard.clone_into(&mut drain.shard);
+            drain.last_seen = now;
+        } else if register.by_uid.len() < CAPACITY {
+            let drain = Drain { shard: shard.to_owned(), since: now, last_seen: now };
+            register.by_uid.insert(uid.to_owned(), drain);
+            register.by_age.insert((now, uid.to_owned()));
         }
-        self.metrics.draining(&self.ring, by_uid.len());
+        self.tell(&register);
     }
 
     /// Who was asked to let go of the object.
     pub(crate) fn previous(&self, uid: &str) -> Option<String> {
-        self.by_uid.lock().get(uid).map(|drain| drain.shard.clone())
+        self.register.lock().by_uid.get(uid).map(|drain| drain.shard.clone())
     }
 
     /// The object has an owner again, or is gone.
     pub(crate) fn forget(&self, uid: &str) {
-        let mut by_uid = self.by_uid.lock();
-        by_uid.remove(uid);
-        self.metrics.draining(&self.ring, by_uid.len());
+        let mut register = self.register.lock();
+        if let Some(drain) = register.by_uid.remove(uid) {
+            register.by_age.remove(&(drain.since, uid.to_owned()));
+        }
+        self.tell(&register);
     }
 
     /// A pass over all objects that began at `start` has seen all that drain: the others are gone.
     pub(crate) fn forget_unseen_since(&self, start: Instant) {
-        let mut by_uid = self.by_uid.lock();
+        let mut register = self.register.lock();
+        let Register { by_uid, by_age } = &mut *register;
         by_uid.retain(|_, drain| drain.last_seen >= start);
-        self.metrics.draining(&self.ring, by_uid.len());
+        by_age.retain(|(_, uid)| by_uid.contains_key(uid));
+        self.tell(&register);
+    }
+
+    fn tell(&self, register: &Register) {
+        let oldest = register.by_age.first().map(|(since, _)| SystemTime::now() - since.elapsed());
+        self.metrics.draining(&self.ring, register.by_uid.len(), oldest);
     }
 }
 
@@ -82,6 +108,8 @@ mod tests {
         assert_eq!((drains.previous("gone"), drains.previous("here")), (None, Some("a".into())));
         drains.forget("here");
         assert_eq!(drains.previous("here"), None);
+        let register = drains.register.lock();
+        assert!(register.by_uid.is_empty() && register.by_age.is_empty());
     }
 
     #[tokio::test]
@@ -90,7 +118,7 @@ mod tests {
         for i in 0..=CAPACITY {
             drains.remember(&i.to_string(), "a");
         }
-        assert_eq!(drains.by_uid.lock().len(), CAPACITY);
+        assert_eq!(drains.register.lock().by_uid.len(), CAPACITY);
         drains.remember("0", "b");
         assert_eq!(drains.previous("0").as_deref(), Some("b"));
     }

@@ -1,6 +1,9 @@
 //! The metrics of the sharder (CONTRACT, "Metrics of the sharder"). Labels have few values: never an object's name.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -40,6 +43,7 @@ pub(crate) struct Metrics {
     available_shards: Family<RingLabel, Gauge>,
     shard_state: Family<StateLabels, Gauge>,
     draining: Family<RingLabel, Gauge>,
+    oldest_drain: Family<RingLabel, Gauge>,
 }
 
 impl Metrics {
@@ -65,6 +69,12 @@ impl Metrics {
             "draining_objects",
             "Objects known to wait for their shard to let go",
             metrics.draining.clone(),
+        );
+        // A time rather than an age: it is true whenever it is read, and `time() - …` is the age.
+        registry.register(
+            "oldest_drain_timestamp_seconds",
+            "When the drain began that waits the longest, in seconds since 1970",
+            metrics.oldest_drain.clone(),
         );
         metrics
     }
@@ -110,14 +120,23 @@ impl Metrics {
 
     /// The ring is gone.
     pub(crate) fn ring_gone(&self, ring: &RingName) {
-        for family in [&self.shards, &self.available_shards, &self.draining] {
+        for family in [&self.shards, &self.available_shards, &self.draining, &self.oldest_drain] {
             family.remove(&ring_label(ring));
         }
     }
 
-    /// How many objects of a ring are known to wait for their shard.
-    pub(crate) fn draining(&self, ring: &RingName, objects: usize) {
+    /// How many objects of a ring are known to wait for their shard, and since when the first of them.
+    pub(crate) fn draining(&self, ring: &RingName, objects: usize, oldest: Option<SystemTime>) {
         self.draining.get_or_create(&ring_label(ring)).set(i64::try_from(objects).unwrap_or(i64::MAX));
+        match oldest.and_then(|since| since.duration_since(UNIX_EPOCH).ok()) {
+            Some(since) => {
+                let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+                self.oldest_drain.get_or_create(&ring_label(ring)).set(seconds);
+            }
+            None => {
+                self.oldest_drain.remove(&ring_label(ring));
+            }
+        }
     }
 
     /// Takes back what only the leader can know, so that two replicas never say different things about one ring.
@@ -126,6 +145,7 @@ impl Metrics {
         self.available_shards.clear();
         self.shard_state.clear();
         self.draining.clear();
+        self.oldest_drain.clear();
     }
 }
 
@@ -153,7 +173,7 @@ mod tests {
         metrics.moved(&ring, &resource);
         metrics.drained(&ring, &resource);
         metrics.ring_calculated(&ring);
-        metrics.draining(&ring, 3);
+        metrics.draining(&ring, 3, Some(UNIX_EPOCH + std::time::Duration::from_secs(9)));
         metrics.status(&ring, 2, 1);
         let members = [("a", ShardState::Ready), ("b", ShardState::Dead)];
         let members = members.map(|(shard, state)| (shard.parse().unwrap(), state)).into_iter().collect();
@@ -170,6 +190,7 @@ mod tests {
             r#"controller_sharding_shard_state{ring="example",state="ready"} 1"#,
             r#"controller_sharding_shard_state{ring="example",state="orphaned"} 0"#,
             r#"controller_sharding_draining_objects{ring="example"} 3"#,
+            r#"controller_sharding_oldest_drain_timestamp_seconds{ring="example"} 9"#,
         ] {
             assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
         }

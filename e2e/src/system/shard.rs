@@ -57,6 +57,11 @@ impl Shard {
         &self.operator
     }
 
+    /// The kubeconfig that the proxy wrote for its controller.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.access.join("kubeconfig")
+    }
+
     /// What the operator calls itself: unique to one life of its process.
     pub fn instance(&self) -> &str {
         &self.instance
@@ -84,7 +89,7 @@ impl Shard {
         self.terminate().await?;
         (self.proxy, self.admin_port) = start_proxy(ground, &self.identity, &self.access).await?;
         self.instance = ground.instance(self.identity.pod());
-        let kubeconfig = self.access.join("kubeconfig");
+        let kubeconfig = self.kubeconfig();
         self.operator = unsharded::start_operator(ground, self.identity.pod(), &self.instance, &kubeconfig, NAMESPACE)?;
         Ok(())
     }
