@@ -128,8 +128,17 @@ impl Keeper {
             let spec = self.spec(None);
             self.unanswered.extend(spec.renew_time.clone());
             let lease = self.dressed(Lease { spec: Some(spec), ..Lease::default() });
-            self.mine = Some(self.api.create(&PostParams::default(), &lease).await?);
-            return Ok(Attempt::Held);
+            return match self.api.create(&PostParams::default(), &lease).await {
+                Ok(created) => {
+                    self.mine = Some(created);
+                    Ok(Attempt::Held)
+                }
+                // Somebody was first by a moment; what it is shows the next look.
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                    Ok(Attempt::Taken { by: "another instance".to_owned(), until: now })
+                }
+                Err(error) => Err(error),
+            };
         };
         let observed = match self.observed.take() {
             Some(mut observed) => {

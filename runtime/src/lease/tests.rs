@@ -19,6 +19,8 @@ struct Fake {
     failing: bool,
     /// Requests that land and are never answered.
     mute: bool,
+    /// The next read comes before somebody's create, and our create after it.
+    hidden_once: bool,
     writes: usize,
 }
 
@@ -42,6 +44,7 @@ impl Fake {
         }
         let missing = (StatusCode::NOT_FOUND, "NotFound");
         match (method, sent) {
+            (&Method::GET, _) if std::mem::take(&mut self.hidden_once) => Err(missing),
             (&Method::GET, _) => self.lease.clone().ok_or(missing),
             (&Method::POST, Some(_)) if self.lease.is_some() => Err((StatusCode::CONFLICT, "AlreadyExists")),
             (&Method::POST, Some(lease)) => {
@@ -173,6 +176,15 @@ async fn anothers_lease_is_taken_only_after_it_stood_still_for_its_duration() {
 
 fn now() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime {
     k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(k8s_openapi::jiff::Timestamp::now())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_second_to_create_it_waits_for_the_first() {
+    let world = World::start(Some(lease_of("b", "2")));
+    world.fake.lock().unwrap().hidden_once = true;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let reason = world.tenure.reason().unwrap();
+    assert!(reason.contains("held by 'b'"), "{reason}");
 }
 
 #[tokio::test(start_paused = true)]
