@@ -74,6 +74,10 @@ impl Handed {
 }
 
 impl Watched {
+    pub(super) fn new(frames: Frames, view: Option<View>) -> Self {
+        Self { frames, view, pending: None }
+    }
+
     /// Looks at a piece that passes.
     pub fn pass(&mut self, bytes: &[u8]) {
         let pending = &mut self.pending;
@@ -149,12 +153,12 @@ impl<S> Tap<S> {
 fn tap_watch(mut response: Response<Body>, view: Option<View>, end: BoxFuture<'static, End>) -> Response<Body> {
     match response.status() {
         StatusCode::OK => {
-            let watched = Watched { frames: Frames::of_response(response.headers()), view, pending: None };
+            let watched = Watched::new(Frames::of_response(response.headers()), view);
             response.map(|body| TappedBody { body, watched, end: Some(end) }.boxed_unsync())
         }
         StatusCode::SWITCHING_PROTOCOLS => {
             let frames = Frames::of_handshake(response.headers());
-            response.extensions_mut().insert(Handed::of(Watched { frames, view, pending: None }));
+            response.extensions_mut().insert(Handed::of(Watched::new(frames, view)));
             response
         }
         // No watch came of it.
