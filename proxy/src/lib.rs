@@ -23,7 +23,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub mod access;
 pub mod body;
-mod causes;
 pub mod config;
 pub mod election;
 pub mod frames;

@@ -11,7 +11,7 @@ use ringside_ring::{ClusterRing, RingName, cluster_ring::GroupResource};
 use ringside_runtime::{admin::Check, shutdown::Shutdown};
 use tokio::sync::watch;
 
-use crate::causes::causes;
+use ringside_runtime::explain::causes;
 
 /// The ring's resources, as one snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -24,9 +24,9 @@ use tower::{Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 
 use crate::{
     body::{Body, BoxError, boxed},
-    causes::causes,
     request::RequestInfo,
 };
+use ringside_runtime::explain::causes;
 
 pub mod headers;
 

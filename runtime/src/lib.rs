@@ -7,6 +7,7 @@ pub mod admin;
 pub mod client;
 pub mod clock;
 pub mod config;
+pub mod explain;
 pub mod lease;
 pub mod logging;
 pub mod shutdown;

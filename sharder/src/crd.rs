@@ -10,11 +10,8 @@ use kube::{
 };
 use ringside_ring::manifest::clusterring_crd;
 
-use crate::{
-    FIELD_MANAGER,
-    explain::{code, explain},
-    pauses::Pauses,
-};
+use crate::{FIELD_MANAGER, pauses::Pauses};
+use ringside_runtime::explain::{code, explain};
 
 /// How long the API server may take to serve a new definition.
 const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(10);

@@ -15,7 +15,6 @@ mod config;
 mod crd;
 mod distribute;
 mod drains;
-mod explain;
 #[cfg(test)]
 mod fixtures;
 mod leader;

@@ -15,7 +15,7 @@ use kube::{
 };
 use tokio::sync::watch;
 
-use crate::explain::{code, explain_watch};
+use ringside_runtime::explain::{code, explain_watch};
 
 type Labels = BTreeMap<String, String>;
 type Metadata = PartialObjectMeta<Namespace>;

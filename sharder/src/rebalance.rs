@@ -8,7 +8,8 @@ use tokio::sync::watch;
 mod children;
 mod objects;
 
-use crate::{assign::Scope, explain::explain};
+use crate::assign::Scope;
+use ringside_runtime::explain::explain;
 
 /// How soon a pass that failed is made again.
 const RETRY: Duration = Duration::from_secs(5);

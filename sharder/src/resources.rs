@@ -18,7 +18,7 @@ use kube::{
 use ringside_ring::{ClusterRing, PartitionKey, cluster_ring::GroupResource};
 use tokio::sync::watch;
 
-use crate::explain::explain;
+use ringside_runtime::explain::explain;
 
 /// An object of whatever resource, reduced to its metadata: requests for it ask for nothing else.
 pub(crate) type Object = PartialObjectMeta<DynamicObject>;

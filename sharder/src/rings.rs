@@ -21,7 +21,7 @@ mod webhook_configuration;
 pub(crate) use reconcile::reconcile;
 pub(crate) use webhook_configuration::{ClientConfig, WEBHOOK_PATH};
 
-use crate::explain::explain_watch;
+use ringside_runtime::explain::explain_watch;
 
 /// Follows the rings; the receiver tells when they change.
 ///

@@ -61,7 +61,7 @@ pub enum RunError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// There can't be a client.
-    #[error("can't set up the client for the API server: {}", crate::explain::explain(.0))]
+    #[error("can't set up the client for the API server: {}", ringside_runtime::explain::explain(.0))]
     Client(kube::Error),
     /// There can't be a TLS server.
     #[error("can't set up TLS for the webhook: {0}")]

@@ -11,7 +11,7 @@ use ringside_ring::{RingLabels, ShardName, patch};
 use tokio::sync::Semaphore;
 
 use super::drain::Drained;
-use crate::causes::causes;
+use ringside_runtime::explain::causes;
 
 /// How long to wait before the first retry, and at most.
 const FIRST_RETRY: Duration = Duration::from_millis(200);

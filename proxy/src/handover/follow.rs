@@ -26,7 +26,7 @@ use super::{
     discover::discover,
     drain::{Drained, let_go},
 };
-use crate::causes::causes;
+use ringside_runtime::explain::causes;
 
 /// How long to wait before asking again for a resource that is not served (yet).
 const DISCOVER_AGAIN: Duration = Duration::from_secs(5);

@@ -6,7 +6,7 @@ use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::{Api, Client, api::PostParams};
 use ringside_ring::{ShardName, name::InvalidName};
 
-use crate::causes::causes;
+use ringside_runtime::explain::causes;
 
 /// What the API server puts into `extra` for a token that is bound to a pod.
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";

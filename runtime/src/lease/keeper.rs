@@ -17,7 +17,7 @@ use super::{
     tenure::Standing,
     wait,
 };
-use crate::{clock::SharedClock, shutdown::Shutdown};
+use crate::{clock::SharedClock, explain::explain, shutdown::Shutdown};
 
 /// How many attempts a release gets; after them the Lease expires by itself.
 const RELEASE_ATTEMPTS: u32 = 3;
@@ -80,7 +80,8 @@ impl Keeper {
                 due.min(until.max(start + Duration::from_millis(1)))
             }
             Ok(Err(error)) => {
-                tracing::warn!(namespace, lease = name, %error, "could not renew the Lease; trying again");
+                let error = explain(&error);
+                tracing::warn!(namespace, lease = name, error, "could not renew the Lease; trying again");
                 self.note(format!("Lease {namespace}/{name} can't be renewed: {error}"));
                 due
             }
@@ -224,7 +225,10 @@ impl Keeper {
                 Ok(Ok(false)) => {
                     return tracing::warn!(namespace, lease = name, "the Lease to release was not ours any more");
                 }
-                Ok(Err(error)) => tracing::warn!(namespace, lease = name, %error, "could not release the Lease"),
+                Ok(Err(error)) => {
+                    let error = explain(&error);
+                    tracing::warn!(namespace, lease = name, error, "could not release the Lease");
+                }
                 Err(_) => tracing::warn!(namespace, lease = name, "no answer to the release of the Lease"),
             }
         }

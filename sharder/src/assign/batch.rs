@@ -9,7 +9,8 @@ use super::{
     plan::{Move, moves},
     write::{Outcome, assign, write},
 };
-use crate::{explain::explain, target::Target};
+use crate::target::Target;
+use ringside_runtime::explain::explain;
 
 /// Gives every object of the batch that needs one an owner; returns those that must be tried again.
 pub(crate) async fn process(scope: &Scope, batch: Vec<Target>) -> Vec<Target> {

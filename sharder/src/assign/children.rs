@@ -12,7 +12,8 @@ use super::{
     plan::{Move, Search, child_destination, destinations, search},
     write::{assign, write},
 };
-use crate::{explain::explain, resources::Resource, target::Target};
+use crate::{resources::Resource, target::Target};
+use ringside_runtime::explain::explain;
 
 /// Moves the children of `moves`; returns the uids of owners whose children could not all be moved.
 ///

@@ -10,10 +10,8 @@ use kube::runtime::{
 use ringside_ring::RingLabels;
 
 use super::{Queue, Scope};
-use crate::{
-    explain::{code, explain_watch},
-    target::Target,
-};
+use crate::target::Target;
+use ringside_runtime::explain::{code, explain_watch};
 
 /// The objects that none of `available` owns: unassigned ones, and those labelled for nobody.
 ///

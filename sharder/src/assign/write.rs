@@ -6,7 +6,8 @@ use kube::{
 };
 use ringside_ring::{RingLabels, patch};
 
-use crate::{explain::code, resources::Object, target::Target};
+use crate::{resources::Object, target::Target};
+use ringside_runtime::explain::code;
 
 /// How often a write is decided anew before it is left for later. An object that changes this often while it is
 /// written to is being worked on by somebody; waiting a moment is kinder than trying harder.

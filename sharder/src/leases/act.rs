@@ -18,10 +18,8 @@ use super::{
     book::state_label,
     plan::{Action, Todo, acquired, plan},
 };
-use crate::{
-    explain::{code, explain},
-    metrics::Metrics,
-};
+use crate::metrics::Metrics;
+use ringside_runtime::explain::{code, explain};
 
 /// Writes at once: many Leases change together when the sharder starts or the network was away.
 const PARALLEL_WRITES: usize = 8;

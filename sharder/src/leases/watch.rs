@@ -14,7 +14,7 @@ use kube::{
 use ringside_ring::labels::LEASE_RING;
 
 use super::Leases;
-use crate::explain::explain_watch;
+use ringside_runtime::explain::explain_watch;
 
 /// Follows the Leases of all shards.
 ///

@@ -15,11 +15,11 @@ use crate::{
         children::list,
         write::{Outcome, assign, write},
     },
-    explain::{code, explain},
     owners::live_shard,
     resources::Resource,
     target::Target,
 };
+use ringside_runtime::explain::{code, explain};
 
 /// Looks at every object of the resources that the main resource controls, page by page.
 pub(super) async fn pass(scope: &Scope) -> Result<(), kube::Error> {

@@ -12,9 +12,9 @@ use crate::{
         children::list,
         write::{Outcome, write},
     },
-    explain::{code, explain},
     target::Target,
 };
+use ringside_runtime::explain::{code, explain};
 
 /// Characters of a drain label's value: no two moves share one.
 const MOVE_ID_LENGTH: usize = 16;

@@ -15,7 +15,8 @@ use super::{
     status::status,
     webhook_configuration::{ClientConfig, webhook_configuration},
 };
-use crate::{FIELD_MANAGER, explain::explain, metrics::Metrics, snapshot::Snapshot};
+use crate::{FIELD_MANAGER, metrics::Metrics, snapshot::Snapshot};
+use ringside_runtime::explain::explain;
 
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(5);

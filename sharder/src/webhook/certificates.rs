@@ -10,7 +10,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 
-use crate::explain::code;
+use ringside_runtime::explain::code;
 
 /// The Secret.
 const SECRET_NAME: &str = "ringside-sharder-webhook";
@@ -33,7 +33,7 @@ pub(crate) struct Certificates {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CertificatesError {
     /// The Secret can't be read or written.
-    #[error("{}", crate::explain::explain(.0))]
+    #[error("{}", ringside_runtime::explain::explain(.0))]
     Secret(#[from] kube::Error),
     /// They can't be made.
     #[error("can't make a certificate: {0}")]

@@ -27,12 +27,12 @@ use super::{
     review::{Decision, decide, followed},
 };
 use crate::{
-    explain::explain,
     metrics::Metrics,
     owners::live_shard,
     rings::WEBHOOK_PATH,
     snapshot::{Snapshot, Snapshots},
 };
+use ringside_runtime::explain::explain;
 
 /// A review carries an object twice, of 1.5 MB at most each (etcd's limit), and some of it twice again as escapes.
 const LARGEST_REVIEW: usize = 8 << 20;

@@ -1,31 +1,31 @@
-//! What went wrong with the API server, as a sentence for people.
+//! Errors as sentences for people: what went wrong with the API server, and all causes, each told once.
 
 use std::error::Error;
 
 use kube::{core::Status, runtime::watcher};
 
 /// Says what went wrong with a request, without the repetitions of nested errors.
-pub(crate) fn explain(error: &kube::Error) -> String {
+pub fn explain(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => explain_status(status),
-        kube::Error::Service(cause) => format!("the API server can't be reached: {}", explain_chain(&**cause)),
-        other => explain_chain(other),
+        kube::Error::Service(cause) => format!("the API server can't be reached: {}", causes(&**cause)),
+        other => causes(other),
     }
 }
 
 /// Says what went wrong with a watch.
-pub(crate) fn explain_watch(error: &watcher::Error) -> String {
+pub fn explain_watch(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
         | watcher::Error::WatchFailed(error) => explain(error),
         watcher::Error::WatchError(status) => explain_status(status),
-        other => explain_chain(other),
+        other => causes(other),
     }
 }
 
 /// The HTTP status of an API server's answer, if that is what the error is.
-pub(crate) fn code(error: &kube::Error) -> Option<u16> {
+pub fn code(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),
         _ => None,
@@ -42,7 +42,7 @@ fn explain_status(status: &Status) -> String {
 }
 
 /// The messages from outside to inside, each only where it adds something.
-fn explain_chain(error: &dyn Error) -> String {
+pub fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
