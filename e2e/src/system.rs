@@ -131,6 +131,14 @@ impl System {
 
     /// Starts so many sharder replicas, creates the ring, and waits until a sharder has taken it up.
     pub async fn start_sharding(&mut self, replicas: usize) -> Result<RingName, SystemError> {
+        self.start_sharders(replicas).await?;
+        let ring = install::ring(&self.ground.control_plane.client()).await?;
+        self.monitor.observe(&self.ground.control_plane.client(), &ring);
+        Ok(ring)
+    }
+
+    /// Starts sharder replicas until there are so many, and waits until they and the `ClusterRing` resource are ready.
+    pub async fn start_sharders(&mut self, replicas: usize) -> Result<(), SystemError> {
         for index in self.sharders.len()..replicas {
             let sharder = Sharder::start(&self.ground, index).await?;
             self.sharders.push(sharder);
@@ -138,9 +146,7 @@ impl System {
         for sharder in &self.sharders {
             sharder.until_ready().await?;
         }
-        let ring = install::ring(&self.ground.control_plane.client()).await?;
-        self.monitor.observe(&self.ground.control_plane.client(), &ring);
-        Ok(ring)
+        install::cluster_rings(&self.ground.control_plane.client()).await
     }
 
     /// Starts a shard: a Pod with a proxy and an operator.

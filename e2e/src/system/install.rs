@@ -30,9 +30,13 @@ pub(super) async fn resources_and_roles(client: &Client) -> Result<(), SystemErr
     Ok(())
 }
 
-/// Creates the example's ring once its resource is served, and waits until the sharder says that it is ready.
+/// Waits until the resource that the sharder installs is served.
+pub(super) async fn cluster_rings(client: &Client) -> Result<(), SystemError> {
+    Ok(manifests::served(client, CLUSTER_RINGS).await?)
+}
+
+/// Creates the example's ring, and waits until the sharder says that it is ready.
 pub(super) async fn ring(client: &Client) -> Result<RingName, SystemError> {
-    manifests::served(client, CLUSTER_RINGS).await?;
     manifests::apply(client, &manifests::read(&deploy("example/ring.yaml"))?).await?;
     let rings: Api<ClusterRing> = Api::all(client.clone());
     let ready = eventually("the ring is ready", RING_DEADLINE, || async {
