@@ -119,6 +119,7 @@ mod tests {
     fn a_missing_go_is_named_with_its_remedy() {
         let empty = tempfile::tempdir().unwrap();
         let environment = Environment {
+            of_package: Vec::new(),
             kubebuilder_assets: None,
             path: empty.path().into(),
             cargo: "cargo".into(),

@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -18,6 +18,9 @@ pub struct Environment {
     pub cargo: PathBuf,
     /// Cargo's target folder.
     pub target: PathBuf,
+    /// The variables by which cargo tells this process which package it belongs to. A build that inherits them looks
+    /// changed to build scripts that watch them, as the one of `ring` does, and half of everything is compiled again.
+    pub of_package: Vec<OsString>,
 }
 
 impl Environment {
@@ -31,6 +34,7 @@ impl Environment {
                 .ok()
                 .and_then(|executable| target_folder(&executable))
                 .unwrap_or_else(|| workspace_folder().join("target")),
+            of_package: env::vars_os().map(|(name, _)| name).filter(|name| is_of_package(name)).collect(),
         }
     }
 
@@ -58,6 +62,11 @@ fn target_folder(executable: &Path) -> Option<PathBuf> {
     executable.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file()).map(Path::to_owned)
 }
 
+fn is_of_package(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix))
+}
+
 fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
@@ -81,6 +90,7 @@ mod tests {
         executable(first.path(), "etcd", 0o644);
         let found = executable(second.path(), "etcd", 0o755);
         let environment = Environment {
+            of_package: Vec::new(),
             kubebuilder_assets: Some(first.path().to_owned()),
             path: env::join_paths([first.path(), second.path()]).unwrap(),
             cargo: "cargo".into(),

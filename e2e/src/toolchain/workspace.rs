@@ -46,6 +46,9 @@ fn build(environment: &Environment) -> Result<RingsidePrograms, ToolchainError> 
         .current_dir(workspace_folder())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
+    for variable in &environment.of_package {
+        command.env_remove(variable);
+    }
     let output = command.output().map_err(|source| ToolchainError::Start { command: line.clone(), source })?;
     if !output.status.success() {
         return Err(ToolchainError::Build {
