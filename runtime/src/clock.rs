@@ -50,17 +50,21 @@ impl Clock for TokioClock {
 
 /// Waits until `clock` shows `moment`.
 ///
-/// Timers stop in suspend where the clock goes on, so a wait may end late, never early: whoever must not
-/// act after `moment` asks the clock again before acting.
+/// Timers stop in suspend where the clock goes on, so a wait may end late (by [`LOOK_AGAIN`] at most), never early:
+/// whoever must not act after `moment` asks the clock again before acting.
 pub async fn sleep_until(clock: &dyn Clock, moment: Moment) {
     loop {
         let left = moment.since(clock.now());
         if left.is_zero() {
             return;
         }
-        tokio::time::sleep(left).await;
+        tokio::time::sleep(left.min(LOOK_AGAIN)).await;
     }
 }
+
+/// How often a wait asks the clock: what must end at a moment ends this long after it at most, also when the machine
+/// slept through that moment.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -70,6 +74,23 @@ mod tests {
     fn boottime_only_goes_forward() {
         let before = Boottime.now();
         assert!(Boottime.now() >= before && before > Moment::default());
+    }
+
+    /// A clock that goes on by an hour while timers stand still.
+    struct Suspended(std::sync::atomic::AtomicBool);
+
+    impl Clock for Suspended {
+        fn now(&self) -> Moment {
+            let slept = self.0.swap(true, std::sync::atomic::Ordering::Relaxed);
+            Moment::from_origin(Duration::from_secs(if slept { 3_600 } else { 0 }))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_notices_a_suspend() {
+        let begun = tokio::time::Instant::now();
+        sleep_until(&Suspended(false.into()), Moment::from_origin(Duration::from_secs(600))).await;
+        assert!(begun.elapsed() <= LOOK_AGAIN + Duration::from_millis(10));
     }
 
     #[tokio::test(start_paused = true)]

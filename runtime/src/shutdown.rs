@@ -47,10 +47,4 @@ impl Shutdown {
     pub async fn wait(&self) {
         self.0.cancelled().await;
     }
-
-    /// A wish of its own that also follows this one: to end a part earlier than the whole.
-    #[must_use]
-    pub fn child(&self) -> Self {
-        Self(self.0.child_token())
-    }
 }

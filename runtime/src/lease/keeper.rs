@@ -22,6 +22,13 @@ use crate::{clock::SharedClock, explain::explain, shutdown::Shutdown};
 /// How many attempts a release gets; after them the Lease expires by itself.
 const RELEASE_ATTEMPTS: u32 = 3;
 
+/// The time as the API server gives it back: a `MicroTime` loses what is below a microsecond on its way, and an own
+/// write is told from a foreign one by this very value.
+fn now() -> MicroTime {
+    let now = Timestamp::now();
+    MicroTime(Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now))
+}
+
 pub(super) struct Keeper {
     api: Api<Lease>,
     terms: Terms,
@@ -169,7 +176,7 @@ impl Keeper {
 
     /// The spec of a renewal, or, where the Lease is new or taken over, of an acquisition.
     fn spec(&self, before: Option<(&LeaseSpec, bool)>) -> LeaseSpec {
-        let now = Some(MicroTime(Timestamp::now()));
+        let now = Some(now());
         let (acquire_time, lease_transitions) = match before {
             None => (now.clone(), Some(0)),
             Some((spec, false)) => (spec.acquire_time.clone(), spec.lease_transitions),
@@ -223,7 +230,11 @@ impl Keeper {
             match timeout(self.terms.renew_every(), self.release_once()).await {
                 Ok(Ok(true)) => return tracing::info!(namespace, lease = name, "released the Lease"),
                 Ok(Ok(false)) => {
-                    return tracing::warn!(namespace, lease = name, "the Lease to release was not ours any more");
+                    return tracing::info!(
+                        namespace,
+                        lease = name,
+                        "the Lease is released already, or somebody else's"
+                    );
                 }
                 Ok(Err(error)) => {
                     let error = explain(&error);
@@ -234,7 +245,7 @@ impl Keeper {
         }
     }
 
-    /// `false` when the Lease is no longer ours to release.
+    /// `false` when the Lease is no longer ours to release: taken, or released by an attempt that got no answer.
     async fn release_once(&mut self) -> kube::Result<bool> {
         let Some(mut lease) = self.api.get_opt(&self.terms.name).await? else { return Ok(false) };
         if !self.is_own_write(&lease) {
@@ -243,7 +254,7 @@ impl Keeper {
         lease.metadata.managed_fields = None;
         if let Some(spec) = &mut lease.spec {
             spec.holder_identity = Some(String::new());
-            spec.renew_time = Some(MicroTime(Timestamp::now()));
+            spec.renew_time = Some(now());
         }
         match self.api.replace(&self.terms.name, &PostParams::default(), &lease).await {
             Ok(_) => Ok(true),
