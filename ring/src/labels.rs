@@ -115,9 +115,9 @@ mod tests {
         #[test]
         fn labels_are_always_valid_and_differ(
             // Names with a long beginning in common, which is all that the cut leaves, and names without.
-            beginning in "([a-z0-9]([a-z0-9.-]{38,44}[a-z0-9])?)?",
-            a in "[a-z0-9]([a-z0-9.-]{0,15}[a-z0-9])?",
-            b in "[a-z0-9]([a-z0-9.-]{0,15}[a-z0-9])?",
+            beginning in "([a-z0-9]([a-z0-9-]{49,50}[a-z0-9])?)?",
+            a in "[a-z0-9]([a-z0-9.-]{0,9}[a-z0-9])?",
+            b in "[a-z0-9]([a-z0-9.-]{0,9}[a-z0-9])?",
         ) {
             let name = |end: &str| format!("{beginning}{end}").parse::<RingName>();
             let (Ok(a), Ok(b)) = (name(&a), name(&b)) else { return Ok(()) };
