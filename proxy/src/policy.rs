@@ -1,17 +1,31 @@
 //! Which resources the ring shards, learned from its `ClusterRing` and kept up to date.
 
-use std::{collections::BTreeSet, convert::Infallible, pin::pin, sync::Arc};
+use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 
-use futures::StreamExt;
+use futures::{
+    StreamExt,
+    future::{pending, ready},
+    stream::{BoxStream, once},
+};
 use kube::{
     Api, Client,
     runtime::{WatchStreamExt, watcher},
 };
 use ringside_ring::{ClusterRing, RingName, cluster_ring::GroupResource};
 use ringside_runtime::{admin::Check, shutdown::Shutdown};
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
 
 use ringside_runtime::explain::causes;
+
+/// How long the ring as last seen is used while the API server refuses to show it. A refusal may pass: an API
+/// server that starts knows roles and CustomResourceDefinitions a little later than it answers, and kube reads
+/// a rotated token at most a minute later. A ring may change meanwhile without our noticing, so not for longer.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+/// How long to wait after a refusal before asking again.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The ring's resources, as one snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,15 +73,28 @@ pub async fn follow(
     check: Check,
     shutdown: Shutdown,
 ) -> Result<(), Infallible> {
-    let only_this = watcher::Config::default().fields(&format!("metadata.name={ring}"));
-    let mut events = pin!(watcher(Api::<ClusterRing>::all(client), only_this).default_backoff());
-    let mut follower = Follower { ring, knowledge, check, listed: false };
+    let mut events = events(client.clone(), &ring, Duration::ZERO);
+    let mut follower = Follower { ring, knowledge, check, listed: false, refused: None };
     loop {
         tokio::select! {
             () = shutdown.wait() => return Ok(()),
-            Some(event) = events.next() => follower.take(event),
+            () = follower.patience_is_over() => follower.forget_what_is_refused(),
+            Some(event) = events.next() => if !follower.take(event) {
+                // From a list on: a watch that is allowed again says nothing until the ring changes.
+                events = self::events(client.clone(), &follower.ring, ASK_AGAIN);
+            },
         }
     }
+}
+
+fn events(
+    client: Client,
+    ring: &RingName,
+    wait: Duration,
+) -> BoxStream<'static, watcher::Result<watcher::Event<ClusterRing>>> {
+    let only_this = watcher::Config::default().fields(&format!("metadata.name={ring}"));
+    let events = watcher(Api::all(client), only_this).default_backoff();
+    once(sleep(wait)).filter_map(|()| ready(None)).chain(events).boxed()
 }
 
 struct Follower {
@@ -76,10 +103,13 @@ struct Follower {
     check: Check,
     /// Whether the list that is under way has named the ring.
     listed: bool,
+    /// Since when the API server refuses to show the ring, and why, while something is known.
+    refused: Option<(Instant, String)>,
 }
 
 impl Follower {
-    fn take(&mut self, event: watcher::Result<watcher::Event<ClusterRing>>) {
+    /// Returns whether the stream of events can go on.
+    fn take(&mut self, event: watcher::Result<watcher::Event<ClusterRing>>) -> bool {
         match event {
             Ok(watcher::Event::Init) => self.listed = false,
             Ok(watcher::Event::InitApply(ring) | watcher::Event::Apply(ring)) => {
@@ -89,11 +119,13 @@ impl Follower {
             Ok(watcher::Event::InitDone) if self.listed => {}
             Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => self
                 .forget(format!("there is no ClusterRing '{}': create it, or name another one with --ring", self.ring)),
-            Err(error) => self.fail(&error),
+            Err(error) => return self.fail(&error),
         }
+        true
     }
 
     fn learn(&mut self, policy: Policy) {
+        self.refused = None;
         let resources: Vec<_> = policy.resources.iter().map(ToString::to_string).collect();
         let new = Knowledge::Known(Arc::new(policy));
         if self.knowledge.send_if_modified(|known| std::mem::replace(known, new.clone()) != new) {
@@ -103,6 +135,7 @@ impl Follower {
     }
 
     fn forget(&mut self, reason: String) {
+        self.refused = None;
         let new = Knowledge::Unknown(reason.clone());
         if self.knowledge.send_if_modified(|known| std::mem::replace(known, new.clone()) != new) {
             tracing::warn!(ring = %self.ring, reason, "no request for a resource is answered until this is mended");
@@ -110,27 +143,53 @@ impl Follower {
         self.check.fail(reason);
     }
 
-    /// What was known stays valid while the API server is away: nobody can change the ring meanwhile.
-    fn fail(&mut self, error: &watcher::Error) {
-        let reason = explain(&self.ring, error);
-        if matches!(*self.knowledge.borrow(), Knowledge::Known(_)) {
-            tracing::warn!(ring = %self.ring, reason, "can't follow the ClusterRing; going on with what it last said");
+    /// What was known stays valid while the API server is away: nobody can change the ring meanwhile. One that
+    /// answers but refuses is there for others, who can.
+    fn fail(&mut self, error: &watcher::Error) -> bool {
+        let (code, reason) = (code(error), explain(&self.ring, error));
+        let refused = matches!(code, Some(401 | 403 | 404));
+        if matches!(*self.knowledge.borrow(), Knowledge::Unknown(_)) {
+            self.forget(reason);
+        } else if refused {
+            tracing::warn!(ring = %self.ring, reason, "can't follow the ClusterRing; what it last said is used a little longer");
+            self.check.fail(reason.clone());
+            let since = self.refused.take().map_or_else(Instant::now, |(since, _)| since);
+            self.refused = Some((since, reason));
         } else {
+            tracing::warn!(ring = %self.ring, reason, "can't follow the ClusterRing; going on with what it last said");
+        }
+        !refused
+    }
+
+    /// Returns when what is known is too old for a ring that may have changed.
+    async fn patience_is_over(&self) {
+        match &self.refused {
+            Some((since, _)) => sleep_until(*since + FORGET_AFTER).await,
+            None => pending().await,
+        }
+    }
+
+    fn forget_what_is_refused(&mut self) {
+        if let Some((_, reason)) = self.refused.take() {
             self.forget(reason);
         }
     }
 }
 
+fn code(error: &watcher::Error) -> Option<u16> {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        WatchError(status) => Some(status.code),
+        InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => {
+            ringside_runtime::explain::code(error)
+        }
+        _ => None,
+    }
+}
+
 /// The remedy for an error, where there is one.
 fn explain(ring: &RingName, error: &watcher::Error) -> String {
-    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
-    let code = match error {
-        WatchError(status) => Some(status.code),
-        InitialListFailed(kube::Error::Api(status))
-        | WatchStartFailed(kube::Error::Api(status))
-        | WatchFailed(kube::Error::Api(status)) => Some(status.code),
-        _ => None,
-    };
+    let code = code(error);
     let error = causes(error);
     match code {
         Some(401) => {
@@ -150,6 +209,7 @@ fn explain(ring: &RingName, error: &watcher::Error) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use futures::FutureExt;
     use ringside_ring::cluster_ring::{ClusterRingSpec, RingResource};
     use ringside_runtime::admin::{Health, Probe};
 
@@ -164,7 +224,11 @@ mod tests {
         let (health, knowledge) = (Health::new(), channel());
         let receiver = knowledge.subscribe();
         let check = health.check("ring", Probe::Ready);
-        (Follower { ring: "example".parse().unwrap(), knowledge, check, listed: false }, health, receiver)
+        (
+            Follower { ring: "example".parse().unwrap(), knowledge, check, listed: false, refused: None },
+            health,
+            receiver,
+        )
     }
 
     fn forbidden() -> watcher::Error {
@@ -187,18 +251,53 @@ mod tests {
         assert_eq!(health.failures(Probe::Ready).len(), 1);
     }
 
+    fn unreachable() -> watcher::Error {
+        watcher::Error::WatchFailed(kube::Error::Service("connection refused".into()))
+    }
+
     #[test]
     fn a_missing_permission_is_explained_and_an_absent_api_server_changes_nothing_that_is_known() {
         let (mut follower, health, knowledge) = follower();
-        follower.take(Err(forbidden()));
+        assert!(!follower.take(Err(forbidden())), "a list has to show that it is allowed again");
         let failure = health.failures(Probe::Ready).remove(0);
         assert!(
             failure.contains("may not read ClusterRing 'example'") && failure.contains("service account"),
             "{failure}"
         );
         follower.take(Ok(watcher::Event::Apply(ring("things"))));
-        follower.take(Err(forbidden()));
+        assert!(follower.take(Err(unreachable())));
         assert!(matches!(*knowledge.borrow(), Knowledge::Known(_)));
         assert!(health.failures(Probe::Ready).is_empty());
+        assert!(follower.patience_is_over().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ring_that_is_refused_is_unready_at_once_and_forgotten_after_a_while() {
+        let (mut follower, health, knowledge) = follower();
+        follower.take(Ok(watcher::Event::Apply(ring("things"))));
+        let start = Instant::now();
+        follower.take(Err(forbidden()));
+        assert!(health.failures(Probe::Ready)[0].contains("may not read ClusterRing 'example'"));
+        assert!(matches!(*knowledge.borrow(), Knowledge::Known(_)), "it may pass");
+        sleep(ASK_AGAIN).await;
+        follower.take(Err(forbidden()));
+        follower.take(Err(unreachable()));
+        follower.patience_is_over().await;
+        assert_eq!(start.elapsed(), FORGET_AFTER, "of the first refusal");
+        follower.forget_what_is_refused();
+        assert!(matches!(&*knowledge.borrow(), Knowledge::Unknown(reason) if reason.contains("may not read")));
+        follower.take(Ok(watcher::Event::InitApply(ring("things"))));
+        assert!(health.failures(Probe::Ready).is_empty());
+        assert!(follower.patience_is_over().now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ring_that_is_shown_again_in_time_is_not_forgotten() {
+        let (mut follower, health, _knowledge) = follower();
+        follower.take(Ok(watcher::Event::Apply(ring("things"))));
+        follower.take(Err(forbidden()));
+        follower.take(Ok(watcher::Event::InitApply(ring("things"))));
+        assert!(health.failures(Probe::Ready).is_empty());
+        assert!(follower.patience_is_over().now_or_never().is_none());
     }
 }
