@@ -114,6 +114,15 @@ pub fn judge(lease: &LeaseFacts, observed: Moment, now: Moment) -> Judgement {
     }
 }
 
+/// Until when a shard takes part in partitioning whose Lease was seen to be gone at `seen`: deleted, or without
+/// its ring label. `None` when the shard did not hold it: then it is gone at once.
+///
+/// There is nothing left to acquire, so time must do. The shard can't have renewed after `seen`: what it
+/// trusts ends one duration later at most, and it gets a second one as under [`ShardState::Expired`].
+pub fn vanished_until(last: &LeaseFacts, seen: Moment) -> Option<Moment> {
+    last.held_by_shard.then(|| seen + last.duration + last.duration)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -150,6 +159,14 @@ mod tests {
             let free = lease("a", holder, Some(10));
             let state = |now| judge(&free, at(0), at(now)).state;
             assert_eq!((state(0), state(69), state(70)), (ShardState::Dead, ShardState::Dead, ShardState::Orphaned));
+        }
+    }
+
+    #[test]
+    fn a_shard_outlives_the_lease_that_it_held_by_two_durations() {
+        assert_eq!(vanished_until(&lease("a", Some("a"), Some(10)), at(100)), Some(at(120)));
+        for holder in [None, Some(SHARDER_HOLDER)] {
+            assert_eq!(vanished_until(&lease("a", holder, Some(10)), at(100)), None);
         }
     }
 

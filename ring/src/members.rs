@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{lease::ShardState, name::ShardName};
 
-/// The shards that have a Lease in a ring, with their states.
+/// The shards that have a Lease in a ring, or had one until a moment ago, with their states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members(BTreeMap<ShardName, ShardState>);
 

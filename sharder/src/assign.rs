@@ -18,6 +18,7 @@ pub(crate) mod write;
 
 use crate::{
     drains::Drains,
+    leases::Leases,
     metrics::Metrics,
     namespaces::Namespaces,
     snapshot::{Main, Snapshot},
@@ -40,6 +41,7 @@ pub(crate) struct Scope {
     pub(crate) watches: Client,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) main: Main,
+    pub(crate) leases: Leases,
     pub(crate) namespaces: Namespaces,
     pub(crate) drains: Drains,
     pub(crate) metrics: Metrics,

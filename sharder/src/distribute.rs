@@ -96,6 +96,7 @@ async fn work_on(leader: &Leader, snapshot: &Arc<Snapshot>, drains: &Drains, due
             watches: leader.watches.clone(),
             snapshot: snapshot.clone(),
             main: main.clone(),
+            leases: leader.leases.clone(),
             namespaces: leader.namespaces.clone(),
             drains: drains.clone(),
             metrics: leader.metrics.clone(),

@@ -6,6 +6,7 @@ use kube::Client;
 use ringside_ring::RingName;
 use ringside_runtime::{
     clock::SharedClock,
+    explain::explain,
     lease::{self, Terms},
     shutdown::Shutdown,
 };
@@ -20,6 +21,7 @@ use crate::{
     leases::{Leases, keep_states},
     metrics::Metrics,
     namespaces::Namespaces,
+    pauses::Pauses,
     rings::{ClientConfig, reconcile},
     snapshot::{Snapshot, Snapshots},
 };
@@ -87,10 +89,20 @@ impl Drop for Running {
 
 impl Leader {
     async fn lead(&self) -> Infallible {
+        self.catch_up().await;
         let states = keep_states(self.client.clone(), self.leases.clone(), self.metrics.clone());
         tokio::select! {
             never = states => never,
             never = self.rings() => never,
+        }
+    }
+
+    /// Reads all Leases once: this replica's watch may be behind, and until now nothing depended on it but new objects.
+    async fn catch_up(&self) {
+        let mut pauses = Pauses::new();
+        while let Err(error) = self.leases.refresh(&self.client).await {
+            tracing::warn!(error = %explain(&error), "can't list the Leases of shards; leading has to wait");
+            pauses.next().await;
         }
     }
 

@@ -1,19 +1,20 @@
 //! Shard Leases: who is there.
 //!
-//! Every replica observes them ([`book`], [`watch`]); the leader alone acts on them ([`plan`], [`act`]).
+//! Every replica observes them ([`book`], [`vanished`], [`watch`]); the leader alone acts on them ([`plan`], [`act`]).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::runtime::watcher::Event;
+use kube::{Api, Client, api::ListParams, runtime::watcher::Event};
 use parking_lot::Mutex;
-use ringside_ring::{Members, Moment, RingName};
-use ringside_runtime::clock::SharedClock;
+use ringside_ring::{Members, Moment, RingName, labels::LEASE_RING};
+use ringside_runtime::clock::{SharedClock, sleep_until};
 use tokio::sync::watch as channel;
 
 mod act;
 mod book;
 mod plan;
+mod vanished;
 mod watch;
 
 pub(crate) use act::keep_states;
@@ -50,6 +51,55 @@ impl Leases {
         self.book.lock().members(now, Moment::default())
     }
 
+    /// Whether a shard takes part in partitioning, as the API server itself says now.
+    ///
+    /// For one that this replica knows nothing of: its own watch may be late (kube-rs waits up to 30 s before it
+    /// watches again) while the webhook of another replica has long been placing objects with that shard.
+    pub(crate) async fn confirm(&self, client: &Client, ring: &RingName, shard: &str) -> Result<bool, kube::Error> {
+        let of_shard =
+            ListParams::default().labels(&format!("{LEASE_RING}={ring}")).fields(&format!("metadata.name={shard}"));
+        self.read(client, &of_shard).await?;
+        // What the answer changed makes a new snapshot; unknown is not gone.
+        Ok(self.members().is_none_or(|rings| rings.get(ring).is_some_and(|members| members.is_available(shard))))
+    }
+
+    /// Takes in all Leases as they are now. Those that are gone are left to the watch.
+    pub(crate) async fn refresh(&self, client: &Client) -> Result<(), kube::Error> {
+        self.read(client, &ListParams::default().labels(LEASE_RING)).await
+    }
+
+    /// Without a resourceVersion, so that no lagging API server answers with the past (CONTROL-PLANE, 10).
+    async fn read(&self, client: &Client, which: &ListParams) -> Result<(), kube::Error> {
+        for lease in Api::<Lease>::all(client.clone()).list(which).await? {
+            self.observe(Event::Apply(lease));
+        }
+        Ok(())
+    }
+
+    /// Lets go of vanished shards when their time is over.
+    async fn expire(&self) -> Infallible {
+        let mut membership = self.membership();
+        loop {
+            membership.borrow_and_update();
+            let (expired, next) = self.book.lock().expire(self.clock.now());
+            if expired {
+                self.membership.send_replace(());
+                self.attention.send_replace(());
+            }
+            let timer = async {
+                match next {
+                    Some(moment) => sleep_until(&*self.clock, moment).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // The sender lives in `self`, so this fails never.
+                _ = membership.changed() => {}
+                () = timer => {}
+            }
+        }
+    }
+
     /// Takes in what was seen of the Leases.
     fn observe(&self, event: Event<Lease>) {
         let change = self.book.lock().apply(event, self.clock.now());
@@ -61,3 +111,6 @@ impl Leases {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

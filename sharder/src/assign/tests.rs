@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{fixtures::FakeApi, snapshot::tests::snapshot};
+use crate::{fixtures::FakeApi, leases::tests::held_by, snapshot::tests::snapshot};
 
 pub(crate) const CONFIG_MAPS: &str = "configmaps";
 pub(crate) const SECRETS: &str = "secrets";
@@ -23,6 +23,7 @@ pub(crate) fn scope(api: &FakeApi) -> Scope {
         client: api.client(),
         watches: api.client(),
         main: snapshot.mains[0].clone(),
+        leases: held_by(&["a", "b"]),
         drains: Drains::new(snapshot.ring.clone(), Metrics::default()),
         namespaces,
         metrics: Metrics::default(),

@@ -13,6 +13,8 @@ use ringside_ring::{
     lease::{Judgement, LeaseFacts, ShardState, judge},
 };
 
+use super::vanished::Vanished;
+
 /// Where a Lease is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LeaseKey {
@@ -53,6 +55,18 @@ impl Observed {
         let (this, that): (Option<ResourceVersion>, Option<ResourceVersion>) = (version(self), version(other));
         self.is_same_lease(other) && this.zip(that).is_some_and(|(this, that)| this < that)
     }
+
+    /// What is known of a Lease that was seen as `self` when it was known as `known`.
+    fn after(mut self, known: &Self) -> Self {
+        if self.is_older_than(known) {
+            return known.clone();
+        }
+        // Metadata is no sign of life: the state label is written by the sharder itself.
+        if self.is_same_lease(known) && self.lease.spec == known.lease.spec {
+            self.changed = known.changed;
+        }
+        self
+    }
 }
 
 /// What an event changed.
@@ -72,6 +86,7 @@ pub(super) struct Book {
     leases: BTreeMap<LeaseKey, Observed>,
     /// The Leases of a list that has not ended; `None` between lists.
     arriving: Option<BTreeMap<LeaseKey, Observed>>,
+    vanished: Vanished,
     complete: bool,
     /// What was complained about: once is enough.
     complaints: BTreeSet<String>,
@@ -93,23 +108,20 @@ impl Book {
                 }
                 Change::Nothing
             }
-            Event::InitDone => {
-                let before = std::mem::replace(&mut self.leases, self.arriving.take().unwrap_or_default());
-                let first = !std::mem::replace(&mut self.complete, true);
-                let same = !first && membership(&before) == membership(&self.leases);
-                if same { Change::Attention } else { Change::Membership }
-            }
+            Event::InitDone => self.replace_all(now),
             Event::Apply(lease) => self.apply_one(lease, now),
-            Event::Delete(lease) => match key_of(&lease) {
-                Some(key)
-                    if self.leases.get(&key).is_some_and(|known| known.lease.metadata.uid == lease.metadata.uid) =>
-                {
-                    self.leases.remove(&key);
-                    Change::Membership
-                }
-                _ => Change::Nothing,
-            },
+            Event::Delete(lease) => {
+                let Some(key) = key_of(&lease) else { return Change::Nothing };
+                // The event of an old Lease's deletion may come after its successor was seen.
+                let same = self.leases.get(&key).is_some_and(|known| known.lease.metadata.uid == lease.metadata.uid);
+                if same { self.remove(&key, now) } else { Change::Nothing }
+            }
         }
+    }
+
+    /// Forgets vanished shards whose time is over; returns whether there were any, and when that is next to be looked at.
+    pub(super) fn expire(&mut self, now: Moment) -> (bool, Option<Moment>) {
+        (self.vanished.expire(now), self.vanished.next())
     }
 
     /// All Leases.
@@ -131,21 +143,56 @@ impl Book {
             let known = shards.entry(observed.shard.clone()).or_insert(state);
             *known = state.min(*known);
         }
+        for (ring, shard) in self.vanished.iter() {
+            let known = rings.entry(ring.clone()).or_default().entry(shard.clone()).or_insert(ShardState::Expired);
+            *known = ShardState::Expired.min(*known);
+        }
         Some(rings.into_iter().map(|(ring, shards)| (ring, shards.into_iter().collect())).collect())
+    }
+
+    /// A list has ended: what it does not have is gone. It may be older than what was seen meanwhile of a Lease that
+    /// it has.
+    fn replace_all(&mut self, now: Moment) -> Change {
+        let before = std::mem::take(&mut self.leases);
+        for (key, seen) in self.arriving.take().unwrap_or_default() {
+            let seen = match before.get(&key) {
+                Some(known) => seen.after(known),
+                None => seen,
+            };
+            self.vanished.appeared(&key, &seen.ring);
+            self.leases.insert(key, seen);
+        }
+        for (key, last) in &before {
+            if self.leases.get(key).is_none_or(|seen| seen.ring != last.ring) {
+                self.vanished.insert(key, last, now);
+            }
+        }
+        let first = !std::mem::replace(&mut self.complete, true);
+        let same = !first && membership(&before) == membership(&self.leases);
+        if same { Change::Attention } else { Change::Membership }
+    }
+
+    fn remove(&mut self, key: &LeaseKey, now: Moment) -> Change {
+        let Some(last) = self.leases.remove(key) else { return Change::Nothing };
+        self.vanished.insert(key, &last, now);
+        Change::Membership
     }
 
     fn apply_one(&mut self, lease: Lease, now: Moment) -> Change {
         let Some(key) = key_of(&lease) else { return Change::Nothing };
         let Some((key, seen)) = self.observe(lease, now) else {
             // It may have been a shard's until its label was changed.
-            let gone = self.leases.remove(&key).is_some();
-            return if gone { Change::Membership } else { Change::Nothing };
+            return self.remove(&key, now);
         };
         let before = self.leases.get(&key);
         let joined = before.is_none_or(|before| facts_of(before) != facts_of(&seen));
         // Judged right after a change, a held Lease is ready and any other dead.
         let fits = seen.state_label() == Some(seen.judge(seen.changed, seen.changed).state.as_str());
         let renewed = before.is_none_or(|before| before.changed != seen.changed);
+        self.vanished.appeared(&key, &seen.ring);
+        if let Some(last) = before.filter(|before| before.ring != seen.ring) {
+            self.vanished.insert(&key, last, now);
+        }
         self.leases.insert(key, seen);
         match (joined, renewed && !fits) {
             (true, _) => Change::Membership,
@@ -168,16 +215,11 @@ impl Book {
             }
         };
         let facts = LeaseFacts::of(&lease);
-        let mut seen = Observed { ring, shard, facts, changed: now, lease: Arc::new(lease) };
-        if let Some(known) = self.leases.get(&key) {
-            if seen.is_older_than(known) {
-                return Some((key, known.clone()));
-            }
-            // Metadata is no sign of life: the state label is written by the sharder itself.
-            if seen.is_same_lease(known) && seen.lease.spec == known.lease.spec {
-                seen.changed = known.changed;
-            }
-        }
+        let seen = Observed { ring, shard, facts, changed: now, lease: Arc::new(lease) };
+        let seen = match self.leases.get(&key) {
+            Some(known) => seen.after(known),
+            None => seen,
+        };
         Some((key, seen))
     }
 

@@ -24,13 +24,18 @@ pub(crate) async fn follow(client: Client, leases: Leases) -> Result<(), Infalli
     let api: Api<Lease> = Api::all(client);
     let config = watcher::Config::default().labels(LEASE_RING);
     let mut events = std::pin::pin!(watcher(api, config).default_backoff());
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(event) => leases.observe(event),
-            Err(error) => {
-                tracing::warn!(error = %explain_watch(&error), "can't watch the Leases of shards; trying again");
+    let observe = async {
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => leases.observe(event),
+                Err(error) => {
+                    tracing::warn!(error = %explain_watch(&error), "can't watch the Leases of shards; trying again");
+                }
             }
         }
+    };
+    tokio::select! {
+        () = observe => Ok(()),
+        never = leases.expire() => match never {},
     }
-    Ok(())
 }

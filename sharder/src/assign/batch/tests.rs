@@ -9,6 +9,7 @@ use super::*;
 use crate::{
     assign::tests::{CONFIG_MAPS, SECRETS, object, owned, path, scope},
     fixtures::FakeApi,
+    leases::tests::stored,
 };
 
 fn shard_of(api: &FakeApi, path: &str, scope: &Scope) -> Option<String> {
@@ -142,4 +143,72 @@ async fn without_controlled_resources_nothing_is_listed() {
     let owner = family(&api, &scope);
     assert_eq!(process(&scope, vec![owner]).await, vec![]);
     assert_eq!(api.writes(), [format!("PATCH {}", path(CONFIG_MAPS, "o"))]);
+}
+
+fn lease_reads(api: &FakeApi) -> usize {
+    api.asked().iter().filter(|asked| asked.path.ends_with("/leases")).count()
+}
+
+#[tokio::test]
+async fn a_shard_that_this_replica_has_not_heard_of_keeps_its_objects() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let owner = family(&api, &scope);
+    // Another replica's webhook knows it already.
+    let (path_of_lease, lease) = stored("gone", "gone");
+    api.put(&path_of_lease, lease);
+    let membership = scope.leases.membership();
+    assert_eq!(process(&scope, vec![owner]).await, vec![]);
+    assert_eq!(api.writes(), Vec::<String>::new());
+    assert!(membership.has_changed().unwrap(), "the next snapshot has the shard");
+}
+
+#[tokio::test]
+async fn nothing_is_moved_while_it_can_not_be_told_whether_the_shard_is_there() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let owner = family(&api, &scope);
+    api.intercept(|asked, _| asked.path.ends_with("/leases").then_some(StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(process(&scope, vec![owner.clone()]).await, vec![owner]);
+    assert_eq!(api.writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn the_lease_of_a_shard_is_read_once_a_batch_and_only_for_moves() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let (path_of_lease, released) = stored("gone", "");
+    api.put(&path_of_lease, released);
+    let batch = |shard: Option<&str>| -> Vec<Target> {
+        ["x-1", "x-2", "x-3"]
+            .map(|name| {
+                api.put(&path(CONFIG_MAPS, name), object(&scope, name, shard));
+                target(&api, &path(CONFIG_MAPS, name), &scope)
+            })
+            .into()
+    };
+    assert_eq!(process(&scope, batch(None)).await, vec![]);
+    assert_eq!((lease_reads(&api), api.writes().len()), (0, 3));
+    assert_eq!(process(&scope, batch(Some("gone"))).await, vec![]);
+    assert_eq!((lease_reads(&api), api.writes().len()), (1, 6));
+    let asked = api.asked().into_iter().find(|asked| asked.path.ends_with("/leases")).unwrap();
+    assert_eq!(asked.path, "/apis/coordination.k8s.io/v1/leases");
+    assert!(
+        asked.query.contains("fieldSelector=metadata.name%3Dgone") && !asked.query.contains("resourceVersion"),
+        "{}",
+        asked.query
+    );
+}
+
+#[tokio::test]
+async fn an_object_that_was_labelled_meanwhile_is_not_taken_from_a_shard_that_nobody_asked_about() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    api.put(&path(CONFIG_MAPS, "o"), object(&scope, "o", None));
+    let seen = target(&api, &path(CONFIG_MAPS, "o"), &scope);
+    let mut labelled = object(&scope, "o", Some("new"));
+    labelled["metadata"]["resourceVersion"] = Value::from("8");
+    api.put(&path(CONFIG_MAPS, "o"), labelled);
+    assert_eq!(process(&scope, vec![seen]).await, vec![]);
+    assert_eq!(shard_of(&api, &path(CONFIG_MAPS, "o"), &scope).as_deref(), Some("new"));
 }

@@ -8,6 +8,7 @@ use ringside_ring::lease::SHARDER_HOLDER;
 use serde_json::json;
 
 use super::*;
+use crate::leases::plan::plan;
 
 pub(crate) fn at(seconds: u64) -> Moment {
     Moment::from_origin(Duration::from_secs(seconds))
@@ -79,8 +80,64 @@ fn a_new_list_is_no_sign_of_life_either() {
     let mut book = book([lease("a", "a", 0, 1)], at(0));
     assert_eq!(list(&mut book, [lease("a", "a", 0, 1)], at(9)), Change::Attention);
     assert_eq!(state(&book, "a", 10), Some(ShardState::Expired));
-    assert_eq!(list(&mut book, [], at(11)), Change::Membership);
-    assert_eq!(state(&book, "a", 11), None);
+}
+
+#[test]
+fn a_shard_outlives_the_lease_that_it_held() {
+    let deleted = |book: &mut Book| book.apply(Event::Delete(lease("a", "a", 0, 1)), at(5));
+    let unlabelled = |book: &mut Book| {
+        let mut bare = lease("a", "a", 0, 2);
+        bare.metadata.labels = None;
+        book.apply(Event::Apply(bare), at(5))
+    };
+    let of_another_ring = |book: &mut Book| {
+        let mut other = lease("a", "a", 0, 2);
+        other.metadata.labels.as_mut().unwrap().insert(LEASE_RING.into(), "other".into());
+        book.apply(Event::Apply(other), at(5))
+    };
+    let unlisted = |book: &mut Book| list(book, [], at(5));
+    let ways: [&dyn Fn(&mut Book) -> Change; 4] = [&deleted, &unlabelled, &of_another_ring, &unlisted];
+    for vanish in ways {
+        let mut book = book([lease("a", "a", 0, 1)], at(0));
+        assert_eq!(vanish(&mut book), Change::Membership);
+        assert_eq!(state(&book, "a", 24), Some(ShardState::Expired));
+        assert_eq!(book.expire(at(24)), (false, Some(at(25))));
+        assert!(
+            plan(&book, at(24), at(0))
+                .0
+                .iter()
+                .all(|todo| todo.lease.metadata.labels.as_ref().unwrap()[LEASE_RING] == "other"),
+            "no Lease, nothing to write"
+        );
+        assert_eq!(book.expire(at(25)), (true, None));
+        assert_eq!(state(&book, "a", 25), None);
+    }
+}
+
+#[test]
+fn a_lease_that_its_shard_did_not_hold_takes_it_along() {
+    for holder in ["", SHARDER_HOLDER] {
+        let mut book = book([lease("a", holder, 0, 1)], at(0));
+        assert_eq!(book.apply(Event::Delete(lease("a", holder, 0, 1)), at(5)), Change::Membership);
+        assert_eq!(state(&book, "a", 5), None);
+        let mut book = super::tests::book([lease("a", holder, 0, 1)], at(0));
+        list(&mut book, [], at(5));
+        assert_eq!(state(&book, "a", 5), None);
+    }
+}
+
+#[test]
+fn a_lease_that_appears_again_says_what_its_shard_is() {
+    for (holder, expected) in [("a", ShardState::Ready), ("", ShardState::Dead)] {
+        let mut book = book([lease("a", "a", 0, 1)], at(0));
+        book.apply(Event::Delete(lease("a", "a", 0, 1)), at(5));
+        book.apply(Event::Apply(lease("a", holder, 6, 3)), at(6));
+        assert_eq!(state(&book, "a", 6), Some(expected));
+        assert_eq!(book.expire(at(6)), (false, None));
+        book.apply(Event::Delete(lease("a", "a", 0, 1)), at(7));
+        list(&mut book, [lease("a", holder, 6, 3)], at(8));
+        assert_eq!(state(&book, "a", 8), Some(expected));
+    }
 }
 
 #[test]
@@ -104,6 +161,16 @@ fn the_past_does_not_bring_a_dead_shard_back() {
     assert_eq!(state(&book, "a", 30), Some(ShardState::Dead));
     assert_eq!(list(&mut book, [lease("a", "a", 0, 9)], at(31)), Change::Attention);
     assert_eq!(state(&book, "a", 31), Some(ShardState::Dead));
+}
+
+#[test]
+fn a_list_does_not_undo_what_was_seen_while_it_was_read() {
+    let mut book = book([lease("a", "a", 0, 1)], at(0));
+    book.apply(Event::Init, at(30));
+    book.apply(Event::InitApply(lease("a", "a", 0, 1)), at(30));
+    book.apply(Event::Apply(lease("a", SHARDER_HOLDER, 30, 12)), at(30));
+    book.apply(Event::InitDone, at(30));
+    assert_eq!(state(&book, "a", 30), Some(ShardState::Dead));
 }
 
 #[test]
@@ -133,13 +200,4 @@ fn a_shard_with_leases_in_two_namespaces_is_there_while_one_is_held() {
     other.metadata.namespace = Some("other".into());
     let book = book([lease("a", "a", 0, 1), other], at(0));
     assert_eq!(state(&book, "a", 5), Some(ShardState::Ready));
-}
-
-#[test]
-fn a_lease_that_leaves_its_ring_takes_its_shard_along() {
-    let mut book = book([lease("a", "a", 0, 1)], at(0));
-    let mut bare = lease("a", "a", 0, 2);
-    bare.metadata.labels = None;
-    assert_eq!(book.apply(Event::Apply(bare), at(1)), Change::Membership);
-    assert_eq!(state(&book, "a", 1), None);
 }

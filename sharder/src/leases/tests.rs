@@ -1,0 +1,63 @@
+//! Leases for tests, and tests of when shards whose Lease is late or gone are let go of.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use ringside_runtime::clock::TokioClock;
+
+use super::{
+    book::tests::{at, lease},
+    *,
+};
+
+/// What a replica knows that has seen the Leases of these shards of the ring `example`, each held.
+pub(crate) fn held_by(shards: &[&str]) -> Leases {
+    let leases = Leases::new(Arc::new(TokioClock::start()));
+    leases.observe(Event::Init);
+    for shard in shards {
+        leases.observe(Event::InitApply(lease(shard, shard, 0, 1)));
+    }
+    leases.observe(Event::InitDone);
+    leases
+}
+
+/// The path and the content of a Lease of the ring `example`, as the API server stores it.
+pub(crate) fn stored(shard: &str, holder: &str) -> (String, serde_json::Value) {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/{shard}");
+    (path, serde_json::to_value(lease(shard, holder, 0, 1)).unwrap())
+}
+
+fn shards(leases: &Leases) -> usize {
+    leases.members().unwrap().values().map(Members::len).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_without_its_lease_goes_by_itself_when_its_time_is_over() {
+    let leases = held_by(&["a"]);
+    let mut membership = leases.membership();
+    let expiring = leases.clone();
+    let expire = tokio::spawn(async move { expiring.expire().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    leases.observe(Event::Delete(lease("a", "a", 0, 1)));
+    tokio::time::sleep(Duration::from_secs(19)).await;
+    assert_eq!(shards(&leases), 1);
+    membership.borrow_and_update();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(shards(&leases), 0);
+    assert!(membership.has_changed().unwrap(), "whoever makes snapshots is told");
+    assert!(leases.clock.now() < at(23));
+    expire.abort();
+}
+
+#[tokio::test]
+async fn who_begins_to_lead_knows_every_lease() {
+    let api = crate::fixtures::FakeApi::default();
+    for shard in ["a", "b"] {
+        let (path, lease) = stored(shard, shard);
+        api.put(&path, lease);
+    }
+    let leases = held_by(&["a"]);
+    leases.refresh(&api.client()).await.unwrap();
+    assert_eq!(shards(&leases), 2);
+}
