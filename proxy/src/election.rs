@@ -3,22 +3,26 @@
 //! No flag names the Lease; it is learned from what a controller writes. An election record has a holder, an
 //! `acquireTime` and `leaseTransitions` (client-go, fabric8 and others write all three); node heartbeats and
 //! the like don't, and a Lease with the ring's label is a shard's. Until such a write comes, reads pass
-//! through, so that the controller sees an old, unsharded leader and waits for it as it always did. The write
-//! itself never reaches the API server.
+//! through, so that the controller sees an old, unsharded leader and waits for it as it always did. The first
+//! write is sent with `dryRun=All`: the API server judges it (permission, conflict with a leader that has just
+//! renewed, every kind of patch) and stores nothing. What it would have stored is where the Lease goes on here.
 //!
 //! Lists and watches of Leases pass through for now, as do locks that are not Leases.
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header, request::Parts};
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use parking_lot::Mutex;
 use ringside_ring::{labels::LEASE_RING, lease::holder};
 
 use crate::{
     body::{Body, full},
-    request::{RequestInfo, Verb, representation::Encoding},
+    request::{
+        RequestInfo, Verb,
+        representation::{Encoding, opaque_body},
+    },
 };
 
 mod codec;
@@ -29,6 +33,10 @@ mod tests;
 
 use lock::Lock;
 pub use lock::LockRefusal;
+
+/// How many Leases are kept here. A controller has one lock, a big manager one for each of its parts; much more
+/// is a client that elects under ever new names, and each may hold a body's length of memory.
+const MAX_LOCKS: usize = 32;
 
 /// The election Leases that are answered here, by name, all in one namespace.
 #[derive(Debug)]
@@ -77,16 +85,9 @@ impl Locks {
         }
     }
 
-    /// Answers a request, or returns `None` if it is the API server's to answer.
-    pub fn answer(
-        &self,
-        asked: &Asked,
-        parts: &Parts,
-        body: &Bytes,
-        shard: &str,
-    ) -> Option<Result<Response<Body>, LockRefusal>> {
+    /// Answers a request about a Lease that is known as a lock; `None` if it is not.
+    pub fn answer(&self, asked: &Asked, parts: &Parts, body: &Bytes) -> Option<Result<Response<Body>, LockRefusal>> {
         let now = Timestamp::now();
-        let encoding = Encoding::negotiated(&parts.headers);
         let mut learned = self.learned.lock();
         let result = match asked {
             Asked::Read(name) => learned.get(name)?.read().map(|lease| (StatusCode::OK, lease)),
@@ -94,58 +95,75 @@ impl Locks {
             Asked::Patch(name) => {
                 let lock = learned.get_mut(name)?;
                 let patched = lock.read().and_then(|base| patch::apply(&base, &parts.headers, body));
-                patched.and_then(|lease| lock.replace(lease)).map(|lease| (StatusCode::OK, lease))
+                patched.and_then(|lease| lock.replace(lease, now)).map(|lease| (StatusCode::OK, lease))
             }
             Asked::Create | Asked::Replace(_) => {
                 let lease = codec::decode(&parts.headers, body)?;
-                let name = lease.metadata.name.clone()?;
-                match learned.get_mut(&name) {
-                    Some(lock) if *asked == Asked::Create => {
-                        lock.create(lease, now).map(|lease| (StatusCode::CREATED, lease))
-                    }
-                    Some(lock) => lock.replace(lease).map(|lease| (StatusCode::OK, lease)),
-                    None if is_election(&lease, shard) => {
-                        let code = if *asked == Asked::Create { StatusCode::CREATED } else { StatusCode::OK };
-                        Ok((code, learn(&mut learned, name, lease, now)))
-                    }
-                    None => return None,
+                let lock = learned.get_mut(lease.metadata.name.as_ref()?)?;
+                match asked {
+                    Asked::Create => lock.create(lease, now).map(|lease| (StatusCode::CREATED, lease)),
+                    _ => lock.replace(lease, now).map(|lease| (StatusCode::OK, lease)),
                 }
             }
         };
-        Some(result.map(|(code, lease)| respond(code, &lease, encoding)))
+        Some(result.map(|(code, lease)| respond(code, &lease, &parts.headers)))
     }
 
-    /// Answers a patch of a Lease that is not known as a lock, if it makes one of it: `base` is the real Lease,
-    /// in JSON.
-    pub fn adopt_patched(
+    /// Whether a write of a Lease that is no lock yet may make it one, so that the API server should judge it
+    /// in a dry run first.
+    ///
+    /// Of a patch only the outcome shows that; one that leaves the spec alone takes nobody's lead.
+    pub fn may_begin(&self, asked: &Asked, parts: &Parts, body: &Bytes, shard: &str) -> bool {
+        match asked {
+            Asked::Create | Asked::Replace(_) => {
+                codec::decode(&parts.headers, body).is_some_and(|lease| is_election(&lease, shard))
+            }
+            Asked::Patch(_) => opaque_body(&parts.headers).is_none() && patch::touches_spec(body),
+            Asked::Read(_) | Asked::Delete(_) => false,
+        }
+    }
+
+    /// Answers a write with what its dry run came to, if that is an election record: a lock from now on.
+    pub fn adopt(
         &self,
         asked: &Asked,
         parts: &Parts,
         body: &Bytes,
-        base: &Bytes,
+        tried: &Response<Bytes>,
         shard: &str,
     ) -> Option<Result<Response<Body>, LockRefusal>> {
-        let Asked::Patch(name) = asked else { return None };
-        let before: Lease = serde_json::from_slice(base).ok()?;
-        let patched = patch::apply(&before, &parts.headers, body).ok()?;
-        let takes_part = is_election(&patched, shard) && before.spec != patched.spec;
-        takes_part.then(|| {
-            let lease = learn(&mut self.learned.lock(), name.clone(), patched, Timestamp::now());
-            Ok(respond(StatusCode::OK, &lease, Encoding::negotiated(&parts.headers)))
-        })
+        let Some(lease) = codec::decode(tried.headers(), tried.body()) else { return Some(Err(LockRefusal::Answer)) };
+        let name = lease.metadata.name.clone().filter(|_| is_election(&lease, shard))?;
+        let adopted = {
+            let mut learned = self.learned.lock();
+            let first = !learned.contains_key(&name);
+            first.then(|| learn(&mut learned, name, lease, Timestamp::now()))
+        };
+        // Another write came first while this one was judged: it meets what that one made.
+        let Some(adopted) = adopted else { return self.answer(asked, parts, body) };
+        Some(adopted.map(|lease| respond(tried.status(), &lease, &parts.headers)))
     }
 }
 
-fn learn(learned: &mut HashMap<String, Lock>, name: String, lease: Lease, now: Timestamp) -> Lease {
+fn learn(
+    learned: &mut HashMap<String, Lock>,
+    name: String,
+    lease: Lease,
+    now: Timestamp,
+) -> Result<Lease, LockRefusal> {
+    if learned.len() >= MAX_LOCKS {
+        let deleted = learned.iter().find(|(_, lock)| lock.is_deleted()).map(|(name, _)| name.clone());
+        learned.remove(&deleted.ok_or(LockRefusal::TooMany { name: name.clone(), most: MAX_LOCKS })?);
+    }
     tracing::info!(
         lease = name,
         holder = holder(lease.spec.as_ref()),
         "this is the controller's election Lease: it is answered here from now on"
     );
-    let lock = Lock::adopt(lease, now);
-    let lease = lock.current();
+    let lock = Lock::adopt(name.clone(), lease, now);
+    let lease = lock.read()?;
     learned.insert(name, lock);
-    lease
+    Ok(lease)
 }
 
 /// Whether a Lease is an election record, held by somebody.
@@ -158,7 +176,8 @@ fn is_election(lease: &Lease, shard: &str) -> bool {
     !labelled && lease.metadata.name.as_deref() != Some(shard) && holder(spec).is_some() && spec.is_some_and(is_record)
 }
 
-fn respond(code: StatusCode, lease: &Lease, encoding: Encoding) -> Response<Body> {
+fn respond(code: StatusCode, lease: &Lease, asked_with: &HeaderMap) -> Response<Body> {
+    let encoding = Encoding::negotiated(asked_with);
     let mut response = Response::new(full(codec::encode(lease, encoding)));
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(encoding.media_type()));

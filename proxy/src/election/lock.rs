@@ -23,6 +23,19 @@ pub enum LockRefusal {
     /// The patch is of a kind that is not known.
     #[error("a patch of type '{0}' is not supported for an election Lease")]
     PatchType(String),
+    /// There are as many locks as are kept.
+    #[error(
+        "Lease '{name}' can't be an election lock: {most} others are, and no more are kept in memory; delete those that nobody needs"
+    )]
+    TooMany {
+        /// The one too many.
+        name: String,
+        /// The bound.
+        most: usize,
+    },
+    /// A dry run was answered with something that is no Lease.
+    #[error("the API server's answer to a dry run of the write to a Lease can't be read")]
+    Answer,
 }
 
 impl LockRefusal {
@@ -33,6 +46,9 @@ impl LockRefusal {
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Body(_) => StatusCode::BAD_REQUEST,
             Self::PatchType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            // As for an exceeded ResourceQuota.
+            Self::TooMany { .. } => StatusCode::FORBIDDEN,
+            Self::Answer => StatusCode::BAD_GATEWAY,
         }
     }
 
@@ -44,80 +60,76 @@ impl LockRefusal {
             Self::Conflict(_) => "Conflict",
             Self::Body(_) => "BadRequest",
             Self::PatchType(_) => "UnsupportedMediaType",
+            Self::TooMany { .. } => "Forbidden",
+            Self::Answer => "InternalError",
         }
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Lock {
-    lease: Lease,
+    name: String,
+    /// Gone once it was deleted; its name stays learned, and its versions go on rising.
+    lease: Option<Lease>,
     version: u64,
-    /// It was deleted; its name stays learned.
-    deleted: bool,
 }
 
 impl Lock {
-    /// Takes over a Lease as a controller wrote it, made new or over a real one whose version it knew.
-    pub(super) fn adopt(lease: Lease, now: Timestamp) -> Self {
+    /// Takes over a Lease as the API server would have stored it.
+    pub(super) fn adopt(name: String, lease: Lease, now: Timestamp) -> Self {
         let known = lease.metadata.resource_version.as_deref().and_then(|it| it.parse().ok());
-        let mut lock = Self { lease, version: known.unwrap_or(0), deleted: false };
-        let metadata = &mut lock.lease.metadata;
-        metadata.uid.get_or_insert_with(new_uid);
-        metadata.creation_timestamp.get_or_insert(Time(now));
-        lock.rise();
+        let mut lock = Self { name, lease: None, version: known.unwrap_or(0) };
+        lock.store(lease, now);
         lock
     }
 
-    pub(super) fn current(&self) -> Lease {
-        self.lease.clone()
+    pub(super) fn is_deleted(&self) -> bool {
+        self.lease.is_none()
     }
 
-    fn name(&self) -> String {
-        self.lease.metadata.name.clone().unwrap_or_default()
-    }
-
-    fn rise(&mut self) {
+    fn store(&mut self, mut lease: Lease, now: Timestamp) -> Lease {
         self.version += 1;
-        self.lease.metadata.resource_version = Some(self.version.to_string());
-        self.lease.metadata.managed_fields = None;
+        lease.metadata.uid.get_or_insert_with(new_uid);
+        lease.metadata.creation_timestamp.get_or_insert(Time(now));
+        lease.metadata.resource_version = Some(self.version.to_string());
+        lease.metadata.managed_fields = None;
+        self.lease.insert(lease).clone()
     }
 
     pub(super) fn read(&self) -> Result<Lease, LockRefusal> {
-        if self.deleted { Err(LockRefusal::NotFound(self.name())) } else { Ok(self.current()) }
+        self.lease.clone().ok_or_else(|| LockRefusal::NotFound(self.name.clone()))
     }
 
     pub(super) fn create(&mut self, mut lease: Lease, now: Timestamp) -> Result<Lease, LockRefusal> {
-        if !self.deleted {
-            return Err(LockRefusal::AlreadyExists(self.name()));
+        if !self.is_deleted() {
+            return Err(LockRefusal::AlreadyExists(self.name.clone()));
         }
-        // Another object, at a version that goes on rising.
+        // Another object.
         lease.metadata.uid = None;
-        lease.metadata.resource_version = Some(self.version.to_string());
-        *self = Self::adopt(lease, now);
-        Ok(self.current())
+        Ok(self.store(lease, now))
     }
 
     /// Replaces it, if the writer knew the present version; one that names none means any.
-    pub(super) fn replace(&mut self, lease: Lease) -> Result<Lease, LockRefusal> {
-        let (mine, theirs) = (&self.read()?.metadata, &lease.metadata);
+    pub(super) fn replace(&mut self, lease: Lease, now: Timestamp) -> Result<Lease, LockRefusal> {
+        let mut next = self.read()?;
+        let (mine, theirs) = (&mut next.metadata, lease.metadata);
         let differs = |theirs: &Option<String>, mine: &Option<String>| {
             theirs.as_ref().is_some_and(|it| !it.is_empty() && Some(it) != mine.as_ref())
         };
         if differs(&theirs.resource_version, &mine.resource_version) || differs(&theirs.uid, &mine.uid) {
-            return Err(LockRefusal::Conflict(self.name()));
+            return Err(LockRefusal::Conflict(self.name.clone()));
         }
-        self.lease.metadata.labels.clone_from(&theirs.labels);
-        self.lease.metadata.annotations.clone_from(&theirs.annotations);
-        self.lease.metadata.owner_references.clone_from(&theirs.owner_references);
-        self.lease.spec = lease.spec;
-        self.rise();
-        Ok(self.current())
+        mine.labels = theirs.labels;
+        mine.annotations = theirs.annotations;
+        mine.owner_references = theirs.owner_references;
+        next.spec = lease.spec;
+        Ok(self.store(next, now))
     }
 
     pub(super) fn delete(&mut self) -> Result<Lease, LockRefusal> {
-        let last = self.read()?;
-        self.deleted = true;
-        Ok(last)
+        let last = self.read();
+        self.lease = None;
+        last
     }
 }
 

@@ -6,6 +6,19 @@ use serde_json::Value;
 
 use super::LockRefusal;
 
+/// Whether a patch of any kind may change the spec.
+pub(super) fn touches_spec(body: &[u8]) -> bool {
+    let in_spec = |pointer: &Value| pointer.as_str().is_some_and(|it| it.is_empty() || it.starts_with("/spec"));
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(fields)) => fields.contains_key("spec"),
+        Ok(Value::Array(operations)) => {
+            operations.iter().any(|operation| in_spec(&operation["path"]) || in_spec(&operation["from"]))
+        }
+        // An apply in YAML, or nothing good: the API server knows.
+        _ => true,
+    }
+}
+
 /// The Lease as a patch makes it.
 pub(super) fn apply(base: &Lease, headers: &HeaderMap, body: &[u8]) -> Result<Lease, LockRefusal> {
     let bad = |error: &dyn std::fmt::Display| LockRefusal::Body(error.to_string());

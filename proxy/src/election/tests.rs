@@ -4,7 +4,10 @@
 use futures::FutureExt;
 use http::Request;
 use http_body_util::BodyExt;
-use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime};
+use k8s_openapi::{
+    api::coordination::v1::LeaseSpec,
+    apimachinery::pkg::apis::meta::v1::{MicroTime, Time},
+};
 
 use prost::Message;
 
@@ -31,7 +34,11 @@ fn record(name: &str, holder: &str) -> Lease {
 }
 
 fn parts(media_type: &str) -> Parts {
-    let request = Request::builder().header(header::CONTENT_TYPE, media_type).header(header::ACCEPT, media_type);
+    parts_of(media_type, media_type)
+}
+
+fn parts_of(content: &str, accept: &str) -> Parts {
+    let request = Request::builder().header(header::CONTENT_TYPE, content).header(header::ACCEPT, accept);
     request.body(()).unwrap().into_parts().0
 }
 
@@ -39,35 +46,51 @@ fn encoding(media_type: &str) -> Encoding {
     if media_type == PROTOBUF { Encoding::Protobuf } else { Encoding::Json }
 }
 
+fn born() -> Time {
+    Time(Timestamp::new(1_600_000_000, 0).unwrap())
+}
+
+/// The locks before an API server that stores what a dry run sends, under the uid `real`.
 struct Server(Locks);
+
+type Answered = Option<Result<(u16, Lease), LockRefusal>>;
 
 impl Server {
     fn new() -> Self {
         Self(Locks::new("ns".into()))
     }
 
-    fn ask(&self, asked: &Asked, media_type: &str, lease: &Lease) -> Option<Result<(u16, Lease), LockRefusal>> {
-        let body = codec::encode(lease, encoding(media_type));
-        self.raw(asked, media_type, media_type, &body)
+    fn ask(&self, asked: &Asked, media_type: &str, lease: &Lease) -> Answered {
+        self.raw(asked, media_type, media_type, &codec::encode(lease, encoding(media_type)))
     }
 
-    fn raw(
-        &self,
-        asked: &Asked,
-        content: &str,
-        accept: &str,
-        body: &Bytes,
-    ) -> Option<Result<(u16, Lease), LockRefusal>> {
+    fn raw(&self, asked: &Asked, content: &str, accept: &str, body: &Bytes) -> Answered {
         let mut parts = parts(content);
         parts.headers.insert(header::ACCEPT, accept.parse().unwrap());
-        let answer = self.0.answer(asked, &parts, body, "shard-a")?;
-        Some(answer.map(|response| {
-            assert_eq!(response.headers()[header::CONTENT_TYPE], accept);
-            let (head, body) = response.into_parts();
-            let bytes = body.collect().now_or_never().unwrap().unwrap().to_bytes();
-            (head.status.as_u16(), codec::decode(&head.headers, &bytes).unwrap())
-        }))
+        if let Some(answer) = self.0.answer(asked, &parts, body) {
+            return Some(read(answer, accept));
+        }
+        let mut stored = codec::decode(&parts.headers, body)?;
+        self.0.may_begin(asked, &parts, body, "shard-a").then_some(())?;
+        stored.metadata.uid.get_or_insert("real".into());
+        stored.metadata.creation_timestamp.get_or_insert(born());
+        self.tried(asked, &parts, body, &stored)
     }
+
+    fn tried(&self, asked: &Asked, parts: &Parts, body: &Bytes, stored: &Lease) -> Answered {
+        let accept = parts.headers[header::ACCEPT].to_str().unwrap();
+        let code = if *asked == Asked::Create { 201 } else { 200 };
+        let tried = Response::builder().status(code).header(header::CONTENT_TYPE, accept);
+        let tried = tried.body(codec::encode(stored, encoding(accept))).unwrap();
+        Some(read(self.0.adopt(asked, parts, body, &tried, "shard-a")?, accept))
+    }
+}
+
+fn read(answer: Result<Response<Body>, LockRefusal>, accept: &str) -> Result<(u16, Lease), LockRefusal> {
+    let (head, body) = answer?.into_parts();
+    assert_eq!(head.headers[header::CONTENT_TYPE], accept);
+    let bytes = body.collect().now_or_never().unwrap().unwrap().to_bytes();
+    Ok((head.status.as_u16(), codec::decode(&head.headers, &bytes).unwrap()))
 }
 
 fn named(name: &str, verb: Verb) -> RequestInfo {
@@ -87,7 +110,8 @@ fn an_election_goes_as_with_the_api_server() {
         );
         let (code, created) = server.ask(&Asked::Create, media_type, &record("lock", "a_1")).unwrap().unwrap();
         assert_eq!(code, 201);
-        assert!(created.metadata.uid.is_some() && created.metadata.creation_timestamp.is_some());
+        assert_eq!(created.metadata.uid.as_deref(), Some("real"), "as the API server's dry run said");
+        assert_eq!(created.metadata.creation_timestamp, Some(born()));
         assert_eq!(created.spec, record("lock", "a_1").spec, "{media_type}");
         assert_eq!(server.0.concerns(&named("lock", Verb::Get)), Some(read.clone()));
 
@@ -111,6 +135,7 @@ fn an_election_goes_as_with_the_api_server() {
         assert_eq!(server.raw(&read, JSON, JSON, &Bytes::new()).unwrap(), Err(LockRefusal::NotFound("lock".into())));
         let (code, anew) = server.ask(&Asked::Create, media_type, &record("lock", "a_3")).unwrap().unwrap();
         assert_eq!((code, anew.metadata.uid == created.metadata.uid), (201, false));
+        assert!(versions[1] < anew.metadata.resource_version.unwrap().parse().unwrap(), "versions never come again");
     }
 }
 
@@ -154,15 +179,15 @@ fn patches_change_a_lock_and_make_one() {
     const MERGE: &str = "application/merge-patch+json";
     let server = Server::new();
     let patch = Asked::Patch("lock".into());
-    let takeover = Bytes::from(
-        r#"{"spec":{"holderIdentity":"b","acquireTime":"2026-01-01T00:00:00.000000Z","leaseTransitions":3}}"#,
-    );
-    assert_eq!(server.raw(&patch, MERGE, JSON, &takeover), None);
-    let mut idle = record("lock", "");
-    idle.spec = Some(LeaseSpec::default());
-    let base = codec::encode(&idle, Encoding::Json);
-    let adopted = server.0.adopt_patched(&patch, &parts(MERGE), &takeover, &base, "shard-a");
-    assert!(adopted.unwrap().is_ok());
+    let takeover = Bytes::from(r#"{"spec":{"holderIdentity":"b"}}"#);
+    let parts = parts_of(MERGE, PROTOBUF);
+    assert!(server.0.may_begin(&patch, &parts, &takeover, "shard-a"));
+    let mut free = record("lock", "");
+    free.spec.as_mut().unwrap().acquire_time = None;
+    assert_eq!(server.tried(&patch, &parts, &takeover, &free), None, "it came to no election record");
+    let adopted = server.tried(&patch, &parts, &takeover, &record("lock", "b"));
+    assert_eq!(adopted.unwrap().unwrap().0, 200);
+
     let renewal = Bytes::from(r#"{"spec":{"leaseDurationSeconds":30}}"#);
     let (code, lease) = server.raw(&patch, MERGE, JSON, &renewal).unwrap().unwrap();
     let spec = lease.spec.unwrap();
@@ -173,16 +198,71 @@ fn patches_change_a_lock_and_make_one() {
     assert!(matches!(server.raw(&patch, "text/plain", JSON, &renewal).unwrap(), Err(LockRefusal::PatchType(_))));
 }
 
+#[test]
+fn a_patch_that_leaves_the_spec_alone_begins_no_election() {
+    let locks = Locks::new("ns".into());
+    let begins = |body: &'static str| {
+        locks.may_begin(&Asked::Patch("lock".into()), &parts(JSON), &Bytes::from_static(body.as_bytes()), "shard-a")
+    };
+    for other in [r#"{"metadata":{"labels":{"a":"b"}}}"#, r#"[{"op":"add","path":"/metadata/labels/a","value":"b"}]"#] {
+        assert!(!begins(other), "{other}");
+    }
+    for may in [
+        r#"[{"op":"replace","path":"/spec/holderIdentity","value":"b"}]"#,
+        r#"[{"op":"add","path":"","value":{}}]"#,
+        "apiVersion: coordination.k8s.io/v1\nspec:\n  holderIdentity: b\n",
+    ] {
+        assert!(begins(may), "{may}");
+    }
+}
+
+#[test]
+fn of_two_first_writes_the_second_meets_what_the_first_made() {
+    let server = Server::new();
+    let lease = record("lock", "a");
+    let (parts, body) = (parts(JSON), codec::encode(&lease, Encoding::Json));
+    // Both were judged before either was answered.
+    assert_eq!(server.tried(&Asked::Create, &parts, &body, &lease).unwrap().unwrap().0, 201);
+    let second = server.tried(&Asked::Create, &parts, &body, &lease).unwrap();
+    assert_eq!(second, Err(LockRefusal::AlreadyExists("lock".into())));
+}
+
+#[test]
+fn an_answer_that_cannot_be_read_is_never_followed_by_the_write_itself() {
+    let locks = Locks::new("ns".into());
+    let tried = Response::new(Bytes::from_static(b"<html>"));
+    let answer = locks.adopt(&Asked::Create, &parts(JSON), &Bytes::new(), &tried, "shard-a");
+    assert!(matches!(answer, Some(Err(LockRefusal::Answer))));
+}
+
+#[test]
+fn no_more_locks_are_kept_than_fit_and_deleted_ones_make_room() {
+    let server = Server::new();
+    let create = |n: usize| server.ask(&Asked::Create, JSON, &record(&format!("lock-{n}"), "a")).unwrap();
+    for n in 0..MAX_LOCKS {
+        assert_eq!(create(n).unwrap().0, 201);
+    }
+    let refused = create(MAX_LOCKS).unwrap_err();
+    assert!(refused.to_string().contains("'lock-32'") && refused.to_string().contains("32 others"), "{refused}");
+    assert_eq!(refused.code(), 403);
+    server.raw(&Asked::Delete("lock-7".into()), JSON, JSON, &Bytes::new()).unwrap().unwrap();
+    assert_eq!(create(MAX_LOCKS).unwrap().0, 201);
+    assert_eq!(server.0.concerns(&named("lock-7", Verb::Get)), None, "forgotten");
+    assert!(server.0.concerns(&named("lock-8", Verb::Get)).is_some());
+}
+
 /// client-go writes an unset time as an empty message.
 #[test]
 fn an_empty_time_is_none() {
     let server = Server::new();
     let mut body = wire::MAGIC.to_vec();
     let spec = b"\x0a\x01a\x1a\x02\x08\x05\x22\x00\x28\x00";
+    // The creationTimestamp is empty too.
     let lease = [&b"\x0a\x08\x0a\x04lock\x42\x00\x12\x0b"[..], spec].concat();
     body.extend(wire::Unknown { raw: lease.into(), ..wire::Unknown::default() }.encode_to_vec());
-    let before = Timestamp::now();
-    let (_, created) = server.raw(&Asked::Create, PROTOBUF, PROTOBUF, &body.into()).unwrap().unwrap();
+    let body = Bytes::from(body);
+    let sent = codec::decode(&parts(PROTOBUF).headers, &body).unwrap();
+    assert_eq!(sent.metadata.creation_timestamp, None);
+    let (_, created) = server.raw(&Asked::Create, PROTOBUF, PROTOBUF, &body).unwrap().unwrap();
     assert_eq!(created.spec.unwrap().renew_time, None);
-    assert!(created.metadata.creation_timestamp.unwrap().0 >= before);
 }

@@ -2,23 +2,25 @@
 //!
 //! Inside `admit`: while the shard Lease is not held these requests are refused like all others, so the
 //! controller loses its lead as its framework intends. Which Leases are meant, and how they are answered, is
-//! decided in [`crate::election`]; all other requests pass unchanged.
+//! decided in [`crate::election`]; a write that may begin an election is sent as a dry run first, and what the
+//! API server refuses then is its answer. All other requests pass unchanged.
 
 use std::{
     sync::Arc,
     task::{Context, Poll},
 };
 
+use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use tower::{Service, ServiceExt};
 
-use super::{Next, admit::Admitted};
+use super::{Next, admit::Admitted, narrow::with_query};
 use crate::{
     body::{Body, full},
-    election::{Asked, LockRefusal, Locks},
-    request::RequestInfo,
+    election::{LockRefusal, Locks},
+    request::{BadRequest, Query, RequestInfo, representation::Encoding},
     status::Refusal,
 };
 
@@ -56,16 +58,27 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
         let (Some(asked), Some(shard)) = (asked, shard) else { return self.next.call(request).boxed() };
         let (next, locks) = (self.next.clone(), self.locks.clone());
         let answered = async move {
+            let query = Query::parse(request.uri().query().unwrap_or_default()).map_err(BadRequest::from)?;
+            if query.first("dryRun").is_some() {
+                // The client's own: it changes no lock, and makes none.
+                return next.oneshot(request).await;
+            }
             let (parts, body) = request.into_parts();
             let bytes = read(body).await?;
-            if let Some(answer) = locks.answer(&asked, &parts, &bytes, shard.as_str()) {
+            if let Some(answer) = locks.answer(&asked, &parts, &bytes) {
                 return Ok(answer?);
             }
-            if let Asked::Patch(name) = &asked
-                && let Some(base) = fetch(next.clone(), &parts, name).await?
-                && let Some(answer) = locks.adopt_patched(&asked, &parts, &bytes, &base, shard.as_str())
-            {
-                return Ok(answer?);
+            if locks.may_begin(&asked, &parts, &bytes, shard.as_str()) {
+                let tried = next.clone().oneshot(dry_run(&parts, &query, &bytes)?).await?;
+                if !tried.status().is_success() {
+                    return Ok(tried);
+                }
+                let (head, body) = tried.into_parts();
+                let body = Limited::new(body, MAX_BODY).collect().await.map_err(|_| LockRefusal::Answer)?;
+                let tried = Response::from_parts(head, body.to_bytes());
+                if let Some(answer) = locks.adopt(&asked, &parts, &bytes, &tried, shard.as_str()) {
+                    return Ok(answer?);
+                }
             }
             next.oneshot(Request::from_parts(parts, full(bytes))).await
         };
@@ -73,20 +86,18 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
     }
 }
 
-async fn read(body: Body) -> Result<bytes::Bytes, Refusal> {
+async fn read(body: Body) -> Result<Bytes, Refusal> {
     let read = Limited::new(body, MAX_BODY).collect().await;
     Ok(read.map_err(|error| LockRefusal::Body(error.to_string()))?.to_bytes())
 }
 
-/// The real Lease that a patch changes, which may be about to become a lock of ours.
-async fn fetch<S: Next>(next: S, parts: &http::request::Parts, name: &str) -> Result<Option<bytes::Bytes>, Refusal> {
-    let Some(mut info) = parts.extensions.get::<RequestInfo>().cloned() else { return Ok(None) };
-    info.verb = crate::request::Verb::Get;
-    let mut request = Request::get(parts.uri.path())
-        .body(crate::body::empty())
-        .map_err(|error| LockRefusal::Body(format!("can't ask for Lease '{name}': {error}")))?;
-    request.headers_mut().insert(http::header::ACCEPT, http::HeaderValue::from_static("application/json"));
-    request.extensions_mut().insert(info);
-    let response = next.oneshot(request).await?;
-    if response.status().is_success() { Ok(Some(read(response.into_body()).await?)) } else { Ok(None) }
+/// The write as the API server should judge it, without storing it.
+fn dry_run(parts: &Parts, query: &Query, body: &Bytes) -> Result<Request<Body>, Refusal> {
+    let mut parts = parts.clone();
+    parts.uri = with_query(&parts.uri, &query.with("dryRun", "All"))?;
+    // In a form that can be read here, and not compressed.
+    let accept = HeaderValue::from_static(Encoding::negotiated(&parts.headers).media_type());
+    parts.headers.insert(header::ACCEPT, accept);
+    parts.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    Ok(Request::from_parts(parts, full(body.clone())))
 }

@@ -93,7 +93,7 @@ fn start_of_watch(query: &Query) -> Option<ResourceVersion> {
     (!from.is_zero() && !query.flag("sendInitialEvents")).then_some(from)
 }
 
-fn with_query(uri: &Uri, query: &str) -> Result<Uri, Refusal> {
+pub(super) fn with_query(uri: &Uri, query: &str) -> Result<Uri, Refusal> {
     let bad = || BadRequest::from(BadPath::Encoding(uri.to_string()));
     let mut parts = uri.clone().into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(format!("{}?{query}", uri.path())).map_err(|_| bad())?);

@@ -15,34 +15,94 @@ fn write(method: &str, uri: &str, body: impl Into<Bytes>) -> Request<Body> {
     ask(method, uri).map(|_| full(body.into()))
 }
 
+fn status(code: StatusCode) -> Response<Body> {
+    let mut response = json(full(format!(r#"{{"kind":"Status","code":{}}}"#, code.as_u16())));
+    *response.status_mut() = code;
+    response
+}
+
+/// A dry run as the API server answers it: with what it would have stored.
+fn would_store(code: StatusCode, lease: String) -> Response<Body> {
+    let mut response = json(full(lease));
+    *response.status_mut() = code;
+    response
+}
+
+impl Lab {
+    fn asked(&self) -> Vec<String> {
+        self.seen.lock().iter().map(|seen| format!("{} {}", seen.method, seen.uri)).collect()
+    }
+}
+
 #[tokio::test]
-async fn the_first_write_of_an_election_is_kept_from_the_api_server_and_so_is_all_that_follows() {
-    let lab = Lab::new(|_| {
-        let mut missing = ok();
-        *missing.status_mut() = StatusCode::NOT_FOUND;
-        missing
+async fn the_first_write_of_an_election_is_a_dry_run_and_all_that_follows_is_answered_here() {
+    let lab = Lab::new(|seen| match seen.method {
+        Method::GET => status(StatusCode::NOT_FOUND),
+        _ => would_store(StatusCode::CREATED, record("lock", "").replace(r#""ns""#, r#""ns","uid":"real""#)),
     });
     assert_eq!(lab.get(&format!("{LEASES}/lock")).await.status(), StatusCode::NOT_FOUND);
     assert_eq!(lab.seen.lock().len(), 1, "the controller sees whether there is an old leader");
-    let created = lab.send(write("POST", LEASES, record("lock", ""))).await;
+    let mut create = write("POST", &format!("{LEASES}?fieldManager=a+b"), record("lock", ""));
+    create.headers_mut().insert("accept", HeaderValue::from_static("application/cbor,application/json"));
+    create.headers_mut().insert("impersonate-user", HeaderValue::from_static("jane"));
+    let created = lab.send(create).await;
     assert_eq!(created.status(), StatusCode::CREATED);
+    assert_eq!(lab.asked()[1..], [format!("POST {LEASES}?fieldManager=a+b&dryRun=All")]);
+    let headers = lab.last().headers;
+    assert_eq!(
+        (&headers["accept"], &headers["impersonate-user"]),
+        (&"application/json".parse().unwrap(), &"jane".parse().unwrap())
+    );
     let created: serde_json::Value = serde_json::from_str(&text(created).await).unwrap();
     assert_eq!((&created["apiVersion"], &created["kind"]), (&"coordination.k8s.io/v1".into(), &"Lease".into()));
+    assert_eq!(created["metadata"]["uid"], "real");
     assert_eq!(lab.get(&format!("{LEASES}/lock")).await.status(), StatusCode::OK);
     let stale = lab.send(write("PUT", &format!("{LEASES}/lock"), record("lock", "77"))).await;
     assert_eq!(stale.status(), StatusCode::CONFLICT);
     let version = created["metadata"]["resourceVersion"].as_str().unwrap();
+    let renewal = lab.send(write("PUT", &format!("{LEASES}/lock"), record("lock", version))).await;
+    assert_eq!(renewal.status(), StatusCode::OK);
+    assert_eq!(lab.seen.lock().len(), 2);
+}
+
+#[tokio::test]
+async fn what_the_api_server_refuses_makes_no_lock() {
+    for code in [StatusCode::CONFLICT, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS, StatusCode::BAD_GATEWAY] {
+        for (method, media_type) in [
+            ("PUT", "application/json"),
+            ("PATCH", "application/merge-patch+json"),
+            ("PATCH", "application/apply-patch+yaml"),
+        ] {
+            let lab = Lab::new(move |_| status(code));
+            let mut request = write(method, &format!("{LEASES}/lock"), record("lock", "1"));
+            request.headers_mut().insert("content-type", HeaderValue::from_static(media_type));
+            let refused = lab.send(request).await;
+            assert_eq!(refused.status(), code);
+            assert_eq!(text(refused).await, format!(r#"{{"kind":"Status","code":{}}}"#, code.as_u16()), "as it is");
+            assert_eq!(lab.asked(), [format!("{method} {LEASES}/lock?dryRun=All")], "nothing was written");
+            assert_eq!(lab.get(&format!("{LEASES}/lock")).await.status(), code, "reads are the API server's still");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_of_the_client_and_a_patch_that_begins_no_election_are_the_api_servers() {
+    let lab = Lab::new(|_| json(full(r#"{"metadata":{"name":"lock"},"spec":{}}"#)));
+    lab.send(write("PUT", &format!("{LEASES}/lock?dryRun=All"), record("lock", "1"))).await;
+    let mut patch = write("PATCH", &format!("{LEASES}/lock"), r#"{"spec":{"holderIdentity":"node"}}"#);
+    patch.headers_mut().insert("content-type", HeaderValue::from_static("application/merge-patch+json"));
+    lab.send(patch).await;
+    let lease = format!("{LEASES}/lock");
     assert_eq!(
-        lab.send(write("PUT", &format!("{LEASES}/lock"), record("lock", version))).await.status(),
-        StatusCode::OK
+        lab.asked(),
+        [format!("PUT {lease}?dryRun=All"), format!("PATCH {lease}?dryRun=All"), format!("PATCH {lease}")]
     );
-    assert_eq!(lab.seen.lock().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_the_shard_lease_the_controller_loses_its_lead() {
-    let lab = Lab::new(|_| ok());
-    lab.send(write("POST", LEASES, record("lock", ""))).await;
+    let lab = Lab::new(|_| would_store(StatusCode::CREATED, record("lock", "")));
+    assert_eq!(lab.send(write("POST", LEASES, record("lock", ""))).await.status(), StatusCode::CREATED);
     lab.shared.gate.close();
     let renewal = lab.send(write("PUT", &format!("{LEASES}/lock"), record("lock", ""))).await;
     assert_eq!(renewal.status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -65,13 +125,11 @@ async fn other_leases_reach_the_api_server_with_their_bodies_and_long_ones_are_r
 
 #[tokio::test]
 async fn a_patch_that_takes_a_free_lease_makes_it_a_lock() {
-    let lab = Lab::new(|_| {
-        json(full(r#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"lock"},"spec":{}}"#))
-    });
-    let patch = r#"{"spec":{"holderIdentity":"a","acquireTime":"2026-01-01T00:00:00.000000Z","leaseTransitions":1}}"#;
-    let mut request = write("PATCH", &format!("{LEASES}/lock"), patch);
+    let lab = Lab::new(|_| would_store(StatusCode::OK, record("lock", "5")));
+    let mut request = write("PATCH", &format!("{LEASES}/lock"), r#"{"spec":{"holderIdentity":"a"}}"#);
     request.headers_mut().insert("content-type", HeaderValue::from_static("application/merge-patch+json"));
     assert!(text(lab.send(request).await).await.contains(r#""holderIdentity":"a""#));
-    let methods: Vec<_> = lab.seen.lock().iter().map(|seen| seen.method.clone()).collect();
-    assert_eq!(methods, [Method::GET], "the real Lease was read, and not written");
+    assert_eq!(lab.asked(), [format!("PATCH {LEASES}/lock?dryRun=All")], "nothing was written");
+    assert_eq!(lab.get(&format!("{LEASES}/lock")).await.status(), StatusCode::OK);
+    assert_eq!(lab.seen.lock().len(), 1);
 }
