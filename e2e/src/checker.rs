@@ -17,7 +17,7 @@ mod tests;
 mod work;
 
 pub use record::{Event, Outcome, Record, Uid};
-pub use report::{Cause, Forgotten, Gap, Overlap, Report, percentile};
+pub use report::{Apart, Cause, Forgotten, Gap, Overlap, Report, percentile};
 
 /// Takes in records in the order of their times and keeps what the verdict needs.
 #[derive(Debug, Default)]
@@ -60,10 +60,9 @@ impl Checker {
                 }
             }
             Event::Killed { instance } => self.work.kill(&instance),
+            Event::Written { uid, name, generation } => self.written(at, uid, name, generation),
             Event::Seen { uid, name, generation, shard } => {
-                let generations = self.generations.entry(uid.clone()).or_default();
-                generations.name.clone_from(&name);
-                generations.written(generation, at);
+                self.written(at, uid.clone(), name.clone(), generation);
                 self.owners.seen(at, uid, name, shard);
             }
             Event::Gone { uid } => {
@@ -105,16 +104,27 @@ impl Checker {
         self.generations.iter().filter(|(_, object)| object.done == 0).map(|(uid, _)| uid).collect()
     }
 
-    /// The verdict at `now`: forgotten is what was not worked on, or had no owner, for longer than `bound`.
+    /// The verdict at `now`, but for the children, which are not in the records: forgotten is what was not worked on, or had no owner, for longer than `bound`.
     pub fn report(&self, now: Duration, bound: Duration) -> Report {
         Report {
             overlaps: self.work.overlaps.clone(),
             forgotten: self.forgotten(now, bound),
-            gaps: self.owners.gaps.iter().cloned().chain(self.owners.open_gaps()).collect(),
+            gaps: self.gaps().collect(),
             second_creates: self.second_creates,
             reconciles: self.work.reconciles.clone(),
             objects: self.objects_by_shard(),
+            apart: Vec::new(),
         }
+    }
+
+    fn gaps(&self) -> impl Iterator<Item = Gap> + '_ {
+        self.owners.gaps.iter().cloned().chain(self.owners.open_gaps())
+    }
+
+    fn written(&mut self, at: Duration, uid: Uid, name: String, generation: i64) {
+        let generations = self.generations.entry(uid).or_default();
+        generations.name = name;
+        generations.written(generation, at);
     }
 
     fn forgotten(&self, now: Duration, bound: Duration) -> Vec<Forgotten> {
@@ -125,8 +135,9 @@ impl Checker {
                 pending.chain(slowest).filter(|(_, waited)| *waited > bound).max_by_key(|(_, w)| *w)?;
             Some(Forgotten { uid: uid.clone(), name: object.name.clone(), generation: Some(generation), waited })
         });
-        let unowned = self.owners.open_gaps().filter_map(|gap| {
-            let waited = now.saturating_sub(gap.from);
+        // Also a time that has ended: an object that was found again was forgotten before.
+        let unowned = self.gaps().filter_map(|gap| {
+            let waited = gap.until.unwrap_or(now).saturating_sub(gap.from);
             (waited > bound).then_some(Forgotten { uid: gap.uid, name: gap.name, generation: None, waited })
         });
         late.chain(unowned).collect()

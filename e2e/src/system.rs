@@ -1,6 +1,7 @@
 //! A whole system: control plane, sharder replicas, and shards of which each is a proxy with an unmodified operator
 //! behind it.
 
+mod children;
 mod error;
 mod install;
 mod monitor;
@@ -19,15 +20,16 @@ use std::{
 use self::unsharded::Unsharded;
 pub use self::{error::SystemError, monitor::Monitor, shard::Shard, sharder::Sharder};
 use crate::{
-    checker::Checker,
+    checker::{Checker, Report},
     collector::{Collector, Recorder},
     control_plane::{ControlPlane, Options},
     eventually::eventually,
     observer::Picture,
     process::Folder,
     toolchain::{self, Environment, RingsidePrograms, ToolchainError},
+    workload::Workload,
 };
-use ringside_ring::RingName;
+use ringside_ring::{RingLabels, RingName};
 
 /// Where the shards' Pods are, as in the example manifests.
 pub const NAMESPACE: &str = "default";
@@ -87,6 +89,7 @@ pub struct System {
     unsharded: Vec<Unsharded>,
     sharders: Vec<Sharder>,
     monitor: Monitor,
+    ring: Option<RingName>,
     ground: Ground,
 }
 
@@ -106,6 +109,7 @@ impl System {
             unsharded: Vec::new(),
             sharders: Vec::new(),
             monitor: Monitor::new(recorder.clone(), records),
+            ring: None,
             ground: Ground {
                 settings,
                 control_plane,
@@ -134,6 +138,7 @@ impl System {
         self.start_sharders(replicas).await?;
         let ring = install::ring(&self.ground.control_plane.client()).await?;
         self.monitor.observe(&self.ground.control_plane.client(), &ring);
+        self.ring = Some(ring.clone());
         Ok(ring)
     }
 
@@ -230,6 +235,16 @@ impl System {
         .await
     }
 
+    /// Changes each object once and waits until all of that was worked on. Without it an object whose new owner never
+    /// sees it passes: its generations were all worked on before it moved.
+    pub async fn until_all_worked_on(&self, workload: &Workload, within: Duration) -> Result<(), SystemError> {
+        let changed = workload.change_all(&self.ground.control_plane.client()).await;
+        for website in changed.map_err(|error| SystemError::Change(Box::new(error)))? {
+            self.monitor.wrote(&website);
+        }
+        self.until_settled(within).await
+    }
+
     async fn until(
         &self,
         what: &str,
@@ -254,6 +269,20 @@ impl System {
             })
         });
         outcome.await?
+    }
+
+    /// The verdict, with what the API server says of the children: forgotten, and apart, is what waited for longer than
+    /// `bound`.
+    pub async fn report(&self, bound: Duration) -> Result<Report, SystemError> {
+        let apart = match &self.ring {
+            Some(ring) => {
+                let client = self.ground.control_plane.client();
+                let apart = children::apart(&client, &RingLabels::of(ring), bound).await;
+                apart.map_err(|error| SystemError::Children(Box::new(error)))?
+            }
+            None => Vec::new(),
+        };
+        Ok(Report { apart, ..self.monitor.report(bound) })
     }
 
     /// Fails when a part has ended that should run.

@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 
 use crate::website::{Website, WebsiteSpec};
 
-/// Requests in flight while all objects are created.
-const CONCURRENT_CREATES: usize = 8;
+/// Requests in flight while all objects are created or changed.
+const CONCURRENT_WRITES: usize = 8;
 
 /// How the objects are worked on.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl Workload {
                 let (api, website) = (api.clone(), self.website(index));
                 async move { api.create(&PostParams::default(), &website).await.map(drop) }
             })
-            .buffer_unordered(CONCURRENT_CREATES)
+            .buffer_unordered(CONCURRENT_WRITES)
             .try_collect()
             .await
     }
@@ -55,6 +55,19 @@ impl Workload {
     /// Deletes the objects; their children follow by garbage collection.
     pub async fn delete(&self, client: &Client) -> kube::Result<()> {
         self.api(client).delete_collection(&DeleteParams::default(), &ListParams::default()).await.map(drop)
+    }
+
+    /// Changes each object once, to a new generation, and returns what was written.
+    pub async fn change_all(&self, client: &Client) -> kube::Result<Vec<Website>> {
+        let api = self.api(client);
+        stream::iter(0..self.objects)
+            .map(|index| {
+                let (api, name) = (api.clone(), self.name(index));
+                async move { change(&api, &name, "the last change").await }
+            })
+            .buffer_unordered(CONCURRENT_WRITES)
+            .try_collect()
+            .await
     }
 
     /// Starts to change one object after the other, by chance, each time to a new generation.
@@ -66,11 +79,10 @@ impl Workload {
     async fn update(&self, api: &Api<Website>) -> kube::Result<()> {
         let mut random = StdRng::seed_from_u64(self.seed);
         let mut tick = tokio::time::interval(self.interval);
-        for change in 1_u64.. {
+        for number in 1_u64.. {
             tick.tick().await;
             let name = self.name(random.random_range(0..self.objects));
-            let patch = json!({"spec": {"content": format!("change {change}")}});
-            api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+            change(api, &name, &format!("change {number}")).await?;
         }
         Ok(())
     }
@@ -102,4 +114,9 @@ impl Drop for Updates {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+async fn change(api: &Api<Website>, name: &str, content: &str) -> kube::Result<Website> {
+    let patch = json!({"spec": {"content": content}});
+    api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await
 }

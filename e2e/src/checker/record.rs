@@ -44,6 +44,15 @@ pub enum Event {
         /// The instance.
         instance: String,
     },
+    /// The API server took a change of an object. A watch shows it a moment later, and perhaps not every generation.
+    Written {
+        /// The object.
+        uid: Uid,
+        /// Its namespace and name, for people.
+        name: String,
+        /// Its generation from then on.
+        generation: i64,
+    },
     /// A watch showed an object.
     Seen {
         /// The object.

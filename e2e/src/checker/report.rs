@@ -13,6 +13,8 @@ pub struct Report {
     pub forgotten: Vec<Forgotten>,
     /// Times without an owner, those not ended yet included.
     pub gaps: Vec<Gap>,
+    /// Children that are not beside their owners at the end.
+    pub apart: Vec<Apart>,
     /// How many times a child was created that existed already.
     pub second_creates: usize,
     /// Reconciles that came to a good end, by instance.
@@ -43,6 +45,19 @@ pub struct Forgotten {
     pub generation: Option<i64>,
     /// For how long.
     pub waited: Duration,
+}
+
+/// A child that is not beside its owner: the owner's shard does not see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apart {
+    /// The child's kind.
+    pub kind: String,
+    /// Namespace and name of the owner.
+    pub owner: String,
+    /// The owner's shard.
+    pub owner_shard: Option<String>,
+    /// The child's shard; `None` also where there is no child.
+    pub child_shard: Option<String>,
 }
 
 /// Why an object had no owner.
@@ -76,7 +91,7 @@ pub struct Gap {
 impl Report {
     /// Whether the promises were kept.
     pub fn is_clean(&self) -> bool {
-        self.overlaps.is_empty() && self.forgotten.is_empty()
+        self.overlaps.is_empty() && self.forgotten.is_empty() && self.apart.is_empty()
     }
 
     /// The times without owner for this cause, shortest first; those not ended yet are left out, because

@@ -126,6 +126,39 @@ fn an_object_without_owner_is_forgotten_after_the_bound() {
 }
 
 #[test]
+fn an_object_that_got_its_owner_too_late_was_forgotten() {
+    let late = |until| {
+        [
+            (0, shard("a")),
+            (1, seen("x", 1, Some("a"))),
+            (2, ended("x", 1, "a")),
+            (3, seen("x", 1, None)),
+            (until, seen("x", 1, Some("a"))),
+        ]
+    };
+    assert!(judge(&late(13), 1_000).is_clean());
+    let forgotten = judge(&late(14), 1_000).forgotten;
+    assert_eq!((forgotten.len(), forgotten[0].generation, forgotten[0].waited), (1, None, s(11)));
+}
+
+#[test]
+fn a_change_that_no_watch_has_shown_has_to_be_worked_on_too() {
+    let written = Event::Written { uid: "x".into(), name: "default/x".into(), generation: 2 };
+    let begin = [(0, shard("a")), (1, seen("x", 1, Some("a"))), (2, ended("x", 1, "a")), (3, written.clone())];
+    let forgotten = judge(&begin, 14).forgotten;
+    assert_eq!((forgotten.len(), forgotten[0].generation), (1, Some(2)));
+    // The controller may be faster than the answer to the one who wrote.
+    let overtaken = [(0, shard("a")), (1, seen("x", 1, Some("a"))), (2, ended("x", 2, "a")), (3, written)];
+    assert!(judge(&overtaken, 1_000).is_clean());
+}
+
+#[test]
+fn a_child_apart_from_its_owner_is_a_fault() {
+    let apart = Apart { kind: "Secret".into(), owner: "default/x".into(), owner_shard: None, child_shard: None };
+    assert!(!Report { apart: vec![apart], ..Report::default() }.is_clean());
+}
+
+#[test]
 fn the_time_without_owner_counts_from_what_took_the_owner_away() {
     for cause in [Cause::Released, Cause::Dead] {
         let report = judge(

@@ -50,6 +50,12 @@ fn faults(text: &mut String, report: &Report) {
             forgotten.generation.map_or("without owner".to_owned(), |generation| format!("generation {generation}"));
         let _ = writeln!(text, "    {}: {what} for {}", forgotten.name, millis(forgotten.waited));
     }
+    let _ = writeln!(text, "  children apart from their owners {:>6}", report.apart.len());
+    for apart in report.apart.iter().take(NAMED_FAULTS) {
+        let shard = |shard: &Option<String>| shard.clone().unwrap_or_else(|| "nobody".to_owned());
+        let (child, owner) = (shard(&apart.child_shard), shard(&apart.owner_shard));
+        let _ = writeln!(text, "    {} of {}: {child}, its owner {owner}", apart.kind, apart.owner);
+    }
     let _ = writeln!(text, "  creates of a child that was there already: {}", report.second_creates);
     let verdict =
         if report.is_clean() { "no object was ever worked on twice at once, and none was forgotten" } else { "FAILED" };
@@ -84,7 +90,7 @@ fn millis(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checker::{Forgotten, Gap, Overlap};
+    use crate::checker::{Apart, Forgotten, Gap, Overlap};
 
     fn arguments() -> Arguments {
         Arguments { objects: 300, shards: 3, seed: 1, keep: false }
@@ -127,10 +133,21 @@ mod tests {
                 generation: Some(4),
                 waited: Duration::from_secs(20),
             }],
+            apart: vec![Apart {
+                kind: "Secret".to_owned(),
+                owner: "default/moved".to_owned(),
+                owner_shard: Some("shard-1".to_owned()),
+                child_shard: None,
+            }],
             ..Report::default()
         };
         let text = table(&arguments(), &Contrast::new(), &report);
-        for part in ["u-1: a since 0 ms, b from 7 ms", "default/lost: generation 4 for 20000 ms", "FAILED"] {
+        for part in [
+            "u-1: a since 0 ms, b from 7 ms",
+            "default/lost: generation 4 for 20000 ms",
+            "Secret of default/moved: nobody, its owner shard-1",
+            "FAILED",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -35,6 +35,12 @@ pub enum SystemError {
         /// The end of its log.
         tail: String,
     },
+    /// The objects could not be changed.
+    #[error("change the objects: {0}")]
+    Change(#[source] Box<kube::Error>),
+    /// The children could not be looked at.
+    #[error("list owners and children: {0}")]
+    Children(#[source] Box<kube::Error>),
     /// What was waited for did not come about.
     #[error(transparent)]
     TimedOut(#[from] TimedOut),

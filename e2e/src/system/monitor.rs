@@ -5,15 +5,16 @@ use std::{
     time::Duration,
 };
 
-use kube::Client;
+use kube::{Client, ResourceExt as _};
 use ringside_ring::RingName;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::SystemError;
 use crate::{
-    checker::{Checker, Record, Report},
+    checker::{Checker, Event, Record, Report},
     collector::Recorder,
     observer::{Observer, Picture},
+    website::Website,
 };
 
 /// A handle that can be cloned, so that somebody can look on while the system is worked with.
@@ -56,6 +57,14 @@ impl Monitor {
         self.0.recorder.now()
     }
 
+    /// Records what the API server answered to a change. Not left to the watch alone: whoever waits for the work on it
+    /// must not be told that all is done because the watch has not shown it yet.
+    pub(super) fn wrote(&self, website: &Website) {
+        let (uid, generation) = (website.uid().unwrap_or_default(), website.metadata.generation.unwrap_or_default());
+        let name = format!("{}/{}", website.namespace().unwrap_or_default(), website.name_any());
+        self.0.recorder.record(Event::Written { uid, name, generation });
+    }
+
     /// What is there now.
     pub fn picture(&self) -> Picture {
         self.0.observer.get().map(Observer::picture).unwrap_or_default()
@@ -76,7 +85,7 @@ impl Monitor {
         self.0.judged.lock().unwrap_or_else(PoisonError::into_inner).checker = Checker::new();
     }
 
-    /// The verdict: forgotten is what waited for longer than `bound`.
+    /// The verdict on what was recorded: forgotten is what waited for longer than `bound`.
     pub fn report(&self, bound: Duration) -> Report {
         let now = self.now();
         self.judge(|checker| checker.report(now, bound))

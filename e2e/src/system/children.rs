@@ -1,0 +1,115 @@
+//! Whether children are beside their owners, as the API server has them.
+
+use std::{collections::HashMap, fmt::Debug, time::Duration};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api, Client, Resource,
+    api::{ListParams, ObjectMeta},
+    core::PartialObjectMeta,
+};
+use ringside_ring::RingLabels;
+use serde::de::DeserializeOwned;
+
+use super::NAMESPACE;
+use crate::{checker::Apart, eventually::eventually, website::Website};
+
+/// The children that are apart from their owners, once there are none, or at last after `within`: a child that somebody
+/// just made gets its label a moment later.
+pub(super) async fn apart(client: &Client, labels: &RingLabels, within: Duration) -> kube::Result<Vec<Apart>> {
+    let together = eventually("children are beside their owners", within, || async {
+        let apart = look(client, labels).await.map_err(|error| error.to_string())?;
+        if apart.is_empty() { Ok(()) } else { Err(format!("{} are not", apart.len())) }
+    });
+    match together.await {
+        Ok(()) => Ok(Vec::new()),
+        Err(_) => look(client, labels).await,
+    }
+}
+
+async fn look(client: &Client, labels: &RingLabels) -> kube::Result<Vec<Apart>> {
+    // The owners first: one that is moved in between is looked at again.
+    let owners = list::<Website>(client).await?;
+    let mut apart = compare(labels, &owners, "ConfigMap", &list::<ConfigMap>(client).await?);
+    apart.extend(compare(labels, &owners, "Secret", &list::<Secret>(client).await?));
+    Ok(apart)
+}
+
+async fn list<K>(client: &Client) -> kube::Result<Vec<ObjectMeta>>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), NAMESPACE);
+    let found = api.list_metadata(&ListParams::default()).await?;
+    Ok(found.items.into_iter().map(|object: PartialObjectMeta<K>| object.metadata).collect())
+}
+
+/// Each owner has one child of each kind. One that is missing is as bad as one that is elsewhere.
+fn compare(labels: &RingLabels, owners: &[ObjectMeta], kind: &str, children: &[ObjectMeta]) -> Vec<Apart> {
+    let by_controller: HashMap<&str, &ObjectMeta> =
+        children.iter().filter_map(|child| Some((controller(child)?, child))).collect();
+    let shard = |object: &ObjectMeta| labels.ownership(object.labels.as_ref()).shard.map(str::to_owned);
+    let look = |owner: &ObjectMeta| {
+        let child = by_controller.get(owner.uid.as_deref()?);
+        let (owner_shard, child_shard) = (shard(owner), child.and_then(|child| shard(child)));
+        let beside = child.is_some() && owner_shard.is_some() && owner_shard == child_shard;
+        let owner = format!("{}/{}", owner.namespace.as_deref()?, owner.name.as_deref()?);
+        (!beside).then(|| Apart { kind: kind.to_owned(), owner, owner_shard, child_shard })
+    };
+    owners.iter().filter_map(look).collect()
+}
+
+fn controller(child: &ObjectMeta) -> Option<&str> {
+    let owner = child.owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))?;
+    Some(&owner.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    use super::*;
+
+    fn labels() -> RingLabels {
+        RingLabels::of(&"websites".parse().expect("a name"))
+    }
+
+    fn object(name: &str, shard: Option<&str>) -> ObjectMeta {
+        ObjectMeta {
+            namespace: Some("default".to_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(format!("uid-{name}")),
+            labels: shard.map(|shard| [(labels().shard, shard.to_owned())].into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn child(owner: &str, shard: Option<&str>) -> ObjectMeta {
+        let reference =
+            OwnerReference { uid: format!("uid-{owner}"), controller: Some(true), ..OwnerReference::default() };
+        ObjectMeta { owner_references: Some(vec![reference]), ..object("child", shard) }
+    }
+
+    fn apart(owners: &[ObjectMeta], children: &[ObjectMeta]) -> Vec<(Option<String>, Option<String>)> {
+        let apart = compare(&labels(), owners, "Secret", children);
+        apart.into_iter().map(|apart| (apart.owner_shard, apart.child_shard)).collect()
+    }
+
+    #[test]
+    fn children_beside_their_owners_are_no_fault() {
+        let owners = [object("a", Some("s")), object("b", Some("t"))];
+        let children = [child("b", Some("t")), child("a", Some("s")), object("of nobody", Some("u"))];
+        assert_eq!(apart(&owners, &children), []);
+    }
+
+    #[test]
+    fn a_child_elsewhere_or_nowhere_is_one() {
+        let (s, t) = (Some("s".to_owned()), Some("t".to_owned()));
+        let owner = [object("a", Some("s"))];
+        assert_eq!(apart(&owner, &[child("a", Some("t"))]), [(s.clone(), t)]);
+        assert_eq!(apart(&owner, &[child("a", None)]), [(s.clone(), None)]);
+        assert_eq!(apart(&owner, &[child("another", Some("s"))]), [(s.clone(), None)]);
+        // Nobody's child of nobody: nobody works on either.
+        assert_eq!(apart(&[object("a", None)], &[child("a", None)]), [(None, None)]);
+    }
+}
