@@ -1,14 +1,16 @@
 //! What the controller needs to use this proxy, in a folder that both containers mount.
 //!
 //! `kubeconfig`, `ca.crt`, `token` and `namespace`, as in a service account's folder, so that clients that
-//! ignore KUBECONFIG can be given this folder in its place; and the server's key, for nobody else. Everything
-//! is kept over a restart of the proxy: a controller that runs already stays connected.
+//! ignore KUBECONFIG can be given this folder in its place; the server's key, for nobody else; and `instance`, by
+//! which a shard that is no pod knows its own Lease. Everything is kept over a restart of the proxy: a controller
+//! that runs already stays connected.
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
 use rustls::ServerConfig;
 
 mod folder;
+mod instance;
 mod kubeconfig;
 mod pki;
 mod token;
@@ -47,6 +49,8 @@ pub struct Access {
     pub token: Token,
     /// What the proxy serves with.
     pub tls: ServerConfig,
+    /// A random id that is the same after a restart, and another with another folder.
+    pub instance: String,
 }
 
 /// Reads the folder and writes what is missing or can't be used any more.
@@ -71,9 +75,12 @@ pub fn prepare(path: &std::path::Path, listen: SocketAddr, namespace: &str) -> R
     };
     let token = folder.read("token").and_then(|text| Token::parse(&text)).unwrap_or_else(Token::generate);
     folder.write("token", token.secret())?;
+    let instance =
+        folder.read(instance::FILE).filter(|text| instance::is_ours(text)).unwrap_or_else(instance::generate);
+    folder.write(instance::FILE, &instance)?;
     folder.write("namespace", namespace)?;
     folder.write("kubeconfig", &kubeconfig::render(listen, &pair.ca, token.secret(), namespace))?;
-    Ok(Access { tls: pair.server_config()?, token })
+    Ok(Access { tls: pair.server_config()?, token, instance })
 }
 
 #[cfg(test)]
@@ -95,29 +102,31 @@ mod tests {
         prepare(&path, listen(), "ns").unwrap();
         let read = |name: &str| fs::read_to_string(path.join(name)).unwrap();
         let before: Vec<_> =
-            ["token", "ca.crt", "tls.crt", "tls.key", "kubeconfig"].iter().map(|name| read(name)).collect();
+            ["token", "ca.crt", "tls.crt", "tls.key", "kubeconfig", "instance"].iter().map(|name| read(name)).collect();
         let mode = |name: &str| fs::metadata(path.join(name)).unwrap().permissions().mode() & 0o777;
-        for name in ["kubeconfig", "ca.crt", "token", "namespace"] {
+        for name in ["kubeconfig", "ca.crt", "token", "namespace", "instance"] {
             assert_eq!(mode(name), 0o640, "{name}");
         }
         assert_eq!(mode("tls.key"), 0o600);
         assert_eq!(read("namespace"), "ns");
         prepare(&path, listen(), "ns").unwrap();
         let after: Vec<_> =
-            ["token", "ca.crt", "tls.crt", "tls.key", "kubeconfig"].iter().map(|name| read(name)).collect();
+            ["token", "ca.crt", "tls.crt", "tls.key", "kubeconfig", "instance"].iter().map(|name| read(name)).collect();
         assert_eq!(before, after);
-        assert_eq!(fs::read_dir(&path).unwrap().count(), 6, "no temporary file stays");
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 7, "no temporary file stays");
     }
 
     #[test]
     fn what_is_damaged_is_made_anew() {
         let temp = tempfile::tempdir().unwrap();
-        prepare(temp.path(), listen(), "ns").unwrap();
+        let other = prepare(temp.path(), listen(), "ns").unwrap();
         let token = fs::read_to_string(temp.path().join("token")).unwrap();
         fs::write(temp.path().join("tls.crt"), "nonsense").unwrap();
         fs::write(temp.path().join("token"), "").unwrap();
+        fs::write(temp.path().join("instance"), "half").unwrap();
         let access = prepare(temp.path(), listen(), "ns").unwrap();
         assert!(!access.token.matches(&token));
+        assert!(access.instance.len() == 32 && access.instance != other.instance, "{}", access.instance);
         assert!(fs::read_to_string(temp.path().join("tls.crt")).unwrap().contains("BEGIN CERTIFICATE"));
     }
 

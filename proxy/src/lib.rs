@@ -107,6 +107,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
         metrics: metrics::Metrics::default(),
         upgraded: TaskTracker::new(),
         closing: CancellationToken::new(),
+        abort: CancellationToken::new(),
     };
     let clock: SharedClock = Arc::new(Boottime);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
@@ -117,11 +118,18 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
         clock: metrics::Clock(clock.clone()),
     };
     let registry = Arc::new(shared.metrics.registry(live));
-    let server =
-        serve::Server { listener, tls: access.tls, upgraded: shared.upgraded.clone(), closing: shared.closing.clone() };
+    let server = serve::Server {
+        listener,
+        tls: access.tls,
+        upgraded: shared.upgraded.clone(),
+        closing: shared.closing.clone(),
+        abort: shared.abort.clone(),
+        patience: serve::Patience::default(),
+    };
     let shard = shard::Shard {
         config: config.clone(),
         namespace,
+        instance: access.instance,
         client: client.clone(),
         clock,
         gate: shared.gate.clone(),

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use kube::Client;
 use ringside_ring::{
     RingLabels, RingName,
-    labels::{LEASE_POD_UID, LEASE_RING},
+    labels::{LEASE_INSTANCE, LEASE_RING},
 };
 use ringside_runtime::{
     admin::Check,
@@ -16,6 +16,9 @@ use ringside_runtime::{
 
 pub mod gate;
 pub mod identity;
+
+#[cfg(test)]
+mod tests;
 
 pub use gate::{Gate, Term};
 pub use identity::Identity;
@@ -37,14 +40,13 @@ pub struct Shard {
 
 impl Shard {
     fn terms(&self, identity: &Identity) -> Terms {
-        let uid = identity.pod_uid.clone().map(|uid| (LEASE_POD_UID.to_owned(), uid));
         Terms {
             namespace: self.namespace.clone(),
             name: identity.shard.to_string(),
             holder: identity.shard.to_string(),
             duration: self.lease_duration,
             labels: BTreeMap::from([(LEASE_RING.to_owned(), self.ring.to_string())]),
-            annotations: uid.into_iter().collect(),
+            annotations: BTreeMap::from([(LEASE_INSTANCE.to_owned(), identity.instance.clone())]),
         }
     }
 
@@ -79,7 +81,7 @@ impl Shard {
             tenure.until_lost().await;
             self.gate.close();
             if release.is_triggered() {
-                tracing::info!(%shard, "released the Lease");
+                // The keeper says when it is written.
                 return std::future::pending().await;
             }
             tracing::error!(%shard, reason = tenure.reason(), "the Lease is not held any more: every stream was cut");

@@ -17,6 +17,8 @@ use crate::{
 pub(crate) struct Shard {
     pub(crate) config: Config,
     pub(crate) namespace: String,
+    /// The id of this process where it is no pod's.
+    pub(crate) instance: String,
     pub(crate) client: Client,
     pub(crate) clock: SharedClock,
     pub(crate) gate: Gate,
@@ -35,8 +37,13 @@ impl Shard {
             pod = identity::ask(&self.client) => pod,
             () = release.wait() => return Ok(()),
         };
-        let identity = identity::decide(pod, self.config.shard_name.as_ref(), self.config.hostname.as_deref())?;
-        tracing::info!(ring = %self.config.ring, shard = %identity.shard, uid = identity.pod_uid, "this is the shard");
+        let identity = identity::decide(
+            pod,
+            self.config.shard_name.as_ref(),
+            self.config.hostname.as_deref(),
+            self.instance.clone(),
+        )?;
+        tracing::info!(ring = %self.config.ring, shard = %identity.shard, instance = identity.instance, "this is the shard");
         let shard = membership::Shard {
             ring: self.config.ring.clone(),
             namespace: self.namespace.clone(),

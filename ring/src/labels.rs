@@ -10,9 +10,10 @@ use crate::name::{MAX_NAME_LEN, RingName, ShardName};
 pub const LEASE_RING: &str = "alpha.sharding.timebertt.dev/clusterring";
 /// On a shard Lease: its state, written by the sharder for people to read. See [`crate::lease::ShardState`].
 pub const LEASE_STATE: &str = "alpha.sharding.timebertt.dev/state";
-/// Annotation on a shard Lease: the uid of the Pod that holds it. An addition of ours, optional: it tells a
-/// restarted container, which may go on, from a re-created Pod of the same name, which is another shard.
-pub const LEASE_POD_UID: &str = "ringside.dev/pod-uid";
+/// Annotation on a shard Lease: which instance of the shard holds it, by its Pod's uid or else by a random id. An
+/// addition of ours, optional: it tells a restarted container, which may go on, from a re-created Pod or a second
+/// process of the same name, which are others.
+pub const LEASE_INSTANCE: &str = "ringside.dev/instance";
 
 const SHARD_PREFIX: &str = "shard.alpha.sharding.timebertt.dev";
 const DRAIN_PREFIX: &str = "drain.alpha.sharding.timebertt.dev";

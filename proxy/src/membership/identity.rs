@@ -7,20 +7,24 @@ use kube::{Api, Client, api::PostParams};
 use ringside_ring::{ShardName, name::InvalidName};
 
 use ringside_runtime::explain::causes;
+use tokio::time::timeout;
 
 /// What the API server puts into `extra` for a token that is bound to a pod.
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 /// How long to wait before asking an absent API server again.
 const RETRY: Duration = Duration::from_secs(2);
+/// How long to wait for an answer: kube's client has no bound on reading one, and a connection may die silently.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// The shard that this process is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its name.
     pub shard: ShardName,
-    /// The pod's uid, where known: a pod made again under the same name is another shard.
-    pub pod_uid: Option<String>,
+    /// Which instance of that name: a pod made again under the same name, or a second process that was given
+    /// the same one, is another shard.
+    pub instance: String,
 }
 
 /// Why it is not clear who we are.
@@ -65,7 +69,8 @@ impl TokenPod {
     }
 }
 
-/// Decides, from all sources.
+/// Decides, from all sources. `kept` is the random id of a process that is no pod's, or whose token does not say so:
+/// it must be the same after a restart.
 ///
 /// # Errors
 /// When they contradict each other, or name nobody who can be a shard.
@@ -73,17 +78,20 @@ pub fn decide(
     pod: Option<TokenPod>,
     flag: Option<&ShardName>,
     hostname: Option<&str>,
+    kept: String,
 ) -> Result<Identity, IdentityError> {
     let parse = |name: &str, from| name.parse().map_err(|source| IdentityError::Name { from, source });
     match (pod, flag) {
         (Some(pod), Some(flag)) if pod.name != flag.as_str() => {
             Err(IdentityError::Contradiction { flag: flag.clone(), pod: pod.name })
         }
-        (Some(pod), _) => Ok(Identity { shard: parse(&pod.name, "the pod's name")?, pod_uid: pod.uid }),
-        (None, Some(flag)) => Ok(Identity { shard: flag.clone(), pod_uid: None }),
+        (Some(pod), _) => {
+            Ok(Identity { shard: parse(&pod.name, "the pod's name")?, instance: pod.uid.unwrap_or(kept) })
+        }
+        (None, Some(flag)) => Ok(Identity { shard: flag.clone(), instance: kept }),
         (None, None) => {
             let hostname = hostname.ok_or(IdentityError::Unknown)?;
-            Ok(Identity { shard: parse(hostname, "the hostname")?, pod_uid: None })
+            Ok(Identity { shard: parse(hostname, "the hostname")?, instance: kept })
         }
     }
 }
@@ -92,7 +100,12 @@ pub fn decide(
 pub async fn ask(client: &Client) -> Option<TokenPod> {
     let api: Api<SelfSubjectReview> = Api::all(client.clone());
     loop {
-        match api.create(&PostParams::default(), &SelfSubjectReview::default()).await {
+        let answer = timeout(ANSWER, api.create(&PostParams::default(), &SelfSubjectReview::default())).await;
+        let Ok(answer) = answer else {
+            tracing::warn!(after = ?ANSWER, "the API server does not answer who we are; asking again");
+            continue;
+        };
+        match answer {
             Ok(review) => return TokenPod::of(review),
             // Servers before 1.28 don't have the API, and a cluster may forbid it: both are answers.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
@@ -111,7 +124,13 @@ pub async fn ask(client: &Client) -> Option<TokenPod> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
     use k8s_openapi::api::authentication::v1::{SelfSubjectReviewStatus, UserInfo};
+    use kube::client::Body;
 
     use super::*;
 
@@ -122,19 +141,43 @@ mod tests {
     #[test]
     fn the_pod_of_the_token_comes_first_and_nothing_may_contradict_it() {
         let (a, b): (ShardName, ShardName) = ("a".parse().unwrap(), "b".parse().unwrap());
-        let of_pod = Identity { shard: a.clone(), pod_uid: Some("u1".into()) };
-        assert_eq!(decide(Some(pod("a")), None, Some("node-1")), Ok(of_pod.clone()));
-        assert_eq!(decide(Some(pod("a")), Some(&a), Some("node-1")), Ok(of_pod));
+        let decide = |pod, flag, hostname| super::decide(pod, flag, hostname, "kept".into());
+        let is =
+            |shard: &str, instance: &str| Ok(Identity { shard: shard.parse().unwrap(), instance: instance.to_owned() });
+        assert_eq!(decide(Some(pod("a")), None, Some("node-1")), is("a", "u1"));
+        assert_eq!(decide(Some(pod("a")), Some(&a), Some("node-1")), is("a", "u1"));
         let error = decide(Some(pod("a")), Some(&b), None).unwrap_err();
         assert!(error.to_string().contains("--shard-name says 'b'") && error.to_string().contains("pod 'a'"));
-        assert_eq!(decide(None, Some(&b), Some("node-1")), Ok(Identity { shard: b, pod_uid: None }));
-        assert_eq!(decide(None, None, Some("host")).unwrap().shard.as_str(), "host");
+        assert_eq!(decide(None, Some(&b), Some("node-1")), is("b", "kept"));
+        assert_eq!(decide(None, None, Some("host")), is("host", "kept"));
+        assert_eq!(decide(Some(TokenPod { uid: None, ..pod("a") }), None, None), is("a", "kept"));
         assert_eq!(decide(None, None, None), Err(IdentityError::Unknown));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_never_comes_is_asked_for_again() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let service = tower::service_fn({
+            let asked = asked.clone();
+            move |_: http::Request<Body>| {
+                let first = asked.fetch_add(1, Ordering::Relaxed) == 0;
+                async move {
+                    if first {
+                        std::future::pending::<()>().await;
+                    }
+                    let review = serde_json::to_vec(&SelfSubjectReview::default())?;
+                    Ok::<_, tower::BoxError>(http::Response::new(Body::from(review)))
+                }
+            }
+        });
+        let client = Client::new(service, "default");
+        assert_eq!(timeout(3 * ANSWER, ask(&client)).await, Ok(None));
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
 
     #[test]
     fn a_pod_name_over_63_characters_is_refused_with_the_reason() {
-        let error = decide(Some(pod(&"a".repeat(64))), None, None).unwrap_err().to_string();
+        let error = decide(Some(pod(&"a".repeat(64))), None, None, "kept".into()).unwrap_err().to_string();
         assert!(error.contains("63 at most") && error.contains("the pod's name"), "{error}");
     }
 
