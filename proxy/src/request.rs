@@ -42,6 +42,11 @@ impl Verb {
     pub fn selects(self) -> bool {
         matches!(self, Self::List | Self::Watch | Self::DeleteCollection)
     }
+
+    /// Whether it changes nothing, so that it may be repeated at will.
+    pub fn reads(self) -> bool {
+        matches!(self, Self::Get | Self::List | Self::Watch)
+    }
 }
 
 /// The resource that a request is about.

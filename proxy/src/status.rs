@@ -28,6 +28,9 @@ pub enum Refusal {
     /// This instance is not a shard at the moment.
     #[error("this instance does not hold its shard Lease at the moment")]
     NotAShard,
+    /// It was one when it sent a request on that may have changed something.
+    #[error("this instance lost its shard Lease before the API server answered: the request may have been done or not")]
+    LostMeanwhile,
     /// What the ring shards is not known.
     #[error("{0}")]
     PolicyUnknown(String),
@@ -61,6 +64,9 @@ impl Refusal {
             Self::Selector(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "selector"),
             Self::OpaqueBody(_) => answer(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "body"),
             Self::NotAShard => later("lease"),
+            // No Retry-After, here and where the API server did not answer: client-go repeats every request that is
+            // answered with one, a POST with generateName too, which may have made an object already.
+            Self::LostMeanwhile => answer(StatusCode::BAD_GATEWAY, "InternalError", "lease"),
             Self::PolicyUnknown(_) => later("ring"),
             // client-go repeats a request by itself when it may, which is when nothing can have happened yet.
             Self::Upstream(UpstreamError::Unreachable(_)) => later("unreachable"),

@@ -102,12 +102,51 @@ impl<S: Next> Service<Request<Body>> for Admit<S> {
             let admitted = admission.await?;
             let over = admitted.term.over();
             let lost = admitted.term.over();
+            let reads = request.extensions().get::<RequestInfo>().is_some_and(|info| info.verb.reads());
             request.extensions_mut().insert(admitted);
             tokio::select! {
                 response = next.oneshot(request) => Ok(response?.map(|body| until(body, over))),
-                _ = lost => Err(Refusal::NotAShard),
+                _ = lost => Err(if reads { Refusal::NotAShard } else { Refusal::LostMeanwhile }),
             }
         };
         admitted.boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::future::pending;
+
+    use http::{HeaderMap, Method};
+    use tower::service_fn;
+
+    use super::*;
+    use crate::{body::empty, policy};
+
+    #[tokio::test]
+    async fn a_write_that_may_have_been_done_when_the_lease_was_lost_is_not_to_be_repeated() {
+        for (method, repeat) in [(Method::GET, true), (Method::POST, false), (Method::DELETE, false)] {
+            let (gate, knowledge) = (Gate::new(), policy::channel());
+            gate.open(Term::new("me".parse().unwrap(), "s=me".into(), || true));
+            knowledge.send_replace(Knowledge::Known(Arc::default()));
+            let sent = Arc::new(tokio::sync::Notify::new());
+            let arrived = sent.clone();
+            let server = service_fn(move |_: Request<Body>| {
+                arrived.notify_one();
+                pending::<Result<Response<Body>, Refusal>>()
+            });
+            let mut request = Request::builder().method(method).uri("/api/v1/namespaces/a/pods").body(empty()).unwrap();
+            let info = RequestInfo::of(request.method(), request.uri(), &HeaderMap::new()).unwrap();
+            request.extensions_mut().insert(info);
+            let (refused, ()) = tokio::join!(Admit::new(server, gate.clone(), knowledge).oneshot(request), async {
+                sent.notified().await;
+                gate.close();
+            });
+            let response = refused.unwrap_err().into_response();
+            assert!(response.status().is_server_error());
+            assert_eq!(response.headers().contains_key(http::header::RETRY_AFTER), repeat);
+        }
     }
 }
