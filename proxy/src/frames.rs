@@ -152,6 +152,7 @@ impl Frames {
         match &self.0 {
             Decoder::Json(lines) if lines.at_border() => Some(cut::json(message)),
             Decoder::Protobuf(lengths) if lengths.at_border() => Some(cut::protobuf(message)),
+            Decoder::WebSocket(messages) if messages.at_border() => Some(cut::websocket(message)),
             _ => None,
         }
     }

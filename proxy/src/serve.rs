@@ -2,7 +2,7 @@
 //!
 //! The end, after SIGTERM. Beside the controller's container (which gets it at the same time) or after it (as
 //! a native sidecar): go on serving until the controller's connections are gone or `LINGER` is over. Then
-//! drain: accept nothing more, end watches, let requests finish for `DRAIN`. Then force.
+//! drain: accept nothing more, end watches, let requests finish for `DRAIN`. Then force: cut what is left.
 
 use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -17,6 +17,7 @@ use hyper_util::{
 use ringside_runtime::shutdown::Shutdown;
 use rustls::ServerConfig;
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     time::timeout,
 };
@@ -33,8 +34,11 @@ const LINGER: Duration = Duration::from_secs(22);
 const DRAIN: Duration = Duration::from_secs(2);
 /// All of the end, for whoever waits for it.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(28);
-/// How long a client may take for the TLS handshake, and for a request's head.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client may take for the TLS handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long it may take for a request's head. hyper counts from the end of the last request on, so this must be
+/// longer than clients keep an unused connection (Go: 90 s): who sends just when we close has a failed request.
+const NEXT_REQUEST: Duration = Duration::from_secs(120);
 /// After how much silence a client's HTTP/2 connection is checked.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long to wait after the system refused a connection, as it does when no file descriptors are left.
@@ -51,6 +55,25 @@ pub struct Server {
     pub upgraded: TaskTracker,
     /// Triggered when watches have to end.
     pub closing: CancellationToken,
+    /// Triggered when everything that is left has to end.
+    pub abort: CancellationToken,
+    /// How long to wait at the end.
+    pub patience: Patience,
+}
+
+/// How long the two steps of the end may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For the controller to end.
+    pub linger: Duration,
+    /// For requests under way after that.
+    pub drain: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { linger: LINGER, drain: DRAIN }
+    }
 }
 
 impl Server {
@@ -70,7 +93,7 @@ impl Server {
             connections.close();
             self.upgraded.close();
             let idle = async { tokio::join!(connections.wait(), self.upgraded.wait()) };
-            if timeout(LINGER, idle).await.is_err() {
+            if timeout(self.patience.linger, idle).await.is_err() {
                 tracing::warn!(connections = connections.len(), "the controller is still connected; ending anyway");
             }
         };
@@ -79,16 +102,19 @@ impl Server {
             () = async {
                 loop {
                     let stream = accept(&self.listener).await;
-                    let serve = connection(stream, acceptor.clone(), stack.clone(), drain.clone());
-                    connections.spawn(contained(serve));
+                    let serve = secured(stream, acceptor.clone(), stack.clone(), drain.clone(), self.abort.clone());
+                    connections.spawn(contained(serve, self.abort.clone()));
                 }
             } => {}
         }
         drop(self.listener);
         self.closing.cancel();
         drain.cancel();
-        if timeout(DRAIN, connections.wait()).await.is_err() {
+        let ended = async { tokio::join!(connections.wait(), self.upgraded.wait()) };
+        if timeout(self.patience.drain, ended).await.is_err() {
             tracing::warn!(connections = connections.len(), "closing connections with requests under way");
+            self.abort.cancel();
+            tokio::join!(connections.wait(), self.upgraded.wait());
         }
         Ok(())
     }
@@ -107,35 +133,51 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 /// A panic in one connection is a fault of ours, and no reason to end the others'.
-async fn contained(connection: impl Future<Output = ()>) {
-    if AssertUnwindSafe(connection).catch_unwind().await.is_err() {
+async fn contained(connection: impl Future<Output = ()>, abort: CancellationToken) {
+    let connection = AssertUnwindSafe(connection).catch_unwind();
+    if let Some(Err(_)) = abort.run_until_cancelled_owned(connection).await {
         tracing::error!("a connection's task panicked; the connection is closed");
     }
 }
 
 /// Runs what HTTP/2 makes of a connection's requests under the same containment.
 #[derive(Clone)]
-struct Contained;
+struct Contained(CancellationToken);
 
 impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Contained {
     fn execute(&self, future: F) {
-        tokio::spawn(contained(future));
+        tokio::spawn(contained(future, self.0.clone()));
     }
 }
 
-async fn connection<S>(stream: TcpStream, acceptor: TlsAcceptor, stack: S, drain: CancellationToken)
-where
+async fn secured<S>(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    stack: S,
+    drain: CancellationToken,
+    abort: CancellationToken,
+) where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + Send + 'static,
 {
     // Small answers should not wait for an acknowledgement of the last one; failing to say so does no harm.
     let _ = stream.set_nodelay(true);
-    let stream = match timeout(PATIENCE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
-        Err(_) => return tracing::debug!("a TLS handshake took too long"),
-    };
-    let mut builder = Builder::new(Contained);
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    match timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => connection(stream, stack, drain, abort).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+async fn connection<S>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stack: S,
+    drain: CancellationToken,
+    abort: CancellationToken,
+) where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + Send + 'static,
+{
+    let mut builder = Builder::new(Contained(abort));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(NEXT_REQUEST);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE);
     let stack = ServiceBuilder::new().map_request(|request: Request<Incoming>| request.map(boxed)).service(stack);
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(stack));
@@ -151,3 +193,6 @@ where
         tracing::debug!(error, "a connection ended with an error");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 use tokio::sync::watch;
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::{Service, ServiceBuilder};
 
 use crate::{
@@ -66,7 +66,9 @@ pub struct Shared {
     /// Upgraded connections, which outlive their request.
     pub upgraded: TaskTracker,
     /// Ends watches, without an error, when the proxy ends.
-    pub closing: tokio_util::sync::CancellationToken,
+    pub closing: CancellationToken,
+    /// Cuts what has not ended then.
+    pub abort: CancellationToken,
 }
 
 /// The stack over `upstream`.
@@ -86,7 +88,7 @@ where
         .layer_fn(classify::Classify::new)
         .layer_fn(|next| admit::Admit::new(next, shared.gate.clone(), shared.knowledge.clone()))
         .layer_fn(|next| elect::Elect::new(next, shared.locks.clone()))
-        .layer_fn(|next| upgrade::Upgrade::new(next, shared.upgraded.clone()))
+        .layer_fn(|next| upgrade::Upgrade::new(next, shared.upgraded.clone(), shared.abort.clone()))
         .layer_fn(|next| narrow::Narrow::new(next, shared.metrics.clone()))
         .layer_fn(|next| tap::Tap::new(next, shared.views.clone(), shared.closing.clone()))
         .service(forward::Forward::new(upstream))

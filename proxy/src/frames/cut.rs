@@ -11,6 +11,12 @@ use crate::wire::{self, RawExtension, Status, VersionOnly, WatchEvent};
 const CODE: u16 = 410;
 const REASON: &str = "Expired";
 
+/// First bytes of the only or last frame of a message: text, and the end of the WebSocket.
+const TEXT: u8 = 0x81;
+const CLOSE: u8 = 0x88;
+const LENGTH_IN_TWO_BYTES: u8 = 126;
+const NORMAL_CLOSURE: u16 = 1000;
+
 /// As a line of JSON.
 pub(super) fn json(message: &str) -> Bytes {
     let object = json!({
@@ -19,6 +25,15 @@ pub(super) fn json(message: &str) -> Bytes {
     });
     // serde_json orders keys by name, and the type must come first for readers that rely on it.
     format!("{{\"type\":\"ERROR\",\"object\":{object}}}\n").into()
+}
+
+/// As a text message, and the closing of the WebSocket behind it (RFC 6455, sections 5.2 and 5.5.1).
+pub(super) fn websocket(message: &str) -> Bytes {
+    let event = json(message);
+    let text = event.trim_ascii_end();
+    // A message of ours is far below 64 KiB, the most of a length in two bytes.
+    let length = u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes();
+    [&[TEXT, LENGTH_IN_TWO_BYTES], &length[..], text, &[CLOSE, 2], &NORMAL_CLOSURE.to_be_bytes()].concat().into()
 }
 
 /// As protobuf behind its length.

@@ -133,7 +133,7 @@ fn fields_in_another_order_and_escapes_are_understood() {
 
 #[test]
 fn the_event_that_ends_a_watch_stands_between_events_only_and_is_one() {
-    for format in [Format::Json, Format::Protobuf] {
+    for format in [Format::Json, Format::Protobuf, Format::WebSocket] {
         let mut frames = format.frames();
         let event = format.write("ADDED", 1, 10);
         frames.feed(&event[..event.len() - 1], |_| ());
@@ -154,8 +154,12 @@ fn a_message_in_several_frames_with_a_ping_between_is_one_event() {
     let mut bytes = vec![0x01, 30];
     bytes.extend(first);
     bytes.extend([0x89, 2, b'h', b'i', 0x80, u8::try_from(second.len()).unwrap()]);
+    let mut frames = Frames::websocket();
+    assert_eq!(found(&mut frames, &bytes[..36], &[7]), []);
+    assert_eq!(frames.expired("list again"), None, "the message goes on");
     bytes.extend(second);
-    assert_eq!(found(&mut Frames::websocket(), &bytes, &[7]), [Event::of("DELETED", Some("12"))]);
+    assert_eq!(found(&mut frames, &bytes[36..], &[7]), [Event::of("DELETED", Some("12"))]);
+    assert!(frames.expired("list again").is_some());
 }
 
 #[test]

@@ -10,6 +10,8 @@ const MAX_HEADER: usize = 10;
 pub(super) struct Messages {
     event: JsonEvent,
     state: State,
+    /// Whether the last frame of a message is still to come.
+    within: bool,
 }
 
 #[derive(Debug)]
@@ -59,12 +61,20 @@ impl Messages {
             }
             if let State::Payload { left: 0, frame } = self.state {
                 self.state = State::default();
+                if let Frame::Text { last } = frame {
+                    self.within = !last;
+                }
                 if matches!(frame, Frame::Text { last: true }) {
                     self.event.end().into_iter().for_each(&mut *found);
                 }
             }
         }
         true
+    }
+
+    /// Whether a message of ours may stand here: between two frames, and in no message of several frames.
+    pub(super) fn at_border(&self) -> bool {
+        matches!(&self.state, State::Header(header) if header.is_empty()) && !self.within
     }
 
     #[cfg(test)]

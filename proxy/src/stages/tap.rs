@@ -2,7 +2,7 @@
 //!
 //! Changes no byte, and passes each piece on as it comes. Ends a watch when its resource joins or leaves the
 //! ring, with an event that makes the client list again where the format has a place for it, and ends all
-//! watches when the proxy ends.
+//! watches when the proxy ends. A watch by WebSocket is handed to whoever joins its connections, who does the same.
 
 use std::{
     pin::Pin,
@@ -47,19 +47,20 @@ impl<S> Tap<S> {
     }
 }
 
-/// A watch, or a list, and how far it has come.
-#[derive(Debug)]
+/// A watch, how far it has come, and when to end it.
 pub struct Watched {
     frames: Frames,
     /// None for a resource that is not the ring's.
     view: Option<View>,
     /// What the last piece proves, once the client has it.
     pending: Option<ResourceVersion>,
+    /// Gone once the watch has ended.
+    end: Option<BoxFuture<'static, End>>,
 }
 
 /// On the response of a handshake: the watch, for whoever joins the connections. Extensions must be `Clone`,
 /// which a watch can't be, so it is taken once.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Handed(Arc<Mutex<Option<Watched>>>);
 
 impl Handed {
@@ -74,8 +75,16 @@ impl Handed {
 }
 
 impl Watched {
-    pub(super) fn new(frames: Frames, view: Option<View>) -> Self {
-        Self { frames, view, pending: None }
+    pub(super) fn new(frames: Frames, view: Option<View>, end: BoxFuture<'static, End>) -> Self {
+        Self { frames, view, pending: None, end: Some(end) }
+    }
+
+    /// Ready when the watch has to end, with what to tell the client before, if it can be told something here.
+    pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        let end = ready!(end.as_mut().poll(context));
+        self.end = None;
+        Poll::Ready((end == End::RingChanged).then(|| self.frames.expired(LIST_AGAIN)).flatten())
     }
 
     /// Looks at a piece that passes.
@@ -123,8 +132,10 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
 
 /// Why a watch is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
+    /// What the client knows is of another set of objects.
     RingChanged,
+    /// The proxy ends.
     Closing,
 }
 
@@ -153,12 +164,12 @@ impl<S> Tap<S> {
 fn tap_watch(mut response: Response<Body>, view: Option<View>, end: BoxFuture<'static, End>) -> Response<Body> {
     match response.status() {
         StatusCode::OK => {
-            let watched = Watched::new(Frames::of_response(response.headers()), view);
-            response.map(|body| TappedBody { body, watched, end: Some(end) }.boxed_unsync())
+            let watched = Watched::new(Frames::of_response(response.headers()), view, end);
+            response.map(|body| TappedBody { body, watched, ended: false }.boxed_unsync())
         }
         StatusCode::SWITCHING_PROTOCOLS => {
             let frames = Frames::of_handshake(response.headers());
-            response.extensions_mut().insert(Handed::of(Watched::new(frames, view)));
+            response.extensions_mut().insert(Handed::of(Watched::new(frames, view, end)));
             response
         }
         // No watch came of it.
@@ -177,8 +188,7 @@ fn hold(body: Body, view: Option<View>) -> Body {
 struct TappedBody {
     body: Body,
     watched: Watched,
-    /// Gone once the watch has ended.
-    end: Option<BoxFuture<'static, End>>,
+    ended: bool,
 }
 
 impl http_body::Body for TappedBody {
@@ -191,10 +201,11 @@ impl http_body::Body for TappedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         // Asking for more means that the connection took what it was given.
         self.watched.delivered();
-        let Some(end) = &mut self.end else { return Poll::Ready(None) };
-        if let Poll::Ready(end) = end.as_mut().poll(context) {
-            self.end = None;
-            let told = (end == End::RingChanged).then(|| self.watched.frames.expired(LIST_AGAIN)).flatten();
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(told) = self.watched.poll_end(context) {
+            self.ended = true;
             return Poll::Ready(told.map(|event| Ok(Frame::data(event))));
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
@@ -204,7 +215,7 @@ impl http_body::Body for TappedBody {
                     self.watched.pass(bytes);
                 }
             }
-            Some(Err(_)) | None => self.end = None,
+            Some(Err(_)) | None => self.ended = true,
         }
         Poll::Ready(frame)
     }

@@ -27,6 +27,7 @@ use crate::{
 
 mod election;
 mod narrowing;
+mod upgrades;
 mod watches;
 
 const SELECTOR: &str = "s=me,!d";
@@ -76,6 +77,7 @@ impl Lab {
             metrics: Metrics::default(),
             upgraded: TaskTracker::new(),
             closing: CancellationToken::new(),
+            abort: CancellationToken::new(),
         };
         shared.gate.open(term());
         shared.knowledge.send_replace(sharding(&[things()]));

@@ -1,15 +1,21 @@
 //! Joins the two connections of an upgraded request: exec, attach, port-forward, a watch by WebSocket.
 //!
-//! Changes no byte of what passes. Ends the connection when the Lease is lost.
+//! Changes no byte of what passes. Ends the connection when the Lease is lost or the proxy ends by force, and a
+//! watch when [`Watched`] says so.
 
-use std::task::{Context, Poll};
+use std::{
+    future::poll_fn,
+    io,
+    task::{Context, Poll},
+};
 
+use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response, StatusCode};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy};
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
 use super::{
@@ -27,12 +33,13 @@ const BUFFER: usize = 8 << 10;
 pub struct Upgrade<S> {
     next: S,
     upgraded: TaskTracker,
+    abort: CancellationToken,
 }
 
 impl<S> Upgrade<S> {
-    /// Around the stages that send the request; joined connections are tracked in `upgraded`.
-    pub fn new(next: S, upgraded: TaskTracker) -> Self {
-        Self { next, upgraded }
+    /// Around the stages that send the request; joined connections are tracked in `upgraded` and cut by `abort`.
+    pub fn new(next: S, upgraded: TaskTracker, abort: CancellationToken) -> Self {
+        Self { next, upgraded, abort }
     }
 }
 
@@ -51,7 +58,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
         let (true, Some(client)) = (wants, client) else { return self.next.call(request).boxed() };
         let over = request.extensions().get::<Admitted>().map(|admitted| admitted.term.over());
         let answered = self.next.call(request);
-        let upgraded = self.upgraded.clone();
+        let (upgraded, abort) = (self.upgraded.clone(), self.abort.clone());
         let joined = async move {
             let mut response = answered.await?;
             if response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -70,6 +77,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
                     tokio::select! {
                         () = join(client, server, watched) => {}
                         () = until => {}
+                        () = abort.cancelled() => {}
                     }
                 });
             }
@@ -94,7 +102,7 @@ async fn join(client: OnUpgrade, server: OnUpgrade, watched: Option<Watched>) {
         to_server.shutdown().await
     };
     if let Err(error) = tokio::try_join!(up, down(from_server, to_client, watched)) {
-        tracing::debug!(%error, "an upgraded connection broke");
+        tracing::debug!(%error, "an upgraded connection ended early");
     }
 }
 
@@ -103,10 +111,20 @@ async fn down(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut watched: Option<Watched>,
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
-        let length = from.read(&mut buffer).await?;
+        // Between two pieces only: a piece that is written in part would be followed by what can't stand there.
+        let length = tokio::select! {
+            biased;
+            told = end_of(&mut watched) => {
+                to.write_all(&told.unwrap_or_default()).await?;
+                to.shutdown().await?;
+                // An error ends the other direction too.
+                return Err(io::Error::other("the watch was ended"));
+            }
+            length = from.read(&mut buffer) => length?,
+        };
         if length == 0 {
             return to.shutdown().await;
         }
@@ -119,11 +137,18 @@ async fn down(
     }
 }
 
+async fn end_of(watched: &mut Option<Watched>) -> Option<Bytes> {
+    match watched {
+        Some(watched) => poll_fn(|context| watched.poll_end(context)).await,
+        None => std::future::pending().await,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use futures::future::poll_immediate;
+    use futures::future::{pending, poll_immediate};
     use ringside_ring::cluster_ring::GroupResource;
     use tokio::io::duplex;
 
@@ -139,7 +164,8 @@ mod tests {
         // The client's side takes half of the message before somebody reads it.
         let ((mut server, from), (to, mut client)) = (duplex(1024), duplex(message.len() / 2));
         server.write_all(&message).await.unwrap();
-        let mut copying = Box::pin(down(from, to, Some(Watched::new(Frames::websocket(), Some(view)))));
+        let watched = Watched::new(Frames::websocket(), Some(view), pending().boxed());
+        let mut copying = Box::pin(down(from, to, Some(watched)));
         let (twelve, mut taken) = ("12".parse().unwrap(), vec![0; message.len()]);
         assert!(poll_immediate(&mut copying).await.is_none());
         assert_eq!(views.behind(&things, None, &twelve), 1);

@@ -1,0 +1,91 @@
+//! How connections are kept, and how they end when the controller does not end them.
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tower::service_fn;
+
+use super::*;
+use crate::{
+    access,
+    body::{BodyError, full},
+};
+
+/// How long anything may take that is due at once.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+fn client(folder: &std::path::Path, http2: bool) -> Client<HttpsConnector<HttpConnector>, Empty<Bytes>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(folder.join("ca.crt")).unwrap()).unwrap();
+    let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
+    let connector = if http2 { builder.enable_http2().build() } else { builder.enable_http1().build() };
+    Client::builder(TokioExecutor::new()).http2_only(http2).build(connector)
+}
+
+#[tokio::test]
+async fn what_goes_on_after_all_patience_is_cut() {
+    for http2 in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let access = access::prepare(folder.path(), address, "ns").unwrap();
+        let short = Duration::from_millis(50);
+        let server = Server {
+            listener,
+            tls: access.tls,
+            upgraded: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            abort: CancellationToken::new(),
+            patience: Patience { linger: short, drain: short },
+        };
+        let (upgraded, abort, shutdown) = (server.upgraded.clone(), server.abort.clone(), Shutdown::new());
+        upgraded.spawn(async move { abort.cancelled().await });
+        // A followed log, say: no watch, so nothing ends it.
+        let stack = service_fn(|_: Request<Body>| async {
+            let endless = futures::stream::once(std::future::ready("line")).chain(futures::stream::pending());
+            let frames = endless.map(|line| Ok::<_, BodyError>(Frame::data(Bytes::from(line))));
+            Ok::<_, Infallible>(Response::new(boxed(StreamBody::new(frames))))
+        });
+        let ended = tokio::spawn(server.run(stack, shutdown.clone()));
+        let client = client(folder.path(), http2);
+        let url = format!("https://localhost:{}/", address.port()).parse().unwrap();
+        let mut body = client.get(url).await.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "line");
+        shutdown.trigger();
+        assert!(timeout(DEADLINE, body.frame()).await.unwrap().unwrap().is_err(), "HTTP/2: {http2}");
+        timeout(DEADLINE, ended).await.unwrap().unwrap().unwrap();
+        assert!(upgraded.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unused_connection_is_kept_longer_than_clients_keep_it() {
+    let (mut client, ours) = duplex(1 << 10);
+    let stack = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(full("hi"))) });
+    let serving = connection(ours, stack, CancellationToken::new(), CancellationToken::new());
+    let serving = tokio::spawn(serving);
+    for _ in 0..2 {
+        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"hi") {
+            assert_ne!(client.read_buf(&mut answer).await.unwrap(), 0, "the connection was closed");
+        }
+        // Go's idle time.
+        tokio::time::sleep(Duration::from_secs(90)).await;
+    }
+    // But not for ever.
+    serving.await.unwrap();
+}

@@ -1,0 +1,120 @@
+//! A watch by WebSocket, from the handshake to its end, over two real HTTP/1.1 connections in memory.
+
+use hyper::body::Incoming;
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+    time::timeout,
+};
+use tower::ServiceBuilder;
+
+use super::*;
+
+/// More than a test sends.
+const ROOM: usize = 1 << 16;
+const DEADLINE: Duration = Duration::from_secs(10);
+const ASKED: &[u8] =
+    b"GET /apis/x.io/v1/things?watch=1&resourceVersion=5 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\
+    Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n";
+const ACCEPTED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+
+async fn head(stream: &mut DuplexStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// The client's end and the API server's end of a joined connection.
+async fn joined(shared: &Shared) -> (DuplexStream, DuplexStream) {
+    let ((mut client, ours), (theirs, mut server)) = (duplex(ROOM), duplex(ROOM));
+    let theirs = Arc::new(Mutex::new(Some(theirs)));
+    let upstream = service_fn(move |request: Request<Body>| {
+        let theirs = theirs.clone();
+        async move {
+            let stream = TokioIo::new(theirs.lock().take().unwrap());
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+            tokio::spawn(connection.with_upgrades());
+            Ok(sender.send_request(request).await.unwrap().map(boxed))
+        }
+    });
+    let stack = ServiceBuilder::new().map_request(|request: Request<Incoming>| request.map(boxed));
+    let stack = TowerToHyperService::new(stack.service(super::stack(shared, upstream)));
+    let serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(ours), stack);
+    tokio::spawn(serving.with_upgrades());
+    client.write_all(ASKED).await.unwrap();
+    assert!(head(&mut server).await.contains("labelSelector=s%3Dme"));
+    server.write_all(ACCEPTED).await.unwrap();
+    assert!(head(&mut client).await.starts_with("HTTP/1.1 101 "));
+    (client, server)
+}
+
+/// Returns what still comes until the connection ends.
+async fn rest(mut stream: DuplexStream) -> Vec<u8> {
+    let mut rest = Vec::new();
+    timeout(DEADLINE, stream.read_to_end(&mut rest)).await.expect("the connection goes on").unwrap();
+    rest
+}
+
+async fn pass(from: &mut DuplexStream, to: &mut DuplexStream, bytes: &[u8]) {
+    from.write_all(bytes).await.unwrap();
+    let mut passed = vec![0; bytes.len()];
+    timeout(DEADLINE, to.read_exact(&mut passed)).await.unwrap().unwrap();
+    assert_eq!(passed, bytes);
+}
+
+#[tokio::test]
+async fn bytes_pass_both_ways_and_tell_how_far_the_watch_has_come() {
+    let lab = Lab::new(|_| ok());
+    let (mut client, mut server) = joined(&lab.shared).await;
+    pass(&mut client, &mut server, b"a ping, say").await;
+    let event = br#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"12"}}}"#;
+    let message = [&[0x81, u8::try_from(event.len()).unwrap()][..], event].concat();
+    let (twelve, views) = ("12".parse().unwrap(), &lab.shared.views);
+    assert_eq!(views.behind(&things(), None, &twelve), 1);
+    pass(&mut server, &mut client, &message).await;
+    // The view is told a moment after the bytes are there to be read.
+    timeout(DEADLINE, views.past(&things(), None, &twelve)).await.unwrap();
+    drop(server);
+    assert_eq!(rest(client).await, b"");
+}
+
+#[tokio::test]
+async fn a_lost_lease_and_the_end_of_the_proxy_end_it() {
+    type Ends = fn(&Shared);
+    let ends: [(&str, Ends); 3] = [
+        ("lease", |shared| shared.gate.close()),
+        ("closing", |shared| shared.closing.cancel()),
+        ("abort", |shared| shared.abort.cancel()),
+    ];
+    for (name, end) in ends {
+        let lab = Lab::new(|_| ok());
+        let (client, server) = joined(&lab.shared).await;
+        end(&lab.shared);
+        assert_eq!((rest(client).await, rest(server).await), (vec![], vec![]), "{name}");
+        lab.shared.upgraded.close();
+        timeout(DEADLINE, lab.shared.upgraded.wait()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_the_ring_makes_its_client_list_again_but_not_in_the_middle_of_a_message() {
+    for middle in [false, true] {
+        let lab = Lab::new(|_| ok());
+        let (mut client, mut server) = joined(&lab.shared).await;
+        let message: &[u8] = if middle { b"\x81\x04{" } else { b"\x81\x02{}" };
+        pass(&mut server, &mut client, message).await;
+        lab.shared.knowledge.send_replace(sharding(&[]));
+        let told = rest(client).await;
+        if middle {
+            assert_eq!(told, b"");
+            continue;
+        }
+        assert_eq!((&told[..2], &told[told.len() - 4..]), (&[0x81, 126][..], &[0x88, 2, 0x03, 0xe8][..]));
+        let event: serde_json::Value = serde_json::from_slice(&told[4..told.len() - 4]).unwrap();
+        assert_eq!((event["type"].as_str(), event["object"]["code"].as_u64()), (Some("ERROR"), Some(410)));
+        assert_eq!(usize::from(u16::from_be_bytes([told[2], told[3]])), told.len() - 8);
+        assert_eq!(rest(server).await, b"", "nobody follows it any more");
+    }
+}
