@@ -25,6 +25,9 @@ pub(super) struct Target {
 /// What Kubernetes calls subresources of a namespace; anything else there is a resource in that namespace.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
+/// Resource, name and subresource.
+const NAMED_BY: usize = 3;
+
 /// The resource in a path, or `None` if it is not about one.
 pub(super) fn parse(raw: &str) -> Result<Option<Target>, BadPath> {
     // The API server works on the decoded path (Go's URL.Path), so an encoded slash separates too.
@@ -32,22 +35,31 @@ pub(super) fn parse(raw: &str) -> Result<Option<Target>, BadPath> {
     let inner = decoded.strip_prefix('/').unwrap_or(&decoded);
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     let parts: Vec<&str> = inner.split('/').collect();
+    let target = target(&parts);
+    // What stands behind a subresource is for whom the API server connects the client to (`services/x/proxy//y`).
+    // It must not climb out of there, whoever cleans the path on the way.
+    let meaning = target.as_ref().map_or(parts.len(), |(_, length)| parts.len().min(*length));
     let mentions_api = parts.iter().any(|part| matches!(*part, "api" | "apis"));
-    if mentions_api && parts.iter().any(|part| matches!(*part, "" | "." | "..")) {
+    if mentions_api && (parts[..meaning].contains(&"") || parts.iter().any(|part| matches!(*part, "." | ".."))) {
         return Err(BadPath::NotClean(raw.to_owned()));
     }
-    let (group, rest) = match parts.as_slice() {
+    Ok(target.map(|(target, _)| target))
+}
+
+/// What the segments mean, and how many of them, up to the subresource, say it.
+fn target(parts: &[&str]) -> Option<(Target, usize)> {
+    let (group, rest) = match parts {
         ["api", rest @ ..] => ("", rest),
         ["apis", group, rest @ ..] => (*group, rest),
-        _ => return Ok(None),
+        _ => return None,
     };
-    let [version, rest @ ..] = rest else { return Ok(None) };
+    let [version, rest @ ..] = rest else { return None };
     let (legacy_watch, rest) = match rest {
         ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
         rest => (false, rest),
     };
     let (namespace, rest) = match rest {
-        [] => return Ok(None),
+        [] => return None,
         ["namespaces", namespace, third, ..] if !NAMESPACE_SUBRESOURCES.contains(third) => {
             (Some(*namespace), &rest[2..])
         }
@@ -62,7 +74,7 @@ pub(super) fn parse(raw: &str) -> Result<Option<Target>, BadPath> {
         name: part(1),
         subresource: part(2),
     };
-    Ok(Some(Target { resource, legacy_watch }))
+    Some((Target { resource, legacy_watch }, parts.len() - rest.len() + NAMED_BY))
 }
 
 /// Decodes percent-encoding as strictly as Go does, and to UTF-8 besides.

@@ -70,6 +70,23 @@ fn a_percent_encoded_path_hides_nothing() {
 }
 
 #[test]
+fn what_is_behind_a_subresource_is_not_for_the_api_server_but_cannot_climb_out() {
+    let service = "/api/v1/namespaces/a/services/x/proxy";
+    for inside in ["//y", "/%2Fy", "/a//b/", "//", "/apis//z"] {
+        let summary = summary(&Method::GET, &format!("{service}{inside}"));
+        assert_eq!(summary, "Get services proxy a/x", "{inside}");
+    }
+    for outside in ["/..", "//../x", "/%2e%2e/y", "/a/./b"] {
+        let refused = info(&Method::GET, &format!("{service}{outside}"));
+        assert!(matches!(refused, Err(BadRequest::Path(BadPath::NotClean(_)))), "{outside}");
+    }
+    for before in ["/api/v1/namespaces/a/services/x//proxy", "/api/v1/namespaces/a//services/x/proxy", "/api/v1/pods//"]
+    {
+        assert!(matches!(info(&Method::GET, before), Err(BadRequest::Path(_))), "{before}");
+    }
+}
+
+#[test]
 fn a_query_that_is_ambiguous_is_refused_only_where_it_selects() {
     for query in ["labelSelector=%zz", "a=1;labelSelector=b", "labelSelector=%ff"] {
         let uri = format!("/api/v1/pods?{query}");
