@@ -108,6 +108,11 @@ impl ClusterRingSpec {
         self.resources.iter().map(RingResource::group_resource).chain(controlled).collect()
     }
 
+    /// Whether another resource's objects, or its own, control objects of this one.
+    pub fn is_controlled(&self, resource: &GroupResource) -> bool {
+        self.resources.iter().any(|main| main.controlled_resources.contains(resource))
+    }
+
     /// The namespaces whose objects are distributed, the default of the contract included.
     pub fn effective_namespace_selector(&self) -> LabelSelector {
         use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
@@ -138,5 +143,6 @@ mod tests {
         let spec = ClusterRingSpec { resources: vec![main("configmaps"), main("secrets")], ..Default::default() };
         let names: Vec<_> = spec.all_resources().iter().map(ToString::to_string).collect();
         assert_eq!(names, ["configmaps", "secrets"]);
+        assert!(spec.is_controlled(&child) && !spec.is_controlled(&main("configmaps").group_resource()));
     }
 }

@@ -3,7 +3,11 @@
 //! Whoever decides about objects decides on one snapshot, so that all parts of a decision fit together.
 //! A new one is made when something changes, not a request.
 
-use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU32,
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
@@ -131,6 +135,9 @@ fn select_nothing() -> Selector {
 
 /// The main resources that are served. One without all of its controlled resources is distributed all the same, but
 /// its ring is not ready: the children would stay behind.
+///
+/// A resource that another one controls is none of them. The two would place its objects by different keys and take
+/// them from each other, and a child goes with its owner without a drain of its own.
 fn mains(ring: &ClusterRing, catalog: &Catalog, problems: &mut Vec<String>) -> Vec<Main> {
     let mut find = |name: &GroupResource| match catalog.get(name) {
         Some(Ok(resource)) => Some(resource.clone()),
@@ -145,8 +152,13 @@ fn mains(ring: &ClusterRing, catalog: &Catalog, problems: &mut Vec<String>) -> V
         None => None,
     };
     let mut mains: BTreeMap<GroupResource, Main> = BTreeMap::new();
+    let mut controlled_too = BTreeSet::new();
     for entry in &ring.spec.resources {
         let Some(resource) = find(&entry.group_resource()) else { continue };
+        if ring.spec.is_controlled(&resource.id) {
+            controlled_too.insert(resource.id.clone());
+            continue;
+        }
         let main = mains.entry(resource.id.clone()).or_insert(Main { resource, controlled: Vec::new() });
         for child in entry.controlled_resources.iter().filter_map(&mut find) {
             if !main.controlled.contains(&child) {
@@ -154,6 +166,9 @@ fn mains(ring: &ClusterRing, catalog: &Catalog, problems: &mut Vec<String>) -> V
             }
         }
     }
+    problems.extend(controlled_too.iter().map(|name| {
+        format!("resource '{name}' is in resources and in controlledResources, so its objects only follow their owners; remove it from one of the two")
+    }));
     mains.into_values().collect()
 }
 

@@ -104,11 +104,26 @@ fn what_is_not_served_is_a_problem_and_what_is_being_looked_up_is_pending() {
 
 #[test]
 fn a_resource_named_twice_is_one_with_all_its_children() {
-    let child = |resource: &str| json!({"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": resource}]});
-    let snapshot =
-        snapshot_of(&ring(&json!({"resources": [child("secrets"), child("configmaps"), child("secrets")]})), &[]);
+    let child = |group: &str, resource: &str| json!({"group": "", "resource": "configmaps", "controlledResources": [{"group": group, "resource": resource}]});
+    let snapshot = snapshot_of(
+        &ring(&json!({"resources": [child("", "secrets"), child("apps", "deployments"), child("", "secrets")]})),
+        &[],
+    );
     let controlled: Vec<_> = snapshot.mains[0].controlled.iter().map(|child| child.id.to_string()).collect();
-    assert_eq!((snapshot.mains.len(), controlled), (1, vec!["secrets".to_owned(), "configmaps".to_owned()]));
+    assert_eq!((snapshot.mains.len(), controlled), (1, vec!["secrets".to_owned(), "deployments.apps".to_owned()]));
+}
+
+#[test]
+fn a_resource_that_another_controls_is_not_distributed_on_its_own() {
+    let mut spec = example_spec();
+    let secrets = json!({"group": "", "resource": "secrets", "controlledResources": [{"group": "apps", "resource": "deployments"}]});
+    spec["resources"].as_array_mut().unwrap().extend([secrets.clone(), secrets]);
+    let snapshot = snapshot_of(&ring(&spec), &[]);
+    let mains: Vec<_> = snapshot.mains.iter().map(|main| main.resource.id.to_string()).collect();
+    assert_eq!(mains, ["configmaps"]);
+    let problem = "resource 'secrets' is in resources and in controlledResources, so its objects only follow their owners; \
+        remove it from one of the two";
+    assert_eq!(snapshot.problems, [problem]);
 }
 
 #[test]
