@@ -3,21 +3,24 @@
 //! A watch ([`watch`]) finds them; batches of them are planned ([`plan`]) and written ([`batch`], [`children`]) by one
 //! worker ([`worker`]) a resource.
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use kube::Client;
 use ringside_ring::handover::{Step, next_step};
 use tokio::sync::mpsc;
 
-pub(crate) mod batch;
+mod batch;
 pub(crate) mod children;
+pub(crate) mod failures;
 mod plan;
-pub(crate) mod watch;
-pub(crate) mod worker;
+mod watch;
+mod worker;
 pub(crate) mod write;
 
+use self::{watch::feed, worker::work};
 use crate::{
     drains::Drains,
+    faults::Faults,
     leases::Leases,
     metrics::Metrics,
     namespaces::Namespaces,
@@ -44,6 +47,7 @@ pub(crate) struct Scope {
     pub(crate) leases: Leases,
     pub(crate) namespaces: Namespaces,
     pub(crate) drains: Drains,
+    pub(crate) faults: Faults,
     pub(crate) metrics: Metrics,
 }
 
@@ -67,6 +71,17 @@ pub(crate) type Queue = mpsc::Sender<Target>;
 /// A queue with room for a few batches.
 pub(crate) fn queue() -> (Queue, mpsc::Receiver<Target>) {
     mpsc::channel(2 * BATCH)
+}
+
+/// Finds unowned objects and gives them owners. Begins anew, with all of them, when some could not be kept in mind.
+pub(crate) async fn assign(scope: &Scope) -> Infallible {
+    loop {
+        let (sender, receiver) = queue();
+        tokio::select! {
+            never = feed(scope, &sender) => match never {},
+            () = work(scope, receiver) => {}
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use tokio::{
 };
 
 use crate::{
-    assign::{Scope, queue, watch::feed, worker::work},
+    assign::{Scope, assign},
     drains::Drains,
+    faults::Faults,
     leader::Leader,
     rebalance::{Due, Pass, passes},
     snapshot::Snapshot,
@@ -30,6 +31,7 @@ pub(crate) async fn distribute(
     leader: Leader,
     mut latest: watch::Receiver<Arc<Snapshot>>,
     drains: Drains,
+    faults: Faults,
 ) -> Infallible {
     let due = Due::default();
     let mut relabelled = leader.namespaces.relabelled();
@@ -40,7 +42,7 @@ pub(crate) async fn distribute(
         let snapshot = latest.borrow_and_update().clone();
         mark(&due, previous.as_deref(), &snapshot);
         let mut anew: Option<Instant> = None;
-        let mut work = std::pin::pin!(work_on(&leader, &snapshot, &drains, &due));
+        let mut work = std::pin::pin!(work_on(&leader, &snapshot, (&drains, &faults), &due));
         loop {
             tokio::select! {
                 never = &mut work => match never {},
@@ -85,9 +87,15 @@ fn mark_all(due: &Due, snapshot: &Snapshot) {
 }
 
 /// Works until it is dropped.
-async fn work_on(leader: &Leader, snapshot: &Arc<Snapshot>, drains: &Drains, due: &Due) -> Infallible {
+async fn work_on(
+    leader: &Leader,
+    snapshot: &Arc<Snapshot>,
+    (drains, faults): (&Drains, &Faults),
+    due: &Due,
+) -> Infallible {
     if snapshot.mains.is_empty() || snapshot.hash_ring.shards().is_empty() {
         // Nothing to distribute, or nobody to distribute to: objects stay as they are.
+        faults.clear();
         return std::future::pending().await;
     }
     let resources = snapshot.mains.iter().map(|main| {
@@ -99,13 +107,12 @@ async fn work_on(leader: &Leader, snapshot: &Arc<Snapshot>, drains: &Drains, due
             leases: leader.leases.clone(),
             namespaces: leader.namespaces.clone(),
             drains: drains.clone(),
+            faults: faults.clone(),
             metrics: leader.metrics.clone(),
         };
         Box::pin(async move {
-            let (sender, receiver) = queue();
             tokio::select! {
-                never = feed(&scope, &sender) => never,
-                never = work(&scope, receiver) => never,
+                never = assign(&scope) => never,
                 never = passes(&scope, due) => never,
             }
         })

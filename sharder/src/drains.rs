@@ -10,7 +10,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use ringside_ring::RingName;
+use ringside_ring::{RingName, cluster_ring::GroupResource};
 use tokio::time::Instant;
 
 use crate::metrics::Metrics;
@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 const CAPACITY: usize = 10_000;
 
 struct Drain {
+    resource: GroupResource,
     shard: String,
     since: Instant,
     last_seen: Instant,
@@ -45,14 +46,14 @@ impl Drains {
     }
 
     /// `shard` was asked to let go of the object, and has not done so.
-    pub(crate) fn remember(&self, uid: &str, shard: &str) {
+    pub(crate) fn remember(&self, resource: &GroupResource, uid: &str, shard: &str) {
         let now = Instant::now();
         let mut register = self.register.lock();
         if let Some(drain) = register.by_uid.get_mut(uid) {
             shard.clone_into(&mut drain.shard);
             drain.last_seen = now;
         } else if register.by_uid.len() < CAPACITY {
-            let drain = Drain { shard: shard.to_owned(), since: now, last_seen: now };
+            let drain = Drain { resource: resource.clone(), shard: shard.to_owned(), since: now, last_seen: now };
             register.by_uid.insert(uid.to_owned(), drain);
             register.by_age.insert((now, uid.to_owned()));
         }
@@ -73,11 +74,11 @@ impl Drains {
         self.tell(&register);
     }
 
-    /// A pass over all objects that began at `start` has seen all that drain: the others are gone.
-    pub(crate) fn forget_unseen_since(&self, start: Instant) {
+    /// A pass over all objects of a resource that began at `start` has seen all of them that drain: the others are gone.
+    pub(crate) fn forget_unseen_since(&self, resource: &GroupResource, start: Instant) {
         let mut register = self.register.lock();
         let Register { by_uid, by_age } = &mut *register;
-        by_uid.retain(|_, drain| drain.last_seen >= start);
+        by_uid.retain(|_, drain| drain.resource != *resource || drain.last_seen >= start);
         by_age.retain(|(_, uid)| by_uid.contains_key(uid));
         self.tell(&register);
     }
@@ -96,16 +97,23 @@ mod tests {
 
     use super::*;
 
+    fn resource(name: &str) -> GroupResource {
+        GroupResource { group: String::new(), resource: name.into() }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_a_whole_pass_does_not_see_is_forgotten() {
         let drains = Drains::new("example".parse().unwrap(), Metrics::default());
-        drains.remember("gone", "a");
-        drains.remember("here", "a");
+        drains.remember(&resource("xs"), "gone", "a");
+        drains.remember(&resource("xs"), "here", "a");
+        drains.remember(&resource("ys"), "other", "a");
         tokio::time::advance(Duration::from_secs(1)).await;
         let start = Instant::now();
-        drains.remember("here", "a");
-        drains.forget_unseen_since(start);
+        drains.remember(&resource("xs"), "here", "a");
+        drains.forget_unseen_since(&resource("xs"), start);
         assert_eq!((drains.previous("gone"), drains.previous("here")), (None, Some("a".into())));
+        assert_eq!(drains.previous("other").as_deref(), Some("a"), "another resource's pass is another");
+        drains.forget("other");
         drains.forget("here");
         assert_eq!(drains.previous("here"), None);
         let register = drains.register.lock();
@@ -116,10 +124,10 @@ mod tests {
     async fn memory_is_bounded() {
         let drains = Drains::new("example".parse().unwrap(), Metrics::default());
         for i in 0..=CAPACITY {
-            drains.remember(&i.to_string(), "a");
+            drains.remember(&resource("xs"), &i.to_string(), "a");
         }
         assert_eq!(drains.register.lock().by_uid.len(), CAPACITY);
-        drains.remember("0", "b");
+        drains.remember(&resource("xs"), "0", "b");
         assert_eq!(drains.previous("0").as_deref(), Some("b"));
     }
 }

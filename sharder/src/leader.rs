@@ -18,11 +18,12 @@ use tokio::{
 use crate::{
     distribute::distribute,
     drains::Drains,
+    faults::Faults,
     leases::{Leases, keep_states},
     metrics::Metrics,
     namespaces::Namespaces,
     pauses::Pauses,
-    rings::{ClientConfig, reconcile},
+    rings::{ClientConfig, Told, reconcile},
     snapshot::{Snapshot, Snapshots},
 };
 
@@ -140,10 +141,16 @@ impl Leader {
     fn start(&self, ring: &RingName, snapshot: &Arc<Snapshot>, tasks: &mut JoinSet<Infallible>) -> Running {
         let (snapshots, latest) = watch::channel(snapshot.clone());
         let drains = Drains::new(ring.clone(), self.metrics.clone());
-        let client_config = self.client_config.clone();
-        let told =
-            reconcile(self.client.clone(), latest.clone(), client_config, self.metrics.clone(), self.sync_period);
-        let distributed = distribute(self.clone(), latest, drains);
+        let faults = Faults::default();
+        let told = Told {
+            client: self.client.clone(),
+            client_config: self.client_config.clone(),
+            faults: faults.clone(),
+            metrics: self.metrics.clone(),
+            period: self.sync_period,
+        };
+        let told = reconcile(told, latest.clone());
+        let distributed = distribute(self.clone(), latest, drains, faults);
         let task = tasks.spawn(async move {
             tokio::select! {
                 never = told => never,

@@ -15,6 +15,7 @@ mod config;
 mod crd;
 mod distribute;
 mod drains;
+mod faults;
 #[cfg(test)]
 mod fixtures;
 mod leader;

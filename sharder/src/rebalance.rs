@@ -2,14 +2,18 @@
 
 use std::{collections::BTreeSet, convert::Infallible, time::Duration};
 
+use futures::{StreamExt, stream};
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::sync::watch;
 
 mod children;
 mod objects;
 
-use crate::assign::Scope;
-use ringside_runtime::explain::explain;
+use crate::{
+    assign::{PARALLEL_WRITES, Scope, failures::Failures},
+    faults::Task,
+};
+use ringside_runtime::explain::{code, explain};
 
 /// How soon a pass that failed is made again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -74,14 +78,42 @@ pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
             Pass::Children => children::pass(scope).await,
         };
         match outcome {
-            Ok(()) => due.done(resource, pass),
+            Ok(refused) => {
+                due.done(resource, pass);
+                match refused {
+                    Some(error) => scope.faults.failed(resource, Task::Pass(pass), &error),
+                    None => scope.faults.works(resource, Task::Pass(pass)),
+                }
+            }
             Err(error) => {
+                scope.faults.failed(resource, Task::Pass(pass), &error);
                 let (ring, error) = (&scope.snapshot.ring, explain(&error));
                 tracing::warn!(%ring, %resource, ?pass, error, "can't look through all objects; trying again");
                 tokio::time::sleep(RETRY).await;
             }
         }
     }
+}
+
+/// Carries out the writes for a page of objects; returns how many of them changed something, and the first refusal.
+///
+/// One that the API server refuses stays as it is until the next pass: it must not hold up the others.
+async fn write_all(
+    scope: &Scope,
+    resource: &GroupResource,
+    writes: impl Iterator<Item = impl Future<Output = Result<bool, kube::Error>>>,
+    what: &'static str,
+) -> Result<(usize, Option<kube::Error>), kube::Error> {
+    let mut outcomes = std::pin::pin!(stream::iter(writes).buffer_unordered(PARALLEL_WRITES));
+    let (mut written, mut failures) = (0, Failures::default());
+    while let Some(outcome) = outcomes.next().await {
+        match outcome {
+            Ok(done) => written += usize::from(done),
+            Err(error) if code(&error).is_some() => failures.add(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((written, failures.tell(&scope.snapshot.ring, resource, what)))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ mod reconcile;
 mod status;
 mod webhook_configuration;
 
-pub(crate) use reconcile::reconcile;
+pub(crate) use reconcile::{Told, reconcile};
 pub(crate) use webhook_configuration::{ClientConfig, WEBHOOK_PATH};
 
 use ringside_runtime::explain::explain_watch;

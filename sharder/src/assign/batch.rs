@@ -8,10 +8,11 @@ use ringside_ring::handover::Step;
 use super::{
     PARALLEL_WRITES, Scope,
     children::move_children,
+    failures::Failures,
     plan::{Move, moves},
     write::{Outcome, assign, write},
 };
-use crate::target::Target;
+use crate::{faults::Task, target::Target};
 use ringside_runtime::explain::explain;
 
 /// Gives every object of the batch that needs one an owner; returns those that must be tried again.
@@ -27,6 +28,7 @@ pub(crate) async fn process(scope: &Scope, batch: Vec<Target>) -> Vec<Target> {
         Ok(failed) => failed,
         Err(error) => {
             let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
+            scope.faults.failed(resource, Task::Assign, &error);
             let error = explain(&error);
             tracing::warn!(%ring, %resource, objects = moves.len(), error, "can't list children; their owners wait");
             again.extend(moves.into_iter().map(|one| one.target));
@@ -37,25 +39,25 @@ pub(crate) async fn process(scope: &Scope, batch: Vec<Target>) -> Vec<Target> {
     again.extend(wait.into_iter().map(|one| one.target));
     let writes = stream::iter(go).map(|one| give(scope, one, &absent)).buffer_unordered(PARALLEL_WRITES);
     let outcomes: Vec<_> = writes.collect().await;
-    report(scope, &outcomes);
-    again.extend(outcomes.into_iter().filter_map(Result::err));
+    again.extend(report(scope, outcomes));
     again
 }
 
 /// The objects in namespaces of the ring, and those where that can't be told at the moment.
 async fn selected(scope: &Scope, batch: Vec<Target>) -> (Vec<Target>, Vec<Target>) {
     let (mut selected, mut unknown) = (Vec::with_capacity(batch.len()), Vec::new());
+    let mut failures = Failures::default();
     for target in batch {
         match scope.selects(&target).await {
             Ok(true) => selected.push(target),
             Ok(false) => {}
             Err(error) => {
-                let namespace = target.namespace.as_deref();
-                tracing::warn!(namespace, error = %explain(&error), "can't read a namespace; its objects wait");
+                failures.add(error);
                 unknown.push(target);
             }
         }
     }
+    tell(scope, failures, "can't read the namespaces of objects; they wait");
     (selected, unknown)
 }
 
@@ -76,6 +78,7 @@ async fn confirmed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, BTreeSet<Stri
             Ok(true) => {}
             Err(error) => {
                 tracing::warn!(%ring, shard, error = %explain(&error), "can't read the Lease of a shard; its objects wait");
+                scope.faults.failed(&scope.main.resource.id, Task::Assign, &error);
                 unsure.insert(shard);
             }
         }
@@ -88,7 +91,7 @@ async fn confirmed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, BTreeSet<Stri
 }
 
 /// Returns whether the object was written to, or the object when that failed.
-async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<bool, Target> {
+async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<bool, (Target, kube::Error)> {
     let Move { target, .. } = one;
     let labels = &scope.snapshot.labels;
     let api = scope.main.resource.objects(&scope.client, target.namespace.as_deref());
@@ -115,21 +118,34 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<boo
             scope.drains.forget(&target.uid);
             Ok(false)
         }
-        Err(error) => {
-            let (namespace, name, uid) = (target.namespace.as_deref(), &target.name, &target.uid);
-            let error = explain(&error);
-            tracing::warn!(%ring, %resource, namespace, name, uid, error, "can't assign an object; trying again");
-            Err(target)
-        }
+        Err(error) => Err((target, error)),
     }
 }
 
-fn report(scope: &Scope, outcomes: &[Result<bool, Target>]) {
-    let count = |wanted: bool| outcomes.iter().filter(|outcome| matches!(outcome, Ok(done) if *done == wanted)).count();
+/// Returns the objects that could not be written to.
+fn report(scope: &Scope, outcomes: Vec<Result<bool, (Target, kube::Error)>>) -> Vec<Target> {
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
-    let (assigned, failed) = (count(true), outcomes.len() - count(true) - count(false));
-    if assigned + failed > 0 {
-        tracing::info!(%ring, %resource, assigned, failed, "gave objects to shards");
+    let (mut assigned, mut failed, mut failures) = (0_usize, Vec::new(), Failures::default());
+    for outcome in outcomes {
+        match outcome {
+            Ok(done) => assigned += usize::from(done),
+            Err((target, error)) => {
+                failed.push(target);
+                failures.add(error);
+            }
+        }
+    }
+    if assigned > 0 {
+        tracing::info!(%ring, %resource, assigned, "gave objects to shards");
+    }
+    tell(scope, failures, "can't assign objects; trying again");
+    failed
+}
+
+fn tell(scope: &Scope, failures: Failures, what: &'static str) {
+    let resource = &scope.main.resource.id;
+    if let Some(first) = failures.tell(&scope.snapshot.ring, resource, what) {
+        scope.faults.failed(resource, Task::Assign, &first);
     }
 }
 

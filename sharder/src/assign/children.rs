@@ -9,20 +9,20 @@ use ringside_ring::ShardName;
 
 use super::{
     BATCH, PARALLEL_WRITES, Scope,
-    plan::{Move, Search, child_destination, destinations, search},
+    failures::Failures,
+    plan::{Move, Search, child_destination, destinations, searches},
     write::{assign, write},
 };
-use crate::{resources::Resource, target::Target};
-use ringside_runtime::explain::explain;
+use crate::{faults::Task, resources::Resource, target::Target};
 
 /// Moves the children of `moves`; returns the uids of owners whose children could not all be moved.
 ///
 /// # Errors
 /// When the children can't be listed: then none of the owners may be assigned.
 pub(super) async fn move_children(scope: &Scope, moves: &[Move]) -> Result<BTreeSet<String>, kube::Error> {
-    let search = search(moves, &scope.snapshot.labels);
+    let searches = searches(moves, &scope.snapshot.labels);
     let destinations = destinations(moves);
-    let kinds = scope.main.controlled.iter().map(|kind| move_kind(scope, kind, &search, &destinations));
+    let kinds = scope.main.controlled.iter().map(|kind| move_kind(scope, kind, &searches, &destinations));
     let failed = futures::future::try_join_all(kinds).await?;
     Ok(failed.into_iter().flatten().collect())
 }
@@ -30,21 +30,27 @@ pub(super) async fn move_children(scope: &Scope, moves: &[Move]) -> Result<BTree
 async fn move_kind(
     scope: &Scope,
     kind: &Resource,
-    search: &Search,
+    searches: &[Search],
     destinations: &BTreeMap<&str, &ShardName>,
 ) -> Result<BTreeSet<String>, kube::Error> {
-    let mut failed = BTreeSet::new();
-    let mut pages = std::pin::pin!(pages(scope, kind, search));
-    while let Some(page) = pages.try_next().await? {
-        let children = page.into_iter().filter_map(|child| {
-            let to = child_destination(&child, destinations)?;
-            Some((child, to))
-        });
-        let outcomes = stream::iter(children).map(|(child, to)| move_child(scope, kind, child, to, destinations));
-        let mut outcomes = std::pin::pin!(outcomes.buffer_unordered(PARALLEL_WRITES));
-        while let Some(outcome) = outcomes.next().await {
-            failed.extend(outcome);
+    let (mut failed, mut failures) = (BTreeSet::new(), Failures::default());
+    for search in searches {
+        let mut pages = std::pin::pin!(pages(scope, kind, search));
+        while let Some(page) = pages.try_next().await? {
+            let outcomes = stream::iter(page).map(|child| move_child(scope, kind, child, destinations));
+            let mut outcomes = std::pin::pin!(outcomes.buffer_unordered(PARALLEL_WRITES));
+            while let Some(outcome) = outcomes.next().await {
+                if let Err((owner, error)) = outcome {
+                    failed.extend(owner);
+                    failures.add(error);
+                }
+            }
         }
+    }
+    if let Some(first) =
+        failures.tell(&scope.snapshot.ring, &kind.id, "can't move children; their owners wait for them")
+    {
+        scope.faults.failed(&scope.main.resource.id, Task::Assign, &first);
     }
     Ok(failed)
 }
@@ -91,17 +97,12 @@ async fn move_child(
     scope: &Scope,
     kind: &Resource,
     child: Target,
-    to: ShardName,
     destinations: &BTreeMap<&str, &ShardName>,
-) -> Option<String> {
+) -> Result<(), (Option<String>, kube::Error)> {
     let labels = &scope.snapshot.labels;
     let owner = child.controller.as_ref().map(|owner| owner.uid.clone());
-    let (namespace, name) = (child.namespace.clone(), child.name.clone());
-    let api = kind.objects(&scope.client, namespace.as_deref());
+    let api = kind.objects(&scope.client, child.namespace.as_deref());
     // Another owner may have adopted it meanwhile, or taken its label off.
     let decide = |child: &Target| child_destination(child, destinations).map(|to| assign(labels, child, &to));
-    let error = write(&api, labels, child, decide).await.err()?;
-    let (ring, resource, shard, error) = (&scope.snapshot.ring, &kind.id, &to, explain(&error));
-    tracing::warn!(%ring, %resource, namespace, name, %shard, error, "can't move a child; its owner waits for it");
-    owner
+    write(&api, labels, child, decide).await.map(drop).map_err(|error| (owner, error))
 }

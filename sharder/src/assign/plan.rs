@@ -30,28 +30,35 @@ pub(super) fn moves(
     latest.into_values().filter_map(of).collect()
 }
 
-/// Where the children of a batch are looked for.
+/// Where children of a batch are looked for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Search {
-    /// The namespace that all objects of the batch are in, if there is one.
+    /// The one namespace that they can be in; none when they can be in any.
     pub(super) namespace: Option<String>,
     /// The label selector; none when it is not known who had the children.
     pub(super) selector: Option<String>,
 }
 
-/// Where the children of these objects are: with the shards that had the objects.
-pub(super) fn search(moves: &[Move], labels: &RingLabels) -> Search {
-    let namespaces: BTreeSet<_> = moves.iter().map(|one| one.target.namespace.as_deref()).collect();
-    let namespace = match namespaces.into_iter().collect::<Vec<_>>()[..] {
-        [Some(only)] => Some(only.to_owned()),
-        _ => None,
-    };
-    let from: Option<BTreeSet<&str>> = moves.iter().map(|one| one.from.as_deref()).collect();
-    let selector = from.filter(|shards| !shards.is_empty()).map(|shards| {
-        let names: Vec<_> = shards.into_iter().collect();
-        format!("{} in ({})", labels.shard, names.join(","))
+/// Where the children of these objects are: with the shards that had the objects. Where that is not known, they may be
+/// with anybody in the object's namespace: few such objects must not make everything be listed.
+pub(super) fn searches(moves: &[Move], labels: &RingLabels) -> Vec<Search> {
+    let (known, unknown): (Vec<_>, Vec<_>) = moves.iter().partition(|one| one.from.is_some());
+    let unselective = namespaces(&unknown).into_iter().map(|namespace| Search { namespace, selector: None });
+    let from: BTreeSet<&str> = known.iter().filter_map(|one| one.from.as_deref()).collect();
+    let selective = (!from.is_empty()).then(|| {
+        let namespace = match &namespaces(&known).into_iter().collect::<Vec<_>>()[..] {
+            [only] => only.clone(),
+            _ => None,
+        };
+        let names: Vec<_> = from.into_iter().collect();
+        Search { namespace, selector: Some(format!("{} in ({})", labels.shard, names.join(","))) }
     });
-    Search { namespace, selector }
+    selective.into_iter().chain(unselective).collect()
+}
+
+/// Objects without a namespace have children in any.
+fn namespaces(moves: &[&Move]) -> BTreeSet<Option<String>> {
+    moves.iter().map(|one| one.target.namespace.clone()).collect()
 }
 
 /// The objects of a batch by uid, with the shards that they go to.

@@ -10,7 +10,7 @@ use kube::runtime::{
 use ringside_ring::RingLabels;
 
 use super::{Queue, Scope};
-use crate::target::Target;
+use crate::{faults::Task, resources::Object, target::Target};
 use ringside_runtime::explain::{code, explain_watch};
 
 /// The objects that none of `available` owns: unassigned ones, and those labelled for nobody.
@@ -32,6 +32,7 @@ pub(crate) async fn feed(scope: &Scope, queue: &Queue) -> Infallible {
         let config = watcher::Config { initial_list_strategy: strategy.clone(), ..watcher::Config::default() };
         let mut events = std::pin::pin!(watcher(api, config.labels(&selector)).default_backoff());
         while let Some(event) = events.next().await {
+            tell(scope, &event);
             match event {
                 Ok(Event::Apply(object) | Event::InitApply(object)) => {
                     let target = Target::of(&object.metadata, &scope.snapshot.labels);
@@ -54,6 +55,19 @@ pub(crate) async fn feed(scope: &Scope, queue: &Queue) -> Infallible {
     }
 }
 
+/// The beginning of a list comes before its request, so it says nothing.
+fn tell(scope: &Scope, event: &Result<Event<Object>, watcher::Error>) {
+    let resource = &scope.main.resource.id;
+    match event {
+        Ok(Event::Init) => {}
+        Ok(_) => scope.faults.works(resource, Task::Watch),
+        Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) => {
+            scope.faults.failed(resource, Task::Watch, error);
+        }
+        Err(_) => {}
+    }
+}
+
 /// API servers without `WatchList` answer 422 to `sendInitialEvents`.
 fn refuses_streaming(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(error) if code(error) == Some(422))
@@ -64,6 +78,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::{
+        assign::{queue, tests::scope},
+        fixtures::FakeApi,
+    };
 
     #[test]
     fn the_selector_names_the_available_shards() {
@@ -71,5 +89,27 @@ mod tests {
         let shards = ["a".parse().unwrap(), "b-1".parse().unwrap()];
         let key = "shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example";
         assert_eq!(unowned(&labels, &shards), format!("{key} notin (a,b-1)"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_refused_is_a_fault() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        api.intercept(|_, _| Some(http::StatusCode::FORBIDDEN));
+        let (queue, _receiver) = queue();
+        let mut faults = scope.faults.changes();
+        tokio::select! {
+            never = feed(&scope, &queue) => match never {},
+            told = faults.wait_for(|refused| !refused.is_empty()) => assert!(told.is_ok()),
+        }
+        assert!(
+            scope.faults.of(&scope.snapshot)[0]
+                .starts_with("objects of 'configmaps' can't be watched: missing permission")
+        );
+        // What it shows once it works.
+        tell(&scope, &Ok(Event::Init));
+        assert_eq!(scope.faults.of(&scope.snapshot).len(), 1);
+        tell(&scope, &Ok(Event::InitDone));
+        assert_eq!(scope.faults.of(&scope.snapshot), Vec::<String>::new());
     }
 }

@@ -1,33 +1,37 @@
 //! The worker of a resource: takes unowned objects from the queue, in batches.
 
-use std::{convert::Infallible, time::Duration};
+use std::time::Duration;
 
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep_until},
+};
 
 use super::{BATCH, Scope, batch::process};
-use crate::target::Target;
+use crate::{faults::Task, target::Target};
 
 /// How soon objects that could not be written to are tried again, at first and at last.
 const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 
-/// Works until it is dropped.
+/// Works until objects were lost track of that nobody would bring again: then there must be a new beginning.
 ///
 /// A batch is what has arrived while the last one was worked on: an object that comes alone does not wait for
 /// company, and many share the list of their children. Nothing is lost when it is dropped:
 /// the watch of its successor begins with all objects that are still unowned.
-pub(crate) async fn work(scope: &Scope, mut queue: mpsc::Receiver<Target>) -> Infallible {
+pub(crate) async fn work(scope: &Scope, mut queue: mpsc::Receiver<Target>) {
     let mut again: Vec<Target> = Vec::new();
     let mut pause = RETRY[0];
-    let mut due = Instant::now();
+    let (mut due, mut anew): (Instant, Option<Instant>) = (Instant::now(), None);
     loop {
         let mut batch = Vec::new();
         tokio::select! {
-            // Failures are bounded as well: with a batch of them waiting, nothing new is taken.
-            taken = queue.recv_many(&mut batch, BATCH), if again.len() < BATCH => if taken == 0 {
+            // Whatever fails, new objects are taken: theirs may be another fate.
+            taken = queue.recv_many(&mut batch, BATCH) => if taken == 0 {
                 // The feeders end only together with this.
                 std::future::pending::<()>().await;
             },
-            () = tokio::time::sleep_until(due), if !again.is_empty() => {}
+            () = sleep_until(due), if !again.is_empty() => {}
+            () = sleep_until(anew.unwrap_or(due)), if anew.is_some() => return,
         }
         let retrying = batch.is_empty();
         // Older views first: of two views of one object the later in a batch counts.
@@ -39,11 +43,22 @@ pub(crate) async fn work(scope: &Scope, mut queue: mpsc::Receiver<Target>) -> In
             if retrying {
                 pause = RETRY[0];
             }
+            if again.is_empty() && anew.is_none() {
+                scope.faults.works(&scope.main.resource.id, Task::Assign);
+            }
             continue;
         }
+        if again.is_empty() {
+            due = Instant::now() + pause;
+            pause = (pause * 2).min(RETRY[1]);
+        }
         again.extend(failed);
-        due = Instant::now() + pause;
-        pause = (pause * 2).min(RETRY[1]);
+        // Failures are bounded as well.
+        let surplus = again.len().saturating_sub(BATCH);
+        if surplus > 0 {
+            again.drain(..surplus);
+            anew.get_or_insert(Instant::now() + RETRY[1]);
+        }
     }
 }
 
@@ -89,9 +104,36 @@ mod tests {
         api.intercept(|_, _| None);
         tokio::time::sleep(RETRY[1]).await;
         assert!(is_owned(&api, &scope, "stuck"));
+        assert_eq!(scope.faults.of(&scope.snapshot), Vec::<String>::new());
         let asked = api.asked().len();
         tokio::time::sleep(RETRY[1] * 2).await;
         assert_eq!(api.asked().len(), asked, "nothing is left to do");
         worker.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_that_fail_hold_up_nobody_and_are_brought_again() {
+        let api = FakeApi::default();
+        let mut scope = scope(&api);
+        scope.main.controlled.clear();
+        api.intercept(|asked, _| {
+            (asked.method == Method::PATCH && asked.path.contains("stuck")).then_some(StatusCode::FORBIDDEN)
+        });
+        let (sender, receiver) = queue();
+        let worker_scope = scope.clone();
+        let start = Instant::now();
+        let worker = tokio::spawn(async move { work(&worker_scope, receiver).await });
+        let stuck = (0..=BATCH).map(|i| format!("stuck-{i}"));
+        for name in stuck.chain(["later".to_owned()]) {
+            let object = object(&scope, &name, None);
+            api.put(&path(CONFIG_MAPS, &name), object.clone());
+            let object: crate::resources::Object = serde_json::from_value(object).unwrap();
+            sender.send(Target::of(&object.metadata, &scope.snapshot.labels)).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(is_owned(&api, &scope, "later"));
+        assert_eq!(scope.faults.of(&scope.snapshot).len(), 1, "they are told in the status");
+        worker.await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), RETRY[1].as_secs(), "the watch begins anew, with all of them");
     }
 }

@@ -4,14 +4,15 @@
 
 use std::collections::HashMap;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
 use ringside_ring::{PartitionKey, ShardName, partition::group_of};
 
+use super::write_all;
 use crate::{
     assign::{
-        BATCH, PARALLEL_WRITES, Scope,
+        BATCH, Scope,
         children::list,
         write::{Outcome, assign, write},
     },
@@ -19,26 +20,28 @@ use crate::{
     resources::Resource,
     target::Target,
 };
-use ringside_runtime::explain::{code, explain};
 
-/// Looks at every object of the resources that the main resource controls, page by page.
-pub(super) async fn pass(scope: &Scope) -> Result<(), kube::Error> {
+/// Looks at every object of the resources that the main resource controls, page by page; returns the first refusal.
+pub(super) async fn pass(scope: &Scope) -> Result<Option<kube::Error>, kube::Error> {
+    let mut refused = None;
     for kind in &scope.main.controlled {
         let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX));
         let mut pages = std::pin::pin!(list(scope, kind, None, parameters));
         let mut brought = 0_usize;
         while let Some(page) = pages.try_next().await? {
-            brought += bring(scope, kind, page).await?;
+            let (count, first) = bring(scope, kind, page).await?;
+            brought += count;
+            refused = refused.or(first);
         }
         if brought > 0 {
             let (ring, resource) = (&scope.snapshot.ring, &kind.id);
             tracing::info!(%ring, %resource, objects = brought, "brought children to their owners' shards");
         }
     }
-    Ok(())
+    Ok(refused)
 }
 
-async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<usize, kube::Error> {
+async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<(usize, Option<kube::Error>), kube::Error> {
     // Siblings stand together in a list, so knowing the owners of one page saves most reads, in bounded memory.
     let mut owners: HashMap<String, Option<ShardName>> = HashMap::new();
     let mut strays = Vec::new();
@@ -59,8 +62,8 @@ async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<usiz
         };
         strays.extend(shard.filter(|shard| child.shard.as_deref() != Some(shard.as_str())).map(|shard| (child, shard)));
     }
-    let writes = stream::iter(strays).map(|(child, shard)| give(scope, kind, child, shard));
-    writes.buffer_unordered(PARALLEL_WRITES).try_fold(0, |sum, one| async move { Ok(sum + one) }).await
+    let writes = strays.into_iter().map(|(child, shard)| give(scope, kind, child, shard));
+    write_all(scope, &kind.id, writes, "can't bring children to their owners' shards").await
 }
 
 /// The child's controller, when that is an object of the main resource.
@@ -90,8 +93,8 @@ async fn settled_shard(
     Ok(live.filter(|live| !live.draining).map(|live| live.shard))
 }
 
-/// Returns how many objects were written to: one or none.
-async fn give(scope: &Scope, kind: &Resource, child: Target, shard: ShardName) -> Result<usize, kube::Error> {
+/// Returns whether the object was written to.
+async fn give(scope: &Scope, kind: &Resource, child: Target, shard: ShardName) -> Result<bool, kube::Error> {
     let labels = &scope.snapshot.labels;
     let api = kind.objects(&scope.client, child.namespace.as_deref());
     let owner = child.controller.as_ref().map(|owner| owner.uid.clone());
@@ -100,15 +103,5 @@ async fn give(scope: &Scope, kind: &Resource, child: Target, shard: ShardName) -
         let stray = child.shard.as_deref() != Some(shard.as_str());
         (same_owner && stray).then(|| assign(labels, child, &shard))
     };
-    let (namespace, name) = (child.namespace.clone(), child.name.clone());
-    match write(&api, labels, child, decide).await {
-        Ok(outcome) => Ok(usize::from(matches!(outcome, Outcome::Written(_)))),
-        // One that the API server refuses must not hold up the others: the next pass tries it again.
-        Err(error) if code(&error).is_some() => {
-            let (ring, resource, error) = (&scope.snapshot.ring, &kind.id, explain(&error));
-            tracing::warn!(%ring, %resource, namespace, name, error, "can't bring a child to its owner's shard");
-            Ok(0)
-        }
-        Err(error) => Err(error),
-    }
+    Ok(matches!(write(&api, labels, child, decide).await?, Outcome::Written(_)))
 }

@@ -65,7 +65,8 @@ async fn an_object_that_the_api_server_refuses_does_not_hold_up_the_others() {
     api.intercept(move |asked, _| {
         (asked.method == Method::PATCH && asked.path == refused).then_some(StatusCode::FORBIDDEN)
     });
-    objects::pass(&scope).await.unwrap();
+    let refused = objects::pass(&scope).await.unwrap();
+    assert_eq!(refused.and_then(|error| code(&error)), Some(403), "and is told");
     assert!(labels_of(&api, &bad)[&scope.snapshot.labels.drain].is_null());
     assert!(labels_of(&api, &path(CONFIG_MAPS, &other))[&scope.snapshot.labels.drain].is_string());
 }

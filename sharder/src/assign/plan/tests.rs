@@ -57,19 +57,27 @@ fn nothing_is_done_about_objects_that_wait_or_are_where_they_belong() {
     }
 }
 
+fn found(namespace: Option<&str>, shards: Option<&str>) -> Search {
+    let selector = shards.map(|shards| format!("{} in ({shards})", labels().shard));
+    Search { namespace: namespace.map(Into::into), selector }
+}
+
 #[test]
 fn children_are_looked_for_where_they_can_be() {
-    let key = labels().shard;
+    assert_eq!(searches(&[], &labels()), []);
     let known = [one("1", "n", Some("y")), one("2", "n", Some("x")), one("3", "n", Some("y"))];
-    assert_eq!(
-        search(&known, &labels()),
-        Search { namespace: Some("n".into()), selector: Some(format!("{key} in (x,y)")) }
-    );
+    assert_eq!(searches(&known, &labels()), [found(Some("n"), Some("x,y"))]);
     let spread = [one("1", "n", Some("x")), one("2", "m", Some("x"))];
-    assert_eq!(search(&spread, &labels()).namespace, None);
-    // Nobody knows who had the second one.
-    let unknown = [one("1", "n", Some("x")), one("2", "n", None)];
-    assert_eq!(search(&unknown, &labels()), Search { namespace: Some("n".into()), selector: None });
+    assert_eq!(searches(&spread, &labels()), [found(None, Some("x"))]);
+}
+
+#[test]
+fn objects_whose_shard_is_not_known_don_t_widen_the_search_for_the_others() {
+    let some = [one("1", "n", Some("x")), one("2", "m", None), one("3", "k", None), one("4", "m", None)];
+    assert_eq!(
+        searches(&some, &labels()),
+        [found(Some("n"), Some("x")), found(Some("k"), None), found(Some("m"), None)]
+    );
 }
 
 #[test]
