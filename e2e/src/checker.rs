@@ -1,5 +1,5 @@
 //! Decides from records whether sharding kept its promises: was any object worked on twice at once, was any
-//! forgotten, and how long was each without an owner.
+//! forgotten, was any taken from an owner that was still at it, and how long was each without an owner.
 //!
 //! Pure: records come in with the time of their receipt, a [`Report`] comes out. Who fills it is the collector
 //! (reconciles, as the operator reports them) and a watch on objects and Leases.
@@ -17,7 +17,7 @@ mod tests;
 mod work;
 
 pub use record::{Event, Outcome, Record, Uid};
-pub use report::{Apart, Cause, Forgotten, Gap, Overlap, Report, percentile};
+pub use report::{Apart, Cause, Forgotten, Gap, Overlap, Report, Taken, percentile};
 
 /// Takes in records in the order of their times and keeps what the verdict needs.
 #[derive(Debug, Default)]
@@ -61,10 +61,11 @@ impl Checker {
             }
             Event::Killed { instance } => self.work.kill(&instance),
             Event::Written { uid, name, generation } => self.written(at, uid, name, generation),
-            Event::Seen { uid, name, generation, shard } => {
+            Event::Seen { uid, name, generation, shard, draining } => {
                 self.written(at, uid.clone(), name.clone(), generation);
-                self.owners.seen(at, uid, name, shard);
+                self.owners.seen(at, uid, name, shard, draining);
             }
+            Event::Relisted => self.owners.relisted(),
             Event::Gone { uid } => {
                 self.generations.remove(&uid);
                 self.owners.gone(&uid);
@@ -108,6 +109,7 @@ impl Checker {
     pub fn report(&self, now: Duration, bound: Duration) -> Report {
         Report {
             overlaps: self.work.overlaps.clone(),
+            taken: self.owners.taken(),
             forgotten: self.forgotten(now, bound),
             gaps: self.gaps().collect(),
             second_creates: self.second_creates,

@@ -18,7 +18,7 @@ use crate::system::{Settings, System};
 /// What a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
-/// Runs the demo. Success is the verdict that no object was worked on twice at once and none was forgotten.
+/// Runs the demo. Success is the verdict that all promises were kept.
 pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
     tokio::select! {

@@ -59,6 +59,7 @@ async fn finish(system: &System, updates: Updates) {
 
 fn assert_clean(report: &Report) {
     assert!(report.overlaps.is_empty(), "worked on twice at once: {:#?}", report.overlaps);
+    assert!(report.taken.is_empty(), "taken from a live shard: {:#?}", report.taken);
     assert!(report.forgotten.is_empty(), "forgotten: {:#?}", report.forgotten);
     assert!(report.apart.is_empty(), "children apart from their owners: {:#?}", report.apart);
     assert_eq!(report.second_creates, 0, "children are moved before their owners, so that nobody creates them again");

@@ -9,6 +9,8 @@ use super::record::Uid;
 pub struct Report {
     /// Objects that two instances worked on at once.
     pub overlaps: Vec<Overlap>,
+    /// Objects that were taken from a shard that had not let go.
+    pub taken: Vec<Taken>,
     /// Objects that nobody worked on, or owned, for too long.
     pub forgotten: Vec<Forgotten>,
     /// Times without an owner, those not ended yet included.
@@ -32,6 +34,21 @@ pub struct Overlap {
     pub first: (String, Duration),
     /// Who began while the first had not ended, and when.
     pub second: (String, Duration),
+}
+
+/// An object that went from one shard to another while the first held its Lease and had not been asked to let go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The object.
+    pub uid: Uid,
+    /// Its namespace and name.
+    pub name: String,
+    /// The shard that it was taken from.
+    pub from: String,
+    /// The shard that got it.
+    pub to: String,
+    /// When that was seen.
+    pub at: Duration,
 }
 
 /// An object that nobody worked on, or owned, for too long.
@@ -91,7 +108,7 @@ pub struct Gap {
 impl Report {
     /// Whether the promises were kept.
     pub fn is_clean(&self) -> bool {
-        self.overlaps.is_empty() && self.forgotten.is_empty() && self.apart.is_empty()
+        self.overlaps.is_empty() && self.taken.is_empty() && self.forgotten.is_empty() && self.apart.is_empty()
     }
 
     /// The times without owner for this cause, shortest first; those not ended yet are left out, because

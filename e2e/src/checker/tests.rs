@@ -17,7 +17,23 @@ fn ended(uid: &str, generation: i64, instance: &str) -> Event {
 }
 
 fn seen(uid: &str, generation: i64, shard: Option<&str>) -> Event {
-    Event::Seen { uid: uid.into(), name: format!("default/{uid}"), generation, shard: shard.map(Into::into) }
+    Event::Seen {
+        uid: uid.into(),
+        name: format!("default/{uid}"),
+        generation,
+        shard: shard.map(Into::into),
+        draining: false,
+    }
+}
+
+fn draining(uid: &str, shard: &str) -> Event {
+    Event::Seen {
+        uid: uid.into(),
+        name: format!("default/{uid}"),
+        generation: 1,
+        shard: Some(shard.into()),
+        draining: true,
+    }
 }
 
 fn shard(shard: &str) -> Event {
@@ -150,6 +166,48 @@ fn a_change_that_no_watch_has_shown_has_to_be_worked_on_too() {
     // The controller may be faster than the answer to the one who wrote.
     let overtaken = [(0, shard("a")), (1, seen("x", 1, Some("a"))), (2, ended("x", 2, "a")), (3, written)];
     assert!(judge(&overtaken, 1_000).is_clean());
+}
+
+/// What follows when "x" is worked on by "a", beside "b".
+fn taken_after(events: &[(u64, Event)]) -> Vec<Taken> {
+    let begin = [(0, shard("a")), (0, shard("b")), (1, seen("x", 1, Some("a"))), (2, ended("x", 1, "a"))];
+    let report = judge(&[&begin, events].concat(), 1_000);
+    assert_eq!(report.is_clean(), report.taken.is_empty(), "{report:?}");
+    report.taken
+}
+
+#[test]
+fn an_object_that_goes_from_a_live_shard_to_another_was_taken() {
+    let taken = Taken { uid: "x".into(), name: "default/x".into(), from: "a".into(), to: "b".into(), at: s(10) };
+    assert_eq!(taken_after(&[(10, seen("x", 1, Some("b")))]), [taken]);
+}
+
+#[test]
+fn an_object_that_its_owner_let_go_was_not_taken() {
+    assert_eq!(taken_after(&[(10, seen("x", 1, None)), (11, seen("x", 1, Some("b")))]), []);
+    // Acknowledged and assigned in one write: the webhook sees the acknowledgement.
+    assert_eq!(taken_after(&[(10, draining("x", "a")), (11, seen("x", 1, Some("b")))]), []);
+    // A drain that was called off asks for nothing any more.
+    let called_off = [(10, draining("x", "a")), (11, seen("x", 1, Some("a"))), (12, seen("x", 1, Some("b")))];
+    assert_eq!(taken_after(&called_off).len(), 1);
+}
+
+#[test]
+fn an_object_of_a_shard_that_lost_its_lease_was_not_taken() {
+    let moved = |at| (at, seen("x", 1, Some("b")));
+    let lost = |at| (at, unavailable("a", Cause::Released));
+    assert_eq!(taken_after(&[lost(10), moved(15)]), []);
+    assert_eq!(taken_after(&[moved(10), lost(12)]), [], "two watches: the Lease was seen later");
+    assert_eq!(taken_after(&[lost(10), (10, shard("a")), moved(12)]), [], "and it came back before the move was seen");
+    assert_eq!(taken_after(&[moved(10), lost(13)]).len(), 1);
+    assert_eq!(taken_after(&[lost(5), (6, shard("a")), moved(10)]).len(), 1);
+}
+
+#[test]
+fn what_happened_while_nobody_watched_is_no_fault() {
+    assert_eq!(taken_after(&[(10, Event::Relisted), (10, seen("x", 1, Some("b")))]), []);
+    let later = [(10, Event::Relisted), (10, seen("x", 1, Some("a"))), (11, seen("x", 1, Some("b")))];
+    assert_eq!(taken_after(&later).len(), 1);
 }
 
 #[test]

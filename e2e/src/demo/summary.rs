@@ -11,6 +11,10 @@ use crate::{
 /// So many faults are named; more would scroll the table away.
 const NAMED_FAULTS: usize = 10;
 
+/// The promises.
+const KEPT: &str = "no object was ever worked on twice at once, none was taken from a shard that had it, none was forgotten, \
+                    and all children are beside their owners";
+
 /// What was found.
 pub(super) fn table(arguments: &Arguments, contrast: &Contrast, report: &Report) -> String {
     let mut text = String::from("\nReconciles without Ringside\n");
@@ -44,6 +48,10 @@ fn faults(text: &mut String, report: &Report) {
         let ((first, since), (second, at)) = (&overlap.first, &overlap.second);
         let _ = writeln!(text, "    {}: {first} since {}, {second} from {}", overlap.uid, millis(*since), millis(*at));
     }
+    let _ = writeln!(text, "  taken from a live shard {:>6}", report.taken.len());
+    for taken in report.taken.iter().take(NAMED_FAULTS) {
+        let _ = writeln!(text, "    {}: by {} from {} at {}", taken.name, taken.to, taken.from, millis(taken.at));
+    }
     let _ = writeln!(text, "  forgotten {:>6}", report.forgotten.len());
     for forgotten in report.forgotten.iter().take(NAMED_FAULTS) {
         let what =
@@ -57,8 +65,7 @@ fn faults(text: &mut String, report: &Report) {
         let _ = writeln!(text, "    {} of {}: {child}, its owner {owner}", apart.kind, apart.owner);
     }
     let _ = writeln!(text, "  creates of a child that was there already: {}", report.second_creates);
-    let verdict =
-        if report.is_clean() { "no object was ever worked on twice at once, and none was forgotten" } else { "FAILED" };
+    let verdict = if report.is_clean() { KEPT } else { "FAILED" };
     let _ = write!(text, "\n  {verdict}");
 }
 
@@ -90,7 +97,7 @@ fn millis(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checker::{Apart, Forgotten, Gap, Overlap};
+    use crate::checker::{Apart, Forgotten, Gap, Overlap, Taken};
 
     fn arguments() -> Arguments {
         Arguments { objects: 300, shards: 3, seed: 1, keep: false }
@@ -127,6 +134,13 @@ mod tests {
                 first: ("a".to_owned(), Duration::ZERO),
                 second: ("b".to_owned(), Duration::from_millis(7)),
             }],
+            taken: vec![Taken {
+                uid: "u-3".to_owned(),
+                name: "default/taken".to_owned(),
+                from: "shard-0".to_owned(),
+                to: "shard-1".to_owned(),
+                at: Duration::from_millis(9),
+            }],
             forgotten: vec![Forgotten {
                 uid: "u-2".to_owned(),
                 name: "default/lost".to_owned(),
@@ -145,6 +159,7 @@ mod tests {
         for part in [
             "u-1: a since 0 ms, b from 7 ms",
             "default/lost: generation 4 for 20000 ms",
+            "default/taken: by shard-1 from shard-0 at 9 ms",
             "Secret of default/moved: nobody, its owner shard-1",
             "FAILED",
         ] {

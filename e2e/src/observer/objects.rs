@@ -36,7 +36,7 @@ impl Objects {
         match event {
             watcher::Event::Init => {
                 self.unconfirmed = self.known.keys().cloned().collect();
-                Vec::new()
+                vec![Event::Relisted]
             }
             watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
                 self.seen(&object).into_iter().collect()
@@ -52,11 +52,11 @@ impl Objects {
     fn seen(&mut self, object: &PartialObjectMeta<Website>) -> Option<Event> {
         let uid = object.uid()?;
         let ownership = self.labels.ownership(object.metadata.labels.as_ref());
-        let shard = ownership.shard.map(str::to_owned);
+        let (shard, draining) = (ownership.shard.map(str::to_owned), ownership.drain.is_some());
         self.unconfirmed.remove(&uid);
-        self.known.insert(uid.clone(), Owner { shard: shard.clone(), draining: ownership.drain.is_some() });
+        self.known.insert(uid.clone(), Owner { shard: shard.clone(), draining });
         let name = format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
-        Some(Event::Seen { uid, name, generation: object.metadata.generation.unwrap_or_default(), shard })
+        Some(Event::Seen { uid, name, generation: object.metadata.generation.unwrap_or_default(), shard, draining })
     }
 
     fn gone(&mut self, uid: Uid) -> Event {
@@ -123,21 +123,24 @@ mod tests {
         let mut objects = Objects::new(labels());
         objects.apply(Apply(object("a", None, false)));
         objects.apply(Apply(object("b", None, false)));
-        assert!(objects.apply(Init).is_empty());
+        assert_eq!(objects.apply(Init), [Event::Relisted]);
         objects.apply(InitApply(object("a", None, false)));
         assert_eq!(objects.apply(InitDone), [Event::Gone { uid: "uid-b".to_owned() }]);
         assert_eq!(objects.apply(Delete(object("a", None, false))), [Event::Gone { uid: "uid-a".to_owned() }]);
     }
 
     #[test]
-    fn tells_name_generation_and_shard() {
+    fn tells_name_generation_shard_and_drain() {
         let mut objects = Objects::new(labels());
-        let seen = Event::Seen {
-            uid: "uid-a".to_owned(),
-            name: "default/a".to_owned(),
-            generation: 3,
-            shard: Some("s".to_owned()),
-        };
-        assert_eq!(objects.apply(Apply(object("a", Some("s"), false))), [seen]);
+        for draining in [false, true] {
+            let seen = Event::Seen {
+                uid: "uid-a".to_owned(),
+                name: "default/a".to_owned(),
+                generation: 3,
+                shard: Some("s".to_owned()),
+                draining,
+            };
+            assert_eq!(objects.apply(Apply(object("a", Some("s"), draining))), [seen]);
+        }
     }
 }
