@@ -217,6 +217,12 @@ impl System {
         &self.monitor
     }
 
+    /// Waits until the sharder counts the shards that run. A proxy is ready before the sharder has heard of its Lease: what
+    /// is created in between is placed without it, and moved at once.
+    pub async fn until_counted(&self, within: Duration) -> Result<(), SystemError> {
+        install::until_available(&self.ground.control_plane.client(), self.shards.len(), within).await
+    }
+
     /// Waits until each object is owned by a shard that runs, each shard that runs owns some, and none is on the move.
     pub async fn until_balanced(&self, within: Duration) -> Result<(), SystemError> {
         self.until("balanced", within, |picture, _| {

@@ -45,6 +45,7 @@ async fn shared() -> System {
     for shard in ["shard-0", "shard-1", "shard-2"] {
         system.add_shard(shard).await.unwrap();
     }
+    system.until_counted(DEADLINE).await.unwrap();
     workload(OBJECTS, 0).create(&system.control_plane().client()).await.unwrap();
     system.until_balanced(DEADLINE).await.unwrap();
     system.until_settled(DEADLINE).await.unwrap();

@@ -87,6 +87,7 @@ impl<'a> Story<'a> {
         for index in 0..shards {
             system.add_shard(&shard(index)).await?;
         }
+        system.until_counted(STEP_DEADLINE).await?;
         let client = system.control_plane().client();
         self.workload("site", objects).create(&client).await.context("create objects")?;
         system.until_balanced(STEP_DEADLINE).await?;

@@ -50,6 +50,18 @@ pub(super) async fn ring(client: &Client) -> Result<RingName, SystemError> {
     Ok(ready.await?)
 }
 
+/// Waits until the ring's status says that so many shards are available.
+pub(super) async fn until_available(client: &Client, shards: usize, within: Duration) -> Result<(), SystemError> {
+    let rings: Api<ClusterRing> = Api::all(client.clone());
+    let counted = eventually("the sharder counts the shards", within, || async {
+        let all = rings.list(&Default::default()).await.map_err(|error| error.to_string())?;
+        let status = all.items.first().and_then(|ring| ring.status.as_ref()).ok_or("there is no status")?;
+        let available = status.available_shards;
+        if usize::try_from(available) == Ok(shards) { Ok(()) } else { Err(format!("{available} of {shards}")) }
+    });
+    Ok(counted.await?)
+}
+
 fn deploy(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file)
 }
