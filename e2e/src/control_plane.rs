@@ -25,8 +25,9 @@ use crate::{
     toolchain::{self, ControlPlanePrograms, Environment, ToolchainError},
 };
 
-/// Two seconds is usual; a loaded machine with many of them at once needs longer.
-const START_DEADLINE: Duration = Duration::from_secs(120);
+/// For each of the API server and the controller manager. Two seconds is usual; a loaded machine with many of them at once
+/// needs longer.
+pub const START_DEADLINE: Duration = Duration::from_secs(120);
 
 /// A port can be taken by another process between its choice and its use. Each attempt chooses new ones.
 const START_ATTEMPTS: usize = 5;

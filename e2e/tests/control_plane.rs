@@ -1,13 +1,7 @@
 //! Control planes start, work, stand side by side, and are gone afterwards.
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    collections::BTreeMap,
-    net::TcpStream,
-    path::Path,
-    process::{Command, Stdio},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fs, net::TcpStream, path::Path, process::Command, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
@@ -16,8 +10,9 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use ringside_e2e::{
-    control_plane::{ControlPlane, Options},
+    control_plane::{ControlPlane, Options, START_DEADLINE},
     eventually::eventually,
+    process::Process,
     toolchain::{self, Environment},
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -57,7 +52,7 @@ async fn the_api_server_alone_comes_back_on_its_port_with_its_data() {
     assert!(maps.get("kept").await.is_err());
     control_plane.start_api_server().await.unwrap();
     maps.get("kept").await.unwrap();
-    let audit = std::fs::read_to_string(control_plane.audit_log()).unwrap();
+    let audit = fs::read_to_string(control_plane.audit_log()).unwrap();
     assert!(audit.lines().any(|line| line.contains(r#""verb":"create""#) && line.contains(r#""name":"kept""#)));
 }
 
@@ -87,10 +82,9 @@ async fn up_leaves_one_running_until_it_is_interrupted() {
     let client = client_of(&kubeconfig).await;
     let namespaces: Api<Namespace> = Api::all(client);
     namespaces.get("default").await.unwrap();
-    signal(&up, Signal::INT);
-    let output = up.wait_with_output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("export KUBECONFIG="));
+    kill_process(Pid::from_raw(i32::try_from(up.id()).unwrap()).unwrap(), Signal::INT).unwrap();
+    assert!(up.wait(DEADLINE).await.unwrap().success(), "{}", up.log_tail());
+    assert!(fs::read_to_string(up.log()).unwrap().contains("export KUBECONFIG="));
     assert!(!kubeconfig.exists());
     assert!(namespaces.get("default").await.is_err());
 }
@@ -98,40 +92,46 @@ async fn up_leaves_one_running_until_it_is_interrupted() {
 #[tokio::test]
 async fn nothing_is_left_when_the_owner_is_killed() {
     let (dir, up) = up().await;
-    let kubeconfig = dir.path().join("kubeconfig");
-    let namespaces: Api<Namespace> = Api::all(client_of(&kubeconfig).await);
+    let namespaces: Api<Namespace> = Api::all(client_of(&dir.path().join("kubeconfig")).await);
     namespaces.get("default").await.unwrap();
-    signal(&up, Signal::KILL);
-    let output = up.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let logs = text.split("logs in ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+    let logs = eventually("the folder's name", DEADLINE, || async {
+        let text = fs::read_to_string(up.log()).map_err(|error| error.to_string())?;
+        let logs = text.split("logs in ").nth(1).and_then(|rest| Some(rest.split_once('\n')?.0));
+        logs.map(str::to_owned).ok_or(text)
+    });
+    let logs = logs.await.unwrap();
+    assert!(Path::new(&logs).exists());
+    // By SIGKILL, and as it happens in a test that fails.
+    drop(up);
     eventually("API server and folder are gone", DEADLINE, || async {
         let answers = namespaces.get("default").await.is_ok();
-        if answers || Path::new(logs).exists() { Err(format!("{logs}, answers: {answers}")) } else { Ok(()) }
+        if answers || Path::new(&logs).exists() { Err(format!("{logs}, answers: {answers}")) } else { Ok(()) }
     })
     .await
     .unwrap();
 }
 
-/// The binary `up`, once its control plane is ready.
-async fn up() -> (tempfile::TempDir, std::process::Child) {
+/// The binary `up`, once its control plane is ready. Gone when dropped, and it writes to a file: whoever waits for the end
+/// of this test's output must not wait for it.
+async fn up() -> (tempfile::TempDir, Process) {
     // Built before, if need be: the deadline is for starting.
     tokio::task::spawn_blocking(|| toolchain::control_plane(&Environment::of_process())).await.unwrap().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let up =
-        Command::new(env!("CARGO_BIN_EXE_up")).arg("--dir").arg(dir.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_up"));
+    command.arg("--dir").arg(dir.path());
+    let up = Process::spawn("up", &command, &dir.path().join("log")).unwrap();
     // It is written when the control plane is ready, and the copy is not atomic: so until it can be read.
-    eventually("the kubeconfig", DEADLINE, || async {
-        Kubeconfig::read_from(dir.path().join("kubeconfig")).map(drop).map_err(|error| error.to_string())
+    eventually("the kubeconfig", 2 * START_DEADLINE + DEADLINE, || async {
+        if let Err(error) = up.check_running() {
+            return Ok(Err(error));
+        }
+        let kubeconfig = Kubeconfig::read_from(dir.path().join("kubeconfig"));
+        kubeconfig.map(|_| Ok(())).map_err(|error| format!("{error}\n{}", up.log_tail()))
     })
     .await
+    .unwrap()
     .unwrap();
     (dir, up)
-}
-
-fn signal(process: &std::process::Child, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(process.id()).unwrap()).unwrap();
-    kill_process(pid, signal).unwrap();
 }
 
 async fn client_of(kubeconfig: &Path) -> Client {

@@ -4,7 +4,7 @@
 use std::{
     env,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Command,
     time::Duration,
 };
 
@@ -135,7 +135,7 @@ async fn gone_after_an_interrupt_that_the_owner_handles() {
 
 /// This test binary once more, running [`owner`] alone.
 struct Owner {
-    process: Child,
+    process: Process,
     child: u32,
     folder: PathBuf,
     _notes: tempfile::TempDir,
@@ -145,15 +145,10 @@ impl Owner {
     async fn start(end: &str) -> Self {
         let notes = tempfile::tempdir().unwrap();
         let note = notes.path().join("note");
-        let process = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "owner", "--ignored", "--nocapture"])
-            .env("OWNER_NOTE", &note)
-            .env("OWNER_END", end)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "owner", "--ignored", "--nocapture"]).env("OWNER_NOTE", &note).env("OWNER_END", end);
+        // So that it is gone, and all that it owns, when this test fails before it ends.
+        let process = Process::spawn("owner", &command, &notes.path().join("log")).unwrap();
         let text = eventually("the owner's note", DEADLINE, || async {
             std::fs::read_to_string(&note).map_err(|error| error.to_string())
         });
@@ -166,8 +161,8 @@ impl Owner {
         kill_process(pid(self.process.id()), signal).unwrap();
     }
 
-    async fn assert_cleaned_up(mut self) {
-        self.process.wait().unwrap();
+    async fn assert_cleaned_up(self) {
+        self.process.wait(DEADLINE).await.unwrap();
         gone("the owner's child", self.child).await;
         eventually("the owner's folder is gone", DEADLINE, || async {
             if self.folder.exists() { Err("it exists".to_owned()) } else { Ok(()) }
