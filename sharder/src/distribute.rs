@@ -14,6 +14,7 @@ use crate::{
     drains::Drains,
     faults::Faults,
     leader::Leader,
+    namespaces::Selection,
     rebalance::{Due, Pass, passes},
     snapshot::Snapshot,
 };
@@ -25,8 +26,9 @@ const RELABEL_PAUSE: Duration = Duration::from_secs(1);
 ///
 /// The work on a snapshot is dropped when the shards or the ring's spec change, requests in flight included: what they
 /// were decided on has changed. Nothing is lost by that: every write tests what it relies on, and the new
-/// watches begin with all objects that are without owner. For that reason it also begins anew once a period, and
-/// when namespaces got other labels: whatever was missed, for whatever reason, is found then.
+/// watches begin with all objects that are without owner. For that reason it also begins anew once a period, unless a pass is
+/// still due, which would never end otherwise, and when namespaces became the ring's: whatever was missed, for whatever
+/// reason, is found then.
 pub(crate) async fn distribute(
     leader: Leader,
     mut latest: watch::Receiver<Arc<Snapshot>>,
@@ -34,13 +36,18 @@ pub(crate) async fn distribute(
     faults: Faults,
 ) -> Infallible {
     let due = Due::default();
-    let mut relabelled = leader.namespaces.relabelled();
+    let mut relabelled = leader.namespaces.changes();
+    let mut selection = Selection::default();
     let mut period = interval_at(Instant::now() + leader.sync_period, leader.sync_period);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut previous: Option<Arc<Snapshot>> = None;
     loop {
         let snapshot = latest.borrow_and_update().clone();
         mark(&due, previous.as_deref(), &snapshot);
+        if previous.as_deref().is_none_or(|previous| !previous.distributes_the_same(&snapshot)) {
+            // Everything is looked through now.
+            selection = leader.namespaces.selection(&snapshot.namespaces);
+        }
         let mut anew: Option<Instant> = None;
         let mut work = std::pin::pin!(work_on(&leader, &snapshot, (&drains, &faults), &due));
         loop {
@@ -56,9 +63,17 @@ pub(crate) async fn distribute(
                         break;
                     }
                 }
-                _ = period.tick() => anew = Some(Instant::now()),
+                _ = period.tick() => if due.is_empty() {
+                    anew = Some(Instant::now());
+                },
                 // The sender lives in `leader`.
-                _ = relabelled.changed() => anew = anew.or_else(|| Some(Instant::now() + RELABEL_PAUSE)),
+                _ = relabelled.changed() => {
+                    let now = leader.namespaces.selection(&snapshot.namespaces);
+                    if now.gains_over(&selection) {
+                        anew = anew.or_else(|| Some(Instant::now() + RELABEL_PAUSE));
+                    }
+                    selection = now;
+                }
                 () = sleep_until(anew.unwrap_or_else(Instant::now)), if anew.is_some() => {
                     mark_all(&due, &snapshot);
                     break;
@@ -124,11 +139,19 @@ async fn work_on(
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use http::StatusCode;
     use ringside_ring::lease::ShardState::{Dead, Ready};
     use serde_json::json;
 
     use super::*;
-    use crate::snapshot::tests::{example_spec, ring, snapshot_of};
+    use crate::{
+        fixtures::FakeApi,
+        leases::tests::held_by,
+        metrics::Metrics,
+        namespaces::Namespaces,
+        rings::ClientConfig,
+        snapshot::tests::{example_spec, ring, snapshot_of},
+    };
 
     /// The passes that are due after a change from one snapshot to another.
     fn due_after(previous: Option<&Snapshot>, snapshot: &Snapshot) -> Vec<Pass> {
@@ -151,5 +174,40 @@ mod tests {
         all_namespaces["namespaceSelector"] = json!({});
         let wider = snapshot_of(&ring(&all_namespaces), &[("a", Ready), ("b", Ready)]);
         assert_eq!(due_after(Some(&two), &wider), [Pass::Objects, Pass::Children], "the spec changed");
+    }
+
+    /// How often the lists of all ConfigMaps began.
+    fn passes(api: &FakeApi) -> usize {
+        let lists = api.asked().into_iter().filter(|asked| asked.path.ends_with("/configmaps"));
+        lists.filter(|asked| !asked.query.contains("watch")).count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_that_takes_longer_than_the_period_is_not_broken_off() {
+        let api = FakeApi::default();
+        api.intercept(|asked, _| asked.path.ends_with("/secrets").then_some(StatusCode::SERVICE_UNAVAILABLE));
+        let snapshot = Arc::new(snapshot_of(&ring(&example_spec()), &[("a", Ready), ("b", Ready)]));
+        let client_config = ClientConfig { namespace: "sharding-system".into(), url: None, ca_bundle: Vec::new() };
+        let (_all, snapshots) = watch::channel(None);
+        let (namespaces, _not_followed) = Namespaces::follow(api.client());
+        let leader = Leader {
+            client: api.client(),
+            watches: api.client(),
+            leases: held_by(&["a", "b"]),
+            namespaces,
+            metrics: Metrics::default(),
+            snapshots,
+            client_config: Arc::new(client_config),
+            sync_period: Duration::from_secs(60),
+        };
+        let drains = Drains::new(snapshot.ring.clone(), Metrics::default());
+        let (_ring, latest) = watch::channel(snapshot);
+        let task = tokio::spawn(async move { distribute(leader, latest, drains, Faults::default()).await });
+        tokio::time::sleep(Duration::from_secs(200)).await;
+        assert_eq!(passes(&api), 1, "the children are still due");
+        api.intercept(|_, _| None);
+        tokio::time::sleep(Duration::from_secs(130)).await;
+        assert_eq!(passes(&api), 3, "two periods");
+        task.abort();
     }
 }

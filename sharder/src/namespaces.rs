@@ -25,14 +25,14 @@ type Metadata = PartialObjectMeta<Namespace>;
 pub(crate) struct Namespaces {
     store: Store<Metadata>,
     client: Client,
-    relabelled: watch::Sender<()>,
+    changed: watch::Sender<()>,
 }
 
 impl Namespaces {
     /// The namespaces, and the task that follows them.
     pub(crate) fn follow(client: Client) -> (Self, impl Future<Output = Result<(), Infallible>> + Send) {
         let writer = Writer::default();
-        let namespaces = Self { store: writer.as_reader(), client: client.clone(), relabelled: watch::Sender::new(()) };
+        let namespaces = Self { store: writer.as_reader(), client: client.clone(), changed: watch::Sender::new(()) };
         let task = follow(client, writer, namespaces.clone());
         (namespaces, task)
     }
@@ -45,9 +45,19 @@ impl Namespaces {
         }
     }
 
-    /// Tells of namespaces whose labels change, whose objects may now belong to a ring: new ones don't count.
-    pub(crate) fn relabelled(&self) -> watch::Receiver<()> {
-        self.relabelled.subscribe()
+    /// Tells when namespaces changed, be it their labels or anything else.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Which namespaces are selected at this moment, and which are not.
+    pub(crate) fn selection(&self, selector: &Selector) -> Selection {
+        let namespaces = self.store.state();
+        let selected = namespaces.iter().filter_map(|namespace| {
+            let labels = namespace.metadata.labels.clone().unwrap_or_default();
+            Some((namespace.metadata.name.clone()?, selector.matches(&labels)))
+        });
+        Selection(selected.collect())
     }
 
     /// Whether objects in `namespace` are selected; those without a namespace are.
@@ -77,22 +87,76 @@ async fn follow(client: Client, mut writer: Writer<Metadata>, namespaces: Namesp
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
     while let Some(event) = events.next().await {
         match event {
-            Ok(event) => {
-                let event = event.modify(|namespace| namespace.metadata.managed_fields = None);
-                let relabelled = changes_labels(&event, &namespaces);
-                writer.apply_watcher_event(&event);
-                if relabelled {
-                    namespaces.relabelled.send_replace(());
-                }
-            }
+            Ok(event) => take_in(event, &mut writer, &namespaces),
             Err(error) => tracing::warn!(error = %explain_watch(&error), "can't watch namespaces; trying again"),
         }
     }
     Ok(())
 }
 
-fn changes_labels(event: &Event<Metadata>, known: &Namespaces) -> bool {
-    let (Event::Apply(new) | Event::InitApply(new)) = event else { return false };
-    let before = new.metadata.name.as_deref().and_then(|name| known.labels(name));
-    before.is_some_and(|before| before != new.metadata.labels.clone().unwrap_or_default())
+/// What a list says is in the store only once it has ended, so nobody is told before.
+fn take_in(event: Event<Metadata>, writer: &mut Writer<Metadata>, namespaces: &Namespaces) {
+    let event = event.modify(|namespace| namespace.metadata.managed_fields = None);
+    writer.apply_watcher_event(&event);
+    if matches!(event, Event::Apply(_) | Event::InitDone) {
+        namespaces.changed.send_replace(());
+    }
+}
+
+/// The namespaces that were known at some moment, and whether a ring's selector matched each.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Selection(BTreeMap<String, bool>);
+
+impl Selection {
+    /// Whether a namespace is selected here that was there before and was not: its objects now belong to the ring.
+    /// One that is new has none that the watch does not show.
+    pub(crate) fn gains_over(&self, before: &Self) -> bool {
+        self.0.iter().any(|(namespace, selected)| *selected && before.0.get(namespace) == Some(&false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{fixtures::FakeApi, snapshot::tests::snapshot};
+
+    fn namespace(name: &str, role: &str) -> Metadata {
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": {"role": role}}})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn only_a_known_namespace_that_becomes_a_rings_brings_it_objects() {
+        let mut writer = Writer::default();
+        let namespaces = Namespaces {
+            store: writer.as_reader(),
+            client: FakeApi::default().client(),
+            changed: watch::Sender::new(()),
+        };
+        let selector = snapshot().namespaces;
+        let mut changes = namespaces.changes();
+        let mut before = Selection::default();
+        let mut gains = |event: Event<Metadata>| {
+            take_in(event, &mut writer, &namespaces);
+            let now = namespaces.selection(&selector);
+            let gains = now.gains_over(&before);
+            before = now;
+            let told = changes.has_changed().unwrap();
+            changes.borrow_and_update();
+            assert!(told || !gains, "it is told when it can be seen");
+            gains
+        };
+        assert!(!gains(Event::Apply(namespace("n", "other"))));
+        assert!(!gains(Event::Apply(namespace("new", "project"))), "it is new");
+        assert!(!gains(Event::Apply(namespace("n", "another"))), "it is still not the ring's");
+        assert!(gains(Event::Apply(namespace("n", "project"))));
+        assert!(!gains(Event::Apply(namespace("n", "project"))));
+        assert!(!gains(Event::Apply(namespace("n", "other"))), "objects stay where they are");
+        assert!(!gains(Event::Init));
+        assert!(!gains(Event::InitApply(namespace("n", "project"))));
+        assert!(gains(Event::InitDone), "what a list brought");
+    }
 }

@@ -48,6 +48,11 @@ impl Due {
         self.0.borrow().iter().filter(|(of, _)| of == resource).map(|(_, pass)| *pass).collect()
     }
 
+    /// Whether nothing is due for any resource.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
     fn done(&self, resource: &GroupResource, pass: Pass) {
         self.0.send_modify(|due| {
             due.remove(&(resource.clone(), pass));
