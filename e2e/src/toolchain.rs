@@ -9,6 +9,7 @@ mod environment;
 mod go;
 mod operator;
 mod progress;
+mod version;
 mod workspace;
 
 use std::{io, path::PathBuf, process::ExitStatus};
@@ -16,6 +17,7 @@ use std::{io, path::PathBuf, process::ExitStatus};
 pub use control_plane::{ControlPlanePrograms, control_plane};
 pub use environment::Environment;
 pub use operator::operator;
+pub use version::Minor;
 pub use workspace::{RingsidePrograms, ringside};
 
 /// A program is neither there nor could it be built.
@@ -31,6 +33,26 @@ pub enum ToolchainError {
         wanted: String,
         /// Another way to get it, if there is one.
         otherwise: &'static str,
+    },
+
+    /// The user's set lacks a program, and what would be built does not fit the rest.
+    #[error(
+        "KUBEBUILDER_ASSETS ({}) has no {missing}, and the one to be built is of {wanted}, but the {beside} there is of \
+         {}: add {missing} to the folder, name a set of {wanted}, or unset the variable",
+        folder.display(),
+        found.map_or_else(|| "an unknown version".to_owned(), |found| found.to_string())
+    )]
+    AssetsDiffer {
+        /// The folder.
+        folder: PathBuf,
+        /// What it lacks.
+        missing: &'static str,
+        /// The version that would be built.
+        wanted: Minor,
+        /// What is there.
+        beside: &'static str,
+        /// The version of that.
+        found: Option<Minor>,
     },
 
     /// A build ended with an error; what it said went to stderr as it ran.

@@ -7,6 +7,7 @@ use super::{
     cache::{self, Locked},
     go::Go,
     progress::say,
+    version::Minor,
 };
 
 /// The go.mod of the control plane's module: the one place that names its version.
@@ -29,17 +30,42 @@ pub struct ControlPlanePrograms {
 struct Program {
     name: &'static str,
     package: &'static str,
+    /// The module whose version in go.mod is that of the program.
+    module: &'static str,
+    /// Has it print its version.
+    version: &'static [&'static str],
 }
 
-const ETCD: Program = Program { name: "etcd", package: "./etcd" };
-const KUBE_APISERVER: Program = Program { name: "kube-apiserver", package: "k8s.io/kubernetes/cmd/kube-apiserver" };
-const KUBE_CONTROLLER_MANAGER: Program =
-    Program { name: "kube-controller-manager", package: "k8s.io/kubernetes/cmd/kube-controller-manager" };
-const KUBECTL: Program = Program { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl" };
+const KUBERNETES: &str = "k8s.io/kubernetes";
 
-/// Finds or builds the programs of a control plane: from `KUBEBUILDER_ASSETS`, from PATH, from the cache, and last by
+const ETCD: Program =
+    Program { name: "etcd", package: "./etcd", module: "go.etcd.io/etcd/server/v3", version: &["--version"] };
+const KUBE_APISERVER: Program = Program {
+    name: "kube-apiserver",
+    package: "k8s.io/kubernetes/cmd/kube-apiserver",
+    module: KUBERNETES,
+    version: &["--version"],
+};
+const KUBE_CONTROLLER_MANAGER: Program = Program {
+    name: "kube-controller-manager",
+    package: "k8s.io/kubernetes/cmd/kube-controller-manager",
+    module: KUBERNETES,
+    version: &["--version"],
+};
+const KUBECTL: Program = Program {
+    name: "kubectl",
+    package: "k8s.io/kubernetes/cmd/kubectl",
+    module: KUBERNETES,
+    version: &["version", "--client"],
+};
+const ALL: [Program; 4] = [ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBECTL];
+
+/// Finds or builds the programs of a control plane: from `KUBEBUILDER_ASSETS`, from the cache, from PATH, and last by
 /// `go build` into the cache. Each program is looked for alone, because the assets of setup-envtest lack the
 /// controller manager.
+///
+/// The assets are taken as they are: the user named them, perhaps for their version. What is on PATH stands there for
+/// other reasons, and is taken only where it is of the version that would be built.
 pub fn control_plane(environment: &Environment) -> Result<ControlPlanePrograms, ToolchainError> {
     let cache = cache::folder(environment, &format!("controlplane-{}", version()));
     Ok(ControlPlanePrograms {
@@ -51,12 +77,38 @@ pub fn control_plane(environment: &Environment) -> Result<ControlPlanePrograms, 
 }
 
 fn provide(environment: &Environment, cache: &Path, program: &Program) -> Result<PathBuf, ToolchainError> {
+    if let Some(found) = environment.find_in_assets(program.name) {
+        return Ok(found);
+    }
+    fits_assets(environment, program)?;
     let built = cache.join(program.name);
-    environment
-        .find_in_assets(program.name)
-        .or_else(|| environment.find_on_path(program.name))
-        .or_else(|| built.is_file().then_some(built))
+    let fits =
+        |found: &PathBuf| Minor::of_program(found, program.version).is_some_and(|its| Some(its) == wanted(program));
+    built
+        .is_file()
+        .then_some(built)
+        .or_else(|| environment.find_on_path(program.name).filter(fits))
         .map_or_else(|| build(environment, cache, program), Ok)
+}
+
+/// Whether a program that the assets lack may come from elsewhere: not beside another version of Kubernetes.
+fn fits_assets(environment: &Environment, missing: &Program) -> Result<(), ToolchainError> {
+    let (Some(folder), Some(wanted)) = (&environment.kubebuilder_assets, wanted(missing)) else {
+        return Ok(());
+    };
+    for beside in ALL.iter().filter(|program| program.module == missing.module) {
+        let Some(path) = environment.find_in_assets(beside.name) else { continue };
+        let found = Minor::of_program(&path, beside.version);
+        if found != Some(wanted) {
+            let (folder, missing, beside) = (folder.clone(), missing.name, beside.name);
+            return Err(ToolchainError::AssetsDiffer { folder, missing, wanted, beside, found });
+        }
+    }
+    Ok(())
+}
+
+fn wanted(program: &Program) -> Option<Minor> {
+    Minor::in_text(version_of(program.module))
 }
 
 fn build(environment: &Environment, cache: &Path, program: &Program) -> Result<PathBuf, ToolchainError> {
@@ -87,25 +139,34 @@ fn ldflags() -> String {
     format!("-s -w -X k8s.io/component-base/version.gitVersion={}", version())
 }
 
-/// The version of Kubernetes in go.mod.
+/// The version of Kubernetes.
 fn version() -> &'static str {
-    GO_MOD
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))
-        .filter_map(|rest| rest.split_whitespace().next())
-        .next()
-        .unwrap_or("unknown")
+    version_of(KUBERNETES)
+}
+
+/// The version of a module in go.mod.
+fn version_of(module: &str) -> &'static str {
+    let version = |line: &'static str| {
+        let mut words = line.split_whitespace().skip_while(|word| *word == "require");
+        (words.next() == Some(module)).then(|| words.next()).flatten()
+    };
+    GO_MOD.lines().find_map(version).unwrap_or("unknown")
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::{os::unix::fs::PermissionsExt as _, sync::Mutex};
+
     use super::*;
 
     #[test]
     fn the_version_comes_from_go_mod() {
         assert!(version().starts_with("v1."), "{}", version());
+        for program in ALL {
+            assert!(wanted(&program).is_some(), "{}", program.name);
+        }
     }
 
     #[test]
@@ -115,16 +176,68 @@ mod tests {
         }
     }
 
+    /// Held while programs are written and run: one that another thread's child inherited open for writing can't be run.
+    static PROGRAMS: Mutex<()> = Mutex::new(());
+
+    /// Programs in `folder` that print the version of go.mod, but for those of Kubernetes `kubernetes`.
+    fn install(folder: &Path, programs: &[Program], kubernetes: &str) {
+        for program in programs {
+            let version = if program.module == KUBERNETES { kubernetes } else { version_of(program.module) };
+            let path = folder.join(program.name);
+            let script =
+                format!("#!/bin/sh\n[ \"$*\" = '{}' ] && echo Version: {version}\n", program.version.join(" "));
+            std::fs::write(&path, script).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+
+    fn environment(path: &Path, assets: Option<&Path>) -> Environment {
+        Environment {
+            of_package: Vec::new(),
+            kubebuilder_assets: assets.map(Path::to_owned),
+            path: path.into(),
+            cargo: "cargo".into(),
+            // Nothing was built.
+            target: path.to_owned(),
+        }
+    }
+
+    #[test]
+    fn programs_on_path_are_taken_only_in_the_version_that_would_be_built() {
+        let _alone = PROGRAMS.lock();
+        let path = tempfile::tempdir().unwrap();
+        install(path.path(), &ALL, version());
+        let found = control_plane(&environment(path.path(), None)).unwrap();
+        assert_eq!(found.kubectl, path.path().join("kubectl"));
+        install(path.path(), &[KUBECTL], "v1.32.4-dispatcher");
+        // To be built then, for which there is no Go.
+        let refused = control_plane(&environment(path.path(), None)).unwrap_err();
+        assert!(matches!(&refused, ToolchainError::GoMissing { wanted, .. } if wanted == "kubectl"), "{refused}");
+    }
+
+    #[test]
+    fn assets_are_taken_as_they_are_and_not_mixed() {
+        let _alone = PROGRAMS.lock();
+        let (path, assets) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        install(path.path(), &ALL, version());
+        install(assets.path(), &ALL, "v1.30.0");
+        let environment = environment(path.path(), Some(assets.path()));
+        assert_eq!(control_plane(&environment).unwrap().kubectl, assets.path().join("kubectl"));
+        // As setup-envtest makes them.
+        std::fs::remove_file(assets.path().join(KUBE_CONTROLLER_MANAGER.name)).unwrap();
+        let message = control_plane(&environment).unwrap_err().to_string();
+        for part in ["no kube-controller-manager", "of 1.30", "unset"] {
+            assert!(message.contains(part), "{message}");
+        }
+        install(assets.path(), &[ETCD, KUBE_APISERVER, KUBECTL], version());
+        let found = control_plane(&environment).unwrap().kube_controller_manager;
+        assert_eq!(found, path.path().join(KUBE_CONTROLLER_MANAGER.name));
+    }
+
     #[test]
     fn a_missing_go_is_named_with_its_remedy() {
         let empty = tempfile::tempdir().unwrap();
-        let environment = Environment {
-            of_package: Vec::new(),
-            kubebuilder_assets: None,
-            path: empty.path().into(),
-            cargo: "cargo".into(),
-            target: empty.path().to_owned(),
-        };
+        let environment = environment(empty.path(), None);
         let message = control_plane(&environment).unwrap_err().to_string();
         assert!(message.contains("install Go 1.26"), "{message}");
         assert!(message.contains("KUBEBUILDER_ASSETS"), "{message}");
