@@ -40,14 +40,25 @@ async fn perform(arguments: &Arguments, shutdown: &Shutdown) -> Result<ExitCode>
     let (contrast, report) = match report {
         Ok(reports) => reports,
         Err(error) => {
-            screen.say(&format!("The logs are in {} as long as this runs.", system.dir().display()));
+            screen.say(&kept_logs(&system));
             return Err(error);
         }
     };
     screen.say(&summary::table(arguments, &contrast, &report));
+    if !report.is_clean() {
+        screen.say(&kept_logs(&system));
+    }
     if arguments.keep {
         screen.say(&summary::look_around(&system));
         shutdown.wait().await;
     }
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What happened has to be looked for in the logs, and the system takes its folders with it.
+fn kept_logs(system: &System) -> String {
+    match system.keep_logs() {
+        Ok(folder) => format!("\nThe logs are in {}.", folder.display()),
+        Err(error) => format!("\nThe logs could not be kept: {error}"),
+    }
 }

@@ -4,6 +4,7 @@
 mod children;
 mod error;
 mod install;
+mod logs;
 mod monitor;
 mod probe;
 mod shard;
@@ -131,6 +132,11 @@ impl System {
     /// The folder with the logs of all processes.
     pub fn dir(&self) -> &std::path::Path {
         self.ground.folder.path()
+    }
+
+    /// Copies the logs of all processes, the control plane's too, to a folder that stays.
+    pub fn keep_logs(&self) -> std::io::Result<PathBuf> {
+        logs::keep(&[self.dir(), self.ground.control_plane.dir()])
     }
 
     /// Starts so many sharder replicas, creates the ring, and waits until a sharder has taken it up.
