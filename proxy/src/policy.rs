@@ -1,6 +1,11 @@
 //! Which resources the ring shards, learned from its `ClusterRing` and kept up to date.
 
-use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{
     StreamExt,
@@ -11,10 +16,10 @@ use kube::{
     Api, Client,
     runtime::{WatchStreamExt, watcher},
 };
-use ringside_ring::{ClusterRing, RingName, cluster_ring::GroupResource};
+use ringside_ring::{ClusterRing, ResourceVersion, RingName, cluster_ring::GroupResource};
 use ringside_runtime::{admin::Check, shutdown::Shutdown};
 use tokio::{
-    sync::watch,
+    sync::{OnceCell, watch},
     time::{Instant, sleep, sleep_until},
 };
 
@@ -34,13 +39,47 @@ pub struct Policy {
     pub resources: BTreeSet<GroupResource>,
     /// Those that the sharder drains; the objects that they control follow them.
     pub main: BTreeSet<GroupResource>,
+    /// For every resource that is the ring's or has been: what is older than its joining or leaving.
+    pub floors: BTreeMap<GroupResource, Floor>,
 }
+
+/// A resourceVersion of a collection, read after its resource joined the ring, or left it.
+#[derive(Clone, Debug, Default)]
+pub struct Floor(Arc<OnceCell<ResourceVersion>>);
+
+impl std::ops::Deref for Floor {
+    type Target = OnceCell<ResourceVersion>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+/// Floors are the same when they are of the same change.
+impl PartialEq for Floor {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Floor {}
 
 impl Policy {
     /// What a ring says.
     pub fn of(ring: &ClusterRing) -> Self {
         let main = ring.spec.resources.iter().map(ringside_ring::cluster_ring::RingResource::group_resource).collect();
-        Self { resources: ring.spec.all_resources(), main }
+        Self { resources: ring.spec.all_resources(), main, floors: BTreeMap::new() }
+    }
+
+    /// This policy as the next after another one: with a new floor for what has joined or left in between.
+    #[must_use]
+    pub fn after(mut self, before: &Self) -> Self {
+        let floor = |resource: &GroupResource| {
+            let same = before.resources.contains(resource) == self.resources.contains(resource);
+            before.floors.get(resource).filter(|_| same).cloned().unwrap_or_default()
+        };
+        self.floors = before.floors.keys().chain(&self.resources).map(|it| (it.clone(), floor(it))).collect();
+        self
     }
 }
 
@@ -74,7 +113,7 @@ pub async fn follow(
     shutdown: Shutdown,
 ) -> Result<(), Infallible> {
     let mut events = events(client.clone(), &ring, Duration::ZERO);
-    let mut follower = Follower { ring, knowledge, check, listed: false, refused: None };
+    let mut follower = Follower { ring, knowledge, check, listed: false, refused: None, last: Arc::default() };
     loop {
         tokio::select! {
             () = shutdown.wait() => return Ok(()),
@@ -103,6 +142,8 @@ struct Follower {
     check: Check,
     /// Whether the list that is under way has named the ring.
     listed: bool,
+    /// What was known last.
+    last: Arc<Policy>,
     /// Since when the API server refuses to show the ring, and why, while something is known.
     refused: Option<(Instant, String)>,
 }
@@ -127,7 +168,8 @@ impl Follower {
     fn learn(&mut self, policy: Policy) {
         self.refused = None;
         let resources: Vec<_> = policy.resources.iter().map(ToString::to_string).collect();
-        let new = Knowledge::Known(Arc::new(policy));
+        self.last = Arc::new(policy.after(&self.last));
+        let new = Knowledge::Known(self.last.clone());
         if self.knowledge.send_if_modified(|known| std::mem::replace(known, new.clone()) != new) {
             tracing::info!(ring = %self.ring, ?resources, "the ring's resources");
         }
@@ -225,7 +267,14 @@ mod tests {
         let receiver = knowledge.subscribe();
         let check = health.check("ring", Probe::Ready);
         (
-            Follower { ring: "example".parse().unwrap(), knowledge, check, listed: false, refused: None },
+            Follower {
+                ring: "example".parse().unwrap(),
+                knowledge,
+                check,
+                listed: false,
+                refused: None,
+                last: Arc::default(),
+            },
             health,
             receiver,
         )
@@ -249,6 +298,24 @@ mod tests {
         follower.take(Ok(watcher::Event::Delete(ring("things"))));
         assert!(!knowledge.borrow().shards(&things));
         assert_eq!(health.failures(Probe::Ready).len(), 1);
+    }
+
+    #[test]
+    fn what_joins_or_leaves_gets_a_new_floor_and_all_else_keeps_its_own() {
+        let (mut follower, _health, knowledge) = follower();
+        let [things, others] =
+            ["things", "others"].map(|it| GroupResource { group: String::new(), resource: it.into() });
+        let mut learn = |resource: &str| {
+            follower.take(Ok(watcher::Event::Apply(ring(resource))));
+            let Knowledge::Known(policy) = knowledge.borrow().clone() else { unreachable!("it was just learned") };
+            policy
+        };
+        let first = learn("things");
+        assert_eq!(learn("things").floors, first.floors, "the same again");
+        let left = learn("others");
+        assert!(left.floors[&things] != first.floors[&things] && left.floors.contains_key(&others));
+        let back = learn("things");
+        assert!(back.floors[&things] != left.floors[&things] && back.floors[&things] != first.floors[&things]);
     }
 
     fn unreachable() -> watcher::Error {

@@ -10,6 +10,7 @@
 //! | *fence* | its place: refuses late writes to objects that have moved. Not there yet |
 //! | [`upgrade`] | joins the two connections of an upgraded request |
 //! | [`narrow`] | adds the shard's selector to what selects objects of the ring |
+//! | [`resume`] | marks watches that go on from before the ring's resources changed |
 //! | [`tap`] | notes how far each watch has come; ends it when the ring's resources change |
 //! | [`forward`] | takes off what belongs to the client's connection, and sends the request |
 
@@ -32,6 +33,7 @@ pub mod classify;
 pub mod elect;
 pub mod forward;
 pub mod narrow;
+pub mod resume;
 pub mod tap;
 #[cfg(test)]
 mod tests;
@@ -90,6 +92,7 @@ where
         .layer_fn(|next| elect::Elect::new(next, shared.locks.clone()))
         .layer_fn(|next| upgrade::Upgrade::new(next, shared.upgraded.clone(), shared.abort.clone()))
         .layer_fn(|next| narrow::Narrow::new(next, shared.metrics.clone()))
+        .layer_fn(resume::Resume::new)
         .layer_fn(|next| tap::Tap::new(next, shared.views.clone(), shared.closing.clone()))
         .service(forward::Forward::new(upstream))
 }

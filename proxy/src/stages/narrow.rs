@@ -88,7 +88,7 @@ fn narrowed(query: &Query, ours: &str) -> Result<String, Refusal> {
 
 /// A watch from a resourceVersion of its own goes on from there; one from none or 0, or with initial events,
 /// first shows a state of any age.
-fn start_of_watch(query: &Query) -> Option<ResourceVersion> {
+pub(super) fn start_of_watch(query: &Query) -> Option<ResourceVersion> {
     let from: ResourceVersion = query.first("resourceVersion")?.parse().ok()?;
     (!from.is_zero() && !query.flag("sendInitialEvents")).then_some(from)
 }

@@ -2,16 +2,19 @@
 //!
 //! Changes no byte, and passes each piece on as it comes. Ends a watch when its resource joins or leaves the
 //! ring, with an event that makes the client list again where the format has a place for it, and ends all
-//! watches when the proxy ends. A watch by WebSocket is handed to whoever joins its connections, who does the same.
+//! watches when the proxy ends. Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is handed to whoever joins its connections, who does the same.
 
 use std::{
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{self, Context, Poll},
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, TryFutureExt, future::BoxFuture};
+use futures::{
+    FutureExt, TryFutureExt,
+    future::{BoxFuture, pending, ready},
+};
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
@@ -20,9 +23,9 @@ use ringside_ring::ResourceVersion;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use super::{Next, admit::Admitted, narrow::Shows};
+use super::{Next, admit::Admitted, narrow::Shows, resume::Stale};
 use crate::{
-    body::{Body, BodyError},
+    body::{Body, BodyError, until},
     frames::Frames,
     request::{RequestInfo, Verb},
     status::Refusal,
@@ -82,7 +85,7 @@ impl Watched {
     /// Ready when the watch has to end, with what to tell the client before, if it can be told something here.
     pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Some(end) = &mut self.end else { return Poll::Ready(None) };
-        let end = ready!(end.as_mut().poll(context));
+        let end = task::ready!(end.as_mut().poll(context));
         self.end = None;
         Poll::Ready((end == End::RingChanged).then(|| self.frames.expired(LIST_AGAIN)).flatten())
     }
@@ -120,11 +123,17 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
         let shows = request.extensions_mut().remove::<Shows>();
         // Before the request is sent: what is drained while it is under way may already be in its answer.
         let view = shows.map(|it| self.views.open(it.resource, it.namespace, it.from));
-        let is_watch = request.extensions().get::<RequestInfo>().is_some_and(|info| info.verb == Verb::Watch);
-        let end = is_watch.then(|| self.end_of_watch(&request));
-        let tapped = move |response: Response<Body>| match end {
-            Some(end) => tap_watch(response, view, end),
-            None => response.map(|body| hold(body, view)),
+        let verb = request.extensions().get::<RequestInfo>().map(|info| info.verb);
+        let end = match verb {
+            Some(Verb::Watch) if request.extensions().get::<Stale>().is_some() => Some(ready(End::RingChanged).boxed()),
+            Some(Verb::Watch) => Some(self.end_of_watch(&request)),
+            _ => None,
+        };
+        let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
+        let tapped = move |response: Response<Body>| match (end, changed) {
+            (Some(end), _) => tap_watch(response, view, end),
+            (None, Some(changed)) => response.map(|body| until(hold(body, view), changed.map(|()| LIST_AGAIN.into()))),
+            (None, None) => response,
         };
         self.next.call(request).map_ok(tapped).boxed()
     }
@@ -141,23 +150,24 @@ pub(super) enum End {
 
 impl<S> Tap<S> {
     fn end_of_watch(&self, request: &Request<Body>) -> BoxFuture<'static, End> {
-        let resource = request.extensions().get::<RequestInfo>().and_then(|info| info.resource.clone());
-        let admitted = request.extensions().get::<Admitted>();
-        let changed = resource.zip(admitted).map(|(resource, admitted)| admitted.policy_changed(resource.kind));
-        let closing = self.closing.clone().cancelled_owned();
+        let (changed, closing) = (ring_changes(request), self.closing.clone().cancelled_owned());
         async move {
-            let changed = async {
-                match changed {
-                    Some(changed) => changed.await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 () = changed => End::RingChanged,
                 () = closing => End::Closing,
             }
         }
         .boxed()
+    }
+}
+
+/// Returns when the resource of the request joins the ring or leaves it.
+fn ring_changes(request: &Request<Body>) -> BoxFuture<'static, ()> {
+    let resource = request.extensions().get::<RequestInfo>().and_then(|info| info.resource.clone());
+    let admitted = request.extensions().get::<Admitted>();
+    match resource.zip(admitted) {
+        Some((resource, admitted)) => admitted.policy_changed(resource.kind).boxed(),
+        None => pending().boxed(),
     }
 }
 
@@ -208,7 +218,7 @@ impl http_body::Body for TappedBody {
             self.ended = true;
             return Poll::Ready(told.map(|event| Ok(Frame::data(event))));
         }
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let frame = task::ready!(Pin::new(&mut self.body).poll_frame(context));
         match &frame {
             Some(Ok(frame)) => {
                 if let Some(bytes) = frame.data_ref() {

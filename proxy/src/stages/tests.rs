@@ -27,6 +27,7 @@ use crate::{
 
 mod election;
 mod narrowing;
+mod resuming;
 mod upgrades;
 mod watches;
 
@@ -55,7 +56,7 @@ fn things() -> GroupResource {
 
 fn sharding(resources: &[GroupResource]) -> Knowledge {
     let resources: std::collections::BTreeSet<_> = resources.iter().cloned().collect();
-    Knowledge::Known(Arc::new(Policy { main: resources.clone(), resources }))
+    Knowledge::Known(Arc::new(Policy { main: resources.clone(), resources, ..Policy::default() }))
 }
 
 fn term() -> Term {

@@ -1,0 +1,143 @@
+//! Makes watches list again that go on from before their resource joined the ring, or left it.
+//!
+//! What such a client knows is of another set of objects, and no event will ever correct it: of an object that
+//! never matched the shard's selector there is no `DELETED`. The tap ends what is open at the change. This finds
+//! who was between two watches, between list and watch or between two pages of a list, and who connects anew
+//! because the proxy was restarted, for it can't know what the ring was before: by the resourceVersion of the
+//! collection, read after the change and before the first list or watch that is decided on it. A watch from below
+//! that is marked [`Stale`]. One from just there passes: when nothing is written, a new list comes from there too.
+
+use std::task::{Context, Poll};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Limited};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use ringside_ring::ResourceVersion;
+use serde::Deserialize;
+use tower::{Service, ServiceExt};
+
+use super::{Next, admit::Admitted, narrow::start_of_watch};
+use crate::{
+    body::{Body, empty},
+    policy::Floor,
+    request::{Query, RequestInfo, Resource, Verb},
+    status::Refusal,
+    upstream::UpstreamError,
+};
+
+/// The longest answer that is read for its resourceVersion: one object, of which etcd keeps 1.5 MiB at most by
+/// default, where the API server of a resource does not know how to send its metadata alone.
+const MAX_ANSWER: usize = 8 << 20;
+
+/// On a request: a watch that must not go on.
+#[derive(Clone, Copy, Debug)]
+pub struct Stale;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Resume<S> {
+    next: S,
+}
+
+impl<S> Resume<S> {
+    /// Around the stages that send the request.
+    pub fn new(next: S) -> Self {
+        Self { next }
+    }
+}
+
+/// Why the collection's version is not known.
+enum Unknown {
+    /// Who may not list has no list that could be old.
+    MayNotList,
+    /// The API server refuses for another reason, as it would refuse the client's own list.
+    Answer(Box<Response<Body>>),
+    Refusal(Refusal),
+}
+
+impl<S: Next> Service<Request<Body>> for Resume<S> {
+    type Response = Response<Body>;
+    type Error = Refusal;
+    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.next.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let Some((floor, from, question)) = concern(&request) else { return self.next.call(request).boxed() };
+        let next = self.next.clone();
+        let version = collection_version(next.clone(), question);
+        let decided = async move {
+            match floor.get_or_try_init(|| version).await {
+                Ok(floor) if from.is_some_and(|from| from < *floor) => drop(request.extensions_mut().insert(Stale)),
+                Ok(_) | Err(Unknown::MayNotList) => {}
+                Err(Unknown::Answer(answer)) => return Ok(*answer),
+                Err(Unknown::Refusal(refusal)) => return Err(refusal),
+            }
+            next.oneshot(request).await
+        };
+        decided.boxed()
+    }
+}
+
+/// What a list or watch is compared with, from where it goes on, and how to ask for the former.
+fn concern(request: &Request<Body>) -> Option<(Floor, Option<ResourceVersion>, Request<Body>)> {
+    let admitted = request.extensions().get::<Admitted>()?;
+    let info = request.extensions().get::<RequestInfo>()?;
+    let resource = info.resource.as_ref()?;
+    let floor = admitted.policy.floors.get(&resource.kind)?.clone();
+    if !matches!(info.verb, Verb::List | Verb::Watch) {
+        return None;
+    }
+    let from = (info.verb == Verb::Watch).then(|| start_of_watch(&info.query)).flatten();
+    let mut question = Request::new(empty());
+    *question.uri_mut() = collection(resource, &info.query)?;
+    question.headers_mut().clone_from(request.headers());
+    let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+    question.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+    question.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    question.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info.clone() });
+    Some((floor, from, question))
+}
+
+/// One object of what the client may list: permissions can be for one namespace, or for one name.
+fn collection(resource: &Resource, query: &Query) -> Option<Uri> {
+    let encode = |part: &str| utf8_percent_encode(part, NON_ALPHANUMERIC).to_string();
+    let (group, version) = (&resource.kind.group, encode(&resource.version));
+    let api = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{}/{version}", encode(group)) };
+    let namespace = resource.namespace.as_deref().map(|name| format!("/namespaces/{}", encode(name)));
+    let named = resource.name.as_ref().map(|name| format!("metadata.name={name}"));
+    let fields = named.as_deref().or_else(|| query.first("fieldSelector")).unwrap_or_default();
+    let query = Query::default().with("fieldSelector", fields);
+    let path = format!("{api}{}/{}", namespace.unwrap_or_default(), encode(&resource.kind.resource));
+    format!("{path}?{query}&limit=1").parse().ok()
+}
+
+#[derive(Deserialize)]
+struct Collection {
+    metadata: ListMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    resource_version: String,
+}
+
+async fn collection_version<S: Next>(next: S, question: Request<Body>) -> Result<ResourceVersion, Unknown> {
+    let answer = next.oneshot(question).await.map_err(Unknown::Refusal)?;
+    match answer.status() {
+        StatusCode::OK => {}
+        StatusCode::FORBIDDEN => return Err(Unknown::MayNotList),
+        _ => return Err(Unknown::Answer(Box::new(answer))),
+    }
+    let broken = |reason: String| {
+        let reason = format!("the version of a list could not be read: {reason}");
+        Unknown::Refusal(UpstreamError::Failed(reason.into()).into())
+    };
+    let bytes = Limited::new(answer.into_body(), MAX_ANSWER).collect().await.map_err(|it| broken(it.to_string()))?;
+    let list: Collection = serde_json::from_slice(&bytes.to_bytes()).map_err(|error| broken(error.to_string()))?;
+    list.metadata.resource_version.parse().map_err(|_| broken(list.metadata.resource_version))
+}

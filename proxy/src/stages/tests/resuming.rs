@@ -1,0 +1,89 @@
+//! Clients that go on from before their resource joined the ring, or left it.
+
+use super::*;
+use crate::policy::Policy;
+
+const WATCH: &str = "/apis/x.io/v1/namespaces/a/things?watch=1";
+
+/// A lab whose ring takes the resource in, or gives it up, while the collection is at 10.
+fn changed(joins: bool, answer: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static) -> Lab {
+    let lab = Lab::new(answer);
+    let with: std::collections::BTreeSet<_> = [things()].into();
+    let with = Policy { resources: with.clone(), main: with, ..Policy::default() }.after(&Policy::default());
+    let policy = if joins { with } else { Policy::default().after(&with) };
+    lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
+    lab
+}
+
+fn is_question(seen: &Seen) -> bool {
+    seen.uri.query().is_some_and(|query| query.contains("limit=1"))
+}
+
+fn at_ten(seen: &Seen) -> Response<Body> {
+    if is_question(seen) {
+        return json(full(r#"{"metadata":{"resourceVersion":"10"},"items":[]}"#));
+    }
+    json(boxed(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BodyError>>())))
+}
+
+#[tokio::test]
+async fn a_watch_from_before_the_change_is_told_to_list_again_and_one_from_after_goes_on() {
+    for joins in [true, false] {
+        let lab = changed(joins, at_ten);
+        for (from, stale) in [("9", true), ("10", false), ("11", false), ("0", false), ("", false)] {
+            let mut body = lab.get(&format!("{WATCH}&resourceVersion={from}")).await.into_body();
+            let Some(first) = body.frame().now_or_never() else {
+                assert!(!stale, "{from}");
+                continue;
+            };
+            assert!(stale, "{from}");
+            let event: serde_json::Value =
+                serde_json::from_slice(&first.unwrap().unwrap().into_data().unwrap()).unwrap();
+            assert_eq!((event["type"].as_str(), event["object"]["code"].as_u64()), (Some("ERROR"), Some(410)));
+            assert!(body.frame().await.is_none());
+        }
+        let questions: Vec<_> = lab.seen.lock().iter().filter(|seen| is_question(seen)).cloned().collect();
+        assert_eq!(questions.len(), 1, "the version is read once");
+        assert_eq!(questions[0].uri.path(), "/apis/x%2Eio/v1/namespaces/a/things");
+    }
+}
+
+#[tokio::test]
+async fn the_version_is_read_before_the_first_list_so_that_its_watch_goes_on() {
+    let lab = changed(true, at_ten);
+    drop(lab.get("/apis/x.io/v1/things?limit=500").await);
+    assert!(is_question(&lab.seen.lock()[0]) && lab.seen.lock()[1].uri.query().unwrap().contains("limit=500"));
+}
+
+#[tokio::test]
+async fn who_may_not_list_goes_on_and_any_other_refusal_is_the_answer() {
+    for (code, passes) in [(403, true), (404, false), (500, false)] {
+        let lab = changed(true, move |seen| {
+            let mut response = if is_question(seen) { ok() } else { at_ten(seen) };
+            if is_question(seen) {
+                *response.status_mut() = StatusCode::from_u16(code).unwrap();
+            }
+            response
+        });
+        for asked in 1..3 {
+            let status = lab.get(&format!("{WATCH}&resourceVersion=9")).await.status();
+            assert_eq!(status.as_u16(), if passes { 200 } else { code });
+            assert_eq!(lab.seen.lock().iter().filter(|seen| is_question(seen)).count(), asked, "it is asked again");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_list_under_way_is_cut_when_its_resource_joins_or_leaves() {
+    for joins in [true, false] {
+        let (server, respond) = streaming();
+        let lab = Lab::new(respond);
+        let of = |with: bool| if with { sharding(&[things()]) } else { sharding(&[]) };
+        lab.shared.knowledge.send_replace(of(!joins));
+        let mut body = lab.get("/apis/x.io/v1/things").await.into_body();
+        server.unbounded_send("{").unwrap();
+        assert!(body.frame().await.unwrap().is_ok());
+        lab.shared.knowledge.send_replace(of(joins));
+        assert!(body.frame().await.unwrap().is_err());
+    }
+}
