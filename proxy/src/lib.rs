@@ -98,17 +98,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let access = access::prepare(&config.access_dir, address, &namespace)?;
 
     let (health, knowledge) = (Health::new(), policy::channel());
-    let shared = stages::Shared {
-        token: Arc::new(access.token),
-        gate: membership::Gate::new(),
-        knowledge: knowledge.clone(),
-        locks: Arc::new(election::Locks::new(namespace.clone())),
-        views: views::Views::new(),
-        metrics: metrics::Metrics::default(),
-        upgraded: TaskTracker::new(),
-        closing: CancellationToken::new(),
-        abort: CancellationToken::new(),
-    };
+    let shared = shared(access.token, namespace.clone(), knowledge.clone());
     let clock: SharedClock = Arc::new(Boottime);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let live = metrics::Live {
@@ -134,6 +124,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
         clock,
         gate: shared.gate.clone(),
         check: health.check("lease", Probe::Ready),
+        drains_check: health.check("drains", Probe::Ready),
         tenure,
         knowledge: knowledge.subscribe(),
         views: shared.views.clone(),
@@ -150,6 +141,24 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     tasks.spawn("the shard", shard.run(served));
     tracing::info!(%address, admin = %config.admin_listen, "ready for the controller to connect");
     Ok(tasks.run(&shutdown, serve::ENDS_WITHIN).await?)
+}
+
+fn shared(
+    token: access::Token,
+    namespace: String,
+    knowledge: tokio::sync::watch::Sender<policy::Knowledge>,
+) -> stages::Shared {
+    stages::Shared {
+        token: Arc::new(token),
+        gate: membership::Gate::new(),
+        knowledge,
+        locks: Arc::new(election::Locks::new(namespace)),
+        views: views::Views::new(),
+        metrics: metrics::Metrics::default(),
+        upgraded: TaskTracker::new(),
+        closing: CancellationToken::new(),
+        abort: CancellationToken::new(),
+    }
 }
 
 async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, RunError> {

@@ -23,6 +23,8 @@ pub(crate) struct Shard {
     pub(crate) clock: SharedClock,
     pub(crate) gate: Gate,
     pub(crate) check: Check,
+    /// Readiness to let go of what is drained.
+    pub(crate) drains_check: Check,
     pub(crate) tenure: Arc<OnceLock<Tenure>>,
     pub(crate) knowledge: watch::Receiver<Knowledge>,
     pub(crate) views: Views,
@@ -59,6 +61,7 @@ impl Shard {
             self.views.clone(),
             self.drains.clone(),
             self.config.drain_grace,
+            self.drains_check.clone(),
         );
         tokio::select! {
             () = hold => {}

@@ -1,26 +1,37 @@
 //! The acknowledgement: the write that says "nobody owns this object now".
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use kube::{
     Api, Client,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
     core::{ApiResource, DynamicObject},
 };
 use ringside_ring::{RingLabels, ShardName, patch};
-use tokio::sync::Semaphore;
+use ringside_runtime::explain::{code, explain};
+use tokio::time::timeout;
 
 use super::drain::Drained;
-use ringside_runtime::explain::causes;
 
-/// How long to wait before the first retry, and at most.
-const FIRST_RETRY: Duration = Duration::from_millis(200);
-const LAST_RETRY: Duration = Duration::from_secs(10);
+#[cfg(test)]
+mod tests;
+
+/// How long an attempt may take: kube's client has no bound on reading an answer, and there are few seats.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// How an attempt ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// There is nothing left to do about this drain.
+    Done,
+    /// It is to be tried again, because of this.
+    Again(String),
+}
 
 /// Who can acknowledge: the API server's client, or a test.
 pub(super) trait Acknowledge: Send {
-    /// Returns once there is nothing left to do about this drain.
-    fn acknowledge(&self, object: &Drained) -> impl Future<Output = ()> + Send;
+    /// Tries once.
+    fn attempt(&self, object: &Drained) -> impl Future<Output = Attempt> + Send;
 }
 
 /// Acknowledges by a JSON patch that tests what was decided on.
@@ -30,44 +41,58 @@ pub(super) struct ByPatch {
     pub(super) api: ApiResource,
     pub(super) labels: RingLabels,
     pub(super) shard: ShardName,
-    pub(super) seats: Arc<Semaphore>,
 }
 
 impl Acknowledge for ByPatch {
-    async fn acknowledge(&self, object: &Drained) {
-        let mut pause = FIRST_RETRY;
-        loop {
-            let answer = {
-                // Closed never.
-                let _seat = self.seats.acquire().await;
-                self.send(object).await
-            };
-            let Drained { resource, namespace, name, uid, .. } = object;
-            match answer {
-                Ok(()) => {
-                    tracing::debug!(%resource, namespace, name, uid, "let go");
-                    return;
-                }
-                // Gone; or written again since, which our watch will show: the labels are no more as they were.
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 422) => return,
-                Err(error) => {
-                    tracing::warn!(%resource, namespace, name, uid, error = causes(&error), retry_in = ?pause, "can't acknowledge a drain");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LAST_RETRY);
-                }
-            }
+    async fn attempt(&self, object: &Drained) -> Attempt {
+        match timeout(ANSWER, self.settle(object)).await {
+            Ok(Ok(attempt)) => attempt,
+            Ok(Err(error)) => Attempt::Again(explain(&error)),
+            Err(_) => Attempt::Again(format!("no answer from the API server within {ANSWER:?}")),
         }
     }
 }
 
 impl ByPatch {
-    async fn send(&self, object: &Drained) -> kube::Result<()> {
-        let api: Api<DynamicObject> = match &object.namespace {
+    async fn settle(&self, object: &Drained) -> kube::Result<Attempt> {
+        let Drained { resource, namespace, name, uid, .. } = object;
+        let Err(error) = self.send(object).await else {
+            tracing::debug!(%resource, namespace, name, uid, "let go");
+            return Ok(Attempt::Done);
+        };
+        match code(&error) {
+            Some(404) => Ok(Attempt::Done),
+            // Either a test in the patch failed, because the drain was taken back, or an admission webhook or
+            // the CustomResourceDefinition's validation refuses the object as it is: both are this code.
+            Some(422) if !self.is_drained(object).await? => Ok(Attempt::Done),
+            _ => Err(error),
+        }
+    }
+
+    fn api(&self, object: &Drained) -> Api<DynamicObject> {
+        match &object.namespace {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &self.api),
             None => Api::all_with(self.client.clone(), &self.api),
-        };
+        }
+    }
+
+    async fn send(&self, object: &Drained) -> kube::Result<()> {
         let patch = patch::acknowledge(&self.labels, &object.uid, &self.shard, &object.drain);
         // The answer's metadata only: the object may be large.
-        api.patch_metadata(&object.name, &PatchParams::default(), &Patch::Json::<()>(patch)).await.map(drop)
+        let (api, patch) = (self.api(object), Patch::Json::<()>(patch));
+        api.patch_metadata(&object.name, &PatchParams::default(), &patch).await.map(drop)
+    }
+
+    /// Whether the object is still drained by this very move. By a list, which needs no permission that the watch
+    /// does not need too.
+    async fn is_drained(&self, object: &Drained) -> kube::Result<bool> {
+        let this = ListParams::default().fields(&format!("metadata.name={}", object.name));
+        let found = self.api(object).list_metadata(&this).await?.items;
+        Ok(found.iter().any(|it| {
+            let ownership = self.labels.ownership(it.metadata.labels.as_ref());
+            it.metadata.uid.as_ref() == Some(&object.uid)
+                && ownership.shard == Some(self.shard.as_str())
+                && ownership.drain == Some(&object.drain)
+        }))
     }
 }

@@ -1,11 +1,19 @@
 //! One drained object: wait until nobody can be working on it, then acknowledge.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use tokio::{sync::Notify, time::Instant};
 
-use super::{Handover, acknowledge::Acknowledge, drains::Phase};
+use super::{
+    DEADLINE, Handover,
+    acknowledge::{Acknowledge, Attempt},
+    drains::Phase,
+};
+
+/// How long to wait before the first retry of an acknowledgement, and at most.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LAST_RETRY: Duration = Duration::from_secs(10);
 
 /// An object that this shard is asked to let go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +37,8 @@ pub(super) struct Drained {
 
 /// Lets go of one object. Polled for as long as our own watch shows it with this drain.
 ///
-/// `touched` says that the object was written again, which begins the grace time anew: somebody is at work
-/// on it still, and it can hardly be anybody else.
+/// `touched` says that the object was written again, which begins the grace time anew: the controller may be at
+/// work on it still. So may others be (a kubelet, another controller): see [`rest`].
 pub(super) async fn let_go(
     handover: Handover,
     object: Arc<Drained>,
@@ -38,20 +46,39 @@ pub(super) async fn let_go(
     acknowledge: impl Acknowledge,
 ) {
     let under_way = handover.drains.begin(object.clone(), Instant::now());
-    let Drained { resource, namespace, version, .. } = &*object;
+    let Drained { resource, namespace, name, uid, version, .. } = &*object;
+    let mut pause = FIRST_RETRY;
     loop {
         under_way.phase(Phase::Views);
         handover.views.past(resource, namespace.as_deref(), version).await;
         under_way.phase(Phase::Grace);
-        tokio::select! {
-            () = tokio::time::sleep(handover.grace) => {}
-            () = touched.notified() => continue,
-        }
-        // A watch that was opened meanwhile, from before the drain, may have brought the object back.
-        if handover.views.behind(resource, namespace.as_deref(), version) == 0 {
-            break;
+        rest(handover.grace, &touched).await;
+        under_way.phase(Phase::Acknowledgement);
+        loop {
+            // Closed never.
+            let seat = handover.seats.acquire().await;
+            // Looked at with the seat in hand, since waiting for one may take long: a watch that was opened
+            // meanwhile, from before the drain, may have brought the object back.
+            if handover.views.behind(resource, namespace.as_deref(), version) > 0 {
+                break;
+            }
+            let Attempt::Again(error) = acknowledge.attempt(&object).await else { return };
+            drop(seat);
+            tracing::warn!(%resource, namespace, name, uid, error, retry_in = ?pause, "can't acknowledge a drain");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LAST_RETRY);
         }
     }
-    under_way.phase(Phase::Acknowledgement);
-    acknowledge.acknowledge(&object).await;
+}
+
+/// Returns once nobody wrote the object for the grace time. Writes count up to the deadline only: a kubelet or
+/// another controller that writes more often than the grace would hold the object for ever.
+async fn rest(grace: Duration, touched: &Notify) {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(grace) => return,
+            () = touched.notified(), if Instant::now() < deadline => {}
+        }
+    }
 }

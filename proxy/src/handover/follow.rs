@@ -14,11 +14,15 @@ use futures::{
 };
 use kube::{
     Api, Client,
-    core::{DynamicObject, PartialObjectMeta},
+    core::{ApiResource, DynamicObject, PartialObjectMeta},
     runtime::{WatchStreamExt, watcher},
 };
 use ringside_ring::cluster_ring::GroupResource;
-use tokio::sync::{Notify, Semaphore};
+use ringside_runtime::explain::{self, causes, explain_watch};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
 
 use super::{
     Handover,
@@ -26,16 +30,17 @@ use super::{
     discover::discover,
     drain::{Drained, let_go},
 };
-use ringside_runtime::explain::causes;
 
 /// How long to wait before asking again for a resource that is not served (yet).
 const DISCOVER_AGAIN: Duration = Duration::from_secs(5);
+/// How long after its list a watch must not have failed to count as there: a refusal takes one round trip.
+const SETTLES: Duration = Duration::from_secs(1);
 
 type Object = PartialObjectMeta<DynamicObject>;
 
 /// Never returns; ends when it is dropped.
-pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupResource, seats: Arc<Semaphore>) {
-    let ask = async |reason: &str| {
+pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupResource) {
+    let later = async |reason: &str| {
         tracing::warn!(%resource, reason, "can't follow the drained objects of a resource yet; trying again");
         tokio::time::sleep(DISCOVER_AGAIN).await;
     };
@@ -43,38 +48,75 @@ pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupR
         let api = match discover(&client, &resource).await {
             Ok(api) => api,
             Err(error) => {
-                ask(&causes(&error)).await;
+                let reason = causes(&error);
+                handover.followed.disturbed(&resource, &reason);
+                later(&reason).await;
                 continue;
             }
         };
-        let by_patch = ByPatch {
-            client: client.clone(),
-            api: api.clone(),
-            labels: handover.labels.clone(),
-            shard: handover.shard.clone(),
-            seats: seats.clone(),
-        };
-        let drained = watcher::Config::default().labels(&handover.labels.drained_from(&handover.shard));
-        let objects: Api<Object> = Api::all_with(client.clone(), &api);
-        let mut events = pin!(watcher(objects, drained).default_backoff());
-        let mut work = Work::new(handover.clone(), resource.clone(), by_patch);
-        loop {
-            tokio::select! {
-                Some(event) = events.next() => match event {
-                    Ok(event) => work.take(event),
-                    Err(error) if is_not_found(&error) => break ask(&causes(&error)).await,
-                    Err(error) => tracing::warn!(%resource, error = causes(&error), "the watch on drained objects failed; trying again"),
-                },
-                Some(_) = work.under_way.next() => {}
+        let reason = watch(handover, client.clone(), &resource, &api).await;
+        handover.followed.broken(&resource, &reason);
+        later(&reason).await;
+    }
+}
+
+/// Follows one version of a resource, until it can't go on by itself: returns why.
+async fn watch(handover: &Handover, client: Client, resource: &GroupResource, api: &ApiResource) -> String {
+    let by_patch = ByPatch {
+        client: client.clone(),
+        api: api.clone(),
+        labels: handover.labels.clone(),
+        shard: handover.shard.clone(),
+    };
+    let drained = watcher::Config::default().labels(&handover.labels.drained_from(&handover.shard));
+    let objects: Api<Object> = Api::all_with(client, api);
+    let mut events = pin!(watcher(objects, drained).default_backoff());
+    let mut work = Work::new(handover.clone(), resource.clone(), by_patch);
+    // When the watch that was begun counts as established. A watcher does not say it: only its failures show.
+    let mut settles: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            Some(event) = events.next() => match event {
+                Ok(event) => {
+                    if matches!(event, watcher::Event::InitDone) {
+                        settles = Some(Instant::now() + SETTLES);
+                    }
+                    work.take(event);
+                }
+                Err(error) => {
+                    let reason = explain_watch(&error);
+                    match code(&error) {
+                        // The resource, or this version of it, is not served any more.
+                        Some(404) => return reason,
+                        Some(401 | 403) => return format!("{reason}; {}", rule(resource)),
+                        _ => {}
+                    }
+                    tracing::warn!(%resource, error = reason, "the watch on drained objects failed; trying again");
+                    handover.followed.disturbed(resource, &reason);
+                    settles = settles.map(|_| Instant::now() + SETTLES);
+                }
+            },
+            () = sleep_until(settles.unwrap_or_else(Instant::now)), if settles.is_some() => {
+                settles = None;
+                handover.followed.established(resource);
             }
+            Some(ended) = work.under_way.next() => work.forget(ended.as_ref()),
         }
     }
 }
 
-/// The resource, or this version of it, is not served any more.
-fn is_not_found(error: &watcher::Error) -> bool {
-    use watcher::Error::{InitialListFailed, WatchStartFailed};
-    matches!(error, InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status)) if status.code == 404)
+/// What to allow, since the API server names one verb at a time.
+fn rule(resource: &GroupResource) -> String {
+    format!("a shard needs list, watch and patch on {resource} in all namespaces (ClusterRole and ClusterRoleBinding)")
+}
+
+fn code(error: &watcher::Error) -> Option<u16> {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match error {
+        InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => explain::code(error),
+        WatchError(status) => Some(status.code),
+        _ => None,
+    }
 }
 
 /// The drains of one resource.
@@ -83,13 +125,14 @@ pub(super) struct Work<A> {
     resource: GroupResource,
     acknowledge: A,
     by_uid: HashMap<String, Item>,
-    pub(super) under_way: FuturesUnordered<BoxFuture<'static, ()>>,
+    /// Each ends with its object, or with `None` if it was taken back.
+    pub(super) under_way: FuturesUnordered<BoxFuture<'static, Option<Arc<Drained>>>>,
     /// The uids of the list that is under way.
     listed: HashSet<String>,
 }
 
 struct Item {
-    drain: String,
+    object: Arc<Drained>,
     touched: Arc<Notify>,
     abort: AbortHandle,
 }
@@ -133,19 +176,27 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
     fn seen(&mut self, object: &Object) {
         let Some(drained) = self.drained(object) else { return };
         match self.by_uid.get(&drained.uid) {
-            Some(item) if item.drain == drained.drain => item.touched.notify_one(),
+            Some(item) if item.object.drain == drained.drain => item.touched.notify_one(),
             _ => self.begin(drained),
         }
     }
 
     fn begin(&mut self, drained: Drained) {
         let touched = Arc::new(Notify::new());
-        let (uid, drain) = (drained.uid.clone(), drained.drain.clone());
+        let object = Arc::new(drained);
         let (handover, acknowledge) = (self.handover.clone(), self.acknowledge.clone());
-        let (work, abort) = abortable(let_go(handover, Arc::new(drained), touched.clone(), acknowledge));
-        self.by_uid.insert(uid, Item { drain, touched, abort });
-        // Whether it was aborted makes no difference here.
-        self.under_way.push(work.map(drop).boxed());
+        let (work, abort) = abortable(let_go(handover, object.clone(), touched.clone(), acknowledge));
+        let ended = object.clone();
+        self.by_uid.insert(object.uid.clone(), Item { object, touched, abort });
+        self.under_way.push(work.map(|end| end.ok().map(|()| ended)).boxed());
+    }
+
+    /// A drain has ended. If the object is seen drained again after that, it is work again.
+    pub(super) fn forget(&mut self, ended: Option<&Arc<Drained>>) {
+        let Some(ended) = ended else { return };
+        if self.by_uid.get(&ended.uid).is_some_and(|item| Arc::ptr_eq(&item.object, ended)) {
+            self.by_uid.remove(&ended.uid);
+        }
     }
 
     /// What the drain needs of an object; `None` if it is not drained from us after all.

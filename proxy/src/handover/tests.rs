@@ -12,17 +12,38 @@ use parking_lot::Mutex;
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use tokio::time::{Instant, timeout};
 
-use super::{Handover, acknowledge::Acknowledge, drain::Drained, drains::Drains, follow::Work};
-use crate::views::Views;
+use ringside_runtime::admin::{Health, Probe};
+
+use super::{
+    CONCURRENT, DEADLINE, Handover,
+    acknowledge::{Acknowledge, Attempt},
+    drain::Drained,
+    drains::Drains,
+    follow::Work,
+};
+use crate::views::{View, Views};
+
+mod following;
 
 const GRACE: Duration = Duration::from_secs(2);
 
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
 #[derive(Clone, Default)]
-struct Recorder(Arc<Mutex<Vec<(String, String)>>>);
+struct Recorder {
+    acknowledged: Arc<Mutex<Vec<(String, String)>>>,
+    /// Is called by the next attempt, which then fails.
+    failing: Arc<Mutex<Option<Meanwhile>>>,
+}
 
 impl Acknowledge for Recorder {
-    async fn acknowledge(&self, object: &Drained) {
-        self.0.lock().push((object.name.clone(), object.drain.clone()));
+    async fn attempt(&self, object: &Drained) -> Attempt {
+        if let Some(meanwhile) = self.failing.lock().take() {
+            meanwhile();
+            return Attempt::Again("the API server is busy".into());
+        }
+        self.acknowledged.lock().push((object.name.clone(), object.drain.clone()));
+        Attempt::Done
     }
 }
 
@@ -31,7 +52,7 @@ struct Scene {
     recorder: Recorder,
     views: Views,
     drains: Drains,
-    labels: ringside_ring::RingLabels,
+    handover: Handover,
 }
 
 fn things() -> GroupResource {
@@ -46,14 +67,14 @@ impl Scene {
     fn new() -> Self {
         let (views, drains, recorder) = (Views::new(), Drains::new(), Recorder::default());
         let ring = "example".parse().unwrap();
-        let handover = Handover::new(&ring, "me".parse().unwrap(), views.clone(), drains.clone(), GRACE);
-        let labels = handover.labels.clone();
-        Self { work: Work::new(handover, things(), recorder.clone()), recorder, views, drains, labels }
+        let check = Health::new().check("drains", Probe::Ready);
+        let handover = Handover::new(&ring, "me".parse().unwrap(), views.clone(), drains.clone(), GRACE, check);
+        Self { work: Work::new(handover.clone(), things(), recorder.clone()), recorder, views, drains, handover }
     }
 
     fn object(&self, name: &str, version: u64, drain: &str) -> PartialObjectMeta<DynamicObject> {
-        let labels =
-            BTreeMap::from([(self.labels.shard.clone(), "me".into()), (self.labels.drain.clone(), drain.into())]);
+        let keys = &self.handover.labels;
+        let labels = BTreeMap::from([(keys.shard.clone(), "me".into()), (keys.drain.clone(), drain.into())]);
         let metadata = ObjectMeta {
             name: Some(name.into()),
             namespace: Some("ns".into()),
@@ -72,14 +93,18 @@ impl Scene {
 
     /// Lets the drains go on for a time.
     async fn pass(&mut self, time: Duration) {
-        let all = async { while self.work.under_way.next().await.is_some() {} };
         let start = Instant::now();
+        let all = async {
+            while let Some(ended) = self.work.under_way.next().await {
+                self.work.forget(ended.as_ref());
+            }
+        };
         let _ = timeout(time, all).await;
         tokio::time::sleep_until(start + time).await;
     }
 
     fn acknowledged(&self) -> Vec<(String, String)> {
-        self.recorder.0.lock().clone()
+        self.recorder.acknowledged.lock().clone()
     }
 }
 
@@ -145,6 +170,65 @@ async fn a_watch_opened_from_before_the_drain_during_the_grace_holds_it() {
     old.advance(&at(10));
     scene.pass(2 * GRACE).await;
     assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_opened_from_before_the_drain_while_waiting_for_a_seat_holds_it() {
+    let mut scene = Scene::new();
+    let seats = scene.handover.seats.clone();
+    let all = seats.acquire_many(u32::try_from(CONCURRENT).unwrap()).await.unwrap();
+    scene.drained("a", 10, "m1");
+    scene.pass(2 * GRACE).await;
+    let old = scene.views.open(things(), None, Some(at(9)));
+    drop(all);
+    scene.pass(10 * GRACE).await;
+    assert_eq!(scene.acknowledged(), []);
+    assert_eq!(seats.available_permits(), CONCURRENT, "who waits for a watch holds no seat");
+    old.advance(&at(10));
+    scene.pass(2 * GRACE).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_opened_from_before_the_drain_holds_the_next_attempt_too() {
+    let mut scene = Scene::new();
+    let opened: Arc<Mutex<Option<View>>> = Arc::default();
+    let (views, keep) = (scene.views.clone(), opened.clone());
+    *scene.recorder.failing.lock() = Some(Box::new(move || {
+        *keep.lock() = Some(views.open(things(), None, Some(at(9))));
+    }));
+    scene.drained("a", 10, "m1");
+    scene.pass(10 * GRACE).await;
+    assert_eq!(scene.acknowledged(), []);
+    opened.lock().take();
+    scene.pass(2 * GRACE).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_more_often_than_the_grace_hold_a_drain_up_to_its_deadline() {
+    let mut scene = Scene::new();
+    let start = Instant::now();
+    scene.drained("a", 10, "m1");
+    for version in 11.. {
+        scene.pass(GRACE / 2).await;
+        if !scene.acknowledged().is_empty() {
+            break;
+        }
+        assert!(start.elapsed() < 2 * DEADLINE, "it is held for ever");
+        scene.drained("a", version, "m1");
+    }
+    assert!((DEADLINE..DEADLINE + 2 * GRACE).contains(&start.elapsed()), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_still_drained_after_its_work_has_ended_is_work_again() {
+    let mut scene = Scene::new();
+    scene.drained("a", 10, "m1");
+    scene.pass(2 * GRACE).await;
+    scene.drained("a", 20, "m1");
+    scene.pass(2 * GRACE).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m1"), ack("a", "m1")]);
 }
 
 #[tokio::test(start_paused = true)]

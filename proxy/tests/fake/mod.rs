@@ -80,6 +80,14 @@ async fn answer(State(known): State<Shared>, request: Request) -> Response {
         }
         "things" if watches => Body::from_stream(stream::pending::<std::io::Result<Bytes>>()).into_response(),
         "things" => list(&json!([])),
+        "apis" => {
+            let version = json!({"groupVersion": "x.io/v1", "version": "v1"});
+            Json(json!({"groups": [{"name": "x.io", "versions": [version]}]})).into_response()
+        }
+        "v1" => {
+            let thing = json!({"name": "things", "singularName": "", "kind": "Thing", "namespaced": true, "verbs": []});
+            Json(json!({"groupVersion": "x.io/v1", "resources": [thing]})).into_response()
+        }
         "version" => Json(json!({"major": "1"})).into_response(),
         _ if path.contains("/leases") => known.lease(&parts.method, &body),
         _ => failure(StatusCode::NOT_FOUND, "NotFound"),

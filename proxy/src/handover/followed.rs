@@ -1,0 +1,63 @@
+//! Whether the drained objects of every main resource are followed: a readiness check.
+//!
+//! Without its watch a shard lets go of nothing, and every move away from it hangs.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
+use ringside_ring::cluster_ring::GroupResource;
+use ringside_runtime::admin::Check;
+
+/// What fails the check, by resource. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Followed {
+    check: Check,
+    missing: Arc<Mutex<BTreeMap<GroupResource, Option<String>>>>,
+}
+
+impl Followed {
+    pub(super) fn new(check: Check) -> Self {
+        Self { check, missing: Arc::default() }
+    }
+
+    /// These are the resources from now on; those that are new are not followed yet.
+    pub(super) fn expect(&self, resources: &[GroupResource]) {
+        let mut missing = self.missing.lock();
+        missing.retain(|resource, _| resources.contains(resource));
+        for resource in resources {
+            missing.entry(resource.clone()).or_insert_with(|| Some("its watch has not begun yet".to_owned()));
+        }
+        self.tell(&missing);
+    }
+
+    /// Its watch goes on.
+    pub(super) fn established(&self, resource: &GroupResource) {
+        self.set(resource, |state| *state = None);
+    }
+
+    /// It can't be followed until somebody mends that.
+    pub(super) fn broken(&self, resource: &GroupResource, reason: &str) {
+        self.set(resource, |state| *state = Some(reason.to_owned()));
+    }
+
+    /// Something went wrong that goes by: a watch that was there will be again.
+    pub(super) fn disturbed(&self, resource: &GroupResource, reason: &str) {
+        self.set(resource, |state| *state = state.is_some().then(|| reason.to_owned()));
+    }
+
+    fn set(&self, resource: &GroupResource, change: impl FnOnce(&mut Option<String>)) {
+        let mut missing = self.missing.lock();
+        if let Some(state) = missing.get_mut(resource) {
+            change(state);
+            self.tell(&missing);
+        }
+    }
+
+    fn tell(&self, missing: &BTreeMap<GroupResource, Option<String>>) {
+        let reasons: Vec<_> = missing
+            .iter()
+            .filter_map(|(resource, reason)| Some(format!("drained {resource} can't be let go: {}", reason.as_ref()?)))
+            .collect();
+        if reasons.is_empty() { self.check.pass() } else { self.check.fail(reasons.join("; ")) }
+    }
+}

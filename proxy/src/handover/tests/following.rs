@@ -1,0 +1,83 @@
+//! Whether a resource is followed, as readiness tells it.
+
+use http::{Request, Response, StatusCode};
+use kube::{Client, client::Body};
+use ringside_ring::{
+    ClusterRing,
+    cluster_ring::{ClusterRingSpec, RingResource},
+};
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::*;
+use crate::policy::{Knowledge, Policy};
+
+/// What the API server allows at the moment.
+#[derive(Clone, Copy, Default)]
+struct Allowed {
+    list: bool,
+    watch: bool,
+}
+
+fn api_server(allowed: Arc<Mutex<Allowed>>) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let allowed = *allowed.lock();
+        async move {
+            let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let refused = |verb: &str| {
+                let message = format!("User \"x\" cannot {verb} resource \"things\"");
+                json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": message})
+            };
+            let version = json!({"groupVersion": "x.io/v1", "version": "v1"});
+            let (code, body) = match request.uri().path() {
+                "/apis" => (StatusCode::OK, json!({"groups": [{"name": "x.io", "versions": [version]}]})),
+                "/apis/x.io/v1" => {
+                    let thing =
+                        json!({"name": "things", "singularName": "", "kind": "Thing", "namespaced": true, "verbs": []});
+                    (StatusCode::OK, json!({"groupVersion": "x.io/v1", "resources": [thing]}))
+                }
+                _ if watches && allowed.watch => std::future::pending().await,
+                _ if watches => (StatusCode::FORBIDDEN, refused("watch")),
+                _ if allowed.list => (StatusCode::OK, json!({"metadata": {"resourceVersion": "1"}, "items": []})),
+                _ => (StatusCode::FORBIDDEN, refused("list")),
+            };
+            Ok::<_, tower::BoxError>(Response::builder().status(code).body(Body::from(serde_json::to_vec(&body)?))?)
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_is_ready_once_it_follows_what_is_drained_and_says_what_it_may_not() {
+    const LONG: Duration = Duration::from_secs(20);
+    let (allowed, health) = (Arc::new(Mutex::new(Allowed::default())), Health::new());
+    let check = health.check("drains", Probe::Ready);
+    let ring = "example".parse().unwrap();
+    let handover = Handover::new(&ring, "me".parse().unwrap(), Views::new(), Drains::new(), GRACE, check);
+    let GroupResource { group, resource } = things();
+    let resources = vec![RingResource { group, resource, ..RingResource::default() }];
+    let policy = Policy::of(&ClusterRing::new("example", ClusterRingSpec { resources, ..ClusterRingSpec::default() }));
+    let (_ring, knowledge) = watch::channel(Knowledge::Known(Arc::new(policy)));
+    let running = handover.run(api_server(allowed.clone()), knowledge);
+    let story = async {
+        tokio::time::sleep(LONG).await;
+        let failures = health.failures(Probe::Ready).join("\n");
+        for part in ["things.x.io", "missing permission", "cannot list", "list, watch and patch", "in all namespaces"] {
+            assert!(failures.contains(part), "{part}: {failures}");
+        }
+        *allowed.lock() = Allowed { list: true, watch: false };
+        tokio::time::sleep(LONG).await;
+        for _ in 0..100 {
+            tokio::time::sleep(LONG / 100).await;
+            let failures = health.failures(Probe::Ready).join("\n");
+            assert!(failures.contains("cannot watch"), "at no moment is it ready: {failures}");
+        }
+        *allowed.lock() = Allowed { list: true, watch: true };
+        tokio::time::sleep(LONG).await;
+        assert!(health.failures(Probe::Ready).is_empty());
+    };
+    tokio::select! {
+        () = running => unreachable!("it runs for ever"),
+        () = story => {}
+    }
+}
