@@ -19,8 +19,10 @@ pub(super) enum Decision<'a> {
     Leave,
     /// The resource is none of the ring's: its webhook configuration is older than its spec.
     Foreign,
-    /// The write gets this change.
-    Patch(Patch),
+    /// The object gets a shard by this change of the write.
+    Assign(Patch),
+    /// The object keeps its shard by this change of the write.
+    Restore(Patch),
     /// The object belongs where its owner is worked on, which must be looked up.
     Follow(Follow<'a>),
 }
@@ -52,7 +54,7 @@ pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decisi
     let moves_with_children = owner.is_none() && main.is_some_and(|main| !main.controlled.is_empty());
     match review(write, moves_with_children) {
         Verdict::Leave => Decision::Leave,
-        Verdict::Restore(ownership) => label(request, snapshot, &ownership),
+        Verdict::Restore(ownership) => Decision::Restore(label(request, snapshot, &ownership)),
         Verdict::Assign => match owner {
             Some((owner, main)) => Decision::Follow(follow(request, snapshot, owner, main)),
             None => place(request, snapshot),
@@ -76,7 +78,7 @@ pub(super) fn followed<'a>(
     follow: Follow<'_>,
 ) -> Decision<'a> {
     match live.or(follow.otherwise) {
-        Some(shard) => label(request, snapshot, &Ownership { shard: Some(shard.as_str()), drain: None }),
+        Some(shard) => give(request, snapshot, &shard),
         None => Decision::Leave,
     }
 }
@@ -88,13 +90,17 @@ fn place<'a>(request: &Request, snapshot: &Snapshot) -> Decision<'a> {
     let namespace = request.namespace().unwrap_or_default();
     let key = PartitionKey::of(&request.kind.group, &request.kind.kind, namespace, name);
     match snapshot.hash_ring.owner(&key) {
-        Some(shard) => label(request, snapshot, &Ownership { shard: Some(shard.as_str()), drain: None }),
+        Some(shard) => give(request, snapshot, shard),
         None => Decision::Leave,
     }
 }
 
-fn label<'a>(request: &Request, snapshot: &Snapshot, ownership: &Ownership<'_>) -> Decision<'a> {
-    Decision::Patch(patch::admit(&snapshot.labels, ownership, request.has_labels()))
+fn give<'a>(request: &Request, snapshot: &Snapshot, shard: &ShardName) -> Decision<'a> {
+    Decision::Assign(label(request, snapshot, &Ownership { shard: Some(shard.as_str()), drain: None }))
+}
+
+fn label(request: &Request, snapshot: &Snapshot, ownership: &Ownership<'_>) -> Patch {
+    patch::admit(&snapshot.labels, ownership, request.has_labels())
 }
 
 #[cfg(test)]

@@ -5,19 +5,26 @@ use std::{io, sync::Arc, time::Duration};
 use axum::{
     Json, Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, Path, State},
+    extract::{DefaultBodyLimit, FromRequest, Path, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
     routing::post,
 };
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::{conn::auto, graceful::GracefulShutdown},
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{
+        conn::auto,
+        graceful::{GracefulShutdown, Watcher},
+    },
     service::TowerToHyperService,
 };
 use kube::Client;
 use ringside_runtime::shutdown::Shutdown;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncWrite},
+    net::TcpListener,
     sync::watch,
+    task::JoinSet,
 };
 use tokio_rustls::TlsAcceptor;
 
@@ -38,6 +45,12 @@ use ringside_runtime::explain::explain;
 const LARGEST_REVIEW: usize = 8 << 20;
 /// A client that can't finish a TLS handshake in this time is none that waits 5 seconds for an answer.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may wait for a request's headers. That includes the time between requests, and the API server
+/// keeps idle connections for 90 s (Go's default transport): it is to be the one who closes them, else a review might
+/// meet a connection that is just being closed.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(100);
+/// How long a review may take to arrive: after this the API server no longer waits for an answer.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long connections have to end at shutdown: as long as the API server waits for an answer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long reading an owner may take: it leaves time to answer within the API server's 5 seconds.
@@ -62,13 +75,24 @@ pub(crate) async fn serve(
 ) -> io::Result<()> {
     let router = router(reviewer);
     let connections = GracefulShutdown::new();
+    // Dropping it ends what is still there when the time at shutdown is over.
+    let mut tasks = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            Some(ended) = tasks.join_next() => {
+                if let Err(error) = ended && error.is_panic() {
+                    // A fault of ours, and no reason to end the others' connections.
+                    tracing::error!("a connection's task panicked; the connection is closed");
+                }
+                continue;
+            }
             () = shutdown.wait() => break,
         };
         match accepted {
-            Ok((stream, _)) => connect(stream, &acceptor, &router, &connections),
+            Ok((stream, _)) => {
+                tasks.spawn(connect(stream, acceptor.clone(), router.clone(), connections.watcher()));
+            }
             Err(error) => {
                 tracing::warn!(%error, "can't accept a connection to the webhook");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -81,23 +105,24 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-/// One connection, in a task of its own: its end and its failures concern nobody else.
-fn connect(stream: TcpStream, acceptor: &TlsAcceptor, router: &Router, connections: &GracefulShutdown) {
-    let (acceptor, service, watcher) =
-        (acceptor.clone(), TowerToHyperService::new(router.clone()), connections.watcher());
-    tokio::spawn(async move {
-        let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => stream,
-            // Probes and port scans end here too.
-            Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake with the webhook failed"),
-            Err(_) => return tracing::debug!("a TLS handshake with the webhook took too long"),
-        };
-        let builder = auto::Builder::new(TokioExecutor::new());
-        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-        if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(error, "a connection to the webhook broke");
-        }
-    });
+/// One connection: its end and its failures concern nobody else.
+async fn connect<S>(stream: S, acceptor: TlsAcceptor, router: Router, watcher: Watcher)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        // Probes and port scans end here too.
+        Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake with the webhook failed"),
+        Err(_) => return tracing::debug!("a TLS handshake with the webhook took too long"),
+    };
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    let service = TowerToHyperService::new(router);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(error, "a connection to the webhook broke");
+    }
 }
 
 /// The webhook's route.
@@ -108,8 +133,15 @@ fn router(reviewer: Reviewer) -> Router {
         .with_state(reviewer)
 }
 
-async fn answer(State(reviewer): State<Reviewer>, Path(ring): Path<String>, body: Bytes) -> Json<Answer> {
-    Json(reviewer.answer(&ring, &body).await)
+async fn answer(
+    State(reviewer): State<Reviewer>,
+    Path(ring): Path<String>,
+    request: axum::extract::Request,
+) -> Result<Json<Answer>, Response> {
+    let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, &()));
+    let body = body.await.map_err(|_| StatusCode::REQUEST_TIMEOUT.into_response())?;
+    let body = body.map_err(IntoResponse::into_response)?;
+    Ok(Json(reviewer.answer(&ring, &body).await))
 }
 
 impl Reviewer {
@@ -131,7 +163,8 @@ impl Reviewer {
             return allow.with_warning(format!("there is no ClusterRing '{ring}', so the object is not assigned"));
         };
         match self.decide(&request, snapshot).await {
-            Decision::Patch(patch) => {
+            Decision::Restore(patch) => allow.with_patch(&patch),
+            Decision::Assign(patch) => {
                 if request.dry_run != Some(true) {
                     self.metrics.assigned(&snapshot.ring, &request.resource);
                 }

@@ -50,7 +50,7 @@ fn request(review: &Value) -> Request {
 
 /// The object after the webhook's patch, when there is one.
 fn patched(decision: &Decision<'_>, mut object: Value) -> Option<Value> {
-    let Decision::Patch(patch) = decision else { return None };
+    let (Decision::Assign(patch) | Decision::Restore(patch)) = decision else { return None };
     json_patch::patch(&mut object, patch).unwrap();
     Some(object)
 }

@@ -8,13 +8,21 @@ use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::jiff::Timestamp;
 use kube::client::Body;
+use prometheus_client::registry::Registry;
+use proptest::prelude::*;
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::Instant,
+};
 use tokio_rustls::TlsConnector;
+use tower::ServiceExt;
 
 use super::*;
 use crate::{
@@ -159,4 +167,120 @@ async fn the_webhook_is_served_by_the_certificate_that_the_ca_bundle_vouches_for
     shutdown.trigger();
     tokio::time::timeout(DRAIN_TIMEOUT, server).await.unwrap().unwrap().unwrap();
     connection.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn only_what_was_nobodys_counts_as_assigned() {
+    let mut registry = Registry::default();
+    let reviewer = Reviewer { metrics: Metrics::register(&mut registry), ..reviewer(&FakeApi::default(), example()) };
+    let counted = || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text.lines()
+            .filter(|line| line.starts_with("controller_sharding_assignments_total{") && line.ends_with("} 1"))
+            .count()
+    };
+    let dropped = review_of("ConfigMap", Some(&labelled(Some("a"), None)), &labelled(None, None));
+    let answer = reviewer.answer("example", &serde_json::to_vec(&dropped).unwrap()).await;
+    assert_eq!(serde_json::to_value(answer).unwrap()["response"]["patchType"], "JSONPatch");
+    assert_eq!(counted(), 0);
+    reviewer.answer("example", &new_config_map()).await;
+    assert_eq!(counted(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_arrive_is_not_waited_for() {
+    let start = Instant::now();
+    let never = futures::stream::pending::<Result<Bytes, io::Error>>();
+    let request =
+        http::Request::post("/webhooks/sharder/clusterring/example").body(axum::body::Body::from_stream(never));
+    let response = router(reviewer(&FakeApi::default(), example())).oneshot(request.unwrap()).await.unwrap();
+    assert_eq!((response.status(), start.elapsed()), (StatusCode::REQUEST_TIMEOUT, BODY_TIMEOUT));
+}
+
+#[tokio::test(start_paused = true)]
+async fn headers_that_do_not_arrive_are_not_waited_for() {
+    let (identity, certificates) = (ServingIdentity::default(), certificates().await);
+    identity.set(&certificates).unwrap();
+    let (client, server) = tokio::io::duplex(1 << 16);
+    let connections = GracefulShutdown::new();
+    let router = router(reviewer(&FakeApi::default(), example()));
+    let served = tokio::spawn(connect(server, identity.acceptor().unwrap(), router, connections.watcher()));
+    let name = ServerName::try_from("sharder.sharding-system.svc").unwrap();
+    let mut stream = connector(&certificates).connect(name, client).await.unwrap();
+    stream.write_all(b"POST /webhooks/sharder/clusterring/example HTTP/1.1\r\nhost: ").await.unwrap();
+    let start = Instant::now();
+    let mut answer = Vec::new();
+    // Whether it ends with an answer or an abrupt end is no matter.
+    let _ = tokio::time::timeout(2 * HEADER_TIMEOUT, stream.read_to_end(&mut answer)).await.unwrap();
+    assert_eq!(start.elapsed().as_secs(), HEADER_TIMEOUT.as_secs());
+    served.await.unwrap();
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        ".{0,12}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            proptest::collection::btree_map(".{0,12}", inner, 0..4).prop_map(|map| json!(map)),
+        ]
+    })
+}
+
+/// Reviews that are as they should be but for one place, which says anything.
+fn nearly_a_review() -> impl Strategy<Value = Value> {
+    let mut child = labelled(None, None);
+    child["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u", "controller": true}]);
+    let reviews = vec![
+        review_of("ConfigMap", None, &labelled(None, None)),
+        review_of("ConfigMap", Some(&labelled(Some("a"), Some("m"))), &labelled(None, None)),
+        review_of("Secret", None, &child),
+    ];
+    let owner = "/request/object/metadata/ownerReferences";
+    let places = [
+        "",
+        "/request",
+        "/request/uid",
+        "/request/name",
+        "/request/namespace",
+        "/request/operation",
+        "/request/kind",
+        "/request/kind/group",
+        "/request/resource",
+        "/request/object",
+        "/request/object/metadata",
+        "/request/object/metadata/labels",
+        "/request/oldObject",
+        "/request/oldObject/metadata/labels",
+        owner,
+    ];
+    let of_owner = ["/0", "/0/name", "/0/apiVersion", "/0/kind"].map(|place| format!("{owner}{place}"));
+    let places: Vec<_> = places.map(str::to_owned).into_iter().chain(of_owner).collect();
+    (proptest::sample::select(reviews), proptest::sample::select(places), any_json()).prop_map(
+        |(mut review, place, json)| {
+            if let Some(place) = review.pointer_mut(&place) {
+                *place = json;
+            }
+            review
+        },
+    )
+}
+
+proptest! {
+    /// The webhook must never be what stands in the way of a write.
+    #[test]
+    fn whatever_is_reviewed_is_allowed(review in prop_oneof![any_json(), nearly_a_review()]) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let response = runtime.block_on(answered(example(), "example", &serde_json::to_vec(&review).unwrap()));
+        prop_assert_eq!(&response["allowed"], &json!(true));
+        if let Some(uid) = review["request"]["uid"].as_str() {
+            prop_assert_eq!(&response["uid"], &json!(uid));
+        }
+    }
 }
