@@ -77,6 +77,8 @@ fn refuses_streaming(error: &watcher::Error) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::time::Duration;
+
     use super::*;
     use crate::{
         assign::{queue, tests::scope},
@@ -101,6 +103,7 @@ mod tests {
         tokio::select! {
             never = feed(&scope, &queue) => match never {},
             told = faults.wait_for(|refused| !refused.is_empty()) => assert!(told.is_ok()),
+            () = tokio::time::sleep(Duration::from_secs(60)) => panic!("nobody is told"),
         }
         assert!(
             scope.faults.of(&scope.snapshot)[0]
