@@ -43,28 +43,28 @@ pub(super) fn table(arguments: &Arguments, contrast: &Contrast, report: &Report)
 }
 
 fn faults(text: &mut String, report: &Report) {
-    let _ = writeln!(text, "\n  overlaps  {:>6}", report.overlaps.len());
+    let _ = writeln!(text, "\n  {:<34}{:>6}", "overlaps", report.overlaps.len());
     for overlap in report.overlaps.iter().take(NAMED_FAULTS) {
         let ((first, since), (second, at)) = (&overlap.first, &overlap.second);
         let _ = writeln!(text, "    {}: {first} since {}, {second} from {}", overlap.uid, millis(*since), millis(*at));
     }
-    let _ = writeln!(text, "  taken from a live shard {:>6}", report.taken.len());
+    let _ = writeln!(text, "  {:<34}{:>6}", "taken from a live shard", report.taken.len());
     for taken in report.taken.iter().take(NAMED_FAULTS) {
         let _ = writeln!(text, "    {}: by {} from {} at {}", taken.name, taken.to, taken.from, millis(taken.at));
     }
-    let _ = writeln!(text, "  forgotten {:>6}", report.forgotten.len());
+    let _ = writeln!(text, "  {:<34}{:>6}", "forgotten", report.forgotten.len());
     for forgotten in report.forgotten.iter().take(NAMED_FAULTS) {
         let what =
             forgotten.generation.map_or("without owner".to_owned(), |generation| format!("generation {generation}"));
         let _ = writeln!(text, "    {}: {what} for {}", forgotten.name, millis(forgotten.waited));
     }
-    let _ = writeln!(text, "  children apart from their owners {:>6}", report.apart.len());
+    let _ = writeln!(text, "  {:<34}{:>6}", "children apart from their owners", report.apart.len());
     for apart in report.apart.iter().take(NAMED_FAULTS) {
         let shard = |shard: &Option<String>| shard.clone().unwrap_or_else(|| "nobody".to_owned());
         let (child, owner) = (shard(&apart.child_shard), shard(&apart.owner_shard));
         let _ = writeln!(text, "    {} of {}: {child}, its owner {owner}", apart.kind, apart.owner);
     }
-    let _ = writeln!(text, "  creates of a child that was there already: {}", report.second_creates);
+    let _ = writeln!(text, "  {:<34}{:>6}", "children that were created twice", report.second_creates);
     let verdict = if report.is_clean() { KEPT } else { "FAILED" };
     let _ = write!(text, "\n  {verdict}");
 }
