@@ -9,7 +9,7 @@ use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::explain::{code, explain};
 use tokio::sync::watch;
 
-use crate::{rebalance::Pass, snapshot::Snapshot};
+use crate::snapshot::Snapshot;
 
 /// A part of the work on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,8 +18,10 @@ pub(crate) enum Task {
     Watch,
     /// Giving those an owner, children first.
     Assign,
-    /// The passes over all objects.
-    Pass(Pass),
+    /// The pass over all objects.
+    Drain,
+    /// The pass over all children.
+    Children,
 }
 
 impl fmt::Display for Task {
@@ -27,8 +29,8 @@ impl fmt::Display for Task {
         f.write_str(match self {
             Self::Watch => "can't be watched",
             Self::Assign => "can't be assigned",
-            Self::Pass(Pass::Objects) => "can't be drained",
-            Self::Pass(Pass::Children) => "can't take their children along",
+            Self::Drain => "can't be drained",
+            Self::Children => "can't take their children along",
         })
     }
 }

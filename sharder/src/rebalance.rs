@@ -78,20 +78,20 @@ pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
     let resource = &scope.main.resource.id;
     loop {
         let pass = due.next(resource).await;
-        let outcome = match pass {
-            Pass::Objects => objects::pass(scope).await,
-            Pass::Children => children::pass(scope).await,
+        let (task, outcome) = match pass {
+            Pass::Objects => (Task::Drain, objects::pass(scope).await),
+            Pass::Children => (Task::Children, children::pass(scope).await),
         };
         match outcome {
             Ok(refused) => {
                 due.done(resource, pass);
                 match refused {
-                    Some(error) => scope.faults.failed(resource, Task::Pass(pass), &error),
-                    None => scope.faults.works(resource, Task::Pass(pass)),
+                    Some(error) => scope.faults.failed(resource, task, &error),
+                    None => scope.faults.works(resource, task),
                 }
             }
             Err(error) => {
-                scope.faults.failed(resource, Task::Pass(pass), &error);
+                scope.faults.failed(resource, task, &error);
                 let (ring, error) = (&scope.snapshot.ring, explain(&error));
                 tracing::warn!(%ring, %resource, ?pass, error, "can't look through all objects; trying again");
                 tokio::time::sleep(RETRY).await;

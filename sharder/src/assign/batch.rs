@@ -19,8 +19,8 @@ use ringside_runtime::explain::explain;
 pub(crate) async fn process(scope: &Scope, batch: Vec<Target>) -> Vec<Target> {
     let (batch, mut again) = selected(scope, batch).await;
     let moves = moves(batch, |target| scope.next_step(target), |uid| scope.drains.previous(uid));
-    let (moves, absent, unsure) = confirmed(scope, moves).await;
-    again.extend(unsure);
+    let (moves, absent, wait) = confirmed(scope, moves).await;
+    again.extend(wait);
     if moves.is_empty() {
         return again;
     }
@@ -61,15 +61,14 @@ async fn selected(scope: &Scope, batch: Vec<Target>) -> (Vec<Target>, Vec<Target
     (selected, unknown)
 }
 
-/// The moves that may be carried out, the shards that are confirmed to be absent, and the objects where that can't be
-/// told at the moment.
+/// The moves that may be carried out, the shards that are confirmed to be absent, and the objects that wait.
 ///
 /// A move asks nobody, so the API server is asked whether the shard is really not there: once for each shard
-/// of the batch. If it is there after all, a new snapshot is on its way.
+/// of the batch. If it is there after all, a new snapshot is on its way, which ends this work.
 async fn confirmed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, BTreeSet<String>, Vec<Target>) {
     let ring = &scope.snapshot.ring;
     let from: BTreeSet<String> = moves.iter().filter_map(|one| one.target.shard.clone()).collect();
-    let (mut absent, mut unsure) = (BTreeSet::new(), BTreeSet::new());
+    let mut absent = BTreeSet::new();
     for shard in from {
         match scope.leases.confirm(&scope.client, ring, &shard).await {
             Ok(false) => {
@@ -77,17 +76,14 @@ async fn confirmed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, BTreeSet<Stri
             }
             Ok(true) => {}
             Err(error) => {
-                tracing::warn!(%ring, shard, error = %explain(&error), "can't read the Lease of a shard; its objects wait");
                 scope.faults.failed(&scope.main.resource.id, Task::Assign, &error);
-                unsure.insert(shard);
+                tracing::warn!(%ring, shard, error = %explain(&error), "can't read the Lease of a shard; its objects wait");
             }
         }
     }
-    let is_in =
-        |shards: &BTreeSet<String>, one: &Move| one.target.shard.as_ref().is_some_and(|from| shards.contains(from));
-    let (wait, moves): (Vec<_>, Vec<_>) = moves.into_iter().partition(|one| is_in(&unsure, one));
-    let moves = moves.into_iter().filter(|one| one.target.shard.is_none() || is_in(&absent, one)).collect();
-    (moves, absent, wait.into_iter().map(|one| one.target).collect())
+    let may_go = |one: &Move| one.target.shard.as_ref().is_none_or(|from| absent.contains(from));
+    let (go, wait): (Vec<_>, Vec<_>) = moves.into_iter().partition(may_go);
+    (go, absent, wait.into_iter().map(|one| one.target).collect())
 }
 
 /// Returns whether the object was written to, or the object when that failed.
