@@ -77,7 +77,7 @@ async fn signals_reach_it_and_its_end_is_seen() {
     })
     .await
     .unwrap();
-    assert!(process.resident_bytes().unwrap() > 0);
+    assert!(process.own_resident_bytes().unwrap() > 0);
     process.pause().unwrap();
     process.terminate().unwrap();
     assert!(matches!(process.wait(Duration::from_millis(100)).await, Err(ProcessError::StillRuns { .. })));

@@ -129,16 +129,17 @@ impl Process {
         lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n")
     }
 
-    /// Memory of the process that is in RAM, in bytes (`VmRSS`).
-    pub fn resident_bytes(&self) -> io::Result<u64> {
+    /// Memory of the process that is in RAM and is its own, in bytes (`RssAnon`): without the pages of the executable,
+    /// of which an unoptimized build has several times as many.
+    pub fn own_resident_bytes(&self) -> io::Result<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id()))?;
         status
             .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .find_map(|line| line.strip_prefix("RssAnon:"))
             .and_then(|rest| rest.trim().strip_suffix("kB"))
             .and_then(|kibibytes| kibibytes.trim().parse::<u64>().ok())
             .map(|kibibytes| kibibytes * 1024)
-            .ok_or_else(|| io::Error::other("no VmRSS: the process has ended"))
+            .ok_or_else(|| io::Error::other("no RssAnon: the process has ended"))
     }
 
     /// Stops it from running at all, as a machine that hangs would (SIGSTOP). It has stopped when this returns: of
