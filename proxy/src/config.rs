@@ -5,7 +5,7 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 use clap::Parser;
 use ringside_ring::{RingName, ShardName};
 use ringside_runtime::{
-    config::{Faults, parse_duration},
+    config::{Faults, parse_address, parse_duration, parse_namespace},
     logging::{Format, parse_filter},
 };
 
@@ -107,9 +107,10 @@ impl Config {
         let mut faults = Faults::new();
         let ring = faults.check("--ring", ring(&options.ring));
         let shard_name = faults.check("--shard-name", options.shard_name.map(|name| name.parse()).transpose());
-        let lease_namespace = faults.check("--lease-namespace", options.lease_namespace.map(namespace).transpose());
-        let listen = faults.check("--listen", address(&options.listen));
-        let admin_listen = faults.check("--admin-listen", address(&options.admin_listen));
+        let lease_namespace =
+            faults.check("--lease-namespace", options.lease_namespace.as_deref().map(parse_namespace).transpose());
+        let listen = faults.check("--listen", parse_address(&options.listen));
+        let admin_listen = faults.check("--admin-listen", parse_address(&options.admin_listen));
         let lease_duration = faults.check("--lease-duration", lease_duration(&options.lease_duration));
         let drain_grace = faults.check("--drain-grace", parse_duration(&options.drain_grace));
         let filter = faults.check("--log-filter", parse_filter(&options.log_filter));
@@ -145,23 +146,6 @@ fn ring(name: &str) -> Result<RingName, String> {
         return Err("is missing: name the ClusterRing, here or as RINGSIDE_RING".to_owned());
     }
     name.parse().map_err(|error: ringside_ring::name::InvalidName| error.to_string())
-}
-
-/// A namespace is an RFC 1123 label.
-fn namespace(name: String) -> Result<String, String> {
-    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let good =
-        (1..=63).contains(&name.len()) && name.bytes().all(inside) && !name.starts_with('-') && !name.ends_with('-');
-    if good {
-        Ok(name)
-    } else {
-        Err(format!("'{name}' is not a namespace: write 1 to 63 lower case letters, digits and '-'"))
-    }
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse()
-        .map_err(|_| format!("'{text}' is not an address: write an IP address and a port, such as 127.0.0.1:6443"))
 }
 
 fn lease_duration(text: &str) -> Result<Duration, String> {

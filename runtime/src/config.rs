@@ -1,6 +1,6 @@
 //! Configuration faults, all of them at once.
 
-use std::{fmt, time::Duration};
+use std::{fmt, net::SocketAddr, time::Duration};
 
 /// What is wrong with a configuration: every fault, so that one start shows them all.
 #[derive(Debug, Default)]
@@ -66,6 +66,35 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseDuration> {
     number.checked_mul(factor).map(Duration::from_secs).ok_or_else(error)
 }
 
+/// Why a text is not the name of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not a namespace: write 1 to 63 lower case letters, digits and '-', with no '-' at either end")]
+pub struct ParseNamespace(pub String);
+
+/// Checks the name of a namespace, which is an RFC 1123 label.
+///
+/// # Errors
+/// When the text is anything else.
+pub fn parse_namespace(text: &str) -> Result<String, ParseNamespace> {
+    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let label =
+        (1..=63).contains(&text.len()) && text.bytes().all(inside) && !text.starts_with('-') && !text.ends_with('-');
+    if label { Ok(text.to_owned()) } else { Err(ParseNamespace(text.to_owned())) }
+}
+
+/// Why a text is not an address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not an address: write an IP address and a port, such as 127.0.0.1:6443 or [::1]:6443")]
+pub struct ParseAddress(pub String);
+
+/// Parses an IP address with a port: a name would need a resolver, and could mean several.
+///
+/// # Errors
+/// When the text is anything else.
+pub fn parse_address(text: &str) -> Result<SocketAddr, ParseAddress> {
+    text.parse().map_err(|_| ParseAddress(text.to_owned()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +116,19 @@ mod tests {
         assert_eq!(parse_duration("5m"), Ok(Duration::from_secs(300)));
         for bad in ["", "15", "s", "-1s", "1.5s", "1d", "15 s", "99999999999999999999s", "18446744073709551615h"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn namespaces_are_labels_and_addresses_have_a_port() {
+        assert_eq!(parse_namespace("kube-system").as_deref(), Ok("kube-system"));
+        for bad in ["", "-a", "a-", "A", "a.b", "ä"] {
+            assert!(parse_namespace(bad).is_err(), "{bad}");
+        }
+        assert!(parse_namespace(&"a".repeat(64)).is_err());
+        assert!(parse_address("[::1]:6443").is_ok());
+        for bad in ["", "localhost:6443", "127.0.0.1", "127.0.0.1:65536", ":6443"] {
+            assert!(parse_address(bad).is_err(), "{bad}");
         }
     }
 }

@@ -6,7 +6,7 @@ use clap::Parser;
 use http::Uri;
 use ringside_ring::placement::DEFAULT_TOKENS_PER_SHARD;
 use ringside_runtime::{
-    config::{Faults, parse_duration},
+    config::{Faults, parse_address, parse_duration, parse_namespace},
     logging,
 };
 use tracing_subscriber::EnvFilter;
@@ -146,19 +146,6 @@ impl TryFrom<Options> for Config {
 const SHORTEST_SYNC_PERIOD: Duration = Duration::from_secs(1);
 /// More tokens than this take seconds to compute at every change, and balance no better.
 const MOST_TOKENS_PER_SHARD: u32 = 100_000;
-
-fn parse_namespace(text: &str) -> Result<String, String> {
-    let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let valid =
-        (1..=63).contains(&text.len()) && text.chars().all(label) && !text.starts_with('-') && !text.ends_with('-');
-    let fault =
-        || format!("'{text}' is not the name of a namespace: use at most 63 lower case letters, digits and '-'");
-    valid.then(|| text.to_owned()).ok_or_else(fault)
-}
-
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| format!("'{text}' is not an address and port: write them as 0.0.0.0:9443 or [::]:9443"))
-}
 
 fn parse_period(text: &str) -> Result<Duration, String> {
     let period = parse_duration(text).map_err(|fault| fault.to_string())?;
