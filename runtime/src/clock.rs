@@ -50,7 +50,7 @@ impl Clock for TokioClock {
 
 /// Waits until `clock` shows `moment`.
 ///
-/// Timers stop in suspend where the clock goes on, so a wait may end late (by [`LOOK_AGAIN`] at most), never early:
+/// Timers stop in suspend where the clock goes on, so a wait may end late (by a second at most), never early:
 /// whoever must not act after `moment` asks the clock again before acting.
 pub async fn sleep_until(clock: &dyn Clock, moment: Moment) {
     loop {
