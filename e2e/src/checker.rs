@@ -80,6 +80,11 @@ impl Checker {
         self.work.overlaps.len()
     }
 
+    /// How many objects are in work now.
+    pub fn at_work(&self) -> usize {
+        self.work.objects()
+    }
+
     /// How many reconciles came to a good end, by instance.
     pub fn reconciles(&self) -> &BTreeMap<String, usize> {
         &self.work.reconciles

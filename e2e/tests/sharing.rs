@@ -40,13 +40,17 @@ fn workload(objects: usize, seed: u64) -> Workload {
 
 /// Two sharders, three shards, objects that all have an owner and were worked on.
 async fn shared() -> System {
-    let mut system = System::start(Settings::default()).await.unwrap();
+    shared_with(Settings::default(), &workload(OBJECTS, 0)).await
+}
+
+async fn shared_with(settings: Settings, workload: &Workload) -> System {
+    let mut system = System::start(settings).await.unwrap();
     system.start_sharding(2).await.unwrap();
     for shard in ["shard-0", "shard-1", "shard-2"] {
         system.add_shard(shard).await.unwrap();
     }
     system.until_counted(DEADLINE).await.unwrap();
-    workload(OBJECTS, 0).create(&system.control_plane().client()).await.unwrap();
+    workload.create(&system.control_plane().client()).await.unwrap();
     system.until_balanced(DEADLINE).await.unwrap();
     system.until_settled(DEADLINE).await.unwrap();
     system
@@ -117,6 +121,28 @@ async fn shards_share_the_work_and_a_new_one_gets_its_share() {
     assert_eq!(report.reconciles.len(), 4, "{:?}", report.reconciles);
     let moved = report.times_without_owner(Cause::Unassigned).len();
     assert_eq!(moved, report.objects["shard-3"], "only to the new shard is moved");
+}
+
+/// About half of the objects are in work when they are drained, and for far longer than a move takes: a proxy that
+/// lets go without waiting is found at once.
+#[tokio::test]
+async fn an_object_in_work_is_handed_over_only_when_it_is_done() {
+    let (work, grace) = (Duration::from_secs(2), Duration::from_secs(3));
+    let settings = Settings { concurrency: OBJECTS, drain_grace: grace, ..Settings::default() };
+    let slow = |seed| Workload { work, ..workload(OBJECTS, seed) };
+    let mut system = shared_with(settings, &slow(0)).await;
+    let updates = slow(6).start_updates(&system.control_plane().client());
+    let busy = || system.monitor().judge(Checker::at_work);
+    eventually("objects are in work", DEADLINE, || async {
+        if busy() > OBJECTS / 4 { Ok(()) } else { Err(format!("{} in work", busy())) }
+    })
+    .await
+    .unwrap();
+    system.add_shard("shard-3").await.unwrap();
+    system.until_balanced(DEADLINE).await.unwrap();
+    finish(&system, updates).await;
+    // A drained object is not worked on until its grace has passed, which begins anew with each write to it.
+    assert_clean(&system.report(DEADLINE).await.unwrap());
 }
 
 #[tokio::test]

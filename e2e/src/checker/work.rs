@@ -45,6 +45,10 @@ impl Work {
         }
     }
 
+    pub(super) fn objects(&self) -> usize {
+        self.open.len()
+    }
+
     pub(super) fn kill(&mut self, instance: &str) {
         self.killed.insert(instance.to_owned());
         self.open.retain(|_, open| {
