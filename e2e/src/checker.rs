@@ -5,7 +5,7 @@
 //! (reconciles, as the operator reports them) and a watch on objects and Leases.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     time::Duration,
 };
 
@@ -103,11 +103,6 @@ impl Checker {
     /// How many objects have a generation that was not worked on yet.
     pub fn pending(&self) -> usize {
         self.generations.values().filter(|object| !object.pending.is_empty()).count()
-    }
-
-    /// The objects that no instance ever worked on.
-    pub fn untouched(&self) -> HashSet<&Uid> {
-        self.generations.iter().filter(|(_, object)| object.done == 0).map(|(uid, _)| uid).collect()
     }
 
     /// The verdict at `now`, but for the children, which are not in the records: forgotten is what was not worked on, or had no owner, for longer than `bound`.
