@@ -4,6 +4,7 @@
 
 pub mod checker;
 pub mod collector;
+pub mod compatibility;
 pub mod control_plane;
 pub mod demo;
 pub mod eventually;
