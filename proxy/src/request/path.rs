@@ -3,60 +3,62 @@
 use percent_encoding::percent_decode_str;
 use ringside_ring::cluster_ring::GroupResource;
 
-use super::Resource;
+use super::{Resource, Verb};
 
 /// A path that different parsers would read differently.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {
     /// Percent-encoding that can't be decoded.
-    #[error("the path '{0}' is not valid percent-encoded UTF-8")]
+    #[error("the path '{0}' is not valid percent-encoding")]
     Encoding(String),
-    /// A path that servers clean up before they look at it, each in its own way.
+    /// A path that says something else once a server on the way has cleaned it up.
     #[error("the path '{0}' has empty, '.' or '..' segments")]
     NotClean(String),
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) resource: Resource,
-    pub(super) legacy_watch: bool,
+    /// The verb that the path names, whatever the method is.
+    pub(super) verb: Option<Verb>,
 }
 
 /// What Kubernetes calls subresources of a namespace; anything else there is a resource in that namespace.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
-/// Resource, name and subresource.
-const NAMED_BY: usize = 3;
-
 /// The resource in a path, or `None` if it is not about one.
 pub(super) fn parse(raw: &str) -> Result<Option<Target>, BadPath> {
+    if !is_whole(raw) {
+        return Err(BadPath::Encoding(raw.to_owned()));
+    }
     // The API server works on the decoded path (Go's URL.Path), so an encoded slash separates too.
-    let decoded = decode(raw).ok_or_else(|| BadPath::Encoding(raw.to_owned()))?;
-    let inner = decoded.strip_prefix('/').unwrap_or(&decoded);
-    let inner = inner.strip_suffix('/').unwrap_or(inner);
-    let parts: Vec<&str> = inner.split('/').collect();
+    let decoded = decode(raw);
+    let parts: Vec<&str> = decoded.trim_matches('/').split('/').collect();
     let target = target(&parts);
-    // What stands behind a subresource is for whom the API server connects the client to (`services/x/proxy//y`).
-    // It must not climb out of there, whoever cleans the path on the way.
-    let meaning = target.as_ref().map_or(parts.len(), |(_, length)| parts.len().min(*length));
+    // The API server takes segments as they are; what stands before it may clean the path first. Then both must
+    // read the same. What stands behind a subresource is for whom the API server connects the client to
+    // (`services/x/proxy//y`), but must not climb out of there.
+    let merged: Vec<&str> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
+    let climbs = parts.iter().any(|part| matches!(*part, "." | ".."));
     let mentions_api = parts.iter().any(|part| matches!(*part, "api" | "apis"));
-    if mentions_api && (parts[..meaning].contains(&"") || parts.iter().any(|part| matches!(*part, "." | ".."))) {
+    if (climbs && mentions_api) || self::target(&merged) != target {
         return Err(BadPath::NotClean(raw.to_owned()));
     }
-    Ok(target.map(|(target, _)| target))
+    Ok(target)
 }
 
-/// What the segments mean, and how many of them, up to the subresource, say it.
-fn target(parts: &[&str]) -> Option<(Target, usize)> {
-    let (group, rest) = match parts {
-        ["api", rest @ ..] => ("", rest),
-        ["apis", group, rest @ ..] => (*group, rest),
+/// What the segments mean to `NewRequestInfo` of k8s.io/apiserver.
+fn target(parts: &[&str]) -> Option<Target> {
+    let (group, version, rest) = match parts {
+        ["api", version, rest @ ..] => ("", version, rest),
+        ["apis", group, version, rest @ ..] => (*group, version, rest),
         _ => return None,
     };
-    let [version, rest @ ..] = rest else { return None };
-    let (legacy_watch, rest) = match rest {
-        ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
-        rest => (false, rest),
+    let (verb, rest) = match rest {
+        ["watch", rest @ ..] if !rest.is_empty() => (Some(Verb::Watch), rest),
+        // Served by nobody since Kubernetes 1.10, but still no resource.
+        ["proxy", rest @ ..] if !rest.is_empty() => (Some(Verb::Unknown), rest),
+        rest => (None, rest),
     };
     let (namespace, rest) = match rest {
         [] => return None,
@@ -66,22 +68,26 @@ fn target(parts: &[&str]) -> Option<(Target, usize)> {
         ["namespaces", namespace, ..] => (Some(*namespace), rest),
         rest => (None, rest),
     };
-    let part = |index: usize| rest.get(index).map(|part| (*part).to_owned());
+    let part = |index: usize| rest.get(index).filter(|part| !part.is_empty()).map(|part| (*part).to_owned());
     let resource = Resource {
         kind: GroupResource { group: group.to_owned(), resource: part(0).unwrap_or_default() },
         version: (*version).to_owned(),
-        namespace: namespace.map(str::to_owned),
+        namespace: namespace.filter(|name| !name.is_empty()).map(str::to_owned),
         name: part(1),
         subresource: part(2),
     };
-    Some((Target { resource, legacy_watch }, parts.len() - rest.len() + NAMED_BY))
+    Some(Target { resource, verb })
 }
 
-/// Decodes percent-encoding as strictly as Go does, and to UTF-8 besides.
-pub(super) fn decode(raw: &str) -> Option<String> {
+/// Whether each `%` begins an escape, without which Go decodes nothing.
+pub(super) fn is_whole(raw: &str) -> bool {
     let bytes = raw.as_bytes();
-    let escapes_are_whole = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%').all(|(at, _)| {
+    bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%').all(|(at, _)| {
         matches!(bytes.get(at + 1..at + 3), Some([high, low]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
-    });
-    escapes_are_whole.then(|| percent_decode_str(raw).decode_utf8().ok().map(String::from))?
+    })
+}
+
+/// What Go takes for the text; in place of bytes that are no UTF-8 stands U+FFFD.
+pub(super) fn decode(raw: &str) -> String {
+    percent_decode_str(raw).decode_utf8_lossy().into_owned()
 }

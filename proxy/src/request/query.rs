@@ -1,27 +1,14 @@
-//! The query of a request, read so strictly that the API server can't read it otherwise.
+//! The query of a request, read as the API server reads it.
 //!
-//! Go's `URL.Query()` drops pairs that it can't decode and keeps the first of several values; a proxy that
-//! decided differently would narrow one selector and let another one through. So both are refused here.
+//! Go's `URL.Query()` drops pairs that it can't decode, and the API server takes the first of several values. Other
+//! servers decide differently, so what is narrowed is written anew: without the pairs that count for nothing, and
+//! with one value where there can be only one. Then nobody on the way can read another selector than the proxy did.
 
 use std::fmt::Write;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::path::decode;
-
-/// Why a query is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadQuery {
-    /// A pair that can't be decoded.
-    #[error("the query parameter '{0}' is not valid percent-encoded UTF-8")]
-    Encoding(String),
-    /// Go refuses `;` and other servers take it for `&`.
-    #[error("the query parameter '{0}' contains ';', which must be encoded as %3B")]
-    Semicolon(String),
-    /// More than one value for a parameter that has one.
-    #[error("the query parameter '{0}' is given more than once")]
-    Repeated(&'static str),
-}
+use super::path::{decode, is_whole};
 
 /// A query as pairs, each in the form that it came in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,11 +26,8 @@ const VALUE: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').
 
 impl Query {
     /// Reads the part of a URL behind the question mark.
-    ///
-    /// # Errors
-    /// When a pair can't be decoded without doubt.
-    pub fn parse(raw: &str) -> Result<Self, BadQuery> {
-        raw.split('&').filter(|pair| !pair.is_empty()).map(Pair::parse).collect::<Result<_, _>>().map(Self)
+    pub fn parse(raw: &str) -> Self {
+        Self(raw.split('&').filter(|pair| !pair.is_empty()).filter_map(Pair::parse).collect())
     }
 
     /// The first value of a parameter: the one that the API server uses.
@@ -51,19 +35,18 @@ impl Query {
         self.0.iter().find(|pair| pair.key == key).map(|pair| pair.value.as_str())
     }
 
-    /// The only value of a parameter.
-    ///
-    /// # Errors
-    /// When there are several.
-    pub fn only(&self, key: &'static str) -> Result<Option<&str>, BadQuery> {
-        let several = self.0.iter().filter(|pair| pair.key == key).count() > 1;
-        if several { Err(BadQuery::Repeated(key)) } else { Ok(self.first(key)) }
-    }
-
     /// A flag as the API server reads it: set unless absent, `0` or `false`
     /// (`Convert_Slice_string_To_bool` of k8s.io/apimachinery).
     pub fn flag(&self, key: &str) -> bool {
         self.first(key).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+    }
+
+    /// Drops all values of each of these parameters but the first.
+    pub fn keep_first(&mut self, keys: &[&str]) {
+        for key in keys {
+            let mut seen = false;
+            self.0.retain(|pair| pair.key != *key || !std::mem::replace(&mut seen, true));
+        }
     }
 
     /// The query with `key` set to `value` and everything else as it came.
@@ -80,13 +63,16 @@ impl Query {
 }
 
 impl Pair {
-    fn parse(raw: &str) -> Result<Self, BadQuery> {
-        if raw.contains(';') {
-            return Err(BadQuery::Semicolon(raw.to_owned()));
+    /// `None` for what `URL.Query()` drops: a semicolon, or percent-encoding that is not whole.
+    ///
+    /// Bytes that are no UTF-8 become U+FFFD: no name or number that the proxy looks for has it.
+    fn parse(raw: &str) -> Option<Self> {
+        if raw.contains(';') || !is_whole(raw) {
+            return None;
         }
         let (key, value) = raw.split_once('=').unwrap_or((raw, ""));
-        let part = |text: &str| decode(&text.replace('+', " ")).ok_or_else(|| BadQuery::Encoding(raw.to_owned()));
-        Ok(Self { key: part(key)?, value: part(value)?, raw: raw.to_owned() })
+        let part = |text: &str| decode(&text.replace('+', " "));
+        Some(Self { key: part(key), value: part(value), raw: raw.to_owned() })
     }
 }
 
@@ -100,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_query_stays_as_it_came() {
-        let query = Query::parse("fieldSelector=a%3Db&labelSelector=x&limit=500&continue=a+b").unwrap();
+        let query = Query::parse("fieldSelector=a%3Db&labelSelector=x&limit=500&continue=a+b");
         assert_eq!(
             query.with("labelSelector", "a=b,!c/d"),
             "fieldSelector=a%3Db&limit=500&continue=a+b&labelSelector=a%3Db%2C%21c%2Fd"
@@ -109,20 +95,34 @@ mod tests {
     }
 
     #[test]
-    fn a_second_value_is_noticed_however_its_key_is_written() {
-        let query = Query::parse("labelSelector=a&label%53elector=b").unwrap();
-        assert_eq!(query.only("labelSelector"), Err(BadQuery::Repeated("labelSelector")));
-        assert_eq!(query.with("labelSelector", "c"), "labelSelector=c");
+    fn of_several_values_the_first_counts_however_its_key_is_written() {
+        let mut query = Query::parse("label%53elector=b&labelSelector=a&watch=0&dryRun=All&dryRun=All&watch=1");
+        assert_eq!((query.first("labelSelector"), query.flag("watch")), (Some("b"), false));
+        query.keep_first(&["watch"]);
+        assert_eq!(query.with("labelSelector", "c"), "watch=0&dryRun=All&dryRun=All&labelSelector=c");
+    }
+
+    #[test]
+    fn what_go_drops_is_not_passed_on() {
+        for dropped in
+            ["labelSelector=%zz", "labelSelector=%f", "labelSelector=a;b", "a;labelSelector=b", "labelSelector%"]
+        {
+            let query = Query::parse(&format!("{dropped}&x=1"));
+            assert_eq!((query.first("labelSelector"), query.with("y", "")), (None, "x=1&y=".to_owned()), "{dropped}");
+        }
+        assert_eq!(Query::parse("labelSelector=%ff").first("labelSelector"), Some("\u{fffd}"));
     }
 
     proptest! {
         #[test]
         fn what_is_set_is_what_is_read(key in "[a-zA-Z]{1,8}", value in "\\PC{0,40}", other in "[a-z=&%+;]{0,20}") {
-            if let Ok(query) = Query::parse(&other) {
-                let written = query.with(&key, &value);
-                let read = Query::parse(&written).unwrap();
-                prop_assert_eq!(read.only("x").is_ok(), query.only("x").is_ok() || key == "x");
-                prop_assert_eq!(read.first(&key), Some(value.as_str()));
+            let query = Query::parse(&other);
+            let written = query.with(&key, &value);
+            let read = Query::parse(&written);
+            prop_assert_eq!(read.0.iter().filter(|pair| pair.key == key).count(), 1);
+            prop_assert_eq!(read.first(&key), Some(value.as_str()));
+            for pair in query.0.iter().filter(|pair| pair.key != key) {
+                prop_assert_eq!(read.first(&pair.key), query.first(&pair.key));
             }
         }
     }

@@ -7,36 +7,35 @@ fn essence(entry: &str) -> String {
     entry.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-fn is_cbor(entry: &str) -> bool {
-    let essence = essence(entry);
-    essence == "application/cbor" || essence == "application/cbor-seq"
+/// Whether a media type may mean CBOR to somebody: API servers take `application / cbor` and `application/cbor/` for it.
+fn is_cbor(entry: &[u8]) -> bool {
+    essence(&String::from_utf8_lossy(entry)).contains("cbor")
 }
 
 /// The entries of `Accept` as they stand, over all of its lines.
-pub(crate) fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let lines = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
-    lines.flat_map(|line| line.split(',')).map(str::trim).filter(|entry| !entry.is_empty())
+fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    let lines = headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
+    lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii).filter(|entry| !entry.is_empty())
 }
 
 /// Takes CBOR out of `Accept`, because the proxy can't find events in it (DESIGN, "Proxy: the way of a request").
 ///
 /// A client that accepts nothing else is given JSON, which every Kubernetes client can read.
-pub(crate) fn refuse_cbor(headers: &mut HeaderMap) {
+pub fn refuse_cbor(headers: &mut HeaderMap) {
     if !accepted(headers).any(is_cbor) {
         return;
     }
     let rest: Vec<_> = accepted(headers).filter(|entry| !is_cbor(entry)).collect();
-    let accept = if rest.is_empty() { "application/json".to_owned() } else { rest.join(",") };
-    // The parts came out of valid header values.
-    if let Ok(accept) = HeaderValue::from_str(&accept) {
-        headers.insert(header::ACCEPT, accept);
-    }
+    // Parts of valid header values make a valid one.
+    let rest = HeaderValue::from_bytes(&rest.join(&b','));
+    let accept = rest.ok().filter(|rest| !rest.is_empty()).unwrap_or(HeaderValue::from_static(JSON));
+    headers.insert(header::ACCEPT, accept);
 }
 
 /// What keeps a request's body from being understood, if anything: CBOR, or any compression.
 pub(crate) fn opaque_body(headers: &HeaderMap) -> Option<&'static str> {
     let value = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
-    if value(header::CONTENT_TYPE).is_some_and(is_cbor) {
+    if headers.get(header::CONTENT_TYPE).is_some_and(|it| is_cbor(it.as_bytes())) {
         return Some("a CBOR body");
     }
     let encoding = value(header::CONTENT_ENCODING).is_some_and(|it| !it.eq_ignore_ascii_case("identity"));
@@ -59,7 +58,9 @@ impl Encoding {
     /// Entries with `as=` ask for something made from the object (a Table); they are passed over, as by a
     /// server that does not know them.
     pub(crate) fn negotiated(headers: &HeaderMap) -> Self {
-        let plain = accepted(headers).filter(|entry| !entry.split(';').skip(1).any(|it| it.trim().starts_with("as=")));
+        let plain = accepted(headers)
+            .filter_map(|entry| std::str::from_utf8(entry).ok())
+            .filter(|entry| !entry.split(';').skip(1).any(|it| it.trim().starts_with("as=")));
         plain.map(essence).find_map(|essence| Self::named(&essence)).unwrap_or(Self::Json)
     }
 
@@ -102,9 +103,12 @@ mod tests {
         refuse_cbor(&mut headers);
         assert_eq!(headers[header::ACCEPT], "application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
         assert_eq!(headers.get_all(header::ACCEPT).iter().count(), 1);
-        let mut only = accept("application/cbor");
-        refuse_cbor(&mut only);
-        assert_eq!(only[header::ACCEPT], "application/json");
+        for odd in ["application/cbor", "application / cbor;q=1", ",application/cbor/", "application/CBOR-seq;a=\u{ff}"]
+        {
+            let mut only = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_bytes(odd.as_bytes()).unwrap())]);
+            refuse_cbor(&mut only);
+            assert_eq!(only[header::ACCEPT], "application/json", "{odd}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Label selectors, by the grammar of `labels.Parse` in k8s.io/apimachinery.
 //!
-//! A selector that the API server would read otherwise than expected must not be joined with ours: its
-//! lexer, for one, takes a NUL for the end of the text. So what does not parse here is refused, and every
-//! key and value is checked as strictly as the API server does it.
+//! What the API server would refuse is refused, and every key and value is checked as strictly as it does it. What is
+//! joined with ours and sent on is the parsed selector, printed: of the client's text nothing can be left that
+//! somebody reads otherwise (Go's lexer, for one, takes a NUL for the end of the text).
 
 use std::fmt;
 

@@ -17,10 +17,13 @@ pub(super) enum Token<'a> {
 }
 
 /// Splits a selector. Nothing can fail here: an odd word is refused where it is used.
+///
+/// Go's lexer reads a NUL wherever the text ends: one that follows a word or a sign directly is skipped, and any other
+/// is the end of the selector.
 pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start_matches(SPACE);
-    while let Some(first) = rest.chars().next() {
+    while let Some(first) = rest.chars().next().filter(|first| *first != NUL) {
         let (token, length) = match first {
             ',' => (Token::Comma, 1),
             '(' => (Token::Open, 1),
@@ -32,16 +35,19 @@ pub(super) fn tokens(text: &str) -> Vec<Token<'_>> {
             '!' if rest.starts_with("!=") => (Token::NotEquals, 2),
             '!' => (Token::Not, 1),
             _ => {
-                let end = rest.find(|c| SPACE.contains(&c) || SPECIAL.contains(&c)).unwrap_or(rest.len());
+                let ends = |c: char| c == NUL || SPACE.contains(&c) || SPECIAL.contains(&c);
+                let end = rest.find(ends).unwrap_or(rest.len());
                 (Token::Word(&rest[..end]), end)
             }
         };
         tokens.push(token);
-        rest = rest[length..].trim_start_matches(SPACE);
+        rest = &rest[length..];
+        rest = rest.strip_prefix(NUL).unwrap_or(rest).trim_start_matches(SPACE);
     }
     tokens
 }
 
+const NUL: char = '\0';
 const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 const SPECIAL: [char; 7] = ['=', '!', '(', ')', ',', '>', '<'];
 
