@@ -60,14 +60,14 @@ pub struct Access {
 pub fn prepare(path: &std::path::Path, listen: SocketAddr, namespace: &str) -> Result<Access, AccessError> {
     let folder = Folder::open(path)?;
     let pair = match folder.read(pki::CA).zip(folder.read(pki::CERTIFICATE)).zip(folder.read(pki::KEY)) {
-        Some(((ca, certificate), key)) => pki::Pair { ca, certificate, key }.still_good(),
+        Some(((ca, certificate), key)) => pki::Pair { ca, certificate, key }.still_good(listen.ip()),
         None => None,
     };
     let pair = if let Some(pair) = pair {
         tracing::info!(folder = %path.display(), "using the certificate that is there");
         pair
     } else {
-        let pair = pki::Pair::generate()?;
+        let pair = pki::Pair::generate(listen.ip())?;
         folder.write_private(pki::KEY, &pair.key)?;
         folder.write(pki::CERTIFICATE, &pair.certificate)?;
         folder.write(pki::CA, &pair.ca)?;
@@ -87,7 +87,13 @@ pub fn prepare(path: &std::path::Path, listen: SocketAddr, namespace: &str) -> R
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::{fs, os::unix::fs::PermissionsExt};
+    use std::{fs, os::unix::fs::PermissionsExt, sync::Arc};
+
+    use rustls::{
+        RootCertStore,
+        client::{WebPkiServerVerifier, danger::ServerCertVerifier},
+        pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    };
 
     use super::*;
 
@@ -140,6 +146,31 @@ mod tests {
         assert_eq!(read.current_context.as_deref(), Some("ringside"));
         assert!(read.auth_infos[0].auth_info.as_ref().unwrap().token.is_some());
         assert!(access.token.matches(access.token.secret()));
+    }
+
+    #[test]
+    fn the_kubeconfig_names_where_the_certificate_is_good() {
+        let temp = tempfile::tempdir().unwrap();
+        for (listen, server) in [
+            ("127.0.0.1:6443", "127.0.0.1:6443"),
+            ("[::1]:6443", "[::1]:6443"),
+            ("0.0.0.0:6443", "127.0.0.1:6443"),
+            ("[::]:6443", "[::1]:6443"),
+            ("10.1.2.3:6443", "10.1.2.3:6443"),
+            ("127.0.0.2:6443", "127.0.0.2:6443"),
+        ] {
+            let listen: SocketAddr = listen.parse().unwrap();
+            prepare(temp.path(), listen, "ns").unwrap();
+            let read = kube::config::Kubeconfig::read_from(temp.path().join("kubeconfig")).unwrap();
+            let url = format!("https://{server}");
+            assert_eq!(read.clusters[0].cluster.as_ref().unwrap().server.as_deref(), Some(url.as_str()));
+            let pem = |name: &str| CertificateDer::from_pem_file(temp.path().join(name)).unwrap();
+            let mut roots = RootCertStore::empty();
+            roots.add(pem("ca.crt")).unwrap();
+            let verifier = WebPkiServerVerifier::builder(Arc::new(roots)).build().unwrap();
+            let name = ServerName::try_from(server.parse::<SocketAddr>().unwrap().ip().to_string()).unwrap();
+            verifier.verify_server_cert(&pem("tls.crt"), &[], &name, &[], UnixTime::now()).unwrap();
+        }
     }
 
     #[test]

@@ -1,18 +1,17 @@
 //! The configuration: read once, from arguments and environment, with all faults reported together.
 
-use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use clap::Parser;
+use clap::Args;
 use ringside_ring::{RingName, ShardName};
 use ringside_runtime::{
     config::{Faults, parse_address, parse_duration, parse_namespace},
-    logging::{Format, parse_filter},
+    logging::{self, Format, parse_filter},
 };
 
 /// The options as they come, so that nothing is refused before everything was looked at.
-#[derive(Debug, Parser)]
-#[command(name = "ringside-proxy", version, about = "Narrows a Kubernetes controller to its shard of a ring.")]
-struct Options {
+#[derive(Debug, Args)]
+pub(crate) struct Options {
     /// Name of the ClusterRing that this controller is a shard of.
     #[arg(long, env = "RINGSIDE_RING", default_value = "", hide_default_value = true)]
     ring: String,
@@ -31,9 +30,9 @@ struct Options {
     /// Folder for kubeconfig, ca.crt, token and namespace, shared with the controller.
     #[arg(long, env = "RINGSIDE_ACCESS_DIR", default_value = "/var/run/ringside")]
     access_dir: PathBuf,
-    /// Where /livez, /readyz and /metrics are served.
-    #[arg(long, env = "RINGSIDE_ADMIN_LISTEN", default_value = "127.0.0.1:6444")]
-    admin_listen: String,
+    /// Where /livez, /readyz and /metrics are served, and `probe` asks.
+    #[arg(long, env = "RINGSIDE_ADMIN_LISTEN", default_value = "127.0.0.1:6444", global = true)]
+    pub(crate) admin_listen: String,
     /// How long the shard Lease lasts without renewal: whole seconds.
     #[arg(long, env = "RINGSIDE_LEASE_DURATION", default_value = "15s")]
     lease_duration: String,
@@ -78,32 +77,20 @@ pub struct Config {
     pub log_format: Format,
 }
 
-/// Why there is no configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The arguments are none that we know, or ask for help.
-    #[error(transparent)]
-    Usage(#[from] clap::Error),
-    /// What they say can't be.
-    #[error(transparent)]
-    Faults(#[from] Faults),
-}
-
 /// kube's client logs every failed attempt as an error, besides returning it to us who log it with its meaning.
 const LOG_FILTER: &str = "info,kube_client::client::builder=off";
 /// A Lease counts in seconds, and is renewed five times in its duration.
 const LEASE_DURATIONS: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(3600);
 
 impl Config {
-    /// Parses the arguments, the first of which is the program's name; the environment fills in what they leave out.
-    ///
-    /// # Errors
-    /// With every fault.
-    pub fn parse(arguments: impl IntoIterator<Item = OsString>, hostname: Option<String>) -> Result<Self, ConfigError> {
-        Ok(Self::check(Options::try_parse_from(arguments)?, hostname)?)
+    /// Writes log records as it says, from now on.
+    pub fn log(&self) {
+        if let Ok(filter) = parse_filter(&self.log_filter) {
+            logging::init(self.log_format, filter);
+        }
     }
 
-    fn check(options: Options, hostname: Option<String>) -> Result<Self, Faults> {
+    pub(crate) fn check(options: Options, hostname: Option<String>) -> Result<Self, Faults> {
         let mut faults = Faults::new();
         let ring = faults.check("--ring", ring(&options.ring));
         let shard_name = faults.check("--shard-name", options.shard_name.map(|name| name.parse()).transpose());
@@ -160,10 +147,17 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use super::*;
+    use std::ffi::OsString;
 
-    fn parse(arguments: &[&str]) -> Result<Config, ConfigError> {
-        Config::parse(std::iter::once("ringside-proxy").chain(arguments.iter().copied()).map(OsString::from), None)
+    use super::*;
+    use crate::command::{Command, CommandError};
+
+    fn parse(arguments: &[&str]) -> Result<Config, CommandError> {
+        let arguments = std::iter::once("ringside-proxy").chain(arguments.iter().copied()).map(OsString::from);
+        match Command::parse(arguments, None)? {
+            Command::Run(config) => Ok(*config),
+            Command::Probe(_) => unreachable!("not asked for"),
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub mod access;
 pub mod body;
+pub mod command;
 pub mod config;
 pub mod election;
 pub mod frames;
@@ -39,6 +40,7 @@ pub mod upstream;
 pub mod views;
 mod wire;
 
+pub use command::{Command, CommandError};
 pub use config::Config;
 
 /// Why the proxy can't run, or does not any more.
@@ -92,9 +94,10 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let client = Client::try_from(kube_config).map_err(upstream::SetUpUpstream::from)?;
     let listener = listen("--listen", config.listen).await?;
     let admin_listener = listen("--admin-listen", config.admin_listen).await?;
-    warn_if_reachable(config.listen);
+    warn_if_reachable(config.listen, config.admin_listen);
     // With port 0 the system has chosen by now.
     let address = listener.local_addr().unwrap_or(config.listen);
+    let admin = admin_listener.local_addr().unwrap_or(config.admin_listen);
     let access = access::prepare(&config.access_dir, address, &namespace)?;
 
     let (health, knowledge) = (Health::new(), policy::channel());
@@ -139,7 +142,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     tasks.spawn("the admin server", admin::serve(admin_listener, health, registry, served.clone()));
     tasks.spawn("following the ring", policy::follow(client, config.ring, knowledge, ring_check, served.clone()));
     tasks.spawn("the shard", shard.run(served));
-    tracing::info!(%address, admin = %config.admin_listen, "ready for the controller to connect");
+    tracing::info!(%address, %admin, "ready for the controller to connect");
     Ok(tasks.run(&shutdown, serve::ENDS_WITHIN).await?)
 }
 
@@ -165,12 +168,19 @@ async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, 
     TcpListener::bind(address).await.map_err(|source| RunError::Listen { flag, address, source })
 }
 
-fn warn_if_reachable(address: SocketAddr) {
-    if !address.ip().is_loopback() {
+fn warn_if_reachable(listen: SocketAddr, admin_listen: SocketAddr) {
+    if !listen.ip().is_loopback() {
         tracing::warn!(
-            %address,
-            "--listen is not a loopback address: whoever reaches it and has the token acts with this pod's permissions, \
-             and its certificate names loopback only"
+            address = %listen,
+            "--listen is not a loopback address: whoever reaches it and has the token of the access folder acts with \
+             this pod's permissions"
+        );
+    }
+    if !admin_listen.ip().is_loopback() {
+        tracing::warn!(
+            address = %admin_listen,
+            "--admin-listen is not a loopback address: whoever reaches it can read the metrics and why this shard is \
+             not ready, without any token; nothing can be changed there"
         );
     }
 }

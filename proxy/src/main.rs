@@ -1,28 +1,27 @@
-//! `ringside-proxy`: parse, build, run.
+//! `ringside-proxy`: parse, and run or ask.
 
-use std::process::ExitCode;
+use std::{fmt::Display, process::ExitCode};
 
-use ringside_proxy::config::{Config, ConfigError};
+use ringside_proxy::{Command, CommandError, Config, RunError, run};
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned());
-    let config = match Config::parse(std::env::args_os(), hostname) {
-        Ok(config) => config,
-        Err(ConfigError::Usage(usage)) => usage.exit(),
-        Err(ConfigError::Faults(faults)) => return failure(&faults),
-    };
-    if let Ok(filter) = ringside_runtime::logging::parse_filter(&config.log_filter) {
-        ringside_runtime::logging::init(config.log_format, filter);
-    }
-    match ringside_proxy::run(config).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure(&error),
+    match Command::parse(std::env::args_os(), hostname) {
+        Ok(Command::Run(config)) => ended("ringside-proxy: ", serve(*config)),
+        // The whole output is shown by `kubectl describe pod`, behind words of its own.
+        Ok(Command::Probe(probe)) => ended("", probe.run()),
+        Err(CommandError::Usage(usage)) => usage.exit(),
+        Err(CommandError::Faults(faults)) => ended("ringside-proxy: ", Err(faults)),
     }
 }
 
+#[tokio::main]
+async fn serve(config: Config) -> Result<(), RunError> {
+    config.log();
+    run(config).await
+}
+
 #[allow(clippy::print_stderr, reason = "the last words of a program that can't run belong there, log filter or not")]
-fn failure(error: &dyn std::fmt::Display) -> ExitCode {
-    eprintln!("ringside-proxy: {error}");
-    ExitCode::FAILURE
+fn ended(by: &str, outcome: Result<(), impl Display>) -> ExitCode {
+    outcome.inspect_err(|error| eprintln!("{by}{error}")).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
 }

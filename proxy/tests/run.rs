@@ -12,7 +12,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use ringside_proxy::{Config, RunError, run_until};
+use ringside_proxy::{Command, Config, RunError, run_until};
 use ringside_runtime::shutdown::Shutdown;
 use rustls::{
     ClientConfig, RootCertStore,
@@ -49,12 +49,19 @@ fn config(folder: &TempDir, listen: SocketAddr, admin: SocketAddr, more: &[&str]
     arguments.push(format!("--listen={listen}"));
     arguments.push(format!("--admin-listen={admin}"));
     arguments.extend(more.iter().map(|it| (*it).to_owned()));
-    Config::parse(arguments.into_iter().map(OsString::from), Some("host".to_owned())).unwrap()
+    match Command::parse(arguments.into_iter().map(OsString::from), Some("host".to_owned())).unwrap() {
+        Command::Run(config) => *config,
+        Command::Probe(_) => unreachable!("not asked for"),
+    }
 }
 
 impl Proxy {
     fn start(folder: TempDir, more: &[&str]) -> Self {
-        let (listen, admin, shutdown) = (free_address(), free_address(), Shutdown::new());
+        Self::start_at(free_address(), folder, more)
+    }
+
+    fn start_at(listen: SocketAddr, folder: TempDir, more: &[&str]) -> Self {
+        let (admin, shutdown) = (free_address(), Shutdown::new());
         let config = config(&folder, listen, admin, more);
         let ended = tokio::spawn(run_until(config, shutdown.clone()));
         Self { folder, shutdown, ended, listen, admin }
@@ -93,8 +100,12 @@ impl Proxy {
     }
 
     async fn get(&self, client: &Http, path: &str) -> Response<Incoming> {
+        self.get_at(client, &format!("https://localhost:{}", self.listen.port()), path).await
+    }
+
+    async fn get_at(&self, client: &Http, server: &str, path: &str) -> Response<Incoming> {
         let token = fs::read_to_string(self.access("token")).unwrap();
-        let request = Request::get(format!("https://localhost:{}{path}", self.listen.port()));
+        let request = Request::get(format!("{server}{path}"));
         client
             .request(request.header("authorization", format!("Bearer {token}")).body(Empty::new()).unwrap())
             .await
@@ -184,6 +195,49 @@ async fn an_absent_api_server_is_waited_for() {
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(text(refused).await.contains("can't be reached"));
     assert!(!proxy.ended.is_finished());
+}
+
+#[tokio::test]
+async fn it_can_listen_on_ipv6_alone_and_its_kubeconfig_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let _api = fake::start(&folder.path().join("upstream")).await;
+    let listen = std::net::TcpListener::bind("[::1]:0").unwrap().local_addr().unwrap();
+    let proxy = Proxy::start_at(listen, folder, &[]);
+    proxy.readiness(|text| text.contains("there is no ClusterRing")).await;
+    let kubeconfig: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(proxy.access("kubeconfig")).unwrap()).unwrap();
+    let server = kubeconfig["clusters"][0]["cluster"]["server"].as_str().unwrap();
+    assert_eq!(server, format!("https://{listen}"));
+    assert_eq!(proxy.get_at(&proxy.client(true), server, "/version").await.status(), StatusCode::OK);
+}
+
+/// What a kubelet runs, with the environment of the container.
+async fn probe(which: &str, admin: SocketAddr) -> (Option<i32>, String) {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_ringside-proxy"));
+    command.args(["probe", which, "--timeout=10s"]).env_clear().env("RINGSIDE_ADMIN_LISTEN", admin.to_string());
+    let output = command.output().await.unwrap();
+    assert_eq!(output.stdout, b"");
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[tokio::test]
+async fn a_probe_says_by_its_exit_code_and_a_line_a_fault_how_the_proxy_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let api = fake::start(&folder.path().join("upstream")).await;
+    let proxy = Proxy::start(folder, &[]);
+    proxy.readiness(|text| text.starts_with("ring: there is no ClusterRing")).await;
+    let (code, says) = probe("ready", proxy.admin).await;
+    assert_eq!(code, Some(1), "{says}");
+    assert!(says.starts_with("ring: there is no ClusterRing 'example'"), "{says}");
+    assert_eq!(says.lines().count(), 1, "{says}");
+    assert_eq!(probe("live", proxy.admin).await, (Some(0), String::new()));
+    api.lock().ring.send_replace(Some(fake::ring("things")));
+    proxy.readiness(|text| text == "ok\n").await;
+    assert_eq!(probe("ready", proxy.admin).await, (Some(0), String::new()));
+    let nobody = free_address();
+    let (code, says) = probe("live", nobody).await;
+    assert_eq!(code, Some(1));
+    assert!(says.contains(&nobody.to_string()) && says.contains("--admin-listen"), "{says}");
 }
 
 #[tokio::test]

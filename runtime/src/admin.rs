@@ -23,6 +23,16 @@ pub enum Probe {
     Ready,
 }
 
+impl Probe {
+    /// Where it is asked for.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Live => "/livez",
+            Self::Ready => "/readyz",
+        }
+    }
+}
+
 type Checks = BTreeMap<&'static str, (Probe, Result<(), String>)>;
 
 /// The checks behind the probes. A check that nobody has passed yet fails.
@@ -94,8 +104,8 @@ struct Admin {
 /// The routes, for a server of one's own or a test.
 pub fn router(health: Health, registry: Arc<Registry>) -> Router {
     Router::new()
-        .route("/livez", get(|State(admin): State<Admin>| async move { probe(&admin.health, Probe::Live) }))
-        .route("/readyz", get(|State(admin): State<Admin>| async move { probe(&admin.health, Probe::Ready) }))
+        .route(Probe::Live.path(), get(|State(admin): State<Admin>| async move { probe(&admin.health, Probe::Live) }))
+        .route(Probe::Ready.path(), get(|State(admin): State<Admin>| async move { probe(&admin.health, Probe::Ready) }))
         .route("/metrics", get(|State(admin): State<Admin>| async move { metrics(&admin.registry) }))
         .with_state(Admin { health, registry })
 }

@@ -1,6 +1,10 @@
 //! Configuration faults, all of them at once.
 
-use std::{fmt, net::SocketAddr, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
 
 /// What is wrong with a configuration: every fault, so that one start shows them all.
 #[derive(Debug, Default)]
@@ -95,6 +99,16 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, ParseAddress> {
     text.parse().map_err(|_| ParseAddress(text.to_owned()))
 }
 
+/// Where a listener on `address` is reached from the same machine: one that listens everywhere, on loopback.
+pub fn reached_at(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        other => other,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +143,18 @@ mod tests {
         assert!(parse_address("[::1]:6443").is_ok());
         for bad in ["", "localhost:6443", "127.0.0.1", "127.0.0.1:65536", ":6443"] {
             assert!(parse_address(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_listener_everywhere_is_reached_on_loopback() {
+        for (listens, reached) in [
+            ("0.0.0.0:6443", "127.0.0.1:6443"),
+            ("[::]:6443", "[::1]:6443"),
+            ("[::1]:6443", "[::1]:6443"),
+            ("10.1.2.3:6443", "10.1.2.3:6443"),
+        ] {
+            assert_eq!(parse_address(listens).map(reached_at), parse_address(reached), "{listens}");
         }
     }
 }

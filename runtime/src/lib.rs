@@ -1,5 +1,5 @@
-//! What both binaries need around their work: a clock, supervised tasks, shutdown, an admin server, a Lease that is
-//! kept, a connection to the API server, configuration faults, logs.
+//! What both binaries need around their work: a clock, supervised tasks, shutdown, an admin server and who asks it, a
+//! Lease that is kept, a connection to the API server, configuration faults, logs.
 //!
 //! Nothing here knows about sharding; the contract is in `ringside-ring`, the work in the two binaries.
 
@@ -10,5 +10,6 @@ pub mod config;
 pub mod explain;
 pub mod lease;
 pub mod logging;
+pub mod probe;
 pub mod shutdown;
 pub mod tasks;

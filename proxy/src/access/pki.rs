@@ -2,7 +2,7 @@
 //!
 //! The CA signs this one certificate and its key is then forgotten: nothing else can ever be signed with it.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::jiff::{Timestamp, tz::TimeZone};
 use rcgen::{
@@ -21,9 +21,16 @@ pub(super) const CA: &str = "ca.crt";
 pub(super) const CERTIFICATE: &str = "tls.crt";
 pub(super) const KEY: &str = "tls.key";
 
-/// The names that clients know an API server by.
-const NAMES: [&str; 6] =
-    ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+/// The names that clients know an API server by. kubeadm's certificates have those of the Service too.
+const NAMES: [&str; 7] = [
+    "localhost",
+    "127.0.0.1",
+    "::1",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
 /// A pod lives shorter than this, and a new pod has a new folder.
 const YEARS: i32 = 10;
 /// A certificate that ends sooner than this is made anew at a start.
@@ -38,7 +45,8 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub(super) fn generate() -> Result<Self, rcgen::Error> {
+    /// For a server that is reached by [`NAMES`] and at `listen`.
+    pub(super) fn generate(listen: IpAddr) -> Result<Self, rcgen::Error> {
         let ca_key = KeyPair::generate()?;
         let mut ca = params(Vec::new(), "ringside-proxy CA")?;
         ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -47,7 +55,7 @@ impl Pair {
         let issuer = Issuer::new(ca, ca_key);
 
         let key = KeyPair::generate()?;
-        let mut server = params(NAMES.map(str::to_owned).to_vec(), "ringside-proxy")?;
+        let mut server = params(names(listen), "ringside-proxy")?;
         server.use_authority_key_identifier_extension = true;
         server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -56,20 +64,18 @@ impl Pair {
     }
 
     /// The pair, if a client that trusts the CA would accept the certificate, now and for a while.
-    pub(super) fn still_good(self) -> Option<Self> {
+    pub(super) fn still_good(self, listen: IpAddr) -> Option<Self> {
         let now = UnixTime::now();
         let later = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now.as_secs() + MARGIN_DAYS * DAY));
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.ca.as_bytes()).ok()?).ok()?;
         let verifier = WebPkiServerVerifier::builder(Arc::new(roots)).build().ok()?;
         let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes()).ok()?;
-        let accepted = |name: &str, at| {
-            let name = ServerName::try_from(name.to_owned()).ok()?;
-            verifier.verify_server_cert(&certificate, &[], &name, &[], at).ok()
-        };
-        for name in NAMES {
-            accepted(name, now)?;
-            accepted(name, later)?;
+        for name in names(listen) {
+            let name = ServerName::try_from(name).ok()?;
+            for at in [now, later] {
+                verifier.verify_server_cert(&certificate, &[], &name, &[], at).ok()?;
+            }
         }
         // Also checks that the key belongs to the certificate.
         self.server_config().ok()?;
@@ -85,6 +91,13 @@ impl Pair {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
+}
+
+/// An address that listens everywhere is no name: which addresses that are is not known, and may change.
+fn names(listen: IpAddr) -> Vec<String> {
+    let own = Some(listen).filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string());
+    let own = own.filter(|ip| !NAMES.contains(&ip.as_str()));
+    NAMES.iter().map(|&name| name.to_owned()).chain(own).collect()
 }
 
 fn params(names: Vec<String>, common_name: &str) -> Result<CertificateParams, rcgen::Error> {

@@ -1,0 +1,159 @@
+//! What the program is started for: to be the proxy, or to ask one that runs how it is.
+
+use std::{ffi::OsString, net::SocketAddr, time::Duration};
+
+use clap::{Parser, Subcommand, ValueEnum};
+use ringside_runtime::{
+    admin,
+    config::{Faults, parse_address, parse_duration, reached_at},
+    probe::{self, ProbeError},
+};
+
+use crate::config::{Config, Options};
+
+#[derive(Debug, Parser)]
+#[command(name = "ringside-proxy", version, about = "Narrows a Kubernetes controller to its shard of a ring.")]
+struct Line {
+    #[command(subcommand)]
+    command: Option<Other>,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// Asks the proxy of this pod how it is, for exec probes: ends with 0, or with 1 and a line for each fault.
+    Probe {
+        /// What to ask for.
+        which: Which,
+        /// How long to wait for the answer: less than the probe's timeoutSeconds, or the kubelet hides the reason.
+        #[arg(long, default_value = "900ms")]
+        timeout: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Which {
+    /// Whether it can do its work: it holds its Lease and knows its ring.
+    Ready,
+    /// Whether it runs: if not, it should be restarted.
+    Live,
+}
+
+/// What the arguments and the environment ask for.
+#[derive(Debug)]
+pub enum Command {
+    /// Be the proxy.
+    Run(Box<Config>),
+    /// Ask it.
+    Probe(Probe),
+}
+
+/// A question to the proxy that runs beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    which: admin::Probe,
+    address: SocketAddr,
+    within: Duration,
+}
+
+/// Why there is nothing to do.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The arguments are none that we know, or ask for help.
+    #[error(transparent)]
+    Usage(#[from] clap::Error),
+    /// What they say can't be.
+    #[error(transparent)]
+    Faults(#[from] Faults),
+}
+
+impl Command {
+    /// Parses the arguments, the first of which is the program's name; the environment fills in what they leave out.
+    ///
+    /// # Errors
+    /// With every fault.
+    pub fn parse(
+        arguments: impl IntoIterator<Item = OsString>,
+        hostname: Option<String>,
+    ) -> Result<Self, CommandError> {
+        let Line { command, options } = Line::try_parse_from(arguments)?;
+        Ok(match command {
+            None => Self::Run(Box::new(Config::check(options, hostname)?)),
+            Some(Other::Probe { which, timeout }) => Self::Probe(Probe::check(which, &timeout, &options.admin_listen)?),
+        })
+    }
+}
+
+impl Probe {
+    fn check(which: Which, timeout: &str, admin_listen: &str) -> Result<Self, Faults> {
+        let mut faults = Faults::new();
+        let within = faults.check("--timeout", parse_duration(timeout));
+        let address = faults.check("--admin-listen", fixed_address(admin_listen));
+        faults.finish()?;
+        let which = match which {
+            Which::Ready => admin::Probe::Ready,
+            Which::Live => admin::Probe::Live,
+        };
+        // Whatever is missing was noted as a fault.
+        let (within, address) = within.zip(address).ok_or_else(Faults::new)?;
+        Ok(Self { which, address: reached_at(address), within })
+    }
+
+    /// Asks. In this thread alone: a kubelet starts it every few seconds, in the proxy's own limits.
+    ///
+    /// # Errors
+    /// When the probe does not pass.
+    #[tokio::main(flavor = "current_thread")]
+    pub async fn run(self) -> Result<(), ProbeError> {
+        probe::ask(self.address, self.which, self.within).await
+    }
+}
+
+fn fixed_address(text: &str) -> Result<SocketAddr, String> {
+    let address = parse_address(text).map_err(|error| error.to_string())?;
+    if address.port() == 0 {
+        return Err(format!("'{text}' leaves the port to the system, so nobody knows whom to ask: name a port"));
+    }
+    Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn probe(arguments: &[&str]) -> Result<Probe, CommandError> {
+        let arguments = std::iter::once("ringside-proxy").chain(arguments.iter().copied()).map(OsString::from);
+        match Command::parse(arguments, None)? {
+            Command::Probe(probe) => Ok(probe),
+            Command::Run(_) => unreachable!("a probe was asked for"),
+        }
+    }
+
+    #[test]
+    fn a_probe_needs_nothing_and_asks_where_the_proxy_listens() {
+        let address = |arguments: &[&str]| probe(arguments).unwrap().address.to_string();
+        assert_eq!(address(&["probe", "ready"]), "127.0.0.1:6444");
+        assert_eq!(address(&["probe", "live", "--admin-listen", "127.0.0.1:7000"]), "127.0.0.1:7000");
+        assert_eq!(address(&["--admin-listen", "0.0.0.0:7000", "probe", "live"]), "127.0.0.1:7000");
+        assert_eq!(address(&["probe", "ready", "--admin-listen=[::]:7000"]), "[::1]:7000");
+        assert_eq!(probe(&["probe", "ready"]).unwrap().which, admin::Probe::Ready);
+        assert_eq!(probe(&["probe", "live"]).unwrap().which, admin::Probe::Live);
+        // What a kubelet waits by default is a second.
+        assert!(probe(&["probe", "live"]).unwrap().within < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_said_with_every_fault() {
+        let text = probe(&["probe", "ready", "--timeout=soon", "--admin-listen=127.0.0.1:0"]).unwrap_err().to_string();
+        assert!(
+            text.contains("--timeout: ") && text.contains("--admin-listen: ") && text.contains("name a port"),
+            "{text}"
+        );
+        for usage in [&["probe"][..], &["probe", "well"], &["prob", "ready"]] {
+            assert!(matches!(probe(usage), Err(CommandError::Usage(_))), "{usage:?}");
+        }
+    }
+}
