@@ -58,7 +58,8 @@ async fn perform(arguments: &Arguments, shutdown: &Shutdown) -> Result<ExitCode>
 /// What happened has to be looked for in the logs, and the system takes its folders with it.
 fn kept_logs(system: &System) -> String {
     match system.keep_logs() {
-        Ok(folder) => format!("\nThe logs are in {}.", folder.display()),
+        Ok(Some(folder)) => format!("\nThe logs are in {}.", folder.display()),
+        Ok(None) => "\nThere are no logs.".to_owned(),
         Err(error) => format!("\nThe logs could not be kept: {error}"),
     }
 }

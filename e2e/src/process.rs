@@ -6,6 +6,8 @@
 mod child;
 mod folder;
 mod guard;
+mod logs;
 
 pub use child::{Process, ProcessError};
 pub use folder::Folder;
+pub use logs::keep as keep_logs;

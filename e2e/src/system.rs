@@ -4,7 +4,6 @@
 mod children;
 mod error;
 mod install;
-mod logs;
 mod monitor;
 mod probe;
 mod shard;
@@ -26,7 +25,7 @@ use crate::{
     control_plane::{ControlPlane, Options},
     eventually::eventually,
     observer::Picture,
-    process::Folder,
+    process::{Folder, keep_logs},
     toolchain::{self, Environment, RingsidePrograms, ToolchainError},
     workload::Workload,
 };
@@ -135,8 +134,8 @@ impl System {
     }
 
     /// Copies the logs of all processes, the control plane's too, to a folder that stays.
-    pub fn keep_logs(&self) -> std::io::Result<PathBuf> {
-        logs::keep(&[self.dir(), self.ground.control_plane.dir()])
+    pub fn keep_logs(&self) -> std::io::Result<Option<PathBuf>> {
+        keep_logs(&[self.dir(), self.ground.control_plane.dir()])
     }
 
     /// Starts so many sharder replicas, creates the ring, and waits until a sharder has taken it up.

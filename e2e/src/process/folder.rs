@@ -1,4 +1,4 @@
-//! A temporary folder that is gone when its owner is.
+//! A temporary folder that is gone when its owner is; of one whose test failed the logs stay.
 
 use std::{
     env, fs, io,
@@ -8,7 +8,8 @@ use std::{
 
 use super::guard::{self, Charge};
 
-/// A folder under the system's folder for temporary files, removed with all that is in it when dropped.
+/// A folder under the system's folder for temporary files, removed with all that is in it when dropped. When that
+/// happens because its owner panicked, as a test that fails does, the logs in it are kept elsewhere.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -31,8 +32,23 @@ impl Folder {
     }
 }
 
+impl Folder {
+    /// Says on stderr where, which is shown with the failure of a test.
+    #[allow(clippy::print_stderr, reason = "tests set no log up, and this is the time to speak")]
+    fn keep_logs(&self) {
+        match super::keep_logs(&[&self.0]) {
+            Ok(Some(kept)) => eprintln!("the logs of what ran in {} are kept in {}", self.0.display(), kept.display()),
+            Ok(None) => {}
+            Err(error) => eprintln!("the logs in {} could not be kept: {error}", self.0.display()),
+        }
+    }
+}
+
 impl Drop for Folder {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.keep_logs();
+        }
         // What can't be removed now stays with the guard, which tries again.
         match fs::remove_dir_all(&self.0) {
             Ok(()) => {}
