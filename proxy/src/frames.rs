@@ -2,20 +2,24 @@
 //!
 //! No object is decoded that need not be. Of `ADDED` and `MODIFIED` only the border is found; of `DELETED`,
 //! `BOOKMARK` and `ERROR` the resourceVersion is read (DESIGN, "Handover": a watch is past a move when it
-//! delivered one of these at or after it). A decoder that does not understand what it sees says so and finds
-//! nothing any more, so that its watch counts as one that is past nothing.
+//! delivered one of these at or after it). An initial event is never one of these, but for the bookmark that ends
+//! them: an API server sends its state as `ADDED`, then the annotated bookmark, and no other before it. A decoder that
+//! does not understand what it sees says so and finds nothing any more: it errs towards "not past".
 
 use http::{HeaderMap, header};
 use ringside_ring::ResourceVersion;
 
+use crate::request::representation::{Encoding, JSON, PROTOBUF};
+
 mod cut;
+mod event;
 mod json;
 mod protobuf;
 mod websocket;
 
 /// The longest event that is kept for decoding. etcd refuses objects above 1.5 MiB by default; JSON escapes and
 /// a server's raised limit leave room for more. A longer event passes, its resourceVersion is just not learned.
-const MAX_KEPT: usize = 8 << 20;
+pub const MAX_KEPT: usize = 8 << 20;
 
 /// An event that went by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +71,11 @@ impl Event {
     }
 }
 
+/// The bytes are not those of a watch in this format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the bytes of a watch are not what its format has")]
+struct NotUnderstood;
+
 /// The decoder of one watch's stream.
 #[derive(Debug)]
 pub struct Frames(Decoder);
@@ -82,44 +91,41 @@ enum Decoder {
 impl Frames {
     /// The decoder for a watch's response, by its headers.
     pub fn of_response(headers: &HeaderMap) -> Self {
-        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
         if text(header::CONTENT_ENCODING).is_some_and(|it| !it.eq_ignore_ascii_case("identity")) {
             return Self::opaque();
         }
-        let essence = text(header::CONTENT_TYPE).and_then(|it| it.split(';').next()).map(str::trim);
-        match essence {
-            Some("application/json") => Self::json(),
-            Some("application/vnd.kubernetes.protobuf") => Self::protobuf(),
+        match text(header::CONTENT_TYPE).and_then(|it| it.split(';').next()).map(str::trim) {
+            Some(JSON) => Self::json(),
+            Some(PROTOBUF) => Self::protobuf(),
             _ => Self::opaque(),
         }
     }
 
-    /// The decoder for a watch by WebSocket, by the headers of the handshake's answer.
-    pub fn of_handshake(headers: &HeaderMap) -> Self {
-        // An extension (compression) or a subprotocol (base64) changes what is in the messages.
-        let changed = [header::SEC_WEBSOCKET_EXTENSIONS, header::SEC_WEBSOCKET_PROTOCOL];
-        let is_websocket =
-            headers.get(header::UPGRADE).is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket"));
-        if !is_websocket || changed.iter().any(|name| headers.contains_key(name)) {
-            Self::opaque()
-        } else {
-            Self::websocket()
+    /// The decoder for a watch by WebSocket, by the headers of the handshake: what was asked and what was answered.
+    pub fn of_handshake(asked: &HeaderMap, answered: &HeaderMap) -> Self {
+        let protocol = answered.get(header::UPGRADE).map(http::HeaderValue::as_bytes);
+        let is_websocket = protocol.is_some_and(|it| it.eq_ignore_ascii_case(b"websocket"));
+        // An extension (compression) changes what is in the messages.
+        if !is_websocket || answered.contains_key(header::SEC_WEBSOCKET_EXTENSIONS) {
+            return Self::opaque();
         }
+        Self(Decoder::WebSocket(websocket::Messages::new(Encoding::negotiated(asked))))
     }
 
     /// One JSON event a line.
     pub fn json() -> Self {
-        Self(Decoder::Json(json::Lines::default()))
+        Self(Decoder::Json(json::Lines::new()))
     }
 
     /// Protobuf events, each behind its length.
     pub fn protobuf() -> Self {
-        Self(Decoder::Protobuf(protobuf::Lengths::default()))
+        Self(Decoder::Protobuf(protobuf::Lengths::new()))
     }
 
-    /// One JSON event a text message.
+    /// One event a message: JSON as text, protobuf as binary.
     pub fn websocket() -> Self {
-        Self(Decoder::WebSocket(websocket::Messages::default()))
+        Self(Decoder::WebSocket(websocket::Messages::new(Encoding::Json)))
     }
 
     /// A stream that can't be understood.
@@ -127,21 +133,20 @@ impl Frames {
         Self(Decoder::Opaque)
     }
 
+    /// Whether the stream can't be understood, or not any more.
+    pub fn is_opaque(&self) -> bool {
+        matches!(self.0, Decoder::Opaque)
+    }
+
     /// Looks at the next bytes of the stream, and reports each event that they complete.
     pub fn feed(&mut self, bytes: &[u8], mut found: impl FnMut(Event)) {
         let understood = match &mut self.0 {
-            Decoder::Json(lines) => {
-                lines.feed(bytes, &mut found);
-                true
-            }
-            Decoder::Protobuf(lengths) => {
-                lengths.feed(bytes, &mut found);
-                true
-            }
+            Decoder::Json(lines) => lines.feed(bytes, &mut found),
+            Decoder::Protobuf(lengths) => lengths.feed(bytes, &mut found),
             Decoder::WebSocket(messages) => messages.feed(bytes, &mut found),
-            Decoder::Opaque => true,
+            Decoder::Opaque => Ok(()),
         };
-        if !understood {
+        if understood.is_err() {
             self.0 = Decoder::Opaque;
         }
     }
@@ -150,16 +155,15 @@ impl Frames {
     /// that we can write.
     pub fn expired(&self, message: &str) -> Option<bytes::Bytes> {
         match &self.0 {
-            Decoder::Json(lines) if lines.at_border() => Some(cut::json(message)),
-            Decoder::Protobuf(lengths) if lengths.at_border() => Some(cut::protobuf(message)),
-            Decoder::WebSocket(messages) if messages.at_border() => Some(cut::websocket(message)),
-            _ => None,
+            Decoder::Json(lines) => lines.at_border().then(|| cut::json(message)),
+            Decoder::Protobuf(lengths) => lengths.at_border().then(|| cut::protobuf(message)),
+            Decoder::WebSocket(messages) => messages.border().map(|encoding| cut::websocket(message, encoding)),
+            Decoder::Opaque => None,
         }
     }
 
-    /// Bytes held back for decoding.
-    #[cfg(test)]
-    fn kept(&self) -> usize {
+    /// The memory that is held back for decoding: twice [`MAX_KEPT`] at the most, as a buffer grows.
+    pub fn kept(&self) -> usize {
         match &self.0 {
             Decoder::Json(lines) => lines.kept(),
             Decoder::Protobuf(lengths) => lengths.kept(),

@@ -25,6 +25,9 @@ pub enum Refusal {
     /// The body of a request to a sharded resource can't be read.
     #[error("{0} can't be sent to a resource of the ring: send it as plain JSON or protobuf")]
     OpaqueBody(&'static str),
+    /// The answer to a watch of a sharded resource can't be read.
+    #[error("the API server answered a watch of a resource of the ring in a format that was not asked for")]
+    OpaqueWatch,
     /// This instance is not a shard at the moment.
     #[error("this instance does not hold its shard Lease at the moment")]
     NotAShard,
@@ -63,6 +66,7 @@ impl Refusal {
             Self::BadRequest(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "ambiguous"),
             Self::Selector(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "selector"),
             Self::OpaqueBody(_) => answer(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "body"),
+            Self::OpaqueWatch => answer(StatusCode::BAD_GATEWAY, "InternalError", "watch"),
             Self::NotAShard => later("lease"),
             // No Retry-After, here and where the API server did not answer: client-go repeats every request that is
             // answered with one, a POST with generateName too, which may have made an object already.

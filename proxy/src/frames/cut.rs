@@ -6,13 +6,17 @@ use bytes::Bytes;
 use prost::Message;
 use serde_json::json;
 
-use crate::wire::{self, RawExtension, Status, VersionOnly, WatchEvent};
+use crate::{
+    request::representation::Encoding,
+    wire::{self, RawExtension, Status, VersionOnly, WatchEvent},
+};
 
 const CODE: u16 = 410;
 const REASON: &str = "Expired";
 
-/// First bytes of the only or last frame of a message: text, and the end of the WebSocket.
+/// First bytes of the only or last frame of a message: text, binary, and the end of the WebSocket.
 const TEXT: u8 = 0x81;
+const BINARY: u8 = 0x82;
 const CLOSE: u8 = 0x88;
 const LENGTH_IN_TWO_BYTES: u8 = 126;
 const NORMAL_CLOSURE: u16 = 1000;
@@ -27,17 +31,30 @@ pub(super) fn json(message: &str) -> Bytes {
     format!("{{\"type\":\"ERROR\",\"object\":{object}}}\n").into()
 }
 
-/// As a text message, and the closing of the WebSocket behind it (RFC 6455, sections 5.2 and 5.5.1).
-pub(super) fn websocket(message: &str) -> Bytes {
-    let event = json(message);
-    let text = event.trim_ascii_end();
-    // A message of ours is far below 64 KiB, the most of a length in two bytes.
-    let length = u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes();
-    [&[TEXT, LENGTH_IN_TWO_BYTES], &length[..], text, &[CLOSE, 2], &NORMAL_CLOSURE.to_be_bytes()].concat().into()
+/// As a message, and the closing of the WebSocket behind it (RFC 6455, sections 5.2 and 5.5.1).
+pub(super) fn websocket(message: &str, encoding: Encoding) -> Bytes {
+    let (opcode, event) = match encoding {
+        Encoding::Json => (TEXT, json(message).trim_ascii_end().to_vec()),
+        Encoding::Protobuf => (BINARY, event(message)),
+    };
+    let length = match u8::try_from(event.len()) {
+        Ok(short) if short < LENGTH_IN_TWO_BYTES => vec![short],
+        // A message of ours is far below 64 KiB, the most of a length in two bytes.
+        _ => [&[LENGTH_IN_TWO_BYTES][..], &u16::try_from(event.len()).unwrap_or(u16::MAX).to_be_bytes()].concat(),
+    };
+    [&[opcode], &length[..], &event, &[CLOSE, 2], &NORMAL_CLOSURE.to_be_bytes()].concat().into()
 }
 
 /// As protobuf behind its length.
 pub(super) fn protobuf(message: &str) -> Bytes {
+    let event = event(message);
+    // A message of ours is far below 4 GiB.
+    let length = u32::try_from(event.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes()[..], &event].concat().into()
+}
+
+/// As a `WatchEvent` in protobuf.
+fn event(message: &str) -> Vec<u8> {
     let status = Status {
         metadata: Some(VersionOnly::default()),
         status: "Failure".to_owned(),
@@ -46,8 +63,5 @@ pub(super) fn protobuf(message: &str) -> Bytes {
         code: CODE.into(),
     };
     let object = RawExtension { raw: wire::wrap("v1", "Status", &status) };
-    let event = WatchEvent { event_type: "ERROR".to_owned(), object: Some(object) }.encode_to_vec();
-    // A message of ours is far below 4 GiB.
-    let length = u32::try_from(event.len()).unwrap_or(u32::MAX);
-    [&length.to_be_bytes()[..], &event].concat().into()
+    WatchEvent { event_type: "ERROR".to_owned(), object: Some(object) }.encode_to_vec()
 }

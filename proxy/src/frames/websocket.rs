@@ -1,115 +1,142 @@
-//! A watch by WebSocket: each event is one text message of JSON, unmasked as all that servers send (RFC 6455).
+//! A watch by WebSocket (RFC 6455): each event is one message, text for JSON and binary for protobuf, whichever
+//! subprotocol was agreed (`HandleWS` in k8s.io/apiserver: the handshake repeats what the client named, the messages
+//! stay the same). Messages are unmasked, as all that servers send.
 
-use super::{Event, json::JsonEvent};
+use super::{Event, NotUnderstood, event::Partial};
+use crate::request::representation::Encoding;
 
 /// Bytes of the longest header of an unmasked frame: two, and eight of an extended length.
 const MAX_HEADER: usize = 10;
+/// The longest payload of a control frame (section 5.5).
+const MAX_CONTROL: u64 = 125;
 
 /// The messages that a server sends.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Messages {
-    event: JsonEvent,
-    state: State,
-    /// Whether the last frame of a message is still to come.
+    /// The message under way, or the next one, in the encoding of the last one.
+    event: Partial,
+    /// Whether a message is under way: its last frame is still to come.
     within: bool,
+    state: State,
 }
 
 #[derive(Debug)]
 enum State {
     /// So much of a frame's header.
-    Header(Vec<u8>),
+    Header([u8; MAX_HEADER], usize),
     /// A frame of which `left` bytes are still to come.
     Payload { left: u64, frame: Frame },
+    /// The server said that it sends nothing more.
+    Closed,
 }
+
+const BORDER: State = State::Header([0; MAX_HEADER], 0);
 
 #[derive(Clone, Copy, Debug)]
 enum Frame {
-    /// A ping, a pong, a close: it may stand between the frames of a message.
+    /// A ping or a pong: it may stand between the frames of a message.
     Control,
-    /// A part of a message, the last one or not.
-    Text { last: bool },
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self::Header(Vec::new())
-    }
+    Close,
+    /// A part of a message, the last one or not; with the encoding if it is the first one.
+    Data {
+        first: Option<Encoding>,
+        last: bool,
+    },
 }
 
 impl Messages {
-    /// Returns whether the bytes were understood.
-    pub(super) fn feed(&mut self, mut bytes: &[u8], found: &mut impl FnMut(Event)) -> bool {
+    /// `encoding` is what the client is expected to understand until the first message shows it.
+    pub(super) fn new(encoding: Encoding) -> Self {
+        Self { event: Partial::new(encoding), within: false, state: BORDER }
+    }
+
+    pub(super) fn feed(&mut self, mut bytes: &[u8], found: &mut impl FnMut(Event)) -> Result<(), NotUnderstood> {
         while let Some((first, rest)) = bytes.split_first() {
             match &mut self.state {
-                State::Header(header) => {
-                    header.push(*first);
+                State::Header(header, known) => {
+                    header[*known] = *first;
+                    *known += 1;
                     bytes = rest;
-                    match parse(header) {
-                        Parsed::Incomplete => continue,
-                        Parsed::Bad => return false,
-                        Parsed::Frame(left, frame) => self.state = State::Payload { left, frame },
+                    let header = &header[..*known];
+                    if let Some((left, frame)) = parse(header)? {
+                        self.begin(left, frame)?;
                     }
                 }
                 State::Payload { left, frame } => {
                     let take = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
-                    if matches!(frame, Frame::Text { .. }) {
+                    if matches!(frame, Frame::Data { .. }) {
                         self.event.feed(&bytes[..take]);
                     }
                     *left -= take as u64;
                     bytes = &bytes[take..];
                 }
+                State::Closed => return Ok(()),
             }
             if let State::Payload { left: 0, frame } = self.state {
-                self.state = State::default();
-                if let Frame::Text { last } = frame {
-                    self.within = !last;
-                }
-                if matches!(frame, Frame::Text { last: true }) {
-                    self.event.end().into_iter().for_each(&mut *found);
+                self.state = if matches!(frame, Frame::Close) { State::Closed } else { BORDER };
+                if matches!(frame, Frame::Data { last: true, .. }) {
+                    self.event.end()?.into_iter().for_each(&mut *found);
                 }
             }
         }
-        true
+        Ok(())
     }
 
-    /// Whether a message of ours may stand here: between two frames, and in no message of several frames.
-    pub(super) fn at_border(&self) -> bool {
-        matches!(&self.state, State::Header(header) if header.is_empty()) && !self.within
+    /// A frame begins, where it may (section 5.4).
+    fn begin(&mut self, left: u64, frame: Frame) -> Result<(), NotUnderstood> {
+        if let Frame::Data { first, last } = frame {
+            if first.is_some() == self.within {
+                return Err(NotUnderstood);
+            }
+            if let Some(encoding) = first {
+                self.event = Partial::new(encoding);
+            }
+            self.within = !last;
+        }
+        self.state = State::Payload { left, frame };
+        Ok(())
     }
 
-    #[cfg(test)]
+    /// In which encoding a message of ours may stand here: between two frames, and in no message of several frames.
+    pub(super) fn border(&self) -> Option<Encoding> {
+        (matches!(self.state, State::Header(_, 0)) && !self.within).then(|| self.event.encoding())
+    }
+
     pub(super) fn kept(&self) -> usize {
         self.event.kept()
     }
 }
 
-enum Parsed {
-    Incomplete,
-    Frame(u64, Frame),
-    Bad,
-}
-
-/// RFC 6455, section 5.2.
-fn parse(header: &[u8]) -> Parsed {
-    let [first, second, extended @ ..] = header else { return Parsed::Incomplete };
+/// The length and kind of a frame, once its header is there (section 5.2).
+fn parse(header: &[u8]) -> Result<Option<(u64, Frame)>, NotUnderstood> {
+    let [first, second, extended @ ..] = header else { return Ok(None) };
     let (last, reserved, opcode) = (first & 0x80 != 0, first & 0x70, first & 0x0f);
     let (masked, length) = (second & 0x80 != 0, second & 0x7f);
     let frame = match opcode {
-        0 | 1 => Frame::Text { last },
-        8..=10 => Frame::Control,
-        // Binary messages hold other representations.
-        _ => return Parsed::Bad,
+        0 => Frame::Data { first: None, last },
+        1 => Frame::Data { first: Some(Encoding::Json), last },
+        2 => Frame::Data { first: Some(Encoding::Protobuf), last },
+        8 => Frame::Close,
+        9 | 10 => Frame::Control,
+        _ => return Err(NotUnderstood),
     };
-    if reserved != 0 || masked || header.len() > MAX_HEADER {
-        return Parsed::Bad;
+    if reserved != 0 || masked {
+        return Err(NotUnderstood);
     }
-    let wanted = match length {
-        126 => 2,
-        127 => 8,
-        short => return Parsed::Frame(short.into(), frame),
+    // An extended length must need its form.
+    let (wanted, least) = match length {
+        126 => (2, 126),
+        127 => (8, 1 << 16),
+        _ => (0, 0),
     };
     if extended.len() < wanted {
-        return Parsed::Incomplete;
+        return Ok(None);
     }
-    Parsed::Frame(extended.iter().fold(0, |sum, byte| (sum << 8) | u64::from(*byte)), frame)
+    let long = extended.iter().fold(0, |sum, byte| (sum << 8) | u64::from(*byte));
+    let length = if wanted == 0 { length.into() } else { long };
+    let is_control = !matches!(frame, Frame::Data { .. });
+    if length < least || length >> 63 != 0 || (is_control && (!last || length > MAX_CONTROL)) {
+        return Err(NotUnderstood);
+    }
+    Ok(Some((length, frame)))
 }

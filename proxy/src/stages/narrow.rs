@@ -1,7 +1,7 @@
 //! Narrows what a controller sees of the ring's resources to its shard, by the API server's own selectors.
 //!
 //! May change the query (the selector is joined with the client's) and `Accept` of requests for the ring's
-//! resources, refuses those that it can't narrow without doubt, and touches nothing else. Tells the tap
+//! resources, and of watches what else would make their bytes unreadable (compression), refuses those that it can't narrow without doubt, and touches nothing else. Tells the tap
 //! about each narrowed list and watch.
 
 use std::task::{Context, Poll};
@@ -69,7 +69,9 @@ impl<S> Narrow<S> {
         *request.uri_mut() = with_query(request.uri(), &query)?;
         self.metrics.narrowed();
         if info.verb == Verb::Watch {
+            // Since v1.37 API servers compress a watch with initial events for whoever accepts that.
             request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            request.headers_mut().remove(header::SEC_WEBSOCKET_EXTENSIONS);
         }
         if info.verb != Verb::DeleteCollection {
             let from = (info.verb == Verb::Watch).then(|| start_of_watch(&info.query)).flatten();

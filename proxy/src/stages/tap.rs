@@ -2,7 +2,9 @@
 //!
 //! Changes no byte, and passes each piece on as it comes. Ends a watch when its resource joins or leaves the
 //! ring, with an event that makes the client list again where the format has a place for it, and ends all
-//! watches when the proxy ends. Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is handed to whoever joins its connections, who does the same.
+//! watches when the proxy ends. Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
+//! handed to whoever joins its connections, who does the same. No watch of the ring's resources goes on that can't be
+//! understood: one that is answered so is refused, one that becomes so ends.
 
 use std::{
     pin::Pin,
@@ -15,7 +17,7 @@ use futures::{
     FutureExt, TryFutureExt,
     future::{BoxFuture, pending, ready},
 };
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
@@ -100,6 +102,10 @@ impl Watched {
                 *pending = Some(version.clone());
             }
         });
+        if self.view.is_some() && self.frames.is_opaque() {
+            tracing::warn!("a watch is ended: what the API server sent is not in the format that it announced");
+            self.end = Some(ready(End::NotUnderstood).boxed());
+        }
     }
 
     /// The client's connection took what passed.
@@ -123,7 +129,9 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
         let shows = request.extensions_mut().remove::<Shows>();
         // Before the request is sent: what is drained while it is under way may already be in its answer.
         let view = shows.map(|it| self.views.open(it.resource, it.namespace, it.from));
-        let verb = request.extensions().get::<RequestInfo>().map(|info| info.verb);
+        let info = request.extensions().get::<RequestInfo>();
+        let verb = info.map(|info| info.verb);
+        let handshake = info.filter(|info| info.upgrade).map(|_| request.headers().clone()).unwrap_or_default();
         let end = match verb {
             Some(Verb::Watch) if request.extensions().get::<Stale>().is_some() => Some(ready(End::RingChanged).boxed()),
             Some(Verb::Watch) => Some(self.end_of_watch(&request)),
@@ -131,11 +139,13 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
         };
         let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
         let tapped = move |response: Response<Body>| match (end, changed) {
-            (Some(end), _) => tap_watch(response, view, end),
-            (None, Some(changed)) => response.map(|body| until(hold(body, view), changed.map(|()| LIST_AGAIN.into()))),
-            (None, None) => response,
+            (Some(end), _) => tap_watch(&handshake, response, view, end),
+            (None, Some(changed)) => {
+                Ok(response.map(|body| until(hold(body, view), changed.map(|()| LIST_AGAIN.into()))))
+            }
+            (None, None) => Ok(response),
         };
-        self.next.call(request).map_ok(tapped).boxed()
+        self.next.call(request).and_then(|response| ready(tapped(response))).boxed()
     }
 }
 
@@ -146,6 +156,8 @@ pub(super) enum End {
     RingChanged,
     /// The proxy ends.
     Closing,
+    /// It could not be told how far it has come.
+    NotUnderstood,
 }
 
 impl<S> Tap<S> {
@@ -171,20 +183,27 @@ fn ring_changes(request: &Request<Body>) -> BoxFuture<'static, ()> {
     }
 }
 
-fn tap_watch(mut response: Response<Body>, view: Option<View>, end: BoxFuture<'static, End>) -> Response<Body> {
-    match response.status() {
-        StatusCode::OK => {
-            let watched = Watched::new(Frames::of_response(response.headers()), view, end);
-            response.map(|body| TappedBody { body, watched, ended: false }.boxed_unsync())
-        }
-        StatusCode::SWITCHING_PROTOCOLS => {
-            let frames = Frames::of_handshake(response.headers());
-            response.extensions_mut().insert(Handed::of(Watched::new(frames, view, end)));
-            response
-        }
+fn tap_watch(
+    asked: &HeaderMap,
+    mut response: Response<Body>,
+    view: Option<View>,
+    end: BoxFuture<'static, End>,
+) -> Result<Response<Body>, Refusal> {
+    let frames = match response.status() {
+        StatusCode::OK => Frames::of_response(response.headers()),
+        StatusCode::SWITCHING_PROTOCOLS => Frames::of_handshake(asked, response.headers()),
         // No watch came of it.
-        _ => response,
+        _ => return Ok(response),
+    };
+    if view.is_some() && frames.is_opaque() {
+        return Err(Refusal::OpaqueWatch);
     }
+    let watched = Watched::new(frames, view, end);
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        response.extensions_mut().insert(Handed::of(watched));
+        return Ok(response);
+    }
+    Ok(response.map(|body| TappedBody { body, watched, ended: false }.boxed_unsync()))
 }
 
 /// Keeps the view of a list open until its body has ended.

@@ -15,7 +15,8 @@ const ROOM: usize = 1 << 16;
 const DEADLINE: Duration = Duration::from_secs(10);
 const ASKED: &[u8] =
     b"GET /apis/x.io/v1/things?watch=1&resourceVersion=5 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\
-    Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n";
+    Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+    Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n";
 const ACCEPTED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
 async fn head(stream: &mut DuplexStream) -> String {
@@ -44,7 +45,8 @@ async fn joined(shared: &Shared) -> (DuplexStream, DuplexStream) {
     let serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(ours), stack);
     tokio::spawn(serving.with_upgrades());
     client.write_all(ASKED).await.unwrap();
-    assert!(head(&mut server).await.contains("labelSelector=s%3Dme"));
+    let asked = head(&mut server).await;
+    assert!(asked.contains("labelSelector=s%3Dme") && !asked.contains("deflate"), "{asked}");
     server.write_all(ACCEPTED).await.unwrap();
     assert!(head(&mut client).await.starts_with("HTTP/1.1 101 "));
     (client, server)
@@ -103,7 +105,7 @@ async fn a_change_of_the_ring_makes_its_client_list_again_but_not_in_the_middle_
     for middle in [false, true] {
         let lab = Lab::new(|_| ok());
         let (mut client, mut server) = joined(&lab.shared).await;
-        let message: &[u8] = if middle { b"\x81\x04{" } else { b"\x81\x02{}" };
+        let message: &[u8] = if middle { b"\x81\x0c{" } else { b"\x81\x0c{\"type\":\"X\"}" };
         pass(&mut server, &mut client, message).await;
         lab.shared.knowledge.send_replace(sharding(&[]));
         let told = rest(client).await;

@@ -111,16 +111,29 @@ async fn watches_end_without_an_error_when_the_proxy_ends_and_lists_go_on() {
 }
 
 #[tokio::test]
-async fn a_watch_that_cannot_be_read_is_past_nothing_but_its_start() {
-    let (server, respond) = streaming();
-    let lab = Lab::new(move |seen| {
-        let mut response = respond(seen);
-        response.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
-        response
-    });
-    let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
-    server.unbounded_send(DELETED).unwrap();
-    assert!(body.frame().await.unwrap().is_ok());
-    assert!(body.frame().now_or_never().is_none());
-    assert_eq!((behind(&lab, 5), behind(&lab, 12)), (0, 1));
+async fn a_watch_of_the_ring_that_cannot_be_read_is_refused_and_any_other_passes() {
+    for (name, value) in [("content-encoding", "gzip"), ("content-type", "application/cbor-seq")] {
+        for (uri, status) in [("/apis/x.io/v1/things?watch=1", 502), ("/api/v1/pods?watch=1", 200)] {
+            let (_server, respond) = streaming();
+            let lab = Lab::new(move |seen| {
+                let mut response = respond(seen);
+                response.headers_mut().insert(name, HeaderValue::from_static(value));
+                response
+            });
+            assert_eq!(lab.get(uri).await.status(), status, "{name} {uri}");
+            assert_eq!(lab.shared.views.count(), 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_watch_of_the_ring_ends_where_it_cannot_be_read_any_more() {
+    for (uri, ends) in [("/apis/x.io/v1/things?watch=1", true), ("/api/v1/pods?watch=1", false)] {
+        let (server, respond) = streaming();
+        let lab = Lab::new(respond);
+        let mut body = lab.get(uri).await.into_body();
+        server.unbounded_send("{\n  \"type\": \"DELETED\",\n").unwrap();
+        assert!(body.frame().await.unwrap().is_ok());
+        assert_eq!(body.frame().now_or_never().is_some_and(|frame| frame.is_none()), ends, "{uri}");
+    }
 }

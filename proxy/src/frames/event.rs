@@ -1,0 +1,93 @@
+//! One event, taken in piece by piece and read at its end, in either encoding.
+//!
+//! Of an event that begins as `ADDED` or `MODIFIED` nothing is kept; of one that is too long, nothing either.
+
+use super::{Event, Kind, MAX_KEPT, NotUnderstood, json, protobuf};
+use crate::request::representation::Encoding;
+
+/// An event of which the end may not have come yet.
+#[derive(Debug)]
+pub(super) struct Partial {
+    encoding: Encoding,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The type is not known yet.
+    Head(Vec<u8>),
+    /// An event of no interest, up to its end.
+    Skip,
+    /// An event to be decoded at its end.
+    Keep(Vec<u8>),
+    /// One that is too long to keep.
+    TooLong,
+}
+
+impl Partial {
+    /// Nothing yet.
+    pub(super) fn new(encoding: Encoding) -> Self {
+        Self { encoding, state: State::Head(Vec::new()) }
+    }
+
+    pub(super) fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// Takes the next piece.
+    pub(super) fn feed(&mut self, mut part: &[u8]) {
+        if let State::Head(head) = &mut self.state {
+            let whole = head_of(self.encoding);
+            let take = part.len().min(whole - head.len());
+            head.extend_from_slice(&part[..take]);
+            part = &part[take..];
+            if head.len() < whole {
+                return;
+            }
+            let is_change = match self.encoding {
+                Encoding::Json => json::is_change(head),
+                Encoding::Protobuf => protobuf::is_change(head),
+            };
+            self.state = if is_change { State::Skip } else { State::Keep(std::mem::take(head)) };
+        }
+        if let State::Keep(kept) = &mut self.state {
+            if kept.len() + part.len() > MAX_KEPT {
+                self.state = State::TooLong;
+            } else {
+                kept.extend_from_slice(part);
+            }
+        }
+    }
+
+    /// The event has ended, and the next one begins; `None` if there was nothing.
+    pub(super) fn end(&mut self) -> Result<Option<Event>, NotUnderstood> {
+        match std::mem::replace(&mut self.state, State::Head(Vec::new())) {
+            State::Head(bytes) | State::Keep(bytes) => match self.encoding {
+                Encoding::Json => json::decode(&bytes),
+                Encoding::Protobuf => protobuf::decode(bytes).map(Some),
+            },
+            State::Skip => Ok(Some(Event::change())),
+            State::TooLong => Ok(Some(Event { kind: Kind::Other, resource_version: None })),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(&self.state, State::Head(head) if head.is_empty())
+    }
+
+    /// The memory that it takes.
+    pub(super) fn kept(&self) -> usize {
+        match &self.state {
+            State::Head(bytes) | State::Keep(bytes) => bytes.capacity(),
+            State::Skip | State::TooLong => 0,
+        }
+    }
+}
+
+/// From how many bytes on it is known whether an event is a change.
+fn head_of(encoding: Encoding) -> usize {
+    match encoding {
+        Encoding::Json => json::HEAD,
+        Encoding::Protobuf => protobuf::HEAD,
+    }
+}
