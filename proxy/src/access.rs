@@ -9,6 +9,7 @@ use std::{io, net::SocketAddr, path::PathBuf};
 
 use rustls::ServerConfig;
 
+pub(crate) mod credentials;
 mod folder;
 mod instance;
 mod kubeconfig;
@@ -131,7 +132,7 @@ mod tests {
         fs::write(temp.path().join("token"), "").unwrap();
         fs::write(temp.path().join("instance"), "half").unwrap();
         let access = prepare(temp.path(), listen(), "ns").unwrap();
-        assert!(!access.token.matches(&token));
+        assert!(!access.token.matches(token.as_bytes()));
         assert!(access.instance.len() == 32 && access.instance != other.instance, "{}", access.instance);
         assert!(fs::read_to_string(temp.path().join("tls.crt")).unwrap().contains("BEGIN CERTIFICATE"));
     }
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(read.contexts[0].context.as_ref().unwrap().namespace.as_deref(), Some("ns"));
         assert_eq!(read.current_context.as_deref(), Some("ringside"));
         assert!(read.auth_infos[0].auth_info.as_ref().unwrap().token.is_some());
-        assert!(access.token.matches(access.token.secret()));
+        assert!(access.token.matches(access.token.secret().as_bytes()));
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The one place where the proxy's own errors become answers: Kubernetes `Status` objects.
 
+use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 
 use crate::{
     body::{Body, full},
     election::LockRefusal,
-    request::{BadRequest, selector::ParseSelector},
+    request::{BadRequest, representation::Encoding, selector::ParseSelector},
     upstream::UpstreamError,
+    wire,
 };
 
 /// Why the proxy answers a request itself, and not as it was asked.
@@ -46,7 +48,7 @@ pub enum Refusal {
 }
 
 /// Seconds after which a client should try again what may work by then.
-const RETRY_AFTER: u32 = 1;
+const RETRY_AFTER: i32 = 1;
 
 struct Answer {
     code: StatusCode,
@@ -84,27 +86,46 @@ impl Refusal {
         self.answer().label
     }
 
-    /// The answer to the client.
-    pub fn into_response(self) -> Response<Body> {
+    /// The answer to the client, in the form that it asked for.
+    pub(crate) fn into_response(self, encoding: Encoding) -> Response<Body> {
         let Answer { code, reason, retry, .. } = self.answer();
-        let mut status = json!({
-            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": format!("ringside-proxy: {self}"), "reason": reason, "code": code.as_u16(),
-        });
-        if retry {
-            status["details"] = json!({ "retryAfterSeconds": RETRY_AFTER });
-        }
-        let mut response = Response::new(full(status.to_string()));
+        let message = format!("ringside-proxy: {self}");
+        let body = match encoding {
+            Encoding::Json => json(code, reason, &message, retry),
+            Encoding::Protobuf => protobuf(code, reason, message, retry),
+        };
+        // As the API server, no WWW-Authenticate with a 401: clients have no other credentials to try.
+        let mut response = Response::new(full(body));
         *response.status_mut() = code;
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(encoding.media_type()));
         if retry {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER));
         }
-        if code == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
         response
     }
+}
+
+fn json(code: StatusCode, reason: &str, message: &str, retry: bool) -> Bytes {
+    let mut status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code.as_u16(),
+    });
+    if retry {
+        status["details"] = json!({ "retryAfterSeconds": RETRY_AFTER });
+    }
+    status.to_string().into()
+}
+
+fn protobuf(code: StatusCode, reason: &str, message: String, retry: bool) -> Bytes {
+    let status = wire::Status {
+        metadata: Some(wire::VersionOnly::default()),
+        status: "Failure".to_owned(),
+        message,
+        reason: reason.to_owned(),
+        details: retry.then_some(wire::StatusDetails { retry_after_seconds: RETRY_AFTER }),
+        code: code.as_u16().into(),
+    };
+    wire::wrap("v1", "Status", &status)
 }
 
 #[cfg(test)]
@@ -112,17 +133,40 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use http_body_util::BodyExt;
+    use prost::Message;
 
     use super::*;
 
+    async fn body(response: Response<Body>) -> Bytes {
+        response.into_body().collect().await.unwrap().to_bytes()
+    }
+
     #[tokio::test]
     async fn a_refusal_is_a_status_that_clients_understand() {
-        let response = Refusal::NotAShard.into_response();
+        let response = Refusal::NotAShard.into_response(Encoding::Json);
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()[header::RETRY_AFTER], "1");
-        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let bytes = body(response).await;
         let status: k8s_openapi::apimachinery::pkg::apis::meta::v1::Status = serde_json::from_slice(&bytes).unwrap();
         assert_eq!((status.code, status.reason.as_deref()), (Some(503), Some("ServiceUnavailable")));
+        assert_eq!(status.details.unwrap().retry_after_seconds, Some(1));
         assert!(status.message.unwrap().contains("shard Lease"));
+    }
+
+    #[tokio::test]
+    async fn a_client_of_protobuf_is_answered_the_same_in_protobuf() {
+        let response = Refusal::NotAShard.into_response(Encoding::Protobuf);
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/vnd.kubernetes.protobuf");
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+        let unknown = wire::unwrap(&body(response).await).unwrap();
+        let kind = unknown.type_meta.unwrap();
+        assert_eq!((kind.api_version.as_str(), kind.kind.as_str()), ("v1", "Status"));
+        let status = wire::Status::decode(unknown.raw).unwrap();
+        assert_eq!(
+            (status.code, status.reason.as_str(), status.status.as_str()),
+            (503, "ServiceUnavailable", "Failure")
+        );
+        assert_eq!(status.details.unwrap().retry_after_seconds, 1);
+        assert!(status.message.contains("shard Lease"));
     }
 }

@@ -72,8 +72,17 @@ pub(crate) struct Status {
     pub(crate) message: String,
     #[prost(string, tag = "4")]
     pub(crate) reason: String,
+    #[prost(message, optional, tag = "5")]
+    pub(crate) details: Option<StatusDetails>,
     #[prost(int32, tag = "6")]
     pub(crate) code: i32,
+}
+
+/// Of `metav1.StatusDetails` only when to try again.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct StatusDetails {
+    #[prost(int32, tag = "5")]
+    pub(crate) retry_after_seconds: i32,
 }
 
 /// An object in its envelope.

@@ -61,6 +61,7 @@ fn event(message: &str) -> Vec<u8> {
         message: message.to_owned(),
         reason: REASON.to_owned(),
         code: CODE.into(),
+        ..Status::default()
     };
     let object = RawExtension { raw: wire::wrap("v1", "Status", &status) };
     WatchEvent { event_type: "ERROR".to_owned(), object: Some(object) }.encode_to_vec()

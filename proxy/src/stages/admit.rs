@@ -123,7 +123,7 @@ mod tests {
     use tower::service_fn;
 
     use super::*;
-    use crate::{body::empty, policy};
+    use crate::{body::empty, policy, request::representation::Encoding};
 
     #[tokio::test]
     async fn a_write_that_may_have_been_done_when_the_lease_was_lost_is_not_to_be_repeated() {
@@ -144,7 +144,7 @@ mod tests {
                 sent.notified().await;
                 gate.close();
             });
-            let response = refused.unwrap_err().into_response();
+            let response = refused.unwrap_err().into_response(Encoding::Json);
             assert!(response.status().is_server_error());
             assert_eq!(response.headers().contains_key(http::header::RETRY_AFTER), repeat);
         }

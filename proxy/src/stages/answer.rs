@@ -1,4 +1,5 @@
-//! Outermost: turns every refusal of an inner stage into a `Status` object, and counts what happened.
+//! Outermost: turns every refusal of an inner stage into a `Status` object in the client's representation, and counts
+//! what happened.
 //!
 //! Changes nothing about requests, and of responses only those that are refusals.
 
@@ -12,7 +13,12 @@ use http::{Request, Response};
 use tower::Service;
 
 use super::Next;
-use crate::{body::Body, metrics::Metrics, request::Verb, stages::classify::VerbSeen};
+use crate::{
+    body::Body,
+    metrics::Metrics,
+    request::{Verb, representation::Encoding},
+    stages::classify::VerbSeen,
+};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -40,13 +46,13 @@ impl<S: Next> Service<Request<Body>> for Answer<S> {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let metrics = self.metrics.clone();
-        let method = request.method().clone();
+        let (method, encoding) = (request.method().clone(), Encoding::negotiated(request.headers()));
         let answered = self.next.call(request);
         let count = move |result: Result<Response<Body>, crate::status::Refusal>| {
             let response = result.unwrap_or_else(|refusal| {
                 tracing::debug!(%method, %refusal, "refused");
                 metrics.refused(refusal.label());
-                refusal.into_response()
+                refusal.into_response(encoding)
             });
             let verb = response.extensions().get::<VerbSeen>().map_or(Verb::Unknown, |seen| seen.0);
             metrics.answered(verb, response.status());

@@ -1,6 +1,7 @@
 //! Refuses who does not have the local token.
 //!
-//! Takes the token off the request: it means nothing to the API server, which is given our own credentials.
+//! Takes the token and all else that says who is asking off the request ([`credentials`]): the API server is given our
+//! own credentials.
 
 use std::{
     sync::Arc,
@@ -8,11 +9,15 @@ use std::{
 };
 
 use futures::future::{Either, Ready, ready};
-use http::{Request, Response, header};
+use http::{Request, Response};
 use tower::Service;
 
 use super::Next;
-use crate::{access::Token, body::Body, status::Refusal};
+use crate::{
+    access::{Token, credentials},
+    body::Body,
+    status::Refusal,
+};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -38,13 +43,10 @@ impl<S: Next> Service<Request<Body>> for Authenticate<S> {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let authorization = request.headers_mut().remove(header::AUTHORIZATION);
-        let text = authorization.as_ref().and_then(|value| value.to_str().ok());
-        let scheme_and_token = text.and_then(|text| text.split_once(' '));
-        let bearer = scheme_and_token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-        match bearer {
-            Some((_, token)) if self.token.matches(token.trim()) => Either::Left(self.next.call(request)),
-            _ => Either::Right(ready(Err(Refusal::Unauthorized))),
+        if credentials::take(request.headers_mut(), &self.token) {
+            Either::Left(self.next.call(request))
+        } else {
+            Either::Right(ready(Err(Refusal::Unauthorized)))
         }
     }
 }

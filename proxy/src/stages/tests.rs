@@ -25,6 +25,7 @@ use crate::{
     views::Views,
 };
 
+mod authentication;
 mod election;
 mod narrowing;
 mod resuming;
@@ -139,24 +140,6 @@ fn streaming() -> (mpsc::UnboundedSender<&'static str>, impl Fn(&Seen) -> Respon
 
 async fn text(response: Response<Body>) -> String {
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
-}
-
-#[tokio::test]
-async fn without_the_token_nothing_passes_and_the_token_goes_no_further() {
-    let lab = Lab::new(|_| ok());
-    for wrong in [None, Some("Bearer wrong"), Some("Basic secret"), Some("secret"), Some("Bearer secret2")] {
-        let mut request = ask("GET", "/version");
-        request.headers_mut().remove(header::AUTHORIZATION);
-        if let Some(wrong) = wrong {
-            request.headers_mut().insert(header::AUTHORIZATION, HeaderValue::from_static(wrong));
-        }
-        let response = lab.send(request).await;
-        assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{wrong:?}");
-        assert!(text(response).await.contains(r#""kind":"Status""#));
-    }
-    assert!(lab.seen.lock().is_empty());
-    assert_eq!(lab.get("/version").await.status(), StatusCode::OK);
-    assert!(!lab.last().headers.contains_key(header::AUTHORIZATION));
 }
 
 #[tokio::test(start_paused = true)]

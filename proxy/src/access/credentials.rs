@@ -1,0 +1,181 @@
+//! Who a request says that it comes from: read as the API server reads it, and taken off.
+//!
+//! The API server tries a bearer token in `Authorization` and one in a WebSocket's subprotocols, for browsers, which
+//! can set no headers there (`pkg/authentication/request/{bearertoken,websocket}` of k8s.io/apiserver); one that is
+//! right will do. Whoever authenticates takes credentials off, as it does itself (`pkg/endpoints/filters`): what passes
+//! is sent with the pod's own, and nothing else there may speak of who is asking. `Impersonate-*` is no credential: the
+//! API server asks whether the pod may.
+
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE},
+};
+
+use super::Token;
+
+/// What comes before a token among the subprotocols.
+const BEARER: &str = "base64url.bearer.authorization.k8s.io.";
+/// What a front proxy of the API server says of its clients. Nobody believes it without that proxy's certificate.
+const FRONT_PROXY: [HeaderName; 3] = [
+    HeaderName::from_static("x-remote-user"),
+    HeaderName::from_static("x-remote-uid"),
+    HeaderName::from_static("x-remote-group"),
+];
+const FRONT_PROXY_EXTRA: &str = "x-remote-extra-";
+
+/// Takes the credentials off, and says whether one of them was the token.
+pub(crate) fn take(headers: &mut HeaderMap, token: &Token) -> bool {
+    let authorization = headers.remove(AUTHORIZATION);
+    let by_header = authorization.as_ref().and_then(bearer).is_some_and(|offered| token.matches(offered.as_bytes()));
+    let upgrades = is_websocket(headers);
+    let by_subprotocol = take_subprotocol(headers)
+        .is_some_and(|offered| upgrades && token.matches(&offered) && headers.contains_key(SEC_WEBSOCKET_PROTOCOL));
+    take_front_proxy(headers);
+    by_header || by_subprotocol
+}
+
+/// The second word, if the first is `Bearer`.
+fn bearer(value: &HeaderValue) -> Option<&str> {
+    let (scheme, rest) = value.to_str().ok()?.trim().split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| rest.split(' ').next().unwrap_or_default())
+}
+
+fn is_websocket(headers: &HeaderMap) -> bool {
+    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_ascii_lowercase();
+    headers.get(UPGRADE).is_some_and(|protocol| text(protocol) == "websocket")
+        && headers.get_all(CONNECTION).iter().any(|line| text(line).contains("upgrade"))
+}
+
+/// The token among the subprotocols, if there is one and only one. A subprotocol has to be left for the server to
+/// choose; the header is gone when none is.
+fn take_subprotocol(headers: &mut HeaderMap) -> Option<Vec<u8>> {
+    let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|line| line.to_str().ok());
+    let all = lines.flat_map(|line| line.split(',')).map(str::trim);
+    let (tokens, rest): (Vec<_>, Vec<_>) = all.partition(|protocol| protocol.starts_with(BEARER));
+    let [token] = tokens[..] else {
+        if !tokens.is_empty() {
+            headers.remove(SEC_WEBSOCKET_PROTOCOL);
+        }
+        return None;
+    };
+    let offered = BASE64_URL_SAFE_NO_PAD.decode(&token[BEARER.len()..]).ok();
+    match HeaderValue::from_str(&rest.join(",")) {
+        Ok(rest) if !rest.is_empty() => drop(headers.insert(SEC_WEBSOCKET_PROTOCOL, rest)),
+        _ => drop(headers.remove(SEC_WEBSOCKET_PROTOCOL)),
+    }
+    offered
+}
+
+fn take_front_proxy(headers: &mut HeaderMap) {
+    let extra: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with(FRONT_PROXY_EXTRA)).cloned().collect();
+    for name in FRONT_PROXY.iter().chain(&extra) {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// Base64 of `secret`.
+    const SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.c2VjcmV0";
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs.iter().map(|&(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
+    }
+
+    fn accepted(headers: &mut HeaderMap) -> bool {
+        take(headers, &Token::of("secret"))
+    }
+
+    fn websocket(protocols: &[&str]) -> HeaderMap {
+        let mut headers = headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")]);
+        for protocol in protocols {
+            headers.append(SEC_WEBSOCKET_PROTOCOL, protocol.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn a_bearer_token_is_read_as_the_api_server_reads_it() {
+        for right in ["Bearer secret", "bearer secret", " BEARER secret ", "Bearer secret and more"] {
+            let mut headers = headers(&[("authorization", right)]);
+            assert!(accepted(&mut headers), "{right}");
+            assert!(headers.is_empty());
+        }
+        for wrong in
+            ["", "secret", "Bearer", "Bearer ", "Bearer  secret", "Bearer\tsecret", "Basic secret", "Bearer secret2"]
+        {
+            let mut headers = headers(&[("authorization", wrong)]);
+            assert!(!accepted(&mut headers), "{wrong}");
+            assert!(headers.is_empty());
+        }
+        let mut twice = headers(&[("authorization", "Bearer wrong"), ("authorization", "Bearer secret")]);
+        assert!(!accepted(&mut twice), "the first one counts");
+        assert!(!accepted(&mut HeaderMap::new()));
+    }
+
+    #[test]
+    fn a_browsers_token_among_the_subprotocols_is_taken_off_and_the_others_stay() {
+        for protocols in [
+            &[SUBPROTOCOL, "v5.channel.k8s.io", "v4.channel.k8s.io"][..],
+            &["v5.channel.k8s.io,v4.channel.k8s.io", SUBPROTOCOL],
+            &[&format!("v5.channel.k8s.io, {SUBPROTOCOL}, v4.channel.k8s.io")],
+        ] {
+            let mut headers = websocket(protocols);
+            assert!(accepted(&mut headers), "{protocols:?}");
+            let left: Vec<_> = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect();
+            assert_eq!(left, ["v5.channel.k8s.io,v4.channel.k8s.io"], "{protocols:?}");
+        }
+        let untouched = ["v5.channel.k8s.io, v4.channel.k8s.io", "x"];
+        let mut headers = websocket(&untouched);
+        headers.insert(AUTHORIZATION, "Bearer secret".parse().unwrap());
+        assert!(accepted(&mut headers));
+        assert_eq!(headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect::<Vec<_>>(), untouched);
+    }
+
+    #[test]
+    fn a_token_that_the_api_server_would_not_take_there_is_none_but_never_passes() {
+        let wrong = format!("{BEARER}d3Jvbmc");
+        let padded = format!("{SUBPROTOCOL}==");
+        for protocols in [
+            &[SUBPROTOCOL][..],
+            &[SUBPROTOCOL, SUBPROTOCOL, "x"],
+            &[SUBPROTOCOL, &wrong, "x"],
+            &[&wrong, "x"],
+            &[&padded, "x"],
+            &[&format!("{BEARER}?"), "x"],
+            &[BEARER, "x"],
+        ] {
+            let mut headers = websocket(protocols);
+            assert!(!accepted(&mut headers), "{protocols:?}");
+            assert!(!format!("{headers:?}").contains(BEARER), "{headers:?}");
+        }
+        for plain in [&[][..], &[("upgrade", "spdy/3.1"), ("connection", "upgrade")], &[("upgrade", "websocket")]] {
+            let mut headers = headers(plain);
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, format!("{SUBPROTOCOL}, x").parse().unwrap());
+            assert!(!accepted(&mut headers), "{plain:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_says_who_is_asking() {
+        let mut headers = headers(&[
+            ("authorization", "Bearer secret"),
+            ("x-remote-user", "admin"),
+            ("x-remote-uid", "1"),
+            ("x-remote-group", "system:masters"),
+            ("x-remote-group", "more"),
+            ("x-remote-extra-scopes", "all"),
+            ("impersonate-user", "jane"),
+            ("x-remote", "stays"),
+        ]);
+        assert!(accepted(&mut headers));
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["impersonate-user", "x-remote"]);
+    }
+}
