@@ -19,7 +19,6 @@ use tokio::sync::{Semaphore, watch};
 use crate::{policy::Knowledge, views::Views};
 
 mod acknowledge;
-mod discover;
 mod drain;
 mod drains;
 mod follow;

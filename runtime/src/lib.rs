@@ -1,5 +1,5 @@
 //! What both binaries need around their work: a clock, supervised tasks, shutdown, an admin server and who asks it, a
-//! Lease that is kept, a connection to the API server, configuration faults, logs.
+//! Lease that is kept, a connection to the API server and what is served there, configuration faults, logs.
 //!
 //! Nothing here knows about sharding; the contract is in `ringside-ring`, the work in the two binaries.
 
@@ -7,6 +7,7 @@ pub mod admin;
 pub mod client;
 pub mod clock;
 pub mod config;
+pub mod discovery;
 pub mod explain;
 pub mod lease;
 pub mod logging;

@@ -1,4 +1,4 @@
-//! Which resources the API server serves: from `{group, resource}` in a ring to kind, version and scope.
+//! The resources that rings name, as the API server serves them, kept up to date.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,13 +12,13 @@ use futures::{StreamExt, stream};
 use kube::{
     Api, Client,
     core::{DynamicObject, PartialObjectMeta},
-    discovery::{self, ApiGroup, ApiResource, Scope, verbs},
+    discovery::{ApiResource, verbs},
     runtime::reflector::Store,
 };
 use ringside_ring::{ClusterRing, PartitionKey, cluster_ring::GroupResource};
 use tokio::sync::watch;
 
-use ringside_runtime::explain::explain;
+use ringside_runtime::discovery::{self, Served};
 
 /// An object of whatever resource, reduced to its metadata: requests for it ask for nothing else.
 pub(crate) type Object = PartialObjectMeta<DynamicObject>;
@@ -130,26 +130,21 @@ async fn look_up(client: &Client, names: &BTreeSet<GroupResource>, known: &Catal
         .collect()
         .await;
     let entry = |name: &GroupResource| match groups.get(&name.group) {
-        Some(Ok(group)) => find(group, name),
-        Some(Err(kube::Error::Discovery(_))) | None => Err(Unusable::NotServed),
+        Some(Ok(group)) => usable(name, group.find(&name.resource)),
         // A failing aggregated API server must not take away what is known to exist.
         Some(Err(error)) => match known.get(name) {
             Some(Ok(resource)) => Ok(resource.clone()),
-            _ => Err(Unusable::Unknown(explain(error))),
+            _ => Err(Unusable::Unknown(error.to_string())),
         },
+        None => Err(Unusable::NotServed),
     };
     names.iter().map(|name| (name.clone(), entry(name))).collect()
 }
 
-/// Finds a resource in its group, in the version that the API server prefers, or else the most stable one that has it.
-fn find(group: &ApiGroup, name: &GroupResource) -> Result<Arc<Resource>, Unusable> {
-    let versions = std::iter::once(group.preferred_version_or_latest()).chain(group.versions());
-    let (api, capabilities) = versions
-        .flat_map(|version| group.versioned_resources(version))
-        .find(|(api, _)| api.plural == name.resource)
-        .ok_or(Unusable::NotServed)?;
-    if ![verbs::LIST, verbs::WATCH, verbs::PATCH].iter().all(|verb| capabilities.supports_operation(verb)) {
+fn usable(name: &GroupResource, served: Option<Served>) -> Result<Arc<Resource>, Unusable> {
+    let served = served.ok_or(Unusable::NotServed)?;
+    if !served.supports(&[verbs::LIST, verbs::WATCH, verbs::PATCH]) {
         return Err(Unusable::Verbs);
     }
-    Ok(Arc::new(Resource { id: name.clone(), api, namespaced: capabilities.scope == Scope::Namespaced }))
+    Ok(Arc::new(Resource { id: name.clone(), api: served.api, namespaced: served.namespaced }))
 }

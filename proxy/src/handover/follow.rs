@@ -18,7 +18,10 @@ use kube::{
     runtime::{WatchStreamExt, watcher},
 };
 use ringside_ring::cluster_ring::GroupResource;
-use ringside_runtime::explain::{self, causes, explain_watch};
+use ringside_runtime::{
+    discovery,
+    explain::{self, explain_watch},
+};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
@@ -27,7 +30,6 @@ use tokio::{
 use super::{
     Handover,
     acknowledge::{Acknowledge, ByPatch},
-    discover::discover,
     drain::{Drained, let_go},
 };
 
@@ -45,10 +47,10 @@ pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupR
         tokio::time::sleep(DISCOVER_AGAIN).await;
     };
     loop {
-        let api = match discover(&client, &resource).await {
-            Ok(api) => api,
+        let api = match discovery::resource(&client, &resource).await {
+            Ok(served) => served.api,
             Err(error) => {
-                let reason = causes(&error);
+                let reason = error.to_string();
                 handover.followed.disturbed(&resource, &reason);
                 later(&reason).await;
                 continue;
