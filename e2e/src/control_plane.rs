@@ -1,7 +1,8 @@
 //! A real control plane on loopback: etcd, API server and controller manager, a few seconds from nothing to ready.
 //!
 //! Several run side by side, each in a folder and on ports of its own, and each is gone without a trace when it is
-//! dropped or its owner ends (see [`process`](crate::process)). There are no nodes: Pods are objects that nobody runs.
+//! dropped or its owner ends (see [`process`](crate::process)). There are no nodes, and Pods are objects that nobody runs,
+//! but where a [`node`](crate::node) is added.
 
 mod admin;
 mod commands;
@@ -9,6 +10,7 @@ mod credentials;
 mod error;
 
 use std::{
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -35,6 +37,9 @@ const START_ATTEMPTS: usize = 5;
 /// After SIGKILL the kernel only has to free the memory.
 const KILL_DEADLINE: Duration = Duration::from_secs(20);
 
+/// The name of the node, where there is one.
+pub const NODE: &str = "node";
+
 /// How a control plane differs from the usual one.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -44,11 +49,14 @@ pub struct Options {
     pub controller_manager: bool,
     /// Whether the API server writes who asked for what to [`ControlPlane::audit_log`].
     pub audit: bool,
+    /// Where the node's kubelet and pods reach the API server. Without it there is no node, and the API server listens on
+    /// loopback alone.
+    pub node_address: Option<Ipv4Addr>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { api_server_flags: Vec::new(), controller_manager: true, audit: false }
+        Self { api_server_flags: Vec::new(), controller_manager: true, audit: false, node_address: None }
     }
 }
 
@@ -134,6 +142,11 @@ impl ControlPlane {
         &self.credentials.admin_token
     }
 
+    /// The bearer token of the node's kubelet.
+    pub fn node_token(&self) -> &str {
+        &self.credentials.node_token
+    }
+
     /// Writes a kubeconfig for the bearer of `token`, whose work is in `namespace`. It holds all that it needs.
     pub fn write_kubeconfig(&self, path: &Path, token: &str, namespace: &str) -> Result<(), ControlPlaneError> {
         admin::write(path, &admin::kubeconfig(&self.url(), &self.credentials.ca, token, namespace))
@@ -196,7 +209,7 @@ impl ControlPlane {
     }
 
     async fn start_controller_manager(&mut self) -> Result<(), ControlPlaneError> {
-        let command = commands::controller_manager(&self.programs, &self.layout);
+        let command = commands::controller_manager(&self.programs, &self.layout, &self.options);
         let manager = spawn("kube-controller-manager", &command, &self.layout)?;
         // The first thing that users of a cluster can see of it: Pods need the account.
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), "default");

@@ -1,6 +1,6 @@
-//! Everything that is needed to see Ringside at work on a real Kubernetes API server, without containers: the
-//! control plane itself, shards with a real identity, an unmodified operator, and a checker that decides whether
-//! any object was worked on twice at once or forgotten.
+//! Everything that is needed to see Ringside at work on a real Kubernetes API server: the control plane itself, shards
+//! with a real identity, an unmodified operator, and a checker that decides whether any object was worked on twice at
+//! once or forgotten. All of it without containers, but for a real node where pods are what is to be seen.
 
 pub mod checker;
 pub mod collector;
@@ -9,6 +9,7 @@ pub mod control_plane;
 pub mod demo;
 pub mod eventually;
 pub mod manifests;
+pub mod node;
 pub mod observer;
 pub mod ports;
 pub mod process;

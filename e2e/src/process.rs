@@ -1,13 +1,15 @@
-//! Child processes and folders that are gone when their owner is: dropped, panicked, interrupted or killed.
+//! Child processes, folders and cgroups that are gone when their owner is: dropped, panicked, interrupted or killed.
 //!
 //! The usual means (a parent-death signal) is set between fork and exec, which takes `unsafe`. So every owner process
 //! has one guard: a few lines of shell on a pipe, which clean up when the pipe closes, however the owner ended.
 
+mod cgroup;
 mod child;
 mod folder;
 mod guard;
 mod logs;
 
+pub use cgroup::Cgroup;
 pub use child::{Process, ProcessError};
 pub use folder::Folder;
 pub use logs::keep as keep_logs;

@@ -7,18 +7,19 @@ mod cache;
 mod control_plane;
 mod environment;
 mod go;
-mod operator;
 mod progress;
+mod samples;
 mod version;
 mod workspace;
 
 use std::{io, path::PathBuf, process::ExitStatus};
 
-pub use control_plane::{ControlPlanePrograms, control_plane};
+pub use control_plane::{ControlPlanePrograms, NodePrograms, control_plane, node};
 pub use environment::Environment;
-pub use operator::operator;
+pub(crate) use progress::say;
+pub use samples::{guest, operator};
 pub use version::Minor;
-pub use workspace::{RingsidePrograms, ringside};
+pub use workspace::{RingsidePrograms, ringside, ringside_static};
 
 /// A program is neither there nor could it be built.
 #[derive(Debug, thiserror::Error)]

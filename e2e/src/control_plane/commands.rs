@@ -47,11 +47,19 @@ pub(super) fn api_server(programs: &ControlPlanePrograms, layout: &Layout, optio
     command
         .arg(format!("--etcd-servers=http://127.0.0.1:{}", layout.etcd_client_port))
         .arg(format!("--secure-port={}", layout.api_port))
-        .args(["--bind-address=127.0.0.1", "--service-cluster-ip-range=10.0.0.0/24"])
+        .arg("--service-cluster-ip-range=10.0.0.0/24")
         .args(["--tls-cert-file=server.crt", "--tls-private-key-file=server.key", "--client-ca-file=ca.crt"])
         .args(["--service-account-key-file=accounts.pub", "--service-account-signing-key-file=accounts.key"])
         .arg("--service-account-issuer=https://kubernetes.default.svc")
-        .args(["--authorization-mode=RBAC", "--token-auth-file=tokens.csv", "--allow-privileged=true"]);
+        .args(["--token-auth-file=tokens.csv", "--allow-privileged=true"]);
+    match options.node_address {
+        None => command.args(["--bind-address=127.0.0.1", "--authorization-mode=RBAC"]),
+        Some(address) => command
+            .args(["--bind-address=0.0.0.0", &format!("--advertise-address={address}")])
+            .args(["--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"])
+            // Node names are not looked up in any DNS.
+            .arg("--kubelet-preferred-address-types=InternalIP"),
+    };
     if options.audit {
         command.args(["--audit-policy-file=audit-policy.yaml", "--audit-log-path=audit.log"]);
     }
@@ -59,14 +67,19 @@ pub(super) fn api_server(programs: &ControlPlanePrograms, layout: &Layout, optio
     command
 }
 
-pub(super) fn controller_manager(programs: &ControlPlanePrograms, layout: &Layout) -> Command {
+pub(super) fn controller_manager(programs: &ControlPlanePrograms, layout: &Layout, options: &Options) -> Command {
+    let controllers = match options.node_address {
+        // No nodes: their controllers would only declare them lost.
+        None => "--controllers=*,-nodelifecycle,-nodeipam",
+        // It takes the taint of a new node away.
+        Some(_) => "--controllers=*,-nodeipam",
+    };
     let mut command = command(&programs.kube_controller_manager, layout);
     command
         .args(["--kubeconfig=kubeconfig", "--authentication-kubeconfig=kubeconfig"])
         .args(["--authorization-kubeconfig=kubeconfig", "--root-ca-file=ca.crt"])
         .args(["--service-account-private-key-file=accounts.key", "--use-service-account-credentials"])
-        // No nodes: their controllers would only declare them lost.
-        .args(["--controllers=*,-nodelifecycle,-nodeipam", "--leader-elect=false"])
+        .args([controllers, "--leader-elect=false"])
         // Each controller starts with requests for an account and a token of its own: at the default of 20 a second
         // that alone takes 5 s.
         .args(["--kube-api-qps=500", "--kube-api-burst=500"])

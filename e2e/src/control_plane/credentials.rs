@@ -7,7 +7,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-use super::{ControlPlaneError, commands::Layout};
+use super::{ControlPlaneError, NODE, commands::Layout};
 
 /// What the names in the API server's certificate are for: loopback, and the in-cluster names.
 const SERVER_NAMES: [&str; 6] =
@@ -19,6 +19,8 @@ pub(super) struct Credentials {
     pub(super) ca: String,
     /// The bearer token of a user in `system:masters`.
     pub(super) admin_token: String,
+    /// The bearer token of the node's kubelet.
+    pub(super) node_token: String,
 }
 
 /// Makes all of them and writes the files that [`super::commands`] name.
@@ -26,20 +28,27 @@ pub(super) fn write(layout: &Layout) -> Result<Credentials, ControlPlaneError> {
     let ca = authority()?;
     let (server, server_key) = server_pair(&ca)?;
     let accounts = key("key of the ServiceAccount tokens")?;
-    let admin_token = format!("{:032x}", rand::random::<u128>());
+    let (admin_token, node_token) = (token(), token());
+    let tokens = format!(
+        "{admin_token},admin,admin,system:masters\n{node_token},system:node:{NODE},system:node:{NODE},system:nodes\n"
+    );
     for (name, content) in [
         ("ca.crt", ca.pem()),
         ("server.crt", server.pem()),
         ("server.key", server_key.serialize_pem()),
         ("accounts.key", accounts.serialize_pem()),
         ("accounts.pub", accounts.public_key_pem()),
-        ("tokens.csv", format!("{admin_token},admin,admin,system:masters\n")),
+        ("tokens.csv", tokens),
         ("audit-policy.yaml", AUDIT_POLICY.to_owned()),
     ] {
         let path = layout.file(name);
         fs::write(&path, content).map_err(|source| ControlPlaneError::File { action: "write", path, source })?;
     }
-    Ok(Credentials { ca: ca.pem(), admin_token })
+    Ok(Credentials { ca: ca.pem(), admin_token, node_token })
+}
+
+fn token() -> String {
+    format!("{:032x}", rand::random::<u128>())
 }
 
 /// Metadata of each request, once it was answered.

@@ -18,6 +18,8 @@ pub(super) enum Charge<'a> {
     Group(u32),
     /// A file, or a folder with all that is in it.
     Path(&'a Path),
+    /// The folder of a cgroup, with all cgroups in it.
+    Cgroup(&'a Path),
 }
 
 impl fmt::Display for Charge<'_> {
@@ -25,6 +27,7 @@ impl fmt::Display for Charge<'_> {
         match self {
             Self::Group(id) => write!(f, "group {id}"),
             Self::Path(path) => write!(f, "path {}", path.display()),
+            Self::Cgroup(path) => write!(f, "cgroup {}", path.display()),
         }
     }
 }
@@ -32,7 +35,7 @@ impl fmt::Display for Charge<'_> {
 /// Hands something over to the guard's care. It is in the pipe when this returns: the guard reads what is there before
 /// it sees the pipe's end.
 pub(super) fn watch(charge: Charge<'_>) -> io::Result<()> {
-    if let Charge::Path(path) = charge {
+    if let Charge::Path(path) | Charge::Cgroup(path) = charge {
         refuse_unsafe(path)?;
     }
     tell(&format!("{charge}\n"))

@@ -1,4 +1,4 @@
-//! The programs of a Kubernetes control plane.
+//! The programs of a Kubernetes control plane, and of a node.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,18 @@ pub struct ControlPlanePrograms {
     pub kubectl: PathBuf,
 }
 
-/// A program of the control plane.
+/// Where the programs of a node are, but for those that every distribution has.
+#[derive(Debug, Clone)]
+pub struct NodePrograms {
+    /// Runs the pods.
+    pub kubelet: PathBuf,
+    /// Gives them their node.
+    pub kube_scheduler: PathBuf,
+    /// Leads from the addresses of Services to pods.
+    pub kube_proxy: PathBuf,
+}
+
+/// One of them.
 struct Program {
     name: &'static str,
     package: &'static str,
@@ -58,7 +69,22 @@ const KUBECTL: Program = Program {
     module: KUBERNETES,
     version: &["version", "--client"],
 };
-const ALL: [Program; 4] = [ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBECTL];
+const KUBELET: Program =
+    Program { name: "kubelet", package: "k8s.io/kubernetes/cmd/kubelet", module: KUBERNETES, version: &["--version"] };
+const KUBE_SCHEDULER: Program = Program {
+    name: "kube-scheduler",
+    package: "k8s.io/kubernetes/cmd/kube-scheduler",
+    module: KUBERNETES,
+    version: &["--version"],
+};
+const KUBE_PROXY: Program = Program {
+    name: "kube-proxy",
+    package: "k8s.io/kubernetes/cmd/kube-proxy",
+    module: KUBERNETES,
+    version: &["--version"],
+};
+const CONTROL_PLANE: [Program; 4] = [ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBECTL];
+const NODE: [Program; 3] = [KUBELET, KUBE_SCHEDULER, KUBE_PROXY];
 
 /// Finds or builds the programs of a control plane: from `KUBEBUILDER_ASSETS`, from the cache, from PATH, and last by
 /// `go build` into the cache. Each program is looked for alone, because the assets of setup-envtest lack the
@@ -73,6 +99,16 @@ pub fn control_plane(environment: &Environment) -> Result<ControlPlanePrograms, 
         kube_apiserver: provide(environment, &cache, &KUBE_APISERVER)?,
         kube_controller_manager: provide(environment, &cache, &KUBE_CONTROLLER_MANAGER)?,
         kubectl: provide(environment, &cache, &KUBECTL)?,
+    })
+}
+
+/// Finds or builds the programs of a node, in the same way.
+pub fn node(environment: &Environment) -> Result<NodePrograms, ToolchainError> {
+    let cache = cache::folder(environment, &format!("controlplane-{}", version()));
+    Ok(NodePrograms {
+        kubelet: provide(environment, &cache, &KUBELET)?,
+        kube_scheduler: provide(environment, &cache, &KUBE_SCHEDULER)?,
+        kube_proxy: provide(environment, &cache, &KUBE_PROXY)?,
     })
 }
 
@@ -96,7 +132,7 @@ fn fits_assets(environment: &Environment, missing: &Program) -> Result<(), Toolc
     let (Some(folder), Some(wanted)) = (&environment.kubebuilder_assets, wanted(missing)) else {
         return Ok(());
     };
-    for beside in ALL.iter().filter(|program| program.module == missing.module) {
+    for beside in CONTROL_PLANE.iter().chain(&NODE).filter(|program| program.module == missing.module) {
         let Some(path) = environment.find_in_assets(beside.name) else { continue };
         let found = Minor::of_program(&path, beside.version);
         if found != Some(wanted) {
@@ -164,14 +200,14 @@ mod tests {
     #[test]
     fn the_version_comes_from_go_mod() {
         assert!(version().starts_with("v1."), "{}", version());
-        for program in ALL {
-            assert!(wanted(&program).is_some(), "{}", program.name);
+        for program in CONTROL_PLANE.iter().chain(&NODE) {
+            assert!(wanted(program).is_some(), "{}", program.name);
         }
     }
 
     #[test]
     fn every_program_is_a_tool_of_the_module() {
-        for program in [KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBECTL] {
+        for program in CONTROL_PLANE.iter().chain(&NODE).filter(|program| program.module == KUBERNETES) {
             assert!(GO_MOD.contains(&format!("\t{}\n", program.package)), "{}", program.name);
         }
     }
@@ -206,7 +242,7 @@ mod tests {
     fn programs_on_path_are_taken_only_in_the_version_that_would_be_built() {
         let _alone = PROGRAMS.lock();
         let path = tempfile::tempdir().unwrap();
-        install(path.path(), &ALL, version());
+        install(path.path(), &CONTROL_PLANE, version());
         let found = control_plane(&environment(path.path(), None)).unwrap();
         assert_eq!(found.kubectl, path.path().join("kubectl"));
         install(path.path(), &[KUBECTL], "v1.32.4-dispatcher");
@@ -219,8 +255,8 @@ mod tests {
     fn assets_are_taken_as_they_are_and_not_mixed() {
         let _alone = PROGRAMS.lock();
         let (path, assets) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        install(path.path(), &ALL, version());
-        install(assets.path(), &ALL, "v1.30.0");
+        install(path.path(), &CONTROL_PLANE, version());
+        install(assets.path(), &CONTROL_PLANE, "v1.30.0");
         let environment = environment(path.path(), Some(assets.path()));
         assert_eq!(control_plane(&environment).unwrap().kubectl, assets.path().join("kubectl"));
         // As setup-envtest makes them.

@@ -20,6 +20,7 @@ const LAST_LINES: usize = 30;
 pub(super) struct Go {
     program: PathBuf,
     module: PathBuf,
+    cgo: bool,
 }
 
 impl Go {
@@ -33,7 +34,12 @@ impl Go {
         let program = environment
             .find_on_path("go")
             .ok_or_else(|| ToolchainError::GoMissing { wanted: wanted.to_owned(), otherwise })?;
-        Ok(Self { program, module })
+        Ok(Self { program, module, cgo: true })
+    }
+
+    /// Builds without C from here on: programs that need nothing beside them, so that an image can hold them alone.
+    pub(super) fn without_c(self) -> Self {
+        Self { cgo: false, ..self }
     }
 
     /// Builds `package` to the file `output`.
@@ -46,6 +52,9 @@ impl Go {
             .arg(output)
             .arg(package)
             .current_dir(&self.module);
+        if !self.cgo {
+            command.env("CGO_ENABLED", "0");
+        }
         let line = format!("go build {package}");
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         run(&mut command, &line, &name, &self.module)

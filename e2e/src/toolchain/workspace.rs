@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Environment, ToolchainError, environment::workspace_folder};
+use super::{Environment, ToolchainError, environment::workspace_folder, progress::say};
 
 /// Where the programs of Ringside are.
 #[derive(Debug, Clone)]
@@ -27,18 +27,31 @@ pub fn ringside(environment: &Environment) -> Result<RingsidePrograms, Toolchain
     if let Some(programs) = &*built {
         return Ok(programs.clone());
     }
-    let programs = build(environment)?;
+    let programs = build(environment, Command::new(&environment.cargo), &["--quiet"])?;
     *built = Some(programs.clone());
     Ok(programs)
 }
 
-fn build(environment: &Environment) -> Result<RingsidePrograms, ToolchainError> {
-    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-    let line = format!("cargo build --profile {profile} -p ringside-proxy -p ringside-sharder");
+/// Builds proxy and sharder as their images hold them: static, and without what only a debugger reads.
+pub fn ringside_static(environment: &Environment) -> Result<RingsidePrograms, ToolchainError> {
     let mut command = Command::new(&environment.cargo);
     command
-        .args(["build", "--quiet", "--profile", profile])
+        // The flag of the Dockerfiles. A target of its own keeps it away from build scripts, and gives it a folder
+        // beside that of other builds, so that the two don't undo each other.
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("CARGO_PROFILE_DEV_STRIP", "symbols");
+    say(format_args!("building ringside-proxy and ringside-sharder for their images"));
+    build(environment, command, &["--target", "host-tuple"])
+}
+
+fn build(environment: &Environment, mut command: Command, more: &[&str]) -> Result<RingsidePrograms, ToolchainError> {
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    let line = format!("cargo build --profile {profile} -p ringside-proxy -p ringside-sharder {}", more.join(" "));
+    command
+        .args(["build", "--profile", profile])
         .args(["-p", "ringside-proxy", "-p", "ringside-sharder"])
+        .args(more)
         // It names the executables itself: no guess about the layout of the target folder.
         .args(["--message-format", "json-render-diagnostics"])
         .arg("--target-dir")

@@ -1,0 +1,3 @@
+module ringside.example/e2e/guest
+
+go 1.26.0

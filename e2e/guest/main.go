@@ -1,0 +1,160 @@
+// Command guest is what runs in test pods: a static program of many small parts, in place of a shell and its tools.
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+var commands = map[string]func(arguments []string) error{
+	"pause":  pause,
+	"cat":    cat,
+	"digest": digest,
+	"say":    say,
+	"fill":   fill,
+	"lines":  lines,
+	"size":   size,
+	"serve":  serve,
+	"echo":   echo,
+}
+
+func main() {
+	// Without arguments it holds a pod's namespaces.
+	arguments := append(os.Args[1:], "pause")
+	command, known := commands[arguments[0]]
+	if !known {
+		fmt.Fprintln(os.Stderr, "no such command:", arguments[0])
+		os.Exit(2)
+	}
+	if err := command(os.Args[min(2, len(os.Args)):]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// argument is the one at that place, or what stands in for it.
+func argument(arguments []string, at int, otherwise string) string {
+	if at < len(arguments) {
+		return arguments[at]
+	}
+	return otherwise
+}
+
+func number(arguments []string, at int) (int, error) {
+	return strconv.Atoi(argument(arguments, at, ""))
+}
+
+// pause does nothing until it is told to end.
+func pause([]string) error {
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGINT, syscall.SIGTERM)
+	<-end
+	return nil
+}
+
+// cat copies stdin to stdout.
+func cat([]string) error {
+	_, err := io.Copy(os.Stdout, os.Stdin)
+	return err
+}
+
+// digest says how much there was on stdin, and what, once that has ended.
+func digest([]string) error {
+	hash := sha256.New()
+	count, err := io.Copy(hash, os.Stdin)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Printf("%d %x\n", count, hash.Sum(nil))
+	return err
+}
+
+// say TEXT ERROR CODE writes to stdout and stderr, and exits with that code.
+func say(arguments []string) error {
+	code, err := number(arguments, 2)
+	if err != nil {
+		return err
+	}
+	fmt.Print(arguments[0])
+	fmt.Fprint(os.Stderr, arguments[1])
+	os.Exit(code)
+	return nil
+}
+
+// fill COUNT writes so many bytes to stdout, the same ones each time and no two parts alike.
+func fill(arguments []string) error {
+	left, err := number(arguments, 0)
+	if err != nil {
+		return err
+	}
+	block := sha256.Sum256(nil)
+	for left > 0 {
+		count := min(left, len(block))
+		if _, err := os.Stdout.Write(block[:count]); err != nil {
+			return err
+		}
+		left -= count
+		block = sha256.Sum256(block[:])
+	}
+	return nil
+}
+
+// lines COUNT PAUSE writes numbered lines to stdout, and pauses after each.
+func lines(arguments []string) error {
+	count, err := number(arguments, 0)
+	if err != nil {
+		return err
+	}
+	interval, err := time.ParseDuration(argument(arguments, 1, "0s"))
+	if err != nil {
+		return err
+	}
+	for line := range count {
+		if _, err := fmt.Println("line", line); err != nil {
+			return err
+		}
+		time.Sleep(interval)
+	}
+	return nil
+}
+
+// echo repeats each line of stdin with a word before it, for ever: so an attached client knows who answers.
+func echo([]string) error {
+	buffer := make([]byte, 4096)
+	for {
+		count, err := os.Stdin.Read(buffer)
+		if count > 0 {
+			fmt.Printf("heard %s", buffer[:count])
+		}
+		if err != nil {
+			return pause(nil)
+		}
+	}
+}
+
+// serve PORT sends back what each connection sends, and when the client has no more, how much it was.
+func serve(arguments []string) error {
+	listener, err := net.Listen("tcp", ":"+argument(arguments, 0, ""))
+	if err != nil {
+		return err
+	}
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer connection.Close()
+			if count, err := io.Copy(connection, connection); err == nil {
+				fmt.Fprintf(connection, "end after %d", count)
+			}
+		}()
+	}
+}

@@ -1,0 +1,78 @@
+//! What a node needs of the machine that it stands on.
+
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+/// Where the programs of distributions are, and where those of the node look for each other.
+pub(super) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Programs, and the packages of Debian and its kin that have them.
+const PROGRAMS: [(&str, &str); 9] = [
+    ("containerd", "containerd"),
+    ("containerd-shim-runc-v2", "containerd"),
+    ("ctr", "containerd"),
+    ("runc", "runc"),
+    ("ip", "iproute2"),
+    ("iptables", "iptables"),
+    ("mount", "mount"),
+    ("nsenter", "util-linux"),
+    ("unshare", "util-linux"),
+];
+
+/// Where the CNI plugins are: Debian's place, and that of their own releases.
+const CNI_FOLDERS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
+
+/// The plugins that are used: the second hands out addresses for the first, and containerd itself uses the third.
+const CNI_PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
+
+const CNI_PACKAGE: &str = "containernetworking-plugins";
+
+/// A machine that has what a node needs.
+#[derive(Debug, Clone)]
+pub struct Requirements {
+    /// The folder of the CNI plugins.
+    pub(super) cni: PathBuf,
+}
+
+/// The machine can't have a node.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Missing {
+    /// Not root.
+    #[error("a node needs root, for its namespaces, mounts and cgroups: run this as root")]
+    Root,
+    /// Not all programs are there.
+    #[error("a node needs {}, not found on this machine: apt-get install {}", programs.join(", "), packages.join(" "))]
+    Programs {
+        /// Which ones.
+        programs: Vec<&'static str>,
+        /// The packages that have them.
+        packages: Vec<&'static str>,
+    },
+}
+
+impl Requirements {
+    /// Looks at this machine.
+    pub fn check() -> Result<Self, Missing> {
+        if !geteuid().is_root() {
+            return Err(Missing::Root);
+        }
+        let folders: Vec<_> = SYSTEM_PATH.split(':').map(Path::new).collect();
+        let has = |folder: &Path, program: &str| folder.join(program).is_file();
+        let (mut programs, mut packages): (Vec<_>, Vec<_>) =
+            PROGRAMS.into_iter().filter(|(program, _)| !folders.iter().any(|folder| has(folder, program))).unzip();
+        let cni = CNI_FOLDERS
+            .map(PathBuf::from)
+            .into_iter()
+            .find(|folder| CNI_PLUGINS.into_iter().all(|plugin| has(folder, plugin)));
+        if cni.is_none() {
+            programs.push("the CNI plugins");
+            packages.push(CNI_PACKAGE);
+        }
+        packages.dedup();
+        match cni {
+            Some(cni) if programs.is_empty() => Ok(Self { cni }),
+            _ => Err(Missing::Programs { programs, packages }),
+        }
+    }
+}

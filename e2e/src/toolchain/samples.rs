@@ -1,0 +1,27 @@
+//! Go programs of our own: the sample operator, and what runs in test pods.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    Environment, ToolchainError,
+    cache::{self, Locked},
+    go::Go,
+};
+
+/// Builds the sample operator from `operator/`. Go's build cache knows whether there is anything to do.
+pub fn operator(environment: &Environment) -> Result<PathBuf, ToolchainError> {
+    build(environment, "operator", "website-operator", "the sample operator")
+}
+
+/// Builds the program of test pods from `guest/`.
+pub fn guest(environment: &Environment) -> Result<PathBuf, ToolchainError> {
+    build(environment, "guest", "guest", "the program of test pods")
+}
+
+fn build(environment: &Environment, module: &str, program: &str, wanted: &str) -> Result<PathBuf, ToolchainError> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(module);
+    let go = Go::find(environment, folder, wanted, "")?.without_c();
+    let locked = Locked::acquire(cache::folder(environment, module))?;
+    go.build(".", "-s -w", &locked.staging()?.join(program))?;
+    locked.publish(program)
+}

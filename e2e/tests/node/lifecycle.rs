@@ -1,0 +1,140 @@
+//! A node is gone when its owner is, whatever its end: processes, mounts, cgroups, folders.
+
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+    time::Duration,
+};
+
+use ringside_e2e::{eventually::eventually, node::Node, process::Process};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A node starts in about 12 s; two beside each other and beside other tests need longer.
+const START_DEADLINE: Duration = Duration::from_secs(180);
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+pub(crate) async fn gone_after_sigkill_of_the_owner(_: Arc<Node>) {
+    let owner = Owner::start().await;
+    owner.signal(Signal::KILL);
+    owner.assert_cleaned_up().await;
+}
+
+pub(crate) async fn gone_after_an_interrupt(_: Arc<Node>) {
+    let owner = Owner::start().await;
+    owner.signal(Signal::INT);
+    assert!(owner.process.wait(DEADLINE).await.unwrap().success(), "{}", owner.process.log_tail());
+    owner.assert_cleaned_up().await;
+}
+
+pub(crate) async fn without_root_one_line_says_so(_: Arc<Node>) {
+    // Where another user may look for it.
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let copy = folder.path().join("node");
+    fs::copy(env!("CARGO_BIN_EXE_node"), &copy).unwrap();
+    let output = Command::new("setpriv").args(["--reuid=65534", "--clear-groups"]).arg(copy).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.lines().count() == 1 && text.contains("needs root"), "{text}");
+}
+
+/// The binary `node` with a pod that runs on it.
+struct Owner {
+    process: Process,
+    folders: Vec<PathBuf>,
+    _notes: tempfile::TempDir,
+}
+
+impl Owner {
+    async fn start() -> Self {
+        let notes = tempfile::tempdir().unwrap();
+        let process = Process::spawn("node", &Command::new(env!("CARGO_BIN_EXE_node")), &notes.path().join("log"));
+        let process = process.unwrap();
+        let kubectl = eventually("the node's kubectl", START_DEADLINE, || async {
+            if let Err(ended) = process.check_running() {
+                return Ok(Err(ended));
+            }
+            let text = fs::read_to_string(process.log()).map_err(|error| error.to_string())?;
+            let kubectl = text.lines().find_map(|line| line.trim().strip_suffix(" get pods --all-namespaces"));
+            kubectl.map(|kubectl| Ok(PathBuf::from(kubectl))).ok_or(text)
+        });
+        let kubectl = kubectl.await.unwrap().unwrap();
+        let script = fs::read_to_string(&kubectl).unwrap();
+        let kubeconfig = script.split("KUBECONFIG=").nth(1).and_then(|rest| rest.split('\'').next()).unwrap();
+        let folders = vec![folder_of(&kubectl), folder_of(Path::new(kubeconfig))];
+        let run = Command::new(&kubectl).args(["run", "guest", "--image=guest:1"]).output().unwrap();
+        assert!(run.status.success(), "{run:?}");
+        let owner = Self { process, folders, _notes: notes };
+        // What the end is later looked for in is there now: so its absence will mean something.
+        eventually("the pod's process", DEADLINE, || async {
+            let traces = owner.traces();
+            let all = ["containerd-shim", "/guest", "kubelet", "etcd", "/sys/fs/cgroup/", "namespaces.log"];
+            let missing = all.iter().find(|part| !traces.iter().any(|trace| trace.contains(**part)));
+            missing.map_or(Ok(()), |missing| Err(format!("no {missing} in {traces:#?}")))
+        })
+        .await
+        .unwrap();
+        owner
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    async fn assert_cleaned_up(self) {
+        eventually("nothing is left", DEADLINE, || async {
+            let traces = self.traces();
+            if traces.is_empty() { Ok(()) } else { Err(format!("{traces:#?}")) }
+        })
+        .await
+        .unwrap();
+        let links = fs::read_to_string("/proc/1/net/dev").unwrap();
+        assert!(!links.contains("cni0"), "the bridge is in the machine's own network:\n{links}");
+    }
+
+    /// What there is of this node: processes, mounts, cgroups, files.
+    fn traces(&self) -> Vec<String> {
+        let folders: Vec<&str> = self.folders.iter().map(|folder| folder.to_str().unwrap()).collect();
+        let cgroup = Path::new(folders[0]).file_name().unwrap().to_str().unwrap();
+        let of_it = |text: &str| folders.iter().any(|folder| text.contains(folder)) || text.contains(cgroup);
+        let mut traces: Vec<String> = processes().into_iter().filter(|text| of_it(text)).collect();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        traces.extend(mounts.lines().filter(|line| of_it(line)).map(str::to_owned));
+        for hierarchy in fs::read_dir("/sys/fs/cgroup").unwrap() {
+            traces.extend(existing(&hierarchy.unwrap().path().join(cgroup)));
+        }
+        traces.extend(existing(&Path::new("/sys/fs/cgroup").join(cgroup)));
+        for folder in &self.folders {
+            traces.extend(existing(folder));
+            traces.extend(existing(&folder.join("namespaces.log")));
+        }
+        traces
+    }
+}
+
+fn folder_of(file: &Path) -> PathBuf {
+    file.parent().unwrap().to_owned()
+}
+
+fn existing(path: &Path) -> Option<String> {
+    path.exists().then(|| path.display().to_string())
+}
+
+/// All processes: command line, working folder and cgroups of each.
+fn processes() -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let path = entry.unwrap().path();
+        // It may be gone by now.
+        let command = fs::read(path.join("cmdline")).ok()?;
+        let cwd = fs::read_link(path.join("cwd")).ok()?;
+        let cgroups = fs::read_to_string(path.join("cgroup")).ok()?;
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        Some(format!("{}: {command}\n{}\n{cgroups}", path.display(), cwd.display()))
+    });
+    processes.collect()
+}
