@@ -254,3 +254,27 @@ fn no_answer(error: &legacy::Error) -> NoAnswer {
     let text = causes(error).into();
     if error.is_connect() { NoAnswer::Unreachable(text) } else { NoAnswer::Failed(text) }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use kube::client::Body;
+
+    use super::*;
+
+    /// Each request has one of these until its answer begins.
+    #[tokio::test]
+    async fn a_request_under_way_is_small() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let kubeconfig = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "x",
+            "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": ""}}]}"#;
+        std::fs::write(&path, kubeconfig).unwrap();
+        let server = ApiServer::find(Some(&path)).unwrap();
+        let exchange = Exchange::new(&server, &server.access(), Body::empty).unwrap();
+        let size = size_of_val(&exchange.send(Request::new(Body::empty())));
+        assert!(size <= 4 << 10, "{size} bytes");
+    }
+}
