@@ -169,7 +169,7 @@ impl Node {
     pub async fn restart_kubelet(&self) -> Result<(), NodeError> {
         let mut kubelet = self.kubelet.lock().await;
         kubelet.kill()?;
-        kubelet.wait(KILL_DEADLINE).await?;
+        kubelet.wait_for_group(KILL_DEADLINE).await?;
         let command = commands::kubelet(&self.ground.namespaces, &self.ground.programs, &self.layout);
         *kubelet = spawn(&self.layout, "kubelet", &command)?;
         Ok(())

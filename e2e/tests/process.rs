@@ -49,20 +49,36 @@ async fn a_dropped_process_is_gone() {
     assert!(!path.exists());
 }
 
+/// A process and the id of a child of it.
+async fn family(folder: &Folder) -> (Process, u32) {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", r#"sleep 1000 & echo $! > pid.new; mv pid.new pid; wait"#]).current_dir(folder.path());
+    let process = Process::spawn("parent", &command, &folder.path().join("log")).unwrap();
+    let written = eventually("pid of the grandchild", DEADLINE, || async {
+        std::fs::read_to_string(folder.path().join("pid")).map_err(|error| error.to_string())
+    });
+    (process, written.await.unwrap().trim().parse().unwrap())
+}
+
 #[tokio::test]
 async fn the_whole_group_is_gone() {
     let folder = Folder::create("test").unwrap();
-    let (log, grandchild) = (folder.path().join("log"), folder.path().join("pid"));
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", r#"sleep 1000 & echo $! > pid.new; mv pid.new pid; wait"#]).current_dir(folder.path());
-    let process = Process::spawn("parent", &command, &log).unwrap();
-    let written = eventually("pid of the grandchild", DEADLINE, || async {
-        std::fs::read_to_string(&grandchild).map_err(|error| error.to_string())
-    });
-    let id: u32 = written.await.unwrap().trim().parse().unwrap();
+    let (process, id) = family(&folder).await;
     assert!(runs(id));
     drop(process);
     gone("the grandchild", id).await;
+}
+
+#[tokio::test]
+async fn a_group_has_ended_when_its_last_process_has() {
+    let folder = Folder::create("test").unwrap();
+    let (process, id) = family(&folder).await;
+    kill_process(pid(process.id()), Signal::KILL).unwrap();
+    process.wait(DEADLINE).await.unwrap();
+    let waited = process.wait_for_group(Duration::from_millis(100)).await;
+    assert!(matches!(waited, Err(ProcessError::StillRuns { .. })), "{waited:?}");
+    kill_process(pid(id), Signal::KILL).unwrap();
+    process.wait_for_group(DEADLINE).await.unwrap();
 }
 
 #[tokio::test]

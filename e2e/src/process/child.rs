@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid},
+};
 
 use super::guard::{self, Charge};
 use crate::eventually::eventually;
@@ -188,14 +191,20 @@ impl Process {
                 Err(error) => Ok(Err(error)),
             }
         });
-        ended.await.unwrap_or_else(|_| {
-            Err(ProcessError::StillRuns {
-                name: self.name.clone(),
-                within,
-                log: self.log.clone(),
-                tail: self.log_tail(),
-            })
-        })
+        ended.await.unwrap_or_else(|_| Err(self.still_runs(within)))
+    }
+
+    /// Waits for the end of all processes of its group: they may outlive the first one by as long as it takes the kernel
+    /// to take them apart, and hold ports until then.
+    pub async fn wait_for_group(&self, within: Duration) -> Result<(), ProcessError> {
+        self.wait(within).await?;
+        let ended = eventually("the end of a process group", within, || async {
+            match test_kill_process_group(self.group) {
+                Err(Errno::SRCH) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        });
+        ended.await.map_err(|_| self.still_runs(within))
     }
 
     /// Under the lock that also reaps the child: a process id that was reaped may belong to somebody else.
@@ -209,6 +218,10 @@ impl Process {
 
     fn control_error(&self, action: &'static str, source: io::Error) -> ProcessError {
         ProcessError::Control { action, name: self.name.clone(), source }
+    }
+
+    fn still_runs(&self, within: Duration) -> ProcessError {
+        ProcessError::StillRuns { name: self.name.clone(), within, log: self.log.clone(), tail: self.log_tail() }
     }
 
     fn ended(&self, status: ExitStatus) -> ProcessError {

@@ -9,28 +9,30 @@ use std::{
     time::Duration,
 };
 
-use ringside_e2e::{eventually::eventually, node::Node, process::Process};
+use ringside_e2e::{eventually::eventually, process::Process};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::Shared;
 
 /// A node starts in about 12 s; two beside each other and beside other tests need longer.
 const START_DEADLINE: Duration = Duration::from_secs(180);
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-pub(crate) async fn gone_after_sigkill_of_the_owner(_: Arc<Node>) {
+pub(crate) async fn gone_after_sigkill_of_the_owner(_: Arc<Shared>) {
     let owner = Owner::start().await;
     owner.signal(Signal::KILL);
     owner.assert_cleaned_up().await;
 }
 
-pub(crate) async fn gone_after_an_interrupt(_: Arc<Node>) {
+pub(crate) async fn gone_after_an_interrupt(_: Arc<Shared>) {
     let owner = Owner::start().await;
     owner.signal(Signal::INT);
     assert!(owner.process.wait(DEADLINE).await.unwrap().success(), "{}", owner.process.log_tail());
     owner.assert_cleaned_up().await;
 }
 
-pub(crate) async fn without_root_one_line_says_so(_: Arc<Node>) {
+pub(crate) async fn without_root_one_line_says_so(_: Arc<Shared>) {
     // Where another user may look for it.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();

@@ -2,6 +2,8 @@
 //! start their own. Where there can be none, all are ignored, and it is said why.
 #![allow(clippy::unwrap_used)]
 
+mod audit;
+mod deployed;
 mod lifecycle;
 
 use std::{future::Future, io::Write as _, pin::Pin, process::ExitCode, sync::Arc};
@@ -11,19 +13,49 @@ use ringside_e2e::{
     control_plane::Options,
     node::{Node, Requirements, with_node},
 };
-use tokio::runtime::Handle;
+use tokio::{
+    runtime::Handle,
+    sync::{OnceCell, RwLock},
+};
 
-type Case = fn(Arc<Node>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+use self::deployed::Deployed;
+
+/// How many cases run at once: most of them wait.
+const THREADS: usize = 8;
+
+type Case = fn(Arc<Shared>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What the cases share.
+pub(crate) struct Shared {
+    pub(crate) node: Node,
+    /// Sharder and shards in pods, for the cases that need them.
+    deployed: OnceCell<Deployed>,
+    /// Written by who restarts the kubelet: that ends the streams that it serves.
+    pub(crate) kubelet: RwLock<()>,
+}
+
+impl Shared {
+    /// The system in pods, installed by the first case that asks.
+    pub(crate) async fn deployed(&self) -> &Deployed {
+        self.deployed.get_or_init(|| Deployed::install(&self.node)).await
+    }
+}
 
 /// A case under the name of its function.
 macro_rules! case {
     ($($name:ident)::+) => {
-        (concat!($("::", stringify!($name)),+).trim_start_matches("::"), |node| Box::pin($($name)::+(node)))
+        (concat!($("::", stringify!($name)),+).trim_start_matches("::"), |shared| Box::pin($($name)::+(shared)))
     };
 }
 
 fn cases() -> Vec<(&'static str, Case)> {
     vec![
+        case!(deployed::token::a_rotated_token_is_used_and_the_lease_kept),
+        case!(deployed::sharing::replicas_share_the_work),
+        case!(deployed::sharing::a_controller_with_nothing_but_the_in_cluster_folder_has_its_share),
+        case!(deployed::changes::a_rolling_update_leaves_every_object_owned),
+        case!(deployed::changes::a_deleted_pod_ends_in_order_and_lets_go_of_its_lease),
+        case!(deployed::confinement::runs_as_confined_as_its_manifest_says),
         case!(lifecycle::gone_after_sigkill_of_the_owner),
         case!(lifecycle::gone_after_an_interrupt),
         case!(lifecycle::without_root_one_line_says_so),
@@ -31,7 +63,8 @@ fn cases() -> Vec<(&'static str, Case)> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(THREADS);
     if let Err(missing) = Requirements::check() {
         return ignore_all(&arguments, &missing.to_string());
     }
@@ -41,16 +74,15 @@ fn main() -> ExitCode {
     }
     let options = Options { audit: true, ..Options::default() };
     with_node(options, async |node| {
-        let node = Arc::new(node);
-        let handle = Handle::current();
-        let shared = Arc::clone(&node);
+        let shared = Arc::new(Shared { node, deployed: OnceCell::new(), kubelet: RwLock::new(()) });
+        let (handle, of_cases) = (Handle::current(), Arc::clone(&shared));
         let trials = trials(move |case| {
-            handle.block_on(case(Arc::clone(&shared)));
+            handle.block_on(case(Arc::clone(&of_cases)));
             Ok(Completion::Completed)
         });
         let conclusion = tokio::task::block_in_place(|| libtest_mimic::run(&arguments, trials));
         if conclusion.has_failed() {
-            let _ = writeln!(std::io::stderr(), "the logs are kept in {:?}", node.keep_logs());
+            let _ = writeln!(std::io::stderr(), "the logs are kept in {:?}", shared.node.keep_logs());
         }
         conclusion.exit_code()
     })

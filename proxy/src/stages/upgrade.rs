@@ -123,17 +123,10 @@ async fn down(
                 // An error ends the other direction too.
                 return Err(io::Error::other("the watch was ended"));
             }
-            length = from.read(&mut buffer) => length,
-        };
-        let (length, gone) = match length {
-            Ok(length) => (length, Ok(())),
-            Err(error) => (0, Err(error)),
+            length = from.read(&mut buffer) => length?,
         };
         if length == 0 {
-            let close = watched.as_ref().and_then(Watched::close);
-            to.write_all(&close.unwrap_or_default()).await?;
-            to.shutdown().await?;
-            return gone;
+            return to.shutdown().await;
         }
         to.write_all(&buffer[..length]).await?;
         to.flush().await?;

@@ -1,0 +1,213 @@
+//! Sharder and shards in pods, from the manifests in `deploy/` as they stand.
+
+pub(crate) mod changes;
+pub(crate) mod confinement;
+pub(crate) mod sharing;
+pub(crate) mod token;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        core::v1::{ConfigMap, Pod, Secret},
+    },
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use kube::{
+    Api, Client, CustomResourceExt, Resource as _, ResourceExt,
+    api::{ListParams, ObjectMeta, PostParams},
+};
+use ringside_e2e::{
+    eventually::eventually,
+    manifests,
+    node::Node,
+    website::{Website, WebsiteSpec},
+};
+use ringside_ring::labels::RingLabels;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+/// Pods start and end, Leases are taken and objects move: seconds each, on a loaded machine more.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Enough for each of four shards to have some.
+const WEBSITES: usize = 40;
+
+const RING: &str = "websites";
+
+/// The example's Deployment.
+pub(crate) const EXAMPLE: &str = "website-controller";
+
+/// The same with a controller that has nothing but the in-cluster folder.
+pub(crate) const IN_CLUSTER: &str = "in-cluster-controller";
+
+/// What was installed, and how it is now.
+pub(crate) struct Deployed {
+    client: Client,
+    labels: RingLabels,
+    /// Held by who changes which shards there are.
+    pub(crate) membership: Mutex<()>,
+}
+
+impl Deployed {
+    /// Installs what the documentation says, in its order.
+    pub(crate) async fn install(node: &Node) -> Self {
+        let client = node.client();
+        manifests::define(&client, &Website::crd()).await.unwrap();
+        apply(&client, "sharder.yaml").await;
+        manifests::served(&client, "clusterrings.sharding.timebertt.dev").await.unwrap();
+        for file in ["proxy-roles.yaml", "example/roles.yaml", "example/ring.yaml", "example/deployment.yaml"] {
+            apply(&client, file).await;
+        }
+        let in_cluster = in_cluster(&manifests::read(&deploy("example/deployment.yaml")).unwrap()[0]);
+        manifests::apply(&client, &[in_cluster]).await.unwrap();
+        let labels = RingLabels::of(&RING.parse().unwrap());
+        let deployed = Self { client, labels, membership: Mutex::new(()) };
+        deployed.rolled_out("sharding-system", "ringside-sharder").await;
+        deployed.rolled_out("default", EXAMPLE).await;
+        deployed.rolled_out("default", IN_CLUSTER).await;
+        for number in 0..WEBSITES {
+            let website = Website {
+                metadata: ObjectMeta { name: Some(format!("site-{number}")), ..ObjectMeta::default() },
+                spec: WebsiteSpec { content: "first".to_owned(), work_millis: 10 },
+                status: None,
+            };
+            deployed.websites().create(&PostParams::default(), &website).await.unwrap();
+        }
+        deployed
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    pub(crate) fn websites(&self) -> Api<Website> {
+        self.api()
+    }
+
+    /// The pods of a Deployment that are not ending.
+    pub(crate) async fn pods(&self, deployment: &str) -> Vec<Pod> {
+        let listed = self.api::<Pod>().list(&ListParams::default().labels(&format!("app={deployment}"))).await;
+        listed.unwrap().items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
+    }
+
+    /// The pods of the sharder.
+    pub(crate) async fn sharders(&self) -> Vec<Pod> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), "sharding-system");
+        pods.list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// Waits until all replicas of a Deployment are there as it now says, and no others.
+    pub(crate) async fn rolled_out(&self, namespace: &str, name: &str) {
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
+        eventually(&format!("{name} is rolled out"), DEADLINE, || async {
+            let deployment = deployments.get(name).await.map_err(|error| error.to_string())?;
+            let (status, wanted) =
+                (deployment.status.unwrap_or_default(), deployment.spec.and_then(|spec| spec.replicas));
+            let complete = status.observed_generation >= deployment.metadata.generation
+                && [status.replicas, status.updated_replicas, status.available_replicas].iter().all(|n| *n == wanted);
+            if complete { Ok(()) } else { Err(format!("{status:?}")) }
+        })
+        .await
+        .unwrap();
+    }
+
+    /// Waits until each Website and its children belong to a shard that is there, which has done its work; and returns how
+    /// many each has.
+    pub(crate) async fn settled(&self) -> BTreeMap<String, usize> {
+        eventually("every Website is worked on by its shard", DEADLINE, || async {
+            let mut members = Vec::new();
+            for deployment in [EXAMPLE, IN_CLUSTER] {
+                members.extend(self.pods(deployment).await.iter().map(ResourceExt::name_any));
+            }
+            let children = self.children().await?;
+            let mut shares = BTreeMap::new();
+            let websites = self.websites().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            for website in &websites {
+                let shard = self.owner(website, &members, &children)?;
+                *shares.entry(shard).or_default() += 1;
+            }
+            Ok(shares)
+        })
+        .await
+        .unwrap()
+    }
+
+    /// The shard that a Website is settled with.
+    fn owner(&self, website: &Website, members: &[String], children: &[ObjectMeta]) -> Result<String, String> {
+        let unsettled = |what: &str| Err(format!("{}: {what}: {website:?}", website.name_any()));
+        let Some(shard) = website.labels().get(&self.labels.shard) else { return unsettled("without owner") };
+        let status = website.status.clone().unwrap_or_default();
+        if website.labels().contains_key(&self.labels.drain) {
+            return unsettled("draining");
+        }
+        if !members.contains(shard) {
+            return unsettled("of a shard that is gone");
+        }
+        if Some(status.observed_generation) != website.metadata.generation || status.reconciled_by != *shard {
+            return unsettled("not worked on by its shard");
+        }
+        let of_it = |child: &&ObjectMeta| {
+            let owner = |reference: &OwnerReference| Some(&reference.uid) == website.meta().uid.as_ref();
+            child.owner_references.iter().flatten().any(owner)
+        };
+        let its: Vec<_> = children.iter().filter(of_it).collect();
+        let with_it = |child: &&ObjectMeta| {
+            child.labels.as_ref().and_then(|labels| labels.get(&self.labels.shard)) == Some(shard)
+        };
+        if its.len() != 2 || !its.iter().all(with_it) {
+            return Err(format!("{}: its children: {its:?}", website.name_any()));
+        }
+        Ok(shard.clone())
+    }
+
+    async fn children(&self) -> Result<Vec<ObjectMeta>, String> {
+        let maps = self.api::<ConfigMap>().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let secrets = self.api::<Secret>().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let maps = maps.items.into_iter().map(|map| map.metadata);
+        Ok(maps.chain(secrets.items.into_iter().map(|secret| secret.metadata)).collect())
+    }
+
+    /// Changes all Websites: so whoever says that it works on one does so now.
+    pub(crate) async fn change_all(&self, content: &str) {
+        let change = kube::api::Patch::Merge(json!({"spec": {"content": content}}));
+        for website in &self.websites().list(&ListParams::default()).await.unwrap() {
+            let patched = self.websites().patch(&website.name_any(), &Default::default(), &change).await;
+            patched.unwrap();
+        }
+    }
+}
+
+/// The example for clients that read only the folder of the service account and two variables.
+fn in_cluster(example: &kube::api::DynamicObject) -> kube::api::DynamicObject {
+    let mut deployment = example.clone();
+    deployment.metadata.name = Some(IN_CLUSTER.to_owned());
+    let spec = &mut deployment.data["spec"];
+    spec["replicas"] = json!(1);
+    spec["selector"]["matchLabels"]["app"] = json!(IN_CLUSTER);
+    spec["template"]["metadata"]["labels"]["app"] = json!(IN_CLUSTER);
+    let controller: &mut Value = &mut spec["template"]["spec"]["containers"][0];
+    controller["env"] = json!([
+        {"name": "KUBERNETES_SERVICE_HOST", "value": "127.0.0.1"},
+        {"name": "KUBERNETES_SERVICE_PORT", "value": "6443"},
+    ]);
+    // The API server mounts a token of its own only where nothing is mounted.
+    controller["volumeMounts"][0]["mountPath"] = json!("/var/run/secrets/kubernetes.io/serviceaccount");
+    deployment
+}
+
+async fn apply(client: &Client, file: &str) {
+    manifests::apply(client, &manifests::read(&deploy(file)).unwrap()).await.unwrap();
+}
+
+fn deploy(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file)
+}

@@ -1,0 +1,104 @@
+//! Pods come and go; every Website has an owner afterwards.
+
+use std::{fmt::Debug, sync::Arc};
+
+use futures::{StreamExt as _, stream::BoxStream};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    coordination::v1::Lease,
+    core::v1::{ContainerStateTerminated, ContainerStatus, Pod},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, Patch, WatchEvent, WatchParams},
+};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::{DEADLINE, EXAMPLE};
+use crate::Shared;
+
+pub(crate) async fn a_rolling_update_leaves_every_object_owned(shared: Arc<Shared>) {
+    let deployed = shared.deployed().await;
+    let _alone = deployed.membership.lock().await;
+    deployed.settled().await;
+    let before = names(&deployed.pods(EXAMPLE).await);
+    // What `kubectl rollout restart` does.
+    let change =
+        json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}});
+    deployed.api::<Deployment>().patch(EXAMPLE, &Default::default(), &Patch::Merge(change)).await.unwrap();
+    deployed.change_all("while rolling").await;
+    deployed.rolled_out("default", EXAMPLE).await;
+    let after = names(&deployed.pods(EXAMPLE).await);
+    assert!(after.iter().all(|name| !before.contains(name)), "{before:?} {after:?}");
+    deployed.change_all("after rolling").await;
+    let shares = deployed.settled().await;
+    assert!(after.iter().all(|name| shares.contains_key(name)), "{after:?} {shares:?}");
+}
+
+pub(crate) async fn a_deleted_pod_ends_in_order_and_lets_go_of_its_lease(shared: Arc<Shared>) {
+    let deployed = shared.deployed().await;
+    let _alone = deployed.membership.lock().await;
+    deployed.settled().await;
+    let pod = deployed.pods(EXAMPLE).await.remove(0);
+    let name = pod.name_any();
+    let lease = deployed.api::<Lease>().get(&name).await.unwrap();
+    assert_eq!(holder(&lease), name);
+    let pods = changes(deployed.api(), &pod).await;
+    let leases = changes(deployed.api(), &lease).await;
+    deployed.api::<Pod>().delete(&name, &DeleteParams::default()).await.unwrap();
+
+    let released =
+        until(leases, |event| matches!(event, WatchEvent::Modified(lease) if holder(lease).is_empty())).await;
+    let gone = until(pods, |event| matches!(event, WatchEvent::Deleted(_))).await;
+    let status = gone.status.clone().unwrap();
+    let proxy = end(status.init_container_statuses.as_deref().unwrap());
+    let controller = end(status.container_statuses.as_deref().unwrap());
+    assert_eq!((controller.exit_code, proxy.exit_code), (0, 0), "{controller:?} {proxy:?}");
+    assert!(controller.finished_at <= proxy.finished_at, "{controller:?} {proxy:?}");
+    // Both are revisions of the same etcd. A sharder that took the Lease away would have done so later.
+    let revision = |version: Option<String>| version.unwrap().parse::<u64>().unwrap();
+    assert!(revision(released.resource_version()) < revision(gone.resource_version()));
+    deployed.rolled_out("default", EXAMPLE).await;
+    deployed.settled().await;
+}
+
+fn names(pods: &[Pod]) -> Vec<String> {
+    pods.iter().map(ResourceExt::name_any).collect()
+}
+
+fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}
+
+/// How the one container of them ended.
+fn end(containers: &[ContainerStatus]) -> &ContainerStateTerminated {
+    let state = containers[0].state.as_ref().and_then(|state| state.terminated.as_ref());
+    state.unwrap_or_else(|| panic!("it has not ended: {containers:?}"))
+}
+
+type Changes<K> = BoxStream<'static, kube::Result<WatchEvent<K>>>;
+
+/// What happens to the object from now on.
+async fn changes<K>(api: Api<K>, object: &K) -> Changes<K>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let only = WatchParams::default().fields(&format!("metadata.name={}", object.name_any()));
+    api.watch(&only, &object.resource_version().unwrap()).await.unwrap().boxed()
+}
+
+/// The object of the first such event.
+async fn until<K: Debug>(mut changes: Changes<K>, wanted: impl Fn(&WatchEvent<K>) -> bool) -> K {
+    let found = async {
+        loop {
+            match changes.next().await.expect("the watch ended").unwrap() {
+                event if !wanted(&event) => {}
+                WatchEvent::Modified(object) | WatchEvent::Deleted(object) => return object,
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    timeout(DEADLINE, found).await.expect("it did not happen")
+}
