@@ -1,0 +1,234 @@
+//! One API server, and two ways to it: straight, and through a proxy that is a shard of a ring.
+
+use std::{path::Path, process::Command, time::Duration};
+
+use futures::{AsyncBufReadExt as _, TryStreamExt as _};
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api, Client, Config, CustomResourceExt as _,
+    api::{ObjectMeta, PostParams},
+    client::Body,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use ringside_e2e::{
+    control_plane::{ControlPlane, Options},
+    eventually::eventually,
+    manifests,
+    ports::free_port,
+    process::Process,
+    shard_identity::ShardIdentity,
+    toolchain::{self, Environment},
+    website::Website,
+};
+use ringside_ring::{ClusterRing, labels::RingLabels};
+use serde_json::Value;
+use tokio::time::timeout;
+
+pub(crate) const SHARD: &str = "shard-0";
+pub(crate) const NAMESPACES: [&str; 2] = ["default", "other"];
+/// For the start of a proxy, and for one answer.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The ring, and a ServiceAccount that may do everything: what differs between the two ways is not a permission.
+const SETTING: &str = "
+{apiVersion: v1, kind: Namespace, metadata: {name: other}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: shard, namespace: default}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: shard}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: shard, namespace: default}]
+---
+apiVersion: sharding.timebertt.dev/v1alpha1
+kind: ClusterRing
+metadata: {name: pairs}
+spec:
+  resources:
+  - {group: '', resource: configmaps}
+  - {group: web.example.com, resource: websites}
+";
+
+/// Both ways, and what is in the cluster.
+pub(crate) struct Sides {
+    pub(crate) direct: Client,
+    pub(crate) proxied: Client,
+    pub(crate) labels: RingLabels,
+    // Dropped in this order.
+    _proxy: Process,
+    _control_plane: ControlPlane,
+}
+
+/// An answer: its status, and of a success what is in it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) content: Content,
+    /// Where the rest of a list begins.
+    rest: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Content {
+    /// Objects that a list, the beginning of a watch, or a deletion of several shows, in their order.
+    Objects(Vec<Value>),
+    /// Any other JSON.
+    Other(Value),
+    /// Something else, or a refusal.
+    None,
+}
+
+impl Sides {
+    pub(crate) async fn start() -> Self {
+        let control_plane = ControlPlane::start(Options::default()).await.unwrap();
+        let client = control_plane.client();
+        for definition in [ClusterRing::crd(), Website::crd()] {
+            manifests::define(&client, &definition).await.unwrap();
+        }
+        manifests::apply(&client, &manifests::parse(SETTING).unwrap()).await.unwrap();
+        let labels = RingLabels::of(&"pairs".parse().unwrap());
+        populate(&client, &labels).await;
+        let shard =
+            ShardIdentity::create(&control_plane, "default", "shard", SHARD, control_plane.dir()).await.unwrap();
+        let access = control_plane.dir().join("access");
+        std::fs::create_dir(&access).unwrap();
+        let proxy = proxy(shard.kubeconfig(), &access, &control_plane.dir().join("proxy.log")).await;
+        let ready = eventually("the proxy answers", DEADLINE, || async {
+            proxy.check_running().map_err(|error| error.to_string())?;
+            let client = connect(&access.join("kubeconfig")).await?;
+            let listed = Api::<ConfigMap>::all(client.clone()).list(&Default::default()).await;
+            listed.map(|_| client).map_err(|error| error.to_string())
+        });
+        let proxied = ready.await.unwrap_or_else(|error| panic!("{error}: {}", proxy.log_tail()));
+        let direct = connect(shard.kubeconfig()).await.unwrap();
+        Self { direct, proxied, labels, _proxy: proxy, _control_plane: control_plane }
+    }
+
+    /// Asks both for the same.
+    pub(crate) async fn ask(&self, method: &Method, target: &str) -> (Answer, Answer) {
+        tokio::join!(ask(&self.direct, method, target), ask(&self.proxied, method, target))
+    }
+
+    /// Whether an object is of the ring's resources.
+    pub(crate) fn is_in_ring(&self, object: &Value) -> bool {
+        object["kind"] == "ConfigMap" || object["kind"] == "Website"
+    }
+
+    /// Whether an object is the shard's.
+    pub(crate) fn is_mine(&self, object: &Value) -> bool {
+        let labels = &object["metadata"]["labels"];
+        labels[&self.labels.shard] == SHARD && labels[&self.labels.drain].is_null()
+    }
+}
+
+async fn connect(kubeconfig: &Path) -> Result<Client, String> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).map_err(|error| error.to_string())?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    Client::try_from(config.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
+}
+
+async fn proxy(kubeconfig: &Path, access: &Path, log: &Path) -> Process {
+    let programs =
+        tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process())).await.unwrap().unwrap();
+    let mut command = Command::new(programs.proxy);
+    command
+        .args(["--drain-grace", "100ms"])
+        .args(["--ring", "pairs", "--shard-name", SHARD, "--lease-namespace", "default"])
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .arg("--access-dir")
+        .arg(access)
+        .args(["--listen", &format!("127.0.0.1:{}", free_port().unwrap())])
+        .args(["--admin-listen", &format!("127.0.0.1:{}", free_port().unwrap())]);
+    Process::spawn("proxy", &command, log).unwrap()
+}
+
+/// Objects with labels of every kind, of this shard, another one, none, and drained ones of both.
+async fn populate(client: &Client, ring: &RingLabels) {
+    let apps = [None, Some("a"), Some("b"), Some("")];
+    let tiers = [None, Some("1"), Some("007"), Some("12"), Some("x")];
+    let owners = [Some((SHARD, false)), Some(("shard-1", false)), None, Some((SHARD, true)), Some(("shard-1", true))];
+    for number in 0..40_usize {
+        let mut labels = vec![("number", number.to_string())];
+        labels.extend(apps[number % apps.len()].map(|it| ("app", it.to_owned())));
+        labels.extend(tiers[number / 2 % tiers.len()].map(|it| ("tier", it.to_owned())));
+        labels.extend((number % 3 == 0).then(|| ("example.com/role", format!("r.{}-X_y", number % 2))));
+        let owner = owners[number / 4 % owners.len()];
+        labels.extend(owner.map(|(shard, _)| (ring.shard.as_str(), shard.to_owned())));
+        labels.extend(owner.filter(|(_, drained)| *drained).map(|_| (ring.drain.as_str(), "move-1".to_owned())));
+        let metadata = ObjectMeta {
+            name: Some(format!("object-{number}")),
+            labels: Some(labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+            ..ObjectMeta::default()
+        };
+        let namespace = NAMESPACES[number % NAMESPACES.len()];
+        let (map, mut site) = (ConfigMap { metadata: metadata.clone(), ..ConfigMap::default() }, Website::default());
+        site.metadata = metadata;
+        Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &map).await.unwrap();
+        Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &site).await.unwrap();
+    }
+}
+
+async fn ask(client: &Client, method: &Method, target: &str) -> Answer {
+    let mut whole = page(client, method, target).await;
+    // The rest of a list, unless the query names a page itself.
+    while let (Some(rest), false) = (whole.rest.take(), target.contains("continue")) {
+        let next = page(client, method, &format!("{target}&continue={rest}")).await;
+        let (Content::Objects(all), Content::Objects(more)) = (&mut whole.content, next.content) else {
+            panic!("{target}: a page answers {}", next.status)
+        };
+        all.extend(more);
+        whole.rest = next.rest;
+    }
+    whole
+}
+
+async fn page(client: &Client, method: &Method, target: &str) -> Answer {
+    let request = Request::builder().method(method).uri(target).header(header::ACCEPT, "application/json");
+    let request = request.body(Body::empty()).unwrap_or_else(|error| panic!("{target}: {error}"));
+    let answered = timeout(DEADLINE, async {
+        let response = client.send(request).await.unwrap_or_else(|error| panic!("{target}: {error}"));
+        let status = response.status();
+        if !status.is_success() {
+            return Answer { status, content: Content::None, rest: None };
+        }
+        let (content, rest) = content(response.into_body()).await;
+        Answer { status, content, rest }
+    });
+    answered.await.unwrap_or_else(|_| panic!("{method} {target} has no end"))
+}
+
+async fn content(body: Body) -> (Content, Option<String>) {
+    let stream = body.into_data_stream().map_err(std::io::Error::other);
+    let mut lines = stream.into_async_read().lines();
+    let (mut events, mut text) = (Vec::new(), String::new());
+    while let Some(line) = lines.try_next().await.unwrap() {
+        match serde_json::from_str::<Value>(&line) {
+            // The initial events have ended; nobody writes, so there are no others. That no event but `ADDED` comes
+            // before, and no other bookmark, is what the proxy's memory of a watch's progress rests on.
+            Ok(event) if event["type"] == "BOOKMARK" => {
+                assert_eq!(event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+                return (Content::Objects(events), None);
+            }
+            Ok(event) if event["type"] == "ADDED" => events.push(event["object"].clone()),
+            _ => text.push_str(&line),
+        }
+    }
+    match serde_json::from_str::<Value>(&text) {
+        Ok(Value::Object(mut list)) if list.get("items").is_some_and(Value::is_array) => {
+            let Some(Value::Array(mut items)) = list.remove("items") else { unreachable!("it is an array") };
+            // Items of a list leave their kind to it.
+            for item in items.iter_mut().filter_map(Value::as_object_mut) {
+                let kind = list["kind"].as_str().map(|kind| kind.trim_end_matches("List"));
+                item.entry("kind").or_insert(kind.into());
+            }
+            let rest = list["metadata"]["continue"].as_str().filter(|rest| !rest.is_empty());
+            (Content::Objects(items), rest.map(str::to_owned))
+        }
+        Ok(other) => (Content::Other(other), None),
+        Err(_) => (Content::None, None),
+    }
+}
