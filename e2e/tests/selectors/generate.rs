@@ -100,7 +100,7 @@ const OTHER: &str = "limit=3|limit=7|limit=0|limit=-1|limit=abc|limit=|resourceV
     a=1;labelSelector=app|%zz=1|labelSelector=%zz|labelSelector=%|labelSelector=app%f|labelSelector=%ff|\
     labelSelector=app%c0%80|=|=x||labelSelector|labelSelector==|timeoutSeconds=5|sendInitialEvents=true|\
     sendInitialEvents|resourceVersionMatch=Exact|continue=x|allowWatchBookmarks=x|\
-    shardSelector=x|timeout=1s|dryRun=All|namespace=other|labelSelector=app#x";
+    shardSelector=x|timeout=1s|dryRun=All|namespace=other";
 
 const FLAGS: &str = "watch=1|watch=true|watch|watch=|watch=0|watch=false|w%61tch=1|watch=T|Watch=1|watch=%30|watch=%zz|\
     watch=1;x|watch=0;";

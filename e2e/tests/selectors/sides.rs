@@ -28,6 +28,8 @@ use tokio::time::timeout;
 
 pub(crate) const SHARD: &str = "shard-0";
 pub(crate) const NAMESPACES: [&str; 2] = ["default", "other"];
+/// More objects than there are.
+const MANY: usize = 1_000;
 /// For the start of a proxy, and for one answer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -181,6 +183,7 @@ async fn ask(client: &Client, method: &Method, target: &str) -> Answer {
             panic!("{target}: a page answers {}", next.status)
         };
         all.extend(more);
+        assert!(all.len() < MANY, "{target}: the pages have no end");
         whole.rest = next.rest;
     }
     whole
