@@ -8,6 +8,7 @@ pub mod compatibility;
 pub mod control_plane;
 pub mod demo;
 pub mod eventually;
+pub mod in_cluster;
 pub mod manifests;
 pub mod node;
 pub mod observer;

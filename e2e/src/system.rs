@@ -47,6 +47,17 @@ pub struct Settings {
     pub concurrency: usize,
     /// The log filter of proxies and sharders.
     pub log_filter: String,
+    /// How the operators of shards find their proxy.
+    pub way_in: WayIn,
+}
+
+/// How a client finds its API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WayIn {
+    /// A kubeconfig, named in the environment.
+    Kubeconfig,
+    /// A service account's folder where every container has it, and the address in the environment, and nothing else.
+    InCluster,
 }
 
 impl Default for Settings {
@@ -58,6 +69,7 @@ impl Default for Settings {
             sync_period: Duration::from_secs(300),
             concurrency: 4,
             log_filter: "info".to_owned(),
+            way_in: WayIn::Kubeconfig,
         }
     }
 }

@@ -162,6 +162,25 @@ impl Frames {
         }
     }
 
+    /// Whether the stream stands between two events, so that an end here takes nothing apart. Of a stream that can't be
+    /// understood nobody knows.
+    pub fn at_border(&self) -> bool {
+        match &self.0 {
+            Decoder::Json(lines) => lines.at_border(),
+            Decoder::Protobuf(lengths) => lengths.at_border(),
+            Decoder::WebSocket(messages) => messages.border().is_some(),
+            Decoder::Opaque => false,
+        }
+    }
+
+    /// What has to be said between two events before an end in order: the closing of a WebSocket.
+    pub fn close(&self) -> Option<bytes::Bytes> {
+        match &self.0 {
+            Decoder::WebSocket(messages) => messages.border().map(|_| cut::close()),
+            _ => None,
+        }
+    }
+
     /// The memory that is held back for decoding: twice [`MAX_KEPT`] at the most, as a buffer grows.
     pub fn kept(&self) -> usize {
         match &self.0 {

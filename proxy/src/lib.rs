@@ -10,10 +10,9 @@ use std::{
 };
 
 use futures::TryFutureExt;
-use kube::Client;
 use ringside_runtime::{
     admin::{self, Health, Probe},
-    client::{ConnectError, connect_config},
+    client::{ApiServer, ConnectError},
     clock::{Boottime, SharedClock},
     shutdown::Shutdown,
     tasks::{TaskFailed, Tasks},
@@ -49,9 +48,6 @@ pub enum RunError {
     /// It is not known how to reach the API server.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The connections to it can't be set up.
-    #[error(transparent)]
-    Upstream(#[from] upstream::SetUpUpstream),
     /// The access folder can't be used.
     #[error(transparent)]
     Access(#[from] access::AccessError),
@@ -88,10 +84,10 @@ pub async fn run(config: Config) -> Result<(), RunError> {
 /// # Errors
 /// As [`run`].
 pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
-    let kube_config = connect_config(config.kubeconfig.as_deref()).await?;
-    let upstream = upstream::Upstream::new(&kube_config)?;
-    let namespace = config.lease_namespace.clone().unwrap_or_else(|| kube_config.default_namespace.clone());
-    let client = Client::try_from(kube_config).map_err(upstream::SetUpUpstream::from)?;
+    let api_server = ApiServer::find(config.kubeconfig.as_deref())?;
+    let upstream = upstream::Upstream::new(&api_server)?;
+    let namespace = config.lease_namespace.clone().unwrap_or_else(|| api_server.default_namespace());
+    let client = api_server.client(None)?;
     let listener = listen("--listen", config.listen).await?;
     let admin_listener = listen("--admin-listen", config.admin_listen).await?;
     warn_if_reachable(config.listen, config.admin_listen);
@@ -124,6 +120,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
         namespace,
         instance: access.instance,
         client: client.clone(),
+        lease_client: api_server.client(None)?,
         clock,
         gate: shared.gate.clone(),
         check: health.check("lease", Probe::Ready),
@@ -141,6 +138,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     tasks.spawn("the server", server.run(stack, until).map_ok(move |()| after.trigger()));
     tasks.spawn("the admin server", admin::serve(admin_listener, health, registry, served.clone()));
     tasks.spawn("following the ring", policy::follow(client, config.ring, knowledge, ring_check, served.clone()));
+    tasks.spawn("following the credentials", api_server.follow(served.clone()));
     tasks.spawn("the shard", shard.run(served));
     tracing::info!(%address, %admin, "ready for the controller to connect");
     Ok(tasks.run(&shutdown, serve::ENDS_WITHIN).await?)

@@ -4,7 +4,15 @@
 //! a native sidecar): go on serving until the controller's connections are gone or `LINGER` is over. Then
 //! drain: accept nothing more, end watches, let requests finish for `DRAIN`. Then force: cut what is left.
 
-use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::FutureExt;
 use http::{Request, Response};
@@ -19,7 +27,7 @@ use rustls::ServerConfig;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -36,11 +44,24 @@ const DRAIN: Duration = Duration::from_secs(2);
 pub const ENDS_WITHIN: Duration = Duration::from_secs(28);
 /// How long a client may take for the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long it may take for a request's head. hyper counts from the end of the last request on, so this must be
-/// longer than clients keep an unused connection (Go: 90 s): who sends just when we close has a failed request.
+/// How long it may take for the head of the first request, or of the next on HTTP/1.1. This must be longer than clients
+/// keep an unused connection (Go: 90 s): who sends just when we close has a failed request.
 const NEXT_REQUEST: Duration = Duration::from_secs(120);
-/// After how much silence a client's HTTP/2 connection is checked.
+/// After how much silence a client's HTTP/2 connection is checked, and how long the client may take to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Requests on one HTTP/2 connection: a controller may well have hundreds of watches, and not every client opens
+/// another connection where a server allows too few.
+const STREAMS: u32 = 1024;
+/// What one request's body may have on the way here, and those of a connection together: enough for [`UPLOADS`] that
+/// don't get on, without a delay for others.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = UPLOADS * STREAM_WINDOW;
+const UPLOADS: u32 = 64;
+/// What waits for one slow reader, beside what its connection's buffers hold.
+const SEND_BUFFER: usize = 64 << 10;
+/// A request's headers together: as much as Go's servers take.
+const HEADERS: u32 = 1 << 20;
 /// How long to wait after the system refused a connection, as it does when no file descriptors are left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
@@ -176,14 +197,29 @@ async fn connection<S>(
 ) where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + Send + 'static,
 {
-    let mut builder = Builder::new(Contained(abort));
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(NEXT_REQUEST);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(KEEP_ALIVE);
-    let stack = ServiceBuilder::new().map_request(|request: Request<Incoming>| request.map(boxed)).service(stack);
+    let builder = protocols(Contained(abort));
+    let asked = Arc::new(AtomicBool::new(false));
+    let asks = asked.clone();
+    let note = move |request: Request<Incoming>| {
+        asks.store(true, Ordering::Relaxed);
+        request.map(boxed)
+    };
+    let stack = ServiceBuilder::new().map_request(note).service(stack);
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(stack));
     let mut serving = std::pin::pin!(serving);
+    // hyper has no limit for what comes before the first request, be it the choice of the protocol.
+    let silent = async {
+        sleep(NEXT_REQUEST).await;
+        if asked.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
+        () = silent => {
+            tracing::debug!("a connection without a request is closed");
+            return;
+        }
         () = drain.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await
@@ -192,6 +228,22 @@ async fn connection<S>(
     if let Err(error) = ended {
         tracing::debug!(error, "a connection ended with an error");
     }
+}
+
+fn protocols(executor: Contained) -> Builder<Contained> {
+    let mut builder = Builder::new(executor);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(NEXT_REQUEST);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(HEADERS);
+    builder
 }
 
 #[cfg(test)]

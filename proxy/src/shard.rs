@@ -20,6 +20,8 @@ pub(crate) struct Shard {
     /// The id of this process where it is no pod's.
     pub(crate) instance: String,
     pub(crate) client: Client,
+    /// With connections of its own: a renewal waits behind nothing.
+    pub(crate) lease_client: Client,
     pub(crate) clock: SharedClock,
     pub(crate) gate: Gate,
     pub(crate) check: Check,
@@ -54,7 +56,7 @@ impl Shard {
             check: self.check.clone(),
         };
         let tell = |tenure| drop(self.tenure.set(tenure));
-        let hold = shard.hold(self.client.clone(), &identity, self.clock.clone(), release, tell);
+        let hold = shard.hold(self.lease_client.clone(), &identity, self.clock.clone(), release, tell);
         let handover = Handover::new(
             &self.config.ring,
             identity.shard.clone(),

@@ -98,6 +98,8 @@ impl Refusal {
         let mut response = Response::new(full(body));
         *response.status_mut() = code;
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(encoding.media_type()));
+        // What the API server puts on every answer.
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
         if retry {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER));
         }

@@ -1,13 +1,32 @@
-//! How to reach the API server, from a kubeconfig file or from inside a pod.
+//! The connections to the API server, for all that either binary sends there.
+//!
+//! [`ApiServer`] knows where it is and with which credentials, and follows the files that say so. A [`Transport`] is a
+//! set of connections made with them: HTTP/2 connections that carry a bounded number of requests each, and HTTP/1.1
+//! where a connection becomes something else or the API server has no HTTP/2. [`ApiServer::client`] gives a
+//! [`kube::Client`] on a transport of its own.
 
-use std::path::{Path, PathBuf};
+use std::{io, path::PathBuf};
 
-use kube::{
-    Config,
-    config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
-};
+use kube::config::{InClusterError, KubeconfigError};
+use rustls::pki_types::InvalidDnsNameError;
 
-/// Why it is not known how to reach the API server.
+mod addresses;
+mod api_server;
+mod connector;
+mod http2;
+mod place;
+mod requests;
+mod source;
+mod transport;
+
+pub use api_server::ApiServer;
+pub use place::Held;
+pub use transport::{NoAnswer, Transport};
+
+/// Any error on the way.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why the API server can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The kubeconfig file can't be used.
@@ -26,15 +45,31 @@ pub enum ConnectError {
         "not inside a cluster: {0}; run as a pod with its service account's token mounted, or name a file with --kubeconfig"
     )]
     InCluster(#[from] InClusterError),
-}
-
-/// Finds out how to reach the API server: from `kubeconfig`'s current context, or else as a pod.
-///
-/// # Errors
-/// When the file, or the pod's mounted service account, can't be used.
-pub async fn connect_config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
-    let Some(path) = kubeconfig else { return Ok(Config::incluster()?) };
-    let error = |source| ConnectError::Kubeconfig { path: path.to_owned(), source };
-    let kubeconfig = Kubeconfig::read_from(path).map_err(error)?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(error)
+    /// A file that holds a certificate or a key.
+    #[error("'{path}' can't be read: {source}; check that it exists and is readable")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// Credentials or certificates.
+    #[error("the credentials for the API server can't be used: {0}")]
+    Credentials(#[from] kube::Error),
+    /// The bundle of authorities is there, and there is none in it.
+    #[error("the API server's CA bundle has no certificate in it: check the file or the kubeconfig that it comes from")]
+    NoAuthority,
+    /// The name that the server's certificate has to have.
+    #[error("the name that the API server's certificate must have can't be used: {0}; check tls-server-name")]
+    ServerName(#[source] InvalidDnsNameError),
+    /// A proxy on the way there.
+    #[error("the kubeconfig names a proxy-url, which is not supported: name a cluster that is reached directly")]
+    ProxyUrl,
+    /// Asked only of credentials that replace others.
+    #[error("no connection with the new credentials: {0}")]
+    Refused(#[source] BoxError),
+    /// Reading the files was cut off.
+    #[error("the files were not read to the end: {0}")]
+    Interrupted(#[source] BoxError),
 }

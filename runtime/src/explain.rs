@@ -4,10 +4,14 @@ use std::error::Error;
 
 use kube::{core::Status, runtime::watcher};
 
+use crate::client::NoAnswer;
+
 /// Says what went wrong with a request, without the repetitions of nested errors.
 pub fn explain(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => explain_status(status),
+        // It says itself whether there was no connection or no answer.
+        kube::Error::Service(cause) if cause.is::<NoAnswer>() => causes(&**cause),
         kube::Error::Service(cause) => format!("the API server can't be reached: {}", causes(&**cause)),
         other => causes(other),
     }

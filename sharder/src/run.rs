@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use rand::distr::{Alphanumeric, SampleString};
 use ringside_runtime::{
     admin::{self, Check, Health, Probe},
-    client::{ConnectError, connect_config},
+    client::{ApiServer, ConnectError},
     lease::Terms,
     logging,
     shutdown::Shutdown,
@@ -60,9 +60,6 @@ pub enum RunError {
     /// It is not known where the API server is.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// There can't be a client.
-    #[error("can't set up the client for the API server: {}", ringside_runtime::explain::explain(.0))]
-    Client(kube::Error),
     /// There can't be a TLS server.
     #[error("can't set up TLS for the webhook: {0}")]
     Tls(#[from] rustls::Error),
@@ -82,10 +79,12 @@ pub async fn run(config: Config) -> Result<(), RunError> {
     logging::init(config.log_format, config.log_filter.clone());
     let webhook = listen(config.webhook_listen, "--webhook-listen").await?;
     let admin = listen(config.admin_listen, "--admin-listen").await?;
-    let clients = connect(&config).await?;
+    let server = ApiServer::find(config.kubeconfig.as_deref())?;
+    let clients = connect(&server)?;
     let shutdown = Shutdown::on_signals().map_err(RunError::Signals)?;
     tracing::info!(webhook = %config.webhook_listen, admin = %config.admin_listen, "the sharder starts");
     let mut tasks = Tasks::new();
+    tasks.spawn("following the credentials", server.follow(shutdown.clone()));
     start(&mut tasks, config, clients, webhook, admin, &shutdown)?;
     tasks.run(&shutdown, SHUTDOWN_DEADLINE).await?;
     tracing::info!("the sharder ends");
@@ -186,15 +185,8 @@ async fn certificates(client: &Client, config: &Config, identity: &ServingIdenti
     }
 }
 
-async fn connect(config: &Config) -> Result<Clients, RunError> {
-    let base = connect_config(config.kubeconfig.as_deref()).await?;
-    let client = |timeout| {
-        let mut config = base.clone();
-        config.read_timeout = Some(timeout);
-        // So that the time a pooled connection was idle does not count.
-        config.reset_reader_on_write = true;
-        Client::try_from(config).map_err(RunError::Client)
-    };
+fn connect(server: &ApiServer) -> Result<Clients, RunError> {
+    let client = |silence| server.client(Some(silence));
     Ok(Clients { requests: client(REQUEST_TIMEOUT)?, watches: client(WATCH_TIMEOUT)? })
 }
 

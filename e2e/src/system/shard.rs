@@ -1,13 +1,14 @@
 //! A shard: a Pod with a proxy and an operator that knows of nothing.
 
 use std::{
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
-use super::{Ground, NAMESPACE, SystemError, probe, unsharded};
-use crate::{checker::Event, ports::free_port, process::Process, shard_identity::ShardIdentity};
+use super::{Ground, NAMESPACE, SystemError, WayIn, probe, unsharded};
+use crate::{checker::Event, in_cluster, ports::free_port, process::Process, shard_identity::ShardIdentity};
 
 /// The ring of the example manifests.
 const RING: &str = "websites";
@@ -21,6 +22,7 @@ pub struct Shard {
     // Dropped in this order: the operator before what it talks to.
     operator: Process,
     proxy: Process,
+    address: SocketAddr,
     admin_port: u16,
     instance: String,
     identity: ShardIdentity,
@@ -36,10 +38,10 @@ impl Shard {
         // A new Pod has new volumes.
         let access = dir.join(format!("{name}.{}.access", identity.uid()));
         std::fs::create_dir(&access).map_err(SystemError::Folder)?;
-        let (proxy, admin_port) = start_proxy(ground, &identity, &access).await?;
+        let (proxy, address, admin_port) = start_proxy(ground, &identity, &access).await?;
         let instance = ground.instance(name);
-        let operator = unsharded::start_operator(ground, name, &instance, &access.join("kubeconfig"), NAMESPACE)?;
-        Ok(Self { operator, proxy, admin_port, instance, identity, access })
+        let operator = start_operator(ground, name, &instance, &access, address)?;
+        Ok(Self { operator, proxy, address, admin_port, instance, identity, access })
     }
 
     /// The shard's name, which is its Pod's.
@@ -60,6 +62,16 @@ impl Shard {
     /// The kubeconfig that the proxy wrote for its controller.
     pub fn kubeconfig(&self) -> PathBuf {
         self.access.join("kubeconfig")
+    }
+
+    /// The folder that proxy and controller share.
+    pub fn access(&self) -> &Path {
+        &self.access
+    }
+
+    /// Where the proxy listens for its controller.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// What the operator calls itself: unique to one life of its process.
@@ -87,10 +99,9 @@ impl Shard {
     /// Ends it gracefully and starts it again in the same Pod.
     pub(super) async fn restart(&mut self, ground: &Ground) -> Result<(), SystemError> {
         self.terminate().await?;
-        (self.proxy, self.admin_port) = start_proxy(ground, &self.identity, &self.access).await?;
+        (self.proxy, self.address, self.admin_port) = start_proxy(ground, &self.identity, &self.access).await?;
         self.instance = ground.instance(self.identity.pod());
-        let kubeconfig = self.kubeconfig();
-        self.operator = unsharded::start_operator(ground, self.identity.pod(), &self.instance, &kubeconfig, NAMESPACE)?;
+        self.operator = start_operator(ground, self.identity.pod(), &self.instance, &self.access, self.address)?;
         Ok(())
     }
 
@@ -114,8 +125,30 @@ impl Shard {
     }
 }
 
-async fn start_proxy(ground: &Ground, identity: &ShardIdentity, access: &Path) -> Result<(Process, u16), SystemError> {
-    let listen_port = free_port().map_err(SystemError::NoFreePort)?;
+fn start_operator(
+    ground: &Ground,
+    pod: &str,
+    instance: &str,
+    access: &Path,
+    proxy: SocketAddr,
+) -> Result<Process, SystemError> {
+    let command = match ground.settings.way_in {
+        WayIn::Kubeconfig => {
+            let mut command = Command::new(&ground.operator);
+            command.env("KUBECONFIG", access.join("kubeconfig"));
+            command
+        }
+        WayIn::InCluster => in_cluster::command(&ground.operator, access, proxy),
+    };
+    unsharded::start_operator(ground, command, pod, instance, NAMESPACE)
+}
+
+async fn start_proxy(
+    ground: &Ground,
+    identity: &ShardIdentity,
+    access: &Path,
+) -> Result<(Process, SocketAddr, u16), SystemError> {
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().map_err(SystemError::NoFreePort)?));
     let admin_port = free_port().map_err(SystemError::NoFreePort)?;
     let name = format!("{}-proxy", identity.pod());
     let mut command = Command::new(&ground.ringside.proxy);
@@ -125,7 +158,7 @@ async fn start_proxy(ground: &Ground, identity: &ShardIdentity, access: &Path) -
         .arg(identity.kubeconfig())
         .arg("--access-dir")
         .arg(access)
-        .args(["--listen", &format!("127.0.0.1:{listen_port}")])
+        .args(["--listen", &listen.to_string()])
         .args(["--admin-listen", &format!("127.0.0.1:{admin_port}")])
         .args(["--lease-duration", &format!("{}ms", ground.settings.lease_duration.as_millis())])
         .args(["--drain-grace", &format!("{}ms", ground.settings.drain_grace.as_millis())])
@@ -133,5 +166,5 @@ async fn start_proxy(ground: &Ground, identity: &ShardIdentity, access: &Path) -
     let log = ground.folder.path().join(format!("{name}.log"));
     let process = Process::spawn(&name, &command, &log)?;
     probe::until_ready(&process, admin_port).await?;
-    Ok((process, admin_port))
+    Ok((process, listen, admin_port))
 }

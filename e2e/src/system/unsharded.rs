@@ -1,6 +1,6 @@
 //! The operator alone, as it ran before sharding: it talks to the API server itself and elects one leader.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{process::Command, time::Duration};
 
 use super::{Ground, NAMESPACE, SystemError};
 use crate::{process::Process, shard_identity::ShardIdentity};
@@ -22,7 +22,9 @@ impl Unsharded {
     pub(super) async fn start(ground: &Ground, name: &str, lock_namespace: &str) -> Result<Self, SystemError> {
         let dir = ground.folder.path();
         let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, name, dir).await?;
-        let operator = start_operator(ground, name, name, identity.kubeconfig(), lock_namespace)?;
+        let mut command = Command::new(&ground.operator);
+        command.env("KUBECONFIG", identity.kubeconfig());
+        let operator = start_operator(ground, command, name, name, lock_namespace)?;
         Ok(Self { operator, identity })
     }
 
@@ -39,18 +41,16 @@ impl Unsharded {
     }
 }
 
-/// Starts the operator. The same for both: what differs is where its kubeconfig leads.
+/// Starts the operator. The same for both: what differs is where the `command` leads it.
 pub(super) fn start_operator(
     ground: &Ground,
+    mut command: Command,
     pod: &str,
     instance: &str,
-    kubeconfig: &Path,
     lock_namespace: &str,
 ) -> Result<Process, SystemError> {
     let name = format!("{pod}-operator");
-    let mut command = Command::new(&ground.operator);
     command
-        .env("KUBECONFIG", kubeconfig)
         .args(["--instance", instance, "--leader-election-namespace", lock_namespace])
         .args(["--concurrency", &ground.settings.concurrency.to_string()])
         .args(["--collector", &ground.collector.url()]);

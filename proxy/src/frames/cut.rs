@@ -42,7 +42,12 @@ pub(super) fn websocket(message: &str, encoding: Encoding) -> Bytes {
         // A message of ours is far below 64 KiB, the most of a length in two bytes.
         _ => [&[LENGTH_IN_TWO_BYTES][..], &u16::try_from(event.len()).unwrap_or(u16::MAX).to_be_bytes()].concat(),
     };
-    [&[opcode], &length[..], &event, &[CLOSE, 2], &NORMAL_CLOSURE.to_be_bytes()].concat().into()
+    [&[opcode], &length[..], &event, &close()].concat().into()
+}
+
+/// The closing of a WebSocket alone, as the API server ends a watch at its timeout.
+pub(super) fn close() -> Bytes {
+    [&[CLOSE, 2], &NORMAL_CLOSURE.to_be_bytes()[..]].concat().into()
 }
 
 /// As protobuf behind its length.

@@ -25,6 +25,8 @@ use crate::{
 
 /// How long anything may take that is due at once.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// The preface of HTTP/2, and empty settings (RFC 9113, sections 3.4 and 6.5).
+const HTTP2_WITHOUT_REQUEST: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 fn client(folder: &std::path::Path, http2: bool) -> Client<HttpsConnector<HttpConnector>, Empty<Bytes>> {
     let mut roots = RootCertStore::empty();
@@ -88,4 +90,26 @@ async fn an_unused_connection_is_kept_longer_than_clients_keep_it() {
     }
     // But not for ever.
     serving.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_a_request_is_closed_however_far_it_has_come() {
+    for sent in [&b""[..], b"P", b"PRI * HTTP/2.0\r\n", b"GET / HTTP/1.1\r\n", HTTP2_WITHOUT_REQUEST] {
+        let (mut client, ours) = duplex(1 << 10);
+        let stack = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(full("hi"))) });
+        let serving = tokio::spawn(connection(ours, stack, CancellationToken::new(), CancellationToken::new()));
+        client.write_all(sent).await.unwrap();
+        let start = tokio::time::Instant::now();
+        timeout(2 * NEXT_REQUEST, serving).await.expect("it is kept for ever").unwrap();
+        assert!(start.elapsed() <= NEXT_REQUEST + DEADLINE, "{sent:?}");
+    }
+}
+
+/// Each connection of the controller has one of these for as long as it is open.
+#[tokio::test]
+async fn a_connection_is_small() {
+    let (_client, ours) = duplex(1);
+    let stack = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(full(""))) });
+    let size = size_of_val(&connection(ours, stack, CancellationToken::new(), CancellationToken::new()));
+    assert!(size <= 3 << 10, "{size} bytes");
 }

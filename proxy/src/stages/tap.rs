@@ -5,6 +5,10 @@
 //! watches when the proxy ends. Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
 //! handed to whoever joins its connections, who does the same. No watch of the ring's resources goes on that can't be
 //! understood: one that is answered so is refused, one that becomes so ends.
+//!
+//! Where the API server is gone between two events, a watch ends as when the API server's own timeout ends it, and the
+//! client opens the next from where it is. In the middle of an event it is an error, and so it is for all that is no
+//! watch: half a list must never look like a whole one.
 
 use std::{
     pin::Pin,
@@ -27,7 +31,7 @@ use tower::Service;
 
 use super::{Next, admit::Admitted, narrow::Shows, resume::Stale};
 use crate::{
-    body::{Body, BodyError, until},
+    body::{Body, BodyError, BoxError, until},
     frames::Frames,
     request::{RequestInfo, Verb},
     status::Refusal,
@@ -36,6 +40,9 @@ use crate::{
 
 /// What a client is told whose watch ends because the ring changed.
 const LIST_AGAIN: &str = "ringside-proxy: the resources of the ClusterRing changed: list again";
+
+/// Why a watch ends with an error that ends otherwise without one.
+const WITHIN_AN_EVENT: &str = "the watch ended in the middle of an event";
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -90,6 +97,16 @@ impl Watched {
         let end = task::ready!(end.as_mut().poll(context));
         self.end = None;
         Poll::Ready((end == End::RingChanged).then(|| self.frames.expired(LIST_AGAIN)).flatten())
+    }
+
+    /// Whether what the client has is a number of whole events.
+    pub fn at_border(&self) -> bool {
+        self.frames.at_border()
+    }
+
+    /// What ends a WebSocket in order whose other end is gone, if it can be said here and was not said yet.
+    pub fn close(&self) -> Option<Bytes> {
+        self.frames.close()
     }
 
     /// Looks at a piece that passes.
@@ -235,7 +252,11 @@ impl http_body::Body for TappedBody {
         }
         if let Poll::Ready(told) = self.watched.poll_end(context) {
             self.ended = true;
-            return Poll::Ready(told.map(|event| Ok(Frame::data(event))));
+            return Poll::Ready(match told {
+                Some(event) => Some(Ok(Frame::data(event))),
+                None if self.watched.at_border() => None,
+                None => Some(Err(BoxError::from(WITHIN_AN_EVENT).into())),
+            });
         }
         let frame = task::ready!(Pin::new(&mut self.body).poll_frame(context));
         match &frame {
@@ -244,8 +265,26 @@ impl http_body::Body for TappedBody {
                     self.watched.pass(bytes);
                 }
             }
-            Some(Err(_)) | None => self.ended = true,
+            Some(Err(error)) => {
+                self.ended = true;
+                if self.watched.at_border() {
+                    tracing::debug!(%error, "the API server is gone: a watch ends");
+                    return Poll::Ready(None);
+                }
+            }
+            None => self.ended = true,
         }
         Poll::Ready(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each watch has one of these, beside its stream and its view, for as long as it is open.
+    #[test]
+    fn a_watch_is_small() {
+        assert!(size_of::<TappedBody>() <= 256, "{} bytes", size_of::<TappedBody>());
     }
 }

@@ -16,7 +16,7 @@ use tower::{ServiceExt, service_fn, util::BoxCloneService};
 use super::{Shared, stack};
 use crate::{
     access::Token,
-    body::{Body, BodyError, boxed, empty, full},
+    body::{Body, BodyError, BoxError, boxed, empty, full},
     election::Locks,
     membership::{Gate, Term},
     metrics::Metrics,
@@ -126,13 +126,19 @@ fn json(body: Body) -> Response<Body> {
     response
 }
 
+/// Written by a test where the connection to the API server ends.
+const GONE: &str = "the connection is gone";
+
 /// A response whose body a test writes as it goes.
 fn streaming() -> (mpsc::UnboundedSender<&'static str>, impl Fn(&Seen) -> Response<Body>) {
     let (sender, receiver) = mpsc::unbounded::<&'static str>();
     let receiver = Mutex::new(Some(receiver));
     let respond = move |_: &Seen| {
         let chunks = receiver.lock().take().unwrap();
-        let frames = chunks.map(|text| Ok::<_, BodyError>(Frame::data(Bytes::from_static(text.as_bytes()))));
+        let frames = chunks.map(|text| match text {
+            GONE => Err(BodyError::from(BoxError::from(GONE))),
+            text => Ok(Frame::data(Bytes::from_static(text.as_bytes()))),
+        });
         json(boxed(StreamBody::new(frames)))
     };
     (sender, respond)

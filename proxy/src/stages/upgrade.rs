@@ -123,10 +123,17 @@ async fn down(
                 // An error ends the other direction too.
                 return Err(io::Error::other("the watch was ended"));
             }
-            length = from.read(&mut buffer) => length?,
+            length = from.read(&mut buffer) => length,
+        };
+        let (length, gone) = match length {
+            Ok(length) => (length, Ok(())),
+            Err(error) => (0, Err(error)),
         };
         if length == 0 {
-            return to.shutdown().await;
+            let close = watched.as_ref().and_then(Watched::close);
+            to.write_all(&close.unwrap_or_default()).await?;
+            to.shutdown().await?;
+            return gone;
         }
         to.write_all(&buffer[..length]).await?;
         to.flush().await?;

@@ -17,6 +17,8 @@ const ASKED: &[u8] =
     b"GET /apis/x.io/v1/things?watch=1&resourceVersion=5 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\
     Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n";
+/// What ends a WebSocket in order: a frame that closes it, with 1000.
+const CLOSED: &[u8] = &[0x88, 2, 0x03, 0xe8];
 const ACCEPTED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
 
 async fn head(stream: &mut DuplexStream) -> String {
@@ -79,7 +81,18 @@ async fn bytes_pass_both_ways_and_tell_how_far_the_watch_has_come() {
     // The view is told a moment after the bytes are there to be read.
     timeout(DEADLINE, views.past(&things(), None, &twelve)).await.unwrap();
     drop(server);
-    assert_eq!(rest(client).await, b"");
+    assert_eq!(rest(client).await, CLOSED, "the API server is gone, and did not close it");
+}
+
+#[tokio::test]
+async fn where_the_api_server_closed_it_or_left_a_message_half_written_nothing_is_added() {
+    for last in [CLOSED, b"\x81\x04{"] {
+        let lab = Lab::new(|_| ok());
+        let (mut client, mut server) = joined(&lab.shared).await;
+        pass(&mut server, &mut client, last).await;
+        drop(server);
+        assert_eq!(rest(client).await, b"");
+    }
 }
 
 #[tokio::test]

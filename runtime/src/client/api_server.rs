@@ -1,0 +1,142 @@
+//! Where the API server is and with which credentials, as the files say at the moment.
+//!
+//! Certificates, keys and CA bundles are rotated under a running process. [`ApiServer::follow`] looks whether the files
+//! have changed, and takes up what they say once a connection was made with it: a file that is half written, or does not
+//! fit the API server yet, changes nothing. Connections made with the old ones go on until their last answer has ended.
+
+use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use http_body::Body;
+use kube::{Config, client::ConfigExt};
+use rustls::ClientConfig;
+use tokio::time::sleep;
+
+use super::{
+    BoxError, ConnectError, Transport,
+    addresses::Addresses,
+    connector::{Connector, Offer},
+    source::{Files, Source, changed},
+};
+use crate::shutdown::Shutdown;
+
+/// How often the files are looked at. The kubelet itself takes about a minute to renew what it mounts.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The API server; clones are the same one.
+#[derive(Clone, Debug)]
+pub struct ApiServer(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    source: Source,
+    addresses: Arc<Addresses>,
+    access: ArcSwap<Access>,
+}
+
+/// What connections are made with.
+#[derive(Debug)]
+pub(super) struct Access {
+    pub(super) config: Config,
+    tls: ClientConfig,
+    files: Files,
+}
+
+impl Access {
+    fn read(source: &Source) -> Result<Self, ConnectError> {
+        let (config, files) = source.read()?;
+        let tls = config.rustls_client_config()?;
+        // Only to see that it can be made: it reads the token, or runs the command that gives one.
+        config.auth_layer()?;
+        Ok(Self { config, tls, files })
+    }
+}
+
+impl ApiServer {
+    /// Finds out how to reach the API server: from `kubeconfig`'s current context, or else as a pod.
+    ///
+    /// # Errors
+    /// When the file, or the pod's mounted service account, can't be used.
+    pub fn find(kubeconfig: Option<&Path>) -> Result<Self, ConnectError> {
+        let source = Source::new(kubeconfig);
+        let access = ArcSwap::from_pointee(Access::read(&source)?);
+        Ok(Self(Arc::new(Inner { source, addresses: Arc::default(), access })))
+    }
+
+    /// The namespace of the pod or of the kubeconfig's context.
+    pub fn default_namespace(&self) -> String {
+        self.access().config.default_namespace.clone()
+    }
+
+    /// A set of connections of its own; `empty` makes the body of a request that is repeated.
+    ///
+    /// # Errors
+    /// When the credentials can't be used.
+    pub fn transport<B>(&self, empty: fn() -> B) -> Result<Transport<B>, ConnectError>
+    where
+        B: Body<Data = bytes::Bytes> + Send + Unpin + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Transport::new(self.clone(), empty)
+    }
+
+    /// Takes up what the files say whenever they have changed, until the shutdown.
+    ///
+    /// # Errors
+    /// Never; the type is what a supervised task returns.
+    pub async fn follow(self, shutdown: Shutdown) -> Result<(), Infallible> {
+        let mut told = None;
+        loop {
+            tokio::select! {
+                () = shutdown.wait() => return Ok(()),
+                () = sleep(LOOK_AGAIN) => {}
+            }
+            match self.look().await {
+                Ok(Look::Same) => told = None,
+                Ok(Look::Changed(access)) => {
+                    self.0.access.store(Arc::new(*access));
+                    told = None;
+                    tracing::info!(
+                        "the files with the API server's address or credentials changed: new connections use them"
+                    );
+                }
+                Err(error) => {
+                    let fault = error.to_string();
+                    if told.as_ref() != Some(&fault) {
+                        tracing::warn!(
+                            fault,
+                            "the files with the API server's address or credentials changed, and can't be used; going on with what was read before"
+                        );
+                    }
+                    told = Some(fault);
+                }
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<Look, ConnectError> {
+        let (source, before) = (self.0.source.clone(), self.access());
+        let read = tokio::task::spawn_blocking(move || {
+            if changed(&before.files) { Access::read(&source).map(Some) } else { Ok(None) }
+        });
+        let Some(access) = read.await.map_err(|error| ConnectError::Interrupted(error.into()))?? else {
+            return Ok(Look::Same);
+        };
+        self.connector(&access, Offer::Both)?.connect().await.map_err(ConnectError::Refused)?;
+        Ok(Look::Changed(Box::new(access)))
+    }
+
+    /// What to make connections with.
+    pub(super) fn access(&self) -> Arc<Access> {
+        self.0.access.load_full()
+    }
+
+    pub(super) fn connector(&self, access: &Access, offer: Offer) -> Result<Connector, ConnectError> {
+        Connector::new(&access.config, &access.tls, offer, self.0.addresses.clone())
+    }
+}
+
+enum Look {
+    Same,
+    Changed(Box<Access>),
+}

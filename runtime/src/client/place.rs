@@ -1,0 +1,127 @@
+//! A request's place on a connection, free again when its answer has passed.
+
+use std::{
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// The requests under way on one connection.
+#[derive(Debug)]
+pub(super) struct Usage {
+    under_way: Mutex<UnderWay>,
+    /// How many the server allows at once, as far as it has said so.
+    allowed: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    count: usize,
+    /// When the last of them ended.
+    last: Instant,
+}
+
+impl Usage {
+    /// Of a new connection, with the place of the request that it is made for.
+    pub(super) fn with_place() -> (Arc<Self>, Place) {
+        let under_way = Mutex::new(UnderWay { count: 1, last: Instant::now() });
+        let usage = Arc::new(Self { under_way, allowed: AtomicUsize::new(usize::MAX) });
+        (usage.clone(), Place(usage))
+    }
+
+    /// The server says how many it allows at once.
+    pub(super) fn allow(&self, streams: usize) {
+        self.allowed.store(streams, Ordering::Relaxed);
+    }
+
+    /// A place, if fewer than `most` and what the server allows are under way.
+    pub(super) fn take(self: &Arc<Self>, most: usize) -> Option<Place> {
+        let mut under_way = self.under_way.lock();
+        let room = under_way.count < most.min(self.allowed.load(Ordering::Relaxed));
+        room.then(|| {
+            under_way.count += 1;
+            Place(self.clone())
+        })
+    }
+
+    /// Since when nothing is under way.
+    pub(super) fn unused_since(&self) -> Option<Instant> {
+        let under_way = self.under_way.lock();
+        (under_way.count == 0).then_some(under_way.last)
+    }
+}
+
+/// One request's place.
+#[derive(Debug)]
+pub(super) struct Place(Arc<Usage>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut under_way = self.0.under_way.lock();
+        under_way.count -= 1;
+        under_way.last = Instant::now();
+    }
+}
+
+/// The body of an answer, which keeps its place on the connection until it is dropped.
+#[derive(Debug)]
+pub struct Held {
+    body: Incoming,
+    /// None on HTTP/1.1: there a connection is for one request at a time anyway.
+    _place: Option<Place>,
+}
+
+impl Held {
+    pub(super) fn new(body: Incoming, place: Option<Place>) -> Self {
+        Self { body, _place: place }
+    }
+}
+
+impl Body for Held {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn there_are_as_many_places_as_we_want_and_the_server_allows() {
+        let (usage, first) = Usage::with_place();
+        let two = [first, usage.take(2).unwrap()];
+        assert!(usage.take(2).is_none());
+        assert!(usage.unused_since().is_none());
+        drop(two);
+        assert!(usage.unused_since().is_some());
+        usage.allow(1);
+        let _one = usage.take(2).unwrap();
+        assert!(usage.take(2).is_none());
+    }
+}

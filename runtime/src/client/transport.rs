@@ -1,0 +1,280 @@
+//! A set of connections to the API server, as a service.
+//!
+//! Everything goes by HTTP/2 but upgrades, and all of it by HTTP/1.1 where the server has no HTTP/2
+//! (`--disable-http2-serving`). What only reads and got no answer is sent once more; a write never is, unless it is
+//! certain that it was not sent.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{HeaderMap, Method, Request, Response, Uri, header, uri::Scheme};
+use http_body::Body;
+use hyper_util::{
+    client::legacy::{self, Client},
+    rt::{TokioExecutor, TokioTimer},
+};
+use kube::client::ConfigExt;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tower::{Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
+
+use super::{
+    ApiServer, BoxError, ConnectError, Held,
+    api_server::Access,
+    connector::{Connector, Offer},
+    http2::{Http2, Unanswered},
+};
+use crate::explain::causes;
+
+/// How long an HTTP/1.1 connection is kept that nothing was sent on: as Go keeps them.
+const UNUSED: Duration = Duration::from_secs(90);
+/// How many of them. More are closed after their request.
+const UNUSED_CONNECTIONS: usize = 16;
+/// After how long a server that had no HTTP/2 is asked for it again: it may have been upgraded.
+const ASK_AGAIN: Duration = Duration::from_secs(300);
+
+/// Why the API server did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum NoAnswer {
+    /// The request was not sent.
+    #[error("the API server can't be reached: {0}")]
+    Unreachable(#[source] BoxError),
+    /// The request may have been sent and done, but there is no answer to it.
+    #[error("no answer from the API server: {0}")]
+    Failed(#[source] BoxError),
+}
+
+/// See the module; clones share the connections.
+pub struct Transport<B> {
+    server: ApiServer,
+    empty: fn() -> B,
+    generation: Arc<Mutex<Generation<B>>>,
+}
+
+impl<B> Clone for Transport<B> {
+    fn clone(&self) -> Self {
+        Self { server: self.server.clone(), empty: self.empty, generation: self.generation.clone() }
+    }
+}
+
+/// The connections made with one state of the files. Requests hold what they were sent on.
+struct Generation<B> {
+    access: Arc<Access>,
+    stack: BoxCloneSyncService<Request<B>, Response<Held>, BoxError>,
+}
+
+impl<B> Transport<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError>,
+{
+    pub(super) fn new(server: ApiServer, empty: fn() -> B) -> Result<Self, ConnectError> {
+        let generation = Generation::new(&server, server.access(), empty)?;
+        Ok(Self { server, empty, generation: Arc::new(Mutex::new(generation)) })
+    }
+
+    fn stack(&self) -> BoxCloneSyncService<Request<B>, Response<Held>, BoxError> {
+        let access = self.server.access();
+        let mut generation = self.generation.lock();
+        if !Arc::ptr_eq(&generation.access, &access) {
+            match Generation::new(&self.server, access, self.empty) {
+                Ok(new) => *generation = new,
+                // It was tried before it was taken up, so this passes: the old connections serve until then.
+                Err(error) => tracing::warn!(%error, "going on with the connections that there are"),
+            }
+        }
+        generation.stack.clone()
+    }
+}
+
+impl<B> Generation<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn new(server: &ApiServer, access: Arc<Access>, empty: fn() -> B) -> Result<Self, ConnectError> {
+        let config = &access.config;
+        let exchange = Exchange::new(server, &access, empty)?;
+        // kube's layers: its base path, its credentials (refreshed from files and commands), its extra headers.
+        let stack = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .option_layer(config.auth_layer()?)
+            .layer(config.extra_headers_layer()?)
+            .map_err(BoxError::from)
+            .service(exchange);
+        Ok(Self { stack: BoxCloneSyncService::new(stack), access })
+    }
+}
+
+impl<B> Service<Request<B>> for Transport<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Held>;
+    type Error = NoAnswer;
+    type Future = BoxFuture<'static, Result<Response<Held>, NoAnswer>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), NoAnswer>> {
+        // Connections are made as part of the call.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let stack = self.stack();
+        Box::pin(async move {
+            // What is not ours comes from the layer that gets a token, and then nothing was sent.
+            let not_sent = |error| NoAnswer::Unreachable(error);
+            stack.oneshot(request).await.map_err(|error| error.downcast().map_or_else(not_sent, |ours| *ours))
+        })
+    }
+}
+
+/// Sends requests that have all their headers.
+struct Exchange<B> {
+    http1: Client<Connector, B>,
+    /// None without TLS, where nothing is negotiated.
+    http2: Option<Http2<B>>,
+    /// When to ask a server for HTTP/2 that had none.
+    ask_again: Arc<Mutex<Option<Instant>>>,
+    empty: fn() -> B,
+}
+
+impl<B> Clone for Exchange<B> {
+    fn clone(&self) -> Self {
+        let (http1, http2) = (self.http1.clone(), self.http2.clone());
+        Self { http1, http2, ask_again: self.ask_again.clone(), empty: self.empty }
+    }
+}
+
+impl<B> Exchange<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn new(server: &ApiServer, access: &Access, empty: fn() -> B) -> Result<Self, ConnectError> {
+        let http1 = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(UNUSED)
+            .pool_max_idle_per_host(UNUSED_CONNECTIONS)
+            .build(server.connector(access, Offer::Http1)?);
+        let secured = access.config.cluster_url.scheme() != Some(&Scheme::HTTP);
+        let http2 = secured.then(|| server.connector(access, Offer::Both).map(Http2::new)).transpose()?;
+        Ok(Self { http1, http2, ask_again: Arc::default(), empty })
+    }
+
+    async fn send(self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
+        let again = Read::of(&request);
+        match (self.attempt(request).await, again) {
+            (Err(NoAnswer::Failed(error)), Some(read)) => {
+                tracing::debug!(error, "a request that only reads is sent again");
+                self.attempt(read.request((self.empty)())).await
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    async fn attempt(&self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
+        let upgrade = request.headers().contains_key(header::UPGRADE);
+        let Some(http2) = self.http2.as_ref().filter(|_| !upgrade && self.may_have_http2()) else {
+            return self.attempt_http1(request).await;
+        };
+        match http2.send(request).await {
+            Ok(response) => Ok(response),
+            Err(Unanswered::NoAnswer(error)) => Err(error),
+            Err(Unanswered::NotSpoken(request)) => {
+                *self.ask_again.lock() = Some(Instant::now() + ASK_AGAIN);
+                self.attempt_http1(request).await
+            }
+        }
+    }
+
+    async fn attempt_http1(&self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
+        let answered = self.http1.request(request).await;
+        answered.map(|response| response.map(|body| Held::new(body, None))).map_err(|error| no_answer(&error))
+    }
+
+    fn may_have_http2(&self) -> bool {
+        self.ask_again.lock().is_none_or(|again| again <= Instant::now())
+    }
+}
+
+impl<B> Service<Request<B>> for Exchange<B>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Held>;
+    type Error = NoAnswer;
+    type Future = BoxFuture<'static, Result<Response<Held>, NoAnswer>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), NoAnswer>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        Box::pin(self.clone().send(request))
+    }
+}
+
+/// All of a request that changes nothing, so that it can be sent again.
+struct Read {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl Read {
+    fn of<B: Body>(request: &Request<B>) -> Option<Self> {
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD) && request.body().is_end_stream();
+        let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+        (reads && !headers.contains_key(header::UPGRADE)).then(|| Self {
+            method: method.clone(),
+            uri: uri.clone(),
+            headers: headers.clone(),
+        })
+    }
+
+    fn request<B>(self, body: B) -> Request<B> {
+        let mut request = Request::new(body);
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.uri;
+        *request.headers_mut() = self.headers;
+        request
+    }
+}
+
+fn no_answer(error: &legacy::Error) -> NoAnswer {
+    let text = causes(error).into();
+    if error.is_connect() { NoAnswer::Unreachable(text) } else { NoAnswer::Failed(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use kube::client::Body;
+
+    use super::*;
+
+    /// Each request has one of these until its answer begins.
+    #[tokio::test]
+    async fn a_request_under_way_is_small() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        let kubeconfig = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "x",
+            "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": ""}}]}"#;
+        std::fs::write(&path, kubeconfig).unwrap();
+        let server = ApiServer::find(Some(&path)).unwrap();
+        let exchange = Exchange::new(&server, &server.access(), Body::empty).unwrap();
+        let size = size_of_val(&exchange.send(Request::new(Body::empty())));
+        assert!(size <= 4 << 10, "{size} bytes");
+    }
+}

@@ -1,0 +1,147 @@
+//! How requests share connections, and what becomes of them when a connection ends.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, future::join_all};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use ringside_runtime::client::{ApiServer, Held, NoAnswer, Transport};
+use tokio::time::timeout;
+use tower::ServiceExt;
+
+use self::server::{Server, Settings, endless, nothing, text, watch};
+
+#[path = "connections/server.rs"]
+mod server;
+
+/// How long anything may take that is due at once.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// As the transport has it.
+const PLACES: usize = 64;
+/// The least that RFC 9113 asks of a server.
+const USUAL: Settings = Settings { http2: true, streams: 100 };
+
+type Client = Transport<Full<Bytes>>;
+
+fn client(server: &Server) -> Client {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = server.write_kubeconfig(folder.path());
+    ApiServer::find(Some(&kubeconfig)).unwrap().transport(Full::default).unwrap()
+}
+
+async fn send(client: &Client, method: Method, path: &str) -> Result<Response<Held>, NoAnswer> {
+    let request = Request::builder().method(method).uri(path).body(Full::default()).unwrap();
+    timeout(DEADLINE, client.clone().oneshot(request)).await.expect("no answer in time")
+}
+
+async fn get(client: &Client, path: &str) -> Response<Held> {
+    send(client, Method::GET, path).await.unwrap()
+}
+
+async fn by_path() -> Server {
+    Server::start(USUAL, |request| {
+        let answer = match request.uri().path() {
+            "/watch" => watch(),
+            "/endless" => endless(),
+            _ => text("ok"),
+        };
+        std::future::ready(Some(answer)).boxed()
+    })
+    .await
+}
+
+#[tokio::test]
+async fn more_requests_than_a_server_allows_on_a_connection_have_several() {
+    let server = by_path().await;
+    let client = client(&server);
+    let watches = join_all((0..3 * PLACES).map(|_| get(&client, "/watch"))).await;
+    for mut watch in watches {
+        let line = timeout(DEADLINE, watch.body_mut().frame()).await.expect("a watch waits for a place");
+        assert_eq!(line.unwrap().unwrap().into_data().unwrap(), "line\n");
+    }
+    assert_eq!(server.connections(), 3);
+}
+
+#[tokio::test]
+async fn a_place_is_free_again_when_its_answer_has_passed() {
+    let server = by_path().await;
+    let client = client(&server);
+    for _ in 0..2 * PLACES {
+        let answer = get(&client, "/").await.into_body().collect().await.unwrap();
+        assert_eq!(answer.to_bytes(), "ok");
+    }
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn readers_that_stop_delay_nobody() {
+    let server = by_path().await;
+    let client = client(&server);
+    let stuck = join_all((0..PLACES - 1).map(|_| get(&client, "/endless"))).await;
+    for _ in 0..20 {
+        let answer = timeout(DEADLINE, get(&client, "/").await.into_body().collect()).await.expect("it was delayed");
+        assert_eq!(answer.unwrap().to_bytes(), "ok");
+    }
+    assert_eq!((stuck.len(), server.connections()), (PLACES - 1, 1), "it was beside them");
+}
+
+#[tokio::test]
+async fn a_server_without_http_2_is_spoken_to_in_http_1() {
+    let settings = Settings { http2: false, ..USUAL };
+    let server = Server::start(settings, |_| std::future::ready(Some(watch())).boxed()).await;
+    let client = client(&server);
+    let watches = join_all((0..5).map(|_| get(&client, "/watch"))).await;
+    for mut watch in watches {
+        assert_eq!(watch.body_mut().frame().await.unwrap().unwrap().into_data().unwrap(), "line\n");
+    }
+    // One to find out, and one for each watch.
+    assert_eq!(server.connections(), 6);
+}
+
+#[tokio::test]
+async fn what_only_reads_is_sent_again_once_and_a_write_never() {
+    let fails = Arc::new(AtomicBool::new(true));
+    let switch = fails.clone();
+    let answer = move |_| {
+        let answer = (!switch.load(Ordering::SeqCst)).then(|| nothing(StatusCode::OK));
+        std::future::ready(answer).boxed()
+    };
+    for http2 in [true, false] {
+        let server = Server::start(Settings { http2, ..USUAL }, answer.clone()).await;
+        let client = client(&server);
+        fails.store(true, Ordering::SeqCst);
+        for (method, times) in [(Method::GET, 2), (Method::POST, 1), (Method::PUT, 1), (Method::DELETE, 1)] {
+            let before = server.requests();
+            let error = send(&client, method.clone(), "/").await.unwrap_err();
+            assert!(matches!(error, NoAnswer::Failed(_)), "{method}: {error}");
+            assert_eq!(server.requests() - before, times, "{method}, HTTP/2: {http2}");
+        }
+        fails.store(false, Ordering::SeqCst);
+        assert_eq!(get(&client, "/").await.status(), StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_known_to_have_got_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = by_path().await;
+    let kubeconfig = server.write_kubeconfig(folder.path());
+    // Nobody's port, once the listener is gone.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let text = std::fs::read_to_string(&kubeconfig).unwrap();
+    let (before, after) = text.split_once("https://127.0.0.1:").unwrap();
+    let rest = after.trim_start_matches(|it: char| it.is_ascii_digit());
+    std::fs::write(&kubeconfig, format!("{before}https://{gone}{rest}")).unwrap();
+    let client = ApiServer::find(Some(&kubeconfig)).unwrap().transport(Full::default).unwrap();
+    let error = send(&client, Method::POST, "/").await.unwrap_err();
+    assert!(matches!(error, NoAnswer::Unreachable(_)), "{error}");
+    assert!(error.to_string().contains("efused"), "{error}");
+}

@@ -1,0 +1,147 @@
+//! A TLS server that answers as a test needs, and counts its connections.
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use futures::{StreamExt, future::BoxFuture, stream};
+use http::{Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, Empty, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+type Answer = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Option<Response<Body>>> + Send + Sync>;
+
+/// What it is configured with.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings {
+    pub(crate) http2: bool,
+    /// Streams on one connection.
+    pub(crate) streams: u32,
+}
+
+pub(crate) struct Server {
+    address: SocketAddr,
+    authority: String,
+    connections: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
+}
+
+impl Server {
+    /// `answer` may give none: then the connection ends.
+    pub(crate) async fn start<F>(settings: Settings, answer: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> BoxFuture<'static, Option<Response<Body>>> + Send + Sync + 'static,
+    {
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
+        let tls = ServerConfig::builder().with_no_client_auth();
+        let mut tls = tls.with_single_cert(vec![cert.der().clone()], key).unwrap();
+        tls.alpn_protocols = if settings.http2 { vec![b"h2".to_vec()] } else { vec![] };
+        tls.alpn_protocols.push(b"http/1.1".to_vec());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Self {
+            address: listener.local_addr().unwrap(),
+            authority: cert.pem(),
+            connections: Arc::default(),
+            requests: Arc::default(),
+        };
+        let (acceptor, answer): (_, Answer) = (TlsAcceptor::from(Arc::new(tls)), Arc::new(answer));
+        let (connections, requests) = (server.connections.clone(), server.requests.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, answer, requests) = (acceptor.clone(), answer.clone(), requests.clone());
+                let connections = connections.clone();
+                tokio::spawn(async move {
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        connections.fetch_add(1, Ordering::SeqCst);
+                        serve(stream, settings, answer, requests).await;
+                    }
+                });
+            }
+        });
+        server
+    }
+
+    /// Connections that were secured, so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    /// Requests that arrived, so far.
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn write_kubeconfig(&self, folder: &Path) -> std::path::PathBuf {
+        std::fs::write(folder.join("ca.crt"), &self.authority).unwrap();
+        let path = folder.join("kubeconfig");
+        let server = self.address;
+        let text = format!(
+            r#"{{"apiVersion": "v1", "kind": "Config", "current-context": "x",
+            "clusters": [{{"name": "c", "cluster": {{"server": "https://{server}", "certificate-authority": "ca.crt"}}}}],
+            "users": [{{"name": "u", "user": {{"token": "t"}}}}],
+            "contexts": [{{"name": "x", "context": {{"cluster": "c", "user": "u"}}}}]}}"#
+        );
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+async fn serve(stream: TlsStream<TcpStream>, settings: Settings, answer: Answer, requests: Arc<AtomicUsize>) {
+    let service = service_fn(move |request| {
+        requests.fetch_add(1, Ordering::SeqCst);
+        let answered = answer(request);
+        async move { answered.await.ok_or("the connection ends") }
+    });
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let stream = TokioIo::new(stream);
+    // An error is how a test ends a connection, or the end of the test itself.
+    let _ = if is_http2 {
+        http2::Builder::new(TokioExecutor::new())
+            .max_concurrent_streams(settings.streams)
+            .serve_connection(stream, service)
+            .await
+    } else {
+        http1::Builder::new().serve_connection(stream, service).await
+    };
+}
+
+pub(crate) fn text(text: &'static str) -> Response<Body> {
+    Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed_unsync())
+}
+
+/// A line, and then nothing for as long as somebody reads.
+pub(crate) fn watch() -> Response<Body> {
+    let line = stream::iter([Ok(Frame::data(Bytes::from_static(b"line\n")))]);
+    Response::new(StreamBody::new(line.chain(stream::pending())).boxed_unsync())
+}
+
+/// As much as somebody reads.
+pub(crate) fn endless() -> Response<Body> {
+    let piece = Bytes::from(vec![b'x'; 16 << 10]);
+    Response::new(StreamBody::new(stream::repeat_with(move || Ok(Frame::data(piece.clone())))).boxed_unsync())
+}
+
+pub(crate) fn nothing(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Empty::new().boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
