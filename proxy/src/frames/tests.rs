@@ -99,6 +99,15 @@ fn an_event_too_long_to_keep_passes_without_being_kept() {
 }
 
 #[test]
+fn of_a_change_nothing_is_kept() {
+    for format in Format::ALL {
+        let (mut frames, bytes) = (format.frames(), format.write("MODIFIED", 7, 1_000));
+        frames.feed(&bytes[..900], |_| ());
+        assert_eq!(frames.kept(), 0, "{format:?}");
+    }
+}
+
+#[test]
 fn what_readers_would_take_for_different_things_is_not_understood() {
     for line in [
         r#"{"type":"BOOKMARK","type":"DELETED","object":{"metadata":{"resourceVersion":"7"}}}"#,
