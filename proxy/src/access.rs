@@ -7,17 +7,21 @@
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
+use ringside_runtime::certificates::CertificateError;
 use rustls::ServerConfig;
 
 pub(crate) mod credentials;
 mod folder;
-mod instance;
 mod kubeconfig;
 mod pki;
+mod random;
 mod token;
 
 use folder::Folder;
 pub use token::Token;
+
+/// The id of this instance, for a shard Lease: no secret, but nobody else's.
+const INSTANCE_BYTES: usize = 16;
 
 /// Why the folder can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +41,7 @@ pub enum AccessError {
     },
     /// A new certificate can't be made.
     #[error("can't make a certificate: {0}")]
-    Generate(#[from] rcgen::Error),
+    Generate(#[from] CertificateError),
     /// The certificate can't be served.
     #[error("can't serve the certificate: {0}")]
     Serve(#[from] rustls::Error),
@@ -76,9 +80,9 @@ pub fn prepare(path: &std::path::Path, listen: SocketAddr, namespace: &str) -> R
     };
     let token = folder.read("token").and_then(|text| Token::parse(&text)).unwrap_or_else(Token::generate);
     folder.write("token", token.secret())?;
-    let instance =
-        folder.read(instance::FILE).filter(|text| instance::is_ours(text)).unwrap_or_else(instance::generate);
-    folder.write(instance::FILE, &instance)?;
+    let instance = folder.read("instance").filter(|text| random::is_ours::<INSTANCE_BYTES>(text));
+    let instance = instance.unwrap_or_else(random::generate::<INSTANCE_BYTES>);
+    folder.write("instance", &instance)?;
     folder.write("namespace", namespace)?;
     folder.write("kubeconfig", &kubeconfig::render(listen, &pair.ca, token.secret(), namespace))?;
     Ok(Access { tls: pair.server_config()?, token, instance })

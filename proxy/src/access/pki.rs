@@ -4,11 +4,8 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use k8s_openapi::jiff::{Timestamp, tz::TimeZone};
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    date_time_ymd,
-};
+use k8s_openapi::jiff::Timestamp;
+use ringside_runtime::certificates::{Authority, CertificateError, ServingPair};
 use rustls::{
     RootCertStore, ServerConfig,
     client::{WebPkiServerVerifier, danger::ServerCertVerifier},
@@ -31,8 +28,6 @@ const NAMES: [&str; 7] = [
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 ];
-/// A pod lives shorter than this, and a new pod has a new folder.
-const YEARS: i32 = 10;
 /// A certificate that ends sooner than this is made anew at a start.
 const MARGIN_DAYS: u64 = 30;
 const DAY: u64 = 24 * 60 * 60;
@@ -46,21 +41,10 @@ pub(super) struct Pair {
 
 impl Pair {
     /// For a server that is reached by [`NAMES`] and at `listen`.
-    pub(super) fn generate(listen: IpAddr) -> Result<Self, rcgen::Error> {
-        let ca_key = KeyPair::generate()?;
-        let mut ca = params(Vec::new(), "ringside-proxy CA")?;
-        ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let ca_certificate = ca.self_signed(&ca_key)?;
-        let issuer = Issuer::new(ca, ca_key);
-
-        let key = KeyPair::generate()?;
-        let mut server = params(names(listen), "ringside-proxy")?;
-        server.use_authority_key_identifier_extension = true;
-        server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let certificate = server.signed_by(&key, &issuer)?;
-        Ok(Self { ca: ca_certificate.pem(), certificate: certificate.pem(), key: key.serialize_pem() })
+    pub(super) fn generate(listen: IpAddr) -> Result<Self, CertificateError> {
+        let (authority, now) = (Authority::new("ringside-proxy CA")?, Timestamp::now());
+        let ServingPair { certificate, key } = authority.sign("ringside-proxy", names(listen), now)?;
+        Ok(Self { ca: authority.certificate(now)?, certificate, key })
     }
 
     /// The pair, if a client that trusts the CA would accept the certificate, now and for a while.
@@ -98,14 +82,4 @@ fn names(listen: IpAddr) -> Vec<String> {
     let own = Some(listen).filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string());
     let own = own.filter(|ip| !NAMES.contains(&ip.as_str()));
     NAMES.iter().map(|&name| name.to_owned()).chain(own).collect()
-}
-
-fn params(names: Vec<String>, common_name: &str) -> Result<CertificateParams, rcgen::Error> {
-    let year = i32::from(Timestamp::now().to_zoned(TimeZone::UTC).year());
-    let mut params = CertificateParams::new(names)?;
-    params.distinguished_name.push(DnType::CommonName, common_name);
-    // From well before today: clocks differ.
-    params.not_before = date_time_ymd(year - 1, 1, 1);
-    params.not_after = date_time_ymd(year + YEARS, 1, 1);
-    Ok(params)
 }

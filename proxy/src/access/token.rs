@@ -4,6 +4,8 @@ use std::fmt;
 
 use subtle::ConstantTimeEq;
 
+use super::random;
+
 /// A secret of 256 random bits, in hex.
 #[derive(Clone)]
 pub struct Token(String);
@@ -12,14 +14,12 @@ const BYTES: usize = 32;
 
 impl Token {
     pub(super) fn generate() -> Self {
-        let secret: [u8; BYTES] = rand::random();
-        Self(secret.iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(random::generate::<BYTES>())
     }
 
     /// A token as it was written; anything else is no token.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let is_ours = text.len() == 2 * BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_ours.then(|| Self(text.to_owned()))
+        random::is_ours::<BYTES>(text).then(|| Self(text.to_owned()))
     }
 
     pub(super) fn secret(&self) -> &str {

@@ -6,18 +6,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
 use kube::{Api, Client, api::PostParams, core::ObjectMeta};
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-};
 
-use ringside_runtime::explain::code;
+use ringside_runtime::{
+    certificates::{Authority, CertificateError},
+    explain::code,
+};
 
 /// The Secret.
 const SECRET_NAME: &str = "ringside-sharder-webhook";
 /// The names that the serving certificate is good for, so that a missing one is noticed without taking it apart.
 const NAMES_ANNOTATION: &str = "ringside.dev/certificate-names";
-/// How long both are valid. Replacing them while all replicas serve is a matter of its own; until then they must last.
-const VALID_YEARS: i16 = 10;
+/// The CA's name. Replacing it while all replicas serve is a matter of its own: until then it must last.
+const AUTHORITY: &str = "ringside-sharder-ca";
 
 /// CA and serving pair, as PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(crate) enum CertificatesError {
     Secret(#[from] kube::Error),
     /// They can't be made.
     #[error("can't make a certificate: {0}")]
-    Generate(#[from] rcgen::Error),
+    Generate(#[from] CertificateError),
 }
 
 /// The names at which the API server calls the webhook.
@@ -85,46 +85,21 @@ pub(crate) async fn obtain(
 }
 
 impl Certificates {
-    fn generate(names: &BTreeSet<String>, now: Timestamp) -> Result<Self, rcgen::Error> {
-        let key = KeyPair::generate()?;
-        let ca = authority(now)?.self_signed(&key)?;
-        let ca_key = key.serialize_pem().into_bytes();
-        Self { ca: ca.pem().into_bytes(), ca_key, certificate: vec![], key: vec![], names: BTreeSet::new() }
-            .renewed_for(names, now)
+    fn generate(names: &BTreeSet<String>, now: Timestamp) -> Result<Self, CertificateError> {
+        let authority = Authority::new(AUTHORITY)?;
+        let (ca, ca_key) = (authority.certificate(now)?, authority.key());
+        let none =
+            Self { ca: ca.into(), ca_key: ca_key.into(), certificate: vec![], key: vec![], names: BTreeSet::new() };
+        none.renewed_for(names, now)
     }
 
     /// The same CA with a serving certificate for these names as well.
-    fn renewed_for(&self, names: &BTreeSet<String>, now: Timestamp) -> Result<Self, rcgen::Error> {
-        let ca_key = KeyPair::from_pem(&String::from_utf8_lossy(&self.ca_key))?;
-        // An issuer is its name and its key, and both are those of the CA, whenever that was made.
-        let issuer = Issuer::new(authority(now)?, ca_key);
+    fn renewed_for(&self, names: &BTreeSet<String>, now: Timestamp) -> Result<Self, CertificateError> {
+        let authority = Authority::with_key(AUTHORITY, &String::from_utf8_lossy(&self.ca_key))?;
         let names: BTreeSet<_> = self.names.union(names).cloned().collect();
-        let mut parameters = CertificateParams::new(names.iter().cloned().collect::<Vec<_>>())?;
-        parameters.distinguished_name.push(DnType::CommonName, "ringside-sharder");
-        parameters.use_authority_key_identifier_extension = true;
-        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        set_validity(&mut parameters, now);
-        let key = KeyPair::generate()?;
-        let certificate = parameters.signed_by(&key, &issuer)?.pem().into_bytes();
-        Ok(Self { certificate, key: key.serialize_pem().into_bytes(), names, ..self.clone() })
+        let pair = authority.sign("ringside-sharder", names.iter().cloned(), now)?;
+        Ok(Self { certificate: pair.certificate.into(), key: pair.key.into(), names, ..self.clone() })
     }
-}
-
-fn authority(now: Timestamp) -> Result<CertificateParams, rcgen::Error> {
-    let mut parameters = CertificateParams::new(Vec::<String>::new())?;
-    parameters.distinguished_name.push(DnType::CommonName, "ringside-sharder-ca");
-    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    set_validity(&mut parameters, now);
-    Ok(parameters)
-}
-
-/// From the beginning of the year, so that clocks that differ don't matter.
-fn set_validity(parameters: &mut CertificateParams, now: Timestamp) {
-    let year = now.to_zoned(k8s_openapi::jiff::tz::TimeZone::UTC).year();
-    parameters.not_before = rcgen::date_time_ymd(i32::from(year) - 1, 1, 1);
-    parameters.not_after = rcgen::date_time_ymd(i32::from(year + VALID_YEARS), 1, 1);
 }
 
 fn secret(certificates: &Certificates, stored: Option<ObjectMeta>) -> Secret {
