@@ -62,6 +62,8 @@ const UPLOADS: u32 = 64;
 const SEND_BUFFER: usize = 64 << 10;
 /// A request's headers together: as much as Go's servers take.
 const HEADERS: u32 = 1 << 20;
+/// How many headers a request may have by HTTP/1.1, where they are counted: impersonation has one for each value.
+const HTTP1_HEADERS: usize = 500;
 /// How long to wait after the system refused a connection, as it does when no file descriptors are left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
@@ -232,6 +234,8 @@ async fn connection<S>(
 
 fn protocols(executor: Contained) -> Builder<Contained> {
     let mut builder = Builder::new(executor);
+    // Names of headers as the client wrote them, and in answers as Go's servers do.
+    builder.http1().preserve_header_case(true).title_case_headers(true).max_headers(HTTP1_HEADERS);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(NEXT_REQUEST);
     builder
         .http2()

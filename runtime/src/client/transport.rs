@@ -163,6 +163,9 @@ where
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(UNUSED)
             .pool_max_idle_per_host(UNUSED_CONNECTIONS)
+            // As the client wrote them, or as Go does.
+            .http1_preserve_header_case(true)
+            .http1_title_case_headers(true)
             .build(server.connector(access, Offer::Http1)?);
         let secured = access.config.cluster_url.scheme() != Some(&Scheme::HTTP);
         let http2 = secured.then(|| server.connector(access, Offer::Both).map(Http2::new)).transpose()?;
