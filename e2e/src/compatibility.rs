@@ -13,6 +13,9 @@ use std::{
 /// Set to anything: sections are written instead of compared.
 const WRITE: &str = "RINGSIDE_WRITE_COMPATIBILITY";
 
+/// So many differing lines show what is wrong with a page.
+const SHOWN: usize = 20;
+
 /// What a test saw when it asked the API server through the proxy and without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -182,13 +185,14 @@ impl Section {
     }
 }
 
-/// The lines that only one of the two texts has.
+/// The lines that only one of the two texts has, as many as a reader wants to see.
 fn difference(was: &str, is: &str) -> String {
     let only = |mark: char, one: &str, other: &str| {
         let lines = one.lines().filter(|line| !other.lines().any(|it| it == *line));
         lines.map(|line| format!("{mark} {line}\n")).collect::<String>()
     };
-    only('-', was, is) + &only('+', is, was)
+    let both = only('-', was, is) + &only('+', is, was);
+    both.lines().take(SHOWN).map(|line| format!("{line}\n")).collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod admin;
 mod commands;
 mod credentials;
 mod error;
+mod history;
 
 use std::{
     net::Ipv4Addr,
@@ -162,6 +163,11 @@ impl ControlPlane {
         self.layout.file("ca.crt")
     }
 
+    /// The PEM files of the API server's certificate, which is good for all of loopback, and of its key.
+    pub fn server_pair(&self) -> (PathBuf, PathBuf) {
+        (self.layout.file("server.crt"), self.layout.file("server.key"))
+    }
+
     /// The folder with its data and logs.
     pub fn dir(&self) -> &Path {
         self.folder.path()
@@ -175,6 +181,12 @@ impl ControlPlane {
     /// The kubectl that fits.
     pub fn kubectl(&self) -> &Path {
         &self.programs.kubectl
+    }
+
+    /// Lets etcd forget the states before a resourceVersion, so that asking for one is answered with 410.
+    pub async fn forget_before(&self, resource_version: &str) -> Result<(), ControlPlaneError> {
+        let forgotten = history::forget(self.layout.etcd_client_port, resource_version).await;
+        forgotten.map_err(ControlPlaneError::Compact)
     }
 
     /// Kills the API server; etcd and the controller manager go on.

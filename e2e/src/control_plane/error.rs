@@ -37,6 +37,9 @@ pub enum ControlPlaneError {
         /// Why it failed.
         source: io::Error,
     },
+    /// etcd did not forget the past.
+    #[error("compact etcd: {0}")]
+    Compact(Box<dyn std::error::Error + Send + Sync>),
     /// No client could be made for it.
     #[error("make a client: {0}")]
     Client(Box<dyn std::error::Error + Send + Sync>),

@@ -1,0 +1,138 @@
+//! A relay between a client of the API server and the API server: it keeps what passes, to compare it with what was
+//! sent, and it answers by script what a real API server seldom does.
+//!
+//! It passes everything on as it came, upgrades too, but for what belongs to one connection. Only requests that carry
+//! a [`MARK`] are kept or answered by script, so that tests that run side by side don't see each other's.
+
+mod connection;
+mod forward;
+mod record;
+mod script;
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+use rustls::{
+    ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use self::{connection::Connections, forward::Forward, record::Records, script::Scripts};
+pub use self::{
+    record::Recorded,
+    script::{Part, Script},
+};
+use crate::control_plane::ControlPlane;
+
+/// The header that says which test a request belongs to.
+pub const MARK: &str = "x-ringside-case";
+
+/// Which versions of HTTP the relay agrees to when a client asks (ALPN).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// HTTP/1.1 only, as load balancers that end TLS often do.
+    Http1,
+    /// HTTP/2, and HTTP/1.1 for who asks for that, as the API server itself.
+    Both,
+}
+
+impl Offer {
+    fn protocols(self) -> Vec<Vec<u8>> {
+        let names: &[&str] = match self {
+            Self::Http1 => &["http/1.1"],
+            Self::Both => &["h2", "http/1.1"],
+        };
+        names.iter().map(|name| name.as_bytes().to_vec()).collect()
+    }
+}
+
+/// A relay could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The control plane's certificates can't be read.
+    #[error("read the control plane's certificates: {0}")]
+    Certificates(#[from] rustls::pki_types::pem::Error),
+    /// They can't be used.
+    #[error("use the control plane's certificates: {0}")]
+    Tls(#[from] rustls::Error),
+    /// No port of loopback can be listened on.
+    #[error("listen on loopback: {0}")]
+    Listen(#[from] io::Error),
+    /// The API server has no address that can be connected to.
+    #[error("the API server's address: {0}")]
+    Address(#[from] http::uri::InvalidUri),
+}
+
+/// A running relay. It ends, with all its connections, when it is dropped.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    records: Arc<Records>,
+    scripts: Arc<Scripts>,
+    accepting: JoinHandle<()>,
+    _connections: DropGuard,
+}
+
+impl Relay {
+    /// Starts one in front of the control plane's API server, with the API server's own certificate.
+    pub async fn start(control_plane: &ControlPlane, offer: Offer) -> Result<Self, RelayError> {
+        let (certificate, key) = control_plane.server_pair();
+        let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_file(key)?;
+        let mut tls = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
+        tls.alpn_protocols = offer.protocols();
+
+        let (records, scripts) = (Arc::new(Records::default()), Arc::new(Scripts::default()));
+        let ended = CancellationToken::new();
+        let forward = Forward::new(&control_plane.url(), &control_plane.ca_path(), ended.clone())?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?;
+        let connections = Connections {
+            acceptor: TlsAcceptor::from(Arc::new(tls)),
+            records: records.clone(),
+            scripts: scripts.clone(),
+            forward,
+            ended: ended.clone(),
+        };
+        let accepting = tokio::spawn(connections.accept(listener));
+        Ok(Self { address, records, scripts, accepting, _connections: ended.drop_guard() })
+    }
+
+    /// Where it answers.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where it answers, as `https://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    /// What came with this mark since the last call, in the order of arrival. A body that is still under way is there as
+    /// far as it came.
+    pub fn take(&self, mark: &str) -> Vec<Recorded> {
+        self.records.take(mark)
+    }
+
+    /// From now on requests with this mark are answered so, and don't reach the API server.
+    pub fn answer(&self, mark: &str, script: Script) {
+        self.scripts.set(mark, script);
+    }
+
+    /// From now on all other requests are answered so, as by an API server of an aggregated group.
+    pub fn answer_others(&self, script: Script) {
+        self.scripts.set_others(script);
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}

@@ -1,0 +1,95 @@
+//! The connections to the relay.
+
+use std::{convert::Infallible, sync::Arc};
+
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::{
+    body::{Bytes, Incoming},
+    service::service_fn,
+};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto::Builder,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    MARK,
+    forward::{Forward, Passing},
+    record::{Copied, Heads, Records},
+    script::{self, Scripts},
+};
+
+/// The longest head by HTTP/2; as the API server's (Go's `DefaultMaxHeaderBytes`).
+const MAX_HEAD: u32 = 1 << 20;
+/// The API server counts none.
+const MAX_HEADERS: usize = 1000;
+
+#[derive(Clone)]
+pub(super) struct Connections {
+    pub(super) acceptor: TlsAcceptor,
+    pub(super) records: Arc<Records>,
+    pub(super) scripts: Arc<Scripts>,
+    pub(super) forward: Forward,
+    pub(super) ended: CancellationToken,
+}
+
+impl Connections {
+    pub(super) async fn accept(self, listener: TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let serving = self.clone().serve(stream);
+                    tokio::spawn(self.ended.clone().run_until_cancelled_owned(serving));
+                }
+                Err(error) => tracing::warn!(%error, "the relay can't accept a connection"),
+            }
+        }
+    }
+
+    async fn serve(self, stream: TcpStream) {
+        if let Err(error) = self.connection(stream).await {
+            tracing::debug!(%error, "a connection to the relay ended with an error");
+        }
+    }
+
+    async fn connection(self, stream: TcpStream) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        stream.set_nodelay(true)?;
+        let stream = self.acceptor.accept(stream).await?;
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let heads = (!is_http2).then(Heads::default);
+        let stream = TokioIo::new(Copied { stream, heads: heads.clone() });
+        let service = service_fn(move |request| {
+            let (relay, heads) = (self.clone(), heads.clone());
+            async move { Ok::<_, Infallible>(relay.answer(request, heads.as_ref()).await) }
+        });
+        let mut builder = Builder::new(TokioExecutor::new());
+        // Go writes the names of headers so.
+        builder.http1().max_headers(MAX_HEADERS).preserve_header_case(true).title_case_headers(true);
+        builder.http2().max_header_list_size(MAX_HEAD);
+        builder.serve_connection_with_upgrades(stream, service).await
+    }
+
+    async fn answer(&self, request: Request<Incoming>, heads: Option<&Heads>) -> Response<Passing> {
+        let mark = request.headers().get(MARK).and_then(|mark| mark.to_str().ok());
+        let script = self.scripts.of(mark);
+        let request = self.records.keep(request, heads);
+        match script {
+            Some(script) => script::play(script, request).await.unwrap_or_else(|error| failure(&error)),
+            None => match self.forward.send(request).await {
+                Ok(response) => response.map(BodyExt::boxed_unsync),
+                Err(error) => failure(&*error),
+            },
+        }
+    }
+}
+
+/// What no API server answers, so that no test takes it for an answer.
+fn failure(error: &dyn std::error::Error) -> Response<Passing> {
+    let mut response = Response::new(Full::new(Bytes::from(format!("the relay failed: {error:?}"))));
+    *response.status_mut() = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
+    response.map(|body| body.map_err(|never| match never {}).boxed_unsync())
+}

@@ -1,0 +1,162 @@
+//! What came by: heads and bodies of marked requests.
+
+use std::{
+    collections::HashMap,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, ready},
+};
+
+use http::{HeaderMap, Method, Request, Version};
+use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
+use hyper::body::{Bytes, Incoming};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::MARK;
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The version of HTTP that it came by.
+    pub version: Version,
+    /// The method.
+    pub method: Method,
+    /// Path and query, as they were written.
+    pub target: String,
+    /// The headers. With HTTP/2 the `:authority` stands in `host`.
+    pub headers: HeaderMap,
+    /// The body, as far as it came.
+    pub body: Vec<u8>,
+    /// With HTTP/1.1, the head as it was written.
+    pub head: Option<String>,
+}
+
+/// The requests that came, by mark.
+#[derive(Debug, Default)]
+pub(super) struct Records(Mutex<HashMap<String, Vec<Arc<Mutex<Recorded>>>>>);
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Records {
+    pub(super) fn take(&self, mark: &str) -> Vec<Recorded> {
+        let kept = locked(&self.0).remove(mark).unwrap_or_default();
+        kept.iter().map(|recorded| locked(recorded).clone()).collect()
+    }
+
+    /// Keeps the request if it has a mark, and from its body what is read from it later.
+    pub(super) fn keep(
+        &self,
+        request: Request<Incoming>,
+        heads: Option<&Heads>,
+    ) -> Request<UnsyncBoxBody<Bytes, hyper::Error>> {
+        let head = heads.and_then(|heads| heads.take(&request));
+        let Some(mark) = request.headers().get(MARK).and_then(|mark| mark.to_str().ok()) else {
+            return request.map(BodyExt::boxed_unsync);
+        };
+        let mut headers = request.headers().clone();
+        if let Some(authority) = request.uri().authority()
+            && let Ok(host) = authority.as_str().parse()
+        {
+            headers.entry(http::header::HOST).or_insert(host);
+        }
+        let target = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+        let recorded = Recorded {
+            version: request.version(),
+            method: request.method().clone(),
+            target,
+            headers,
+            body: Vec::new(),
+            head,
+        };
+        let recorded = Arc::new(Mutex::new(recorded));
+        locked(&self.0).entry(mark.to_owned()).or_default().push(recorded.clone());
+        request.map(|body| Kept { body, recorded }.boxed_unsync())
+    }
+}
+
+/// A body that is copied as it is read. It says of itself what the original does, so that it is framed alike.
+struct Kept {
+    body: Incoming,
+    recorded: Arc<Mutex<Recorded>>,
+}
+
+impl hyper::body::Body for Kept {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            locked(&self.recorded).body.extend_from_slice(data);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// What a connection by HTTP/1.1 received since its last request, for the heads as they were written: a parsed head
+/// has lost the case of the names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Heads(Arc<Mutex<Vec<u8>>>);
+
+impl Heads {
+    /// The head of the request that was parsed just now.
+    fn take<B>(&self, request: &Request<B>) -> Option<String> {
+        let received = std::mem::take(&mut *locked(&self.0));
+        let received = String::from_utf8_lossy(&received);
+        let first = format!("{} {} HTTP/1.1\r\n", request.method(), request.uri());
+        let head = &received[received.find(&first)?..];
+        head.find("\r\n\r\n").map(|end| head[..end].to_owned())
+    }
+}
+
+/// A connection whose received bytes are copied.
+pub(super) struct Copied<S> {
+    pub(super) stream: S,
+    /// None on HTTP/2, where bytes say nothing without the connection's state.
+    pub(super) heads: Option<Heads>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Copied<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
+        if let Some(heads) = &self.heads {
+            locked(&heads.0).extend_from_slice(&buffer.filled()[before..]);
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Copied<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,104 @@
+//! Answers by script.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use futures::{StreamExt as _, stream};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame};
+use tokio::sync::Notify;
+
+use super::{forward::Passing, record::locked};
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers, each line its own.
+    pub headers: Vec<(&'static str, String)>,
+    /// The parts of the body, one after the other.
+    pub body: Vec<Part>,
+    /// What is sent behind the body.
+    pub trailers: Option<HeaderMap>,
+    /// Nothing is answered before this is notified.
+    pub after: Option<Arc<Notify>>,
+}
+
+/// A part of an answer's body.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// These bytes, so many times.
+    Bytes(Bytes, usize),
+    /// The request's body, each piece as soon as it came.
+    Echo,
+}
+
+impl Script {
+    /// An answer of this status and nothing else.
+    pub fn new(status: StatusCode) -> Self {
+        Self { status, headers: Vec::new(), body: Vec::new(), trailers: None, after: None }
+    }
+
+    /// The same with one more header.
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    /// The same with one more part of the body.
+    pub fn part(mut self, part: Part) -> Self {
+        self.body.push(part);
+        self
+    }
+
+    /// The same with a body of these bytes.
+    pub fn bytes(self, bytes: impl Into<Bytes>) -> Self {
+        self.part(Part::Bytes(bytes.into(), 1))
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Scripts {
+    by_mark: Mutex<HashMap<String, Script>>,
+    others: Mutex<Option<Script>>,
+}
+
+impl Scripts {
+    pub(super) fn set(&self, mark: &str, script: Script) {
+        locked(&self.by_mark).insert(mark.to_owned(), script);
+    }
+
+    pub(super) fn set_others(&self, script: Script) {
+        *locked(&self.others) = Some(script);
+    }
+
+    pub(super) fn of(&self, mark: Option<&str>) -> Option<Script> {
+        let marked = mark.and_then(|mark| locked(&self.by_mark).get(mark).cloned());
+        marked.or_else(|| locked(&self.others).clone())
+    }
+}
+
+/// Answers a request as the script says.
+pub(super) async fn play(script: Script, request: Request<Passing>) -> http::Result<Response<Passing>> {
+    if let Some(after) = &script.after {
+        after.notified().await;
+    }
+    let mut builder = Response::builder().status(script.status);
+    for (name, value) in &script.headers {
+        builder = builder.header(*name, value);
+    }
+    let mut asked = Some(request.into_body());
+    let parts = script.body.into_iter().map(move |part| match part {
+        Part::Bytes(bytes, times) => stream::iter((0..times).map(move |_| Ok(Frame::data(bytes.clone())))).boxed(),
+        Part::Echo => {
+            stream::iter(asked.take()).flat_map(BodyExt::into_data_stream).map(|it| it.map(Frame::data)).boxed()
+        }
+    });
+    let trailers = stream::iter(script.trailers.map(|it| Ok(Frame::trailers(it))));
+    let body = StreamBody::new(stream::iter(parts).flatten().chain(trailers));
+    builder.body(body.boxed_unsync())
+}

@@ -1,0 +1,217 @@
+//! Refusals and warnings: the API server's own, as it made them, and those that a real one makes seldom.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use http::{HeaderMap, Method, StatusCode, header};
+use ringside_e2e::{compatibility::Outcome, eventually::eventually, relay::Script};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use crate::{
+    client::{Ask, Http},
+    compare::{Bodies, OF_A_WRITE, Probe, answers, steady},
+    ground::{DEADLINE, Ground},
+    table::{Case, case},
+};
+
+const BOTH: [Http; 2] = [Http::One, Http::Two];
+const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
+const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites";
+const JSON: &str = "application/json";
+
+type Asks = fn(&Ground) -> Ask;
+
+fn map(body: &'static str) -> Ask {
+    Ask::new(Method::POST, MAPS).body(JSON, body)
+}
+
+/// What the API server refuses, each time alike.
+const REFUSED: [(&str, &str, Asks); 14] = [
+    ("404", "no such object", |_| Ask::get(format!("{MAPS}/nobody"))),
+    ("404", "no such resource", |_| Ask::get("/apis/web.example.com/v1/nothings")),
+    ("404", "no such path", |_| Ask::get("/nowhere/at/all")),
+    ("403", "forbidden", |_| Ask::get("/api/v1/nodes")),
+    ("403", "forbidden to who is impersonated", |_| {
+        Ask::get(format!("{MAPS}/own-1")).header("impersonate-user", "nobody")
+    }),
+    ("403", "may not impersonate", |_| {
+        Ask::get("/version").header("impersonate-user", "x").header("impersonate-extra-y", "z")
+    }),
+    ("405", "no such verb", |_| Ask::new(Method::POST, format!("{MAPS}/own-1"))),
+    ("406", "no such form", |_| Ask::get(format!("{MAPS}/own-1")).accept("text/html")),
+    ("409", "conflict with a newer state", |_| {
+        let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"own-1","resourceVersion":"1"}}"#;
+        Ask::new(Method::PUT, format!("{MAPS}/own-1")).body(JSON, body)
+    }),
+    ("409", "exists already", |_| map(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"own-1"}}"#)),
+    ("415", "unknown form of a body", |_| Ask::new(Method::POST, MAPS).body("text/plain", "x")),
+    ("422", "not valid", |_| map(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"-"}}"#)),
+    ("400", "no JSON", |_| map("{")),
+    ("400", "another kind", |_| map(r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"}}"#)),
+];
+
+/// The same of lists of the ring: the refusal comes for the narrowed request.
+const REFUSED_LISTS: [(&str, &str, Asks); 3] = [
+    // Older than the API server's cache, which begins with the resource's definition.
+    ("410", "list of a state that is compacted", |_| {
+        Ask::get(format!("{SITES}?resourceVersion=2&resourceVersionMatch=Exact"))
+    }),
+    ("410", "continue token that is too old", |_| {
+        // {"v":"meta.k8s.io/v1","rv":2,"start":"a\u0000"}
+        Ask::get(format!("{SITES}?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6Miwic3RhcnQiOiJhXHUwMDAwIn0"))
+    }),
+    ("400", "no field selector", |_| Ask::get(format!("{MAPS}?fieldSelector=spec.nothing%3D1"))),
+];
+
+/// What a server under load answers, or one that is on its way out.
+const SELDOM: [(&str, StatusCode, Option<&str>); 6] = [
+    ("410 Gone", StatusCode::GONE, None),
+    ("429 with Retry-After", StatusCode::TOO_MANY_REQUESTS, Some("7")),
+    ("503 with Retry-After", StatusCode::SERVICE_UNAVAILABLE, Some("3")),
+    ("500", StatusCode::INTERNAL_SERVER_ERROR, None),
+    ("504", StatusCode::GATEWAY_TIMEOUT, None),
+    ("a status that nobody knows", StatusCode::IM_A_TEAPOT, None),
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (status, reason, ask) in REFUSED {
+        cases.push(case(status, reason, move |ground, mark| async move {
+            let (probe, ask) = (Probe::new(&ground, &mark), ask(&ground));
+            // An API server that was only just started says besides which roles it does not know yet.
+            let outcome = steady(|| probe.same(&ask)).await?;
+            is_refused(&probe, status, &ask).await.map(|()| outcome)
+        }));
+    }
+    for (status, reason, ask) in REFUSED_LISTS {
+        cases.push(case(status, reason, move |ground, mark| async move {
+            let (probe, ask) = (Probe::new(&ground, &mark), ask(&ground));
+            let rewritten = probe.narrowing(&[]);
+            let (direct, (proxied, _)) = tokio::try_join!(probe.past(&ask), probe.through(&ask, rewritten))?;
+            answers(&direct, &proxied, Bodies::Exact)?;
+            is_refused(&probe, status, &ask).await.map(|()| Outcome::Same)
+        }));
+    }
+    for (behaviour, status, retry_after) in SELDOM {
+        for http in BOTH {
+            cases.push(case(behaviour, http.name(), move |ground, mark| async move {
+                seldom(&Probe::by(&ground, &mark, http, Http::Two), status, retry_after).await
+            }));
+        }
+    }
+    for http in BOTH {
+        cases.push(case("an answer that takes its time", http.name(), move |ground, mark| async move {
+            slow(&Probe::by(&ground, &mark, http, Http::Two)).await
+        }));
+    }
+    cases.push(case("trailers of an answer", "HTTP/2", |ground, mark| async move {
+        trailers(&Probe::new(&ground, &mark)).await
+    }));
+    cases.extend(warnings());
+    cases
+}
+
+/// A case that asks for an error must not be content with two equal successes.
+async fn is_refused(probe: &Probe<'_>, status: &str, ask: &Ask) -> Result<()> {
+    let answer = probe.past(ask).await?;
+    ensure!(answer.status.as_str() == status, "{}: {}", answer.status, answer.text());
+    Ok(())
+}
+
+fn status_object(status: StatusCode) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "too much",
+        "reason": "Seldom", "details": {"retryAfterSeconds": 7}, "code": status.as_u16(),
+    })
+}
+
+/// The same for each verb that is sent on in a way of its own.
+async fn seldom(probe: &Probe<'_>, status: StatusCode, retry_after: Option<&str>) -> Result<Outcome> {
+    let mut script = Script::new(status).header("content-type", JSON).bytes(status_object(status).to_string());
+    script =
+        script.header("x-kubernetes-pf-flowschema-uid", "a-uid").header("x-kubernetes-pf-prioritylevel-uid", "b-uid");
+    if let Some(seconds) = retry_after {
+        script = script.header("retry-after", seconds);
+    }
+    probe.shard.relay.answer(probe.mark, script);
+    let asks = [
+        Ask::get("/version"),
+        Ask::get(format!("{MAPS}/own-1")),
+        Ask::get(MAPS),
+        Ask::get(format!("{MAPS}?watch=1")),
+        Ask::new(Method::PATCH, format!("{MAPS}/own-1")).body("application/merge-patch+json", "{}"),
+        Ask::new(Method::DELETE, MAPS),
+    ];
+    for ask in asks {
+        let direct = probe.shard.scripted.exchange(probe.http, &ask, probe.mark).await?;
+        let proxied = probe.shard.proxied.exchange(probe.http, &ask, probe.mark).await?;
+        ensure!(direct.status == status, "{}", direct.status);
+        answers(&direct, &proxied, Bodies::Exact)?;
+    }
+    Ok(Outcome::Same)
+}
+
+/// Nothing comes before the API server says something.
+async fn slow(probe: &Probe<'_>) -> Result<Outcome> {
+    let said = Arc::new(Notify::new());
+    let script = Script { after: Some(said.clone()), ..Script::new(StatusCode::OK).bytes("at last") };
+    probe.shard.relay.answer(probe.mark, script);
+    let ask = Ask::get(format!("{MAPS}/own-1"));
+    let (answer, ()) = tokio::join!(probe.shard.proxied.exchange(probe.http, &ask, probe.mark), async {
+        // The request is there; its answer waits.
+        let _ = eventually("the request arrives", DEADLINE, || async {
+            if probe.shard.relay.take(probe.mark).is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
+        })
+        .await;
+        said.notify_one();
+    });
+    ensure!(answer?.text() == "at last");
+    Ok(Outcome::Same)
+}
+
+async fn trailers(probe: &Probe<'_>) -> Result<Outcome> {
+    let trailers = HeaderMap::from_iter([(header::ETAG, "\"x\"".parse()?)]);
+    let script = Script { trailers: Some(trailers.clone()), ..Script::new(StatusCode::OK).bytes("body") };
+    probe.shard.relay.answer(probe.mark, script);
+    let ask = Ask::get("/version");
+    let direct = probe.shard.scripted.exchange(probe.http, &ask, probe.mark).await?;
+    let proxied = probe.shard.proxied.exchange(probe.http, &ask, probe.mark).await?;
+    ensure!(direct.trailers == Some(trailers), "{:?}", direct.trailers);
+    answers(&direct, &proxied, Bodies::Exact)?;
+    Ok(Outcome::Same)
+}
+
+fn warnings() -> [Case; 3] {
+    let has_warning = |answer: &crate::client::Answer| answer.headers.contains_key(header::WARNING);
+    [
+        case("Warning headers", "of a deprecated API", move |ground, mark| async move {
+            let (probe, ask) = (Probe::new(&ground, &mark), Ask::get("/api/v1/namespaces/fixed/endpoints/nobody"));
+            ensure!(has_warning(&probe.past(&ask).await?), "there is no warning");
+            probe.same(&ask).await
+        }),
+        case("Warning headers", "of an admission policy", move |ground, mark| async move {
+            let probe = Probe::new(&ground, &mark);
+            let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"warned"},"data":{"warn":""}}"#;
+            let ask = Ask::new(Method::POST, format!("{MAPS}?dryRun=All")).body(JSON, body);
+            // A policy acts a second or so after it was made.
+            eventually("the policy warns", DEADLINE, || async {
+                let answer = probe.past(&ask).await.map_err(|error| error.to_string())?;
+                has_warning(&answer).then_some(()).ok_or_else(|| answer.text())
+            })
+            .await?;
+            probe.same_with(&ask, OF_A_WRITE).await
+        }),
+        case("Warning headers", "several in an answer", |ground, mark| async move {
+            let probe = Probe::new(&ground, &mark);
+            let script = Script::new(StatusCode::OK).bytes("{}");
+            let script = script.header("warning", "299 - \"one\"").header("warning", "299 - \"two, too\"");
+            probe.shard.relay.answer(&mark, script);
+            let ask = Ask::get(MAPS);
+            let direct = probe.shard.scripted.exchange(probe.http, &ask, &mark).await?;
+            let proxied = probe.shard.proxied.exchange(probe.http, &ask, &mark).await?;
+            ensure!(direct.headers.get_all(header::WARNING).iter().count() == 2, "{:?}", direct.headers);
+            answers(&direct, &proxied, Bodies::Exact).map(|()| Outcome::Same)
+        }),
+    ]
+}

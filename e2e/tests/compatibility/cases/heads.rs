@@ -1,0 +1,91 @@
+//! What may stand in a request's head beside its meaning: names, encodings, methods, lengths.
+
+use http::Method;
+
+use crate::{
+    client::{Ask, Http},
+    compare::Probe,
+    ground::Ground,
+    table::{Case, case},
+};
+
+/// As many as a client may well send that impersonates with extras; Go has no limit but the head's length of 1 MiB.
+const MANY: usize = 150;
+/// Selectors can be long: 1,500 names have been seen to be accepted.
+const LONG: usize = 40_000;
+
+type Asks = fn(&Ground) -> Ask;
+
+/// Requests that nobody narrows.
+const PLAIN: [(&str, Asks); 17] = [
+    ("HEAD", |_| Ask::new(Method::HEAD, "/version")),
+    ("HEAD of an object", |_| Ask::new(Method::HEAD, OBJECT)),
+    ("HEAD of a list", |_| Ask::new(Method::HEAD, "/api/v1/namespaces/fixed/secrets")),
+    ("OPTIONS", |_| Ask::new(Method::OPTIONS, OBJECT)),
+    ("a method that nobody knows", |_| Ask::new(Method::from_bytes(b"BREW").unwrap_or_default(), OBJECT)),
+    ("unknown query parameters", |_| object("?b=2&a=1&a=0&un%6bnown=%7e+x&empty=&bare")),
+    ("odd query", |_| object("?&&a=b=c&?/:@!$'()*,")),
+    ("unknown headers, several lines of one", |_| object("").header("x-b", "1").header("x-a", "é").header("x-b", "0")),
+    ("150 headers", |_| (0..MANY).fold(object(""), |ask, index| ask.header(&format!("x-many-{index}"), "value"))),
+    ("query of 40 kB", |_| object(&format!("?x={}", "x".repeat(LONG)))),
+    ("header of 40 kB", |_| object("").header("x-long", &"x".repeat(LONG))),
+    ("percent-encoded path", |_| Ask::get("/api/v1/namespaces/fi%78ed/%63onfigmaps/free-1")),
+    ("trailing slash", |_| object("/")),
+    ("get of one object with `watch`, which is no watch", |_| object("?watch=1")),
+    ("`pretty`", |_| object("?pretty=true")),
+    ("headers of one connection", |_| object("").header("proxy-authorization", "Basic eDp5").header("te", "trailers")),
+    ("forwarded by somebody else", |_| {
+        object("").header("x-forwarded-for", "192.0.2.1").header("via", "1.1 somebody").header("forwarded", "for=x")
+    }),
+];
+
+/// Lists of the ring, as they were at one moment.
+const LISTS: [(&str, Asks); 10] = [
+    ("unknown query parameters of a list", |ground| list(ground, "&b=2&a=1&a=0&un%6bnown=%7e+x&empty=&bare")),
+    ("labelSelector of the client's own", |ground| list(ground, "&labelSelector=tier+in+(back,%20side),!absent")),
+    ("labelSelector with blanks", |ground| list(ground, "&labelSelector=tier%21%3Dfront,+tier+,!+absent")),
+    ("labelSelector given twice, of which the first counts", |ground| {
+        list(ground, "&labelSelector=tier%3Dback&labelSelector=tier%3Dfront")
+    }),
+    ("parameters with `;`, which do not count", |ground| list(ground, "&limit=1;labelSelector=a&x=;")),
+    ("parameters with bad escapes, which do not count", |ground| list(ground, "&labelSelector=%zz&x=%f&y=%")),
+    ("fieldSelector", |ground| list(ground, "&fieldSelector=metadata.name!%3dvisitor")),
+    ("percent-encoded path of a list", |ground| {
+        let Ask { target, .. } = list(ground, "");
+        Ask::get(target.replace("fixed/configmaps", "fi%78ed/%63onfigmaps"))
+    }),
+    ("trailing slash of a list", |ground| Ask::get(list(ground, "").target.replace('?', "/?"))),
+    ("`pretty` of a list", |ground| list(ground, "&pretty=true")),
+];
+
+const OBJECT: &str = "/api/v1/namespaces/fixed/configmaps/free-1";
+
+fn object(rest: &str) -> Ask {
+    Ask::get(format!("{OBJECT}{rest}"))
+}
+
+fn list(ground: &Ground, rest: &str) -> Ask {
+    let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", ground.end);
+    Ask::get(format!("/api/v1/namespaces/fixed/configmaps?{exact}{rest}"))
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for http in [Http::One, Http::Two] {
+        for (behaviour, ask) in PLAIN {
+            // What belongs to one connection can't be said by HTTP/2 at all (RFC 9113, section 8.2.2).
+            if http == Http::Two && behaviour == "headers of one connection" {
+                continue;
+            }
+            cases.push(case(behaviour, http.name(), move |ground, mark| async move {
+                Probe::by(&ground, &mark, http, Http::Two).same(&ask(&ground)).await
+            }));
+        }
+        for (behaviour, ask) in LISTS {
+            cases.push(case(behaviour, http.name(), move |ground, mark| async move {
+                Probe::by(&ground, &mark, http, Http::Two).narrowed(&ask(&ground)).await
+            }));
+        }
+    }
+    cases
+}

@@ -1,0 +1,163 @@
+//! Large objects and large lists: refused where the API server refuses them, and never kept by the proxy.
+
+use std::io;
+
+use anyhow::{Context as _, Result, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use http::{Method, StatusCode};
+use hyper::body::Bytes;
+use ringside_e2e::{
+    compatibility::Outcome,
+    eventually::eventually,
+    relay::{Part, Script},
+};
+use tokio::sync::OnceCell;
+
+use crate::{
+    client::{Ask, Http},
+    compare::{OF_A_WRITE, Probe, Rewritten, answers},
+    ground::{DEADLINE, Ground},
+    objects::{map, site},
+    query,
+    table::{Case, case},
+};
+
+const MAPS: &str = "/api/v1/namespaces/huge/configmaps";
+/// Together 100 MB, each near the 1 MiB that a ConfigMap may have.
+const OBJECTS: usize = 100;
+const LENGTH: usize = 1_000_000;
+/// What a list may cost the proxy at most, however long it is: its buffers toward both sides, and what other cases do
+/// meanwhile. 2 MB were measured.
+const MEMORY: u64 = 20_000_000;
+
+/// The objects, made by the first case that needs them: the API server holds them all in its cache from then on.
+static HUGE: OnceCell<(Ask, Bytes)> = OnceCell::const_new();
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (form, length, status) in [
+        ("1 MB", 1_000_000, StatusCode::CREATED),
+        ("1.5 MB, more than a ConfigMap may have", 1_500_000, StatusCode::UNPROCESSABLE_ENTITY),
+        ("3.5 MB, more than a request may have", 3_500_000, StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
+        for http in [Http::One, Http::Two] {
+            let form = format!("{form}, {}", http.name());
+            cases.push(case("write of a large object", &form, move |ground, mark| async move {
+                let probe = Probe::by(&ground, &mark, http, Http::Two);
+                let object = serde_json::to_string(&map("large", [].into(), length))?;
+                let ask = Ask::new(Method::POST, "/api/v1/namespaces/fixed/configmaps?dryRun=All");
+                let ask = ask.body("application/json", object);
+                let direct = probe.past(&ask).await?;
+                ensure!(direct.status == status, "{}: {}", direct.status, direct.text());
+                let (proxied, _) = probe.through(&ask, Rewritten { cut: true, ..Rewritten::default() }).await?;
+                answers(&direct, &proxied, OF_A_WRITE).map(|()| Outcome::Same)
+            }));
+        }
+    }
+    cases.push(case("read of a large object", "1.5 MB", |ground, mark| async move {
+        let probe = Probe::new(&ground, &mark);
+        let target = "/apis/web.example.com/v1/namespaces/large/websites";
+        ground.namespace("large").await?;
+        let mut large = serde_json::to_value(site("large", ground.owned_by(&ground.main)))?;
+        large["spec"]["content"] = "x".repeat(1_500_000).into();
+        ground.anew(target, &large).await?;
+        probe.same(&Ask::get(format!("{target}/large"))).await
+    }));
+    for (client, upstream) in [(Http::One, Http::Two), (Http::Two, Http::Two), (Http::Two, Http::One)] {
+        let pair = format!("{} to {}", client.name(), upstream.name());
+        cases.push(case("list of 100 MB, in constant memory", &pair, move |ground, mark| async move {
+            let probe = Probe::by(&ground, &mark, client, upstream);
+            if upstream == Http::Two { real(&ground, &probe).await } else { scripted(&probe).await }
+        }));
+    }
+    cases
+}
+
+/// Creates them, and reads the list without the proxy.
+async fn create(ground: &Ground) -> Result<(Ask, Bytes)> {
+    ground.namespace("huge").await?;
+    let labels = ground.owned_by(&ground.main);
+    let versions: Vec<u64> = stream::iter(0..OBJECTS)
+        .map(|index| {
+            let object = map(&format!("own-{index}"), labels.clone(), LENGTH);
+            async move {
+                let ask = Ask::new(Method::POST, MAPS).body("application/json", serde_json::to_vec(&object)?);
+                let made = ground.admin(&ask).await?;
+                let version = made["metadata"]["resourceVersion"].as_str().context("a version")?;
+                Ok::<_, anyhow::Error>(version.parse::<u64>()?)
+            }
+        })
+        .buffer_unordered(4)
+        .try_collect()
+        .await?;
+    let last = versions.into_iter().max().context("a version")?;
+    let ask = Ask::get(format!("{MAPS}?resourceVersion={last}&resourceVersionMatch=Exact"));
+    let by_hand = Ask { target: query::narrowed(&ask.target, &ground.main.selector), ..ask.clone() };
+    let direct = ground.main.direct.exchange(Http::Two, &by_hand, "huge").await?;
+    ensure!(direct.body.len() > OBJECTS * LENGTH, "{} bytes", direct.body.len());
+    Ok((ask, direct.body))
+}
+
+/// Real objects, of the shard.
+async fn real(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
+    let (ask, expected) = HUGE.get_or_try_init(|| create(ground)).await?;
+    for pace in [Pace::Fast, Pace::Stalled] {
+        read(probe, ask, expected, pace).await?;
+    }
+    Ok(Outcome::Narrowed)
+}
+
+/// The same by HTTP/1.1 from the API server: by script, because the objects are another shard's.
+async fn scripted(probe: &Probe<'_>) -> Result<Outcome> {
+    let megabyte = Bytes::from(vec![b' '; LENGTH]);
+    probe.shard.relay.answer(probe.mark, Script::new(StatusCode::OK).part(Part::Bytes(megabyte, OBJECTS)));
+    for pace in [Pace::Fast, Pace::Stalled] {
+        read(probe, &Ask::get(MAPS), &Bytes::from(vec![b' '; LENGTH * OBJECTS]), pace).await?;
+    }
+    Ok(Outcome::Same)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// As fast as it can.
+    Fast,
+    /// A little, then nothing for as long as the proxy's memory grows, then the rest.
+    Stalled,
+}
+
+/// Reads a list through the proxy, compares it as it comes, and looks at the proxy's memory meanwhile.
+async fn read(probe: &Probe<'_>, ask: &Ask, expected: &Bytes, pace: Pace) -> Result<()> {
+    let memory = || probe.shard.process.own_resident_bytes();
+    let before = memory()?;
+    let mut most = before;
+    let mut answer = probe.shard.proxied.open(probe.http, ask, probe.mark).await?;
+    let (mut at, mut looked_at) = (0, 0);
+    while let Some(piece) = answer.piece().await? {
+        ensure!(expected.get(at..at + piece.len()) == Some(&piece[..]), "the body differs behind byte {at}");
+        if pace == Pace::Stalled && at == 0 {
+            most = most.max(steady(&memory).await?);
+        }
+        at += piece.len();
+        if at - looked_at > LENGTH {
+            (most, looked_at) = (most.max(memory()?), at);
+        }
+    }
+    ensure!(at == expected.len(), "{at} of {} bytes came", expected.len());
+    let cost = most.saturating_sub(before);
+    ensure!(cost < MEMORY, "{pace:?}: the proxy took {cost} bytes more");
+    Ok(())
+}
+
+/// The memory, once it does not grow any more.
+async fn steady(memory: impl Fn() -> io::Result<u64>) -> Result<u64> {
+    const ALIKE: usize = 10;
+    let (mut last, mut alike) = (0, 0);
+    let steady = eventually("the proxy takes no more memory", DEADLINE, || {
+        let now = memory().unwrap_or_default();
+        alike = if now == last { alike + 1 } else { 0 };
+        last = now;
+        let seen = if alike >= ALIKE { Ok(now) } else { Err(format!("{now} bytes")) };
+        async { seen }
+    });
+    Ok(steady.await?)
+}

@@ -1,0 +1,115 @@
+//! Lists: whole, in pages, compressed, from the cache, streamed as a watch.
+
+use anyhow::{Context as _, Result, ensure};
+use http::header;
+use ringside_e2e::compatibility::Outcome;
+use serde_json::Value;
+
+use crate::{
+    client::Ask,
+    compare::{Bodies, Probe, steady},
+    ground::Ground,
+    stream::{self, Format},
+    table::{Case, case},
+};
+
+const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// The version of a list is that of the moment, where it is not asked for.
+const OF_THE_MOMENT: Bodies = Bodies::But(&["resourceVersion"]);
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        case("list of the latest state", "JSON", |ground, mark| async move {
+            let probe = Probe::new(&ground, &mark);
+            probe.shows_its_own(&probe.narrowed_with(&Ask::get(MAPS), OF_THE_MOMENT, &[]).await?)
+        }),
+        case("list of any state (resourceVersion 0)", "JSON", |ground, mark| async move {
+            let ask = Ask::get(format!("{MAPS}?resourceVersion=0"));
+            let probe = Probe::new(&ground, &mark);
+            probe.shows_its_own(&probe.narrowed_with(&ask, OF_THE_MOMENT, &[]).await?)
+        }),
+        case("list of all namespaces", "JSON", |ground, mark| async move {
+            let of_fixed = "fieldSelector=metadata.namespace%3Dfixed";
+            let ask = Ask::get(format!("/api/v1/configmaps?{}&{of_fixed}", exact(&ground)));
+            Probe::new(&ground, &mark).narrowed(&ask).await
+        }),
+        case("list of a resource that is not the ring's", "JSON", |ground, mark| async move {
+            let ask = Ask::get(format!("/api/v1/namespaces?{}", exact(&ground)));
+            Probe::new(&ground, &mark).same(&ask).await
+        }),
+    ];
+    for (form, media_type) in [("JSON", JSON), ("protobuf", PROTOBUF)] {
+        cases.push(case("list in pages, by continue token", form, move |ground, mark| async move {
+            pages(&ground, &mark, media_type).await
+        }));
+        cases.push(case("list compressed with gzip", form, move |ground, mark| async move {
+            let ask = Ask::get(format!("{MAPS}?{}", exact(&ground))).accept(media_type);
+            let ask = ask.header("accept-encoding", "gzip");
+            let answer = Probe::new(&ground, &mark).narrowed_with(&ask, Bodies::Exact, &[]).await?;
+            ensure!(answer.headers.get(header::CONTENT_ENCODING).is_some_and(|it| it == "gzip"), "not compressed");
+            Ok(Outcome::Narrowed)
+        }));
+    }
+    cases.push(case("streaming list compressed with gzip", "JSON", |ground, mark| async move {
+        uncompressed(&Probe::new(&ground, &mark)).await
+    }));
+    for (form, media_type, format) in stream::FORMS {
+        cases.push(case(
+            "streaming list (`sendInitialEvents`) and its bookmark",
+            form,
+            move |ground, mark| async move {
+                let probe = Probe::new(&ground, &mark);
+                steady(|| streaming(&probe, media_type, format)).await
+            },
+        ));
+    }
+    cases
+}
+
+fn exact(ground: &Ground) -> String {
+    format!("resourceVersion={}&resourceVersionMatch=Exact", ground.end)
+}
+
+/// Of the shard's three objects two are on the first page. A token says where the next one begins, and of which
+/// version: both ways give the same.
+async fn pages(ground: &Ground, mark: &str, media_type: &str) -> Result<Outcome> {
+    let probe = Probe::new(ground, mark);
+    let first = format!("{MAPS}?{}&limit=2", exact(ground));
+    probe.narrowed(&Ask::get(&first).accept(media_type)).await?;
+    let page = probe.shard.proxied.exchange(probe.http, &Ask::get(&first), mark).await?;
+    let page: Value = serde_json::from_slice(&page.body)?;
+    ensure!(page["items"].as_array().is_some_and(|items| items.len() == 2), "{}", page["items"]);
+    let token = page["metadata"]["continue"].as_str().context("a continue token")?;
+    probe.narrowed(&Ask::get(format!("{MAPS}?limit=2&continue={token}")).accept(media_type)).await
+}
+
+const INITIAL: &str = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
+
+/// The API server would compress it.
+async fn uncompressed(probe: &Probe<'_>) -> Result<Outcome> {
+    let ask = Ask::get(format!("{MAPS}?{INITIAL}&timeoutSeconds=30")).header("accept-encoding", "gzip");
+    let direct = probe.shard.direct.open(probe.http, &ask, probe.mark).await?;
+    ensure!(direct.head.headers.contains_key(header::CONTENT_ENCODING), "{:?}", direct.head.headers);
+    let mut proxied = probe.shard.proxied.open(probe.http, &ask, probe.mark).await?;
+    ensure!(!proxied.head.headers.contains_key(header::CONTENT_ENCODING), "{:?}", proxied.head.headers);
+    let events = stream::read(&mut proxied, Format::Lines, stream::Event::is_end_of_list).await?;
+    ensure!(events.iter().any(|event| event.shows("own-1")), "the list is not there");
+    probe.check_arrival(&ask, &probe.arrived()?, probe.narrowing(&["accept-encoding"]))?;
+    Ok(Outcome::Changed("not compressed: the proxy reads the events as they pass"))
+}
+
+/// Each event is that of the list without the proxy; the bookmark at its end says how new the state is, at that moment.
+async fn streaming(probe: &Probe<'_>, media_type: &str, format: Format) -> Result<Outcome> {
+    let ask = Ask::get(format!("{MAPS}?{INITIAL}&timeoutSeconds=30")).accept(media_type);
+    let (direct, proxied) = stream::both(probe, &ask, format, stream::Event::is_end_of_list).await?;
+    let shown = |events: &[stream::Event]| events.len();
+    ensure!(shown(&direct) == shown(&proxied), "{} events became {}", shown(&direct), shown(&proxied));
+    for (one, other) in direct.iter().zip(&proxied) {
+        ensure!(one.is_end_of_list() == other.is_end_of_list(), "the bookmark is elsewhere");
+        ensure!(one.is_end_of_list() || one == other, "an event differs");
+    }
+    Ok(Outcome::Narrowed)
+}

@@ -1,0 +1,129 @@
+//! What the proxy itself refuses, or answers otherwise than the API server, and why.
+
+use anyhow::{Context as _, Result, ensure};
+use http::{Method, StatusCode};
+use ringside_e2e::compatibility::Outcome;
+use serde_json::Value;
+
+use crate::{
+    client::{Answer, Ask, Http},
+    compare::{Bodies, Probe},
+    ground::Ground,
+    table::{Case, case},
+};
+
+const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
+const OWN_WORDS: &str = "the message of the refusal is the proxy's own, which refuses by itself";
+
+type Asks = fn() -> Ask;
+
+/// What both refuse, with the same status and reason.
+const BOTH: [(&str, &str, Asks); 2] = [
+    ("labelSelector that is none", "list", || Ask::get(format!("{MAPS}?labelSelector=a%20b%20c"))),
+    ("CBOR", "body of a write", || Ask::new(Method::POST, MAPS).body("application/cbor", &b"\xd9\xd9\xf7\xa0"[..])),
+];
+
+/// What the proxy alone refuses: the answer of the API server, and why.
+const ALONE: [(&str, &str, StatusCode, &str, Asks); 2] = [
+    (
+        "path with empty segments",
+        "list",
+        StatusCode::FORBIDDEN,
+        "refused with 400: servers clean such paths each in its own way, and it must be sure what is listed",
+        || Ask::get("/api/v1/namespaces/fixed//configmaps"),
+    ),
+    (
+        "compressed request body",
+        "gzip",
+        StatusCode::BAD_REQUEST,
+        "refused with 415: the API server can't read it either, and says 400",
+        || {
+            Ask::new(Method::POST, MAPS)
+                .header("content-encoding", "gzip")
+                .body("application/json", &b"\x1f\x8b\x08\x00"[..])
+        },
+    ),
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (behaviour, form, ask) in BOTH {
+        cases.push(case(behaviour, form, move |ground, mark| async move {
+            let (direct, proxied) = unforwarded(&Probe::new(&ground, &mark), &ask()).await?;
+            refused_alike(&direct, &proxied)
+        }));
+    }
+    for (behaviour, form, status, why, ask) in ALONE {
+        cases.push(case(behaviour, form, move |ground, mark| async move {
+            let (direct, proxied) = unforwarded(&Probe::new(&ground, &mark), &ask()).await?;
+            ensure!(direct.status == status, "{}: {}", direct.status, direct.text());
+            let said = proxied.status.as_str();
+            ensure!(why.contains(said) && !reason(&proxied)?.is_empty(), "{said}: {}", proxied.text());
+            Ok(Outcome::Changed(why))
+        }));
+    }
+    cases.push(case("CBOR", "accepted among others", |ground, mark| async move {
+        let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", ground.end);
+        let ask = Ask::get(format!("{MAPS}?{exact}")).accept("application/cbor, application/json;q=0.9");
+        let probe = Probe::new(&ground, &mark);
+        probe.shows_its_own(&probe.narrowed_with(&ask, Bodies::Exact, &["accept"]).await?)
+    }));
+    cases.push(case("CBOR", "accepted alone", |ground, mark| async move {
+        let (probe, ask) = (Probe::new(&ground, &mark), Ask::get(MAPS).accept("application/cbor"));
+        let direct = probe.past(&ask).await?;
+        ensure!(direct.status == StatusCode::NOT_ACCEPTABLE, "{}", direct.status);
+        let (proxied, arrived) = probe.through(&ask, probe.narrowing(&["accept"])).await?;
+        ensure!(
+            arrived.headers["accept"] == "application/json" && proxied.headers["content-type"] == "application/json"
+        );
+        probe.shows_its_own(&proxied)?;
+        Ok(Outcome::Changed("answered in JSON, which every client can read, instead of 406"))
+    }));
+    for http in [Http::One, Http::Two] {
+        cases.push(case("401, with another token", http.name(), move |ground, mark| async move {
+            let probe = Probe::by(&ground, &mark, http, Http::Two);
+            let direct = probe.shard.direct.with_token("nobody's").exchange(http, &Ask::get(MAPS), &mark).await?;
+            let proxied = probe.shard.proxied.with_token("nobody's").exchange(http, &Ask::get(MAPS), &mark).await?;
+            ensure!(probe.shard.relay.take(&mark).is_empty(), "it arrived at the API server");
+            refused_alike(&direct, &proxied)
+        }));
+    }
+    cases.push(case("watch from before the proxy knew its ring", "JSON", |ground, mark| async move {
+        before_the_ring(&ground, &Probe::new(&ground, &mark)).await
+    }));
+    cases
+}
+
+/// Both answers to a request that must not arrive at the API server through the proxy.
+async fn unforwarded(probe: &Probe<'_>, ask: &Ask) -> Result<(Answer, Answer)> {
+    let direct = probe.past(ask).await?;
+    let proxied = probe.shard.proxied.exchange(probe.http, ask, probe.mark).await?;
+    let arrived = probe.shard.relay.take(probe.mark);
+    ensure!(arrived.is_empty(), "it arrived at the API server: {arrived:#?}");
+    Ok((direct, proxied))
+}
+
+fn reason(answer: &Answer) -> Result<String> {
+    let status: Value = serde_json::from_slice(&answer.body).with_context(|| answer.text())?;
+    ensure!(status["kind"] == "Status" && status["code"] == answer.status.as_u16(), "{status}");
+    Ok(status["reason"].as_str().context("a reason")?.to_owned())
+}
+
+fn refused_alike(direct: &Answer, proxied: &Answer) -> Result<Outcome> {
+    ensure!(direct.status == proxied.status, "{} became {}: {}", direct.status, proxied.status, proxied.text());
+    ensure!(!direct.status.is_success(), "{}", direct.text());
+    let (one, other) = (reason(direct)?, reason(proxied)?);
+    ensure!(one == other, "{one} became {other}");
+    Ok(Outcome::Changed(OWN_WORDS))
+}
+
+/// The watch would go on; the proxy tells its client to list again, as the API server does after a compaction.
+async fn before_the_ring(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
+    let ask = Ask::get(format!("{MAPS}?watch=1&resourceVersion={}&timeoutSeconds=1", ground.dawn));
+    let direct = probe.past(&ask).await?;
+    ensure!(direct.text().contains("ADDED"), "{}", direct.text());
+    let proxied = probe.shard.proxied.exchange(probe.http, &ask, probe.mark).await?;
+    let event: Value = serde_json::from_slice(&proxied.body)?;
+    ensure!(event["type"] == "ERROR" && event["object"]["code"] == 410, "{event}");
+    Ok(Outcome::Changed("ends with 410: what such a client knows may be of another set of objects, so it lists again"))
+}

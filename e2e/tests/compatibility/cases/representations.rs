@@ -1,0 +1,66 @@
+//! Objects, lists and watches in every form that the API server has.
+
+use crate::{
+    client::Ask,
+    compare::{Probe, steady},
+    objects::FIXED,
+    table::{Case, case},
+};
+
+const FORMS: [(&str, &str); 6] = [
+    ("JSON", "application/json"),
+    ("protobuf", "application/vnd.kubernetes.protobuf"),
+    ("YAML", "application/yaml"),
+    ("metadata as JSON", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
+    ("metadata as protobuf", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
+    ("Table", "application/json;as=Table;g=meta.k8s.io;v=v1"),
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (form, media_type) in FORMS {
+        cases.push(case("get", form, move |ground, mark| async move {
+            let probe = Probe::new(&ground, &mark);
+            let ask = Ask::get(format!("/api/v1/namespaces/{FIXED}/configmaps/other-0")).accept(media_type);
+            steady(|| probe.same(&ask)).await
+        }));
+    }
+    for (form, media_type) in FORMS {
+        let media_type = media_type.replace("as=PartialObjectMetadata;", "as=PartialObjectMetadataList;");
+        for (behaviour, resource) in [
+            ("list of a built-in resource", "/api/v1/namespaces/fixed/configmaps"),
+            ("list of a custom resource", "/apis/web.example.com/v1/namespaces/fixed/websites"),
+        ] {
+            let media_type = media_type.clone();
+            if form.contains("protobuf") && form == "protobuf" && resource.contains("web.example.com") {
+                continue;
+            }
+            cases.push(case(behaviour, form, move |ground, mark| async move {
+                let probe = Probe::new(&ground, &mark);
+                let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", ground.end);
+                let ask = Ask::get(format!("{resource}?{exact}")).accept(&media_type);
+                steady(|| probe.narrowed(&ask)).await
+            }));
+        }
+    }
+    for (form, media_type) in FORMS {
+        if form == "YAML" {
+            continue;
+        }
+        for (behaviour, resource) in [
+            ("watch of a built-in resource", "/api/v1/namespaces/fixed/configmaps"),
+            ("watch of a custom resource", "/apis/web.example.com/v1/namespaces/fixed/websites"),
+        ] {
+            if form == "protobuf" && resource.contains("web.example.com") {
+                continue;
+            }
+            cases.push(case(behaviour, form, move |ground, mark| async move {
+                let probe = Probe::new(&ground, &mark);
+                let ask = Ask::get(format!("{resource}?watch=1&resourceVersion={}&timeoutSeconds=1", ground.begin))
+                    .accept(media_type);
+                steady(|| probe.narrowed_watch(&ask)).await
+            }));
+        }
+    }
+    cases
+}

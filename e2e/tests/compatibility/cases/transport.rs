@@ -1,0 +1,119 @@
+//! HTTP itself: both versions on both sides, and what may stand in a request beside its meaning.
+
+use std::{convert::Infallible, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use futures::{StreamExt as _, channel::mpsc};
+use http::{Method, StatusCode, header};
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame};
+use ringside_e2e::{
+    compatibility::Outcome,
+    relay::{Part, Script},
+};
+use tokio::time::timeout;
+
+use crate::{
+    client::{Ask, Http},
+    compare::{Bodies, OF_A_WRITE, Probe, Rewritten, answers},
+    objects::{FIXED, map},
+    table::{Case, case},
+};
+
+const BOTH: [Http; 2] = [Http::One, Http::Two];
+/// Long on a loaded machine, and well before the watch ends.
+const AT_ONCE: Duration = Duration::from_secs(15);
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (client, upstream) in BOTH.into_iter().flat_map(|client| BOTH.map(|upstream| (client, upstream))) {
+        let pair = format!("{} to {}", client.name(), upstream.name());
+        cases.push(case("get", &pair, move |ground, mark| async move {
+            let probe = Probe::by(&ground, &mark, client, upstream);
+            let ask = Ask::get(format!("/api/v1/namespaces/{FIXED}/configmaps/free-0"));
+            let (_, arrived) = probe.through(&ask, Rewritten::default()).await?;
+            ensure!(arrived.version == upstream.version(), "it arrived by {:?}", arrived.version);
+            probe.same(&ask).await
+        }));
+        cases.push(case("list", &pair, move |ground, mark| async move {
+            let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", ground.end);
+            let ask = Ask::get(format!("/api/v1/namespaces/{FIXED}/configmaps?{exact}"));
+            Probe::by(&ground, &mark, client, upstream).narrowed(&ask).await
+        }));
+        cases.push(case("watch", &pair, move |ground, mark| async move {
+            let from = format!("watch=1&resourceVersion={}&timeoutSeconds=1", ground.begin);
+            let ask = Ask::get(format!("/api/v1/namespaces/{FIXED}/configmaps?{from}"));
+            Probe::by(&ground, &mark, client, upstream).narrowed_watch(&ask).await
+        }));
+        cases.push(case("write", &pair, move |ground, mark| async move {
+            let object = serde_json::to_string(&map("written", [].into(), 100_000))?;
+            let ask = Ask::new(Method::POST, format!("/api/v1/namespaces/{FIXED}/configmaps?dryRun=All"));
+            let ask = ask.body("application/json", object);
+            Probe::by(&ground, &mark, client, upstream).same_with(&ask, OF_A_WRITE).await
+        }));
+        cases.push(case("request body sent in pieces, of unknown length", &pair, move |ground, mark| async move {
+            in_pieces(&Probe::by(&ground, &mark, client, upstream)).await
+        }));
+        cases.push(case("request body still sent while the answer comes", &pair, move |ground, mark| async move {
+            echo(&Probe::by(&ground, &mark, client, upstream)).await
+        }));
+        cases.push(case("head of an idle watch, at once", &pair, move |ground, mark| async move {
+            idle(&Probe::by(&ground, &mark, client, upstream), &ground.end).await
+        }));
+    }
+    cases
+}
+
+async fn in_pieces(probe: &Probe<'_>) -> Result<Outcome> {
+    let object = Bytes::from(serde_json::to_vec(&map("in-pieces", [].into(), 50_000))?);
+    let mut ask = Ask::new(Method::POST, format!("/api/v1/namespaces/{FIXED}/configmaps?dryRun=All"))
+        .header("content-type", "application/json");
+    let body = || {
+        let pieces: Vec<_> = object.chunks(9_000).map(Bytes::copy_from_slice).collect();
+        StreamBody::new(futures::stream::iter(pieces).map(|piece| Ok::<_, Infallible>(Frame::data(piece))))
+    };
+    let direct = probe.shard.direct.open_with(probe.http, &ask, probe.mark, body()).await?.collect().await?;
+    let proxied = probe.shard.proxied.open_with(probe.http, &ask, probe.mark, body()).await?.collect().await?;
+    let arrived = probe.arrived()?;
+    ensure!(!arrived.headers.contains_key(header::CONTENT_LENGTH), "it arrived with a length");
+    ask.body = object;
+    probe.check_arrival(&ask, &arrived, Rewritten::default())?;
+    ensure!(direct.status == StatusCode::CREATED, "{}", direct.text());
+    answers(&direct, &proxied, OF_A_WRITE)?;
+    Ok(Outcome::Same)
+}
+
+/// Each piece comes back before the next one is sent.
+async fn echo(probe: &Probe<'_>) -> Result<Outcome> {
+    probe.shard.relay.answer(probe.mark, Script::new(StatusCode::OK).part(Part::Echo));
+    let ask = Ask::new(Method::POST, "/api/v1/namespaces/fixed/secrets");
+    // The relay before one of the proxies speaks HTTP/1.1 only: so whoever asks it without the proxy.
+    for (endpoint, http) in [(&probe.shard.scripted, Http::One), (&probe.shard.proxied, probe.http)] {
+        let (mut pieces, body) = mpsc::unbounded::<Bytes>();
+        pieces.start_send(Bytes::from_static(b"first"))?;
+        let body = StreamBody::new(body.map(|piece| Ok::<_, Infallible>(Frame::data(piece))));
+        let mut answer = endpoint.open_with(http, &ask, probe.mark, body).await?;
+        answer.until(|read| read == b"first").await?;
+        pieces.start_send(Bytes::from_static(b"second"))?;
+        answer.until(|read| read == b"second").await?;
+        pieces.close_channel();
+        ensure!(answer.piece().await?.is_none(), "more came back than was sent");
+    }
+    Ok(Outcome::Same)
+}
+
+/// A watch in a namespace without objects, from now on: nothing comes but the head, for 30 s.
+async fn idle(probe: &Probe<'_>, from: &str) -> Result<Outcome> {
+    let watch = format!("watch=1&resourceVersion={from}&timeoutSeconds=30");
+    let ask = Ask::get(format!("/api/v1/namespaces/nowhere/configmaps?{watch}"));
+    let heads = async {
+        let direct = probe.shard.direct.open(probe.http, &ask, probe.mark).await?;
+        let proxied = probe.shard.proxied.open(probe.http, &ask, probe.mark).await?;
+        answers(&direct.without_body(), &proxied.without_body(), Bodies::Exact)
+    };
+    timeout(AT_ONCE, heads).await.context("the head did not come while nothing happened")??;
+    let arrived = probe.arrived()?;
+    let rewritten = probe.narrowing(&["accept-encoding"]);
+    probe.check_arrival(&ask, &arrived, rewritten)?;
+    Ok(Outcome::Same)
+}

@@ -1,0 +1,184 @@
+//! Connections that become something else, and requests whose writing matters.
+
+use anyhow::{Result, ensure};
+use http::Method;
+use ringside_e2e::compatibility::Outcome;
+
+use crate::{
+    client::{Ask, Http},
+    compare::{Probe, Rewritten, contains, difference},
+    ground::NAMESPACE,
+    query,
+    raw::{Raw, RawHead},
+    table::{Case, case},
+};
+
+type Asks = Box<dyn Fn() -> Ask + Send>;
+
+const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
+/// An example of RFC 6455; both sides answer to the same.
+const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (behaviour, path) in [
+        ("watch by WebSocket", format!("{MAPS}?watch=1")),
+        ("watch by WebSocket, legacy path", "/api/v1/watch/namespaces/fixed/configmaps?watch=1".to_owned()),
+        ("watch by WebSocket, of one object", format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Down-1")),
+    ] {
+        for protocol in [None, Some("base64.binary.k8s.io")] {
+            let path = path.clone();
+            let form = protocol.map_or("JSON in text messages", |_| "a subprotocol that watches don't have");
+            cases.push(case(behaviour, form, move |ground, mark| async move {
+                let mut ask = websocket(Ask::get(format!("{path}&resourceVersion={}&timeoutSeconds=1", ground.begin)));
+                if let Some(protocol) = protocol {
+                    ask = ask.header("Sec-WebSocket-Protocol", protocol);
+                }
+                watch(&Probe::by(&ground, &mark, Http::One, Http::Two), &ask, protocol.is_none()).await
+            }));
+        }
+    }
+    cases.push(case("watch by WebSocket", "with compression, which is not accepted", |ground, mark| async move {
+        let target = format!("{MAPS}?watch=1&resourceVersion={}&timeoutSeconds=1", ground.begin);
+        let ask = websocket(Ask::get(target)).header("Sec-WebSocket-Extensions", "permessage-deflate");
+        watch(&Probe::by(&ground, &mark, Http::One, Http::Two), &ask, true).await
+    }));
+    cases.extend(pods());
+    cases.push(case("upgrade to HTTP/2 without TLS, which is not accepted", "HTTP/1.1", |ground, mark| async move {
+        let probe = Probe::by(&ground, &mark, Http::One, Http::Two);
+        let ask = Ask::get(format!("{MAPS}/own-1")).header("Connection", "Upgrade").header("Upgrade", "h2c");
+        same(&probe, &ask).await
+    }));
+    for upstream in [Http::One, Http::Two] {
+        let pair = format!("HTTP/1.1 to {}", upstream.name());
+        cases.push(case("Expect: 100-continue", &pair, move |ground, mark| async move {
+            continued(&Probe::by(&ground, &mark, Http::One, upstream)).await
+        }));
+        cases.push(case("names of headers as they are written", &pair, move |ground, mark| async move {
+            names(&Probe::by(&ground, &mark, Http::One, upstream), upstream).await
+        }));
+    }
+    cases
+}
+
+fn websocket(ask: Ask) -> Ask {
+    let ask = ask.header("Connection", "Upgrade").header("Upgrade", "websocket");
+    ask.header("Sec-WebSocket-Version", "13").header("Sec-WebSocket-Key", KEY).header("Origin", "https://127.0.0.1")
+}
+
+/// A pod that no node runs: what a node would be asked for is refused before. (On a node: see the section on pods.)
+fn pods() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (subresource, query) in [
+        ("exec", "command=true&stdout=true"),
+        ("attach", "stdout=true"),
+        ("portforward", "ports=80"),
+        ("log", "follow=true"),
+    ] {
+        let plain = move |method: Method| {
+            Ask::new(method, format!("/api/v1/namespaces/{NAMESPACE}/pods/shard-0/{subresource}?{query}"))
+        };
+        let spdy = move || {
+            plain(Method::POST)
+                .header("Connection", "Upgrade")
+                .header("Upgrade", "SPDY/3.1")
+                .header("X-Stream-Protocol-Version", "v4.channel.k8s.io")
+        };
+        let by_websocket = move || websocket(plain(Method::GET)).header("Sec-WebSocket-Protocol", "v5.channel.k8s.io");
+        let ways: [(&str, Asks); 3] = [
+            ("SPDY", Box::new(spdy)),
+            ("WebSocket", Box::new(by_websocket)),
+            ("plain", Box::new(move || plain(Method::GET))),
+        ];
+        for (form, ask) in ways {
+            let behaviour = format!("{subresource} in a pod without a node");
+            cases.push(case(&behaviour, form, move |ground, mark| async move {
+                same(&Probe::by(&ground, &mark, Http::One, Http::Two), &ask()).await
+            }));
+        }
+    }
+    cases
+}
+
+/// Sends the same both ways; what comes is the same, headers and the case of their names included.
+async fn same(probe: &Probe<'_>, ask: &Ask) -> Result<Outcome> {
+    let (direct, body) = to_end(Raw::send(&probe.shard.direct, ask, probe.mark).await?).await?;
+    let (proxied, proxied_body) = to_end(Raw::send(&probe.shard.proxied, ask, probe.mark).await?).await?;
+    heads(&direct, &proxied)?;
+    ensure!(body == proxied_body, "{}", difference("the body", &body, &proxied_body));
+    let arrived = probe.arrived()?;
+    probe.check_arrival(ask, &arrived, Rewritten::default())?;
+    Ok(Outcome::Same)
+}
+
+fn heads(direct: &RawHead, proxied: &RawHead) -> Result<()> {
+    ensure!(direct == proxied, "{direct:#?} became {proxied:#?}");
+    Ok(())
+}
+
+/// The head, and the body by its length.
+async fn to_end(mut raw: Raw) -> Result<(RawHead, Vec<u8>)> {
+    let head = raw.head().await?;
+    let body = match head.get("Content-Length") {
+        Some(length) => raw.exactly(length.parse()?).await?,
+        None => Vec::new(),
+    };
+    Ok((head, body))
+}
+
+async fn watch(probe: &Probe<'_>, ask: &Ask, shows: bool) -> Result<Outcome> {
+    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
+    let (mut direct, mut proxied) = tokio::try_join!(
+        Raw::send(&probe.shard.direct, &by_hand, probe.mark),
+        Raw::send(&probe.shard.proxied, ask, probe.mark),
+    )?;
+    let (head, proxied_head) = (direct.head().await?, proxied.head().await?);
+    heads(&head, &proxied_head)?;
+    let arrived = probe.arrived()?;
+    let rewritten = probe.narrowing(&["accept-encoding", "sec-websocket-extensions"]);
+    probe.check_arrival(ask, &arrived, rewritten)?;
+    ensure!(head.status.contains("101") || !shows, "{}", head.status);
+    if head.status.contains("101") {
+        let (messages, proxied_messages) = tokio::try_join!(direct.rest(), proxied.rest())?;
+        ensure!(messages == proxied_messages, "{}", difference("what came", &messages, &proxied_messages));
+        ensure!(contains(&messages, b"own-1") && !contains(&messages, b"other-"), "shows what is not the shard's");
+    }
+    Ok(Outcome::Narrowed)
+}
+
+/// The client sees the names as Go writes them; and by HTTP/1.1 the API server as the client did. (HTTP/2 has small
+/// letters only.)
+async fn names(probe: &Probe<'_>, upstream: Http) -> Result<Outcome> {
+    let ask = Ask::get(format!("{MAPS}/own-1")).header("X-mIxEd", "1").header("x-lower", "2").header("ACCEPT", "*/*");
+    let (direct, _) = to_end(Raw::send(&probe.shard.direct, &ask, probe.mark).await?).await?;
+    let (proxied, _) = to_end(Raw::send(&probe.shard.proxied, &ask, probe.mark).await?).await?;
+    heads(&direct, &proxied)?;
+    let head = probe.arrived()?.head.unwrap_or_default();
+    for line in ["X-mIxEd: 1", "x-lower: 2", "ACCEPT: */*"] {
+        ensure!(upstream == Http::Two || head.lines().any(|it| it == line), "{line} is not in {head}");
+    }
+    Ok(Outcome::Same)
+}
+
+/// The body is sent only when the server asks for it.
+async fn continued(probe: &Probe<'_>) -> Result<Outcome> {
+    let object = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"expected"}}"#;
+    let ask = Ask::new(Method::POST, format!("{MAPS}?dryRun=All"))
+        .header("Content-Type", "application/json")
+        .header("Content-Length", &object.len().to_string())
+        .header("Expect", "100-continue");
+    let mut statuses = Vec::new();
+    for endpoint in [&probe.shard.direct, &probe.shard.proxied] {
+        let mut raw = Raw::send(endpoint, &ask, probe.mark).await?;
+        let first = raw.head().await?.status;
+        ensure!(first == "HTTP/1.1 100 Continue", "{first}");
+        raw.write(object.as_bytes()).await?;
+        let (head, body) = to_end(raw).await?;
+        ensure!(contains(&body, b"expected"), "{}", String::from_utf8_lossy(&body));
+        statuses.push(head.status);
+    }
+    ensure!(statuses[0] == statuses[1] && statuses[0].contains("201"), "{statuses:?}");
+    let arrived = probe.arrived()?;
+    probe.check_arrival(&Ask { body: object.into(), ..ask }, &arrived, Rewritten::default())?;
+    Ok(Outcome::Same)
+}

@@ -1,0 +1,98 @@
+//! Watches by all their paths, and how they end.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use ringside_e2e::compatibility::Outcome;
+use serde_json::json;
+
+use crate::{
+    client::Ask,
+    compare::{Bodies, Probe, steady},
+    ground::Ground,
+    stream::{self, Format},
+    table::{Case, case},
+};
+
+type Asks = fn(&Ground) -> Ask;
+
+/// Each ends by itself after a second.
+const BY_PATH: [(&str, Asks); 6] = [
+    ("watch of all namespaces", |ground| {
+        from_begin(ground, "/api/v1/configmaps?fieldSelector=metadata.namespace%3Dfixed&watch=true")
+    }),
+    ("legacy watch path", |ground| from_begin(ground, "/api/v1/watch/namespaces/fixed/configmaps?")),
+    ("legacy watch path of all namespaces", |ground| {
+        from_begin(ground, "/apis/web.example.com/v1/watch/websites?fieldSelector=metadata.namespace%3Dfixed")
+    }),
+    ("watch of one object (`metadata.name`)", |ground| {
+        from_begin(ground, "/api/v1/namespaces/fixed/configmaps?watch=1&fieldSelector=metadata.name%3Down-1")
+    }),
+    ("legacy watch path of one object", |ground| {
+        from_begin(ground, "/api/v1/watch/namespaces/fixed/configmaps/own-1?")
+    }),
+    ("watch with selectors of the client's own", |ground| {
+        from_begin(ground, "/api/v1/namespaces/fixed/configmaps?watch=1&labelSelector=tier%3Dback")
+    }),
+];
+
+fn from_begin(ground: &Ground, path: &str) -> Ask {
+    Ask::get(format!("{path}&resourceVersion={}&timeoutSeconds=1", ground.begin).replace("?&", "?"))
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (behaviour, ask) in BY_PATH {
+        cases.push(case(behaviour, "JSON", move |ground, mark| async move {
+            Probe::new(&ground, &mark).narrowed_watch(&ask(&ground)).await
+        }));
+    }
+    cases.push(case("watch of one object of another shard", "JSON", |ground, mark| async move {
+        foreign(&Probe::new(&ground, &mark), &ground).await
+    }));
+    cases.push(case("watch of a resource that is not the ring's", "JSON", |ground, mark| async move {
+        let ask = from_begin(&ground, "/api/v1/namespaces?watch=1");
+        Probe::new(&ground, &mark).same(&ask).await
+    }));
+    for (form, media_type, format) in stream::FORMS {
+        cases.push(case("bookmarks of a watch", form, move |ground, mark| async move {
+            let probe = Probe::new(&ground, &mark);
+            steady(|| bookmarks(&probe, &ground, media_type, format)).await
+        }));
+    }
+    cases
+}
+
+/// Nothing is shown of it, and nothing else differs: the intersection is empty.
+async fn foreign(probe: &Probe<'_>, ground: &Ground) -> Result<Outcome> {
+    let ask = from_begin(ground, "/api/v1/namespaces/fixed/configmaps?watch=1&fieldSelector=metadata.name%3Dother-1");
+    let all = probe.past(&ask).await?;
+    ensure!(all.text().contains("other-1"), "there is nothing to see");
+    let answer = probe.narrowed_with(&ask, Bodies::Exact, &["accept-encoding"]).await?;
+    ensure!(answer.body.is_empty(), "{}", answer.text());
+    Ok(Outcome::Narrowed)
+}
+
+/// A watch that is about to end says how far it came, where something happened since its last event: here, that an
+/// object is written in another namespace. When, and so of which version, is up to the moment.
+async fn bookmarks(probe: &Probe<'_>, ground: &Ground, media_type: &str, format: Format) -> Result<Outcome> {
+    let namespace = format!("bookmarks-{}", probe.mark);
+    ground.namespace(&namespace).await?;
+    let elsewhere = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let writing = async {
+        loop {
+            ground.anew(&elsewhere, &json!({"metadata": {"name": "written"}})).await?;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    let from = format!("watch=1&resourceVersion={}&allowWatchBookmarks=true&timeoutSeconds=4", ground.begin);
+    let ask = Ask::get(format!("/api/v1/namespaces/fixed/configmaps?{from}")).accept(media_type);
+    let (direct, proxied) = tokio::select! {
+        both = stream::both(probe, &ask, format, stream::Event::is_bookmark) => both?,
+        failed = writing => return failed,
+    };
+    ensure!(direct.len() == proxied.len(), "{} events became {}", direct.len(), proxied.len());
+    let same = direct.iter().zip(&proxied).all(|(one, other)| one == other || one.is_bookmark() && other.is_bookmark());
+    ensure!(same, "an event differs");
+    Ok(Outcome::Narrowed)
+}

@@ -1,0 +1,223 @@
+//! Writes in every form, to objects and their subresources.
+
+use anyhow::{Result, ensure};
+use http::Method;
+use ringside_e2e::compatibility::Outcome;
+use serde_json::{Value, json};
+
+use crate::{
+    client::Ask,
+    compare::{Bodies, OF_A_WRITE, Probe, Rewritten, answers},
+    ground::Ground,
+    query,
+    table::{Case, case},
+};
+
+/// A write: to which collection, to what of it, and how.
+struct Write {
+    behaviour: &'static str,
+    form: &'static str,
+    kind: Kind,
+    /// Behind the object's path; for creations it is the collection's.
+    target: &'static str,
+    method: Method,
+    content_type: &'static str,
+    body: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Website,
+    ConfigMap,
+    Deployment,
+}
+
+impl Kind {
+    fn collection(self, namespace: &str) -> String {
+        match self {
+            Self::Website => format!("/apis/web.example.com/v1/namespaces/{namespace}/websites"),
+            Self::ConfigMap => format!("/api/v1/namespaces/{namespace}/configmaps"),
+            Self::Deployment => format!("/apis/apps/v1/namespaces/{namespace}/deployments"),
+        }
+    }
+
+    /// An object named `thing`.
+    fn object(self) -> Value {
+        let metadata = json!({"name": "thing", "labels": {"app": "thing"}});
+        let pod = json!({"metadata": {"labels": {"app": "thing"}}, "spec": {"containers": [
+            {"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"},
+        ]}});
+        match self {
+            Self::Website => {
+                json!({"apiVersion": "web.example.com/v1", "kind": "Website", "metadata": metadata, "spec": {"content": "old"}})
+            }
+            Self::ConfigMap => {
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "old", "more": "old"}})
+            }
+            Self::Deployment => json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
+                "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "thing"}}, "template": pod},
+            }),
+        }
+    }
+}
+
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+#[rustfmt::skip]
+fn writes() -> Vec<Write> {
+    use Kind::{ConfigMap, Deployment, Website};
+    let write = |behaviour, form, kind, method, target, content_type, body| {
+        Write { behaviour, form, kind, target, method, content_type, body }
+    };
+    let website = r#"{"apiVersion":"web.example.com/v1","kind":"Website","metadata":{"name":"thing"},"spec":{"content":"new"}}"#;
+    let config_map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"thing"},"data":{"text":"new"}}"#;
+    let created = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"made-"},"data":{"text":"new"}}"#;
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: thing}\ndata: {text: new}\n";
+    vec![
+        write("update", "custom resource", Website, Method::PUT, "", JSON, website),
+        write("update", "built-in resource", ConfigMap, Method::PUT, "", JSON, config_map),
+        write("update", "YAML", ConfigMap, Method::PUT, "", "application/yaml", yaml),
+        write("merge patch", "custom resource", Website, Method::PATCH, "", MERGE, r#"{"spec":{"content":"new"}}"#),
+        write("merge patch", "built-in resource", ConfigMap, Method::PATCH, "", MERGE, r#"{"data":{"text":"new","more":null}}"#),
+        write("JSON patch", "custom resource", Website, Method::PATCH, "", JSON_PATCH,
+            r#"[{"op":"test","path":"/spec/content","value":"old"},{"op":"replace","path":"/spec/content","value":"new"}]"#),
+        write("JSON patch", "built-in resource", ConfigMap, Method::PATCH, "", JSON_PATCH, r#"[{"op":"remove","path":"/data/more"}]"#),
+        write("JSON patch whose test fails", "built-in resource", ConfigMap, Method::PATCH, "", JSON_PATCH,
+            r#"[{"op":"test","path":"/data/more","value":"new"}]"#),
+        write("strategic merge patch", "built-in resource", Deployment, Method::PATCH, "", STRATEGIC,
+            r#"{"spec":{"template":{"spec":{"containers":[{"name":"b","image":"b:2"}]}}}}"#),
+        write("strategic merge patch", "custom resource, refused", Website, Method::PATCH, "", STRATEGIC, r#"{"spec":{"content":"new"}}"#),
+        write("server-side apply", "custom resource", Website, Method::PATCH, "?fieldManager=me&force=true", APPLY,
+            "apiVersion: web.example.com/v1\nkind: Website\nmetadata: {name: thing}\nspec: {content: new}\n"),
+        write("server-side apply", "built-in resource", ConfigMap, Method::PATCH, "?fieldManager=me&force=true", APPLY, yaml),
+        write("server-side apply with a conflict", "built-in resource", ConfigMap, Method::PATCH, "?fieldManager=me", APPLY, yaml),
+        write("status", "update", Website, Method::PUT, "/status", JSON,
+            r#"{"apiVersion":"web.example.com/v1","kind":"Website","metadata":{"name":"thing"},"status":{"reconciledBy":"me"}}"#),
+        write("status", "merge patch", Website, Method::PATCH, "/status", MERGE, r#"{"status":{"observedGeneration":1}}"#),
+        write("status", "server-side apply", Website, Method::PATCH, "/status?fieldManager=me", APPLY,
+            "apiVersion: web.example.com/v1\nkind: Website\nmetadata: {name: thing}\nstatus: {reconciledBy: me}\n"),
+        write("status", "get", Website, Method::GET, "/status", "", ""),
+        write("scale", "get", Deployment, Method::GET, "/scale", "", ""),
+        write("scale", "update", Deployment, Method::PUT, "/scale", JSON,
+            r#"{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"thing"},"spec":{"replicas":3}}"#),
+        write("scale", "merge patch", Deployment, Method::PATCH, "/scale", MERGE, r#"{"spec":{"replicas":2}}"#),
+        write("dry run", "update", ConfigMap, Method::PUT, "?dryRun=All", JSON, config_map),
+        write("delete", "without options", ConfigMap, Method::DELETE, "", "", ""),
+        write("delete", "with options in the body", Website, Method::DELETE, "", JSON,
+            r#"{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}"#),
+        write("delete", "with a precondition that fails", Website, Method::DELETE, "", JSON,
+            r#"{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"1"}}"#),
+        write("unknown field", "with a warning", Website, Method::PATCH, "?fieldValidation=Warn", MERGE, r#"{"spec":{"unknown":"x"}}"#),
+        write("unknown field", "refused", ConfigMap, Method::PUT, "?fieldValidation=Strict", JSON,
+            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"thing"},"unknown":1}"#),
+        write("create", "that exists", ConfigMap, Method::POST, "..", JSON, config_map),
+        write("create", "with a name made up by the API server, dry run", ConfigMap, Method::POST, "..?dryRun=All", JSON, created),
+    ]
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases: Vec<_> =
+        writes()
+            .into_iter()
+            .enumerate()
+            .map(|(place, write)| {
+                case(write.behaviour, write.form, move |ground, mark| async move {
+                    both(&ground, &mark, place, &write).await
+                })
+            })
+            .collect();
+    cases.push(case("create", "JSON", |ground, mark| async move { create(&ground, &mark).await }));
+    cases.push(case("update", "protobuf", |ground, mark| async move { protobuf(&ground, &mark).await }));
+    cases.push(case("deletecollection", "JSON", |ground, mark| async move { delete_collection(&ground, &mark).await }));
+    cases
+}
+
+/// Each way finds the object as it was before.
+async fn both(ground: &Ground, mark: &str, place: usize, write: &Write) -> Result<Outcome> {
+    let namespace = format!("write-{place}");
+    ground.namespace(&namespace).await?;
+    let collection = write.kind.collection(&namespace);
+    let target = match write.target.strip_prefix("..") {
+        Some(query) => format!("{collection}{query}"),
+        None => format!("{collection}/thing{}", write.target),
+    };
+    let mut ask = Ask::new(write.method.clone(), target);
+    if !write.body.is_empty() {
+        ask = ask.body(write.content_type, write.body);
+    }
+    let probe = Probe::new(ground, mark);
+    ground.anew(&collection, &write.kind.object()).await?;
+    let direct = probe.past(&ask).await?;
+    ground.anew(&collection, &write.kind.object()).await?;
+    let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
+    answers(&direct, &proxied, Bodies::But(MADE_UP))?;
+    Ok(Outcome::Same)
+}
+
+/// What the API server makes up for each object and write, where messages say it too.
+const MADE_UP: &[&str] =
+    &["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "time", "name", "message"];
+
+async fn create(ground: &Ground, mark: &str) -> Result<Outcome> {
+    let probe = Probe::new(ground, mark);
+    ground.namespace("create").await?;
+    let collection = Kind::Website.collection("create");
+    let ask = Ask::new(Method::POST, &collection).body(JSON, Kind::Website.object().to_string());
+    let direct = probe.past(&ask).await?;
+    ground.admin(&Ask::new(Method::DELETE, format!("{collection}/thing"))).await?;
+    let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
+    answers(&direct, &proxied, OF_A_WRITE)?;
+    let there = ground.admin(&Ask::get(format!("{collection}/thing"))).await?;
+    ensure!(there["spec"]["content"] == "old", "{there}");
+    Ok(Outcome::Same)
+}
+
+/// An object as the API server itself wrote it, sent back: a write that changes nothing, so both answers are equal in
+/// every byte.
+async fn protobuf(ground: &Ground, mark: &str) -> Result<Outcome> {
+    const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+    let probe = Probe::new(ground, mark);
+    let target = "/api/v1/namespaces/fixed/configmaps/own-1";
+    let object = probe.past(&Ask::get(target).accept(PROTOBUF)).await?;
+    let ask = Ask::new(Method::PUT, target).accept(PROTOBUF).body(PROTOBUF, object.body.clone());
+    let outcome = probe.same(&ask).await?;
+    ensure!(probe.past(&ask).await?.body == object.body, "the write changed something");
+    Ok(outcome)
+}
+
+/// Only the shard's own objects go.
+async fn delete_collection(ground: &Ground, mark: &str) -> Result<Outcome> {
+    let probe = Probe::new(ground, mark);
+    ground.namespace("collection").await?;
+    let collection = Kind::ConfigMap.collection("collection");
+    let objects = [
+        ("own-1", ground.owned_by(&ground.main)),
+        ("own-2", ground.owned_by(&ground.main)),
+        ("other-1", ground.owned_by(&ground.plain)),
+        ("free-1", [].into()),
+    ];
+    let anew = async || {
+        for (name, labels) in &objects {
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}});
+            ground.anew(&collection, &object).await?;
+        }
+        anyhow::Ok(())
+    };
+    let ask = Ask::new(Method::DELETE, format!("{collection}?labelSelector=%21absent&gracePeriodSeconds=0"));
+    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
+    anew().await?;
+    let direct = probe.past(&by_hand).await?;
+    anew().await?;
+    let (proxied, _) = probe.through(&ask, probe.narrowing(&[])).await?;
+    answers(&direct, &proxied, OF_A_WRITE)?;
+    let left = ground.admin(&Ask::get(&collection)).await?;
+    let names: Vec<_> =
+        left["items"].as_array().into_iter().flatten().map(|item| item["metadata"]["name"].as_str()).collect();
+    ensure!(names == [Some("free-1"), Some("other-1")], "left are {names:?}");
+    Ok(Outcome::Narrowed)
+}

@@ -1,0 +1,240 @@
+//! A client that speaks one version of HTTP and shows answers as they came.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use anyhow::{Context as _, Result};
+use http::{HeaderMap, Method, Request, StatusCode, Version, header, response::Parts};
+use http_body_util::{BodyExt, Full};
+use hyper::{
+    body::{Body, Bytes, Incoming},
+    client::conn::{http1, http2},
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use ringside_e2e::relay::MARK;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+};
+use tokio::{net::TcpStream, task::JoinSet};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+/// The version that a client speaks, or a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Http {
+    One,
+    Two,
+}
+
+impl Http {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::One => "HTTP/1.1",
+            Self::Two => "HTTP/2",
+        }
+    }
+
+    pub(crate) fn version(self) -> Version {
+        match self {
+            Self::One => Version::HTTP_11,
+            Self::Two => Version::HTTP_2,
+        }
+    }
+}
+
+/// Somebody who answers as an API server does.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    address: SocketAddr,
+    token: String,
+    roots: RootCertStore,
+}
+
+/// A request, but for who sends it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) method: Method,
+    pub(crate) target: String,
+    /// Each line its own.
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Bytes,
+}
+
+impl Ask {
+    pub(crate) fn new(method: Method, target: impl Into<String>) -> Self {
+        Self { method, target: target.into(), headers: Vec::new(), body: Bytes::new() }
+    }
+
+    pub(crate) fn get(target: impl Into<String>) -> Self {
+        Self::new(Method::GET, target)
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn accept(self, media_type: &str) -> Self {
+        self.header("accept", media_type)
+    }
+
+    pub(crate) fn body(self, content_type: &str, body: impl Into<Bytes>) -> Self {
+        Self { body: body.into(), ..self.header("content-type", content_type) }
+    }
+
+    /// All headers of the request as it is sent: who asks, for which case, and under which audit id, because an API
+    /// server that is given none makes one up for each answer.
+    pub(crate) fn sent(&self, mark: &str) -> Result<HeaderMap> {
+        let mut headers = HeaderMap::new();
+        let always = [("user-agent", "ringside-compatibility/1"), (MARK, mark), ("audit-id", mark)];
+        let own = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in always.into_iter().chain(own) {
+            headers.append(name.parse::<header::HeaderName>()?, value.parse()?);
+        }
+        Ok(headers)
+    }
+}
+
+/// An answer, all of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) trailers: Option<HeaderMap>,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// An answer whose body is still to be read. The connection lives as long.
+pub(crate) struct Open {
+    pub(crate) head: Parts,
+    pub(crate) body: Incoming,
+    _connection: JoinSet<()>,
+}
+
+impl Open {
+    /// The next piece of the body; None at its end.
+    pub(crate) async fn piece(&mut self) -> Result<Option<Bytes>> {
+        loop {
+            match self.body.frame().await.transpose()? {
+                None => return Ok(None),
+                Some(frame) => {
+                    // HTTP/2 often ends with a frame of no bytes.
+                    if let Ok(data) = frame.into_data()
+                        && !data.is_empty()
+                    {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads on until the body read here, together, is enough.
+    pub(crate) async fn until(&mut self, mut enough: impl FnMut(&[u8]) -> bool) -> Result<Vec<u8>> {
+        let mut read = Vec::new();
+        while !enough(&read) {
+            let piece = self.piece().await?;
+            let seen = || format!("the body ended early: {}", String::from_utf8_lossy(&read));
+            let piece = piece.with_context(seen)?;
+            read.extend_from_slice(&piece);
+        }
+        Ok(read)
+    }
+
+    /// The answer as far as it came with the head.
+    pub(crate) fn without_body(&self) -> Answer {
+        let (status, headers) = (self.head.status, self.head.headers.clone());
+        Answer { status, headers, body: Bytes::new(), trailers: None }
+    }
+
+    /// Reads all of it.
+    pub(crate) async fn collect(self) -> Result<Answer> {
+        let collected = self.body.collect().await.context("the body broke off")?;
+        let trailers = collected.trailers().cloned();
+        let (status, headers) = (self.head.status, self.head.headers);
+        Ok(Answer { status, headers, body: collected.to_bytes(), trailers })
+    }
+}
+
+impl Endpoint {
+    /// Somebody at this address, with a certificate of the authority in this PEM file, who lets the bearer of the token in.
+    pub(crate) fn new(address: SocketAddr, ca: &std::path::Path, token: &str) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_file_iter(ca)? {
+            roots.add(certificate?)?;
+        }
+        Ok(Self { address, token: token.to_owned(), roots })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// The same, for the bearer of another token.
+    pub(crate) fn with_token(&self, token: &str) -> Self {
+        Self { token: token.to_owned(), ..self.clone() }
+    }
+
+    /// A connection on which nothing was said yet.
+    pub(crate) async fn connect(&self, http: Http) -> Result<TlsStream<TcpStream>> {
+        let mut tls = ClientConfig::builder().with_root_certificates(self.roots.clone()).with_no_client_auth();
+        tls.alpn_protocols = vec![match http {
+            Http::One => b"http/1.1".to_vec(),
+            Http::Two => b"h2".to_vec(),
+        }];
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::from(self.address.ip());
+        Ok(TlsConnector::from(Arc::new(tls)).connect(name, stream).await?)
+    }
+
+    /// Sends a request and reads all of the answer.
+    pub(crate) async fn exchange(&self, http: Http, ask: &Ask, mark: &str) -> Result<Answer> {
+        self.open(http, ask, mark).await?.collect().await
+    }
+
+    /// Sends a request and reads the head of the answer.
+    pub(crate) async fn open(&self, http: Http, ask: &Ask, mark: &str) -> Result<Open> {
+        let body = Full::new(ask.body.clone());
+        self.open_with(http, ask, mark, body).await
+    }
+
+    /// The same with a body of another kind than bytes that are there already.
+    pub(crate) async fn open_with<B>(&self, http: Http, ask: &Ask, mark: &str, body: B) -> Result<Open>
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static + Unpin,
+    {
+        let stream = TokioIo::new(self.connect(http).await?);
+        let mut connection = JoinSet::new();
+        let mut request = Request::builder().method(ask.method.clone()).body(body)?;
+        *request.headers_mut() = ask.sent(mark)?;
+        request.headers_mut().insert(header::AUTHORIZATION, format!("Bearer {}", self.token).parse()?);
+        let response = match http {
+            Http::One => {
+                *request.uri_mut() = ask.target.parse()?;
+                request.headers_mut().insert(header::HOST, self.address.to_string().parse()?);
+                let (mut sender, driver) = http1::handshake(stream).await?;
+                // An error of the connection is one of the answer as well.
+                connection.spawn(async move { drop(driver.await) });
+                sender.send_request(request).await?
+            }
+            Http::Two => {
+                *request.uri_mut() = format!("https://{}{}", self.address, ask.target).parse()?;
+                let (mut sender, driver) = http2::handshake(TokioExecutor::new(), stream).await?;
+                connection.spawn(async move { drop(driver.await) });
+                sender.send_request(request).await?
+            }
+        };
+        let (head, body) = response.into_parts();
+        Ok(Open { head, body, _connection: connection })
+    }
+}

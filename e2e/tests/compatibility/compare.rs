@@ -1,0 +1,245 @@
+//! When two answers are the same, and when a request arrived as it was sent.
+
+use anyhow::{Context as _, Result, ensure};
+use http::{HeaderMap, HeaderName, header};
+use ringside_e2e::{compatibility::Outcome, relay::Recorded};
+use serde_json::Value;
+
+use super::{
+    changes::{Change, REQUEST, RESPONSE},
+    client::{Answer, Ask, Http},
+    ground::{Ground, Shard},
+    objects::OWNERS,
+    query,
+};
+
+/// What the moment decides, and not who answers.
+const OF_THE_MOMENT: [HeaderName; 1] = [header::DATE];
+
+/// So much of an answer shows what it is.
+const SHOWN: usize = 500;
+
+/// What is compared of two bodies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bodies {
+    /// Every byte.
+    Exact,
+    /// JSON, but for the values of these keys, which are others each time.
+    But(&'static [&'static str]),
+}
+
+/// What the API server makes up for each object, and each write.
+pub(crate) const OF_A_WRITE: Bodies = Bodies::But(&["uid", "resourceVersion", "creationTimestamp", "time"]);
+
+/// What becomes of a request on the way.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rewritten<'a> {
+    /// What is put in front of the labelSelector.
+    pub(crate) selector: Option<&'a str>,
+    /// Headers that the list of [`REQUEST`] lets change.
+    pub(crate) headers: &'a [&'a str],
+    /// The body is longer than the API server wants to read it.
+    pub(crate) cut: bool,
+}
+
+/// One request, sent past the proxy and through it.
+pub(crate) struct Probe<'a> {
+    pub(crate) shard: &'a Shard,
+    pub(crate) http: Http,
+    pub(crate) mark: &'a str,
+}
+
+impl<'a> Probe<'a> {
+    /// By the usual way.
+    pub(crate) fn new(ground: &'a Ground, mark: &'a str) -> Self {
+        Self { shard: &ground.main, http: Http::Two, mark }
+    }
+
+    /// By another version of HTTP to the proxy, or from there to the API server.
+    pub(crate) fn by(ground: &'a Ground, mark: &'a str, http: Http, upstream: Http) -> Self {
+        Self { shard: ground.by(upstream), http, mark }
+    }
+
+    /// The request must arrive as it is and the answer come as it is.
+    pub(crate) async fn same(&self, ask: &Ask) -> Result<Outcome> {
+        self.same_with(ask, Bodies::Exact).await
+    }
+
+    pub(crate) async fn same_with(&self, ask: &Ask, bodies: Bodies) -> Result<Outcome> {
+        let (direct, (proxied, _)) = tokio::try_join!(self.past(ask), self.through(ask, Rewritten::default()))?;
+        answers(&direct, &proxied, bodies)?;
+        Ok(Outcome::Same)
+    }
+
+    /// The request must arrive with the shard's selector, and the answer be that of the same request with the selector
+    /// written by hand: the intersection of what was asked for and what is the shard's.
+    pub(crate) async fn narrowed(&self, ask: &Ask) -> Result<Outcome> {
+        self.shows_its_own(&self.narrowed_with(ask, Bodies::Exact, &[]).await?)
+    }
+
+    /// The same for a watch.
+    pub(crate) async fn narrowed_watch(&self, ask: &Ask) -> Result<Outcome> {
+        self.shows_its_own(&self.narrowed_with(ask, Bodies::Exact, &["accept-encoding"]).await?)
+    }
+
+    /// The same without a look at the names in the answer.
+    pub(crate) async fn narrowed_with(&self, ask: &Ask, bodies: Bodies, headers: &'a [&'a str]) -> Result<Answer> {
+        let by_hand = Ask { target: query::narrowed(&ask.target, &self.shard.selector), ..ask.clone() };
+        let rewritten = self.narrowing(headers);
+        // At the same time: a Table says how old an object is.
+        let (direct, (proxied, _)) = tokio::try_join!(self.past(&by_hand), self.through(ask, rewritten))?;
+        answers(&direct, &proxied, bodies)?;
+        ensure!(proxied.status.is_success(), "{}: {}", proxied.status, proxied.text());
+        Ok(proxied)
+    }
+
+    /// What a selector written by hand can't show: that it selects at all.
+    pub(crate) fn shows_its_own(&self, answer: &Answer) -> Result<Outcome> {
+        for name in OWNERS {
+            let (there, own) = (contains(&answer.body, name.as_bytes()), name == self.shard.owns);
+            ensure!(there == own, "objects named {name}: {}", if there { "shown" } else { "not shown" });
+        }
+        Ok(Outcome::Narrowed)
+    }
+
+    /// What becomes of a request that is narrowed.
+    pub(crate) fn narrowing(&self, headers: &'a [&'a str]) -> Rewritten<'a> {
+        Rewritten { selector: Some(&self.shard.selector), headers, cut: false }
+    }
+
+    /// Sends it past the proxy.
+    pub(crate) async fn past(&self, ask: &Ask) -> Result<Answer> {
+        self.shard.direct.exchange(self.http, ask, self.mark).await.context("without the proxy")
+    }
+
+    /// Sends it through the proxy, and compares what arrives with what was sent.
+    pub(crate) async fn through(&self, ask: &Ask, rewritten: Rewritten<'_>) -> Result<(Answer, Recorded)> {
+        self.shard.relay.take(self.mark);
+        let answer = self.shard.proxied.exchange(self.http, ask, self.mark).await.context("through the proxy")?;
+        let arrived = self.arrived()?;
+        self.check_arrival(ask, &arrived, rewritten)?;
+        Ok((answer, arrived))
+    }
+
+    /// The one request of this case that arrived since the last look.
+    pub(crate) fn arrived(&self) -> Result<Recorded> {
+        let mut arrived = self.shard.relay.take(self.mark);
+        ensure!(arrived.len() == 1, "{} requests arrived at the API server: {arrived:#?}", arrived.len());
+        arrived.pop().context("a request")
+    }
+
+    pub(crate) fn check_arrival(&self, ask: &Ask, arrived: &Recorded, rewritten: Rewritten<'_>) -> Result<()> {
+        ensure!(arrived.method == ask.method, "{} arrived as {}", ask.method, arrived.method);
+        match rewritten.selector {
+            Some(selector) => query::check_narrowed(&ask.target, &arrived.target, selector)?,
+            None => ensure!(arrived.target == ask.target, "{} arrived as {}", ask.target, arrived.target),
+        }
+        let whole = arrived.body == ask.body || rewritten.cut && ask.body.starts_with(&arrived.body);
+        ensure!(whole, "{}", difference("the body", &ask.body, &arrived.body));
+        let token = format!("Bearer {}", self.shard.direct.token());
+        let is = |name: &str, expected: &str| {
+            let value = arrived.headers.get(name).map(http::HeaderValue::as_bytes);
+            ensure!(value == Some(expected.as_bytes()), "{name} arrived as {value:?}");
+            Ok(())
+        };
+        is("authorization", &token)?;
+        is("host", &self.shard.relay.address().to_string())?;
+        if arrived.headers.contains_key(header::CONTENT_LENGTH) {
+            is("content-length", &ask.body.len().to_string())?;
+        }
+        let changes = |name: &str| {
+            let listed = REQUEST.iter().find(|change| change.header == name);
+            listed.is_some_and(|change| change.always || rewritten.headers.contains(&name))
+        };
+        for name in rewritten.headers {
+            ensure!(REQUEST.iter().any(|change| change.header == *name), "the list has no {name}");
+        }
+        // Framing: compared above with what was sent.
+        let framing = |name: &str| name == "content-length";
+        headers("the request's", &ask.sent(self.mark)?, &arrived.headers, |name| changes(name) || framing(name))
+    }
+}
+
+/// Whether two answers are the same but for what the list of [`RESPONSE`] lets change.
+pub(crate) fn answers(direct: &Answer, proxied: &Answer, bodies: Bodies) -> Result<()> {
+    let told =
+        |answer: &Answer| format!("{}: {}", answer.status, answer.text().chars().take(SHOWN).collect::<String>());
+    ensure!(direct.status == proxied.status, "without the proxy {}\nwith it {}", told(direct), told(proxied));
+    match bodies {
+        Bodies::Exact => {
+            ensure!(direct.body == proxied.body, "{}", difference("the body", &direct.body, &proxied.body));
+        }
+        Bodies::But(keys) => {
+            let (one, other) = (blanked(&direct.body, keys)?, blanked(&proxied.body, keys)?);
+            ensure!(
+                one == other,
+                "{}",
+                difference("the body", one.to_string().as_bytes(), other.to_string().as_bytes())
+            );
+        }
+    }
+    for name in &OF_THE_MOMENT {
+        ensure!(direct.headers.contains_key(name) == proxied.headers.contains_key(name), "{name} with one answer only");
+    }
+    let listed = |name: &str| RESPONSE.iter().any(|change: &Change| change.header == name);
+    let loose = |name: &str| matches!(bodies, Bodies::But(_)) && name == "content-length";
+    let moment = |name: &str| OF_THE_MOMENT.iter().any(|it| it.as_str() == name);
+    headers("the answer's", &direct.headers, &proxied.headers, |name| listed(name) || moment(name) || loose(name))?;
+    ensure!(direct.trailers == proxied.trailers, "trailers: {:?}, {:?}", direct.trailers, proxied.trailers);
+    Ok(())
+}
+
+/// Whether two sets of headers are the same, the order of one name's lines included, but for the names that may differ.
+/// (The order of different names means nothing: RFC 9110, section 5.3.)
+fn headers(whose: &str, one: &HeaderMap, other: &HeaderMap, may_differ: impl Fn(&str) -> bool) -> Result<()> {
+    for name in one.keys().chain(other.keys()).filter(|name| !may_differ(name.as_str())) {
+        let lines = |headers: &HeaderMap| -> Vec<_> { headers.get_all(name).iter().cloned().collect() };
+        let (before, after) = (lines(one), lines(other));
+        ensure!(before == after, "{whose} {name}: {before:?} became {after:?}");
+    }
+    Ok(())
+}
+
+/// The JSON with null for the values of these keys, wherever they are.
+fn blanked(json: &[u8], keys: &[&str]) -> Result<Value> {
+    fn blank(value: &mut Value, keys: &[&str]) {
+        match value {
+            Value::Object(fields) => fields.iter_mut().for_each(|(key, value)| {
+                if keys.contains(&key.as_str()) { *value = Value::Null } else { blank(value, keys) }
+            }),
+            Value::Array(items) => items.iter_mut().for_each(|item| blank(item, keys)),
+            _ => {}
+        }
+    }
+    let read = serde_json::from_slice(json);
+    let mut value = read.with_context(|| format!("no JSON: {}", String::from_utf8_lossy(json)))?;
+    blank(&mut value, keys);
+    Ok(value)
+}
+
+/// Where two texts begin to differ.
+pub(crate) fn difference(what: &str, one: &[u8], other: &[u8]) -> String {
+    let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+    let part = |bytes: &[u8]| {
+        let (from, to) = (at.saturating_sub(80).min(bytes.len()), (at + 160).min(bytes.len()));
+        String::from_utf8_lossy(&bytes[from..to]).into_owned()
+    };
+    let (length, other_length) = (one.len(), other.len());
+    format!("{what} differs at byte {at} of {length} and {other_length}:\n  {}\n  {}", part(one), part(other))
+}
+
+pub(crate) fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+/// Tries again where two answers may differ because time passed between them.
+pub(crate) async fn steady<F: Future<Output = Result<Outcome>>>(mut attempt: impl FnMut() -> F) -> Result<Outcome> {
+    /// The chance that a second begins between two answers is small, but a second may begin twice.
+    const ATTEMPTS: usize = 3;
+    for _ in 1..ATTEMPTS {
+        if let Ok(outcome) = attempt().await {
+            return Ok(outcome);
+        }
+    }
+    attempt().await
+}

@@ -1,0 +1,103 @@
+//! Watches that go on: read event by event, as far as a case wants.
+
+use anyhow::{Result, ensure};
+
+use crate::{
+    client::{Ask, Open},
+    compare::{Bodies, Probe, answers, contains},
+    objects::OWNERS,
+    query,
+};
+
+/// How events follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// A line each.
+    Lines,
+    /// Each behind its length in 4 bytes.
+    Lengths,
+}
+
+/// The forms of a watch.
+pub(crate) const FORMS: [(&str, &str, Format); 5] = [
+    ("JSON", "application/json", Format::Lines),
+    ("protobuf", "application/vnd.kubernetes.protobuf", Format::Lengths),
+    ("metadata as JSON", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Format::Lines),
+    (
+        "metadata as protobuf",
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        Format::Lengths,
+    ),
+    ("Table", "application/json;as=Table;g=meta.k8s.io;v=v1", Format::Lines),
+];
+
+/// An event as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event(Vec<u8>);
+
+impl Event {
+    /// The bookmark behind the initial events.
+    pub(crate) fn is_end_of_list(&self) -> bool {
+        contains(&self.0, b"k8s.io/initial-events-end")
+    }
+
+    pub(crate) fn is_bookmark(&self) -> bool {
+        contains(&self.0, b"BOOKMARK")
+    }
+
+    pub(crate) fn shows(&self, name: &str) -> bool {
+        contains(&self.0, name.as_bytes())
+    }
+}
+
+impl Format {
+    /// The first event in the bytes, if it is there whole, and its length.
+    fn first(self, bytes: &[u8]) -> Option<usize> {
+        match self {
+            Self::Lines => bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1),
+            Self::Lengths => {
+                let length: [u8; 4] = bytes.get(..4)?.try_into().ok()?;
+                let end = 4 + usize::try_from(u32::from_be_bytes(length)).ok()?;
+                (bytes.len() >= end).then_some(end)
+            }
+        }
+    }
+}
+
+/// Reads events until one is the last that is wanted.
+pub(crate) async fn read(open: &mut Open, format: Format, last: impl Fn(&Event) -> bool) -> Result<Vec<Event>> {
+    let (mut events, mut left): (Vec<Event>, Vec<u8>) = (Vec::new(), Vec::new());
+    while !events.last().is_some_and(&last) {
+        let Some(piece) = open.piece().await? else { break };
+        left.extend_from_slice(&piece);
+        while let Some(end) = format.first(&left) {
+            let rest = left.split_off(end);
+            events.push(Event(std::mem::replace(&mut left, rest)));
+        }
+    }
+    ensure!(events.last().is_some_and(last), "the watch ended early, with {} events", events.len());
+    Ok(events)
+}
+
+/// Watches through the proxy, and past it with the shard's selector written by hand, until the same event. What arrives
+/// and the heads of the answers are compared; the events are for the case to judge.
+pub(crate) async fn both(
+    probe: &Probe<'_>,
+    ask: &Ask,
+    format: Format,
+    last: impl Fn(&Event) -> bool,
+) -> Result<(Vec<Event>, Vec<Event>)> {
+    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
+    let (mut direct, mut proxied) = tokio::try_join!(
+        probe.shard.direct.open(probe.http, &by_hand, probe.mark),
+        probe.shard.proxied.open(probe.http, ask, probe.mark),
+    )?;
+    answers(&direct.without_body(), &proxied.without_body(), Bodies::Exact)?;
+    let arrived = probe.arrived()?;
+    let rewritten = probe.narrowing(&["accept-encoding"]);
+    probe.check_arrival(ask, &arrived, rewritten)?;
+    let both = tokio::try_join!(read(&mut direct, format, &last), read(&mut proxied, format, &last))?;
+    let foreign = OWNERS.iter().find(|name| **name != probe.shard.owns && both.1.iter().any(|it| it.shows(name)));
+    ensure!(foreign.is_none(), "objects named {foreign:?} are shown");
+    Ok(both)
+}

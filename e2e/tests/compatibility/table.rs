@@ -1,0 +1,99 @@
+//! The table of cases, and how it is run.
+
+use std::{
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+};
+
+use anyhow::{Context as _, Result, anyhow};
+use futures::{FutureExt as _, future::BoxFuture};
+use libtest_mimic::{Arguments, Failed, Trial};
+use ringside_e2e::compatibility::{Ledger, Outcome, Row, Section, Task, table};
+use tokio::runtime::Runtime;
+
+use super::{cases, changes, ground::Ground};
+
+/// Cases mostly wait, for a watch to end or for the API server: many may do so at once.
+const AT_ONCE: usize = 12;
+const SECTION: Section = Section { name: "protocol", test: "compatibility" };
+
+type Run = Box<dyn FnOnce(Arc<Ground>, String) -> BoxFuture<'static, Result<Outcome>> + Send>;
+
+/// A line of the table.
+pub(crate) struct Case {
+    behaviour: String,
+    representation: String,
+    run: Run,
+}
+
+/// A case that is given the ground and a mark of its own.
+pub(crate) fn case<F>(
+    behaviour: &str,
+    representation: &str,
+    run: impl FnOnce(Arc<Ground>, String) -> F + Send + 'static,
+) -> Case
+where
+    F: Future<Output = Result<Outcome>> + Send + 'static,
+{
+    let run: Run = Box::new(move |ground, mark| run(ground, mark).boxed());
+    Case { behaviour: behaviour.to_owned(), representation: representation.to_owned(), run }
+}
+
+/// What the trials share: the ground is made by the first of them, so that a list of names needs none.
+struct Stage {
+    runtime: Runtime,
+    ground: OnceLock<Option<Arc<Ground>>>,
+    ledger: Ledger,
+}
+
+impl Stage {
+    fn ground(&self) -> Result<Arc<Ground>> {
+        let mut fault = None;
+        let start = || self.runtime.block_on(Ground::start()).map_err(|error| fault = Some(error)).ok();
+        let ground = self.ground.get_or_init(start).clone();
+        ground.ok_or_else(|| fault.unwrap_or_else(|| anyhow!("nothing to stand on; another case says why")))
+    }
+
+    fn play(&self, place: usize, case: Case) -> Result<()> {
+        let ground = self.ground()?;
+        // Short, and the same in each run: it is also the audit id.
+        let running = (case.run)(ground, format!("case-{place}"));
+        let outcome = self.runtime.block_on(running)?;
+        let Case { behaviour, representation, .. } = case;
+        self.ledger.note(place, Row { behaviour, representation, outcome });
+        Ok(())
+    }
+
+    fn page(&self) -> String {
+        format!("{}\n{}", table(&self.ledger.rows()), changes::page())
+    }
+}
+
+/// Runs the cases that the arguments name, and when these are all, settles the page.
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    match perform(arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            tracing::error!(%error, "the cases can't be run");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(arguments: &Arguments) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("a runtime")?;
+    let stage = Arc::new(Stage { runtime, ground: OnceLock::new(), ledger: Ledger::default() });
+    let trials = cases::all().into_iter().enumerate().map(|(place, case)| {
+        let stage = stage.clone();
+        let name = format!("{}: {}", case.behaviour, case.representation);
+        Trial::test(name, move || stage.play(place, case).map_err(|error| Failed::from(format!("{error:#}"))))
+    });
+    let cases = Arguments { test_threads: arguments.test_threads.or(Some(AT_ONCE)), ..arguments.clone() };
+    let seen = libtest_mimic::run(&cases, trials.collect());
+    let whole = seen.num_filtered_out == 0 && !seen.has_failed() && !arguments.list;
+    let settling = stage.clone();
+    let settle = move || SECTION.settle(&settling.page(), Task::of_process()).map_err(Failed::from);
+    let page = Trial::test("docs/compatibility.md says what was seen", settle).with_ignored_flag(!whole);
+    let settled = libtest_mimic::run(arguments, vec![page]);
+    Ok(if seen.has_failed() { seen.exit_code() } else { settled.exit_code() })
+}
