@@ -90,6 +90,27 @@ impl Config {
         }
     }
 
+    /// What is open to others than this pod, and what that means.
+    pub fn exposed(&self) -> Vec<String> {
+        let meanings = [
+            (
+                "--listen",
+                self.listen,
+                "whoever reaches it and has the token of the access folder acts with this pod's permissions",
+            ),
+            (
+                "--admin-listen",
+                self.admin_listen,
+                "whoever reaches it can read the metrics and why this shard is not ready, without any token; nothing can \
+                 be changed there",
+            ),
+        ];
+        let beyond = meanings.iter().filter(|(_, address, _)| !address.ip().is_loopback());
+        beyond
+            .map(|(flag, address, meaning)| format!("{flag} {address} is not a loopback address: {meaning}"))
+            .collect()
+    }
+
     pub(crate) fn check(options: Options, hostname: Option<String>) -> Result<Self, Faults> {
         let mut faults = Faults::new();
         let ring = faults.check("--ring", ring(&options.ring));
@@ -168,6 +189,17 @@ mod tests {
         assert_eq!(config.access_dir, PathBuf::from("/var/run/ringside"));
         assert_eq!(config.lease_duration, Duration::from_secs(15));
         assert_eq!(config.drain_grace, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn what_listens_beyond_loopback_is_warned_of_with_what_that_means() {
+        let exposed = |arguments: &[&str]| parse(&[&["--ring", "example"], arguments].concat()).unwrap().exposed();
+        assert!(exposed(&[]).is_empty());
+        assert!(exposed(&["--listen=[::1]:6443", "--admin-listen=127.0.0.2:6444"]).is_empty());
+        let both = exposed(&["--listen=[::]:6443", "--admin-listen=0.0.0.0:6444"]);
+        let [listen, admin] = &both[..] else { panic!("{both:?}") };
+        assert!(listen.contains("--listen [::]:6443") && listen.contains("this pod's permissions"), "{listen}");
+        assert!(admin.contains("--admin-listen 0.0.0.0:6444") && admin.contains("without any token"), "{admin}");
     }
 
     #[test]

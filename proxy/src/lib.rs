@@ -90,7 +90,9 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let client = api_server.client(None)?;
     let listener = listen("--listen", config.listen).await?;
     let admin_listener = listen("--admin-listen", config.admin_listen).await?;
-    warn_if_reachable(config.listen, config.admin_listen);
+    for exposed in config.exposed() {
+        tracing::warn!("{exposed}");
+    }
     // With port 0 the system has chosen by now.
     let address = listener.local_addr().unwrap_or(config.listen);
     let admin = admin_listener.local_addr().unwrap_or(config.admin_listen);
@@ -164,21 +166,4 @@ fn shared(
 
 async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, RunError> {
     TcpListener::bind(address).await.map_err(|source| RunError::Listen { flag, address, source })
-}
-
-fn warn_if_reachable(listen: SocketAddr, admin_listen: SocketAddr) {
-    if !listen.ip().is_loopback() {
-        tracing::warn!(
-            address = %listen,
-            "--listen is not a loopback address: whoever reaches it and has the token of the access folder acts with \
-             this pod's permissions"
-        );
-    }
-    if !admin_listen.ip().is_loopback() {
-        tracing::warn!(
-            address = %admin_listen,
-            "--admin-listen is not a loopback address: whoever reaches it can read the metrics and why this shard is \
-             not ready, without any token; nothing can be changed there"
-        );
-    }
 }

@@ -198,16 +198,15 @@ async fn an_absent_api_server_is_waited_for() {
 }
 
 #[tokio::test]
-async fn it_can_listen_on_ipv6_alone_and_its_kubeconfig_says_so() {
+async fn it_can_listen_on_ipv6_alone_and_on_whatever_port_is_free_and_its_kubeconfig_says_where() {
     let folder = tempfile::tempdir().unwrap();
     let _api = fake::start(&folder.path().join("upstream")).await;
-    let listen = std::net::TcpListener::bind("[::1]:0").unwrap().local_addr().unwrap();
-    let proxy = Proxy::start_at(listen, folder, &[]);
+    let proxy = Proxy::start_at("[::1]:0".parse().unwrap(), folder, &[]);
     proxy.readiness(|text| text.contains("there is no ClusterRing")).await;
     let kubeconfig: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(proxy.access("kubeconfig")).unwrap()).unwrap();
     let server = kubeconfig["clusters"][0]["cluster"]["server"].as_str().unwrap();
-    assert_eq!(server, format!("https://{listen}"));
+    assert!(server.starts_with("https://[::1]:") && !server.ends_with(":0"), "{server}");
     assert_eq!(proxy.get_at(&proxy.client(true), server, "/version").await.status(), StatusCode::OK);
 }
 
