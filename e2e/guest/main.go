@@ -2,6 +2,7 @@
 package main
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -88,22 +89,28 @@ func say(arguments []string) error {
 	return nil
 }
 
-// fill COUNT writes so many bytes to stdout, the same ones each time and no two parts alike.
+// fill COUNT writes so many bytes to stdout.
 func fill(arguments []string) error {
-	left, err := number(arguments, 0)
+	count, err := number(arguments, 0)
 	if err != nil {
 		return err
 	}
+	return write(os.Stdout, count)
+}
+
+// write writes so many bytes, the same ones each time and no two parts alike.
+func write(out io.Writer, left int) error {
+	buffered := bufio.NewWriter(out)
 	block := sha256.Sum256(nil)
 	for left > 0 {
 		count := min(left, len(block))
-		if _, err := os.Stdout.Write(block[:count]); err != nil {
+		if _, err := buffered.Write(block[:count]); err != nil {
 			return err
 		}
 		left -= count
 		block = sha256.Sum256(block[:])
 	}
-	return nil
+	return buffered.Flush()
 }
 
 // lines COUNT PAUSE writes numbered lines to stdout, and pauses after each.
@@ -139,22 +146,37 @@ func echo([]string) error {
 	}
 }
 
-// serve PORT sends back what each connection sends, and when the client has no more, how much it was.
+// serve ECHO GIVE COUNT listens on two ports: on one it sends back what comes, on the other it sends so many bytes, as fill
+// does, and closes.
 func serve(arguments []string) error {
-	listener, err := net.Listen("tcp", ":"+argument(arguments, 0, ""))
+	count, err := number(arguments, 2)
 	if err != nil {
 		return err
 	}
-	for {
-		connection, err := listener.Accept()
-		if err != nil {
-			return err
+	ended := make(chan error, 2)
+	go listen(arguments[0], ended, func(connection net.Conn) error {
+		_, err := io.Copy(connection, connection)
+		return err
+	})
+	go listen(arguments[1], ended, func(connection net.Conn) error {
+		return write(connection, count)
+	})
+	return <-ended
+}
+
+// listen answers each connection on its own; how one of them ends is the client's to notice.
+func listen(port string, ended chan<- error, answer func(net.Conn) error) {
+	listener, err := net.Listen("tcp", ":"+port)
+	for err == nil {
+		var connection net.Conn
+		if connection, err = listener.Accept(); err == nil {
+			go func() {
+				defer connection.Close()
+				if err := answer(connection); err != nil {
+					fmt.Fprintln(os.Stderr, err)
+				}
+			}()
 		}
-		go func() {
-			defer connection.Close()
-			if count, err := io.Copy(connection, connection); err == nil {
-				fmt.Fprintf(connection, "end after %d", count)
-			}
-		}()
 	}
+	ended <- err
 }

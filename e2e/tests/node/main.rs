@@ -5,6 +5,7 @@
 mod audit;
 mod deployed;
 mod lifecycle;
+mod streams;
 
 use std::{future::Future, io::Write as _, pin::Pin, process::ExitCode, sync::Arc};
 
@@ -12,13 +13,14 @@ use libtest_mimic::{Arguments, Completion, Trial};
 use ringside_e2e::{
     control_plane::Options,
     node::{Node, Requirements, with_node},
+    toolchain::{self, Environment, RingsidePrograms},
 };
 use tokio::{
     runtime::Handle,
     sync::{OnceCell, RwLock},
 };
 
-use self::deployed::Deployed;
+use self::{deployed::Deployed, streams::Streams};
 
 /// How many cases run at once: most of them wait.
 const THREADS: usize = 8;
@@ -28,8 +30,11 @@ type Case = fn(Arc<Shared>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 /// What the cases share.
 pub(crate) struct Shared {
     pub(crate) node: Node,
+    programs: RingsidePrograms,
     /// Sharder and shards in pods, for the cases that need them.
     deployed: OnceCell<Deployed>,
+    /// A pod and ways to it, for the cases about streams.
+    streams: OnceCell<Streams>,
     /// Written by who restarts the kubelet: that ends the streams that it serves.
     pub(crate) kubelet: RwLock<()>,
 }
@@ -56,6 +61,20 @@ fn cases() -> Vec<(&'static str, Case)> {
         case!(deployed::changes::a_rolling_update_leaves_every_object_owned),
         case!(deployed::changes::a_deleted_pod_ends_in_order_and_lets_go_of_its_lease),
         case!(deployed::confinement::runs_as_confined_as_its_manifest_says),
+        case!(streams::exec::output_and_exit_code_are_the_same),
+        case!(streams::exec::a_command_that_is_not_there_is_refused_alike),
+        case!(streams::exec::much_input_arrives_whole_and_its_end_is_seen),
+        case!(streams::exec::much_output_arrives_whole),
+        case!(streams::exec::much_goes_both_ways_at_once),
+        case!(streams::exec::each_protocol_is_spoken),
+        case!(streams::terminal::a_terminal_has_the_size_of_ours_and_follows_it),
+        case!(streams::attach::input_reaches_it_and_its_output_comes_back),
+        case!(streams::logs::logs_are_the_same),
+        case!(streams::port_forward::much_comes_back_whole),
+        case!(streams::port_forward::the_end_that_the_pod_makes_is_seen_after_all_it_sent),
+        case!(streams::ends::with_its_client),
+        case!(streams::ends::with_the_proxy),
+        case!(streams::ends::with_the_lease),
         case!(lifecycle::gone_after_sigkill_of_the_owner),
         case!(lifecycle::gone_after_an_interrupt),
         case!(lifecycle::without_root_one_line_says_so),
@@ -72,9 +91,12 @@ fn main() -> ExitCode {
     if arguments.list || trials(|_| Ok(Completion::Completed)).iter().all(|trial| arguments.is_filtered_out(trial)) {
         return ignore_all(&arguments, "");
     }
+    // Before the network is one without a way to registries.
+    let programs = toolchain::ringside(&Environment::of_process()).unwrap();
     let options = Options { audit: true, ..Options::default() };
     with_node(options, async |node| {
-        let shared = Arc::new(Shared { node, deployed: OnceCell::new(), kubelet: RwLock::new(()) });
+        let (deployed, streams) = (OnceCell::new(), OnceCell::new());
+        let shared = Arc::new(Shared { node, programs, deployed, streams, kubelet: RwLock::new(()) });
         let (handle, of_cases) = (Handle::current(), Arc::clone(&shared));
         let trials = trials(move |case| {
             handle.block_on(case(Arc::clone(&of_cases)));
