@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use http::Method;
 use proptest::{
     collection::vec,
     prelude::*,
@@ -110,6 +111,12 @@ pub(crate) fn watch_flags() -> impl Strategy<Value = String> {
     vec(one_of(FLAGS), 1..3).prop_map(|flags| flags.join("&"))
 }
 
+/// Methods that change nothing without a body.
+pub(crate) fn method() -> impl Strategy<Value = Method> {
+    let method = one_of("GET|GET|GET|GET|GET|GET|GET|GET|GET|GET|GET|GET|HEAD|OPTIONS|POST|PUT|PATCH|get|PURGE");
+    method.prop_map(|method| method.parse().unwrap())
+}
+
 /// Paths to the ring's resources, and to what looks like it.
 pub(crate) fn path() -> impl Strategy<Value = String> {
     let api = select(vec![("/api/v1", "configmaps"), ("/apis/web.example.com/v1", "websites")]);
@@ -121,8 +128,8 @@ pub(crate) fn path() -> impl Strategy<Value = String> {
     let bent = bend(good.clone()).boxed();
     let random = (one_of(STARTS), vec(one_of(PARTS), 0..6))
         .prop_map(|(start, parts)| [start].into_iter().chain(parts).map(str::to_owned).collect::<Vec<_>>());
-    let parts = prop_oneof![4 => good, 5 => bent.clone(), 2 => bend(bent), 1 => random];
-    let end = one_of("||||||/|//|%2F|/.|?|%");
+    let parts = prop_oneof![8 => good, 5 => bent.clone(), 2 => bend(bent), 1 => random];
+    let end = one_of("|||||||||/|//|%2F|/.|?|%");
     (parts, end).prop_map(|(parts, end)| format!("{}{end}", parts.join("/")))
 }
 
