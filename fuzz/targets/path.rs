@@ -15,6 +15,10 @@ fuzz_target!(|input: &str| {
     let Ok(method) = &method.parse::<Method>() else { return };
     let Ok(uri) = target.parse::<Uri>() else { return };
     let Some(info) = read(method, target) else { return };
+    // `OPTIONS *` has no other spelling.
+    if !uri.path().starts_with('/') {
+        return;
+    }
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     // As a server does that cleans paths up. What is behind a subresource may be anything.
     let merged: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
@@ -24,8 +28,6 @@ fuzz_target!(|input: &str| {
     if !uri.path().contains('%') {
         let escape = |byte: u8| if byte == b'/' { "/".to_owned() } else { format!("%{byte:02x}") };
         let escaped: String = uri.path().bytes().map(escape).collect();
-        if escaped.starts_with('/') {
-            assert_eq!(read(method, &format!("{escaped}{query}")), Some(info), "{escaped}");
-        }
+        assert_eq!(read(method, &format!("{escaped}{query}")), Some(info), "{escaped}");
     }
 });

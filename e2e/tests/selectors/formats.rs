@@ -21,7 +21,9 @@ use super::sides::{SHARD, Sides};
 
 /// Shorter than the time to the first bookmark, a minute, which takes a watch past everything.
 const DEADLINE: Duration = Duration::from_secs(30);
-const TARGET: &str = "/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0&timeoutSeconds=600";
+/// With initial events: those the API server would compress.
+const TARGET: &str = "/api/v1/namespaces/default/configmaps?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&\
+    resourceVersionMatch=NotOlderThan&timeoutSeconds=600";
 const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";

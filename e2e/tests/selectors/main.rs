@@ -66,7 +66,7 @@ async fn all(cases: u32, seed: u64) {
     let queries = (collection(), query(key())).prop_map(|(path, query)| (Method::GET, format!("{path}?{query}")));
     check("queries", queries.boxed(), none);
     let paths = (method(), path()).prop_map(|(method, path)| {
-        let query = if path.contains("watch") { format!("?{WATCH}") } else { String::new() };
+        let query = if path.contains("watch") { format!("?watch=1&{WATCH}") } else { String::new() };
         (method, format!("{path}{query}"))
     });
     check("paths", paths.boxed(), unclean);
