@@ -1,7 +1,7 @@
 //! Gives objects that no available shard owns to the shard that they belong to, children first.
 //!
 //! A watch ([`watch`]) finds them; batches of them are planned ([`plan`]) and written ([`batch`], [`children`]) by one
-//! worker ([`worker`]) a resource.
+//! worker ([`worker`]) a resource. What was begun is remembered beyond that ([`begun`]).
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -10,6 +10,7 @@ use ringside_ring::handover::{Step, next_step};
 use tokio::sync::mpsc;
 
 mod batch;
+mod begun;
 pub(crate) mod children;
 pub(crate) mod failures;
 mod plan;
@@ -17,6 +18,7 @@ mod watch;
 mod worker;
 pub(crate) mod write;
 
+pub(crate) use self::begun::Begun;
 use self::{watch::feed, worker::work};
 use crate::{
     drains::Drains,
@@ -47,6 +49,7 @@ pub(crate) struct Scope {
     pub(crate) leases: Leases,
     pub(crate) namespaces: Namespaces,
     pub(crate) drains: Drains,
+    pub(crate) begun: Begun,
     pub(crate) faults: Faults,
     pub(crate) metrics: Metrics,
 }

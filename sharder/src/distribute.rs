@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use crate::{
-    assign::{Scope, assign},
+    assign::{Begun, Scope, assign},
     drains::Drains,
     faults::Faults,
     leader::Leader,
@@ -25,8 +25,8 @@ const RELABEL_PAUSE: Duration = Duration::from_secs(1);
 /// Distributes the objects of one ring, for as long as this replica leads.
 ///
 /// The work on a snapshot is dropped when the shards or the ring's spec change, requests in flight included: what they
-/// were decided on has changed. Nothing is lost by that: every write tests what it relies on, and the new
-/// watches begin with all objects that are without owner. For that reason it also begins anew once a period, unless a pass is
+/// were decided on has changed. Nothing is lost by that: every write tests what it relies on, the new
+/// watches begin with all objects that are without owner, and whose children were sent ahead is remembered. For that reason it also begins anew once a period, unless a pass is
 /// still due, which would never end otherwise, and when namespaces became the ring's: whatever was missed, for whatever
 /// reason, is found then.
 pub(crate) async fn distribute(
@@ -35,7 +35,7 @@ pub(crate) async fn distribute(
     drains: Drains,
     faults: Faults,
 ) -> Infallible {
-    let due = Due::default();
+    let (due, begun) = (Due::default(), Begun::default());
     let mut relabelled = leader.namespaces.changes();
     let mut selection = Selection::default();
     let mut period = interval_at(Instant::now() + leader.sync_period, leader.sync_period);
@@ -49,7 +49,7 @@ pub(crate) async fn distribute(
             selection = leader.namespaces.selection(&snapshot.namespaces);
         }
         let mut anew: Option<Instant> = None;
-        let mut work = std::pin::pin!(work_on(&leader, &snapshot, (&drains, &faults), &due));
+        let mut work = std::pin::pin!(work_on(&leader, &snapshot, (&drains, &begun, &faults), &due));
         loop {
             tokio::select! {
                 never = &mut work => match never {},
@@ -105,7 +105,7 @@ fn mark_all(due: &Due, snapshot: &Snapshot) {
 async fn work_on(
     leader: &Leader,
     snapshot: &Arc<Snapshot>,
-    (drains, faults): (&Drains, &Faults),
+    (drains, begun, faults): (&Drains, &Begun, &Faults),
     due: &Due,
 ) -> Infallible {
     if snapshot.mains.is_empty() || snapshot.hash_ring.shards().is_empty() {
@@ -122,6 +122,7 @@ async fn work_on(
             leases: leader.leases.clone(),
             namespaces: leader.namespaces.clone(),
             drains: drains.clone(),
+            begun: begun.clone(),
             faults: faults.clone(),
             metrics: leader.metrics.clone(),
         };

@@ -19,11 +19,12 @@ use ringside_runtime::explain::explain;
 pub(crate) async fn process(scope: &Scope, batch: Vec<Target>) -> Vec<Target> {
     let (batch, mut again) = selected(scope, batch).await;
     let moves = moves(batch, |target| scope.next_step(target), |uid| scope.drains.previous(uid));
-    let (moves, absent, wait) = confirmed(scope, moves).await;
+    let (mut moves, absent, wait) = confirmed(scope, moves).await;
     again.extend(wait);
     if moves.is_empty() {
         return again;
     }
+    begin(scope, &mut moves);
     let failed = match move_children(scope, &moves).await {
         Ok(failed) => failed,
         Err(error) => {
@@ -86,6 +87,18 @@ async fn confirmed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, BTreeSet<Stri
     (go, absent, wait.into_iter().map(|one| one.target).collect())
 }
 
+/// From here on the children may have been sent ahead. Where they were sent elsewhere before, nobody knows who has them.
+fn begin(scope: &Scope, moves: &mut [Move]) {
+    if scope.main.controlled.is_empty() {
+        return;
+    }
+    for one in moves {
+        if !scope.begun.begin(&one.target.uid, &one.to) {
+            one.from = None;
+        }
+    }
+}
+
 /// Returns whether the object was written to, or the object when that failed.
 async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<bool, (Target, kube::Error)> {
     let Move { target, .. } = one;
@@ -103,6 +116,7 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<boo
     match write(&api, labels, target.clone(), decide).await {
         Ok(Outcome::Written(target)) => {
             scope.drains.forget(&target.uid);
+            scope.begun.end(&target.uid);
             if target.shard.is_some() {
                 scope.metrics.moved(ring, resource);
             } else {

@@ -25,6 +25,7 @@ pub(crate) fn scope(api: &FakeApi) -> Scope {
         main: snapshot.mains[0].clone(),
         leases: held_by(&["a", "b"]),
         drains: Drains::new(snapshot.ring.clone(), Metrics::default()),
+        begun: Begun::default(),
         faults: Faults::default(),
         namespaces,
         metrics: Metrics::default(),

@@ -2,14 +2,18 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
 use http::{Method, StatusCode};
+use ringside_ring::lease::ShardState;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
     assign::tests::{CONFIG_MAPS, SECRETS, object, owned, path, scope},
     fixtures::FakeApi,
-    leases::tests::stored,
+    leases::tests::{held_by, stored},
+    snapshot::tests::{example_spec, ring, snapshot_of},
 };
 
 fn shard_of(api: &FakeApi, path: &str, scope: &Scope) -> Option<String> {
@@ -64,6 +68,32 @@ async fn an_owner_waits_while_one_of_its_children_can_not_be_moved() {
     api.intercept(|_, _| None);
     assert_eq!(process(&scope, again).await, vec![]);
     assert_ne!(shard_of(&api, &path(CONFIG_MAPS, "o"), &scope).as_deref(), Some("gone"));
+}
+
+#[tokio::test]
+async fn children_that_were_sent_ahead_are_found_when_their_owner_goes_elsewhere() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let owner = family(&api, &scope);
+    api.intercept(|asked, _| {
+        (asked.method == Method::PATCH && asked.path == path(CONFIG_MAPS, "o"))
+            .then_some(StatusCode::SERVICE_UNAVAILABLE)
+    });
+    assert_eq!(process(&scope, vec![owner.clone()]).await, vec![owner.clone()]);
+    let first = shard_of(&api, &path(SECRETS, "c1"), &scope).unwrap();
+    // That shard goes before the owner could follow.
+    api.intercept(|_, _| None);
+    let other = if first == "a" { "b" } else { "a" };
+    let shards = [(other, ShardState::Ready), (&*first, ShardState::Dead), ("gone", ShardState::Dead)];
+    let snapshot = Arc::new(snapshot_of(&ring(&example_spec()), &shards));
+    let scope = Scope { main: snapshot.mains[0].clone(), snapshot, leases: held_by(&[other]), ..scope };
+    assert_eq!(process(&scope, vec![owner]).await, vec![]);
+    // They have neither the label of the shard that the owner was with, nor that of the one it goes to.
+    let search = api.asked().into_iter().rfind(|asked| asked.path.ends_with("/secrets")).unwrap();
+    assert!(!search.query.contains("labelSelector"), "{}", search.query);
+    for path in [path(CONFIG_MAPS, "o"), path(SECRETS, "c1"), path(SECRETS, "c2")] {
+        assert_eq!(shard_of(&api, &path, &scope).as_deref(), Some(other), "{path}");
+    }
 }
 
 #[tokio::test]
