@@ -87,7 +87,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let api_server = ApiServer::find(config.kubeconfig.as_deref())?;
     let upstream = upstream::Upstream::new(&api_server)?;
     let namespace = config.lease_namespace.clone().unwrap_or_else(|| api_server.default_namespace());
-    let client = api_server.client(None)?;
+    let client = api_server.client()?;
     let listener = listen("--listen", config.listen).await?;
     let admin_listener = listen("--admin-listen", config.admin_listen).await?;
     for exposed in config.exposed() {
@@ -122,7 +122,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
         namespace,
         instance: access.instance,
         client: client.clone(),
-        lease_client: api_server.client(None)?,
+        lease_client: api_server.lease_client(config.lease_duration)?,
         clock,
         gate: shared.gate.clone(),
         check: health.check("lease", Probe::Ready),

@@ -41,9 +41,10 @@ pub(crate) struct Leader {
     pub(crate) sync_period: Duration,
 }
 
-/// Runs for leadership until the shutdown, and leads whenever it is won.
+/// Runs for leadership by `election` until the shutdown, and leads whenever it is won.
 pub(crate) async fn campaign(
     leader: Leader,
+    election: Client,
     terms: Terms,
     clock: SharedClock,
     shutdown: Shutdown,
@@ -51,7 +52,7 @@ pub(crate) async fn campaign(
     // The Lease is released after the work was stopped, not at the same time.
     let stopped = Shutdown::new();
     let identity = terms.holder.clone();
-    let (tenure, keeper) = lease::keep(leader.client.clone(), terms, clock, stopped.clone());
+    let (tenure, keeper) = lease::keep(election, terms, clock, stopped.clone());
     let terms_of_office = async {
         while !shutdown.is_triggered() {
             tokio::select! {

@@ -27,6 +27,8 @@ pub(crate) struct Clients {
     pub(crate) requests: Client,
     /// For watches, which may be silent for longer.
     pub(crate) watches: Client,
+    /// For the Lease of the election.
+    pub(crate) election: Client,
 }
 
 /// The results of the observation.

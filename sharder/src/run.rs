@@ -162,7 +162,7 @@ impl Setup {
             client_config: Arc::new(client_config),
             sync_period: config.sync_period,
         };
-        campaign(leader, terms, observed.clock, shutdown).await
+        campaign(leader, clients.election, terms, observed.clock, shutdown).await
     }
 }
 
@@ -186,8 +186,11 @@ async fn certificates(client: &Client, config: &Config, identity: &ServingIdenti
 }
 
 fn connect(server: &ApiServer) -> Result<Clients, RunError> {
-    let client = |silence| server.client(Some(silence));
-    Ok(Clients { requests: client(REQUEST_TIMEOUT)?, watches: client(WATCH_TIMEOUT)? })
+    Ok(Clients {
+        requests: server.client_within(REQUEST_TIMEOUT)?,
+        watches: server.client_within(WATCH_TIMEOUT)?,
+        election: server.lease_client(ELECTION_LEASE)?,
+    })
 }
 
 async fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener, RunError> {

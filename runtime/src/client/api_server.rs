@@ -16,7 +16,9 @@ use super::{
     BoxError, ConnectError, Transport,
     addresses::Addresses,
     connector::{Connector, Offer},
+    http2::Pings,
     source::{Files, Source, changed},
+    transport::Settings,
 };
 use crate::shutdown::Shutdown;
 
@@ -77,7 +79,7 @@ impl ApiServer {
         B: Body<Data = bytes::Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
     {
-        Transport::new(self.clone(), empty)
+        Transport::new(self.clone(), Settings { pings: Pings::default(), empty })
     }
 
     /// Takes up what the files say whenever they have changed, until the shutdown.

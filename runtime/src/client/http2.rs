@@ -43,15 +43,27 @@ pub(super) const PLACES: usize = 64;
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 const _: () = assert!(CONNECTION_WINDOW as usize == PLACES * STREAM_WINDOW as usize);
-/// After how much silence the peer is asked whether it is still there, and how long it may take to say so.
-const PING_AFTER: Duration = Duration::from_secs(10);
-const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection without requests is kept: as Go keeps them.
 const UNUSED: Duration = Duration::from_secs(90);
 /// Answers' headers, all of one answer together. Go's servers take as much.
 const HEADERS: u32 = 1 << 20;
 /// How often a request that was not sent yet, because its connection had just ended, gets another.
 const ATTEMPTS: usize = 3;
+
+/// When a peer is gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pings {
+    /// After how much silence it is asked whether it is still there.
+    pub(super) after: Duration,
+    /// How long it may take to say so.
+    pub(super) timeout: Duration,
+}
+
+impl Default for Pings {
+    fn default() -> Self {
+        Self { after: Duration::from_secs(10), timeout: Duration::from_secs(10) }
+    }
+}
 
 /// Why there is no answer here.
 #[derive(Debug)]
@@ -73,6 +85,7 @@ impl<B> Clone for Http2<B> {
 
 struct Inner<B> {
     connector: Connector,
+    pings: Pings,
     lanes: Mutex<Vec<Lane<B>>>,
 }
 
@@ -122,8 +135,8 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
-    pub(super) fn new(connector: Connector) -> Self {
-        Self(Arc::new(Inner { connector, lanes: Mutex::default() }))
+    pub(super) fn new(connector: Connector, pings: Pings) -> Self {
+        Self(Arc::new(Inner { connector, pings, lanes: Mutex::default() }))
     }
 
     /// Sends a request on a connection with room.
@@ -159,7 +172,7 @@ where
         let found = lanes.iter().find_map(|lane| Some((lane.clone(), lane.usage.take(PLACES)?)));
         found.unwrap_or_else(|| {
             let (usage, place) = Usage::with_place();
-            let opening = open(self.0.connector.clone(), usage.clone(), Arc::downgrade(&self.0));
+            let opening = open(self.0.connector.clone(), self.0.pings, usage.clone(), Arc::downgrade(&self.0));
             let lane = Lane { usage, opening: opening.boxed().shared() };
             lanes.push(lane.clone());
             (lane, place)
@@ -177,7 +190,12 @@ impl<B> Inner<B> {
     }
 }
 
-async fn open<B>(connector: Connector, usage: Arc<Usage>, inner: Weak<Inner<B>>) -> Result<Opened<B>, Arc<str>>
+async fn open<B>(
+    connector: Connector,
+    pings: Pings,
+    usage: Arc<Usage>,
+    inner: Weak<Inner<B>>,
+) -> Result<Opened<B>, Arc<str>>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
@@ -191,8 +209,8 @@ where
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(HEADERS)
-        .keep_alive_interval(PING_AFTER)
-        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_interval(pings.after)
+        .keep_alive_timeout(pings.timeout)
         // So that no request is sent on a connection that has been dead for long.
         .keep_alive_while_idle(true)
         .handshake(stream);

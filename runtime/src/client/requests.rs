@@ -1,4 +1,4 @@
-//! A [`kube::Client`] on connections of its own.
+//! [`kube::Client`]s, each on connections of its own, so that their requests wait behind nobody else's.
 
 use std::time::Duration;
 
@@ -9,30 +9,51 @@ use kube::{
 use tower::{ServiceBuilder, retry::RetryLayer, timeout::TimeoutLayer};
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
-use super::{ApiServer, BoxError, ConnectError};
+use super::{ApiServer, BoxError, ConnectError, Transport, http2::Pings, transport::Settings};
 
 impl ApiServer {
-    /// A client whose requests wait behind nobody else's.
-    ///
-    /// An answer that is silent for longer than `silence` ends with an error, before its head or after. Pings notice a
-    /// peer that is gone; this notices one that is there and has nothing behind it.
+    /// A client for any use.
     ///
     /// # Errors
     /// When the credentials can't be used.
-    pub fn client(&self, silence: Option<Duration>) -> Result<Client, ConnectError> {
-        let transport = self.transport(Body::empty)?;
-        // What kube's own client does with 429, 503 and 504.
-        let retry = RetryLayer::new(RetryPolicy::server_retry());
-        let namespace = self.default_namespace();
-        let Some(silence) = silence else {
-            let whole = ServiceBuilder::new().layer(retry).map_err(BoxError::from).service(transport);
-            return Ok(Client::new(whole, namespace));
-        };
+    pub fn client(&self) -> Result<Client, ConnectError> {
+        self.client_with(Pings::default())
+    }
+
+    /// A client for the renewal of a Lease of this duration. It notices a peer that is gone early enough for the Lease to
+    /// be renewed on another connection: the keeper has 4/5 of the duration for that, and this takes less than half of it.
+    ///
+    /// # Errors
+    /// When the credentials can't be used.
+    pub fn lease_client(&self, duration: Duration) -> Result<Client, ConnectError> {
+        self.client_with(Pings { after: duration / 10, timeout: duration / 5 })
+    }
+
+    /// A client of which an answer that is silent for longer than `silence` ends with an error, before its head or after.
+    /// Pings notice a peer that is gone; this notices one that is there and has nothing behind it.
+    ///
+    /// # Errors
+    /// When the credentials can't be used.
+    pub fn client_within(&self, silence: Duration) -> Result<Client, ConnectError> {
         let bounded = ServiceBuilder::new()
-            .layer(retry)
+            .layer(retry())
             .layer(ResponseBodyTimeoutLayer::new(silence))
             .layer(TimeoutLayer::new(silence))
-            .service(transport);
-        Ok(Client::new(bounded, namespace))
+            .service(self.transport_with(Pings::default())?);
+        Ok(Client::new(bounded, self.default_namespace()))
     }
+
+    fn client_with(&self, pings: Pings) -> Result<Client, ConnectError> {
+        let whole = ServiceBuilder::new().layer(retry()).map_err(BoxError::from).service(self.transport_with(pings)?);
+        Ok(Client::new(whole, self.default_namespace()))
+    }
+
+    fn transport_with(&self, pings: Pings) -> Result<Transport<Body>, ConnectError> {
+        Transport::new(self.clone(), Settings { pings, empty: Body::empty })
+    }
+}
+
+/// What kube's own client does with 429, 503 and 504.
+fn retry() -> RetryLayer<RetryPolicy> {
+    RetryLayer::new(RetryPolicy::server_retry())
 }

@@ -27,7 +27,7 @@ use super::{
     ApiServer, BoxError, ConnectError, Held,
     api_server::Access,
     connector::{Connector, Offer},
-    http2::{Http2, Unanswered},
+    http2::{Http2, Pings, Unanswered},
 };
 use crate::explain::causes;
 
@@ -52,15 +52,30 @@ pub enum NoAnswer {
 /// See the module; clones share the connections.
 pub struct Transport<B> {
     server: ApiServer,
-    empty: fn() -> B,
+    settings: Settings<B>,
     generation: Arc<Mutex<Generation<B>>>,
 }
 
 impl<B> Clone for Transport<B> {
     fn clone(&self) -> Self {
-        Self { server: self.server.clone(), empty: self.empty, generation: self.generation.clone() }
+        Self { server: self.server.clone(), settings: self.settings, generation: self.generation.clone() }
     }
 }
+
+/// What is the same for all generations of connections.
+pub(super) struct Settings<B> {
+    pub(super) pings: Pings,
+    /// Makes the body of a request that is repeated.
+    pub(super) empty: fn() -> B,
+}
+
+impl<B> Clone for Settings<B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for Settings<B> {}
 
 /// The connections made with one state of the files. Requests hold what they were sent on.
 struct Generation<B> {
@@ -73,16 +88,16 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
-    pub(super) fn new(server: ApiServer, empty: fn() -> B) -> Result<Self, ConnectError> {
-        let generation = Generation::new(&server, server.access(), empty)?;
-        Ok(Self { server, empty, generation: Arc::new(Mutex::new(generation)) })
+    pub(super) fn new(server: ApiServer, settings: Settings<B>) -> Result<Self, ConnectError> {
+        let generation = Generation::new(&server, server.access(), settings)?;
+        Ok(Self { server, settings, generation: Arc::new(Mutex::new(generation)) })
     }
 
     fn stack(&self) -> BoxCloneSyncService<Request<B>, Response<Held>, BoxError> {
         let access = self.server.access();
         let mut generation = self.generation.lock();
         if !Arc::ptr_eq(&generation.access, &access) {
-            match Generation::new(&self.server, access, self.empty) {
+            match Generation::new(&self.server, access, self.settings) {
                 Ok(new) => *generation = new,
                 // It was tried before it was taken up, so this passes: the old connections serve until then.
                 Err(error) => tracing::warn!(%error, "going on with the connections that there are"),
@@ -97,9 +112,9 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
-    fn new(server: &ApiServer, access: Arc<Access>, empty: fn() -> B) -> Result<Self, ConnectError> {
+    fn new(server: &ApiServer, access: Arc<Access>, settings: Settings<B>) -> Result<Self, ConnectError> {
         let config = &access.config;
-        let exchange = Exchange::new(server, &access, empty)?;
+        let exchange = Exchange::new(server, &access, settings)?;
         // kube's layers: its base path, its credentials (refreshed from files and commands), its extra headers.
         let stack = ServiceBuilder::new()
             .layer(config.base_uri_layer())
@@ -157,7 +172,7 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
-    fn new(server: &ApiServer, access: &Access, empty: fn() -> B) -> Result<Self, ConnectError> {
+    fn new(server: &ApiServer, access: &Access, settings: Settings<B>) -> Result<Self, ConnectError> {
         let http1 = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -168,8 +183,9 @@ where
             .http1_title_case_headers(true)
             .build(server.connector(access, Offer::Http1)?);
         let secured = access.config.cluster_url.scheme() != Some(&Scheme::HTTP);
-        let http2 = secured.then(|| server.connector(access, Offer::Both).map(Http2::new)).transpose()?;
-        Ok(Self { http1, http2, ask_again: Arc::default(), empty })
+        let http2 = secured.then(|| server.connector(access, Offer::Both)).transpose()?;
+        let http2 = http2.map(|connector| Http2::new(connector, settings.pings));
+        Ok(Self { http1, http2, ask_again: Arc::default(), empty: settings.empty })
     }
 
     async fn send(self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
@@ -276,7 +292,8 @@ mod tests {
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": ""}}]}"#;
         std::fs::write(&path, kubeconfig).unwrap();
         let server = ApiServer::find(Some(&path)).unwrap();
-        let exchange = Exchange::new(&server, &server.access(), Body::empty).unwrap();
+        let settings = Settings { pings: Pings::default(), empty: Body::empty };
+        let exchange = Exchange::new(&server, &server.access(), settings).unwrap();
         let size = size_of_val(&exchange.send(Request::new(Body::empty())));
         assert!(size <= 4 << 10, "{size} bytes");
     }
