@@ -5,6 +5,7 @@
 //! but where a [`node`](crate::node) is added.
 
 mod admin;
+mod another;
 mod commands;
 mod credentials;
 mod error;
@@ -19,7 +20,7 @@ use std::{
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
 
-pub use self::error::ControlPlaneError;
+pub use self::{another::AnotherApiServer, error::ControlPlaneError};
 use self::{commands::Layout, credentials::Credentials};
 use crate::{
     eventually::eventually,
@@ -187,6 +188,11 @@ impl ControlPlane {
     pub async fn forget_before(&self, resource_version: &str) -> Result<(), ControlPlaneError> {
         let forgotten = history::forget(self.layout.etcd_client_port, resource_version).await;
         forgotten.map_err(ControlPlaneError::Compact)
+    }
+
+    /// The API server's process, while it runs.
+    pub fn api_server(&self) -> Option<&Process> {
+        self.api_server.as_ref()
     }
 
     /// Kills the API server; etcd and the controller manager go on.

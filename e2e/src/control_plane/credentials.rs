@@ -10,8 +10,8 @@ use rcgen::{
 use super::{ControlPlaneError, NODE, commands::Layout};
 
 /// What the names in the API server's certificate are for: loopback, and the in-cluster names.
-const SERVER_NAMES: [&str; 6] =
-    ["localhost", "127.0.0.1", "kubernetes.default.svc", "kubernetes.default", "kubernetes", "10.0.0.1"];
+const SERVER_NAMES: [&str; 7] =
+    ["localhost", "127.0.0.1", "127.0.0.2", "kubernetes.default.svc", "kubernetes.default", "kubernetes", "10.0.0.1"];
 
 /// What a client needs.
 pub(super) struct Credentials {

@@ -1,0 +1,53 @@
+//! A second API server on the same etcd, as clusters have several.
+
+use std::net::Ipv4Addr;
+
+use super::{ControlPlane, ControlPlaneError, START_DEADLINE, admin, commands, spawn};
+use crate::{eventually::eventually, process::Process};
+
+/// A running API server beside the control plane's own. It ends when this is dropped: drop it before the control plane.
+#[derive(Debug)]
+pub struct AnotherApiServer {
+    process: Process,
+    url: String,
+}
+
+impl AnotherApiServer {
+    /// Where it listens: with the first one's port, so that one name can stand for both.
+    pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+    /// Its process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Where it answers.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl ControlPlane {
+    /// Starts another API server, and returns when it is ready.
+    pub async fn start_another_api_server(&self) -> Result<AnotherApiServer, ControlPlaneError> {
+        let address = AnotherApiServer::ADDRESS;
+        let mut command = commands::api_server(&self.programs, &self.layout, &self.options);
+        // Of a flag that is given twice the last one counts.
+        command.arg(format!("--bind-address={address}"));
+        let process = spawn("kube-apiserver-2", &command, &self.layout)?;
+        let url = format!("https://{address}:{}", self.layout.api_port);
+        let kubeconfig = admin::kubeconfig(&url, &self.credentials.ca, &self.credentials.admin_token, "default");
+        let client = admin::client(&kubeconfig).await?;
+        let ready = eventually("the second API server is ready", START_DEADLINE, || async {
+            if process.check_running().is_err() {
+                return Ok(false);
+            }
+            let request = http::Request::get("/readyz").body(Vec::new()).map_err(|error| error.to_string())?;
+            client.request_text(request).await.map(|_| true).map_err(|error| error.to_string())
+        });
+        if !ready.await? {
+            process.check_running()?;
+        }
+        Ok(AnotherApiServer { process, url })
+    }
+}

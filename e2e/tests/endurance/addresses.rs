@@ -1,0 +1,150 @@
+//! One name, two addresses, and one of them of no use.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use ringside_e2e::control_plane::AnotherApiServer;
+use serde_json::Value;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use super::{
+    follower::Follower,
+    ground::{DEADLINE, Ground, Proxy, Surroundings, config_map},
+    http2::{End, Http2},
+    relay::Relay,
+    report,
+};
+
+/// The name, in a hosts file that only the proxy sees.
+const NAME: &str = "api.test";
+const FIRST: &str = "127.0.0.1";
+/// What is promised of a peer that hangs.
+const NOTICED_WITHIN: Duration = Duration::from_secs(30);
+/// For a request beside an address that is of no use. Without other load it is a quarter of a second.
+const PROMPT: Duration = Duration::from_secs(5);
+
+/// Why the proxy can't be shown a hosts file of its own.
+pub(crate) fn unavailable() -> Option<String> {
+    let line = unshare(Path::new("/etc/hosts"));
+    let tried = Command::new(&line[0]).args(&line[1..]).arg("true").output();
+    let works = tried.as_ref().is_ok_and(|output| output.status.success());
+    (!works).then(|| "no mount namespace can be made here (unshare --mount)".to_owned())
+}
+
+/// What shows a command that hosts file.
+fn unshare(hosts: &Path) -> Vec<String> {
+    let mut line = vec!["unshare".to_owned(), "--mount".to_owned()];
+    if !rustix::process::geteuid().is_root() {
+        line.push("--map-root-user".to_owned());
+    }
+    let script = r#"mount --bind "$0" /etc/hosts && exec "$@""#;
+    line.extend(["sh".to_owned(), "-c".to_owned(), script.to_owned(), hosts.display().to_string()]);
+    line
+}
+
+/// A proxy that knows the API server by a name with both addresses.
+async fn proxy(ground: &Ground, shard: &str, port: u16) -> Proxy {
+    let identity = ground.identity(shard).await;
+    let mut kubeconfig: Value = serde_json::from_slice(&fs::read(identity.kubeconfig()).unwrap()).unwrap();
+    kubeconfig["clusters"][0]["cluster"]["server"] = format!("https://{NAME}:{port}").into();
+    kubeconfig["clusters"][0]["cluster"]["tls-server-name"] = "localhost".into();
+    fs::write(identity.kubeconfig(), kubeconfig.to_string()).unwrap();
+    let hosts = ground.folder.path().join(format!("{shard}.hosts"));
+    fs::write(&hosts, format!("{FIRST} localhost {NAME}\n{} {NAME}\n", AnotherApiServer::ADDRESS)).unwrap();
+    let surroundings = Surroundings { wrapper: unshare(&hosts), ..Surroundings::default() };
+    Proxy::start(ground, shard, identity.kubeconfig(), &surroundings).await
+}
+
+/// The slowest of some requests.
+async fn slowest(client: &Http2) -> Duration {
+    let mut slowest = Duration::ZERO;
+    for _ in 0..10 {
+        let start = Instant::now();
+        assert!(client.text("/version").await.contains("gitVersion"));
+        slowest = slowest.max(start.elapsed());
+    }
+    slowest
+}
+
+pub(crate) async fn one_of_two_api_servers_is_killed_or_hangs(mut ground: Ground) -> Ground {
+    let another = ground.control_plane.start_another_api_server().await.unwrap();
+    let port = ground.control_plane.url().parse::<http::Uri>().unwrap().port_u16().unwrap();
+    let proxy = proxy(&ground, "two", port).await;
+    let client = Http2::new(&proxy);
+    let follower = Follower::start(proxy.objects().await).await;
+    let objects = proxy.objects().await;
+
+    let watch = client.watch_names().await;
+    ground.control_plane.stop_api_server().await.unwrap();
+    let slowest_beside_killed = slowest(&client).await;
+    objects.create(&Default::default(), &config_map("two", "beside-killed", 0)).await.unwrap();
+    follower.until_seen("beside-killed", DEADLINE).await;
+    assert!(slowest_beside_killed < PROMPT, "{slowest_beside_killed:?}");
+    assert_eq!(watch.end(NOTICED_WITHIN).await, End::InOrder);
+
+    let watch = client.watch_names().await;
+    ground.control_plane.start_api_server().await.unwrap();
+    another.process().pause().unwrap();
+    let paused = Instant::now();
+    ground.create("two", "beside-hanging", 0).await;
+    // What is sent now gets its answer once the connection is given up.
+    assert!(client.text("/version").await.contains("gitVersion"));
+    assert!(paused.elapsed() < NOTICED_WITHIN, "{:?}", paused.elapsed());
+    let noticed = paused.elapsed();
+    assert_eq!(watch.end(NOTICED_WITHIN).await, End::InOrder);
+    follower.until_seen("beside-hanging", DEADLINE).await;
+    let slowest_beside_hanging = slowest(&client).await;
+    assert!(slowest_beside_hanging < PROMPT, "{slowest_beside_hanging:?}");
+    report(&format!(
+        "one of two API servers killed: the slowest request {slowest_beside_killed:?}; hanging: noticed after {noticed:?}, \
+         after that {slowest_beside_hanging:?}"
+    ));
+    another.process().resume().unwrap();
+    proxy.until_ready().await;
+    ground
+}
+
+pub(crate) async fn an_address_that_swallows_everything_costs_a_moment(ground: &Ground) {
+    let hole = Hole::dig().await;
+    let relay = TcpListener::bind((AnotherApiServer::ADDRESS, hole.address.port())).await.unwrap();
+    let relay = Relay::on(relay, ground.control_plane.url().trim_start_matches("https://").parse().unwrap());
+    let proxy = proxy(ground, "hole", hole.address.port()).await;
+    let client = Http2::new(&proxy);
+    let slowest = slowest(&client).await;
+    // Connections that there are end, and every request needs a new one.
+    relay.freeze();
+    let follower = Follower::start(proxy.objects().await).await;
+    ground.create("hole", "through", 0).await;
+    follower.until_seen("through", DEADLINE).await;
+    report(&format!("beside an address that swallows everything: the slowest request {slowest:?}"));
+    assert!(slowest < PROMPT, "{slowest:?}");
+    assert!(relay.accepted() > 1);
+}
+
+/// A port that answers no SYN: of a listener whose queue is full, the kernel drops them.
+struct Hole {
+    address: SocketAddr,
+    _listener: TcpListener,
+    _queue: Vec<TcpStream>,
+}
+
+impl Hole {
+    async fn dig() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((FIRST.parse::<std::net::Ipv4Addr>().unwrap(), 0).into()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut queue = Vec::new();
+        // One more than the backlog fits in; the next waits for ever.
+        while let Ok(connected) = tokio::time::timeout(Duration::from_secs(1), TcpStream::connect(address)).await {
+            queue.push(connected.unwrap());
+            assert!(queue.len() < 16, "the queue has no end");
+        }
+        Self { address, _listener: listener, _queue: queue }
+    }
+}

@@ -1,0 +1,117 @@
+//! What a proxy has to live through: many watches, readers that don't read, connections that die without a word, API
+//! servers that hang and restart, credentials that are rotated.
+//!
+//! Most cases wait for most of their time, so all of them run at once.
+#![allow(clippy::unwrap_used)]
+
+mod addresses;
+mod follower;
+mod ground;
+mod http2;
+mod many;
+mod relay;
+mod restarts;
+mod rotation;
+mod silent;
+
+use std::{
+    io::Write as _,
+    process::ExitCode,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use futures::future::BoxFuture;
+use libtest_mimic::{Arguments, Completion, Trial};
+use tokio::runtime::Runtime;
+
+use self::ground::{Ground, LogsOnPanic};
+
+/// What there is to say against a case on this machine.
+type Obstacle = fn() -> Option<String>;
+
+/// Cases that leave the control plane as it is, and so share one.
+type Sharing = for<'a> fn(&'a Ground) -> BoxFuture<'a, ()>;
+const SHARING: [(&str, Obstacle, Sharing); 5] = [
+    ("five_hundred_watches_see_an_event", none, |ground| Box::pin(many::five_hundred_watches_see_an_event(ground))),
+    ("readers_that_never_read_delay_nobody", none, |ground| {
+        Box::pin(many::readers_that_never_read_delay_nobody(ground))
+    }),
+    ("a_server_that_is_gone_behind_a_live_connection_is_noticed", none, |ground| {
+        Box::pin(silent::a_server_that_is_gone_behind_a_live_connection_is_noticed(ground))
+    }),
+    ("a_token_is_rotated_while_the_proxy_runs", none, |ground| {
+        Box::pin(rotation::a_token_is_rotated_while_the_proxy_runs(ground))
+    }),
+    ("an_address_that_swallows_everything_costs_a_moment", addresses::unavailable, |ground| {
+        Box::pin(addresses::an_address_that_swallows_everything_costs_a_moment(ground))
+    }),
+];
+
+/// Cases that stop their API servers, or change what those are started with.
+type Owning = fn(Ground) -> BoxFuture<'static, Ground>;
+const OWNING: [(&str, Obstacle, Owning); 3] = [
+    ("clients_recover_from_an_api_server_that_hangs_and_restarts", none, |ground| {
+        Box::pin(restarts::clients_recover_from_an_api_server_that_hangs_and_restarts(ground))
+    }),
+    ("certificates_and_authorities_are_rotated_while_the_proxy_runs", none, |ground| {
+        Box::pin(rotation::certificates_and_authorities_are_rotated_while_the_proxy_runs(ground))
+    }),
+    ("one_of_two_api_servers_is_killed_or_hangs", addresses::unavailable, |ground| {
+        Box::pin(addresses::one_of_two_api_servers_is_killed_or_hangs(ground))
+    }),
+];
+
+fn none() -> Option<String> {
+    None
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    let runtime = Arc::new(Runtime::new().unwrap());
+    let trials = trials(&runtime);
+    // By default there would be as many as processors.
+    arguments.test_threads = arguments.test_threads.or(Some(trials.len()));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trials(runtime: &Arc<Runtime>) -> Vec<Trial> {
+    let shared = Arc::new(Mutex::new(Weak::new()));
+    let sharing = SHARING.map(|(name, obstacle, case)| {
+        let (shared, runtime) = (shared.clone(), runtime.clone());
+        trial(name, obstacle, move || {
+            let ground = one_for_all(&shared, &runtime);
+            let _logs = LogsOnPanic(&ground);
+            runtime.block_on(case(&ground));
+        })
+    });
+    let owning = OWNING.map(|(name, obstacle, case)| {
+        let runtime = runtime.clone();
+        trial(name, obstacle, move || drop(runtime.block_on(async { case(Ground::start().await).await })))
+    });
+    sharing.into_iter().chain(owning).collect()
+}
+
+fn trial(name: &str, obstacle: Obstacle, case: impl FnOnce() + Send + 'static) -> Trial {
+    Trial::ignorable_test(name, move || {
+        if let Some(why) = obstacle() {
+            return Ok(Completion::ignored_with(why));
+        }
+        case();
+        Ok(Completion::Completed)
+    })
+}
+
+/// The control plane of those that are at it; gone with the last of them.
+fn one_for_all(shared: &Mutex<Weak<Ground>>, runtime: &Runtime) -> Arc<Ground> {
+    let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let ground = Arc::new(runtime.block_on(Ground::start()));
+        *shared = Arc::downgrade(&ground);
+        ground
+    })
+}
+
+/// A figure, for whoever looks at the output.
+fn report(line: &str) {
+    let _ = writeln!(std::io::stderr(), "    {line}");
+}

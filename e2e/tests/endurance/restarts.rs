@@ -1,0 +1,137 @@
+//! An API server that hangs, and one that is killed and started again, in the middle of watches, lists and writes.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
+use tokio::{task::JoinHandle, time::sleep};
+
+use super::{
+    follower::Follower,
+    ground::{DEADLINE, Ground, Proxy, Surroundings, config_map},
+    http2::{End, Http2},
+    report,
+};
+
+const SHARD: &str = "restarts";
+/// What is promised of a peer that hangs.
+const NOTICED_WITHIN: Duration = Duration::from_secs(30);
+/// Between two writes, and two lists.
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) async fn clients_recover_from_an_api_server_that_hangs_and_restarts(mut ground: Ground) -> Ground {
+    let identity = ground.identity(SHARD).await;
+    // So that it is not the Lease that ends the streams.
+    let options = vec!["--lease-duration=300s".to_owned()];
+    let surroundings = Surroundings { options, ..Surroundings::default() };
+    let proxy = Proxy::start(&ground, SHARD, identity.kubeconfig(), &surroundings).await;
+    let follower = Follower::start(proxy.objects().await).await;
+    let work = Work::start(proxy.objects().await);
+    let client = Http2::new(&proxy);
+    let watch = client.watch_names().await;
+    work.until_written(10).await;
+
+    let api_server = ground.control_plane.api_server().unwrap();
+    api_server.pause().unwrap();
+    let paused = Instant::now();
+    assert_eq!(watch.end(NOTICED_WITHIN).await, End::InOrder);
+    let noticed = paused.elapsed();
+    api_server.resume().unwrap();
+    let before = work.written();
+    work.until_written(before + 10).await;
+    report(&format!("an API server that hangs: noticed after {noticed:?}"));
+
+    let watch = client.watch_names().await;
+    let before = work.written();
+    ground.control_plane.stop_api_server().await.unwrap();
+    assert_eq!(watch.end(NOTICED_WITHIN).await, End::InOrder);
+    ground.control_plane.start_api_server().await.unwrap();
+    work.until_written(before + 10).await;
+
+    let (written, lists) = work.stop().await;
+    let labels = config_map(SHARD, "", 0).metadata.labels.unwrap();
+    let (key, value) = labels.into_iter().next().unwrap();
+    let labels = format!("{key}={value}");
+    follower.until_equal(&ground.objects(), &labels, DEADLINE).await;
+    let there = ground.objects().list(&ListParams::default().labels(&labels)).await.unwrap().items.len();
+    report(&format!("{written} writes and {lists} lists beside it, all of them whole"));
+    assert_eq!(there, written);
+    ground
+}
+
+/// A writer and a reader of lists that repeat what fails, as controllers do.
+struct Work {
+    ends: Arc<AtomicBool>,
+    written: Arc<AtomicUsize>,
+    writer: JoinHandle<()>,
+    reader: JoinHandle<usize>,
+}
+
+impl Work {
+    fn start(api: Api<ConfigMap>) -> Self {
+        let (ends, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let writer = tokio::spawn(write(api.clone(), ends.clone(), written.clone()));
+        let reader = tokio::spawn(read(api, ends.clone(), written.clone()));
+        Self { ends, written, writer, reader }
+    }
+
+    fn written(&self) -> usize {
+        self.written.load(Ordering::SeqCst)
+    }
+
+    async fn until_written(&self, wanted: usize) {
+        let start = Instant::now();
+        while self.written() < wanted {
+            assert!(start.elapsed() < DEADLINE, "{} of {wanted} written", self.written());
+            assert!(!self.writer.is_finished() && !self.reader.is_finished());
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// How many objects were written, and how many whole lists read.
+    async fn stop(self) -> (usize, usize) {
+        self.ends.store(true, Ordering::SeqCst);
+        self.writer.await.unwrap();
+        let lists = self.reader.await.unwrap();
+        (self.written.load(Ordering::SeqCst), lists)
+    }
+}
+
+async fn write(api: Api<ConfigMap>, ends: Arc<AtomicBool>, written: Arc<AtomicUsize>) {
+    while !ends.load(Ordering::SeqCst) {
+        let name = format!("written-{}", written.load(Ordering::SeqCst));
+        match api.create(&PostParams::default(), &config_map(SHARD, &name, 0)).await {
+            Ok(_) => drop(written.fetch_add(1, Ordering::SeqCst)),
+            // An attempt without an answer was done after all.
+            Err(kube::Error::Api(status)) if status.is_already_exists() => drop(written.fetch_add(1, Ordering::SeqCst)),
+            Err(_) => {}
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// A list is whole, or it is an error.
+async fn read(api: Api<ConfigMap>, ends: Arc<AtomicBool>, written: Arc<AtomicUsize>) -> usize {
+    let mut lists = 0;
+    while !ends.load(Ordering::SeqCst) {
+        let least = written.load(Ordering::SeqCst);
+        match api.list(&ListParams::default()).await {
+            Ok(list) => {
+                assert!(list.items.len() >= least, "{} of {least}", list.items.len());
+                lists += 1;
+            }
+            Err(error) => assert!(!matches!(error, kube::Error::SerdeError(_)), "half a list: {error}"),
+        }
+        sleep(PAUSE).await;
+    }
+    lists
+}

@@ -1,0 +1,61 @@
+//! Connections to the API server that die without a word.
+
+use std::time::{Duration, Instant};
+
+use http_body_util::BodyExt;
+use tokio::time::timeout;
+
+use super::{
+    follower::Follower,
+    ground::{DEADLINE, Ground},
+    http2::{End, Http2, objects},
+    relay::Relay,
+    report,
+};
+
+/// What is promised.
+const NOTICED_WITHIN: Duration = Duration::from_secs(30);
+
+const LARGE_OBJECTS: usize = 12;
+const LARGE: usize = 900 << 10;
+
+pub(crate) async fn a_server_that_is_gone_behind_a_live_connection_is_noticed(ground: &Ground) {
+    let address = ground.control_plane.url().trim_start_matches("https://").parse().unwrap();
+    let relay = Relay::start(address).await;
+    let proxy = ground.proxy_by("frozen", &relay.url()).await;
+    for index in 0..LARGE_OBJECTS {
+        ground.create("frozen", &format!("frozen-{index}"), LARGE).await;
+    }
+    let follower = Follower::start(proxy.objects().await).await;
+    let client = Http2::new(&proxy);
+    let watch = client.watch_names().await;
+    let mut list = client.get(&objects("")).await.into_body();
+    relay.freeze();
+    let frozen = Instant::now();
+    ground.create("frozen", "after", 0).await;
+    assert_eq!(watch.end(NOTICED_WITHIN).await, End::InOrder, "the client opens the next watch from where it is");
+    let noticed = frozen.elapsed();
+    // Half a list never looks like a whole one.
+    let rest = async {
+        loop {
+            match list.frame().await {
+                Some(Ok(_)) => {}
+                Some(Err(_)) => return true,
+                None => return false,
+            }
+        }
+    };
+    assert!(timeout(DEADLINE, rest).await.expect("the list goes on for ever"));
+    follower.until_seen("after", DEADLINE).await;
+    let recovered = frozen.elapsed();
+    report(&format!(
+        "a server gone behind a live connection: noticed after {noticed:?}, followed again after {recovered:?}"
+    ));
+    proxy.until_ready().await;
+    assert!(!proxy_log_says_lost(&proxy.process), "the Lease has a connection that is given up early enough");
+    drop(follower);
+}
+
+fn proxy_log_says_lost(process: &ringside_e2e::process::Process) -> bool {
+    std::fs::read_to_string(process.log()).unwrap().contains("is not held any more")
+}
