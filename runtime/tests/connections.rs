@@ -71,6 +71,19 @@ async fn more_requests_than_a_server_allows_on_a_connection_have_several() {
 }
 
 #[tokio::test]
+async fn a_server_that_allows_fewer_is_asked_for_no_more() {
+    let few = Settings { streams: 10, ..USUAL };
+    let server = Server::start(few, |_| std::future::ready(Some(watch())).boxed()).await;
+    let client = client(&server);
+    let watches = join_all((0..PLACES).map(|_| get(&client, "/watch"))).await;
+    for mut watch in watches {
+        let line = timeout(DEADLINE, watch.body_mut().frame()).await.expect("a watch waits for a place");
+        assert_eq!(line.unwrap().unwrap().into_data().unwrap(), "line\n");
+    }
+    assert_eq!(server.requests(), PLACES, "none was refused and sent again");
+}
+
+#[tokio::test]
 async fn a_place_is_free_again_when_its_answer_has_passed() {
     let server = by_path().await;
     let client = client(&server);

@@ -68,12 +68,17 @@ impl Ground {
         ShardIdentity::create(&self.control_plane, NAMESPACE, SERVICE_ACCOUNT, shard, dir).await.unwrap()
     }
 
-    /// A proxy that reaches the API server at `url`.
-    pub(crate) async fn proxy_by(&self, shard: &str, url: &str) -> Proxy {
+    /// The same with the API server at `url`.
+    pub(crate) async fn identity_by(&self, shard: &str, url: &str) -> ShardIdentity {
         let identity = self.identity(shard).await;
         let kubeconfig = fs::read_to_string(identity.kubeconfig()).unwrap();
-        let kubeconfig = kubeconfig.replace(&self.control_plane.url(), url);
-        fs::write(identity.kubeconfig(), kubeconfig).unwrap();
+        fs::write(identity.kubeconfig(), kubeconfig.replace(&self.control_plane.url(), url)).unwrap();
+        identity
+    }
+
+    /// A proxy that reaches the API server at `url`.
+    pub(crate) async fn proxy_by(&self, shard: &str, url: &str) -> Proxy {
+        let identity = self.identity_by(shard, url).await;
         Proxy::start(self, shard, identity.kubeconfig(), &Surroundings::default()).await
     }
 
@@ -138,7 +143,7 @@ pub(crate) struct Proxy {
     pub(crate) process: Process,
     pub(crate) port: u16,
     pub(crate) access: PathBuf,
-    admin_port: u16,
+    pub(crate) admin_port: u16,
 }
 
 impl Proxy {

@@ -9,10 +9,12 @@ mod follower;
 mod ground;
 mod http2;
 mod many;
+mod network;
 mod relay;
 mod restarts;
 mod rotation;
 mod silent;
+mod websocket;
 
 use std::{
     io::Write as _,
@@ -31,13 +33,16 @@ type Obstacle = fn() -> Option<String>;
 
 /// Cases that leave the control plane as it is, and so share one.
 type Sharing = for<'a> fn(&'a Ground) -> BoxFuture<'a, ()>;
-const SHARING: [(&str, Obstacle, Sharing); 5] = [
+const SHARING: [(&str, Obstacle, Sharing); 6] = [
     ("five_hundred_watches_see_an_event", none, |ground| Box::pin(many::five_hundred_watches_see_an_event(ground))),
     ("readers_that_never_read_delay_nobody", none, |ground| {
         Box::pin(many::readers_that_never_read_delay_nobody(ground))
     }),
     ("a_server_that_is_gone_behind_a_live_connection_is_noticed", none, |ground| {
         Box::pin(silent::a_server_that_is_gone_behind_a_live_connection_is_noticed(ground))
+    }),
+    ("packets_that_vanish_are_noticed", network::unavailable, |ground| {
+        Box::pin(silent::packets_that_vanish_are_noticed(ground))
     }),
     ("a_token_is_rotated_while_the_proxy_runs", none, |ground| {
         Box::pin(rotation::a_token_is_rotated_while_the_proxy_runs(ground))

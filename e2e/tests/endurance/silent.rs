@@ -1,16 +1,21 @@
 //! Connections to the API server that die without a word.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
 use super::{
     follower::Follower,
-    ground::{DEADLINE, Ground},
+    ground::{DEADLINE, Ground, Proxy, Surroundings},
     http2::{End, Http2, objects},
+    network::{Network, OUTSIDE, publish},
     relay::Relay,
     report,
+    websocket::{CLOSED, WebSocket},
 };
 
 /// What is promised.
@@ -54,6 +59,43 @@ pub(crate) async fn a_server_that_is_gone_behind_a_live_connection_is_noticed(gr
     proxy.until_ready().await;
     assert!(!proxy_log_says_lost(&proxy.process), "the Lease has a connection that is given up early enough");
     drop(follower);
+}
+
+pub(crate) async fn packets_that_vanish_are_noticed(ground: &Ground) {
+    let network = Arc::new(Network::create(ground).await);
+    let inside = network.listen(format!("{OUTSIDE}:0").parse().unwrap()).await;
+    let url = format!("https://{}", inside.local_addr().unwrap());
+    let _relay = Relay::on(inside, ground.control_plane.url().trim_start_matches("https://").parse().unwrap());
+    let identity = ground.identity_by("vanished", &url).await;
+    let surroundings = Surroundings {
+        wrapper: network.wrapper(),
+        // So that it is not the Lease that ends the streams: no connection works for longer than it would last.
+        options: vec!["--lease-duration=300s".to_owned()],
+    };
+    let proxy = Proxy::begin(ground, "vanished", identity.kubeconfig(), &surroundings);
+    for port in [proxy.port, proxy.admin_port] {
+        publish(&network, port).await;
+    }
+    proxy.until_ready().await;
+    let follower = Follower::start(proxy.objects().await).await;
+    let (watch, websocket) = (Http2::new(&proxy).watch_names().await, WebSocket::watch(&proxy).await);
+
+    network.cut();
+    let cut = Instant::now();
+    ground.create("vanished", "meanwhile", 0).await;
+    let (ended, rest) = tokio::join!(async { (watch.end(NOTICED_WITHIN).await, cut.elapsed()) }, async {
+        (websocket.rest(NOTICED_WITHIN).await, cut.elapsed())
+    });
+    assert_eq!(ended.0, End::InOrder);
+    assert!(rest.0.ends_with(CLOSED), "{:?}", rest.0);
+    network.mend();
+    follower.until_seen("meanwhile", DEADLINE).await;
+    report(&format!(
+        "packets that vanish: noticed after {:?}, by WebSocket after {:?}; followed again after {:?}",
+        ended.1,
+        rest.1,
+        cut.elapsed()
+    ));
 }
 
 fn proxy_log_says_lost(process: &ringside_e2e::process::Process) -> bool {

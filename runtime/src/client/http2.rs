@@ -11,7 +11,10 @@
 use std::{
     future::poll_fn,
     pin::pin,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -28,7 +31,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use parking_lot::Mutex;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{
     BoxError, Held, NoAnswer,
@@ -43,6 +46,12 @@ pub(super) const PLACES: usize = 64;
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
 const _: () = assert!(CONNECTION_WINDOW as usize == PLACES * STREAM_WINDOW as usize);
+/// How many requests a server allows before it has said so; what is sent on top of what it says then would wait for as
+/// long as the watches before it go on.
+const NOT_SAID: usize = usize::MAX - 1;
+/// Its settings are the first that it sends (RFC 9113, section 3.4). hyper has no event for their arrival.
+const SETTINGS_TIMEOUT: Duration = Duration::from_secs(10);
+const SETTINGS_INTERVAL: Duration = Duration::from_millis(1);
 /// How long a connection without requests is kept: as Go keeps them.
 const UNUSED: Duration = Duration::from_secs(90);
 /// Answers' headers, all of one answer together. Go's servers take as much.
@@ -86,6 +95,8 @@ impl<B> Clone for Http2<B> {
 struct Inner<B> {
     connector: Connector,
     pings: Pings,
+    /// How many requests the server allows on a connection, as it said last.
+    allowed: AtomicUsize,
     lanes: Mutex<Vec<Lane<B>>>,
 }
 
@@ -136,17 +147,17 @@ where
     B::Error: Into<BoxError>,
 {
     pub(super) fn new(connector: Connector, pings: Pings) -> Self {
-        Self(Arc::new(Inner { connector, pings, lanes: Mutex::default() }))
+        let allowed = AtomicUsize::new(PLACES);
+        Self(Arc::new(Inner { connector, pings, allowed, lanes: Mutex::default() }))
     }
 
     /// Sends a request on a connection with room.
     pub(super) async fn send(&self, mut request: Request<B>) -> Result<Response<Held>, Unanswered<B>> {
         let mut ended = None;
         for _ in 0..ATTEMPTS {
-            let (lane, place) = self.place();
-            let mut sender = match lane.opening.await {
-                Ok(Opened::Http2(sender)) => sender,
-                Ok(Opened::Http1) => return Err(Unanswered::NotSpoken(request)),
+            let (mut sender, place) = match self.connection().await {
+                Ok((Opened::Http2(sender), place)) => (sender, place),
+                Ok((Opened::Http1, _)) => return Err(Unanswered::NotSpoken(request)),
                 Err(text) => return Err(Unanswered::NoAnswer(NoAnswer::Unreachable((*text).into()))),
             };
             match sender.try_send_request(request).await {
@@ -165,13 +176,25 @@ where
         Err(Unanswered::NoAnswer(NoAnswer::Unreachable(error)))
     }
 
+    /// A connection, and a place on it.
+    async fn connection(&self) -> Result<(Opened<B>, Place), Arc<str>> {
+        loop {
+            let (lane, place) = self.place();
+            let opened = lane.opening.await?;
+            // By now the server has said how many it allows.
+            if let Some(place) = place.confirm() {
+                return Ok((opened, place));
+            }
+        }
+    }
+
     /// A place on the first connection with room, so that connections that are not needed any more run empty.
     fn place(&self) -> (Lane<B>, Place) {
         let mut lanes = self.0.lanes.lock();
         lanes.retain(Lane::is_live);
         let found = lanes.iter().find_map(|lane| Some((lane.clone(), lane.usage.take(PLACES)?)));
         found.unwrap_or_else(|| {
-            let (usage, place) = Usage::with_place();
+            let (usage, place) = Usage::with_place(self.0.allowed.load(Ordering::Relaxed));
             let opening = open(self.0.connector.clone(), self.0.pings, usage.clone(), Arc::downgrade(&self.0));
             let lane = Lane { usage, opening: opening.boxed().shared() };
             lanes.push(lane.clone());
@@ -213,10 +236,26 @@ where
         .keep_alive_timeout(pings.timeout)
         // So that no request is sent on a connection that has been dead for long.
         .keep_alive_while_idle(true)
+        .initial_max_send_streams(NOT_SAID)
         .handshake(stream);
     let (sender, connection) = handshake.await.map_err(|error| Arc::from(causes(&error)))?;
+    let late = |_| Arc::from(format!("no HTTP/2 settings within {SETTINGS_TIMEOUT:?}"));
+    let connection = timeout(SETTINGS_TIMEOUT, settled(connection)).await.map_err(late)?;
+    usage.allow(connection.current_max_send_streams());
     tokio::spawn(drive(connection, usage, inner));
     Ok(Opened::Http2(sender))
+}
+
+/// Waits until the server has sent its settings.
+async fn settled<B>(connection: Connection<Stream, B, TokioExecutor>) -> Connection<Stream, B, TokioExecutor>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError>,
+{
+    while connection.current_max_send_streams() == NOT_SAID {
+        sleep(SETTINGS_INTERVAL).await;
+    }
+    connection
 }
 
 /// Runs a connection to its end, which comes at the latest when nobody wants to send on it any more.
@@ -226,9 +265,16 @@ where
     B::Error: Into<BoxError>,
 {
     let mut connection = pin!(connection);
+    let mut allowed = None;
     let mut ended = poll_fn(|context| {
         let ended = connection.as_mut().poll(context);
-        usage.allow(connection.current_max_send_streams());
+        let now = connection.current_max_send_streams();
+        if allowed.replace(now) != Some(now) {
+            usage.allow(now);
+            if let Some(inner) = inner.upgrade() {
+                inner.allowed.store(now, Ordering::Relaxed);
+            }
+        }
         ended
     });
     loop {

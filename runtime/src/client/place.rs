@@ -31,10 +31,11 @@ struct UnderWay {
 }
 
 impl Usage {
-    /// Of a new connection, with the place of the request that it is made for.
-    pub(super) fn with_place() -> (Arc<Self>, Place) {
+    /// Of a new connection, with the place of the request that it is made for; `allowed` is what the server allowed on
+    /// others.
+    pub(super) fn with_place(allowed: usize) -> (Arc<Self>, Place) {
         let under_way = Mutex::new(UnderWay { count: 1, last: Instant::now() });
-        let usage = Arc::new(Self { under_way, allowed: AtomicUsize::new(usize::MAX) });
+        let usage = Arc::new(Self { under_way, allowed: AtomicUsize::new(allowed) });
         (usage.clone(), Place(usage))
     }
 
@@ -63,6 +64,14 @@ impl Usage {
 /// One request's place.
 #[derive(Debug)]
 pub(super) struct Place(Arc<Usage>);
+
+impl Place {
+    /// Gives the place up if the server allows fewer than there are.
+    pub(super) fn confirm(self) -> Option<Self> {
+        let fits = self.0.under_way.lock().count <= self.0.allowed.load(Ordering::Relaxed);
+        fits.then_some(self)
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
@@ -114,7 +123,7 @@ mod tests {
 
     #[test]
     fn there_are_as_many_places_as_we_want_and_the_server_allows() {
-        let (usage, first) = Usage::with_place();
+        let (usage, first) = Usage::with_place(usize::MAX);
         let two = [first, usage.take(2).unwrap()];
         assert!(usage.take(2).is_none());
         assert!(usage.unused_since().is_none());

@@ -1,0 +1,112 @@
+//! A network of its own for a proxy, in which packets can vanish.
+
+use std::{fs::File, io, net::SocketAddr, os::fd::AsFd as _, process::Command, sync::Arc, thread, time::Duration};
+
+use ringside_e2e::{eventually::eventually, process::Process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::ground::{DEADLINE, Ground};
+
+/// Where the API server is, seen from inside.
+pub(crate) const OUTSIDE: &str = "127.0.0.2";
+
+/// A network namespace with nothing but loopback; gone when this is dropped.
+pub(crate) struct Network {
+    holder: Process,
+}
+
+/// Why there can be none.
+pub(crate) fn unavailable() -> Option<String> {
+    let script = format!("ip link set lo up && iptables -A INPUT -d {OUTSIDE} -j DROP");
+    let tried = Command::new("unshare").args(["--net", "sh", "-c", &script]).output();
+    let works = tried.as_ref().is_ok_and(|output| output.status.success());
+    (!works).then(|| "no network in which packets vanish can be made here: it needs root, ip and iptables".to_owned())
+}
+
+impl Network {
+    pub(crate) async fn create(ground: &Ground) -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-c", "ip link set lo up && echo ready && exec sleep infinity"]);
+        let log = ground.folder.path().join("network.log");
+        let holder = Process::spawn("network", &command, &log).unwrap();
+        let ready = eventually("the network is there", DEADLINE, || async {
+            holder.check_running().map_err(|error| error.to_string())?;
+            if holder.log_tail().contains("ready") { Ok(()) } else { Err("not yet".to_owned()) }
+        });
+        ready.await.unwrap();
+        Self { holder }
+    }
+
+    /// What a command is an argument of that runs inside.
+    pub(crate) fn wrapper(&self) -> Vec<String> {
+        vec!["nsenter".to_owned(), format!("--net={}", self.file())]
+    }
+
+    /// From now on packets to and from the API server vanish.
+    pub(crate) fn cut(&self) {
+        self.filter("--append");
+    }
+
+    /// They arrive again.
+    pub(crate) fn mend(&self) {
+        self.filter("--delete");
+    }
+
+    fn filter(&self, action: &str) {
+        for side in ["--source", "--destination"] {
+            let mut command = Command::new(&self.wrapper()[0]);
+            command
+                .args(&self.wrapper()[1..])
+                .args(["iptables", "--wait", action, "INPUT", side, OUTSIDE, "--jump", "DROP"]);
+            assert!(command.status().unwrap().success());
+        }
+    }
+
+    /// A listener inside.
+    pub(crate) async fn listen(&self, address: SocketAddr) -> TcpListener {
+        let listener = self.inside(move || std::net::TcpListener::bind(address)).await.unwrap();
+        listener.set_nonblocking(true).unwrap();
+        TcpListener::from_std(listener).unwrap()
+    }
+
+    /// A connection inside.
+    pub(crate) async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let stream =
+            self.inside(move || std::net::TcpStream::connect_timeout(&address, Duration::from_secs(10))).await?;
+        stream.set_nonblocking(true)?;
+        TcpStream::from_std(stream)
+    }
+
+    /// A socket stays in the network that it was made in, whoever uses it then.
+    async fn inside<T: Send + 'static>(&self, act: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+        let network = File::open(self.file())?;
+        let (done, outcome) = tokio::sync::oneshot::channel();
+        // A thread of its own: it can't go back.
+        thread::spawn(move || {
+            let entered = move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network));
+            let _ = done.send(entered.map_err(io::Error::from).and_then(|()| act()));
+        });
+        outcome.await.map_err(io::Error::other)?
+    }
+
+    fn file(&self) -> String {
+        format!("/proc/{}/ns/net", self.holder.id())
+    }
+}
+
+/// Makes that port of the network one of ours.
+pub(crate) async fn publish(network: &Arc<Network>, port: u16) {
+    let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+    let network = network.clone();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let network = network.clone();
+            tokio::spawn(async move {
+                let Ok(mut inside) = network.connect(([127, 0, 0, 1], port).into()).await else { return };
+                // Either side may go at any time.
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut inside).await;
+            });
+        }
+    });
+}
