@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     MARK,
-    forward::{Forward, Passing},
+    forward::{Fault, Forward, Passing},
     record::{Copied, Heads, Records},
     script::{self, Scripts},
 };
@@ -56,7 +56,7 @@ impl Connections {
         }
     }
 
-    async fn connection(self, stream: TcpStream) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    async fn connection(self, stream: TcpStream) -> Result<(), Fault> {
         stream.set_nodelay(true)?;
         let stream = self.acceptor.accept(stream).await?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -80,7 +80,7 @@ impl Connections {
         match script {
             Some(script) => script::play(script, request).await.unwrap_or_else(|error| failure(&error)),
             None => match self.forward.send(request).await {
-                Ok(response) => response.map(BodyExt::boxed_unsync),
+                Ok(response) => response.map(|body| body.map_err(Fault::from).boxed_unsync()),
                 Err(error) => failure(&*error),
             },
         }

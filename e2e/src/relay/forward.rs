@@ -35,7 +35,8 @@ const OF_CONNECTION: [HeaderName; 6] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-pub(super) type Passing = UnsyncBoxBody<Bytes, hyper::Error>;
+pub(super) type Fault = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type Passing = UnsyncBoxBody<Bytes, Fault>;
 type Https = HttpsConnector<HttpConnector>;
 
 /// The way to the API server: HTTP/2, and HTTP/1.1 for what HTTP/2 can't, upgrades.
@@ -66,10 +67,7 @@ impl Forward {
         })
     }
 
-    pub(super) async fn send(
-        &self,
-        mut request: Request<Passing>,
-    ) -> Result<Response<Incoming>, Box<dyn std::error::Error + Send + Sync>> {
+    pub(super) async fn send(&self, mut request: Request<Passing>) -> Result<Response<Incoming>, Fault> {
         let wish = request.headers().get(header::UPGRADE).cloned();
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let mut to = Parts::default();

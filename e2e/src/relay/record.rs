@@ -9,11 +9,14 @@ use std::{
 };
 
 use http::{HeaderMap, Method, Request, Version};
-use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
+use http_body_util::BodyExt;
 use hyper::body::{Bytes, Incoming};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::MARK;
+use super::{
+    MARK,
+    forward::{Fault, Passing},
+};
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -47,14 +50,10 @@ impl Records {
     }
 
     /// Keeps the request if it has a mark, and from its body what is read from it later.
-    pub(super) fn keep(
-        &self,
-        request: Request<Incoming>,
-        heads: Option<&Heads>,
-    ) -> Request<UnsyncBoxBody<Bytes, hyper::Error>> {
+    pub(super) fn keep(&self, request: Request<Incoming>, heads: Option<&Heads>) -> Request<Passing> {
         let head = heads.and_then(|heads| heads.take(&request));
         let Some(mark) = request.headers().get(MARK).and_then(|mark| mark.to_str().ok()) else {
-            return request.map(BodyExt::boxed_unsync);
+            return request.map(|body| body.map_err(Fault::from).boxed_unsync());
         };
         let mut headers = request.headers().clone();
         if let Some(authority) = request.uri().authority()
@@ -85,19 +84,19 @@ struct Kept {
 
 impl hyper::body::Body for Kept {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = Fault;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Fault>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         if let Some(Ok(frame)) = &frame
             && let Some(data) = frame.data_ref()
         {
             locked(&self.recorded).body.extend_from_slice(data);
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(Fault::from)))
     }
 
     fn is_end_stream(&self) -> bool {

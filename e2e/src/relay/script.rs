@@ -35,6 +35,8 @@ pub enum Part {
     Bytes(Bytes, usize),
     /// The request's body, each piece as soon as it came.
     Echo,
+    /// Once notified, the connection breaks, or with HTTP/2 the stream.
+    Break(Arc<Notify>),
 }
 
 impl Script {
@@ -94,6 +96,13 @@ pub(super) async fn play(script: Script, request: Request<Passing>) -> http::Res
     let mut asked = Some(request.into_body());
     let parts = script.body.into_iter().map(move |part| match part {
         Part::Bytes(bytes, times) => stream::iter((0..times).map(move |_| Ok(Frame::data(bytes.clone())))).boxed(),
+        Part::Break(when) => {
+            let broken = async move {
+                when.notified().await;
+                Err("so says the script".into())
+            };
+            stream::once(broken).boxed()
+        }
         Part::Echo => {
             stream::iter(asked.take()).flat_map(BodyExt::into_data_stream).map(|it| it.map(Frame::data)).boxed()
         }

@@ -1,6 +1,6 @@
 //! All cases, a room for each part of the API.
 
-use super::table::Case;
+use super::table::Part;
 
 mod aggregated;
 mod discovery;
@@ -16,20 +16,20 @@ mod watches;
 mod writes;
 
 /// The table, in the order of the page.
-pub(crate) fn all() -> Vec<Case> {
-    let rooms = [
-        transport::cases(),
-        heads::cases(),
-        representations::cases(),
-        lists::cases(),
-        watches::cases(),
-        upgrades::cases(),
-        writes::cases(),
-        large::cases(),
-        errors::cases(),
-        discovery::cases(),
-        aggregated::cases(),
-        refusals::cases(),
-    ];
-    rooms.into_iter().flatten().collect()
+pub(crate) fn all() -> Vec<Part> {
+    let part = |title, cases| Part { title, cases };
+    vec![
+        part("Versions of HTTP", transport::cases()),
+        part("Heads of requests", heads::cases()),
+        part("Forms of objects", representations::cases()),
+        part("Lists", lists::cases()),
+        part("Watches", watches::cases()),
+        part("Upgrades, and what HTTP/1.1 has besides", upgrades::cases()),
+        part("Writes", writes::cases()),
+        part("Large objects and lists", large::cases()),
+        part("Errors and warnings", errors::cases()),
+        part("Discovery, versions, health, identity", discovery::cases()),
+        part("Aggregated API servers", aggregated::cases()),
+        part("What the proxy itself refuses", refusals::cases()),
+    ]
 }

@@ -77,9 +77,9 @@ impl<'a> Probe<'a> {
         self.shows_its_own(&self.narrowed_with(ask, Bodies::Exact, &[]).await?)
     }
 
-    /// The same for a watch.
+    /// The same for a watch that ends by itself. (Not before all was shown, unless the machine is busy elsewhere.)
     pub(crate) async fn narrowed_watch(&self, ask: &Ask) -> Result<Outcome> {
-        self.shows_its_own(&self.narrowed_with(ask, Bodies::Exact, &["accept-encoding"]).await?)
+        steady(async || self.shows_its_own(&self.narrowed_with(ask, Bodies::Exact, &["accept-encoding"]).await?)).await
     }
 
     /// The same without a look at the names in the answer.

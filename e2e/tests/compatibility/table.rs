@@ -19,6 +19,12 @@ const SECTION: Section = Section { name: "protocol", test: "compatibility" };
 
 type Run = Box<dyn FnOnce(Arc<Ground>, String) -> BoxFuture<'static, Result<Outcome>> + Send>;
 
+/// A part of the API, which is a table of the page.
+pub(crate) struct Part {
+    pub(crate) title: &'static str,
+    pub(crate) cases: Vec<Case>,
+}
+
 /// A line of the table.
 pub(crate) struct Case {
     behaviour: String,
@@ -43,7 +49,8 @@ where
 struct Stage {
     runtime: Runtime,
     ground: OnceLock<Option<Arc<Ground>>>,
-    ledger: Ledger,
+    /// For each part what was seen.
+    parts: Vec<(&'static str, Ledger)>,
 }
 
 impl Stage {
@@ -54,18 +61,19 @@ impl Stage {
         ground.ok_or_else(|| fault.unwrap_or_else(|| anyhow!("nothing to stand on; another case says why")))
     }
 
-    fn play(&self, place: usize, case: Case) -> Result<()> {
+    fn play(&self, part: usize, place: usize, case: Case) -> Result<()> {
         let ground = self.ground()?;
         // Short, and the same in each run: it is also the audit id.
-        let running = (case.run)(ground, format!("case-{place}"));
+        let running = (case.run)(ground, format!("case-{part}-{place}"));
         let outcome = self.runtime.block_on(running)?;
         let Case { behaviour, representation, .. } = case;
-        self.ledger.note(place, Row { behaviour, representation, outcome });
+        self.parts[part].1.note(place, Row { behaviour, representation, outcome });
         Ok(())
     }
 
     fn page(&self) -> String {
-        format!("{}\n{}", table(&self.ledger.rows()), changes::page())
+        let parts = self.parts.iter().map(|(title, ledger)| format!("### {title}\n\n{}\n", table(&ledger.rows())));
+        parts.chain([changes::page()]).collect()
     }
 }
 
@@ -82,14 +90,19 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 fn perform(arguments: &Arguments) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("a runtime")?;
-    let stage = Arc::new(Stage { runtime, ground: OnceLock::new(), ledger: Ledger::default() });
-    let trials = cases::all().into_iter().enumerate().map(|(place, case)| {
+    let (mut parts, mut cases) = (Vec::new(), Vec::new());
+    for (part, Part { title, cases: its }) in cases::all().into_iter().enumerate() {
+        parts.push((title, Ledger::default()));
+        cases.extend(its.into_iter().enumerate().map(|(place, case)| (part, place, case)));
+    }
+    let stage = Arc::new(Stage { runtime, ground: OnceLock::new(), parts });
+    let trials = cases.into_iter().map(|(part, place, case)| {
         let stage = stage.clone();
         let name = format!("{}: {}", case.behaviour, case.representation);
-        Trial::test(name, move || stage.play(place, case).map_err(|error| Failed::from(format!("{error:#}"))))
+        Trial::test(name, move || stage.play(part, place, case).map_err(|error| Failed::from(format!("{error:#}"))))
     });
-    let cases = Arguments { test_threads: arguments.test_threads.or(Some(AT_ONCE)), ..arguments.clone() };
-    let seen = libtest_mimic::run(&cases, trials.collect());
+    let at_once = Arguments { test_threads: arguments.test_threads.or(Some(AT_ONCE)), ..arguments.clone() };
+    let seen = libtest_mimic::run(&at_once, trials.collect());
     let whole = seen.num_filtered_out == 0 && !seen.has_failed() && !arguments.list;
     let settling = stage.clone();
     let settle = move || SECTION.settle(&settling.page(), Task::of_process()).map_err(Failed::from);

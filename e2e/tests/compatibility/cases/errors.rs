@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use http::{HeaderMap, Method, StatusCode, header};
-use ringside_e2e::{compatibility::Outcome, eventually::eventually, relay::Script};
+use ringside_e2e::{
+    compatibility::Outcome,
+    eventually::eventually,
+    relay::{Part, Script},
+};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -105,6 +109,12 @@ pub(crate) fn cases() -> Vec<Case> {
             slow(&Probe::by(&ground, &mark, http, Http::Two)).await
         }));
     }
+    for (client, upstream) in BOTH.into_iter().flat_map(|client| BOTH.map(|upstream| (client, upstream))) {
+        let pair = format!("{} to {}", client.name(), upstream.name());
+        cases.push(case("an answer that breaks off", &pair, move |ground, mark| async move {
+            broken(&Probe::by(&ground, &mark, client, upstream)).await
+        }));
+    }
     cases.push(case("trailers of an answer", "HTTP/2", |ground, mark| async move {
         trailers(&Probe::new(&ground, &mark)).await
     }));
@@ -167,6 +177,21 @@ async fn slow(probe: &Probe<'_>) -> Result<Outcome> {
         said.notify_one();
     });
     ensure!(answer?.text() == "at last");
+    Ok(Outcome::Same)
+}
+
+/// The client must not take half a list for a whole one.
+async fn broken(probe: &Probe<'_>) -> Result<Outcome> {
+    let read = Arc::new(Notify::new());
+    let half = Script::new(StatusCode::OK).bytes("{\"items\":[").part(Part::Break(read.clone()));
+    probe.shard.relay.answer(probe.mark, half);
+    for ask in [Ask::get(MAPS), Ask::get("/api/v1/namespaces/fixed/secrets"), Ask::get(format!("{MAPS}/own-1"))] {
+        let mut answer = probe.shard.proxied.open(probe.http, &ask, probe.mark).await?;
+        answer.until(|read| read.ends_with(b"[")).await?;
+        read.notify_one();
+        let end = answer.piece().await;
+        ensure!(end.is_err(), "{}: it ended as if it were whole", ask.target);
+    }
     Ok(Outcome::Same)
 }
 

@@ -14,6 +14,7 @@ use crate::{
 };
 
 const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
+const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites";
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
@@ -36,6 +37,10 @@ pub(crate) fn cases() -> Vec<Case> {
             let ask = Ask::get(format!("/api/v1/configmaps?{}&{of_fixed}", exact(&ground)));
             Probe::new(&ground, &mark).narrowed(&ask).await
         }),
+        case("list as somebody else (impersonation)", "JSON", |ground, mark| async move {
+            let ask = Ask::get(format!("{MAPS}?{}", exact(&ground))).header("impersonate-user", "somebody");
+            Probe::new(&ground, &mark).narrowed(&ask.header("impersonate-group", "system:masters")).await
+        }),
         case("list of a resource that is not the ring's", "JSON", |ground, mark| async move {
             let ask = Ask::get(format!("/api/v1/namespaces?{}", exact(&ground)));
             Probe::new(&ground, &mark).same(&ask).await
@@ -57,14 +62,17 @@ pub(crate) fn cases() -> Vec<Case> {
         uncompressed(&Probe::new(&ground, &mark)).await
     }));
     for (form, media_type, format) in stream::FORMS {
-        cases.push(case(
-            "streaming list (`sendInitialEvents`) and its bookmark",
-            form,
-            move |ground, mark| async move {
+        for (resource, path) in [("a built-in resource", MAPS), ("a custom resource", SITES)] {
+            // Custom resources have no protobuf of their own.
+            if path == SITES && media_type == PROTOBUF {
+                continue;
+            }
+            let behaviour = format!("streaming list (`sendInitialEvents`) of {resource}, and its bookmark");
+            cases.push(case(&behaviour, form, move |ground, mark| async move {
                 let probe = Probe::new(&ground, &mark);
-                steady(|| streaming(&probe, media_type, format)).await
-            },
-        ));
+                steady(|| streaming(&probe, path, media_type, format)).await
+            }));
+        }
     }
     cases
 }
@@ -102,8 +110,8 @@ async fn uncompressed(probe: &Probe<'_>) -> Result<Outcome> {
 }
 
 /// Each event is that of the list without the proxy; the bookmark at its end says how new the state is, at that moment.
-async fn streaming(probe: &Probe<'_>, media_type: &str, format: Format) -> Result<Outcome> {
-    let ask = Ask::get(format!("{MAPS}?{INITIAL}&timeoutSeconds=30")).accept(media_type);
+async fn streaming(probe: &Probe<'_>, path: &str, media_type: &str, format: Format) -> Result<Outcome> {
+    let ask = Ask::get(format!("{path}?{INITIAL}&timeoutSeconds=30")).accept(media_type);
     let (direct, proxied) = stream::both(probe, &ask, format, stream::Event::is_end_of_list).await?;
     let shown = |events: &[stream::Event]| events.len();
     ensure!(shown(&direct) == shown(&proxied), "{} events became {}", shown(&direct), shown(&proxied));

@@ -58,7 +58,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 let probe = Probe::new(&ground, &mark);
                 let ask = Ask::get(format!("{resource}?watch=1&resourceVersion={}&timeoutSeconds=1", ground.begin))
                     .accept(media_type);
-                steady(|| probe.narrowed_watch(&ask)).await
+                probe.narrowed_watch(&ask).await
             }));
         }
     }

@@ -49,6 +49,9 @@ pub(crate) fn cases() -> Vec<Case> {
         let ask = Ask::get(format!("{MAPS}/own-1")).header("Connection", "Upgrade").header("Upgrade", "h2c");
         same(&probe, &ask).await
     }));
+    cases.push(case("query of 70 kB", "HTTP/1.1", |ground, mark| async move {
+        too_long(&Probe::by(&ground, &mark, Http::One, Http::Two)).await
+    }));
     for upstream in [Http::One, Http::Two] {
         let pair = format!("HTTP/1.1 to {}", upstream.name());
         cases.push(case("Expect: 100-continue", &pair, move |ground, mark| async move {
@@ -144,6 +147,16 @@ async fn watch(probe: &Probe<'_>, ask: &Ask, shows: bool) -> Result<Outcome> {
         ensure!(contains(&messages, b"own-1") && !contains(&messages, b"other-"), "shows what is not the shard's");
     }
     Ok(Outcome::Narrowed)
+}
+
+/// Neither does the library that this client is written with: so by hand.
+async fn too_long(probe: &Probe<'_>) -> Result<Outcome> {
+    let ask = Ask::get(format!("{MAPS}/own-1?x={}", "x".repeat(70_000)));
+    let (direct, _) = to_end(Raw::send(&probe.shard.direct, &ask, probe.mark).await?).await?;
+    let proxied = Raw::send(&probe.shard.proxied, &ask, probe.mark).await?.head().await?;
+    ensure!(direct.status.contains("200"), "{}", direct.status);
+    ensure!(proxied.status.contains("414"), "{}", proxied.status);
+    Ok(Outcome::Gap("refused with 414: the HTTP library takes 65,534 bytes of path and query at most"))
 }
 
 /// The client sees the names as Go writes them; and by HTTP/1.1 the API server as the client did. (HTTP/2 has small

@@ -2,17 +2,23 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use ringside_e2e::compatibility::Outcome;
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::{
     client::Ask,
     compare::{Bodies, Probe, steady},
     ground::Ground,
+    objects::site,
+    query,
     stream::{self, Format},
     table::{Case, case},
 };
+
+/// Long on a loaded machine, and well before the watch ends.
+const SOON: Duration = Duration::from_secs(20);
 
 type Asks = fn(&Ground) -> Ask;
 
@@ -59,6 +65,13 @@ pub(crate) fn cases() -> Vec<Case> {
             let probe = Probe::new(&ground, &mark);
             steady(|| bookmarks(&probe, &ground, media_type, format)).await
         }));
+        // Custom resources have no protobuf of their own.
+        if form == "protobuf" {
+            continue;
+        }
+        cases.push(case("event of an idle watch, at once", form, move |ground, mark| async move {
+            event(&Probe::new(&ground, &mark), &ground, media_type, format).await
+        }));
     }
     cases
 }
@@ -70,6 +83,33 @@ async fn foreign(probe: &Probe<'_>, ground: &Ground) -> Result<Outcome> {
     ensure!(all.text().contains("other-1"), "there is nothing to see");
     let answer = probe.narrowed_with(&ask, Bodies::Exact, &["accept-encoding"]).await?;
     ensure!(answer.body.is_empty(), "{}", answer.text());
+    Ok(Outcome::Narrowed)
+}
+
+/// What happens later is shown when it happens, and not when a buffer is full. Of another shard's object nothing is.
+async fn event(probe: &Probe<'_>, ground: &Ground, media_type: &str, format: Format) -> Result<Outcome> {
+    let namespace = format!("events-{}", probe.mark);
+    ground.namespace(&namespace).await?;
+    let collection = format!("/apis/web.example.com/v1/namespaces/{namespace}/websites");
+    // Without objects, the bookmark that ends the initial events says that both watch.
+    let initial = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
+    let ask = Ask::get(format!("{collection}?{initial}&timeoutSeconds=60")).accept(media_type);
+    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
+    let mut both = [
+        probe.shard.direct.open(probe.http, &by_hand, probe.mark).await?,
+        probe.shard.proxied.open(probe.http, &ask, probe.mark).await?,
+    ];
+    for open in &mut both {
+        stream::read(open, format, stream::Event::is_end_of_list).await?;
+    }
+    ground.anew(&collection, &json!(site("other-late", ground.owned_by(&ground.plain)))).await?;
+    ground.anew(&collection, &json!(site("own-late", ground.owned_by(&ground.main)))).await?;
+    let mut seen = Vec::new();
+    for open in &mut both {
+        let shown = stream::read(open, format, |event| event.shows("own-late"));
+        seen.push(timeout(SOON, shown).await.context("no event came while the watch went on")??);
+    }
+    ensure!(seen[0] == seen[1] && seen[0].len() == 1, "{} events became {}", seen[0].len(), seen[1].len());
     Ok(Outcome::Narrowed)
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     client::Ask,
     compare::{Bodies, OF_A_WRITE, Probe, Rewritten, answers},
-    ground::Ground,
+    ground::{Ground, NAMESPACE},
     query,
     table::{Case, case},
 };
@@ -133,6 +133,14 @@ pub(crate) fn cases() -> Vec<Case> {
             .collect();
     cases.push(case("create", "JSON", |ground, mark| async move { create(&ground, &mark).await }));
     cases.push(case("update", "protobuf", |ground, mark| async move { protobuf(&ground, &mark).await }));
+    cases.push(case("eviction of a pod", "dry run", |ground, mark| async move {
+        let body = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "shard-0"},
+            "deleteOptions": {"dryRun": ["All"]},
+        });
+        let ask = Ask::new(Method::POST, format!("/api/v1/namespaces/{NAMESPACE}/pods/shard-0/eviction"));
+        Probe::new(&ground, &mark).same(&ask.body(JSON, body.to_string())).await
+    }));
     cases.push(case("deletecollection", "JSON", |ground, mark| async move { delete_collection(&ground, &mark).await }));
     cases
 }
