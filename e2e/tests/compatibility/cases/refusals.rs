@@ -66,7 +66,10 @@ pub(crate) fn cases() -> Vec<Case> {
         let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", ground.end);
         let ask = Ask::get(format!("{MAPS}?{exact}")).accept("application/cbor, application/json;q=0.9");
         let probe = Probe::new(&ground, &mark);
-        probe.shows_its_own(&probe.narrowed_with(&ask, Bodies::Exact, &["accept"]).await?)
+        let outcome = probe.shows_its_own(&probe.narrowed_with(&ask, Bodies::Exact, &["accept"]).await?)?;
+        let (_, arrived) = probe.through(&ask, probe.narrowing(&["accept"])).await?;
+        ensure!(arrived.headers["accept"] == "application/json;q=0.9", "{:?}", arrived.headers["accept"]);
+        Ok(outcome)
     }));
     cases.push(case("CBOR", "accepted alone", |ground, mark| async move {
         let (probe, ask) = (Probe::new(&ground, &mark), Ask::get(MAPS).accept("application/cbor"));
