@@ -12,7 +12,7 @@ pub mod representation;
 pub mod selector;
 
 pub use path::BadPath;
-pub use query::Query;
+pub use query::{BadQuery, Query};
 
 /// What is done, in the words of the API server's audit log and RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,13 +83,16 @@ pub enum BadRequest {
     /// The path.
     #[error(transparent)]
     Path(#[from] BadPath),
+    /// The query.
+    #[error(transparent)]
+    Query(#[from] BadQuery),
 }
 
 impl RequestInfo {
     /// Classifies a request by its head.
     ///
     /// # Errors
-    /// When the path is ambiguous.
+    /// When the path is ambiguous, or the query of a verb that selects too long.
     pub fn of(method: &Method, uri: &http::Uri, headers: &HeaderMap) -> Result<Self, BadRequest> {
         let upgrade = headers.contains_key(header::UPGRADE);
         let Some(target) = path::parse(uri.path())? else {
@@ -99,7 +102,7 @@ impl RequestInfo {
         let mut verb = target.verb.unwrap_or_else(|| of_method(method));
         let mut query = Query::default();
         if verb == Verb::Watch || (!named && matches!(verb, Verb::Get | Verb::Delete)) {
-            query = Query::parse(uri.query().unwrap_or_default());
+            query = Query::parse(uri.query().unwrap_or_default())?;
             verb = match verb {
                 Verb::Get if query.flag("watch") => Verb::Watch,
                 Verb::Get => Verb::List,

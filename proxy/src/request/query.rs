@@ -10,6 +10,19 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::path::{decode, is_whole};
 
+/// Why a query is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadQuery {
+    /// From some number of parameters on Go reads none at all.
+    #[error("the query has {0} parameters, {MOST} at most can be read for sure")]
+    TooMany(usize),
+}
+
+/// The most parameters. Of a query with more than 10,000 Go's `url.ParseQuery` reads none (`defaultMaxParams`), the
+/// selector neither, and the API server ignores the error. Below that by far, for what the proxy adds and for limits that
+/// are set lower.
+const MOST: usize = 1_000;
+
 /// A query as pairs, each in the form that it came in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query(Vec<Pair>);
@@ -26,8 +39,16 @@ const VALUE: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').
 
 impl Query {
     /// Reads the part of a URL behind the question mark.
-    pub fn parse(raw: &str) -> Self {
-        Self(raw.split('&').filter(|pair| !pair.is_empty()).filter_map(Pair::parse).collect())
+    ///
+    /// # Errors
+    /// When it has too many parameters, counted as Go does: empty ones too.
+    pub fn parse(raw: &str) -> Result<Self, BadQuery> {
+        let pairs = || raw.split('&');
+        let count = pairs().count();
+        if count > MOST {
+            return Err(BadQuery::TooMany(count));
+        }
+        Ok(Self(pairs().filter(|pair| !pair.is_empty()).filter_map(Pair::parse).collect()))
     }
 
     /// The first value of a parameter: the one that the API server uses.
@@ -86,7 +107,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_query_stays_as_it_came() {
-        let query = Query::parse("fieldSelector=a%3Db&labelSelector=x&limit=500&continue=a+b");
+        let query = Query::parse("fieldSelector=a%3Db&labelSelector=x&limit=500&continue=a+b").unwrap();
         assert_eq!(
             query.with("labelSelector", "a=b,!c/d"),
             "fieldSelector=a%3Db&limit=500&continue=a+b&labelSelector=a%3Db%2C%21c%2Fd"
@@ -96,7 +117,8 @@ mod tests {
 
     #[test]
     fn of_several_values_the_first_counts_however_its_key_is_written() {
-        let mut query = Query::parse("label%53elector=b&labelSelector=a&watch=0&dryRun=All&dryRun=All&watch=1");
+        let mut query =
+            Query::parse("label%53elector=b&labelSelector=a&watch=0&dryRun=All&dryRun=All&watch=1").unwrap();
         assert_eq!((query.first("labelSelector"), query.flag("watch")), (Some("b"), false));
         query.keep_first(&["watch"]);
         assert_eq!(query.with("labelSelector", "c"), "watch=0&dryRun=All&dryRun=All&labelSelector=c");
@@ -107,18 +129,25 @@ mod tests {
         for dropped in
             ["labelSelector=%zz", "labelSelector=%f", "labelSelector=a;b", "a;labelSelector=b", "labelSelector%"]
         {
-            let query = Query::parse(&format!("{dropped}&x=1"));
+            let query = Query::parse(&format!("{dropped}&x=1")).unwrap();
             assert_eq!((query.first("labelSelector"), query.with("y", "")), (None, "x=1&y=".to_owned()), "{dropped}");
         }
-        assert_eq!(Query::parse("labelSelector=%ff").first("labelSelector"), Some("\u{fffd}"));
+        assert_eq!(Query::parse("labelSelector=%ff").unwrap().first("labelSelector"), Some("\u{fffd}"));
+    }
+
+    #[test]
+    fn more_parameters_than_go_reads_are_refused() {
+        let with = |empty: usize| Query::parse(&format!("{}labelSelector=a", "&".repeat(empty)));
+        assert_eq!(with(MOST - 1).unwrap().first("labelSelector"), Some("a"));
+        assert_eq!(with(MOST), Err(BadQuery::TooMany(MOST + 1)));
     }
 
     proptest! {
         #[test]
         fn what_is_set_is_what_is_read(key in "[a-zA-Z]{1,8}", value in "\\PC{0,40}", other in "[a-z=&%+;]{0,20}") {
-            let query = Query::parse(&other);
+            let query = Query::parse(&other).unwrap();
             let written = query.with(&key, &value);
-            let read = Query::parse(&written);
+            let read = Query::parse(&written).unwrap();
             prop_assert_eq!(read.0.iter().filter(|pair| pair.key == key).count(), 1);
             prop_assert_eq!(read.first(&key), Some(value.as_str()));
             for pair in query.0.iter().filter(|pair| pair.key != key) {

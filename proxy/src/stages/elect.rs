@@ -20,7 +20,7 @@ use super::{Next, admit::Admitted, narrow::with_query};
 use crate::{
     body::{Body, full},
     election::{LockRefusal, Locks},
-    request::{Query, RequestInfo, representation::Encoding},
+    request::{BadRequest, Query, RequestInfo, representation::Encoding},
     status::Refusal,
 };
 
@@ -58,7 +58,7 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
         let (Some(asked), Some(shard)) = (asked, shard) else { return self.next.call(request).boxed() };
         let (next, locks) = (self.next.clone(), self.locks.clone());
         let answered = async move {
-            let query = Query::parse(request.uri().query().unwrap_or_default());
+            let query = Query::parse(request.uri().query().unwrap_or_default()).map_err(BadRequest::from)?;
             if query.first("dryRun").is_some() {
                 // The client's own: it changes no lock, and makes none.
                 return next.oneshot(request).await;

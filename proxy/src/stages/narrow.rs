@@ -1,8 +1,9 @@
 //! Narrows what a controller sees of the ring's resources to its shard, by the API server's own selectors.
 //!
-//! May change the query (the selector is joined with the client's) and `Accept` of requests for the ring's
-//! resources, and of watches what else would make their bytes unreadable (compression), refuses those that it can't narrow without doubt, and touches nothing else. Tells the tap
-//! about each narrowed list and watch.
+//! May change the query (the selector is joined with the client's) and `Accept` of requests for the ring's resources.
+//! Of watches it also takes away the wish for compression, which would make their bytes unreadable. Refuses what it can't
+//! narrow without doubt, and what did not pass the stages before. Touches nothing else. Tells the tap about each narrowed
+//! list and watch.
 
 use std::task::{Context, Poll};
 
@@ -51,9 +52,13 @@ impl<S> Narrow<S> {
     }
 
     fn narrow(&self, request: &mut Request<Body>) -> Result<(), Refusal> {
-        let Some(admitted) = request.extensions().get::<Admitted>().cloned() else { return Ok(()) };
-        let Some(mut info) = request.extensions().get::<RequestInfo>().cloned() else { return Ok(()) };
+        let Some(mut info) = request.extensions().get::<RequestInfo>().cloned() else {
+            return Err(Refusal::NotAShard);
+        };
         let Some(resource) = info.resource else { return Ok(()) };
+        let Some(admitted) = request.extensions().get::<Admitted>().cloned() else {
+            return Err(Refusal::NotAShard);
+        };
         if !admitted.policy.resources.contains(&resource.kind) {
             return Ok(());
         }
@@ -127,7 +132,7 @@ mod tests {
     use super::*;
 
     fn query(text: &str) -> Query {
-        Query::parse(text)
+        Query::parse(text).unwrap()
     }
 
     #[test]

@@ -209,6 +209,8 @@ fn tap_watch(
     let frames = match response.status() {
         StatusCode::OK => Frames::of_response(response.headers()),
         StatusCode::SWITCHING_PROTOCOLS => Frames::of_handshake(asked, response.headers()),
+        // A success that no API server gives to a watch: what is in it is not known.
+        status if status.is_success() => Frames::opaque(),
         // No watch came of it.
         _ => return Ok(response),
     };
@@ -272,7 +274,13 @@ impl http_body::Body for TappedBody {
                     return Poll::Ready(None);
                 }
             }
-            None => self.ended = true,
+            None => {
+                self.ended = true;
+                // Whoever cut it on the way did so as if it were whole.
+                if self.watched.view.is_some() && !self.watched.at_border() {
+                    return Poll::Ready(Some(Err(BoxError::from(WITHIN_AN_EVENT).into())));
+                }
+            }
         }
         Poll::Ready(frame)
     }

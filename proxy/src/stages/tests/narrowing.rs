@@ -1,6 +1,9 @@
 //! What is narrowed, what is left alone, and what is refused.
 
+use tower::Service as _;
+
 use super::*;
+use crate::{request::RequestInfo, stages::narrow::Narrow, status::Refusal};
 
 const NARROWED: &str = "labelSelector=s%3Dme%2C%21d";
 
@@ -31,6 +34,30 @@ async fn whatever_selects_objects_of_the_ring_is_narrowed() {
     }
     let joined = sent("GET", "/apis/x.io/v1/things?labelSelector=a%3Db&limit=5").await.unwrap();
     assert_eq!(joined, format!("/apis/x.io/v1/things?limit=5&{NARROWED}%2Ca%3Db"));
+}
+
+#[tokio::test]
+async fn what_go_would_read_no_selector_from_is_refused() {
+    let long = |path: &str| format!("{path}?{}x", "a&".repeat(10_000));
+    for (method, path) in [
+        ("GET", "/apis/x.io/v1/things"),
+        ("GET", "/apis/x.io/v1/watch/things"),
+        ("DELETE", "/apis/x.io/v1/namespaces/a/things"),
+    ] {
+        assert_eq!(sent(method, &long(path)).await, Err(StatusCode::BAD_REQUEST), "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn what_did_not_pass_the_stages_before_is_refused() {
+    let next = service_fn(|_: Request<Body>| async { Ok::<_, Refusal>(ok()) });
+    let mut narrow = Narrow::new(next, Metrics::default());
+    let mut request = ask("GET", "/apis/x.io/v1/things");
+    assert!(matches!(narrow.call(request).await, Err(Refusal::NotAShard)));
+    request = ask("GET", "/apis/x.io/v1/things");
+    let info = RequestInfo::of(request.method(), request.uri(), request.headers()).unwrap();
+    request.extensions_mut().insert(info);
+    assert!(matches!(narrow.call(request).await, Err(Refusal::NotAShard)));
 }
 
 #[tokio::test]

@@ -62,6 +62,33 @@ async fn a_watch_that_the_api_server_refuses_is_no_view() {
 }
 
 #[tokio::test]
+async fn a_watch_that_is_answered_as_no_api_server_does_is_refused() {
+    let lab = Lab::new(|_| {
+        let mut transformed = json(full("{}"));
+        *transformed.status_mut() = StatusCode::NON_AUTHORITATIVE_INFORMATION;
+        transformed
+    });
+    assert_eq!(lab.get("/apis/x.io/v1/things?watch=1").await.status(), StatusCode::BAD_GATEWAY);
+    assert_eq!(lab.get("/api/v1/pods?watch=1").await.status(), StatusCode::NON_AUTHORITATIVE_INFORMATION);
+}
+
+#[tokio::test]
+async fn a_watch_of_the_ring_that_was_cut_within_an_event_does_not_end_as_if_it_were_whole() {
+    for (uri, sent, whole) in [
+        ("/apis/x.io/v1/things?watch=1", &DELETED[..30], false),
+        ("/apis/x.io/v1/things?watch=1", DELETED, true),
+        ("/api/v1/pods?watch=1", &DELETED[..30], true),
+    ] {
+        let (server, respond) = streaming();
+        let mut body = Lab::new(respond).get(uri).await.into_body();
+        server.unbounded_send(sent).unwrap();
+        assert!(body.frame().await.unwrap().is_ok());
+        drop(server);
+        assert_eq!(body.frame().await.is_none(), whole, "{uri} {sent}");
+    }
+}
+
+#[tokio::test]
 async fn a_change_of_the_ring_makes_those_watches_list_again_that_it_concerns() {
     let pods = GroupResource { group: String::new(), resource: "pods".into() };
     for (uri, ends) in
