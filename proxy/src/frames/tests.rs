@@ -61,10 +61,12 @@ proptest! {
         bit in 0..8_u32,
     ) {
         let mut bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes(format)).collect();
-        prop_assume!(!bytes.is_empty());
-        let at = at.index(bytes.len());
         // Of a digit nobody can tell that it was another one.
-        prop_assume!(!bytes[at].is_ascii_digit());
+        let changeable: Vec<_> = (0..bytes.len()).filter(|at| !bytes[*at].is_ascii_digit()).collect();
+        if changeable.is_empty() {
+            return Ok(());
+        }
+        let at = *at.get(&changeable);
         bytes[at] ^= 1 << bit;
         let honest: Vec<_> = events.iter().map(Written::event).collect();
         for event in found(&mut format.frames(), &bytes, &[bytes.len()]) {
