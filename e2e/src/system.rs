@@ -140,6 +140,12 @@ impl System {
         &self.ground.control_plane
     }
 
+    /// Kills the API server and starts it again, beneath all that use it.
+    pub async fn restart_api_server(&mut self) -> Result<(), SystemError> {
+        self.ground.control_plane.stop_api_server().await?;
+        Ok(self.ground.control_plane.start_api_server().await?)
+    }
+
     /// The folder with the logs of all processes.
     pub fn dir(&self) -> &std::path::Path {
         self.ground.folder.path()

@@ -5,7 +5,10 @@ use std::{
     net::Ipv4Addr,
     path::{Path, PathBuf},
     process::Command,
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -42,6 +45,7 @@ const RING: &str = "websites";
 pub(crate) struct Ground {
     pub(crate) control_plane: ControlPlane,
     pub(crate) folder: Folder,
+    logs_kept: AtomicBool,
 }
 
 impl Ground {
@@ -55,7 +59,7 @@ impl Ground {
         }
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await.unwrap();
         manifests::apply(&client, &deploy("example/ring.yaml")).await.unwrap();
-        Self { control_plane, folder: Folder::create("endurance").unwrap() }
+        Self { control_plane, folder: Folder::create("endurance").unwrap(), logs_kept: AtomicBool::new(false) }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -97,18 +101,19 @@ impl Ground {
     }
 }
 
-/// Keeps the logs when a case fails that it lives as long as.
+/// Keeps the logs when the case fails that has this.
 pub(crate) struct LogsOnPanic<'a>(pub(crate) &'a Ground);
 
 impl Drop for LogsOnPanic<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() && !self.0.logs_kept.swap(true, Ordering::Relaxed) {
             let kept = keep_logs(&[self.0.folder.path(), self.0.control_plane.dir()]);
             report(&format!("the logs are kept in {kept:?}"));
         }
     }
 }
 
+/// For a case that has all of it.
 impl Drop for Ground {
     fn drop(&mut self) {
         drop(LogsOnPanic(self));

@@ -93,7 +93,13 @@ fn trials(runtime: &Arc<Runtime>) -> Vec<Trial> {
         let runtime = runtime.clone();
         trial(name, obstacle, move || drop(runtime.block_on(async { case(Ground::start().await).await })))
     });
-    sharing.into_iter().chain(owning).collect()
+    let own_system = {
+        let runtime = runtime.clone();
+        trial("operators_recover_from_an_api_server_that_restarts", none, move || {
+            runtime.block_on(restarts::operators_recover_from_an_api_server_that_restarts());
+        })
+    };
+    sharing.into_iter().chain(owning).chain([own_system]).collect()
 }
 
 fn trial(name: &str, obstacle: Obstacle, case: impl FnOnce() + Send + 'static) -> Trial {

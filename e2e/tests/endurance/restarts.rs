@@ -13,11 +13,15 @@ use kube::{
     Api,
     api::{ListParams, PostParams},
 };
+use ringside_e2e::{
+    system::{Settings, System},
+    workload::Workload,
+};
 use tokio::{task::JoinHandle, time::sleep};
 
 use super::{
     follower::Follower,
-    ground::{DEADLINE, Ground, Proxy, Surroundings, config_map},
+    ground::{DEADLINE, Ground, NAMESPACE, Proxy, Surroundings, config_map},
     http2::{End, Http2},
     report,
 };
@@ -66,6 +70,33 @@ pub(crate) async fn clients_recover_from_an_api_server_that_hangs_and_restarts(m
     report(&format!("{written} writes and {lists} lists beside it, all of them whole"));
     assert_eq!(there, written);
     ground
+}
+
+/// The same beneath whole shards: Go clients with all that they do, and the sharder.
+pub(crate) async fn operators_recover_from_an_api_server_that_restarts() {
+    // So that it is not the Lease that ends what the operators do: they would have to end themselves.
+    let settings = Settings { lease_duration: Duration::from_secs(300), ..Settings::default() };
+    let mut system = System::start(settings).await.unwrap();
+    system.start_sharding(1).await.unwrap();
+    for shard in ["shard-0", "shard-1"] {
+        system.add_shard(shard).await.unwrap();
+    }
+    system.until_counted(DEADLINE).await.unwrap();
+    let workload = Workload {
+        namespace: NAMESPACE.to_owned(),
+        prefix: "site",
+        objects: 20,
+        work: PAUSE,
+        interval: PAUSE,
+        seed: 0,
+    };
+    workload.create(&system.control_plane().client()).await.unwrap();
+    system.until_settled(DEADLINE).await.unwrap();
+    system.restart_api_server().await.unwrap();
+    // Each object is changed, and somebody works on it.
+    system.until_all_worked_on(&workload, DEADLINE).await.unwrap();
+    let report = system.report(DEADLINE).await.unwrap();
+    assert!(report.is_clean(), "{report:#?}");
 }
 
 /// A writer and a reader of lists that repeat what fails, as controllers do.

@@ -272,7 +272,7 @@ where
         if allowed.replace(now) != Some(now) {
             usage.allow(now);
             if let Some(inner) = inner.upgrade() {
-                inner.allowed.store(now, Ordering::Relaxed);
+                inner.allowed.store(now.max(1), Ordering::Relaxed);
             }
         }
         ended

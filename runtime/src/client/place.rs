@@ -39,9 +39,9 @@ impl Usage {
         (usage.clone(), Place(usage))
     }
 
-    /// The server says how many it allows at once.
+    /// The server says how many it allows at once. One is always tried, be it to hear why not.
     pub(super) fn allow(&self, streams: usize) {
-        self.allowed.store(streams, Ordering::Relaxed);
+        self.allowed.store(streams.max(1), Ordering::Relaxed);
     }
 
     /// A place, if fewer than `most` and what the server allows are under way.
