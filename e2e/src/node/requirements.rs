@@ -58,21 +58,53 @@ impl Requirements {
             return Err(Missing::Root);
         }
         let folders: Vec<_> = SYSTEM_PATH.split(':').map(Path::new).collect();
-        let has = |folder: &Path, program: &str| folder.join(program).is_file();
-        let (mut programs, mut packages): (Vec<_>, Vec<_>) =
-            PROGRAMS.into_iter().filter(|(program, _)| !folders.iter().any(|folder| has(folder, program))).unzip();
-        let cni = CNI_FOLDERS
-            .map(PathBuf::from)
-            .into_iter()
-            .find(|folder| CNI_PLUGINS.into_iter().all(|plugin| has(folder, plugin)));
-        if cni.is_none() {
-            programs.push("the CNI plugins");
-            packages.push(CNI_PACKAGE);
-        }
+        Self::look(&folders, &CNI_FOLDERS.map(Path::new))
+    }
+
+    fn look(folders: &[&Path], cni_folders: &[&Path]) -> Result<Self, Missing> {
+        let missing = |(program, _): &(&str, &str)| !folders.iter().any(|folder| folder.join(program).is_file());
+        let (mut programs, mut packages): (Vec<_>, Vec<_>) = PROGRAMS.into_iter().filter(missing).unzip();
         packages.dedup();
-        match cni {
-            Some(cni) if programs.is_empty() => Ok(Self { cni }),
-            _ => Err(Missing::Programs { programs, packages }),
+        let complete = |folder: &&&Path| CNI_PLUGINS.iter().all(|plugin| folder.join(plugin).is_file());
+        match cni_folders.iter().find(complete) {
+            Some(cni) if programs.is_empty() => return Ok(Self { cni: (*cni).to_owned() }),
+            Some(_) => {}
+            None => {
+                programs.push("the CNI plugins");
+                packages.push(CNI_PACKAGE);
+            }
         }
+        Err(Missing::Programs { programs, packages })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_with_its_packages_in_one_line() {
+        let (programs, plugins) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let look = || Requirements::look(&[programs.path()], &[plugins.path()]);
+        for (program, _) in PROGRAMS.iter().filter(|(_, package)| !["containerd", "runc"].contains(package)) {
+            fs::write(programs.path().join(program), "").unwrap();
+        }
+        assert_eq!(
+            look().unwrap_err().to_string(),
+            "a node needs containerd, containerd-shim-runc-v2, ctr, runc, the CNI plugins, not found on this machine: \
+             apt-get install containerd runc containernetworking-plugins"
+        );
+        for (program, _) in PROGRAMS {
+            fs::write(programs.path().join(program), "").unwrap();
+        }
+        assert!(look().unwrap_err().to_string().ends_with("apt-get install containernetworking-plugins"));
+        for plugin in CNI_PLUGINS {
+            fs::write(plugins.path().join(plugin), "").unwrap();
+        }
+        assert_eq!(look().unwrap().cni, plugins.path());
     }
 }

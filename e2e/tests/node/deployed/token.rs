@@ -50,6 +50,9 @@ pub(crate) async fn a_rotated_token_is_used_and_the_lease_kept(shared: Arc<Share
     let containers =
         status.init_container_statuses.into_iter().flatten().chain(status.container_statuses.into_iter().flatten());
     assert!(containers.map(|container| container.restart_count).all(|count| count == 0));
+    let _alone = deployed.membership.lock().await;
+    deployed.change_all("with the new token").await;
+    assert!(deployed.settled().await.contains_key(&name));
 }
 
 /// Where the kubelet keeps the pod's token.
