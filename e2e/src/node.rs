@@ -135,11 +135,6 @@ impl Node {
         &self.control_plane
     }
 
-    /// The control plane, to stop and start its parts.
-    pub fn control_plane_mut(&mut self) -> &mut ControlPlane {
-        &mut self.control_plane
-    }
-
     /// A client with all rights.
     pub fn client(&self) -> Client {
         self.control_plane.client()

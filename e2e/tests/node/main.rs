@@ -3,14 +3,16 @@
 #![allow(clippy::unwrap_used)]
 
 mod audit;
+mod cases;
 mod deployed;
 mod lifecycle;
 mod streams;
 
-use std::{future::Future, io::Write as _, pin::Pin, process::ExitCode, sync::Arc};
+use std::{io::Write as _, process::ExitCode, sync::Arc};
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 use ringside_e2e::{
+    compatibility::{Ledger, Section, Task, table},
     control_plane::Options,
     node::{Node, Requirements, with_node},
     toolchain::{self, Environment, RingsidePrograms},
@@ -20,12 +22,13 @@ use tokio::{
     sync::{OnceCell, RwLock},
 };
 
-use self::{deployed::Deployed, streams::Streams};
+use self::{cases::Case, deployed::Deployed, streams::Streams};
 
 /// How many cases run at once: most of them wait.
 const THREADS: usize = 8;
 
-type Case = fn(Arc<Shared>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+/// What is written of the page about compatibility.
+const SECTION: Section = Section { name: "pods", test: "node" };
 
 /// What the cases share.
 pub(crate) struct Shared {
@@ -46,41 +49,6 @@ impl Shared {
     }
 }
 
-/// A case under the name of its function.
-macro_rules! case {
-    ($($name:ident)::+) => {
-        (concat!($("::", stringify!($name)),+).trim_start_matches("::"), |shared| Box::pin($($name)::+(shared)))
-    };
-}
-
-fn cases() -> Vec<(&'static str, Case)> {
-    vec![
-        case!(deployed::token::a_rotated_token_is_used_and_the_lease_kept),
-        case!(deployed::sharing::replicas_share_the_work),
-        case!(deployed::sharing::a_controller_with_nothing_but_the_in_cluster_folder_has_its_share),
-        case!(deployed::changes::a_rolling_update_leaves_every_object_owned),
-        case!(deployed::changes::a_deleted_pod_ends_in_order_and_lets_go_of_its_lease),
-        case!(deployed::confinement::runs_as_confined_as_its_manifest_says),
-        case!(streams::exec::output_and_exit_code_are_the_same),
-        case!(streams::exec::a_command_that_is_not_there_is_refused_alike),
-        case!(streams::exec::much_input_arrives_whole_and_its_end_is_seen),
-        case!(streams::exec::much_output_arrives_whole),
-        case!(streams::exec::much_goes_both_ways_at_once),
-        case!(streams::exec::each_protocol_is_spoken),
-        case!(streams::terminal::a_terminal_has_the_size_of_ours_and_follows_it),
-        case!(streams::attach::input_reaches_it_and_its_output_comes_back),
-        case!(streams::logs::logs_are_the_same),
-        case!(streams::port_forward::much_comes_back_whole),
-        case!(streams::port_forward::the_end_that_the_pod_makes_is_seen_after_all_it_sent),
-        case!(streams::ends::with_its_client),
-        case!(streams::ends::with_the_proxy),
-        case!(streams::ends::with_the_lease),
-        case!(lifecycle::gone_after_sigkill_of_the_owner),
-        case!(lifecycle::gone_after_an_interrupt),
-        case!(lifecycle::without_root_one_line_says_so),
-    ]
-}
-
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);
@@ -88,41 +56,54 @@ fn main() -> ExitCode {
         return ignore_all(&arguments, &missing.to_string());
     }
     // Nothing to run, and no node needed for that.
-    if arguments.list || trials(|_| Ok(Completion::Completed)).iter().all(|trial| arguments.is_filtered_out(trial)) {
+    if arguments.list || trials(|_, _| Ok(Completion::Completed)).iter().all(|trial| arguments.is_filtered_out(trial)) {
         return ignore_all(&arguments, "");
     }
     // Before the network is one without a way to registries.
     let programs = toolchain::ringside(&Environment::of_process()).unwrap();
     let options = Options { audit: true, ..Options::default() };
-    with_node(options, async |node| {
+    let conclusions = with_node(options, async |node| {
         let (deployed, streams) = (OnceCell::new(), OnceCell::new());
         let shared = Arc::new(Shared { node, programs, deployed, streams, kubelet: RwLock::new(()) });
-        let (handle, of_cases) = (Handle::current(), Arc::clone(&shared));
-        let trials = trials(move |case| {
-            handle.block_on(case(Arc::clone(&of_cases)));
-            Ok(Completion::Completed)
-        });
-        let conclusion = tokio::task::block_in_place(|| libtest_mimic::run(&arguments, trials));
-        if conclusion.has_failed() {
-            let _ = writeln!(std::io::stderr(), "the logs are kept in {:?}", shared.node.keep_logs());
+        tokio::task::block_in_place(|| run(&arguments, &shared))
+    });
+    let [seen, settled] = conclusions.unwrap();
+    if seen.has_failed() { seen.exit_code() } else { settled.exit_code() }
+}
+
+/// Runs the cases, and when none was left out and none has failed, sees to it that the page says what was seen.
+fn run(arguments: &Arguments, shared: &Arc<Shared>) -> [Conclusion; 2] {
+    let ledger = Arc::new(Ledger::default());
+    let (handle, of_cases, noted) = (Handle::current(), Arc::clone(shared), Arc::clone(&ledger));
+    let trials = trials(move |place, case| {
+        handle.block_on((case.run)(Arc::clone(&of_cases)));
+        if let Some(row) = case.row() {
+            noted.note(place, row);
         }
-        conclusion.exit_code()
-    })
-    .unwrap()
+        Ok(Completion::Completed)
+    });
+    let seen = libtest_mimic::run(arguments, trials);
+    if seen.has_failed() {
+        let _ = writeln!(std::io::stderr(), "the logs are kept in {:?}", shared.node.keep_logs());
+    }
+    let whole = seen.num_filtered_out == 0 && !seen.has_failed();
+    let settle = move || SECTION.settle(&table(&ledger.rows()), Task::of_process()).map_err(Failed::from);
+    let page = Trial::test("docs/compatibility.md says what was seen", settle).with_ignored_flag(!whole);
+    [seen, libtest_mimic::run(arguments, vec![page])]
 }
 
 fn trials<F>(run: F) -> Vec<Trial>
 where
-    F: Fn(Case) -> Result<Completion, libtest_mimic::Failed> + Clone + Send + 'static,
+    F: Fn(usize, Case) -> Result<Completion, Failed> + Clone + Send + 'static,
 {
-    let trial = |(name, case): (&str, Case)| {
+    let trial = |(place, case): (usize, Case)| {
         let run = run.clone();
-        Trial::ignorable_test(name, move || run(case))
+        Trial::ignorable_test(case.name, move || run(place, case))
     };
-    cases().into_iter().map(trial).collect()
+    cases::all().into_iter().enumerate().map(trial).collect()
 }
 
 fn ignore_all(arguments: &Arguments, why: &str) -> ExitCode {
     let why = why.to_owned();
-    libtest_mimic::run(arguments, trials(move |_| Ok(Completion::ignored_with(&why)))).exit_code()
+    libtest_mimic::run(arguments, trials(move |_, _| Ok(Completion::ignored_with(&why)))).exit_code()
 }
