@@ -13,8 +13,18 @@ pub(crate) struct Change {
 
 const CONNECTION: &str = "RFC 9110, section 7.6.1: it is about one connection, and the other one has its own";
 
+/// What becomes of what must not arrive.
+const LEFT_OUT: &str = "left out";
+
 const fn of_connection(header: &'static str) -> Change {
-    Change { header, always: true, becomes: "left out", reason: CONNECTION }
+    Change { header, always: true, becomes: LEFT_OUT, reason: CONNECTION }
+}
+
+/// Headers of a request that must not arrive, whoever sends them on. (A body of unknown length has a
+/// `Transfer-Encoding` on the other connection too, but that is its own.)
+pub(crate) fn left_out() -> impl Iterator<Item = &'static str> {
+    let changes = REQUEST.iter().filter(|change| change.becomes == LEFT_OUT && change.header != "transfer-encoding");
+    changes.map(|change| change.header)
 }
 
 /// What becomes of a request's headers.

@@ -6,7 +6,7 @@ use ringside_e2e::{compatibility::Outcome, relay::Recorded};
 use serde_json::Value;
 
 use super::{
-    changes::{Change, REQUEST, RESPONSE},
+    changes::{Change, REQUEST, RESPONSE, left_out},
     client::{Answer, Ask, Http},
     ground::{Ground, Shard},
     objects::OWNERS,
@@ -151,6 +151,8 @@ impl<'a> Probe<'a> {
             let listed = REQUEST.iter().find(|change| change.header == name);
             listed.is_some_and(|change| change.always || rewritten.headers.contains(&name))
         };
+        let stayed = left_out().find(|name| arrived.headers.contains_key(*name));
+        ensure!(stayed.is_none(), "{stayed:?} arrived");
         for name in rewritten.headers {
             ensure!(REQUEST.iter().any(|change| change.header == *name), "the list has no {name}");
         }

@@ -3,18 +3,21 @@
 use std::{
     process::ExitCode,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, anyhow};
 use futures::{FutureExt as _, future::BoxFuture};
 use libtest_mimic::{Arguments, Failed, Trial};
 use ringside_e2e::compatibility::{Ledger, Outcome, Row, Section, Task, table};
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, time::timeout};
 
 use super::{cases, changes, ground::Ground};
 
 /// Cases mostly wait, for a watch to end or for the API server: many may do so at once.
 const AT_ONCE: usize = 12;
+/// Most take a second or two; the longest reads 100 MB. A machine may be busy elsewhere.
+const LONGEST: Duration = Duration::from_secs(120);
 const SECTION: Section = Section { name: "protocol", test: "compatibility" };
 
 type Run = Box<dyn FnOnce(Arc<Ground>, String) -> BoxFuture<'static, Result<Outcome>> + Send>;
@@ -65,7 +68,8 @@ impl Stage {
         let ground = self.ground()?;
         // Short, and the same in each run: it is also the audit id.
         let running = (case.run)(ground, format!("case-{part}-{place}"));
-        let outcome = self.runtime.block_on(running)?;
+        let bounded = async { timeout(LONGEST, running).await.context("it does not come to an end") };
+        let outcome = self.runtime.block_on(bounded)??;
         let Case { behaviour, representation, .. } = case;
         self.parts[part].1.note(place, Row { behaviour, representation, outcome });
         Ok(())

@@ -33,7 +33,12 @@ const PLAIN: [(&str, Asks); 17] = [
     ("trailing slash", |_| object("/")),
     ("get of one object with `watch`, which is no watch", |_| object("?watch=1")),
     ("`pretty`", |_| object("?pretty=true")),
-    ("headers of one connection", |_| object("").header("proxy-authorization", "Basic eDp5").header("te", "trailers")),
+    ("headers of one connection", |_| {
+        object("")
+            .header("proxy-authorization", "Basic eDp5")
+            .header("te", "trailers")
+            .header("keep-alive", "timeout=5")
+    }),
     ("forwarded by somebody else", |_| {
         object("").header("x-forwarded-for", "192.0.2.1").header("via", "1.1 somebody").header("forwarded", "for=x")
     }),
