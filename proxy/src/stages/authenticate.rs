@@ -1,6 +1,6 @@
 //! Refuses who does not have the local token.
 //!
-//! Takes the token and all else that says who is asking off the request ([`credentials`]): the API server is given our
+//! Takes the token and all else that says who is asking off the request (`access/credentials.rs`): the API server is given our
 //! own credentials.
 
 use std::{
