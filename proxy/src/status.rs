@@ -75,7 +75,7 @@ impl Refusal {
             Self::LostMeanwhile => answer(StatusCode::BAD_GATEWAY, "InternalError", "lease"),
             Self::PolicyUnknown(_) => later("ring"),
             // client-go repeats a request by itself when it may, which is when nothing can have happened yet.
-            Self::Upstream(UpstreamError::Unreachable(_)) => later("unreachable"),
+            Self::Upstream(UpstreamError::Unreachable(_) | UpstreamError::NotProcessed(_)) => later("unreachable"),
             Self::Upstream(_) => answer(StatusCode::BAD_GATEWAY, "InternalError", "upstream"),
             Self::Lock(refusal) => answer(refusal.code(), refusal.reason(), "lock"),
         }

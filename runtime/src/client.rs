@@ -13,6 +13,7 @@ use rustls::pki_types::InvalidDnsNameError;
 mod addresses;
 mod api_server;
 mod connector;
+mod handshake;
 mod http2;
 mod place;
 mod requests;
@@ -20,7 +21,7 @@ mod source;
 mod transport;
 
 pub use api_server::ApiServer;
-pub use place::Held;
+pub use place::{CutOff, Held};
 pub use transport::{NoAnswer, Transport};
 
 /// Any error on the way.

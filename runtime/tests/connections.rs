@@ -19,6 +19,10 @@ use tower::ServiceExt;
 
 use self::server::{Server, Settings, endless, nothing, text, watch};
 
+#[path = "connections/faults.rs"]
+mod faults;
+#[path = "connections/peer.rs"]
+mod peer;
 #[path = "connections/server.rs"]
 mod server;
 
@@ -59,7 +63,7 @@ async fn by_path() -> Server {
 }
 
 #[tokio::test]
-async fn more_requests_than_a_server_allows_on_a_connection_have_several() {
+async fn more_requests_than_there_are_places_on_a_connection_have_several() {
     let server = by_path().await;
     let client = client(&server);
     let watches = join_all((0..3 * PLACES).map(|_| get(&client, "/watch"))).await;

@@ -16,7 +16,7 @@ use super::{
     BoxError, ConnectError, Transport,
     addresses::Addresses,
     connector::{Connector, Offer},
-    http2::Pings,
+    handshake::Pings,
     source::{Files, Source, changed},
     transport::Settings,
 };

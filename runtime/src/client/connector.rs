@@ -1,9 +1,10 @@
-//! One connection to the API server: its addresses, TCP and TLS, all of it within a bounded time.
+//! One connection to the API server: its addresses, TCP, TLS and HTTP/2's settings, all of it within a bounded time.
 //!
 //! With several addresses the next is tried when one has failed, or has not answered for a moment (RFC 8305). What
-//! counts is the end of the TLS handshake: the kernel of an API server that hangs still accepts connections.
+//! counts is the end of the handshakes: the kernel of an API server that hangs still accepts connections.
 
 use std::{
+    future::ready,
     net::SocketAddr,
     sync::Arc,
     task::{Context, Poll},
@@ -26,8 +27,9 @@ use tokio::{
 use tower::{Service, ServiceExt};
 
 use super::{BoxError, ConnectError, addresses::Addresses};
+use crate::explain::causes;
 
-/// For name, TCP and TLS together, whatever the number of addresses.
+/// For all of it together, whatever the number of addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// For how long an address is waited for alone; the delay that RFC 8305 recommends (section 5).
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);
@@ -80,23 +82,39 @@ impl Connector {
 
     /// Makes one.
     pub(super) async fn connect(&self) -> Result<Stream, BoxError> {
-        let connected = timeout(CONNECT_TIMEOUT, self.first_that_answers()).await;
+        self.connect_and(|stream| ready(Ok(stream))).await
+    }
+
+    /// Makes one that `greet` succeeds with, too; it belongs to the attempt for one address.
+    pub(super) async fn connect_and<T, F>(&self, greet: impl Fn(Stream) -> F) -> Result<T, BoxError>
+    where
+        F: Future<Output = Result<T, BoxError>>,
+    {
+        let connected = timeout(CONNECT_TIMEOUT, self.first_that_answers(greet)).await;
         connected.map_err(|_| format!("no connection within {CONNECT_TIMEOUT:?}"))?
     }
 
-    async fn first_that_answers(&self) -> Result<Stream, BoxError> {
+    async fn first_that_answers<T, F>(&self, greet: impl Fn(Stream) -> F) -> Result<T, BoxError>
+    where
+        F: Future<Output = Result<T, BoxError>>,
+    {
         let mut left = self.addresses.of(host(&self.cluster), port(&self.cluster)).await?.into_iter();
         let mut attempts = FuturesUnordered::new();
         let mut last: BoxError = format!("{} has no address", host(&self.cluster)).into();
+        let attempt = async |address| {
+            let attempt = async { greet(self.https.clone().oneshot(self.at(address)?).await?).await };
+            let ended: Result<T, BoxError> = attempt.await;
+            (address, ended.map_err(|error| format!("{address}: {}", causes(&*error)).into()))
+        };
         loop {
-            attempts.extend(left.next().map(|address| self.attempt(address)));
+            attempts.extend(left.next().map(&attempt));
             let next_due =
                 async { if left.len() > 0 { sleep(NEXT_ADDRESS).await } else { std::future::pending().await } };
             tokio::select! {
                 ended = attempts.next() => match ended {
-                    Some((address, Ok(stream))) => {
+                    Some((address, Ok(connection))) => {
                         self.addresses.worked(address);
-                        return Ok(stream);
+                        return Ok(connection);
                     }
                     Some((_, Err(error))) => last = error,
                     None => return Err(last),
@@ -104,11 +122,6 @@ impl Connector {
                 () = next_due => {}
             }
         }
-    }
-
-    async fn attempt(&self, address: SocketAddr) -> (SocketAddr, Result<Stream, BoxError>) {
-        let attempt = async { self.https.clone().oneshot(self.at(address)?).await };
-        (address, attempt.await.map_err(|error| format!("{address}: {}", crate::explain::causes(&*error)).into()))
     }
 
     fn at(&self, address: SocketAddr) -> Result<Uri, InvalidUri> {

@@ -1,7 +1,7 @@
 //! HTTP/2 connections with a bounded number of requests on each.
 //!
-//! A server limits the streams of a connection (Go's default: 250), and what exceeds that waits for as long as the
-//! watches on it go on. And HTTP/2 has one window for all streams of a connection, beside one for each: readers that
+//! A server limits the streams of a connection (kube-apiserver's default: 100), and what exceeds that waits for as long
+//! as the watches on it go on. And HTTP/2 has one window for all streams of a connection, beside one for each: readers that
 //! stop could use it up, and the others would starve. So a connection carries at most [`PLACES`] requests, and its window
 //! is that of all of them together: one that is never read costs its own window's memory, and nobody anything else.
 //!
@@ -9,8 +9,9 @@
 //! connection in turn, and a connection for watches alone would be one more per process, and one more way to be dead.
 
 use std::{
+    error::Error,
     future::poll_fn,
-    pin::pin,
+    mem,
     sync::{
         Arc, Weak,
         atomic::{AtomicUsize, Ordering},
@@ -19,60 +20,28 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{
-    FutureExt,
-    future::{BoxFuture, Shared},
-};
+use futures::FutureExt;
 use http::{Request, Response};
 use http_body::Body;
-use hyper::client::conn::http2::{Builder, Connection, SendRequest};
-use hyper_util::{
-    client::legacy::connect::Connection as _,
-    rt::{TokioExecutor, TokioTimer},
-};
+use hyper::client::conn::http2::SendRequest;
 use parking_lot::Mutex;
-use tokio::time::{sleep, timeout};
+use tokio::{sync::watch, time::sleep};
 
 use super::{
     BoxError, Held, NoAnswer,
-    connector::{Connector, Stream},
+    connector::Connector,
+    handshake::{Driver, Greeted, Pings, greet},
     place::{Place, Usage},
 };
-use crate::explain::causes;
+use crate::{contained::contained, explain::causes};
 
 /// Requests on one connection. RFC 9113 asks servers to allow no less than 100 (section 6.5.2).
 pub(super) const PLACES: usize = 64;
-/// What one stream may buffer: at a millisecond to the API server this is 250 MB/s for a list.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 64 * STREAM_WINDOW;
-const _: () = assert!(CONNECTION_WINDOW as usize == PLACES * STREAM_WINDOW as usize);
-/// How many requests a server allows before it has said so; what is sent on top of what it says then would wait for as
-/// long as the watches before it go on.
-const NOT_SAID: usize = usize::MAX - 1;
-/// Its settings are the first that it sends (RFC 9113, section 3.4). hyper has no event for their arrival.
-const SETTINGS_TIMEOUT: Duration = Duration::from_secs(10);
-const SETTINGS_INTERVAL: Duration = Duration::from_millis(1);
-/// How long a connection without requests is kept: as Go keeps them.
-const UNUSED: Duration = Duration::from_secs(90);
-/// Answers' headers, all of one answer together. Go's servers take as much.
-const HEADERS: u32 = 1 << 20;
-/// How often a request that was not sent yet, because its connection had just ended, gets another.
-const ATTEMPTS: usize = 3;
-
-/// When a peer is gone.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pings {
-    /// After how much silence it is asked whether it is still there.
-    pub(super) after: Duration,
-    /// How long it may take to say so.
-    pub(super) timeout: Duration,
-}
-
-impl Default for Pings {
-    fn default() -> Self {
-        Self { after: Duration::from_secs(10), timeout: Duration::from_secs(10) }
-    }
-}
+/// How long a connection without requests is of use. kube-apiserver closes them after 90 s, and what is sent at that
+/// moment may or may not be done.
+pub(super) const UNUSED: Duration = Duration::from_secs(60);
+/// How many connections a request is tried on that was certainly not processed on one: it had just ended, or had no room.
+pub(super) const ATTEMPTS: usize = 3;
 
 /// Why there is no answer here.
 #[derive(Debug)]
@@ -81,6 +50,12 @@ pub(super) enum Unanswered<B> {
     NotSpoken(Request<B>),
     /// There was an attempt.
     NoAnswer(NoAnswer),
+}
+
+impl<B> From<NoAnswer> for Unanswered<B> {
+    fn from(error: NoAnswer) -> Self {
+        Self::NoAnswer(error)
+    }
 }
 
 /// The connections.
@@ -103,22 +78,22 @@ struct Inner<B> {
 /// A connection, or one that is being made.
 struct Lane<B> {
     usage: Arc<Usage>,
-    opening: Opening<B>,
+    /// Its making goes on by itself: nobody who stops waiting keeps others from it. None until it has ended.
+    opened: watch::Receiver<Option<Opened<B>>>,
 }
 
 impl<B> Clone for Lane<B> {
     fn clone(&self) -> Self {
-        Self { usage: self.usage.clone(), opening: self.opening.clone() }
+        Self { usage: self.usage.clone(), opened: self.opened.clone() }
     }
 }
-
-/// All who wait for a connection share its making, and its failure.
-type Opening<B> = Shared<BoxFuture<'static, Result<Opened<B>, Arc<str>>>>;
 
 enum Opened<B> {
     Http2(SendRequest<B>),
     /// The server chose HTTP/1.1.
     Http1,
+    /// For all who waited.
+    Failed(Arc<str>),
 }
 
 impl<B> Clone for Opened<B> {
@@ -126,17 +101,27 @@ impl<B> Clone for Opened<B> {
         match self {
             Self::Http2(sender) => Self::Http2(sender.clone()),
             Self::Http1 => Self::Http1,
+            Self::Failed(text) => Self::Failed(text.clone()),
         }
     }
 }
 
 impl<B> Lane<B> {
-    /// Whether it may still be of use: open, or being opened.
+    /// Whether a request may be sent on it: open and lately used, or being opened.
     fn is_live(&self) -> bool {
-        match self.opening.peek() {
-            None => true,
-            Some(Ok(Opened::Http2(sender))) => !sender.is_closed(),
-            Some(Ok(Opened::Http1) | Err(_)) => false,
+        match &*self.opened.borrow() {
+            None => self.opened.has_changed().is_ok(),
+            Some(Opened::Http2(sender)) => {
+                !sender.is_closed() && self.usage.unused_since().is_none_or(|since| since.elapsed() < UNUSED)
+            }
+            Some(Opened::Http1 | Opened::Failed(_)) => false,
+        }
+    }
+
+    async fn opened(&mut self) -> Opened<B> {
+        match self.opened.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(opened)) => opened.clone(),
+            _ => Opened::Failed("the connection was not made".into()),
         }
     }
 }
@@ -153,39 +138,29 @@ where
 
     /// Sends a request on a connection with room.
     pub(super) async fn send(&self, mut request: Request<B>) -> Result<Response<Held>, Unanswered<B>> {
-        let mut ended = None;
+        let mut reason = "the API server allows too few requests on its connections".into();
         for _ in 0..ATTEMPTS {
-            let (mut sender, place) = match self.connection().await {
-                Ok((Opened::Http2(sender), place)) => (sender, place),
-                Ok((Opened::Http1, _)) => return Err(Unanswered::NotSpoken(request)),
-                Err(text) => return Err(Unanswered::NoAnswer(NoAnswer::Unreachable((*text).into()))),
+            let (mut lane, place) = self.place();
+            let mut sender = match lane.opened().await {
+                Opened::Http2(sender) => sender,
+                Opened::Http1 => return Err(Unanswered::NotSpoken(request)),
+                Opened::Failed(text) => return Err(NoAnswer::Unreachable((*text).into()).into()),
             };
+            // By now the server has said how many it allows.
+            let Some(place) = place.confirm() else { continue };
             match sender.try_send_request(request).await {
                 Ok(response) => return Ok(response.map(|body| Held::new(body, Some(place)))),
                 Err(mut error) => match error.take_message() {
                     // The connection ended before the request was sent, so sending it elsewhere does not repeat it.
                     Some(unsent) => {
                         request = unsent;
-                        ended = Some(error.into_error());
+                        reason = text(&error.into_error());
                     }
-                    None => return Err(Unanswered::NoAnswer(NoAnswer::Failed(text(&error.into_error())))),
+                    None => return Err(no_answer(&error.into_error()).into()),
                 },
             }
         }
-        let error = ended.map_or_else(|| "no connection".into(), |error| text(&error));
-        Err(Unanswered::NoAnswer(NoAnswer::Unreachable(error)))
-    }
-
-    /// A connection, and a place on it.
-    async fn connection(&self) -> Result<(Opened<B>, Place), Arc<str>> {
-        loop {
-            let (lane, place) = self.place();
-            let opened = lane.opening.await?;
-            // By now the server has said how many it allows.
-            if let Some(place) = place.confirm() {
-                return Ok((opened, place));
-            }
-        }
+        Err(NoAnswer::Unreachable(reason).into())
     }
 
     /// A place on the first connection with room, so that connections that are not needed any more run empty.
@@ -195,85 +170,69 @@ where
         let found = lanes.iter().find_map(|lane| Some((lane.clone(), lane.usage.take(PLACES)?)));
         found.unwrap_or_else(|| {
             let (usage, place) = Usage::with_place(self.0.allowed.load(Ordering::Relaxed));
-            let opening = open(self.0.connector.clone(), self.0.pings, usage.clone(), Arc::downgrade(&self.0));
-            let lane = Lane { usage, opening: opening.boxed().shared() };
+            let lane = self.0.open(usage);
             lanes.push(lane.clone());
             (lane, place)
         })
     }
 }
 
-impl<B> Inner<B> {
-    /// Lets go of connections that nothing was sent on for a while; they end when nobody holds them.
-    fn sweep(&self) {
-        self.lanes.lock().retain(|lane| {
-            let unused = lane.usage.unused_since().is_some_and(|since| since.elapsed() >= UNUSED);
-            lane.is_live() && !unused
-        });
-    }
-}
-
-async fn open<B>(
-    connector: Connector,
-    pings: Pings,
-    usage: Arc<Usage>,
-    inner: Weak<Inner<B>>,
-) -> Result<Opened<B>, Arc<str>>
+impl<B> Inner<B>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
-    let stream = connector.connect().await.map_err(|error| Arc::from(causes(&*error)))?;
-    if !stream.connected().is_negotiated_h2() {
-        return Ok(Opened::Http1);
-    }
-    let handshake = Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_header_list_size(HEADERS)
-        .keep_alive_interval(pings.after)
-        .keep_alive_timeout(pings.timeout)
-        // So that no request is sent on a connection that has been dead for long.
-        .keep_alive_while_idle(true)
-        .initial_max_send_streams(NOT_SAID)
-        .handshake(stream);
-    let (sender, connection) = handshake.await.map_err(|error| Arc::from(causes(&error)))?;
-    let late = |_| Arc::from(format!("no HTTP/2 settings within {SETTINGS_TIMEOUT:?}"));
-    let connection = timeout(SETTINGS_TIMEOUT, settled(connection)).await.map_err(late)?;
-    usage.allow(connection.current_max_send_streams());
-    tokio::spawn(drive(connection, usage, inner));
-    Ok(Opened::Http2(sender))
-}
-
-/// Waits until the server has sent its settings.
-async fn settled<B>(connection: Connection<Stream, B, TokioExecutor>) -> Connection<Stream, B, TokioExecutor>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
-    while connection.current_max_send_streams() == NOT_SAID {
-        sleep(SETTINGS_INTERVAL).await;
-    }
-    connection
-}
-
-/// Runs a connection to its end, which comes at the latest when nobody wants to send on it any more.
-async fn drive<B>(connection: Connection<Stream, B, TokioExecutor>, usage: Arc<Usage>, inner: Weak<Inner<B>>)
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
-    let mut connection = pin!(connection);
-    let mut allowed = None;
-    let mut ended = poll_fn(|context| {
-        let ended = connection.as_mut().poll(context);
-        let now = connection.current_max_send_streams();
-        if allowed.replace(now) != Some(now) {
-            usage.allow(now);
-            if let Some(inner) = inner.upgrade() {
-                inner.allowed.store(now.max(1), Ordering::Relaxed);
+    /// Opens a connection and runs it.
+    fn open(self: &Arc<Self>, usage: Arc<Usage>) -> Lane<B> {
+        let (tell, opened) = watch::channel(None);
+        let lane = Lane { usage: usage.clone(), opened };
+        let (connector, pings, inner) = (self.connector.clone(), self.pings, Arc::downgrade(self));
+        tokio::spawn(contained(async move {
+            let greeted = connector.connect_and(|stream| greet(stream, pings)).await;
+            let (opened, driver) = match greeted {
+                Ok(Greeted::Http2(sender, driver)) => (Opened::Http2(sender), Some(driver)),
+                Ok(Greeted::Http1) => (Opened::Http1, None),
+                Err(error) => (Opened::Failed(causes(&*error).into()), None),
+            };
+            if let Some(driver) = &driver {
+                allow(&inner, &usage, driver.current_max_send_streams());
             }
+            tell.send_replace(Some(opened));
+            if let Some(driver) = driver {
+                drive(driver, usage, inner).await;
+            }
+        }));
+        lane
+    }
+}
+
+impl<B> Inner<B> {
+    /// Lets go of connections that are of no use any more; they end when nobody holds them.
+    fn sweep(&self) {
+        self.lanes.lock().retain(Lane::is_live);
+    }
+}
+
+fn allow<B>(inner: &Weak<Inner<B>>, usage: &Usage, streams: usize) {
+    usage.allow(streams);
+    if let Some(inner) = inner.upgrade() {
+        inner.allowed.store(streams, Ordering::Relaxed);
+    }
+}
+
+/// Sends what is asked of a connection for as long as it takes requests, or until nobody wants to send any. Answers that
+/// are under way then come to their end without this.
+async fn drive<B>(mut driver: Driver<B>, usage: Arc<Usage>, inner: Weak<Inner<B>>)
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError>,
+{
+    let mut allowed = driver.current_max_send_streams();
+    let mut ended = poll_fn(|context| {
+        let ended = driver.poll_unpin(context);
+        let now = driver.current_max_send_streams();
+        if mem::replace(&mut allowed, now) != now {
+            allow(&inner, &usage, now);
         }
         ended
     });
@@ -294,6 +253,34 @@ where
     }
 }
 
+fn no_answer(error: &hyper::Error) -> NoAnswer {
+    if is_unprocessed(error) { NoAnswer::NotProcessed(text(error)) } else { NoAnswer::Failed(text(error)) }
+}
+
+/// Whether the server did certainly nothing with the request: its stream is above the last that a server names when it goes
+/// away (RFC 9113, section 6.8), and only those end by that; or it was refused (section 8.7).
+fn is_unprocessed(error: &hyper::Error) -> bool {
+    let reset = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    reset.is_some_and(|it| it.is_remote() && (it.is_go_away() || it.reason() == Some(h2::Reason::REFUSED_STREAM)))
+}
+
 fn text(error: &hyper::Error) -> BoxError {
     causes(error).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_of_which_nothing_more_will_be_heard_is_not_waited_for() {
+        let (tell, opened) = watch::channel(None);
+        let (usage, _place) = Usage::with_place(1);
+        let lane = Lane::<Full<Bytes>> { usage, opened };
+        assert!(lane.is_live());
+        drop(tell);
+        assert!(!lane.is_live());
+    }
 }

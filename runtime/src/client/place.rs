@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -39,9 +39,9 @@ impl Usage {
         (usage.clone(), Place(usage))
     }
 
-    /// The server says how many it allows at once. One is always tried, be it to hear why not.
+    /// The server says how many it allows at once.
     pub(super) fn allow(&self, streams: usize) {
-        self.allowed.store(streams.max(1), Ordering::Relaxed);
+        self.allowed.store(streams, Ordering::Relaxed);
     }
 
     /// A place, if fewer than `most` and what the server allows are under way.
@@ -81,29 +81,42 @@ impl Drop for Place {
     }
 }
 
+/// Why an answer has no more of its body.
+#[derive(Debug, thiserror::Error)]
+pub enum CutOff {
+    /// The connection or the stream failed.
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
+    /// A stream was reset in the middle, as if by intention.
+    #[error("the API server stopped before the end of its answer")]
+    Reset,
+}
+
 /// The body of an answer, which keeps its place on the connection until it is dropped.
 #[derive(Debug)]
 pub struct Held {
     body: Incoming,
     /// None on HTTP/1.1: there a connection is for one request at a time anyway.
-    _place: Option<Place>,
+    place: Option<Place>,
 }
 
 impl Held {
     pub(super) fn new(body: Incoming, place: Option<Place>) -> Self {
-        Self { body, _place: place }
+        Self { body, place }
     }
 }
 
 impl Body for Held {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = CutOff;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
+        match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            // hyper takes RST_STREAM with NO_ERROR for an end: it means that no more of the request is wanted, and comes
+            // after a whole answer (RFC 9113, section 8.1). A server that is cut off in the middle sends the same.
+            None if self.place.is_some() && !self.body.is_end_stream() => Poll::Ready(Some(Err(CutOff::Reset))),
+            frame => Poll::Ready(frame.map(|frame| Ok(frame?))),
+        }
     }
 
     fn is_end_stream(&self) -> bool {

@@ -9,7 +9,7 @@ use kube::{
 use tower::{ServiceBuilder, retry::RetryLayer, timeout::TimeoutLayer};
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
-use super::{ApiServer, BoxError, ConnectError, Transport, http2::Pings, transport::Settings};
+use super::{ApiServer, BoxError, ConnectError, Transport, handshake::Pings, transport::Settings};
 
 impl ApiServer {
     /// A client for any use.

@@ -1,8 +1,8 @@
 //! A set of connections to the API server, as a service.
 //!
 //! Everything goes by HTTP/2 but upgrades, and all of it by HTTP/1.1 where the server has no HTTP/2
-//! (`--disable-http2-serving`). What only reads and got no answer is sent once more; a write never is, unless it is
-//! certain that it was not sent.
+//! (`--disable-http2-serving`). What only reads and got no answer is sent once more; a write is only when the API server
+//! says that it did nothing with it, and there is no body, which would be gone.
 
 use std::{
     sync::Arc,
@@ -16,7 +16,7 @@ use http::{HeaderMap, Method, Request, Response, Uri, header, uri::Scheme};
 use http_body::Body;
 use hyper_util::{
     client::legacy::{self, Client},
-    rt::{TokioExecutor, TokioTimer},
+    rt::TokioTimer,
 };
 use kube::client::ConfigExt;
 use parking_lot::Mutex;
@@ -27,13 +27,12 @@ use super::{
     ApiServer, BoxError, ConnectError, Held,
     api_server::Access,
     connector::{Connector, Offer},
-    http2::{Http2, Pings, Unanswered},
+    handshake::Pings,
+    http2::{ATTEMPTS, Http2, UNUSED, Unanswered},
 };
-use crate::explain::causes;
+use crate::{contained::Contained, explain::causes};
 
-/// How long an HTTP/1.1 connection is kept that nothing was sent on: as Go keeps them.
-const UNUSED: Duration = Duration::from_secs(90);
-/// How many of them. More are closed after their request.
+/// How many HTTP/1.1 connections are kept that nothing is sent on. More are closed after their request.
 const UNUSED_CONNECTIONS: usize = 16;
 /// After how long a server that had no HTTP/2 is asked for it again: it may have been upgraded.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
@@ -44,6 +43,9 @@ pub enum NoAnswer {
     /// The request was not sent.
     #[error("the API server can't be reached: {0}")]
     Unreachable(#[source] BoxError),
+    /// The API server did nothing with the request, as it says itself.
+    #[error("the API server did not take the request: {0}")]
+    NotProcessed(#[source] BoxError),
     /// The request may have been sent and done, but there is no answer to it.
     #[error("no answer from the API server: {0}")]
     Failed(#[source] BoxError),
@@ -173,7 +175,7 @@ where
     B::Error: Into<BoxError>,
 {
     fn new(server: &ApiServer, access: &Access, settings: Settings<B>) -> Result<Self, ConnectError> {
-        let http1 = Client::builder(TokioExecutor::new())
+        let http1 = Client::builder(Contained)
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(UNUSED)
@@ -189,14 +191,15 @@ where
     }
 
     async fn send(self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
-        let again = Read::of(&request);
-        match (self.attempt(request).await, again) {
-            (Err(NoAnswer::Failed(error)), Some(read)) => {
-                tracing::debug!(error, "a request that only reads is sent again");
-                self.attempt(read.request((self.empty)())).await
-            }
-            (outcome, _) => outcome,
+        let again = Again::of(&request);
+        let (mut outcome, mut attempts) = (self.attempt(request).await, 1);
+        while let (Err(error), Some(again)) = (&outcome, &again)
+            && again.may_follow(error, attempts)
+        {
+            tracing::debug!(error = causes(error), "a request is sent again");
+            (outcome, attempts) = (self.attempt(again.request((self.empty)())).await, attempts + 1);
         }
+        outcome
     }
 
     async fn attempt(&self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
@@ -242,29 +245,35 @@ where
     }
 }
 
-/// All of a request that changes nothing, so that it can be sent again.
-struct Read {
+/// All of a request without a body, so that it can be sent again.
+struct Again {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
 }
 
-impl Read {
+impl Again {
     fn of<B: Body>(request: &Request<B>) -> Option<Self> {
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD) && request.body().is_end_stream();
+        let whole = request.body().is_end_stream() && !request.headers().contains_key(header::UPGRADE);
         let (method, uri, headers) = (request.method(), request.uri(), request.headers());
-        (reads && !headers.contains_key(header::UPGRADE)).then(|| Self {
-            method: method.clone(),
-            uri: uri.clone(),
-            headers: headers.clone(),
-        })
+        whole.then(|| Self { method: method.clone(), uri: uri.clone(), headers: headers.clone() })
     }
 
-    fn request<B>(self, body: B) -> Request<B> {
+    fn may_follow(&self, error: &NoAnswer, attempts: usize) -> bool {
+        match error {
+            // Connections have been tried for long enough.
+            NoAnswer::Unreachable(_) => false,
+            // A server that goes away does so on all connections.
+            NoAnswer::NotProcessed(_) => attempts < ATTEMPTS,
+            NoAnswer::Failed(_) => matches!(self.method, Method::GET | Method::HEAD) && attempts == 1,
+        }
+    }
+
+    fn request<B>(&self, body: B) -> Request<B> {
         let mut request = Request::new(body);
-        *request.method_mut() = self.method;
-        *request.uri_mut() = self.uri;
-        *request.headers_mut() = self.headers;
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
         request
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{StreamExt, future::BoxFuture, stream};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Empty, Full, StreamBody, combinators::UnsyncBoxBody};
@@ -27,6 +27,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+/// Serves the connection of this number, from 1.
+type Serve = Arc<dyn Fn(TlsStream<TcpStream>, usize) -> BoxFuture<'static, ()> + Send + Sync>;
 type Answer = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Option<Response<Body>>> + Send + Sync>;
 
 /// What it is configured with.
@@ -50,11 +52,22 @@ impl Server {
     where
         F: Fn(Request<Incoming>) -> BoxFuture<'static, Option<Response<Body>>> + Send + Sync + 'static,
     {
+        let (requests, answer): (Arc<AtomicUsize>, Answer) = (Arc::default(), Arc::new(answer));
+        let counted = requests.clone();
+        let serve = move |stream, _| serve(stream, settings, answer.clone(), counted.clone()).boxed();
+        Self { requests, ..Self::listen(settings.http2, serve).await }
+    }
+
+    /// Each connection is served by `serve`.
+    pub(crate) async fn listen<F>(http2: bool, serve: F) -> Self
+    where
+        F: Fn(TlsStream<TcpStream>, usize) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
         let tls = ServerConfig::builder().with_no_client_auth();
         let mut tls = tls.with_single_cert(vec![cert.der().clone()], key).unwrap();
-        tls.alpn_protocols = if settings.http2 { vec![b"h2".to_vec()] } else { vec![] };
+        tls.alpn_protocols = if http2 { vec![b"h2".to_vec()] } else { vec![] };
         tls.alpn_protocols.push(b"http/1.1".to_vec());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Self {
@@ -63,16 +76,14 @@ impl Server {
             connections: Arc::default(),
             requests: Arc::default(),
         };
-        let (acceptor, answer): (_, Answer) = (TlsAcceptor::from(Arc::new(tls)), Arc::new(answer));
-        let (connections, requests) = (server.connections.clone(), server.requests.clone());
+        let (acceptor, connections) = (TlsAcceptor::from(Arc::new(tls)), server.connections.clone());
+        let serve: Serve = Arc::new(serve);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, answer, requests) = (acceptor.clone(), answer.clone(), requests.clone());
-                let connections = connections.clone();
+                let (acceptor, connections, serve) = (acceptor.clone(), connections.clone(), serve.clone());
                 tokio::spawn(async move {
                     if let Ok(stream) = acceptor.accept(stream).await {
-                        connections.fetch_add(1, Ordering::SeqCst);
-                        serve(stream, settings, answer, requests).await;
+                        serve(stream, connections.fetch_add(1, Ordering::SeqCst) + 1).await;
                     }
                 });
             }
