@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
+use super::{NodeError, namespaces::Namespaces};
+use crate::process::{Cgroup, Folder};
+
 /// Where the programs of distributions are, and where those of the node look for each other.
 pub(super) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -49,6 +52,14 @@ pub enum Missing {
         /// The packages that have them.
         packages: Vec<&'static str>,
     },
+    /// Root may not do what a node needs: most containers take that away.
+    #[error("a node needs {what}, refused here: {why}; in a container it needs one with all privileges")]
+    Refused {
+        /// What was tried.
+        what: &'static str,
+        /// What was said about it, in one line.
+        why: String,
+    },
 }
 
 impl Requirements {
@@ -58,7 +69,9 @@ impl Requirements {
             return Err(Missing::Root);
         }
         let folders: Vec<_> = SYSTEM_PATH.split(':').map(Path::new).collect();
-        Self::look(&folders, &CNI_FOLDERS.map(Path::new))
+        let requirements = Self::look(&folders, &CNI_FOLDERS.map(Path::new))?;
+        try_out()?;
+        Ok(requirements)
     }
 
     fn look(folders: &[&Path], cni_folders: &[&Path]) -> Result<Self, Missing> {
@@ -76,6 +89,21 @@ impl Requirements {
         }
         Err(Missing::Programs { programs, packages })
     }
+}
+
+/// Makes what is made for a node, and lets go of it: what the kernel allows depends on capabilities, seccomp filters, mounts
+/// and settings, and nothing but trying tells it.
+fn try_out() -> Result<(), Missing> {
+    let refused = |what, why: &dyn ToString| {
+        let why = why.to_string();
+        // Above it is what ran, and where its log was.
+        Missing::Refused { what, why: why.trim_end().lines().last().unwrap_or_default().to_owned() }
+    };
+    let folder = Folder::create("node-trial").map_err(|error| refused("a folder for temporary files", &error))?;
+    let name = folder.path().file_name().unwrap_or_default().to_string_lossy();
+    let _cgroup = Cgroup::create(&name).map_err(|error| refused("cgroups of its own", &error))?;
+    let namespaces = Namespaces::create(folder.path());
+    namespaces.map(drop).map_err(|error: NodeError| refused("namespaces and mounts of its own", &error))
 }
 
 #[cfg(test)]

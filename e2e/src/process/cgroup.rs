@@ -78,6 +78,9 @@ fn hierarchies() -> io::Result<Vec<PathBuf>> {
             roots.push(entry.path());
         }
     }
+    if roots.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, format!("no hierarchy is mounted in {MOUNT}")));
+    }
     Ok(roots)
 }
 

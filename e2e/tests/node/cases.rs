@@ -89,6 +89,9 @@ pub(crate) fn all() -> Vec<Case> {
         case!(streams::ends::with_the_lease),
         case!(lifecycle::gone_after_sigkill_of_the_owner),
         case!(lifecycle::gone_after_an_interrupt),
-        case!(lifecycle::without_root_one_line_says_so),
+        case!(lifecycle::gone_after_sigterm),
+        case!(lifecycle::refusals::without_root_one_line_says_so),
+        case!(lifecycle::refusals::without_capabilities_one_line_says_so),
+        case!(lifecycle::refusals::without_cgroups_one_line_says_so),
     ]
 }

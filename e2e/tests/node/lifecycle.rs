@@ -1,8 +1,9 @@
 //! A node is gone when its owner is, whatever its end: processes, mounts, cgroups, folders.
 
+pub(crate) mod refusals;
+
 use std::{
-    fs::{self, Permissions},
-    os::unix::fs::PermissionsExt as _,
+    fs,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -26,22 +27,20 @@ pub(crate) async fn gone_after_sigkill_of_the_owner(_: Arc<Shared>) {
 }
 
 pub(crate) async fn gone_after_an_interrupt(_: Arc<Shared>) {
-    let owner = Owner::start().await;
-    owner.signal(Signal::INT);
-    assert!(owner.process.wait(DEADLINE).await.unwrap().success(), "{}", owner.process.log_tail());
-    owner.assert_cleaned_up().await;
+    gone_after(Signal::INT).await;
 }
 
-pub(crate) async fn without_root_one_line_says_so(_: Arc<Shared>) {
-    // Where another user may look for it.
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
-    let copy = folder.path().join("node");
-    fs::copy(env!("CARGO_BIN_EXE_node"), &copy).unwrap();
-    let output = Command::new("setpriv").args(["--reuid=65534", "--clear-groups"]).arg(copy).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.lines().count() == 1 && text.contains("needs root"), "{text}");
+/// What a CI system sends, and `kill`.
+pub(crate) async fn gone_after_sigterm(_: Arc<Shared>) {
+    gone_after(Signal::TERM).await;
+}
+
+/// The owner ends in order.
+async fn gone_after(signal: Signal) {
+    let owner = Owner::start().await;
+    owner.signal(signal);
+    assert!(owner.process.wait(DEADLINE).await.unwrap().success(), "{}", owner.process.log_tail());
+    owner.assert_cleaned_up().await;
 }
 
 /// The binary `node` with a pod that runs on it.

@@ -52,12 +52,12 @@ impl Shared {
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(THREADS);
-    if let Err(missing) = Requirements::check() {
-        return ignore_all(&arguments, &missing.to_string());
-    }
     // Nothing to run, and no node needed for that.
     if arguments.list || trials(|_, _| Ok(Completion::Completed)).iter().all(|trial| arguments.is_filtered_out(trial)) {
         return ignore_all(&arguments, "");
+    }
+    if let Err(missing) = Requirements::check() {
+        return ignore_all(&arguments, &missing.to_string());
     }
     // Before the network is one without a way to registries.
     let programs = toolchain::ringside(&Environment::of_process()).unwrap();
