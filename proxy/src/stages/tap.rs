@@ -288,11 +288,59 @@ impl http_body::Body for TappedBody {
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+    use futures::stream;
+    use http_body_util::StreamBody;
+    use proptest::prelude::*;
+    use ringside_ring::cluster_ring::GroupResource;
+
     use super::*;
+    use crate::{body::boxed, views::Views};
 
     /// Each watch has one of these, beside its stream and its view, for as long as it is open.
     #[test]
     fn a_watch_is_small() {
         assert!(size_of::<TappedBody>() <= 256, "{} bytes", size_of::<TappedBody>());
+    }
+
+    /// What comes out of a watch of `pieces`, of the ring or not, and whether it ended in order.
+    fn tapped(pieces: &[Vec<u8>], of_the_ring: bool) -> (BytesMut, bool) {
+        let frames = pieces.iter().map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::copy_from_slice(piece))));
+        let body = boxed(StreamBody::new(stream::iter(frames.collect::<Vec<_>>())));
+        let things = GroupResource { group: "x.io".to_owned(), resource: "things".to_owned() };
+        let view = of_the_ring.then(|| Views::new().open(things, None, None));
+        let watched = Watched::new(Frames::json(), view, pending().boxed());
+        let mut body = TappedBody { body, watched, ended: false };
+        let mut out = BytesMut::new();
+        loop {
+            match body.frame().now_or_never() {
+                Some(Some(Ok(frame))) => out.extend_from_slice(frame.data_ref().map_or(&[], |bytes| bytes)),
+                Some(end) => return (out, end.is_none()),
+                None => return (out, false),
+            }
+        }
+    }
+
+    fn piece() -> impl Strategy<Value = Vec<u8>> {
+        let event = r#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"12"}}}"#;
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..20),
+            Just(format!("{event}\n").into_bytes()),
+            (0..event.len()).prop_map(move |at| event.as_bytes()[..at].to_vec()),
+            (0..event.len()).prop_map(move |at| format!("{}\n", &event[at..]).into_bytes()),
+        ]
+    }
+
+    proptest! {
+        /// Of a watch that is not understood any more the rest is cut off, with an error, and nothing is ever changed.
+        #[test]
+        fn bytes_out_are_bytes_in(pieces in prop::collection::vec(piece(), 0..12)) {
+            let sent = pieces.concat();
+            let (passed, _) = tapped(&pieces, false);
+            prop_assert_eq!(&passed[..], &sent[..]);
+            let (shown, in_order) = tapped(&pieces, true);
+            prop_assert!(sent.starts_with(&shown));
+            prop_assert!(!in_order || (shown.len() == sent.len() && (sent.is_empty() || sent.ends_with(b"\n"))));
+        }
     }
 }
