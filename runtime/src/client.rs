@@ -10,6 +10,7 @@ use std::{io, path::PathBuf};
 use kube::config::{InClusterError, KubeconfigError};
 use rustls::pki_types::InvalidDnsNameError;
 
+mod access;
 mod addresses;
 mod api_server;
 mod connector;
@@ -57,7 +58,7 @@ pub enum ConnectError {
     },
     /// Credentials or certificates.
     #[error("the credentials for the API server can't be used: {0}")]
-    Credentials(#[from] kube::Error),
+    Credentials(String),
     /// The bundle of authorities is there, and there is none in it.
     #[error("the API server's CA bundle has no certificate in it: check the file or the kubeconfig that it comes from")]
     NoAuthority,
@@ -68,8 +69,11 @@ pub enum ConnectError {
     #[error("the kubeconfig names a proxy-url, which is not supported: name a cluster that is reached directly")]
     ProxyUrl,
     /// Asked only of credentials that replace others.
-    #[error("no connection with the new credentials: {0}")]
+    #[error("no answer with the new credentials: {0}")]
     Refused(#[source] BoxError),
+    /// The API server does not know them, or not yet.
+    #[error("the API server does not accept the new credentials")]
+    Unauthorized,
     /// Reading the files was cut off.
     #[error("the files were not read to the end: {0}")]
     Interrupted(#[source] BoxError),

@@ -19,6 +19,8 @@ use tower::ServiceExt;
 
 use self::server::{Server, Settings, endless, nothing, text, watch};
 
+#[path = "connections/credentials.rs"]
+mod credentials;
 #[path = "connections/faults.rs"]
 mod faults;
 #[path = "connections/peer.rs"]

@@ -1,29 +1,34 @@
 //! Where the API server is and with which credentials, as the files say at the moment.
 //!
 //! Certificates, keys and CA bundles are rotated under a running process. [`ApiServer::follow`] looks whether the files
-//! have changed, and takes up what they say once a connection was made with it: a file that is half written, or does not
-//! fit the API server yet, changes nothing. Connections made with the old ones go on until their last answer has ended.
+//! have changed, or a credential plugin's certificate ends, and takes up what they say once the API server has answered to
+//! it: a file that is half written, or does not fit the API server yet, changes nothing. Connections made with the old ones
+//! go on until their last answer has ended.
 
 use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{Request, StatusCode};
 use http_body::Body;
-use kube::{Config, client::ConfigExt};
-use rustls::ClientConfig;
-use tokio::time::sleep;
+use http_body_util::Empty;
+use tokio::time::{sleep, timeout};
 
 use super::{
     BoxError, ConnectError, Transport,
+    access::Access,
     addresses::Addresses,
     connector::{Connector, Offer},
     handshake::Pings,
-    source::{Files, Source, changed},
-    transport::Settings,
+    source::Source,
+    transport::{Generation, Settings},
 };
 use crate::shutdown::Shutdown;
 
 /// How often the files are looked at. The kubelet itself takes about a minute to renew what it mounts.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How long the API server may take to answer to new credentials, connections included.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// The API server; clones are the same one.
 #[derive(Clone, Debug)]
@@ -34,24 +39,6 @@ struct Inner {
     source: Source,
     addresses: Arc<Addresses>,
     access: ArcSwap<Access>,
-}
-
-/// What connections are made with.
-#[derive(Debug)]
-pub(super) struct Access {
-    pub(super) config: Config,
-    tls: ClientConfig,
-    files: Files,
-}
-
-impl Access {
-    fn read(source: &Source) -> Result<Self, ConnectError> {
-        let (config, files) = source.read()?;
-        let tls = config.rustls_client_config()?;
-        // Only to see that it can be made: it reads the token, or runs the command that gives one.
-        config.auth_layer()?;
-        Ok(Self { config, tls, files })
-    }
 }
 
 impl ApiServer {
@@ -76,7 +63,7 @@ impl ApiServer {
     /// When the credentials can't be used.
     pub fn transport<B>(&self, empty: fn() -> B) -> Result<Transport<B>, ConnectError>
     where
-        B: Body<Data = bytes::Bytes> + Send + Unpin + 'static,
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
     {
         Transport::new(self.clone(), Settings { pings: Pings::default(), empty })
@@ -96,7 +83,7 @@ impl ApiServer {
             match self.look().await {
                 Ok(Look::Same) => told = None,
                 Ok(Look::Changed(access)) => {
-                    self.0.access.store(Arc::new(*access));
+                    self.0.access.store(access);
                     told = None;
                     tracing::info!(
                         "the files with the API server's address or credentials changed: new connections use them"
@@ -118,14 +105,24 @@ impl ApiServer {
 
     async fn look(&self) -> Result<Look, ConnectError> {
         let (source, before) = (self.0.source.clone(), self.access());
-        let read = tokio::task::spawn_blocking(move || {
-            if changed(&before.files) { Access::read(&source).map(Some) } else { Ok(None) }
-        });
+        let read = tokio::task::spawn_blocking(move || before.is_outdated().then(|| Access::read(&source)).transpose());
         let Some(access) = read.await.map_err(|error| ConnectError::Interrupted(error.into()))?? else {
             return Ok(Look::Same);
         };
-        self.connector(&access, Offer::Both)?.connect().await.map_err(ConnectError::Refused)?;
-        Ok(Look::Changed(Box::new(access)))
+        let access = Arc::new(access);
+        self.try_out(access.clone()).await?;
+        Ok(Look::Changed(access))
+    }
+
+    /// Asks what everybody may ask. Credentials that the API server does not know are refused nevertheless; and TLS alone
+    /// would prove nothing about them: it asks for client certificates, and lets all of them pass.
+    async fn try_out(&self, access: Arc<Access>) -> Result<(), ConnectError> {
+        let refused = |error: BoxError| ConnectError::Refused(error);
+        let settings = Settings { pings: Pings::default(), empty: Empty::<Bytes>::new };
+        let question = Request::get("/version").body(Empty::new()).map_err(|error| refused(error.into()))?;
+        let answer = timeout(ANSWER, Generation::new(self, access, settings)?.send(question)).await;
+        let answer = answer.map_err(|elapsed| refused(elapsed.into()))?.map_err(|error| refused(error.into()))?;
+        if answer.status() == StatusCode::UNAUTHORIZED { Err(ConnectError::Unauthorized) } else { Ok(()) }
     }
 
     /// What to make connections with.
@@ -140,5 +137,5 @@ impl ApiServer {
 
 enum Look {
     Same,
-    Changed(Box<Access>),
+    Changed(Arc<Access>),
 }

@@ -69,13 +69,16 @@ fn content(path: &Path) -> Result<Vec<u8>, ConnectError> {
     fs::read(path).map_err(|source| ConnectError::File { path: path.to_owned(), source })
 }
 
-/// The files that hold certificates and keys, of all contexts alike.
+/// The files with certificates and keys that the current context uses; those of others may be missing.
 fn named_files(kubeconfig: &Kubeconfig) -> Vec<PathBuf> {
-    let clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
-    let authorities = clusters.filter_map(|cluster| cluster.certificate_authority.as_ref());
-    let users = kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref());
-    let pairs = users.flat_map(|user| [user.client_certificate.as_ref(), user.client_key.as_ref()]).flatten();
-    authorities.chain(pairs).map(PathBuf::from).collect()
+    let context = kubeconfig.contexts.iter().find(|named| Some(&named.name) == kubeconfig.current_context.as_ref());
+    let Some(context) = context.and_then(|named| named.context.as_ref()) else { return Vec::new() };
+    let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster);
+    let authority = cluster.and_then(|named| named.cluster.as_ref()?.certificate_authority.as_ref());
+    let user = kubeconfig.auth_infos.iter().find(|named| Some(&named.name) == context.user.as_ref());
+    let user = user.and_then(|named| named.auth_info.as_ref());
+    let pair = user.map(|user| [user.client_certificate.as_ref(), user.client_key.as_ref()]);
+    pair.into_iter().flatten().flatten().chain(authority).map(PathBuf::from).collect()
 }
 
 #[cfg(test)]
@@ -114,6 +117,24 @@ contexts: [{name: x, context: {cluster: c, user: u, namespace: n}}]
         assert!(!changed(&files));
         fs::write(&kubeconfig, KUBECONFIG.replace("token: t", "token: other")).unwrap();
         assert!(changed(&files));
+    }
+
+    #[test]
+    fn files_of_a_context_that_is_not_the_current_one_may_be_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        fs::write(folder.path().join("ca.crt"), authority()).unwrap();
+        let others = KUBECONFIG
+            .replace(
+                "clusters: [",
+                "clusters: [{name: d, cluster: {server: \"https://a\", certificate-authority: gone}}, ",
+            )
+            .replace("users: [", "users: [{name: v, user: {client-certificate: gone, client-key: gone}}, ")
+            .replace("contexts: [", "contexts: [{name: y, context: {cluster: d, user: v}}, ");
+        fs::write(&kubeconfig, &others).unwrap();
+        assert_eq!(Source::new(Some(&kubeconfig)).read().unwrap().1.len(), 2);
+        fs::write(&kubeconfig, others.replace("current-context: x", "current-context: y")).unwrap();
+        assert!(matches!(Source::new(Some(&kubeconfig)).read(), Err(ConnectError::File { .. })));
     }
 
     #[test]

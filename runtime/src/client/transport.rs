@@ -18,14 +18,14 @@ use hyper_util::{
     client::legacy::{self, Client},
     rt::TokioTimer,
 };
-use kube::client::ConfigExt;
+use kube::client::{AuthError, ConfigExt};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tower::{Service, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, layer::layer_fn, util::BoxCloneSyncService};
 
 use super::{
     ApiServer, BoxError, ConnectError, Held,
-    api_server::Access,
+    access::{Access, without_output},
     connector::{Connector, Offer},
     handshake::Pings,
     http2::{ATTEMPTS, Http2, UNUSED, Unanswered},
@@ -80,7 +80,7 @@ impl<B> Clone for Settings<B> {
 impl<B> Copy for Settings<B> {}
 
 /// The connections made with one state of the files. Requests hold what they were sent on.
-struct Generation<B> {
+pub(super) struct Generation<B> {
     access: Arc<Access>,
     stack: BoxCloneSyncService<Request<B>, Response<Held>, BoxError>,
 }
@@ -95,7 +95,7 @@ where
         Ok(Self { server, settings, generation: Arc::new(Mutex::new(generation)) })
     }
 
-    fn stack(&self) -> BoxCloneSyncService<Request<B>, Response<Held>, BoxError> {
+    fn send(&self, request: Request<B>) -> BoxFuture<'static, Result<Response<Held>, NoAnswer>> {
         let access = self.server.access();
         let mut generation = self.generation.lock();
         if !Arc::ptr_eq(&generation.access, &access) {
@@ -105,7 +105,7 @@ where
                 Err(error) => tracing::warn!(%error, "going on with the connections that there are"),
             }
         }
-        generation.stack.clone()
+        generation.send(request)
     }
 }
 
@@ -114,17 +114,23 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
-    fn new(server: &ApiServer, access: Arc<Access>, settings: Settings<B>) -> Result<Self, ConnectError> {
+    pub(super) fn new(server: &ApiServer, access: Arc<Access>, settings: Settings<B>) -> Result<Self, ConnectError> {
         let config = &access.config;
+        let credentials = access.auth.as_ref().map(|auth| layer_fn(|inner| auth.layer(inner)));
         let exchange = Exchange::new(server, &access, settings)?;
         // kube's layers: its base path, its credentials (refreshed from files and commands), its extra headers.
         let stack = ServiceBuilder::new()
             .layer(config.base_uri_layer())
-            .option_layer(config.auth_layer()?)
+            .option_layer(credentials)
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
             .service(exchange);
         Ok(Self { stack: BoxCloneSyncService::new(stack), access })
+    }
+
+    pub(super) fn send(&self, request: Request<B>) -> BoxFuture<'static, Result<Response<Held>, NoAnswer>> {
+        let stack = self.stack.clone();
+        Box::pin(async move { stack.oneshot(request).await.map_err(ours) })
     }
 }
 
@@ -143,12 +149,18 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let stack = self.stack();
-        Box::pin(async move {
-            // What is not ours comes from the layer that gets a token, and then nothing was sent.
-            let not_sent = |error| NoAnswer::Unreachable(error);
-            stack.oneshot(request).await.map_err(|error| error.downcast().map_or_else(not_sent, |ours| *ours))
-        })
+        self.send(request)
+    }
+}
+
+/// What is not ours comes from the layer that gets a token, and then nothing was sent.
+fn ours(error: BoxError) -> NoAnswer {
+    match error.downcast::<NoAnswer>() {
+        Ok(ours) => *ours,
+        Err(other) => NoAnswer::Unreachable(match other.downcast_ref::<AuthError>() {
+            Some(fault) => without_output(fault).into(),
+            None => other,
+        }),
     }
 }
 

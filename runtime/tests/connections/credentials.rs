@@ -1,0 +1,204 @@
+//! Credentials that change, and plugins that give them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::{Method, StatusCode, header};
+use http_body_util::Full;
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use ringside_runtime::{
+    client::{ApiServer, NoAnswer},
+    shutdown::Shutdown,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time::{advance, pause, resume, sleep, timeout};
+
+use super::{
+    Client, DEADLINE, USUAL, get, send,
+    server::{Server, nothing},
+};
+
+/// As the API server's files are looked at.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(10);
+
+/// A server that knows all tokens but `bad`, and which it was shown.
+async fn server() -> (Server, Arc<Mutex<Vec<String>>>) {
+    let shown = Arc::<Mutex<Vec<String>>>::default();
+    let seen = shown.clone();
+    let server = Server::start(USUAL, move |request| {
+        let token = request.headers().get(header::AUTHORIZATION).map(|it| it.to_str().unwrap().to_owned());
+        let token = token.unwrap_or_default();
+        let status = if token.ends_with("bad") { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
+        seen.lock().push(token);
+        std::future::ready(Some(nothing(status))).boxed()
+    })
+    .await;
+    (server, shown)
+}
+
+/// A kubeconfig with a user like this.
+fn kubeconfig(server: &Server, folder: &Path, user: &Value) -> PathBuf {
+    let path = server.write_kubeconfig(folder);
+    let mut content: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    content["users"][0]["user"] = user.clone();
+    fs::write(&path, content.to_string()).unwrap();
+    path
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let reached = async {
+        while !condition() {
+            sleep(POLL).await;
+        }
+    };
+    timeout(DEADLINE, reached).await.expect(what);
+}
+
+async fn the_files_are_looked_at() {
+    // The look before may be under way: its timer is not set yet.
+    sleep(POLL).await;
+    pause();
+    advance(LOOK_AGAIN).await;
+    resume();
+}
+
+/// A credential plugin that prints what stands in a file, and notes each of its runs.
+struct Plugin(TempDir);
+
+impl Plugin {
+    fn new(status: &Value) -> Self {
+        let plugin = Self(tempfile::tempdir().unwrap());
+        plugin.prints(status);
+        plugin
+    }
+
+    fn prints(&self, status: &Value) {
+        let credential = json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status,
+        });
+        fs::write(self.0.path().join("prints"), credential.to_string()).unwrap();
+    }
+
+    /// Prints a secret, and says that something is wrong.
+    fn fails(&self, how: &str) {
+        fs::write(self.0.path().join("prints"), "my-secret").unwrap();
+        fs::write(self.0.path().join("then"), how).unwrap();
+    }
+
+    fn user(&self) -> Value {
+        let script = "cd \"$0\"; echo run >> runs; cat prints; if [ -f then ]; then . ./then; fi";
+        json!({"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
+            "args": ["-c", script, self.0.path()], "interactiveMode": "Never",
+        }})
+    }
+
+    fn runs(&self) -> usize {
+        fs::read_to_string(self.0.path().join("runs")).unwrap().lines().count()
+    }
+}
+
+fn token(valid: SignedDuration) -> Value {
+    json!({"token": "from-plugin", "expirationTimestamp": (Timestamp::now() + valid).to_string()})
+}
+
+fn certificate(valid: SignedDuration) -> Value {
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["x".to_owned()]).unwrap();
+    json!({
+        "clientCertificateData": cert.pem(), "clientKeyData": signing_key.serialize_pem(),
+        "expirationTimestamp": (Timestamp::now() + valid).to_string(),
+    })
+}
+
+#[tokio::test]
+async fn credentials_that_the_server_does_not_accept_are_not_taken_up() {
+    let (server, shown) = server().await;
+    let folder = tempfile::tempdir().unwrap();
+    let user = |token: &str| kubeconfig(&server, folder.path(), &json!({"token": token}));
+    let api_server = ApiServer::find(Some(&user("first"))).unwrap();
+    let client: Client = api_server.transport(Full::<Bytes>::default).unwrap();
+    let following = tokio::spawn(api_server.follow(Shutdown::new()));
+    let last = || shown.lock().last().cloned().unwrap_or_default();
+    assert_eq!(get(&client, "/").await.status(), StatusCode::OK);
+    user("bad");
+    the_files_are_looked_at().await;
+    until("they are tried", || last() == "Bearer bad").await;
+    assert_eq!(get(&client, "/").await.status(), StatusCode::OK);
+    assert_eq!(last(), "Bearer first");
+    user("second");
+    the_files_are_looked_at().await;
+    until("they are tried", || last() == "Bearer second").await;
+    let taken_up = async {
+        while {
+            get(&client, "/").await;
+            last() != "Bearer second"
+        } {}
+    };
+    timeout(DEADLINE, taken_up).await.expect("what the server accepts is taken up");
+    following.abort();
+}
+
+#[tokio::test]
+async fn what_a_plugin_prints_is_told_to_nobody() {
+    let (server, _) = server().await;
+    let folder = tempfile::tempdir().unwrap();
+    // So short that it is asked for with each request.
+    let plugin = Plugin::new(&token(SignedDuration::from_secs(30)));
+    let path = kubeconfig(&server, folder.path(), &plugin.user());
+    let client: Client = ApiServer::find(Some(&path)).unwrap().transport(Full::<Bytes>::default).unwrap();
+    assert_eq!(get(&client, "/").await.status(), StatusCode::OK);
+    for (how, said) in [("exit 3", "plugin failed (exit status: 3)"), ("true", "printed no ExecCredential")] {
+        plugin.fails(how);
+        let error = send(&client, Method::GET, "/").await.unwrap_err();
+        assert!(matches!(error, NoAnswer::Unreachable(_)), "{error}");
+        for text in [format!("{error} {error:?}"), ApiServer::find(Some(&path)).unwrap_err().to_string()] {
+            assert!(text.contains(said) && !text.contains("secret"), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_is_not_run_for_each_set_of_connections() {
+    let (server, shown) = server().await;
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = Plugin::new(&token(SignedDuration::from_hours(1)));
+    let api_server = ApiServer::find(Some(&kubeconfig(&server, folder.path(), &plugin.user()))).unwrap();
+    let runs = plugin.runs();
+    for _ in 0..3 {
+        let client: Client = api_server.transport(Full::<Bytes>::default).unwrap();
+        get(&client, "/").await;
+    }
+    assert_eq!((plugin.runs(), shown.lock().last().unwrap().as_str()), (runs, "Bearer from-plugin"));
+}
+
+#[tokio::test]
+async fn a_certificate_from_a_plugin_is_renewed_before_it_ends() {
+    let (server, _) = server().await;
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = Plugin::new(&certificate(SignedDuration::from_secs(30)));
+    let api_server = ApiServer::find(Some(&kubeconfig(&server, folder.path(), &plugin.user()))).unwrap();
+    let following = tokio::spawn(api_server.clone().follow(Shutdown::new()));
+    let (runs, tried) = (plugin.runs(), server.requests());
+    plugin.prints(&certificate(SignedDuration::from_hours(1)));
+    the_files_are_looked_at().await;
+    until("the new certificate is tried", || server.requests() > tried).await;
+    let renewed = plugin.runs();
+    assert!(renewed > runs);
+    // It is taken up when the answer has come, and then there is nothing to do for a while.
+    sleep(10 * POLL).await;
+    for _ in 0..3 {
+        the_files_are_looked_at().await;
+    }
+    assert_eq!(plugin.runs(), renewed);
+    following.abort();
+}
