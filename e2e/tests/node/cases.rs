@@ -49,6 +49,7 @@ pub(crate) fn all() -> Vec<Case> {
         case!(deployed::changes::a_rolling_update_leaves_every_object_owned),
         case!(deployed::changes::a_deleted_pod_ends_in_order_and_lets_go_of_its_lease),
         case!(deployed::confinement::runs_as_confined_as_its_manifest_says),
+        case!(deployed::confinement::nothing_leads_the_controller_past_the_proxy),
         case!(streams::exec::output_and_exit_code_are_the_same, "exec: output and exit code", "SPDY, WebSocket"),
         case!(
             streams::exec::a_command_that_is_not_there_is_refused_alike,
@@ -62,7 +63,7 @@ pub(crate) fn all() -> Vec<Case> {
         ),
         case!(streams::exec::much_output_arrives_whole, "exec: 8 MiB of output", "SPDY, WebSocket"),
         case!(streams::exec::much_goes_both_ways_at_once, "exec: 8 MiB both ways at once", "SPDY, WebSocket"),
-        case!(streams::exec::each_protocol_is_spoken),
+        case!(streams::protocols::each_is_spoken_by_exec),
         case!(
             streams::terminal::a_terminal_has_the_size_of_ours_and_follows_it,
             "exec with a terminal that changes its size",

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Result;
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
@@ -20,10 +21,10 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, CustomResourceExt, Resource as _, ResourceExt,
-    api::{ListParams, ObjectMeta, PostParams},
+    api::{DynamicObject, ListParams, ObjectMeta, PostParams},
 };
 use ringside_e2e::{
-    eventually::eventually,
+    eventually::{TimedOut, eventually},
     manifests,
     node::Node,
     website::{Website, WebsiteSpec},
@@ -56,30 +57,30 @@ pub(crate) struct Deployed {
 
 impl Deployed {
     /// Installs what the documentation says, in its order.
-    pub(crate) async fn install(node: &Node) -> Self {
+    pub(crate) async fn install(node: &Node) -> Result<Self> {
         let client = node.client();
-        manifests::define(&client, &Website::crd()).await.unwrap();
-        apply(&client, "sharder.yaml").await;
-        manifests::served(&client, "clusterrings.sharding.timebertt.dev").await.unwrap();
+        manifests::define(&client, &Website::crd()).await?;
+        apply(&client, "sharder.yaml").await?;
+        manifests::served(&client, "clusterrings.sharding.timebertt.dev").await?;
         for file in ["proxy-roles.yaml", "example/roles.yaml", "example/ring.yaml", "example/deployment.yaml"] {
-            apply(&client, file).await;
+            apply(&client, file).await?;
         }
-        let in_cluster = in_cluster(&manifests::read(&deploy("example/deployment.yaml")).unwrap()[0]);
-        manifests::apply(&client, &[in_cluster]).await.unwrap();
-        let labels = RingLabels::of(&RING.parse().unwrap());
+        let example = manifests::read(&deploy("example/deployment.yaml"))?;
+        manifests::apply(&client, &[in_cluster(&example[0])]).await?;
+        let labels = RingLabels::of(&RING.parse()?);
         let deployed = Self { client, labels, membership: Mutex::new(()) };
-        deployed.rolled_out("sharding-system", "ringside-sharder").await;
-        deployed.rolled_out("default", EXAMPLE).await;
-        deployed.rolled_out("default", IN_CLUSTER).await;
+        deployed.rolled_out("sharding-system", "ringside-sharder").await?;
+        deployed.rolled_out("default", EXAMPLE).await?;
+        deployed.rolled_out("default", IN_CLUSTER).await?;
         for number in 0..WEBSITES {
             let website = Website {
                 metadata: ObjectMeta { name: Some(format!("site-{number}")), ..ObjectMeta::default() },
                 spec: WebsiteSpec { content: "first".to_owned(), work_millis: 10 },
                 status: None,
             };
-            deployed.websites().create(&PostParams::default(), &website).await.unwrap();
+            deployed.websites().create(&PostParams::default(), &website).await?;
         }
-        deployed
+        Ok(deployed)
     }
 
     pub(crate) fn api<K>(&self) -> Api<K>
@@ -106,7 +107,7 @@ impl Deployed {
     }
 
     /// Waits until all replicas of a Deployment are there as it now says, and no others.
-    pub(crate) async fn rolled_out(&self, namespace: &str, name: &str) {
+    pub(crate) async fn rolled_out(&self, namespace: &str, name: &str) -> Result<(), TimedOut> {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
         eventually(&format!("{name} is rolled out"), DEADLINE, || async {
             let deployment = deployments.get(name).await.map_err(|error| error.to_string())?;
@@ -117,7 +118,6 @@ impl Deployed {
             if complete { Ok(()) } else { Err(format!("{status:?}")) }
         })
         .await
-        .unwrap();
     }
 
     /// Waits until each Website and its children belong to a shard that is there, which has done its work; and returns how
@@ -186,8 +186,9 @@ impl Deployed {
     }
 }
 
-/// The example for clients that read only the folder of the service account and two variables.
-fn in_cluster(example: &kube::api::DynamicObject) -> kube::api::DynamicObject {
+/// The example for clients that read only the folder of the service account and two variables: it has both ways to the
+/// proxy, and loses the other one.
+fn in_cluster(example: &DynamicObject) -> DynamicObject {
     let mut deployment = example.clone();
     deployment.metadata.name = Some(IN_CLUSTER.to_owned());
     let spec = &mut deployment.data["spec"];
@@ -195,17 +196,14 @@ fn in_cluster(example: &kube::api::DynamicObject) -> kube::api::DynamicObject {
     spec["selector"]["matchLabels"]["app"] = json!(IN_CLUSTER);
     spec["template"]["metadata"]["labels"]["app"] = json!(IN_CLUSTER);
     let controller: &mut Value = &mut spec["template"]["spec"]["containers"][0];
-    controller["env"] = json!([
-        {"name": "KUBERNETES_SERVICE_HOST", "value": "127.0.0.1"},
-        {"name": "KUBERNETES_SERVICE_PORT", "value": "6443"},
-    ]);
-    // The API server mounts a token of its own only where nothing is mounted.
-    controller["volumeMounts"][0]["mountPath"] = json!("/var/run/secrets/kubernetes.io/serviceaccount");
+    for (list, key, other) in [("env", "name", "KUBECONFIG"), ("volumeMounts", "mountPath", "/var/run/ringside")] {
+        controller[list].as_array_mut().unwrap().retain(|item| item[key] != other);
+    }
     deployment
 }
 
-async fn apply(client: &Client, file: &str) {
-    manifests::apply(client, &manifests::read(&deploy(file)).unwrap()).await.unwrap();
+async fn apply(client: &Client, file: &str) -> Result<()> {
+    Ok(manifests::apply(client, &manifests::read(&deploy(file))?).await?)
 }
 
 fn deploy(file: &str) -> PathBuf {

@@ -6,6 +6,7 @@ mod audit;
 mod cases;
 mod deployed;
 mod lifecycle;
+mod once;
 mod streams;
 
 use std::{io::Write as _, process::ExitCode, sync::Arc};
@@ -17,12 +18,9 @@ use ringside_e2e::{
     node::{Node, Requirements, with_node},
     toolchain::{self, Environment, RingsidePrograms},
 };
-use tokio::{
-    runtime::Handle,
-    sync::{OnceCell, RwLock},
-};
+use tokio::{runtime::Handle, sync::RwLock};
 
-use self::{cases::Case, deployed::Deployed, streams::Streams};
+use self::{cases::Case, deployed::Deployed, once::Once, streams::Streams};
 
 /// How many cases run at once: most of them wait.
 const THREADS: usize = 8;
@@ -35,9 +33,9 @@ pub(crate) struct Shared {
     pub(crate) node: Node,
     programs: RingsidePrograms,
     /// Sharder and shards in pods, for the cases that need them.
-    deployed: OnceCell<Deployed>,
+    deployed: Once<Deployed>,
     /// A pod and ways to it, for the cases about streams.
-    streams: OnceCell<Streams>,
+    streams: Once<Streams>,
     /// Written by who restarts the kubelet: that ends the streams that it serves.
     pub(crate) kubelet: RwLock<()>,
 }
@@ -45,7 +43,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// The system in pods, installed by the first case that asks.
     pub(crate) async fn deployed(&self) -> &Deployed {
-        self.deployed.get_or_init(|| Deployed::install(&self.node)).await
+        self.deployed.get(Deployed::install(&self.node)).await
     }
 }
 
@@ -63,7 +61,7 @@ fn main() -> ExitCode {
     let programs = toolchain::ringside(&Environment::of_process()).unwrap();
     let options = Options { audit: true, ..Options::default() };
     let conclusions = with_node(options, async |node| {
-        let (deployed, streams) = (OnceCell::new(), OnceCell::new());
+        let (deployed, streams) = (Once::new(), Once::new());
         let shared = Arc::new(Shared { node, programs, deployed, streams, kubelet: RwLock::new(()) });
         tokio::task::block_in_place(|| run(&arguments, &shared))
     });

@@ -6,6 +6,7 @@ pub(crate) mod ends;
 pub(crate) mod exec;
 pub(crate) mod logs;
 pub(crate) mod port_forward;
+pub(crate) mod protocols;
 pub(crate) mod terminal;
 
 use std::{
@@ -16,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Result;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -90,17 +92,17 @@ pub(crate) struct Proxy {
 }
 
 impl Streams {
-    pub(crate) async fn start(shared: &Shared) -> Self {
+    pub(crate) async fn start(shared: &Shared) -> Result<Self> {
         // With it the resource ClusterRing is there.
         let _: &crate::Deployed = shared.deployed().await;
         let client = shared.node.client();
-        manifests::apply(&client, &manifests::parse(RING).unwrap()).await.unwrap();
-        start_pod(&shared.node, POD, "", &format!("[serve, '{ECHO}', '{GIVE}', '{MUCH}']")).await;
-        Self {
+        manifests::apply(&client, &manifests::parse(RING)?).await?;
+        start_pod(&shared.node, POD, "", &format!("[serve, '{ECHO}', '{GIVE}', '{MUCH}']")).await?;
+        Ok(Self {
             kubectl: shared.node.control_plane().kubectl().to_owned(),
             direct: shared.node.control_plane().kubeconfig_path(),
-            proxy: Proxy::start(shared, "streams-0").await,
-        }
+            proxy: Proxy::start(shared, "streams-0").await?,
+        })
     }
 
     /// With and without the proxy, by both protocols.
@@ -168,9 +170,9 @@ impl Way {
 }
 
 impl Proxy {
-    pub(crate) async fn start(shared: &Shared, name: &str) -> Self {
-        let folder = Folder::create("streams").unwrap();
-        let (listen, admin) = (free_port().unwrap(), SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap())));
+    pub(crate) async fn start(shared: &Shared, name: &str) -> Result<Self> {
+        let folder = Folder::create("streams")?;
+        let (listen, admin) = (free_port()?, SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?)));
         let mut command = std::process::Command::new(&shared.programs.proxy);
         command
             .args(["--ring=streams", "--shard-name", name, "--lease-namespace=default"])
@@ -179,17 +181,15 @@ impl Proxy {
             .arg("--access-dir")
             .arg(folder.path())
             .args([format!("--listen=127.0.0.1:{listen}"), format!("--admin-listen={admin}")]);
-        let process = Process::spawn(name, &command, &folder.path().join("proxy.log")).unwrap();
+        let process = Process::spawn(name, &command, &folder.path().join("proxy.log"))?;
         eventually("the proxy is ready", DEADLINE, || async {
             if let Err(ended) = process.check_running() {
                 return Ok(Err(ended));
             }
             probe::ask(admin, Probe::Ready, DEADLINE).await.map(Ok).map_err(|error| error.to_string())
         })
-        .await
-        .unwrap()
-        .unwrap();
-        Self { process, name: name.to_owned(), folder }
+        .await??;
+        Ok(Self { process, name: name.to_owned(), folder })
     }
 
     fn kubeconfig(&self) -> PathBuf {
@@ -205,7 +205,7 @@ pub(crate) struct Held<'a> {
 
 pub(crate) async fn of(shared: &Shared) -> Held<'_> {
     let kubelet = shared.kubelet.read().await;
-    Held { streams: shared.streams.get_or_init(|| Streams::start(shared)).await, _kubelet: kubelet }
+    Held { streams: shared.streams.get(Streams::start(shared)).await, _kubelet: kubelet }
 }
 
 impl Deref for Held<'_> {
@@ -217,20 +217,20 @@ impl Deref for Held<'_> {
 }
 
 /// Runs a pod of the guest, and waits until its container runs or has ended.
-pub(crate) async fn start_pod(node: &Node, name: &str, more: &str, arguments: &str) {
+pub(crate) async fn start_pod(node: &Node, name: &str, more: &str, arguments: &str) -> Result<()> {
     let manifest = format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: default}}, spec: {{restartPolicy: Never, \
          terminationGracePeriodSeconds: 0, containers: [{{name: guest, image: '{GUEST}', args: {arguments}, {more}}}]}}}}"
     );
-    manifests::apply(&node.client(), &manifests::parse(&manifest).unwrap()).await.unwrap();
+    manifests::apply(&node.client(), &manifests::parse(&manifest)?).await?;
     let pods: Api<Pod> = Api::namespaced(node.client(), "default");
     eventually(&format!("the pod {name}"), DEADLINE, || async {
         let pod = pods.get(name).await.map_err(|error| error.to_string())?;
         let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();
         if ["Running", "Succeeded"].contains(&phase.as_str()) { Ok(()) } else { Err(phase) }
     })
-    .await
-    .unwrap();
+    .await?;
+    Ok(())
 }
 
 /// As the guest's `fill` makes them.

@@ -29,7 +29,7 @@ pub(crate) async fn a_rolling_update_leaves_every_object_owned(shared: Arc<Share
         json!({"spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}}}});
     deployed.api::<Deployment>().patch(EXAMPLE, &Default::default(), &Patch::Merge(change)).await.unwrap();
     deployed.change_all("while rolling").await;
-    deployed.rolled_out("default", EXAMPLE).await;
+    deployed.rolled_out("default", EXAMPLE).await.unwrap();
     let after = names(&deployed.pods(EXAMPLE).await);
     assert!(after.iter().all(|name| !before.contains(name)), "{before:?} {after:?}");
     deployed.change_all("after rolling").await;
@@ -60,7 +60,7 @@ pub(crate) async fn a_deleted_pod_ends_in_order_and_lets_go_of_its_lease(shared:
     // Both are revisions of the same etcd. A sharder that took the Lease away would have done so later.
     let revision = |version: Option<String>| version.unwrap().parse::<u64>().unwrap();
     assert!(revision(released.resource_version()) < revision(gone.resource_version()));
-    deployed.rolled_out("default", EXAMPLE).await;
+    deployed.rolled_out("default", EXAMPLE).await.unwrap();
     deployed.settled().await;
 }
 

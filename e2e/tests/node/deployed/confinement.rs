@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
 use super::{EXAMPLE, IN_CLUSTER};
@@ -15,6 +16,12 @@ use crate::Shared;
 const CONFINED: [&str; 5] =
     ["Uid:\t65532\t65532", "NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "Seccomp:\t2"];
 
+/// As the kernel shortens them.
+const PROXY: &str = "ringside-proxy";
+const CONTROLLER: &str = "website-operato";
+
+const SERVICE_ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
+
 pub(crate) async fn runs_as_confined_as_its_manifest_says(shared: Arc<Shared>) {
     let deployed = shared.deployed().await;
     let _alone = deployed.membership.lock().await;
@@ -23,14 +30,34 @@ pub(crate) async fn runs_as_confined_as_its_manifest_says(shared: Arc<Shared>) {
     pods.extend(deployed.pods(IN_CLUSTER).await);
     let sharders = deployed.sharders().await;
     assert!(pods.len() == 4 && sharders.len() == 2);
-    for (pods, programs) in [(pods, ["ringside-proxy", "website-operato"].as_slice()), (sharders, &["ringside-sharde"])]
-    {
+    for (pods, programs) in [(pods, [PROXY, CONTROLLER].as_slice()), (sharders, &["ringside-sharde"])] {
         for pod in pods {
-            let processes = processes(&pod.uid().unwrap());
-            for program in programs {
-                let process = processes.iter().find(|process| read(process, "comm").trim_end() == *program);
-                check(process.unwrap_or_else(|| panic!("{} runs no {program}: {processes:?}", pod.name_any())));
+            programs.iter().for_each(|program| check(&process(&pod, program)));
+        }
+    }
+}
+
+/// Not for a client that looks at the service account's folder first, as that of kube-rs does, either.
+pub(crate) async fn nothing_leads_the_controller_past_the_proxy(shared: Arc<Shared>) {
+    let deployed = shared.deployed().await;
+    let _alone = deployed.membership.lock().await;
+    deployed.settled().await;
+    for deployment in [EXAMPLE, IN_CLUSTER] {
+        for pod in deployed.pods(deployment).await {
+            let (controller, proxy) = (process(&pod, CONTROLLER), process(&pod, PROXY));
+            let environment = read(&controller, "environ");
+            let variables: Vec<_> =
+                environment.split('\0').filter(|it| it.starts_with("KUBERNETES_SERVICE_")).collect();
+            for wanted in ["KUBERNETES_SERVICE_HOST=127.0.0.1", "KUBERNETES_SERVICE_PORT=6443"] {
+                assert!(variables.contains(&wanted), "{variables:?}");
             }
+            let token = read(&controller, &format!("root/{SERVICE_ACCOUNT}/token"));
+            assert_eq!(token, read(&proxy, "root/var/run/ringside/token"), "what the proxy accepts");
+            let own = read(&proxy, &format!("root/{SERVICE_ACCOUNT}/token"));
+            assert!(own.matches('.').count() == 2 && own != token, "the proxy's is a JSON Web Token");
+            let mounts = &pod.spec.as_ref().unwrap().containers[0].volume_mounts;
+            let others: Vec<_> = mounts.iter().flatten().filter(|mount| mount.name != "ringside").collect();
+            assert!(others.is_empty(), "{others:?}");
         }
     }
 }
@@ -44,6 +71,13 @@ fn check(process: &Path) {
     // mount, parent, device, root, place, options
     let root = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|fields| fields[4] == "/").unwrap();
     assert!(root[5].split(',').any(|option| option == "ro"), "its file system can be written: {mounts}");
+}
+
+/// The process of a pod that runs that program.
+fn process(pod: &Pod, program: &str) -> PathBuf {
+    let processes = processes(&pod.uid().unwrap());
+    let found = processes.iter().find(|process| read(process, "comm").trim_end() == program);
+    found.unwrap_or_else(|| panic!("{} runs no {program}: {processes:?}", pod.name_any())).clone()
 }
 
 /// The processes in a pod's cgroup.

@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{DEADLINE, Way, start_pod};
+use super::{DEADLINE, Way, protocols::TELL, start_pod};
 use crate::Shared;
 
 pub(crate) async fn input_reaches_it_and_its_output_comes_back(shared: Arc<Shared>) {
@@ -18,7 +18,7 @@ pub(crate) async fn input_reaches_it_and_its_output_comes_back(shared: Arc<Share
         let shared = Arc::clone(&shared);
         async move {
             let pod = format!("attach-{number}");
-            start_pod(&shared.node, &pod, "stdin: true", "[echo]").await;
+            start_pod(&shared.node, &pod, "stdin: true", "[echo]").await.unwrap();
             attach(&way, &pod).await;
         }
     });
@@ -26,7 +26,7 @@ pub(crate) async fn input_reaches_it_and_its_output_comes_back(shared: Arc<Share
 }
 
 async fn attach(way: &Way, pod: &str) {
-    let mut child = way.start(&["attach", "-i", pod]);
+    let mut child = way.start(&["attach", TELL, "-i", pod]);
     let (mut stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let mut stdout = BufReader::new(stdout).lines();
     for word in ["one", "two", "three"] {
@@ -34,5 +34,6 @@ async fn attach(way: &Way, pod: &str) {
         let line = timeout(DEADLINE, stdout.next_line()).await.unwrap_or_else(|_| panic!("{}: no answer", way.name));
         assert_eq!(line.unwrap().as_deref(), Some(format!("heard {word}").as_str()), "{}", way.name);
     }
-    child.kill().await.unwrap();
+    child.start_kill().unwrap();
+    way.assert_spoken(&child.wait_with_output().await.unwrap().stderr, pod, "attach");
 }

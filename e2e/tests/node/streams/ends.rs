@@ -30,7 +30,7 @@ pub(crate) async fn with_its_client(shared: Arc<Shared>) {
 
 pub(crate) async fn with_the_proxy(shared: Arc<Shared>) {
     let streams = super::of(&shared).await;
-    let proxy = Proxy::start(&shared, "streams-killed").await;
+    let proxy = Proxy::start(&shared, "streams-killed").await.unwrap();
     let sessions = open(&streams.ways_by(&proxy), "proxy").await;
     proxy.process.kill().unwrap();
     all_end(sessions).await;
@@ -39,7 +39,7 @@ pub(crate) async fn with_the_proxy(shared: Arc<Shared>) {
 
 pub(crate) async fn with_the_lease(shared: Arc<Shared>) {
     let streams = super::of(&shared).await;
-    let proxy = Proxy::start(&shared, "streams-lost").await;
+    let proxy = Proxy::start(&shared, "streams-lost").await.unwrap();
     let sessions = open(&streams.ways_by(&proxy), "lease").await;
     let leases: Api<Lease> = Api::namespaced(shared.node.client(), "default");
     let taken = json!({"spec": {"holderIdentity": "somebody-else"}});

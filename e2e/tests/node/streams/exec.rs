@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{MUCH, POD, Protocol, Way, filling};
+use super::{MUCH, POD, Way, filling};
 use crate::Shared;
 
 pub(crate) async fn output_and_exit_code_are_the_same(shared: Arc<Shared>) {
@@ -53,16 +53,4 @@ pub(crate) async fn much_goes_both_ways_at_once(shared: Arc<Shared>) {
     let input = filling(MUCH);
     let output = streams.run(&["exec", "-i", POD, "--", "/guest", "cat"], &input).await;
     assert!(output.status.success() && output.stdout == input, "{}", super::show(&output));
-}
-
-/// kubectl tries SPDY where WebSocket fails, and says nothing about it: so the other cases could miss that.
-pub(crate) async fn each_protocol_is_spoken(shared: Arc<Shared>) {
-    let streams = super::of(&shared).await;
-    for way in streams.ways() {
-        let output = way.run(&["exec", "-v=8", POD, "--", "/guest", "say", "x", "", "0"], b"").await;
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        let verb = if way.protocol == Protocol::WebSocket { "verb=\"GET\"" } else { "verb=\"POST\"" };
-        let asked = text.lines().any(|line| line.contains(verb) && line.contains("/exec?"));
-        assert!(asked && !text.to_lowercase().contains("fallback"), "{}: {text}", way.name);
-    }
 }

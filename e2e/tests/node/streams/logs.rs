@@ -17,7 +17,7 @@ fn lines(from: usize, to: usize) -> String {
 
 pub(crate) async fn logs_are_the_same(shared: Arc<Shared>) {
     let streams = super::of(&shared).await;
-    start_pod(&shared.node, "logs", "", &format!("[lines, '{LINES}', 1ms]")).await;
+    start_pod(&shared.node, "logs", "", &format!("[lines, '{LINES}', 1ms]")).await.unwrap();
     // It is still writing: whoever follows sees all of it, and the end.
     let followed = streams.run(&["logs", "--follow", "logs"], b"").await;
     assert_eq!(String::from_utf8_lossy(&followed.stdout), lines(0, LINES));

@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{DEADLINE, ECHO, GIVE, MUCH, POD, Way, filling};
+use super::{DEADLINE, ECHO, GIVE, MUCH, POD, Way, filling, protocols::TELL};
 use crate::Shared;
 
 /// The end of our half is not seen in the pod: containerd ends both with one. So it is the end that is waited for here,
@@ -37,7 +37,7 @@ async fn everywhere(shared: Arc<Shared>, port: u16, input: &[u8]) {
 
 /// Through one kubectl.
 async fn two_connections(way: &Way, port: u16, input: &[u8]) -> [Vec<u8>; 2] {
-    let mut child = way.start(&["port-forward", &format!("pod/{POD}"), &format!(":{port}")]);
+    let mut child = way.start(&["port-forward", TELL, &format!("pod/{POD}"), &format!(":{port}")]);
     // Open to the end: it says something for each connection.
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = timeout(DEADLINE, said.next_line()).await.unwrap_or_else(|_| panic!("{}: no port", way.name));
@@ -45,7 +45,8 @@ async fn two_connections(way: &Way, port: u16, input: &[u8]) -> [Vec<u8>; 2] {
     let local = line.strip_prefix("Forwarding from 127.0.0.1:").and_then(|rest| rest.split(' ').next());
     let local = local.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("{}: {line}", way.name));
     let (one, other) = tokio::join!(there_and_back(way, local, input), there_and_back(way, local, input));
-    child.kill().await.unwrap();
+    child.start_kill().unwrap();
+    way.assert_spoken(&child.wait_with_output().await.unwrap().stderr, POD, "portforward");
     [one, other]
 }
 

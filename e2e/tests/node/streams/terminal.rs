@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{DEADLINE, POD, Way};
+use super::{DEADLINE, POD, Way, protocols::TELL};
 use crate::Shared;
 
 pub(crate) async fn a_terminal_has_the_size_of_ours_and_follows_it(shared: Arc<Shared>) {
@@ -24,11 +24,12 @@ pub(crate) async fn a_terminal_has_the_size_of_ours_and_follows_it(shared: Arc<S
 async fn session(way: &Way) {
     let terminal = Terminal::open().unwrap();
     terminal.resize(80, 24).unwrap();
-    let mut command = way.command(&["exec", "-it", POD, "--", "/guest", "size"]);
-    for stream in [std::process::Command::stdin, std::process::Command::stdout, std::process::Command::stderr] {
+    let mut command = way.command(&["exec", TELL, "-it", POD, "--", "/guest", "size"]);
+    // Beside the terminal it says what it asks for.
+    for stream in [std::process::Command::stdin, std::process::Command::stdout] {
         stream(command.as_std_mut(), terminal.other_side().unwrap());
     }
-    let mut child = command.spawn().unwrap();
+    let child = command.spawn().unwrap();
     let mut ours = tokio::fs::File::from_std(File::from(terminal.ours.try_clone().unwrap()));
     until(way, &mut ours, "80 x 24\r\n").await;
     terminal.resize(132, 50).unwrap();
@@ -37,8 +38,10 @@ async fn session(way: &Way) {
     kill_process(pid, Signal::WINCH).unwrap();
     until(way, &mut ours, "132 x 50\r\n").await;
     ours.write_all(b"\r").await.unwrap();
-    let status = timeout(DEADLINE, child.wait()).await.unwrap_or_else(|_| panic!("{}: no end", way.name)).unwrap();
-    assert!(status.success(), "{}: {status}", way.name);
+    let output = timeout(DEADLINE, child.wait_with_output()).await.unwrap_or_else(|_| panic!("{}: no end", way.name));
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}: {}", way.name, output.status);
+    way.assert_spoken(&output.stderr, POD, "exec");
 }
 
 async fn until(way: &Way, terminal: &mut tokio::fs::File, wanted: &str) {
