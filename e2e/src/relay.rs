@@ -25,7 +25,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::{connection::Connections, forward::Forward, record::Records, script::Scripts};
 pub use self::{
-    record::Recorded,
+    record::{Answered, KEPT, Recorded},
     script::{Part, Script},
 };
 use crate::control_plane::ControlPlane;
@@ -118,6 +118,11 @@ impl Relay {
     /// far as it came.
     pub fn take(&self, mark: &str) -> Vec<Recorded> {
         self.records.take(mark)
+    }
+
+    /// Whether something came with this mark since it was last taken.
+    pub fn has(&self, mark: &str) -> bool {
+        self.records.has(mark)
     }
 
     /// From now on requests with this mark are answered so, and don't reach the API server.

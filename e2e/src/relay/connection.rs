@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     MARK,
     forward::{Fault, Forward, Passing},
-    record::{Copied, Heads, Records},
+    record::{self, Copied, Heads, Records},
     script::{self, Scripts},
 };
 
@@ -76,14 +76,15 @@ impl Connections {
     async fn answer(&self, request: Request<Incoming>, heads: Option<&Heads>) -> Response<Passing> {
         let mark = request.headers().get(MARK).and_then(|mark| mark.to_str().ok());
         let script = self.scripts.of(mark);
-        let request = self.records.keep(request, heads);
-        match script {
+        let (request, entry) = self.records.keep(request, heads);
+        let response = match script {
             Some(script) => script::play(script, request).await.unwrap_or_else(|error| failure(&error)),
             None => match self.forward.send(request).await {
                 Ok(response) => response.map(|body| body.map_err(Fault::from).boxed_unsync()),
                 Err(error) => failure(&*error),
             },
-        }
+        };
+        record::answered(response, entry)
     }
 }
 

@@ -8,9 +8,9 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use http::{HeaderMap, Method, Request, Version};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{
@@ -33,11 +33,34 @@ pub struct Recorded {
     pub body: Vec<u8>,
     /// With HTTP/1.1, the head as it was written.
     pub head: Option<String>,
+    /// What was answered, once the head of that is there.
+    pub answer: Option<Answered>,
 }
+
+/// An answer as the relay sent it on.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body, as far as it was sent; of a longer one the first [`KEPT`] bytes.
+    pub body: Vec<u8>,
+    /// How many bytes were sent.
+    pub length: usize,
+    /// What came behind the body.
+    pub trailers: Option<HeaderMap>,
+}
+
+/// So much is kept of an answer: all of what tests compare, but for lists that no memory should hold twice.
+pub const KEPT: usize = 4 << 20;
+
+/// A request that is kept, and whom its answer is added to.
+pub(super) type Entry = Arc<Mutex<Recorded>>;
 
 /// The requests that came, by mark.
 #[derive(Debug, Default)]
-pub(super) struct Records(Mutex<HashMap<String, Vec<Arc<Mutex<Recorded>>>>>);
+pub(super) struct Records(Mutex<HashMap<String, Vec<Entry>>>);
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -49,11 +72,15 @@ impl Records {
         kept.iter().map(|recorded| locked(recorded).clone()).collect()
     }
 
+    pub(super) fn has(&self, mark: &str) -> bool {
+        locked(&self.0).contains_key(mark)
+    }
+
     /// Keeps the request if it has a mark, and from its body what is read from it later.
-    pub(super) fn keep(&self, request: Request<Incoming>, heads: Option<&Heads>) -> Request<Passing> {
+    pub(super) fn keep(&self, request: Request<Incoming>, heads: Option<&Heads>) -> (Request<Passing>, Option<Entry>) {
         let head = heads.and_then(|heads| heads.take(&request));
         let Some(mark) = request.headers().get(MARK).and_then(|mark| mark.to_str().ok()) else {
-            return request.map(|body| body.map_err(Fault::from).boxed_unsync());
+            return (request.map(|body| body.map_err(Fault::from).boxed_unsync()), None);
         };
         let mut headers = request.headers().clone();
         if let Some(authority) = request.uri().authority()
@@ -69,41 +96,67 @@ impl Records {
             headers,
             body: Vec::new(),
             head,
+            answer: None,
         };
         let recorded = Arc::new(Mutex::new(recorded));
         locked(&self.0).entry(mark.to_owned()).or_default().push(recorded.clone());
-        request.map(|body| Kept { body, recorded }.boxed_unsync())
+        (request.map(|body| Kept { body, recorded: recorded.clone(), keep: keep_sent }.boxed_unsync()), Some(recorded))
+    }
+}
+
+/// Adds the answer to its request, and from its body what is read from it later.
+pub(super) fn answered(response: Response<Passing>, recorded: Option<Entry>) -> Response<Passing> {
+    let Some(recorded) = recorded else { return response };
+    let (status, headers) = (response.status(), response.headers().clone());
+    locked(&recorded).answer = Some(Answered { status, headers, body: Vec::new(), length: 0, trailers: None });
+    response.map(|body| Kept { body, recorded, keep: keep_answered }.boxed_unsync())
+}
+
+fn keep_sent(recorded: &mut Recorded, frame: &Frame<Bytes>) {
+    if let Some(data) = frame.data_ref() {
+        recorded.body.extend_from_slice(data);
+    }
+}
+
+fn keep_answered(recorded: &mut Recorded, frame: &Frame<Bytes>) {
+    let Some(answer) = &mut recorded.answer else { return };
+    if let Some(data) = frame.data_ref() {
+        answer.length += data.len();
+        let room = KEPT.saturating_sub(answer.body.len()).min(data.len());
+        answer.body.extend_from_slice(&data[..room]);
+    }
+    if let Some(trailers) = frame.trailers_ref() {
+        answer.trailers = Some(trailers.clone());
     }
 }
 
 /// A body that is copied as it is read. It says of itself what the original does, so that it is framed alike.
-struct Kept {
-    body: Incoming,
-    recorded: Arc<Mutex<Recorded>>,
+struct Kept<B> {
+    body: B,
+    recorded: Entry,
+    keep: fn(&mut Recorded, &Frame<Bytes>),
 }
 
-impl hyper::body::Body for Kept {
+impl<B> Body for Kept<B>
+where
+    B: Body<Data = Bytes, Error: Into<Fault>> + Unpin,
+{
     type Data = Bytes;
     type Error = Fault;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Fault>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            locked(&self.recorded).body.extend_from_slice(data);
+        if let Some(Ok(frame)) = &frame {
+            (self.keep)(&mut locked(&self.recorded), frame);
         }
-        Poll::Ready(frame.map(|frame| frame.map_err(Fault::from)))
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
 
     fn is_end_stream(&self) -> bool {
         self.body.is_end_stream()
     }
 
-    fn size_hint(&self) -> hyper::body::SizeHint {
+    fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Shard {
     /// As the same Pod, to the relay: for answers by script.
     pub(crate) scripted: Endpoint,
     pub(crate) relay: Relay,
+    /// What the relay speaks with the proxy.
+    pub(crate) upstream: Http,
     pub(crate) process: Process,
     pub(crate) identity: ShardIdentity,
     /// What selects the shard's objects.
@@ -203,6 +205,7 @@ impl Shard {
             direct: Endpoint::new(api_server, &ca, &token)?,
             scripted: Endpoint::new(relay.address(), &ca, &token)?,
             relay,
+            upstream: if offer == Offer::Http1 { Http::One } else { Http::Two },
             process,
             identity,
             selector: labels.owned_by(&shard),

@@ -1,10 +1,11 @@
 //! Watches that go on: read event by event, as far as a case wants.
 
 use anyhow::{Result, ensure};
+use ringside_e2e::compatibility::Outcome;
 
 use crate::{
-    client::{Ask, Open},
-    compare::{Bodies, Probe, answers, contains},
+    client::{Answer, Ask, Open},
+    compare::{Bodies, Extent, Probe, answers, contains, difference, passed_on},
     objects::OWNERS,
     query,
 };
@@ -80,7 +81,8 @@ pub(crate) async fn read(open: &mut Open, format: Format, last: impl Fn(&Event) 
 }
 
 /// Watches through the proxy, and past it with the shard's selector written by hand, until the same event. What arrives
-/// and the heads of the answers are compared; the events are for the case to judge.
+/// and the heads of the answers are compared, and the events with those that the API server sent; with those of the other
+/// watch the case compares them.
 pub(crate) async fn both(
     probe: &Probe<'_>,
     ask: &Ask,
@@ -93,11 +95,23 @@ pub(crate) async fn both(
         probe.shard.proxied.open(probe.http, ask, probe.mark),
     )?;
     answers(&direct.without_body(), &proxied.without_body(), Bodies::Exact)?;
+    let both = tokio::try_join!(read(&mut direct, format, &last), read(&mut proxied, format, &last))?;
     let arrived = probe.arrived()?;
     let rewritten = probe.narrowing(&["accept-encoding"]);
     probe.check_arrival(ask, &arrived, rewritten)?;
-    let both = tokio::try_join!(read(&mut direct, format, &last), read(&mut proxied, format, &last))?;
+    let bytes: Vec<u8> = both.1.iter().flat_map(|event| event.0.iter().copied()).collect();
+    passed_on(&arrived, &Answer { body: bytes.into(), ..proxied.without_body() }, Extent::Begin)?;
     let foreign = OWNERS.iter().find(|name| **name != probe.shard.owns && both.1.iter().any(|it| it.shows(name)));
     ensure!(foreign.is_none(), "objects named {foreign:?} are shown");
     Ok(both)
+}
+
+/// Whether the same was shown, one after the other, but for what is in events that are another's each time.
+pub(crate) fn alike(direct: &[Event], proxied: &[Event], others: impl Fn(&Event) -> bool) -> Result<Outcome> {
+    ensure!(direct.len() == proxied.len(), "{} events became {}", direct.len(), proxied.len());
+    for (one, other) in direct.iter().zip(proxied) {
+        let same = one == other || others(one) && others(other);
+        ensure!(same, "{}", difference("an event", &one.0, &other.0));
+    }
+    Ok(Outcome::Narrowed)
 }

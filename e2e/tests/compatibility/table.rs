@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, anyhow};
 use futures::{FutureExt as _, future::BoxFuture};
 use libtest_mimic::{Arguments, Failed, Trial};
 use ringside_e2e::compatibility::{Ledger, Outcome, Row, Section, Task, table};
+use ringside_runtime::logging::{self, Format};
 use tokio::{runtime::Runtime, time::timeout};
 
 use super::{cases, changes, ground::Ground};
@@ -93,6 +94,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn perform(arguments: &Arguments) -> Result<ExitCode> {
+    // What was compared twice, and why.
+    logging::init(Format::Text, logging::parse_filter("warn")?);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("a runtime")?;
     let (mut parts, mut cases) = (Vec::new(), Vec::new());
     for (part, Part { title, cases: its }) in cases::all().into_iter().enumerate() {

@@ -21,48 +21,49 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case("aggregated group", "discovery", |ground, mark| async move {
             let probe = Probe::new(&ground, &mark);
-            let answer = both(&ground, &probe, &Ask::get("/apis/echo.example.com/v1")).await?;
+            let (answer, outcome) = both(&ground, &probe, &Ask::get("/apis/echo.example.com/v1")).await?;
             ensure!(answer.text().contains("echoes"), "{}", answer.text());
-            Ok(Outcome::Same)
+            Ok(outcome)
         }),
         case("aggregated group", "odd headers and status", |ground, mark| async move {
             let script = Script::new(StatusCode::IM_A_TEAPOT).header("x-odd", "1").header("x-odd", "0").bytes("short");
             ground.aggregated.answer(&mark, script.header("content-type", "text/tea"));
             let ask = Ask::get(format!("{ECHOES}/one?a=1&a=%30")).header("x-b", "2").header("x-b", "1");
-            let answer = both(&ground, &Probe::new(&ground, &mark), &ask).await?;
+            let (answer, outcome) = both(&ground, &Probe::new(&ground, &mark), &ask).await?;
             ensure!(answer.status == StatusCode::IM_A_TEAPOT, "{}", answer.status);
-            Ok(Outcome::Same)
+            Ok(outcome)
         }),
         case("aggregated group", "write", |ground, mark| async move {
             // Without a type the API server would guess one, or not, as the pieces of the body come.
             let script = Script::new(StatusCode::CREATED).header("content-type", "application/x-own");
             ground.aggregated.answer(&mark, script.part(Part::Echo));
             let ask = Ask::new(Method::POST, ECHOES).body("application/x-own", vec![7; 300_000]);
-            let answer = both(&ground, &Probe::new(&ground, &mark), &ask).await?;
+            let (answer, outcome) = both(&ground, &Probe::new(&ground, &mark), &ask).await?;
             ensure!(answer.body == ask.body, "the body came back otherwise");
-            Ok(Outcome::Same)
+            Ok(outcome)
         }),
         case("aggregated group", "watch", |ground, mark| async move {
             let line = "{\"type\":\"ADDED\",\"object\":{}}\n";
             let script = Script::new(StatusCode::OK).header("content-type", "application/json");
             ground.aggregated.answer(&mark, script.part(Part::Bytes(line.into(), 1000)));
-            let answer = both(&ground, &Probe::new(&ground, &mark), &Ask::get(format!("{ECHOES}?watch=1"))).await?;
+            let (answer, outcome) =
+                both(&ground, &Probe::new(&ground, &mark), &Ask::get(format!("{ECHOES}?watch=1"))).await?;
             ensure!(answer.body.len() == 1000 * line.len(), "{} bytes", answer.body.len());
-            Ok(Outcome::Same)
+            Ok(outcome)
         }),
     ]
 }
 
-async fn both(ground: &Ground, probe: &Probe<'_>, ask: &Ask) -> Result<Answer> {
+async fn both(ground: &Ground, probe: &Probe<'_>, ask: &Ask) -> Result<(Answer, Outcome)> {
     let direct = probe.past(ask).await?;
     let sent = ground.aggregated.take(probe.mark);
     let (proxied, _) = probe.through(ask, Rewritten::default()).await?;
     let arrived = ground.aggregated.take(probe.mark);
-    answers(&direct, &proxied, Bodies::Exact)?;
+    let outcome = answers(&direct, &proxied, Bodies::Exact)?;
     let told = || format!("{sent:#?} became {arrived:#?}");
     ensure!(sent.len() == 1 && arrived.len() == 1, "{}", told());
     let same =
         sent[0].target == arrived[0].target && sent[0].headers == arrived[0].headers && sent[0].body == arrived[0].body;
     ensure!(same, "{}", told());
-    Ok(proxied)
+    Ok((proxied, outcome))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use http::{HeaderMap, Method, StatusCode, header};
 use ringside_e2e::{
     compatibility::Outcome,
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::{
-    client::{Ask, Http},
-    compare::{Bodies, OF_A_WRITE, Probe, answers, steady},
+    client::{Answer, Ask, Endpoint, Http},
+    compare::{Bodies, Extent, OF_A_WRITE, Probe, Rewritten, answers, passed_on},
     ground::{DEADLINE, Ground},
     table::{Case, case},
 };
@@ -83,8 +83,7 @@ pub(crate) fn cases() -> Vec<Case> {
     for (status, reason, ask) in REFUSED {
         cases.push(case(status, reason, move |ground, mark| async move {
             let (probe, ask) = (Probe::new(&ground, &mark), ask(&ground));
-            // An API server that was only just started says besides which roles it does not know yet.
-            let outcome = steady(|| probe.same(&ask)).await?;
+            let outcome = probe.same(&ask).await?;
             is_refused(&probe, status, &ask).await.map(|()| outcome)
         }));
     }
@@ -93,8 +92,8 @@ pub(crate) fn cases() -> Vec<Case> {
             let (probe, ask) = (Probe::new(&ground, &mark), ask(&ground));
             let rewritten = probe.narrowing(&[]);
             let (direct, (proxied, _)) = tokio::try_join!(probe.past(&ask), probe.through(&ask, rewritten))?;
-            answers(&direct, &proxied, Bodies::Exact)?;
-            is_refused(&probe, status, &ask).await.map(|()| Outcome::Same)
+            ensure!(direct.status.as_str() == status, "{}: {}", direct.status, direct.text());
+            answers(&direct, &proxied, Bodies::Exact)
         }));
     }
     for (behaviour, status, retry_after) in SELDOM {
@@ -145,54 +144,74 @@ async fn seldom(probe: &Probe<'_>, status: StatusCode, retry_after: Option<&str>
         script = script.header("retry-after", seconds);
     }
     probe.shard.relay.answer(probe.mark, script);
+    let (plain, narrowed) = (Rewritten::default(), probe.narrowing(&[]));
     let asks = [
-        Ask::get("/version"),
-        Ask::get(format!("{MAPS}/own-1")),
-        Ask::get(MAPS),
-        Ask::get(format!("{MAPS}?watch=1")),
-        Ask::new(Method::PATCH, format!("{MAPS}/own-1")).body("application/merge-patch+json", "{}"),
-        Ask::new(Method::DELETE, MAPS),
+        (Ask::get("/version"), plain),
+        (Ask::get(format!("{MAPS}/own-1")), plain),
+        (Ask::get(MAPS), narrowed),
+        (Ask::get(format!("{MAPS}?watch=1")), probe.narrowing(&["accept-encoding"])),
+        (Ask::new(Method::PATCH, format!("{MAPS}/own-1")).body("application/merge-patch+json", "{}"), plain),
     ];
-    for ask in asks {
-        let direct = probe.shard.scripted.exchange(probe.http, &ask, probe.mark).await?;
-        let proxied = probe.shard.proxied.exchange(probe.http, &ask, probe.mark).await?;
-        ensure!(direct.status == status, "{}", direct.status);
-        answers(&direct, &proxied, Bodies::Exact)?;
+    for (ask, rewritten) in asks {
+        probe.scripted(&ask, rewritten).await?;
     }
-    Ok(Outcome::Same)
+    // Whoever repeats a request does more than was asked: each arrives once.
+    probe.scripted(&Ask::new(Method::DELETE, MAPS), narrowed).await
 }
 
-/// Nothing comes before the API server says something.
+/// The answer waits until the request is there.
 async fn slow(probe: &Probe<'_>) -> Result<Outcome> {
     let said = Arc::new(Notify::new());
     let script = Script { after: Some(said.clone()), ..Script::new(StatusCode::OK).bytes("at last") };
     probe.shard.relay.answer(probe.mark, script);
-    let ask = Ask::get(format!("{MAPS}/own-1"));
-    let (answer, ()) = tokio::join!(probe.shard.proxied.exchange(probe.http, &ask, probe.mark), async {
-        // The request is there; its answer waits.
-        let _ = eventually("the request arrives", DEADLINE, || async {
-            if probe.shard.relay.take(probe.mark).is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
-        })
-        .await;
+    let answering = async || {
+        let arrives = eventually("the request arrives", DEADLINE, || async {
+            if probe.shard.relay.has(probe.mark) { Ok(()) } else { Err("not yet".to_owned()) }
+        });
+        arrives.await?;
         said.notify_one();
-    });
-    ensure!(answer?.text() == "at last");
-    Ok(Outcome::Same)
+        anyhow::Ok(())
+    };
+    let ask = Ask::get(format!("{MAPS}/own-1"));
+    let (direct, ()) =
+        tokio::try_join!(probe.shard.scripted.exchange(probe.of_relay(), &ask, probe.mark), answering())?;
+    probe.shard.relay.take(probe.mark);
+    let ((proxied, _), ()) = tokio::try_join!(probe.through(&ask, Rewritten::default()), answering())?;
+    ensure!(direct.text() == "at last", "{}", direct.text());
+    answers(&direct, &proxied, Bodies::Exact)
 }
 
 /// The client must not take half a list for a whole one.
 async fn broken(probe: &Probe<'_>) -> Result<Outcome> {
+    let asks = [
+        (Ask::get(MAPS), probe.narrowing(&[])),
+        (Ask::get("/api/v1/namespaces/fixed/secrets"), Rewritten::default()),
+        (Ask::get(format!("{MAPS}/own-1")), Rewritten::default()),
+    ];
+    let mut outcome = None;
+    for (ask, rewritten) in asks {
+        let direct = half(probe, &probe.shard.scripted, probe.of_relay(), &ask).await.context("without the proxy")?;
+        probe.shard.relay.take(probe.mark);
+        let proxied = half(probe, &probe.shard.proxied, probe.http, &ask).await.context("through the proxy")?;
+        let arrived = probe.arrived()?;
+        probe.check_arrival(&ask, &arrived, rewritten)?;
+        passed_on(&arrived, &proxied, Extent::Begin)?;
+        outcome = Some(answers(&direct, &proxied, Bodies::Exact)?);
+    }
+    outcome.context("nothing was compared")
+}
+
+/// Reads an answer as far as it comes, and expects that its end is an error.
+async fn half(probe: &Probe<'_>, endpoint: &Endpoint, http: Http, ask: &Ask) -> Result<Answer> {
     let read = Arc::new(Notify::new());
     let half = Script::new(StatusCode::OK).bytes("{\"items\":[").part(Part::Break(read.clone()));
     probe.shard.relay.answer(probe.mark, half);
-    for ask in [Ask::get(MAPS), Ask::get("/api/v1/namespaces/fixed/secrets"), Ask::get(format!("{MAPS}/own-1"))] {
-        let mut answer = probe.shard.proxied.open(probe.http, &ask, probe.mark).await?;
-        answer.until(|read| read.ends_with(b"[")).await?;
-        read.notify_one();
-        let end = answer.piece().await;
-        ensure!(end.is_err(), "{}: it ended as if it were whole", ask.target);
-    }
-    Ok(Outcome::Same)
+    let mut answer = endpoint.open(http, ask, probe.mark).await?;
+    let body = answer.until(|read| read.ends_with(b"[")).await?.into();
+    read.notify_one();
+    let end = answer.piece().await;
+    ensure!(end.is_err(), "{}: it ended as if it were whole", ask.target);
+    Ok(Answer { body, ..answer.without_body() })
 }
 
 async fn trailers(probe: &Probe<'_>) -> Result<Outcome> {
@@ -200,15 +219,13 @@ async fn trailers(probe: &Probe<'_>) -> Result<Outcome> {
     let script = Script { trailers: Some(trailers.clone()), ..Script::new(StatusCode::OK).bytes("body") };
     probe.shard.relay.answer(probe.mark, script);
     let ask = Ask::get("/version");
-    let direct = probe.shard.scripted.exchange(probe.http, &ask, probe.mark).await?;
-    let proxied = probe.shard.proxied.exchange(probe.http, &ask, probe.mark).await?;
-    ensure!(direct.trailers == Some(trailers), "{:?}", direct.trailers);
-    answers(&direct, &proxied, Bodies::Exact)?;
-    Ok(Outcome::Same)
+    let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
+    ensure!(proxied.trailers == Some(trailers), "{:?}", proxied.trailers);
+    probe.scripted(&ask, Rewritten::default()).await
 }
 
 fn warnings() -> [Case; 3] {
-    let has_warning = |answer: &crate::client::Answer| answer.headers.contains_key(header::WARNING);
+    let has_warning = |answer: &Answer| answer.headers.contains_key(header::WARNING);
     [
         case("Warning headers", "of a deprecated API", move |ground, mark| async move {
             let (probe, ask) = (Probe::new(&ground, &mark), Ask::get("/api/v1/namespaces/fixed/endpoints/nobody"));
@@ -233,10 +250,9 @@ fn warnings() -> [Case; 3] {
             let script = script.header("warning", "299 - \"one\"").header("warning", "299 - \"two, too\"");
             probe.shard.relay.answer(&mark, script);
             let ask = Ask::get(MAPS);
-            let direct = probe.shard.scripted.exchange(probe.http, &ask, &mark).await?;
-            let proxied = probe.shard.proxied.exchange(probe.http, &ask, &mark).await?;
-            ensure!(direct.headers.get_all(header::WARNING).iter().count() == 2, "{:?}", direct.headers);
-            answers(&direct, &proxied, Bodies::Exact).map(|()| Outcome::Same)
+            let (proxied, _) = probe.through(&ask, probe.narrowing(&[])).await?;
+            ensure!(proxied.headers.get_all(header::WARNING).iter().count() == 2, "{:?}", proxied.headers);
+            probe.scripted(&ask, probe.narrowing(&[])).await
         }),
     ]
 }

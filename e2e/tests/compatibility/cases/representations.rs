@@ -2,7 +2,7 @@
 
 use crate::{
     client::Ask,
-    compare::{Probe, steady},
+    compare::Probe,
     objects::FIXED,
     table::{Case, case},
 };
@@ -22,7 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.push(case("get", form, move |ground, mark| async move {
             let probe = Probe::new(&ground, &mark);
             let ask = Ask::get(format!("/api/v1/namespaces/{FIXED}/configmaps/other-0")).accept(media_type);
-            steady(|| probe.same(&ask)).await
+            probe.same(&ask).await
         }));
     }
     for (form, media_type) in FORMS {
@@ -39,7 +39,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 let probe = Probe::new(&ground, &mark);
                 let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", ground.end);
                 let ask = Ask::get(format!("{resource}?{exact}")).accept(&media_type);
-                steady(|| probe.narrowed(&ask)).await
+                probe.narrowed(&ask).await
             }));
         }
     }

@@ -14,8 +14,8 @@ use ringside_e2e::{
 use tokio::time::timeout;
 
 use crate::{
-    client::{Ask, Http},
-    compare::{Bodies, OF_A_WRITE, Probe, Rewritten, answers},
+    client::{Answer, Ask, Http},
+    compare::{Bodies, Extent, OF_A_WRITE, Probe, Rewritten, answers, passed_on},
     objects::{FIXED, map},
     table::{Case, case},
 };
@@ -78,17 +78,18 @@ async fn in_pieces(probe: &Probe<'_>) -> Result<Outcome> {
     ensure!(!arrived.headers.contains_key(header::CONTENT_LENGTH), "it arrived with a length");
     ask.body = object;
     probe.check_arrival(&ask, &arrived, Rewritten::default())?;
+    passed_on(&arrived, &proxied, Extent::Whole)?;
     ensure!(direct.status == StatusCode::CREATED, "{}", direct.text());
-    answers(&direct, &proxied, OF_A_WRITE)?;
-    Ok(Outcome::Same)
+    answers(&direct, &proxied, OF_A_WRITE)
 }
 
 /// Each piece comes back before the next one is sent.
 async fn echo(probe: &Probe<'_>) -> Result<Outcome> {
     probe.shard.relay.answer(probe.mark, Script::new(StatusCode::OK).part(Part::Echo));
     let ask = Ask::new(Method::POST, "/api/v1/namespaces/fixed/secrets");
-    // The relay before one of the proxies speaks HTTP/1.1 only: so whoever asks it without the proxy.
-    for (endpoint, http) in [(&probe.shard.scripted, Http::One), (&probe.shard.proxied, probe.http)] {
+    let mut came = Vec::new();
+    for (endpoint, http) in [(&probe.shard.scripted, probe.of_relay()), (&probe.shard.proxied, probe.http)] {
+        probe.shard.relay.take(probe.mark);
         let (mut pieces, body) = mpsc::unbounded::<Bytes>();
         pieces.start_send(Bytes::from_static(b"first"))?;
         let body = StreamBody::new(body.map(|piece| Ok::<_, Infallible>(Frame::data(piece))));
@@ -97,9 +98,13 @@ async fn echo(probe: &Probe<'_>) -> Result<Outcome> {
         pieces.start_send(Bytes::from_static(b"second"))?;
         answer.until(|read| read == b"second").await?;
         pieces.close_channel();
-        ensure!(answer.piece().await?.is_none(), "more came back than was sent");
+        let answered = answer.without_body();
+        came.push(Answer { body: answer.collect().await?.body, ..answered });
     }
-    Ok(Outcome::Same)
+    let ask = Ask { body: "firstsecond".into(), ..ask };
+    probe.check_arrival(&ask, &probe.arrived()?, Rewritten::default())?;
+    ensure!(came[1].body.is_empty(), "more came back than was sent");
+    answers(&came[0], &came[1], Bodies::Exact)
 }
 
 /// A watch in a namespace without objects, from now on: nothing comes but the head, for 30 s.
@@ -111,9 +116,9 @@ async fn idle(probe: &Probe<'_>, from: &str) -> Result<Outcome> {
         let proxied = probe.shard.proxied.open(probe.http, &ask, probe.mark).await?;
         answers(&direct.without_body(), &proxied.without_body(), Bodies::Exact)
     };
-    timeout(AT_ONCE, heads).await.context("the head did not come while nothing happened")??;
+    let outcome = timeout(AT_ONCE, heads).await.context("the head did not come while nothing happened")??;
     let arrived = probe.arrived()?;
     let rewritten = probe.narrowing(&["accept-encoding"]);
     probe.check_arrival(&ask, &arrived, rewritten)?;
-    Ok(Outcome::Same)
+    Ok(outcome)
 }

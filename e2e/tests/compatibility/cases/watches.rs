@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::{
     client::Ask,
-    compare::{Bodies, Probe, steady},
+    compare::{Bodies, Moment, Probe, steady},
     ground::Ground,
     objects::site,
     query,
@@ -131,8 +131,5 @@ async fn bookmarks(probe: &Probe<'_>, ground: &Ground, media_type: &str, format:
         both = stream::both(probe, &ask, format, stream::Event::is_bookmark) => both?,
         failed = writing => return failed,
     };
-    ensure!(direct.len() == proxied.len(), "{} events became {}", direct.len(), proxied.len());
-    let same = direct.iter().zip(&proxied).all(|(one, other)| one == other || one.is_bookmark() && other.is_bookmark());
-    ensure!(same, "an event differs");
-    Ok(Outcome::Narrowed)
+    Ok(stream::alike(&direct, &proxied, stream::Event::is_bookmark).map_err(Moment)?)
 }

@@ -163,8 +163,7 @@ async fn both(ground: &Ground, mark: &str, place: usize, write: &Write) -> Resul
     let direct = probe.past(&ask).await?;
     ground.anew(&collection, &write.kind.object()).await?;
     let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
-    answers(&direct, &proxied, Bodies::But(MADE_UP))?;
-    Ok(Outcome::Same)
+    answers(&direct, &proxied, Bodies::But(MADE_UP))
 }
 
 /// What the API server makes up for each object and write, where messages say it too.
@@ -179,10 +178,10 @@ async fn create(ground: &Ground, mark: &str) -> Result<Outcome> {
     let direct = probe.past(&ask).await?;
     ground.admin(&Ask::new(Method::DELETE, format!("{collection}/thing"))).await?;
     let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
-    answers(&direct, &proxied, OF_A_WRITE)?;
+    let outcome = answers(&direct, &proxied, OF_A_WRITE)?;
     let there = ground.admin(&Ask::get(format!("{collection}/thing"))).await?;
     ensure!(there["spec"]["content"] == "old", "{there}");
-    Ok(Outcome::Same)
+    Ok(outcome)
 }
 
 /// An object as the API server itself wrote it, sent back: a write that changes nothing, so both answers are equal in
