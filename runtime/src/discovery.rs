@@ -2,8 +2,11 @@
 //!
 //! Asks by group, each version of it: a resource need not be in the group's preferred version.
 
+use std::{cmp::Reverse, sync::Arc};
+
 use kube::{
     Client,
+    core::{GroupVersion, Version},
     discovery::{self, ApiCapabilities, ApiGroup, ApiResource, Scope},
 };
 use ringside_ring::cluster_ring::GroupResource;
@@ -29,40 +32,60 @@ impl Served {
 }
 
 /// Why it is not known what the API server serves.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum LookUpError {
     /// The group, or the resource in it, is not there.
     #[error("the API server does not serve {0}")]
     NotServed(GroupResource),
     /// The API server, or an aggregated one behind it, does not say.
     #[error("{}", explain(.0))]
-    NoAnswer(#[source] kube::Error),
+    NoAnswer(#[source] Arc<kube::Error>),
+}
+
+impl From<kube::Error> for LookUpError {
+    fn from(error: kube::Error) -> Self {
+        Self::NoAnswer(Arc::new(error))
+    }
 }
 
 /// The resources of a group; none if the group is not served.
-pub struct Group(Option<ApiGroup>);
+#[derive(Default)]
+pub struct Group {
+    /// Those that answered, in the order in which they are best asked for.
+    versions: Vec<ApiGroup>,
+    /// Why a version did not answer: each may have a server of its own.
+    silent: Option<LookUpError>,
+}
 
 impl Group {
-    /// The resource of this plural name.
-    pub fn find(&self, plural: &str) -> Option<Served> {
-        let group = self.0.as_ref()?;
-        let versions = std::iter::once(group.preferred_version_or_latest()).chain(group.versions());
-        let mut resources = versions.flat_map(|version| group.versioned_resources(version));
-        let (api, ApiCapabilities { scope, operations, .. }) = resources.find(|(api, _)| api.plural == plural)?;
-        Some(Served { api, namespaced: scope == Scope::Namespaced, verbs: operations })
+    /// A resource of this group.
+    ///
+    /// # Errors
+    /// When it is not served, or may be in a version that does not answer.
+    pub fn find(&self, name: &GroupResource) -> Result<Served, LookUpError> {
+        let mut resources = self.versions.iter().flat_map(ApiGroup::recommended_resources);
+        match resources.find(|(api, _)| api.plural == name.resource) {
+            Some((api, ApiCapabilities { scope, operations, .. })) => {
+                Ok(Served { api, namespaced: scope == Scope::Namespaced, verbs: operations })
+            }
+            None => Err(self.silent.clone().unwrap_or_else(|| LookUpError::NotServed(name.clone()))),
+        }
     }
 }
 
 /// Asks for all resources of a group; the core group's name is empty.
 ///
 /// # Errors
-/// When the API server can't say.
+/// When the API server can't say which versions there are.
 pub async fn group(client: &Client, name: &str) -> Result<Group, LookUpError> {
-    match discovery::group(client, name).await {
-        Ok(group) => Ok(Group(Some(group))),
-        Err(kube::Error::Discovery(_)) => Ok(Group(None)),
-        Err(error) => Err(LookUpError::NoAnswer(error)),
+    let mut group = Group::default();
+    for version in versions(client, name).await? {
+        match discovery::pinned_group(client, &GroupVersion::gv(name, &version)).await {
+            Ok(found) => group.versions.push(found),
+            Err(error) => group.silent = Some(error.into()),
+        }
     }
+    Ok(group)
 }
 
 /// Asks for one resource.
@@ -70,8 +93,20 @@ pub async fn group(client: &Client, name: &str) -> Result<Group, LookUpError> {
 /// # Errors
 /// When it is not served, or the API server can't say.
 pub async fn resource(client: &Client, name: &GroupResource) -> Result<Served, LookUpError> {
-    let found = group(client, &name.group).await?.find(&name.resource);
-    found.ok_or_else(|| LookUpError::NotServed(name.clone()))
+    group(client, &name.group).await?.find(name)
+}
+
+/// The versions of a group: the preferred one, and then the most stable first.
+async fn versions(client: &Client, name: &str) -> Result<Vec<String>, kube::Error> {
+    if name == ApiGroup::CORE_GROUP {
+        return Ok(client.list_core_api_versions().await?.versions);
+    }
+    let group = client.list_api_groups().await?.groups.into_iter().find(|group| group.name == name);
+    let Some(group) = group else { return Ok(Vec::new()) };
+    let preferred = group.preferred_version.map(|version| version.version);
+    let mut versions: Vec<_> = group.versions.into_iter().map(|version| version.version).collect();
+    versions.sort_by_cached_key(|it| (Some(it) != preferred.as_ref(), Reverse(Version::parse(it).priority())));
+    Ok(versions)
 }
 
 #[cfg(test)]
@@ -88,7 +123,7 @@ mod tests {
         json!({"name": name, "singularName": "", "kind": kind, "namespaced": namespaced, "verbs": verbs})
     }
 
-    /// Two groups and the core; of one nothing is known at the moment.
+    /// Groups and the core; of one nothing is known at the moment, and of one half.
     fn api_server() -> Client {
         let version =
             |group: &str, version: &str| json!({"groupVersion": format!("{group}/{version}"), "version": version});
@@ -96,6 +131,7 @@ mod tests {
             {"name": "x.io", "versions": [version("x.io", "v1beta1"), version("x.io", "v2"), version("x.io", "v1")],
                 "preferredVersion": version("x.io", "v1")},
             {"name": "down.io", "versions": [version("down.io", "v1")]},
+            {"name": "half.io", "versions": [version("half.io", "v2"), version("half.io", "v1")]},
         ]});
         let all = ["get", "list", "watch", "patch"];
         let list = |version: &str, resources: &[Value]| json!({"groupVersion": version, "resources": resources});
@@ -110,6 +146,7 @@ mod tests {
                     (StatusCode::OK, list("x.io/v1", &resources))
                 }
                 "/apis/x.io/v2" => (StatusCode::OK, list("x.io/v2", &[served("things", "Thing", true, &all)])),
+                "/apis/half.io/v1" => (StatusCode::OK, list("half.io/v1", &[served("things", "Thing", true, &all)])),
                 "/apis/x.io/v1beta1" => {
                     (StatusCode::OK, list("x.io/v1beta1", &[served("olds", "Old", false, &["get", "list"])]))
                 }
@@ -150,8 +187,12 @@ mod tests {
             let error = resource(&client, &missing).await.unwrap_err();
             assert!(matches!(&error, LookUpError::NotServed(it) if *it == missing), "{error}");
         }
-        let error = resource(&client, &name("down.io", "things")).await.unwrap_err();
-        assert!(matches!(error, LookUpError::NoAnswer(_)), "{error}");
-        assert!(error.to_string().contains("answered 503: no endpoints"), "{error}");
+        for unknown in [name("down.io", "things"), name("half.io", "others")] {
+            let error = resource(&client, &unknown).await.unwrap_err();
+            assert!(matches!(error, LookUpError::NoAnswer(_)), "{error}");
+            assert!(error.to_string().contains("answered 503: no endpoints"), "{error}");
+        }
+        let things = resource(&client, &name("half.io", "things")).await.unwrap();
+        assert_eq!(things.api.version, "v1", "of a version beside one that does not answer");
     }
 }

@@ -18,7 +18,7 @@ use kube::{
 use ringside_ring::{ClusterRing, PartitionKey, cluster_ring::GroupResource};
 use tokio::sync::watch;
 
-use ringside_runtime::discovery::{self, Served};
+use ringside_runtime::discovery::{self, LookUpError, Served};
 
 /// An object of whatever resource, reduced to its metadata: requests for it ask for nothing else.
 pub(crate) type Object = PartialObjectMeta<DynamicObject>;
@@ -129,20 +129,22 @@ async fn look_up(client: &Client, names: &BTreeSet<GroupResource>, known: &Catal
         .buffer_unordered(PARALLEL_GROUPS)
         .collect()
         .await;
-    let entry = |name: &GroupResource| match groups.get(&name.group) {
-        Some(Ok(group)) => usable(name, group.find(&name.resource)),
-        // A failing aggregated API server must not take away what is known to exist.
-        Some(Err(error)) => match known.get(name) {
-            Some(Ok(resource)) => Ok(resource.clone()),
-            _ => Err(Unusable::Unknown(error.to_string())),
-        },
-        None => Err(Unusable::NotServed),
+    let entry = |name: &GroupResource| {
+        let group = groups.get(&name.group).ok_or_else(|| LookUpError::NotServed(name.clone()));
+        match group.and_then(|found| found.as_ref().map_err(Clone::clone)).and_then(|group| group.find(name)) {
+            Ok(served) => usable(name, served),
+            Err(LookUpError::NotServed(_)) => Err(Unusable::NotServed),
+            // A failing aggregated API server must not take away what is known to exist.
+            Err(error @ LookUpError::NoAnswer(_)) => match known.get(name) {
+                Some(Ok(resource)) => Ok(resource.clone()),
+                _ => Err(Unusable::Unknown(error.to_string())),
+            },
+        }
     };
     names.iter().map(|name| (name.clone(), entry(name))).collect()
 }
 
-fn usable(name: &GroupResource, served: Option<Served>) -> Result<Arc<Resource>, Unusable> {
-    let served = served.ok_or(Unusable::NotServed)?;
+fn usable(name: &GroupResource, served: Served) -> Result<Arc<Resource>, Unusable> {
     if !served.supports(&[verbs::LIST, verbs::WATCH, verbs::PATCH]) {
         return Err(Unusable::Verbs);
     }
