@@ -6,7 +6,6 @@
 
 use std::{
     convert::Infallible,
-    panic::AssertUnwindSafe,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use futures::FutureExt;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::{
@@ -22,7 +20,7 @@ use hyper_util::{
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
-use ringside_runtime::shutdown::Shutdown;
+use ringside_runtime::{contained, shutdown::Shutdown};
 use rustls::ServerConfig;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -155,15 +153,12 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// A panic in one connection is a fault of ours, and no reason to end the others'.
+/// Until it has ended, or all are aborted.
 async fn contained(connection: impl Future<Output = ()>, abort: CancellationToken) {
-    let connection = AssertUnwindSafe(connection).catch_unwind();
-    if let Some(Err(_)) = abort.run_until_cancelled_owned(connection).await {
-        tracing::error!("a connection's task panicked; the connection is closed");
-    }
+    abort.run_until_cancelled_owned(contained::contained(connection)).await;
 }
 
-/// Runs what HTTP/2 makes of a connection's requests under the same containment.
+/// Runs what HTTP/2 makes of a connection's requests in the same way.
 #[derive(Clone)]
 struct Contained(CancellationToken);
 

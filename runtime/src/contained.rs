@@ -20,3 +20,14 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Contain
         tokio::spawn(contained(task));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_ends_its_task_alone() {
+        let (one, other) = (contained(async { panic!("a fault of ours") }), contained(async {}));
+        tokio::join!(one, other);
+    }
+}

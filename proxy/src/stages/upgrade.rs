@@ -14,6 +14,7 @@ use futures::{FutureExt, future::BoxFuture};
 use http::{Request, Response, StatusCode};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
+use ringside_runtime::contained::contained;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
@@ -67,7 +68,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
             let server = response.extensions_mut().remove::<OnUpgrade>();
             let watched = response.extensions_mut().remove::<Handed>().and_then(|handed| handed.take());
             if let Some(server) = server {
-                upgraded.spawn(async move {
+                upgraded.spawn(contained(async move {
                     let until = async {
                         match over {
                             Some(over) => drop(over.await),
@@ -79,7 +80,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
                         () = until => {}
                         () = abort.cancelled() => {}
                     }
-                });
+                }));
             }
             Ok(response)
         };

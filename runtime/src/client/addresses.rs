@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::net::lookup_host;
 
 /// What is remembered of a name's addresses: the one that answered last, for all connections alike. With several API
-/// servers behind one name this also keeps a process on one of them, so that its reads don't jump between two that have
-/// come differently far.
+/// servers behind one name a process thus tends to stay with one of them, and its reads seldom jump between two that have
+/// come differently far: one that takes longer than the next one's turn to come loses it.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     worked: Mutex<Option<IpAddr>>,

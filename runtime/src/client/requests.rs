@@ -30,7 +30,8 @@ impl ApiServer {
     }
 
     /// A client of which an answer that is silent for longer than `silence` ends with an error, before its head or after.
-    /// Pings notice a peer that is gone; this notices one that is there and has nothing behind it.
+    /// Pings notice a peer that is gone; this notices one that is there and has nothing behind it. Each attempt has that
+    /// time: what is answered with 429, 503 or 504 is sent again, up to 15 times.
     ///
     /// # Errors
     /// When the credentials can't be used.

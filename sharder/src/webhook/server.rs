@@ -11,7 +11,7 @@ use axum::{
     routing::post,
 };
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::{
         conn::auto,
         graceful::{GracefulShutdown, Watcher},
@@ -19,7 +19,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use kube::Client;
-use ringside_runtime::shutdown::Shutdown;
+use ringside_runtime::{contained::Contained, shutdown::Shutdown};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpListener,
@@ -116,7 +116,7 @@ where
         Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake with the webhook failed"),
         Err(_) => return tracing::debug!("a TLS handshake with the webhook took too long"),
     };
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(Contained);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     let service = TowerToHyperService::new(router);
     let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
