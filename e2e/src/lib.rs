@@ -14,6 +14,7 @@ pub mod node;
 pub mod observer;
 pub mod ports;
 pub mod process;
+pub mod proxy;
 pub mod relay;
 pub mod shard_identity;
 pub mod system;

@@ -8,8 +8,10 @@ mod child;
 mod folder;
 mod guard;
 mod logs;
+mod network;
 
 pub use cgroup::Cgroup;
 pub use child::{Process, ProcessError};
 pub use folder::Folder;
 pub use logs::keep as keep_logs;
+pub use network::enter_network;

@@ -1,19 +1,16 @@
 //! Namespaces of a node's own, so that nothing of it is left when they end, and nothing outside is changed.
 
 use std::{
-    fs::{self, File},
+    fs,
     net::Ipv4Addr,
-    os::fd::AsFd as _,
     path::{Path, PathBuf},
     process::Command,
     thread,
     time::{Duration, Instant},
 };
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-
 use super::{NodeError, requirements::SYSTEM_PATH};
-use crate::process::Process;
+use crate::process::{Process, enter_network};
 
 /// The node, in the network of its pods: the bridge that they hang on.
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
@@ -66,10 +63,7 @@ impl Namespaces {
     /// Moves the calling thread into the network: with it the threads and processes that it starts from now on.
     pub(super) fn enter_network(&self) -> Result<(), NodeError> {
         let path = self.network();
-        let failed = |source| NodeError::File { action: "enter the network", path: path.clone(), source };
-        let network = File::open(&path).map_err(failed)?;
-        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|errno| failed(errno.into()))
+        enter_network(&path).map_err(|source| NodeError::File { action: "enter the network", path, source })
     }
 
     /// A command that runs in all of them.

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::Command,
     sync::{
@@ -14,22 +13,19 @@ use std::{
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, Client, Config, CustomResourceExt as _,
+    Api, Client, CustomResourceExt as _,
     api::{ObjectMeta, PostParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use ringside_e2e::{
     control_plane::{ControlPlane, Options},
-    eventually::eventually,
     manifests,
-    ports::free_port,
-    process::{Folder, Process, keep_logs},
+    process::{Folder, keep_logs},
+    proxy::{Identity, Proxy},
     shard_identity::ShardIdentity,
     toolchain::{self, Environment},
     website::Website,
 };
 use ringside_ring::{RingLabels, RingName};
-use ringside_runtime::{admin::Probe, probe};
 
 use super::report;
 
@@ -80,10 +76,30 @@ impl Ground {
         identity
     }
 
+    /// Starts a proxy by a command that knows the way to the API server.
+    pub(crate) fn begin(&self, shard: &str, mut command: Command) -> Proxy {
+        command.arg("--log-filter=info,ringside_proxy=debug,ringside_runtime=debug");
+        let identity = Identity { ring: RING, shard, namespace: NAMESPACE };
+        Proxy::start(command, identity, self.folder.path()).unwrap()
+    }
+
+    /// The same, and waits until it is ready.
+    pub(crate) async fn start_proxy(&self, shard: &str, command: Command) -> Proxy {
+        let proxy = self.begin(shard, command);
+        proxy.until_ready().await.unwrap();
+        proxy
+    }
+
+    /// A proxy with that kubeconfig.
+    pub(crate) async fn proxy_with(&self, shard: &str, kubeconfig: &Path) -> Proxy {
+        let mut command = command();
+        command.arg("--kubeconfig").arg(kubeconfig);
+        self.start_proxy(shard, command).await
+    }
+
     /// A proxy that reaches the API server at `url`.
     pub(crate) async fn proxy_by(&self, shard: &str, url: &str) -> Proxy {
-        let identity = self.identity_by(shard, url).await;
-        Proxy::start(self, shard, identity.kubeconfig(), &Surroundings::default()).await
+        self.proxy_with(shard, self.identity_by(shard, url).await.kubeconfig()).await
     }
 
     /// A proxy that reaches the API server itself.
@@ -134,78 +150,17 @@ pub(crate) fn config_map(shard: &str, name: &str, bytes: usize) -> ConfigMap {
     }
 }
 
-/// How a proxy runs otherwise than beside the test.
-#[derive(Default)]
-pub(crate) struct Surroundings {
-    /// What the proxy's command is an argument of.
-    pub(crate) wrapper: Vec<String>,
-    /// More of its options.
-    pub(crate) options: Vec<String>,
+/// The objects that a proxy shows.
+pub(crate) async fn objects_by(proxy: &Proxy) -> Api<ConfigMap> {
+    Api::namespaced(proxy.client().await.unwrap(), NAMESPACE)
 }
 
-/// A running proxy, and the way to it.
-pub(crate) struct Proxy {
-    pub(crate) process: Process,
-    pub(crate) port: u16,
-    pub(crate) access: PathBuf,
-    pub(crate) admin_port: u16,
+/// What runs a proxy beside the test.
+pub(crate) fn command() -> Command {
+    Command::new(program())
 }
 
-impl Proxy {
-    /// Starts one and waits until it is ready.
-    pub(crate) async fn start(ground: &Ground, shard: &str, kubeconfig: &Path, surroundings: &Surroundings) -> Self {
-        let proxy = Self::begin(ground, shard, kubeconfig, surroundings);
-        proxy.until_ready().await;
-        proxy
-    }
-
-    /// Starts one.
-    pub(crate) fn begin(ground: &Ground, shard: &str, kubeconfig: &Path, surroundings: &Surroundings) -> Self {
-        let access = ground.folder.path().join(format!("{shard}.access"));
-        fs::create_dir_all(&access).unwrap();
-        let (port, admin_port) = (free_port().unwrap(), free_port().unwrap());
-        let mut line = surroundings.wrapper.clone();
-        line.push(program().display().to_string());
-        line.extend(["--ring", RING, "--shard-name", shard, "--lease-namespace", NAMESPACE].map(str::to_owned));
-        line.push(format!("--kubeconfig={}", kubeconfig.display()));
-        line.push(format!("--access-dir={}", access.display()));
-        line.push(format!("--listen=127.0.0.1:{port}"));
-        line.push(format!("--admin-listen=127.0.0.1:{admin_port}"));
-        line.extend(surroundings.options.iter().cloned());
-        let mut command = Command::new(&line[0]);
-        command.args(&line[1..]).env("RINGSIDE_LOG_FILTER", "info,ringside_proxy=debug,ringside_runtime=debug");
-        let log = ground.folder.path().join(format!("{shard}-proxy.log"));
-        Self { process: Process::spawn(&format!("{shard}-proxy"), &command, &log).unwrap(), port, access, admin_port }
-    }
-
-    pub(crate) async fn until_ready(&self) {
-        let address = (Ipv4Addr::LOCALHOST, self.admin_port).into();
-        let ready = eventually("the proxy is ready", DEADLINE, || async {
-            probe::ask(address, Probe::Ready, DEADLINE).await.map_err(|error| error.to_string())
-        });
-        if let Err(error) = ready.await {
-            panic!("{error}; the end of its log:\n{}", self.process.log_tail());
-        }
-    }
-
-    /// What a controller is given.
-    pub(crate) fn kubeconfig(&self) -> PathBuf {
-        self.access.join("kubeconfig")
-    }
-
-    /// kube's own client, as a controller uses it.
-    pub(crate) async fn client(&self) -> Client {
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig()).unwrap();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        Client::try_from(config).unwrap()
-    }
-
-    pub(crate) async fn objects(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.client().await, NAMESPACE)
-    }
-}
-
-fn program() -> &'static Path {
+pub(crate) fn program() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| toolchain::ringside(&Environment::of_process()).unwrap().proxy)
 }

@@ -11,13 +11,14 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use ringside_e2e::proxy::Proxy;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
 };
 use tokio::time::timeout;
 
-use super::ground::{DEADLINE, NAMESPACE, Proxy};
+use super::ground::{DEADLINE, NAMESPACE};
 
 /// As golang.org/x/net/http2 has them: for a stream, and for all of a connection.
 const STREAM_WINDOW: u32 = 4 << 20;

@@ -8,9 +8,9 @@ mod addresses;
 mod follower;
 mod ground;
 mod http2;
+mod load_balancer;
 mod many;
 mod network;
-mod relay;
 mod restarts;
 mod rotation;
 mod silent;
@@ -24,6 +24,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use libtest_mimic::{Arguments, Completion, Trial};
+use ringside_e2e::in_cluster;
 use tokio::runtime::Runtime;
 
 use self::ground::{Ground, LogsOnPanic};
@@ -54,12 +55,15 @@ const SHARING: [(&str, Obstacle, Sharing); 6] = [
 
 /// Cases that stop their API servers, or change what those are started with.
 type Owning = fn(Ground) -> BoxFuture<'static, Ground>;
-const OWNING: [(&str, Obstacle, Owning); 3] = [
+const OWNING: [(&str, Obstacle, Owning); 4] = [
     ("clients_recover_from_an_api_server_that_hangs_and_restarts", none, |ground| {
         Box::pin(restarts::clients_recover_from_an_api_server_that_hangs_and_restarts(ground))
     }),
     ("certificates_and_authorities_are_rotated_while_the_proxy_runs", none, |ground| {
         Box::pin(rotation::certificates_and_authorities_are_rotated_while_the_proxy_runs(ground))
+    }),
+    ("what_a_kubelet_projects_is_rotated_while_the_proxy_runs", in_cluster::unavailable, |ground| {
+        Box::pin(rotation::what_a_kubelet_projects_is_rotated_while_the_proxy_runs(ground))
     }),
     ("one_of_two_api_servers_is_killed_or_hangs", addresses::unavailable, |ground| {
         Box::pin(addresses::one_of_two_api_servers_is_killed_or_hangs(ground))

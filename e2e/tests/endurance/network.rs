@@ -1,9 +1,11 @@
 //! A network of its own for a proxy, in which packets can vanish.
 
-use std::{fs::File, io, net::SocketAddr, os::fd::AsFd as _, process::Command, sync::Arc, thread, time::Duration};
+use std::{ffi::OsStr, io, net::SocketAddr, path::Path, process::Command, sync::Arc, thread, time::Duration};
 
-use ringside_e2e::{eventually::eventually, process::Process};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use ringside_e2e::{
+    eventually::eventually,
+    process::{Process, enter_network},
+};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::ground::{DEADLINE, Ground};
@@ -38,9 +40,11 @@ impl Network {
         Self { holder }
     }
 
-    /// What a command is an argument of that runs inside.
-    pub(crate) fn wrapper(&self) -> Vec<String> {
-        vec!["nsenter".to_owned(), format!("--net={}", self.file())]
+    /// A program that runs inside.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.file())).arg(program);
+        command
     }
 
     /// From now on packets to and from the API server vanish.
@@ -55,10 +59,8 @@ impl Network {
 
     fn filter(&self, action: &str) {
         for side in ["--source", "--destination"] {
-            let mut command = Command::new(&self.wrapper()[0]);
-            command
-                .args(&self.wrapper()[1..])
-                .args(["iptables", "--wait", action, "INPUT", side, OUTSIDE, "--jump", "DROP"]);
+            let mut command = self.command("iptables");
+            command.args(["--wait", action, "INPUT", side, OUTSIDE, "--jump", "DROP"]);
             assert!(command.status().unwrap().success());
         }
     }
@@ -80,12 +82,11 @@ impl Network {
 
     /// A socket stays in the network that it was made in, whoever uses it then.
     async fn inside<T: Send + 'static>(&self, act: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-        let network = File::open(self.file())?;
+        let file = self.file();
         let (done, outcome) = tokio::sync::oneshot::channel();
         // A thread of its own: it can't go back.
         thread::spawn(move || {
-            let entered = move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network));
-            let _ = done.send(entered.map_err(io::Error::from).and_then(|()| act()));
+            let _ = done.send(enter_network(Path::new(&file)).and_then(|()| act()));
         });
         outcome.await.map_err(io::Error::other)?
     }

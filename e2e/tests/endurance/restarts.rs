@@ -21,7 +21,7 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use super::{
     follower::Follower,
-    ground::{DEADLINE, Ground, NAMESPACE, Proxy, Surroundings, config_map},
+    ground::{DEADLINE, Ground, NAMESPACE, command, config_map, objects_by},
     http2::{End, Http2},
     report,
 };
@@ -36,10 +36,11 @@ pub(crate) async fn clients_recover_from_an_api_server_that_hangs_and_restarts(m
     let identity = ground.identity(SHARD).await;
     // So that it is not the Lease that ends the streams.
     let options = vec!["--lease-duration=300s".to_owned()];
-    let surroundings = Surroundings { options, ..Surroundings::default() };
-    let proxy = Proxy::start(&ground, SHARD, identity.kubeconfig(), &surroundings).await;
-    let follower = Follower::start(proxy.objects().await).await;
-    let work = Work::start(proxy.objects().await);
+    let mut command = command();
+    command.args(options).arg("--kubeconfig").arg(identity.kubeconfig());
+    let proxy = ground.start_proxy(SHARD, command).await;
+    let follower = Follower::start(objects_by(&proxy).await).await;
+    let work = Work::start(objects_by(&proxy).await);
     let client = Http2::new(&proxy);
     let watch = client.watch_names().await;
     work.until_written(10).await;

@@ -1,6 +1,13 @@
 //! Credentials that are rotated under a running proxy: authorities, certificates, keys, tokens.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use http::Request;
 use kube::Client;
@@ -8,12 +15,16 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
-use ringside_e2e::eventually::eventually;
+use ringside_e2e::{eventually::eventually, in_cluster, proxy::Proxy, shard_identity::ShardIdentity};
+use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use super::{
-    ground::{DEADLINE, Ground, NAMESPACE, Proxy, Surroundings},
-    http2::Http2,
+    ground::{DEADLINE, Ground, NAMESPACE, program},
+    http2::{Http2, trusting},
+    websocket::WebSocket,
 };
 
 const SHARD: &str = "rotation";
@@ -34,8 +45,8 @@ pub(crate) async fn certificates_and_authorities_are_rotated_while_the_proxy_run
     write_pair(&dir, &first);
     let kubeconfig = file("rotation.kubeconfig");
     write_kubeconfig(&ground, &kubeconfig, &json!({"client-certificate": "crt", "client-key": "key"}));
-    let proxy = Proxy::start(&ground, SHARD, &kubeconfig, &Surroundings::default()).await;
-    let client = proxy.client().await;
+    let proxy = ground.proxy_with(SHARD, &kubeconfig).await;
+    let client = proxy.client().await.unwrap();
     assert_eq!(user(&client).await, "first");
     let mut watch = Http2::new(&proxy).watch().await;
 
@@ -61,23 +72,19 @@ pub(crate) async fn certificates_and_authorities_are_rotated_while_the_proxy_run
     let objects = kube::Api::namespaced(client, NAMESPACE);
     objects.create(&Default::default(), &super::ground::config_map(SHARD, "after-rotation", 0)).await.unwrap();
     watch.until("after-rotation", DEADLINE).await;
-    proxy.until_ready().await;
+    proxy.until_ready().await.unwrap();
     ground
 }
 
 pub(crate) async fn a_token_is_rotated_while_the_proxy_runs(ground: &Ground) {
     let [old, new] = [ground.identity("token-old").await, ground.identity("token-new").await];
-    let token = |identity: &ringside_e2e::shard_identity::ShardIdentity| {
-        let kubeconfig: Value = serde_json::from_slice(&fs::read(identity.kubeconfig()).unwrap()).unwrap();
-        kubeconfig["users"][0]["user"]["token"].as_str().unwrap().to_owned()
-    };
     let file = ground.folder.path().join("token");
     fs::write(&file, token(&old)).unwrap();
     fs::copy(ground.control_plane.ca_path(), ground.folder.path().join("ca")).unwrap();
     let kubeconfig = ground.folder.path().join("token.kubeconfig");
     write_kubeconfig(ground, &kubeconfig, &json!({"tokenFile": "token"}));
-    let proxy = Proxy::start(ground, "token-old", &kubeconfig, &Surroundings::default()).await;
-    let client = proxy.client().await;
+    let proxy = ground.proxy_with("token-old", &kubeconfig).await;
+    let client = proxy.client().await.unwrap();
     assert_eq!(pod(&client).await, "token-old");
     fs::write(&file, token(&new)).unwrap();
     let taken_up = eventually("the new token is used", TOKEN_DEADLINE, || async {
@@ -85,6 +92,87 @@ pub(crate) async fn a_token_is_rotated_while_the_proxy_runs(ground: &Ground) {
         if pod == "token-new" { Ok(()) } else { Err(pod) }
     });
     taken_up.await.unwrap();
+}
+
+/// As in a pod: authorities and token come by one folder, and a kubelet replaces both at once.
+pub(crate) async fn what_a_kubelet_projects_is_rotated_while_the_proxy_runs(ground: Ground) -> Ground {
+    let (dir, plane) = (ground.folder.path().to_owned(), ground.control_plane.dir().to_owned());
+    let address: SocketAddr = ground.control_plane.url().trim_start_matches("https://").parse().unwrap();
+    let [old, new] = ["projected-old", "projected-new"];
+    let [old_token, new_token] = [token(&ground.identity(old).await), token(&ground.identity(new).await)];
+    let authorities = fs::read_to_string(ground.control_plane.ca_path()).unwrap();
+    let mut projected = Projected::at(dir.join("serviceaccount"));
+    projected.replace(&authorities, &old_token);
+    let proxy = ground.start_proxy(old, in_cluster::command(program(), &projected.folder, address)).await;
+    let client = proxy.client().await.unwrap();
+    assert_eq!(pod(&client).await, old);
+    let mut watch = Http2::new(&proxy).watch().await;
+
+    let authority = authority();
+    let serving = pair(&authority, "kube-apiserver");
+    fs::write(plane.join("server.key"), &serving.1).unwrap();
+    fs::write(plane.join("server.crt"), &serving.0).unwrap();
+    let new_authority = dir.join("new-authority");
+    fs::write(&new_authority, authority.pem()).unwrap();
+    let tls = TlsConnector::from(Arc::new(trusting(&new_authority)));
+    let served = eventually("the API server has its new certificate", DEADLINE, || async {
+        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+        let name = ServerName::try_from("localhost").unwrap();
+        tls.connect(name, stream).await.map(drop).map_err(|error| error.to_string())
+    });
+    served.await.unwrap();
+    projected.replace(&authority.pem(), &new_token);
+    until_logged(&proxy, "new connections use them").await;
+    // It has a connection of its own to the API server.
+    WebSocket::watch(&proxy).await;
+    let taken_up = eventually("the new token is used", TOKEN_DEADLINE, || async {
+        let pod = pod(&client).await;
+        if pod == new { Ok(()) } else { Err(pod) }
+    });
+    taken_up.await.unwrap();
+    ground.create(old, "after-projection", 0).await;
+    watch.until("after-projection", DEADLINE).await;
+    proxy.until_ready().await.unwrap();
+    ground
+}
+
+/// A folder that is kept as a kubelet keeps what it projects into a pod: the names are links through `..data`, which leads
+/// to another folder at once (`pkg/volume/util/atomic_writer.go` of Kubernetes).
+struct Projected {
+    folder: PathBuf,
+    number: usize,
+}
+
+impl Projected {
+    fn at(folder: PathBuf) -> Self {
+        fs::create_dir(&folder).unwrap();
+        for name in ["ca.crt", "namespace", "token"] {
+            symlink(Path::new("..data").join(name), folder.join(name)).unwrap();
+        }
+        Self { folder, number: 0 }
+    }
+
+    fn replace(&mut self, authorities: &str, token: &str) {
+        let before = self.folder.join(format!("..{}", self.number));
+        self.number += 1;
+        let (name, link) = (format!("..{}", self.number), self.folder.join("..data_tmp"));
+        let folder = self.folder.join(&name);
+        fs::create_dir(&folder).unwrap();
+        for (name, content) in [("ca.crt", authorities), ("namespace", NAMESPACE), ("token", token)] {
+            fs::write(folder.join(name), content).unwrap();
+        }
+        symlink(&name, &link).unwrap();
+        fs::rename(&link, self.folder.join("..data")).unwrap();
+        if before.exists() {
+            fs::remove_dir_all(before).unwrap();
+        }
+    }
+}
+
+/// The token of a Pod.
+fn token(identity: &ShardIdentity) -> String {
+    let kubeconfig: Value = serde_json::from_slice(&fs::read(identity.kubeconfig()).unwrap()).unwrap();
+    kubeconfig["users"][0]["user"]["token"].as_str().unwrap().to_owned()
 }
 
 fn write_kubeconfig(ground: &Ground, path: &Path, user: &Value) {

@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use super::{
     follower::Follower,
-    ground::{DEADLINE, Ground, Proxy, Surroundings},
+    ground::{DEADLINE, Ground, objects_by, program},
     http2::{End, Http2, objects},
+    load_balancer::LoadBalancer,
     network::{Network, OUTSIDE, publish},
-    relay::Relay,
     report,
     websocket::{CLOSED, WebSocket},
 };
@@ -26,16 +26,16 @@ const LARGE: usize = 900 << 10;
 
 pub(crate) async fn a_server_that_is_gone_behind_a_live_connection_is_noticed(ground: &Ground) {
     let address = ground.control_plane.url().trim_start_matches("https://").parse().unwrap();
-    let relay = Relay::start(address).await;
-    let proxy = ground.proxy_by("frozen", &relay.url()).await;
+    let balancer = LoadBalancer::start(address).await;
+    let proxy = ground.proxy_by("frozen", &balancer.url()).await;
     for index in 0..LARGE_OBJECTS {
         ground.create("frozen", &format!("frozen-{index}"), LARGE).await;
     }
-    let follower = Follower::start(proxy.objects().await).await;
+    let follower = Follower::start(objects_by(&proxy).await).await;
     let client = Http2::new(&proxy);
     let watch = client.watch_names().await;
     let mut list = client.get(&objects("")).await.into_body();
-    relay.freeze();
+    balancer.freeze();
     let frozen = Instant::now();
     ground.create("frozen", "after", 0).await;
     assert_eq!(watch.end(NOTICED_WITHIN).await, End::InOrder, "the client opens the next watch from where it is");
@@ -56,7 +56,7 @@ pub(crate) async fn a_server_that_is_gone_behind_a_live_connection_is_noticed(gr
     report(&format!(
         "a server gone behind a live connection: noticed after {noticed:?}, followed again after {recovered:?}"
     ));
-    proxy.until_ready().await;
+    proxy.until_ready().await.unwrap();
     assert!(!proxy_log_says_lost(&proxy.process), "the Lease has a connection that is given up early enough");
     drop(follower);
 }
@@ -65,19 +65,18 @@ pub(crate) async fn packets_that_vanish_are_noticed(ground: &Ground) {
     let network = Arc::new(Network::create(ground).await);
     let inside = network.listen(format!("{OUTSIDE}:0").parse().unwrap()).await;
     let url = format!("https://{}", inside.local_addr().unwrap());
-    let _relay = Relay::on(inside, ground.control_plane.url().trim_start_matches("https://").parse().unwrap());
+    let _balancer =
+        LoadBalancer::on(inside, ground.control_plane.url().trim_start_matches("https://").parse().unwrap());
     let identity = ground.identity_by("vanished", &url).await;
-    let surroundings = Surroundings {
-        wrapper: network.wrapper(),
-        // So that it is not the Lease that ends the streams: no connection works for longer than it would last.
-        options: vec!["--lease-duration=300s".to_owned()],
-    };
-    let proxy = Proxy::begin(ground, "vanished", identity.kubeconfig(), &surroundings);
+    let mut command = network.command(program());
+    // So that it is not the Lease that ends the streams: no connection works for longer than it would last.
+    command.arg("--lease-duration=300s").arg("--kubeconfig").arg(identity.kubeconfig());
+    let proxy = ground.begin("vanished", command);
     for port in [proxy.port, proxy.admin_port] {
         publish(&network, port).await;
     }
-    proxy.until_ready().await;
-    let follower = Follower::start(proxy.objects().await).await;
+    proxy.until_ready().await.unwrap();
+    let follower = Follower::start(objects_by(&proxy).await).await;
     let (watch, websocket) = (Http2::new(&proxy).watch_names().await, WebSocket::watch(&proxy).await);
 
     network.cut();

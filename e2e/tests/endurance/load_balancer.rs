@@ -1,5 +1,5 @@
-//! A way to a server that can be cut without anybody being told: connections stay open and their kernels acknowledge what
-//! is sent, as with a load balancer in front of a server that is gone.
+//! A load balancer in front of a server that can be gone without anybody being told: connections stay open and their
+//! kernels acknowledge what is sent.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -12,14 +12,14 @@ use tokio::{
     sync::watch,
 };
 
-pub(crate) struct Relay {
+pub(crate) struct LoadBalancer {
     address: SocketAddr,
     /// Connections up to this number are frozen.
     frozen: Arc<watch::Sender<u64>>,
     accepted: Arc<watch::Sender<u64>>,
 }
 
-impl Relay {
+impl LoadBalancer {
     /// In front of `target`.
     pub(crate) async fn start(target: SocketAddr) -> Self {
         Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), target)

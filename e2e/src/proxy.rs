@@ -1,0 +1,112 @@
+//! A proxy alone, as a process beside a control plane: for what shows without a sharder and controllers.
+
+use std::{
+    fs, io,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+use ringside_runtime::{admin::Probe, probe};
+
+use crate::{
+    control_plane::START_DEADLINE,
+    eventually::{TimedOut, eventually},
+    ports::free_port,
+    process::{Process, ProcessError},
+};
+
+/// Which shard of which ring a proxy is, and where its Lease is.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity<'a> {
+    /// The name of the ring.
+    pub ring: &'a str,
+    /// The name of the shard.
+    pub shard: &'a str,
+    /// The namespace of its Lease.
+    pub namespace: &'a str,
+}
+
+/// A running proxy. Gone when dropped.
+#[derive(Debug)]
+pub struct Proxy {
+    /// Its process, or that of what runs it.
+    pub process: Process,
+    /// Where its controller connects to, on loopback.
+    pub port: u16,
+    /// Where probes and metrics are served, on loopback.
+    pub admin_port: u16,
+    /// The folder with what a controller is given.
+    pub access: PathBuf,
+}
+
+/// There is no proxy, or no way to it.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// No port, or no access folder.
+    #[error("prepare the start of a proxy: {0}")]
+    Prepare(#[source] io::Error),
+    /// It did not start, or has ended.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// It does not get ready.
+    #[error("{source}; the end of its log:\n{tail}")]
+    NotReady {
+        /// What was seen last.
+        source: TimedOut,
+        /// The end of its log.
+        tail: String,
+    },
+    /// What it wrote for its controller can't be used.
+    #[error("the kubeconfig that the proxy wrote: {0}")]
+    Kubeconfig(#[from] KubeconfigError),
+    /// No client was made of it.
+    #[error("a client by the proxy's kubeconfig: {0}")]
+    Client(#[from] kube::Error),
+}
+
+impl Proxy {
+    /// Starts one, with access folder and log in `folder`. What runs the program, how it reaches the API server, and what
+    /// is out of the ordinary, is said by `command`.
+    pub fn start(mut command: Command, identity: Identity<'_>, folder: &Path) -> Result<Self, ProxyError> {
+        let Identity { ring, shard, namespace } = identity;
+        let access = folder.join(format!("{shard}.access"));
+        fs::create_dir_all(&access).map_err(ProxyError::Prepare)?;
+        let port = || free_port().map_err(ProxyError::Prepare);
+        let (port, admin_port) = (port()?, port()?);
+        command.args(["--ring", ring, "--shard-name", shard, "--lease-namespace", namespace]);
+        command.arg("--access-dir").arg(&access);
+        command.args([format!("--listen=127.0.0.1:{port}"), format!("--admin-listen=127.0.0.1:{admin_port}")]);
+        let process = Process::spawn(shard, &command, &folder.join(format!("{shard}-proxy.log")))?;
+        Ok(Self { process, port, admin_port, access })
+    }
+
+    /// Waits until it knows its ring and holds its Lease.
+    pub async fn until_ready(&self) -> Result<(), ProxyError> {
+        let address = (Ipv4Addr::LOCALHOST, self.admin_port).into();
+        let ready = eventually("the proxy is ready", START_DEADLINE, || async {
+            if let Err(ended) = self.process.check_running() {
+                return Ok(Err(ended));
+            }
+            probe::ask(address, Probe::Ready, START_DEADLINE).await.map(Ok).map_err(|error| error.to_string())
+        });
+        let ready = ready.await.map_err(|source| ProxyError::NotReady { source, tail: self.process.log_tail() })?;
+        Ok(ready?)
+    }
+
+    /// What a controller is given.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.access.join("kubeconfig")
+    }
+
+    /// kube's own client, as a controller uses it.
+    pub async fn client(&self) -> Result<Client, ProxyError> {
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok(Client::try_from(config)?)
+    }
+}
