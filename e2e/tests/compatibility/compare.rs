@@ -24,12 +24,17 @@ const SHOWN: usize = 500;
 pub(crate) enum Bodies {
     /// Every byte.
     Exact,
-    /// JSON, but for the values of these keys, which are others each time.
+    /// JSON, but for the values at these paths, which are others each time.
     But(&'static [&'static str]),
 }
 
 /// What the API server makes up for each object, and each write.
-pub(crate) const OF_A_WRITE: Bodies = Bodies::But(&["uid", "resourceVersion", "creationTimestamp", "time"]);
+pub(crate) const OF_A_WRITE: Bodies = Bodies::But(&[
+    "metadata.uid",
+    "metadata.resourceVersion",
+    "metadata.creationTimestamp",
+    "metadata.managedFields[].time",
+]);
 
 /// What becomes of a request on the way.
 #[derive(Clone, Copy, Debug, Default)]
@@ -237,8 +242,8 @@ pub(crate) fn answers(direct: &Answer, proxied: &Answer, bodies: Bodies) -> Resu
         Bodies::Exact => {
             ensure!(direct.body == proxied.body, "{}", difference("the body", &direct.body, &proxied.body));
         }
-        Bodies::But(keys) => {
-            let (one, other) = (blanked(&direct.body, keys)?, blanked(&proxied.body, keys)?);
+        Bodies::But(paths) => {
+            let (one, other) = (blanked(&direct.body, paths)?, blanked(&proxied.body, paths)?);
             ensure!(
                 one == other,
                 "{}",
@@ -269,20 +274,24 @@ fn headers(whose: &str, one: &HeaderMap, other: &HeaderMap, may_differ: impl Fn(
     Ok(())
 }
 
-/// The JSON with null for the values of these keys, wherever they are.
-fn blanked(json: &[u8], keys: &[&str]) -> Result<Value> {
-    fn blank(value: &mut Value, keys: &[&str]) {
+/// The JSON with null for the values at these paths.
+fn blanked(json: &[u8], paths: &[&str]) -> Result<Value> {
+    fn blank(value: &mut Value, path: &str, paths: &[&str]) {
+        if paths.contains(&path) {
+            *value = Value::Null;
+        }
         match value {
             Value::Object(fields) => fields.iter_mut().for_each(|(key, value)| {
-                if keys.contains(&key.as_str()) { *value = Value::Null } else { blank(value, keys) }
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                blank(value, &path, paths);
             }),
-            Value::Array(items) => items.iter_mut().for_each(|item| blank(item, keys)),
+            Value::Array(items) => items.iter_mut().for_each(|item| blank(item, &format!("{path}[]"), paths)),
             _ => {}
         }
     }
     let read = serde_json::from_slice(json);
     let mut value = read.with_context(|| format!("no JSON: {}", String::from_utf8_lossy(json)))?;
-    blank(&mut value, keys);
+    blank(&mut value, "", paths);
     Ok(value)
 }
 

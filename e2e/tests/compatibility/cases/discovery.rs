@@ -62,7 +62,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 _ => ask,
             };
             let loose = matches!(behaviour, "who am I" | "impersonation");
-            let bodies = if loose { Bodies::But(&["creationTimestamp"]) } else { Bodies::Exact };
+            let bodies = if loose { Bodies::But(&["metadata.creationTimestamp"]) } else { Bodies::Exact };
             let outcome = probe.same_with(&ask, bodies).await?;
             let answer = probe.past(&ask).await?;
             ensure!(answer.status.is_success(), "{}: {}", answer.status, answer.text());

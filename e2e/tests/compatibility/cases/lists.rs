@@ -19,7 +19,7 @@ const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The version of a list is that of the moment, where it is not asked for.
-const OF_THE_MOMENT: Bodies = Bodies::But(&["resourceVersion"]);
+const OF_THE_MOMENT: Bodies = Bodies::But(&["metadata.resourceVersion"]);
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = vec![

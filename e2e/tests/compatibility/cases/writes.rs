@@ -23,6 +23,15 @@ struct Write {
     method: Method,
     content_type: &'static str,
     body: &'static str,
+    /// What is compared of the answers.
+    bodies: Bodies,
+}
+
+impl Write {
+    /// The same, where the answer says more that is another's each time.
+    fn but(self, paths: &'static [&'static str]) -> Self {
+        Self { bodies: Bodies::But(paths), ..self }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,11 +77,22 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
+/// What it says of the object that is gone.
+const OF_A_DELETE: &[&str] = &["details.uid"];
+/// The same of several.
+const OF_A_COLLECTION: Bodies = Bodies::But(&[
+    "metadata.resourceVersion",
+    "items[].metadata.uid",
+    "items[].metadata.resourceVersion",
+    "items[].metadata.creationTimestamp",
+    "items[].metadata.managedFields[].time",
+]);
+
 #[rustfmt::skip]
 fn writes() -> Vec<Write> {
     use Kind::{ConfigMap, Deployment, Website};
     let write = |behaviour, form, kind, method, target, content_type, body| {
-        Write { behaviour, form, kind, target, method, content_type, body }
+        Write { behaviour, form, kind, target, method, content_type, body, bodies: OF_A_WRITE }
     };
     let website = r#"{"apiVersion":"web.example.com/v1","kind":"Website","metadata":{"name":"thing"},"spec":{"content":"new"}}"#;
     let config_map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"thing"},"data":{"text":"new"}}"#;
@@ -107,16 +127,17 @@ fn writes() -> Vec<Write> {
             r#"{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"thing"},"spec":{"replicas":3}}"#),
         write("scale", "merge patch", Deployment, Method::PATCH, "/scale", MERGE, r#"{"spec":{"replicas":2}}"#),
         write("dry run", "update", ConfigMap, Method::PUT, "?dryRun=All", JSON, config_map),
-        write("delete", "without options", ConfigMap, Method::DELETE, "", "", ""),
+        write("delete", "without options", ConfigMap, Method::DELETE, "", "", "").but(OF_A_DELETE),
         write("delete", "with options in the body", Website, Method::DELETE, "", JSON,
-            r#"{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}"#),
+            r#"{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}"#).but(OF_A_DELETE),
         write("delete", "with a precondition that fails", Website, Method::DELETE, "", JSON,
-            r#"{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"1"}}"#),
+            r#"{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"1"}}"#).but(&["message"]),
         write("unknown field", "with a warning", Website, Method::PATCH, "?fieldValidation=Warn", MERGE, r#"{"spec":{"unknown":"x"}}"#),
         write("unknown field", "refused", ConfigMap, Method::PUT, "?fieldValidation=Strict", JSON,
             r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"thing"},"unknown":1}"#),
         write("create", "that exists", ConfigMap, Method::POST, "..", JSON, config_map),
-        write("create", "with a name made up by the API server, dry run", ConfigMap, Method::POST, "..?dryRun=All", JSON, created),
+        write("create", "with a name made up by the API server, dry run", ConfigMap, Method::POST, "..?dryRun=All", JSON, created)
+            .but(&["metadata.name", "metadata.uid", "metadata.creationTimestamp", "metadata.managedFields[].time"]),
     ]
 }
 
@@ -163,12 +184,8 @@ async fn both(ground: &Ground, mark: &str, place: usize, write: &Write) -> Resul
     let direct = probe.past(&ask).await?;
     ground.anew(&collection, &write.kind.object()).await?;
     let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
-    answers(&direct, &proxied, Bodies::But(MADE_UP))
+    answers(&direct, &proxied, write.bodies)
 }
-
-/// What the API server makes up for each object and write, where messages say it too.
-const MADE_UP: &[&str] =
-    &["uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "time", "name", "message"];
 
 async fn create(ground: &Ground, mark: &str) -> Result<Outcome> {
     let probe = Probe::new(ground, mark);
@@ -221,7 +238,7 @@ async fn delete_collection(ground: &Ground, mark: &str) -> Result<Outcome> {
     let direct = probe.past(&by_hand).await?;
     anew().await?;
     let (proxied, _) = probe.through(&ask, probe.narrowing(&[])).await?;
-    answers(&direct, &proxied, OF_A_WRITE)?;
+    answers(&direct, &proxied, OF_A_COLLECTION)?;
     let left = ground.admin(&Ask::get(&collection)).await?;
     let names: Vec<_> =
         left["items"].as_array().into_iter().flatten().map(|item| item["metadata"]["name"].as_str()).collect();
