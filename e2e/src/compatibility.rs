@@ -80,7 +80,7 @@ pub fn table(rows: &[Row]) -> String {
     }
     let mut table = "| behaviour | representation | through the proxy |\n| --- | --- | --- |\n".to_owned();
     for (behaviour, representations, outcome) in lines {
-        table.push_str(&format!("| {behaviour} | {} | {outcome} |\n", representations.join(", ")));
+        table.push_str(&format!("| {behaviour} | {} | {outcome} |\n", representations.join("; ")));
     }
     table
 }

@@ -16,7 +16,7 @@ fn representations_that_came_to_the_same_share_a_line_and_a_gap_has_its_own() {
     ledger.note(1, row("list", "protobuf", Outcome::Same));
     ledger.note(0, row("list", "JSON", Outcome::Same));
     ledger.note(3, row("list", "Table", Outcome::Gap("no time")));
-    let lines = "| list | JSON, protobuf | same |\n| watch | JSON | narrowed |\n| list | Table | **gap**: no time |\n";
+    let lines = "| list | JSON; protobuf | same |\n| watch | JSON | narrowed |\n| list | Table | **gap**: no time |\n";
     assert!(table(&ledger.rows()).ends_with(lines));
 }
 

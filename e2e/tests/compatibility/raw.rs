@@ -1,13 +1,14 @@
 //! HTTP/1.1 written by hand, where it matters how it is written, or what comes after it.
 
 use anyhow::{Context as _, Result};
+use http::{HeaderMap, HeaderName};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 use tokio_rustls::client::TlsStream;
 
-use crate::client::{Ask, Endpoint, Http};
+use crate::client::{Answer, Ask, Endpoint, Http};
 
 /// A connection on which texts are exchanged.
 pub(crate) struct Raw {
@@ -33,6 +34,16 @@ impl RawHead {
         headers.retain(|(name, _)| name != "Date");
         headers.sort();
         Ok(Self { status, headers })
+    }
+
+    /// The same with its body, read as clients read it.
+    pub(crate) fn answer(&self, body: Vec<u8>) -> Result<Answer> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.headers {
+            headers.append(name.parse::<HeaderName>()?, value.parse()?);
+        }
+        let status = self.status.split(' ').nth(1).context("a status")?.parse()?;
+        Ok(Answer { status, headers, body: body.into(), trailers: None })
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
@@ -72,6 +83,44 @@ impl Raw {
                 return RawHead::parse(&String::from_utf8(head)?);
             }
             self.more().await.context("no head")?;
+        }
+    }
+
+    /// Reads the body behind a head, as it is framed (RFC 9112, section 6.3).
+    pub(crate) async fn body(&mut self, head: &RawHead) -> Result<Vec<u8>> {
+        let code = head.status.split(' ').nth(1).unwrap_or_default();
+        if code.starts_with('1') || ["204", "304"].contains(&code) {
+            return Ok(Vec::new());
+        }
+        if head.get("Transfer-Encoding") == Some("chunked") {
+            return self.chunks().await;
+        }
+        let length = head.get("Content-Length").context("a body that only the connection's end ends")?;
+        self.exactly(length.parse()?).await
+    }
+
+    async fn chunks(&mut self) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        loop {
+            let length = usize::from_str_radix(&self.line().await?, 16)?;
+            if length == 0 {
+                // No trailers: nobody here asks for any.
+                anyhow::ensure!(self.line().await?.is_empty(), "trailers");
+                return Ok(body);
+            }
+            body.extend(self.exactly(length).await?);
+            anyhow::ensure!(self.line().await?.is_empty(), "a chunk is longer than it says");
+        }
+    }
+
+    async fn line(&mut self) -> Result<String> {
+        loop {
+            if let Some(end) = self.received.windows(2).position(|window| window == b"\r\n") {
+                let line = String::from_utf8(self.exactly(end).await?)?;
+                self.exactly(2).await?;
+                return Ok(line);
+            }
+            self.more().await.context("no line")?;
         }
     }
 
