@@ -20,7 +20,10 @@ use ringside_runtime::{
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::time::{advance, pause, resume, sleep, timeout};
+use tokio::{
+    sync::watch,
+    time::{advance, pause, resume, sleep, timeout},
+};
 
 use super::{
     Client, DEADLINE, USUAL, get, send,
@@ -145,6 +148,45 @@ async fn credentials_that_the_server_does_not_accept_are_not_taken_up() {
         } {}
     };
     timeout(DEADLINE, taken_up).await.expect("what the server accepts is taken up");
+    following.abort();
+}
+
+#[tokio::test]
+async fn what_is_under_way_goes_on_when_credentials_change() {
+    let (tell, told) = watch::channel(false);
+    let server = Server::start(USUAL, move |request| {
+        let (mut told, path) = (told.clone(), request.uri().path().to_owned());
+        async move {
+            if path == "/slow" {
+                told.wait_for(|told| *told).await.unwrap();
+            }
+            Some(nothing(StatusCode::OK))
+        }
+        .boxed()
+    })
+    .await;
+    let folder = tempfile::tempdir().unwrap();
+    let user = |token: &str| kubeconfig(&server, folder.path(), &json!({"token": token}));
+    let api_server = ApiServer::find(Some(&user("first"))).unwrap();
+    let client: Client = api_server.transport(Full::<Bytes>::default).unwrap();
+    let following = tokio::spawn(api_server.follow(Shutdown::new()));
+    let mut slow = Box::pin(get(&client, "/slow"));
+    let before = async { until("it is under way", || server.requests() == 1).await };
+    tokio::select! {
+        _ = &mut slow => unreachable!("nobody lets it go on"),
+        () = before => {}
+    }
+    user("second");
+    the_files_are_looked_at().await;
+    // One to try the new credentials, and one with them.
+    let changed = async {
+        while server.connections() < 3 {
+            get(&client, "/").await;
+        }
+    };
+    timeout(DEADLINE, changed).await.expect("new requests have a connection of their own");
+    tell.send(true).unwrap();
+    assert_eq!(slow.await.status(), StatusCode::OK);
     following.abort();
 }
 

@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::{Method, Request};
+use http::{Method, Request, Version};
 use http_body_util::{BodyExt, Full};
 use ringside_runtime::client::NoAnswer;
 use tokio::{
@@ -14,15 +14,16 @@ use tokio::{
 use tower::ServiceExt;
 
 use super::{
-    Client, DEADLINE, PLACES, client, get,
+    Client, DEADLINE, PLACES, Settings, USUAL, client, get,
     peer::{Did, INTERNAL_ERROR, NO_ERROR, Peer, REFUSED_STREAM},
     send,
-    server::Server,
+    server::{Server, watch},
 };
 
 /// As the transport has them.
 const UNUSED: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const ASK_AGAIN: Duration = Duration::from_secs(300);
 const WINDOW: usize = 256 << 10;
 /// What a frame takes, as long as nobody says otherwise.
 const FRAME: usize = 16 << 10;
@@ -304,4 +305,36 @@ async fn a_connection_that_the_server_may_close_at_any_moment_gets_no_request() 
         advance(UNUSED).await;
         resume();
     }
+}
+
+#[tokio::test]
+async fn a_server_that_had_no_http_2_is_asked_again_later() {
+    let server = Server::start(Settings { http2: false, ..USUAL }, |_| std::future::ready(Some(watch())).boxed()).await;
+    let client = client(&server);
+    let old = [get(&client, "/").await, get(&client, "/").await];
+    assert_eq!((old[1].version(), server.connections()), (Version::HTTP_11, 3), "one to find out");
+    server.has_http2();
+    assert_eq!(get(&client, "/").await.version(), Version::HTTP_11);
+    pause();
+    advance(ASK_AGAIN).await;
+    resume();
+    assert_eq!(get(&client, "/").await.version(), Version::HTTP_2);
+}
+
+#[tokio::test]
+async fn settings_that_come_late_are_waited_for() {
+    let server = Server::listen(true, |stream, _| {
+        async {
+            let mut peer = Peer::silent(stream).await;
+            // More than nothing, and what comes meanwhile would be a request.
+            let early = timeout(Duration::from_millis(100), peer.asked()).await;
+            assert!(early.is_err(), "a request before it is known how many there may be");
+            peer.settings(100).await;
+            answer(peer).await;
+        }
+        .boxed()
+    })
+    .await;
+    get(&client(&server), "/").await;
+    assert_eq!(server.connections(), 1);
 }

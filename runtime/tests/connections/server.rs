@@ -6,7 +6,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -44,6 +44,7 @@ pub(crate) struct Server {
     authority: String,
     connections: Arc<AtomicUsize>,
     requests: Arc<AtomicUsize>,
+    http2: Arc<AtomicBool>,
 }
 
 impl Server {
@@ -66,21 +67,23 @@ impl Server {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
         let tls = ServerConfig::builder().with_no_client_auth();
-        let mut tls = tls.with_single_cert(vec![cert.der().clone()], key).unwrap();
-        tls.alpn_protocols = if http2 { vec![b"h2".to_vec()] } else { vec![] };
-        tls.alpn_protocols.push(b"http/1.1".to_vec());
+        let tls = tls.with_single_cert(vec![cert.der().clone()], key).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Self {
             address: listener.local_addr().unwrap(),
             authority: cert.pem(),
             connections: Arc::default(),
             requests: Arc::default(),
+            http2: Arc::new(http2.into()),
         };
-        let (acceptor, connections) = (TlsAcceptor::from(Arc::new(tls)), server.connections.clone());
+        let (connections, http2) = (server.connections.clone(), server.http2.clone());
         let serve: Serve = Arc::new(serve);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, connections, serve) = (acceptor.clone(), connections.clone(), serve.clone());
+                let (mut tls, connections, serve) = (tls.clone(), connections.clone(), serve.clone());
+                tls.alpn_protocols.extend(http2.load(Ordering::SeqCst).then(|| b"h2".to_vec()));
+                tls.alpn_protocols.push(b"http/1.1".to_vec());
+                let acceptor = TlsAcceptor::from(Arc::new(tls));
                 tokio::spawn(async move {
                     if let Ok(stream) = acceptor.accept(stream).await {
                         serve(stream, connections.fetch_add(1, Ordering::SeqCst) + 1).await;
@@ -94,6 +97,11 @@ impl Server {
     /// Connections that were secured, so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
+    }
+
+    /// From the next connection on.
+    pub(crate) fn has_http2(&self) {
+        self.http2.store(true, Ordering::SeqCst);
     }
 
     /// Requests that arrived, so far.
