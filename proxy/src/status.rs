@@ -24,8 +24,8 @@ pub enum Refusal {
     /// The selector of a request to a sharded resource can't be joined with the shard's.
     #[error("unable to parse the label selector: {0}")]
     Selector(#[from] ParseSelector),
-    /// The body of a request to a sharded resource can't be read.
-    #[error("{0} can't be sent to a resource of the ring: send it as plain JSON or protobuf")]
+    /// The body of a request to a sharded resource, or to a Lease that may be the controller's lock, can't be read.
+    #[error("{0} can't be read here, where a resource of the ring or a Lease is written: send plain JSON or protobuf")]
     OpaqueBody(&'static str),
     /// The answer to a watch of a sharded resource can't be read.
     #[error("the API server answered a watch of a resource of the ring in a format that was not asked for")]

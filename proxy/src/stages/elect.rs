@@ -20,7 +20,10 @@ use super::{Next, admit::Admitted, narrow::with_query};
 use crate::{
     body::{Body, full},
     election::{LockRefusal, Locks},
-    request::{BadRequest, Query, RequestInfo, representation::Encoding},
+    request::{
+        BadRequest, Query, RequestInfo,
+        representation::{Encoding, opaque_body},
+    },
     status::Refusal,
 };
 
@@ -62,6 +65,10 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
             if query.first("dryRun").is_some() {
                 // The client's own: it changes no lock, and makes none.
                 return next.oneshot(request).await;
+            }
+            if let Some(what) = opaque_body(request.headers()) {
+                // An election in it would be found by nobody here. client-go goes on in JSON.
+                return Err(Refusal::OpaqueBody(what));
             }
             let (parts, body) = request.into_parts();
             let bytes = read(body).await?;

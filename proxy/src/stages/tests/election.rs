@@ -133,3 +133,24 @@ async fn a_patch_that_takes_a_free_lease_makes_it_a_lock() {
     assert_eq!(lab.get(&format!("{LEASES}/lock")).await.status(), StatusCode::OK);
     assert_eq!(lab.seen.lock().len(), 1);
 }
+
+#[tokio::test]
+async fn a_lease_in_a_body_that_can_not_be_read_is_refused_and_not_passed_by() {
+    let lab = Lab::new(|_| would_store(StatusCode::CREATED, record("lock", "")));
+    let lock = format!("{LEASES}/lock");
+    for learned in [false, true] {
+        if learned {
+            assert_eq!(lab.send(write("POST", LEASES, record("lock", ""))).await.status(), StatusCode::CREATED);
+        }
+        let before = lab.seen.lock().len();
+        for (method, uri) in [("POST", LEASES), ("PUT", &lock), ("PATCH", &lock)] {
+            for (name, value) in [("content-type", "application/cbor"), ("content-encoding", "gzip")] {
+                let mut request = write(method, uri, record("lock", ""));
+                request.headers_mut().insert(name, HeaderValue::from_static(value));
+                let refused = lab.send(request).await;
+                assert_eq!(refused.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE, "{method}, {value}");
+            }
+        }
+        assert_eq!(lab.seen.lock().len(), before, "the real Lease is not written");
+    }
+}
