@@ -66,7 +66,9 @@ pub enum ConnectError {
     #[error("the name that the API server's certificate must have can't be used: {0}; check tls-server-name")]
     ServerName(#[source] InvalidDnsNameError),
     /// A proxy on the way there.
-    #[error("the kubeconfig names a proxy-url, which is not supported: name a cluster that is reached directly")]
+    #[error(
+        "the kubeconfig names a proxy-url, or HTTPS_PROXY in the environment does, which is not supported: the API server has to be reached directly"
+    )]
     ProxyUrl,
     /// Asked only of credentials that replace others.
     #[error("no answer with the new credentials: {0}")]
