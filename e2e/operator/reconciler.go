@@ -44,7 +44,7 @@ func (r *WebsiteReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 	if !website.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
-	if err := r.Report.Start(ctx, website.UID, website.Generation); err != nil {
+	if err := r.Report.Start(website.UID, website.Generation); err != nil {
 		return ctrl.Result{}, err
 	}
 	defer func() { err = errors.Join(err, r.Report.End(website.UID, website.Generation, err)) }()

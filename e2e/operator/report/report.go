@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// An end must be reported although the reconcile's own context has ended; a collector that hangs must not hold up the
-// operator for ever.
+// Reports don't end with the reconcile's own context: the end must be told although that has ended, and a start that was
+// given up might have been heard, with no end to follow. A collector that hangs must not hold up the operator for ever.
 const timeout = 10 * time.Second
 
 // Reporter posts to a collector. Without a URL it is silent.
@@ -34,13 +34,13 @@ type message struct {
 }
 
 // Start reports that work on the object begins. When it returns without an error the collector knows.
-func (r Reporter) Start(ctx context.Context, uid types.UID, generation int64) error {
-	return r.post(ctx, message{Phase: "start", UID: uid, Generation: generation})
+func (r Reporter) Start(uid types.UID, generation int64) error {
+	return r.post(message{Phase: "start", UID: uid, Generation: generation})
 }
 
 // End reports that work on the object has ended with err, after its last write.
 func (r Reporter) End(uid types.UID, generation int64, err error) error {
-	return r.post(context.Background(), message{Phase: "end", UID: uid, Generation: generation, Outcome: outcome(err)})
+	return r.post(message{Phase: "end", UID: uid, Generation: generation, Outcome: outcome(err)})
 }
 
 func outcome(err error) string {
@@ -54,7 +54,7 @@ func outcome(err error) string {
 	}
 }
 
-func (r Reporter) post(ctx context.Context, m message) error {
+func (r Reporter) post(m message) error {
 	if r.URL == "" {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (r Reporter) post(ctx context.Context, m message) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL, bytes.NewReader(body))
 	if err != nil {
