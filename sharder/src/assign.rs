@@ -1,12 +1,15 @@
 //! Gives objects that no available shard owns to the shard that they belong to, children first.
 //!
 //! A watch ([`watch`]) finds them; batches of them are planned ([`plan`]) and written ([`batch`], [`children`]) by one
-//! worker ([`worker`]) a resource. What was begun is remembered beyond that ([`begun`]).
+//! worker ([`worker`]) a resource. What was begun is remembered beyond that ([`begun`]) and looked at again ([`revisit`]).
 
 use std::{convert::Infallible, sync::Arc};
 
 use kube::Client;
-use ringside_ring::handover::{Step, next_step};
+use ringside_ring::{
+    ShardName,
+    handover::{Step, next_step},
+};
 use tokio::sync::mpsc;
 
 mod batch;
@@ -14,12 +17,16 @@ mod begun;
 pub(crate) mod children;
 pub(crate) mod failures;
 mod plan;
+mod revisit;
 mod watch;
 mod worker;
 pub(crate) mod write;
+pub(crate) mod writes;
 
+#[cfg(test)]
+pub(crate) use self::batch::process;
 pub(crate) use self::begun::Begun;
-use self::{watch::feed, worker::work};
+use self::{revisit::revisit, watch::feed, worker::work, writes::Writes};
 use crate::{
     drains::Drains,
     faults::Faults,
@@ -50,6 +57,7 @@ pub(crate) struct Scope {
     pub(crate) namespaces: Namespaces,
     pub(crate) drains: Drains,
     pub(crate) begun: Begun,
+    pub(crate) writes: Writes,
     pub(crate) faults: Faults,
     pub(crate) metrics: Metrics,
 }
@@ -59,6 +67,12 @@ impl Scope {
     pub(crate) fn next_step(&self, target: &Target) -> Step {
         let key = self.main.resource.key(target.namespace.as_deref(), &target.name);
         next_step(target.ownership(), &key, &self.snapshot.members, &self.snapshot.hash_ring)
+    }
+
+    /// The available shard that works on a main object, or is about to let go of it.
+    pub(crate) fn shard_of(&self, target: &Target) -> Option<ShardName> {
+        let shard = target.shard.as_deref().filter(|shard| self.snapshot.members.is_available(shard))?;
+        shard.parse().ok()
     }
 
     /// Whether the object lies in a namespace of the ring.
@@ -76,12 +90,14 @@ pub(crate) fn queue() -> (Queue, mpsc::Receiver<Target>) {
     mpsc::channel(2 * BATCH)
 }
 
-/// Finds unowned objects and gives them owners. Begins anew, with all of them, when some could not be kept in mind.
+/// Finds unowned objects and gives them owners, and finds the children of owners that stay after all. Begins anew, with
+/// all of them, when some could not be kept in mind.
 pub(crate) async fn assign(scope: &Scope) -> Infallible {
     loop {
         let (sender, receiver) = queue();
+        let feeding = async { tokio::join!(revisit(scope, &sender), feed(scope, &sender)).1 };
         tokio::select! {
-            never = feed(scope, &sender) => match never {},
+            never = feeding => match never {},
             () = work(scope, receiver) => {}
         }
     }

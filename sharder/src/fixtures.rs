@@ -2,11 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use http::{Method, Request, Response, StatusCode};
 use kube::{Client, client::Body};
 use parking_lot::Mutex;
+use percent_encoding::percent_decode_str;
 use ringside_ring::labels::LEASE_RING;
 use serde_json::{Value, json};
 
@@ -28,6 +29,7 @@ struct State {
     intercept: Option<Interceptor>,
     version: u64,
     drops_labels: bool,
+    write_takes: Duration,
 }
 
 /// The server; clones share it. Objects are stored by the path they are read at.
@@ -49,7 +51,7 @@ impl FakeApi {
                     query: parts.uri.query().unwrap_or_default().to_owned(),
                     body: serde_json::from_slice(&body).unwrap_or_default(),
                 };
-                Ok::<_, Infallible>(this.answer(&asked))
+                Ok::<_, Infallible>(this.carry_out(asked).await)
             }
         });
         Client::new(service, "default")
@@ -78,6 +80,11 @@ impl FakeApi {
         self.0.lock().drops_labels = true;
     }
 
+    /// From now on writes take this long; one whose client has gone away is carried out all the same.
+    pub(crate) fn slow_writes(&self, write_takes: Duration) {
+        self.0.lock().write_takes = write_takes;
+    }
+
     /// What was asked, in order.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.0.lock().asked.clone()
@@ -87,6 +94,19 @@ impl FakeApi {
     pub(crate) fn writes(&self) -> Vec<String> {
         let writes = self.asked().into_iter().filter(|asked| asked.method != Method::GET);
         writes.map(|asked| format!("{} {}", asked.method, asked.path)).collect()
+    }
+
+    async fn carry_out(&self, asked: Asked) -> Response<Body> {
+        let write_takes = self.0.lock().write_takes;
+        if asked.method == Method::GET || write_takes.is_zero() {
+            return self.answer(&asked);
+        }
+        let this = self.clone();
+        let write = tokio::spawn(async move {
+            tokio::time::sleep(write_takes).await;
+            this.answer(&asked)
+        });
+        write.await.unwrap()
     }
 
     fn answer(&self, asked: &Asked) -> Response<Body> {
@@ -104,6 +124,7 @@ impl FakeApi {
                         .iter()
                         .filter(|(path, _)| contains(&asked.path, path))
                         .map(|(_, object)| object)
+                        .filter(|object| is_selected(&asked.query, object))
                         .collect();
                     success(&json!({"metadata": {"resourceVersion": "1"}, "items": items}))
                 }
@@ -129,6 +150,18 @@ fn contains(collection: &str, path: &str) -> bool {
     let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
     parent == collection
         || (parent.starts_with(&format!("{folder}/namespaces/")) && parent.ends_with(&format!("/{plural}")))
+}
+
+/// Whether the label selector of a list shows an object; of all selectors `in` and `notin` are known.
+fn is_selected(query: &str, object: &Value) -> bool {
+    let selector = query.split('&').find_map(|parameter| parameter.strip_prefix("labelSelector="));
+    let selector = selector.unwrap_or_default().replace('+', " ");
+    let selector = percent_decode_str(&selector).decode_utf8().unwrap();
+    let Some((expression, values)) = selector.trim_end_matches(')').split_once(" (") else { return true };
+    let (key, operator) = expression.split_once(' ').unwrap();
+    let value = object["metadata"]["labels"][key].as_str();
+    let named = value.is_some_and(|value| values.split(',').any(|one| one == value));
+    named == (operator == "in")
 }
 
 impl State {

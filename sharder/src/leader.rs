@@ -14,8 +14,10 @@ use tokio::{
     sync::watch,
     task::{AbortHandle, JoinSet},
 };
+use tokio_util::task::TaskTracker;
 
 use crate::{
+    assign::writes::ended,
     distribute::distribute,
     drains::Drains,
     faults::Faults,
@@ -35,6 +37,8 @@ pub(crate) struct Leader {
     pub(crate) watches: Client,
     pub(crate) leases: Leases,
     pub(crate) namespaces: Namespaces,
+    /// The writes to objects that are under way.
+    pub(crate) writes: TaskTracker,
     pub(crate) metrics: Metrics,
     pub(crate) snapshots: watch::Receiver<Option<Arc<Snapshots>>>,
     pub(crate) client_config: Arc<ClientConfig>,
@@ -67,6 +71,8 @@ pub(crate) async fn campaign(
                 () = shutdown.wait() => {}
             }
             leader.metrics.no_leader();
+            // The next leader, who may be this one, reads what they write. After that long it finds the rest by its passes.
+            let _ended_in_time = ended(&leader.writes).await;
         }
         stopped.trigger();
     };

@@ -15,6 +15,7 @@ use ringside_runtime::{
     tasks::{TaskFailed, Tasks},
 };
 use tokio::net::TcpListener;
+use tokio_util::task::TaskTracker;
 
 use crate::{
     config::Config,
@@ -108,8 +109,12 @@ fn start(
 
     let observed = observe(tasks, &config, &clients, &metrics, synced, shutdown);
     let identity = ServingIdentity::default();
-    let reviewer =
-        Reviewer { client: clients.requests.clone(), snapshots: observed.snapshots.clone(), metrics: metrics.clone() };
+    let reviewer = Reviewer {
+        client: clients.requests.clone(),
+        leases: observed.leases.clone(),
+        snapshots: observed.snapshots.clone(),
+        metrics: metrics.clone(),
+    };
     tasks.spawn("the webhook", serve(webhook, identity.acceptor()?, reviewer, shutdown.clone()));
     let setup = Setup { config, clients, metrics, observed, identity };
     tasks.spawn("the leader", setup.lead(certified, shutdown.clone()));
@@ -157,6 +162,7 @@ impl Setup {
             watches: clients.watches,
             leases: observed.leases,
             namespaces: observed.namespaces,
+            writes: TaskTracker::new(),
             metrics,
             snapshots: observed.snapshots,
             client_config: Arc::new(client_config),

@@ -10,15 +10,27 @@ use super::{
     children::move_children,
     failures::Failures,
     plan::{Move, moves},
+    revisit::read,
     write::{Outcome, assign, write},
 };
 use crate::{faults::Task, target::Target};
 use ringside_runtime::explain::explain;
 
-/// Gives every object of the batch that needs one an owner; returns those that must be tried again.
+/// What came of an object.
+#[derive(Debug, Default)]
+struct Given {
+    /// Whether it was written to.
+    written: bool,
+    /// The object, when its children may not be where it is.
+    apart: Option<Target>,
+}
+
+/// Gives every object of the batch that needs one an owner, and brings children back to those that stay with theirs;
+/// returns those that must be tried again.
 pub(crate) async fn process(scope: &Scope, batch: Vec<Target>) -> Vec<Target> {
     let (batch, mut again) = selected(scope, batch).await;
-    let moves = moves(batch, |target| scope.next_step(target), |uid| scope.drains.previous(uid));
+    let stays = |target: &Target| scope.shard_of(target).filter(|_| scope.begun.has(&target.uid));
+    let moves = moves(batch, |target| scope.next_step(target), |uid| scope.drains.previous(uid), stays);
     let (mut moves, absent, wait) = confirmed(scope, moves).await;
     again.extend(wait);
     if moves.is_empty() {
@@ -51,7 +63,9 @@ async fn selected(scope: &Scope, batch: Vec<Target>) -> (Vec<Target>, Vec<Target
     for target in batch {
         match scope.selects(&target).await {
             Ok(true) => selected.push(target),
-            Ok(false) => {}
+            Ok(false) => {
+                scope.begun.end(&target.uid, true);
+            }
             Err(error) => {
                 failures.add(error);
                 unknown.push(target);
@@ -68,7 +82,8 @@ async fn selected(scope: &Scope, batch: Vec<Target>) -> (Vec<Target>, Vec<Target
 /// of the batch. If it is there after all, a new snapshot is on its way, which ends this work.
 async fn confirmed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, BTreeSet<String>, Vec<Target>) {
     let ring = &scope.snapshot.ring;
-    let from: BTreeSet<String> = moves.iter().filter_map(|one| one.target.shard.clone()).collect();
+    let leaves = |one: &Move| one.target.shard.clone().filter(|_| scope.shard_of(&one.target).is_none());
+    let from: BTreeSet<String> = moves.iter().filter_map(leaves).collect();
     let mut absent = BTreeSet::new();
     for shard in from {
         match scope.leases.confirm(&scope.client, ring, &shard).await {
@@ -82,7 +97,7 @@ async fn confirmed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, BTreeSet<Stri
             }
         }
     }
-    let may_go = |one: &Move| one.target.shard.as_ref().is_none_or(|from| absent.contains(from));
+    let may_go = |one: &Move| leaves(one).is_none_or(|from| absent.contains(&from));
     let (go, wait): (Vec<_>, Vec<_>) = moves.into_iter().partition(may_go);
     (go, absent, wait.into_iter().map(|one| one.target).collect())
 }
@@ -93,15 +108,18 @@ fn begin(scope: &Scope, moves: &mut [Move]) {
         return;
     }
     for one in moves {
-        if !scope.begun.begin(&one.target.uid, &one.to) {
+        if !scope.begun.begin(&scope.main.resource.id, &one.target, &one.to) {
             one.from = None;
         }
     }
 }
 
-/// Returns whether the object was written to, or the object when that failed.
-async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<bool, (Target, kube::Error)> {
-    let Move { target, .. } = one;
+/// Returns what came of the object, or the object when that failed.
+async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Given, (Target, kube::Error)> {
+    if scope.shard_of(&one.target).is_some() {
+        return stay(scope, one).await;
+    }
+    let Move { target, to, from } = one;
     let labels = &scope.snapshot.labels;
     let api = scope.main.resource.objects(&scope.client, target.namespace.as_deref());
     let decide = |target: &Target| match scope.next_step(target) {
@@ -113,34 +131,55 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<boo
         Step::Keep | Step::AwaitAcknowledgement | Step::NoShard | Step::Drain { .. } => None,
     };
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
-    match write(&api, labels, target.clone(), decide).await {
-        Ok(Outcome::Written(target)) => {
-            scope.drains.forget(&target.uid);
-            scope.begun.end(&target.uid);
+    let outcome = match write(&scope.writes, &api, labels, target.clone(), decide).await {
+        Ok(outcome) => outcome,
+        Err(error) => return Err((target, error)),
+    };
+    scope.drains.forget(&target.uid);
+    let found = |uid: &str| scope.begun.end(uid, from.is_none());
+    match outcome {
+        Outcome::Written(target) => {
             if target.shard.is_some() {
                 scope.metrics.moved(ring, resource);
             } else {
                 scope.metrics.assigned(ring, resource);
             }
-            Ok(true)
+            let owner = |target: Target| Target { shard: Some(to.to_string()), drain: None, ..target };
+            Ok(Given { written: true, apart: (!found(&target.uid)).then(|| owner(*target)) })
         }
-        Ok(Outcome::Needless) => {
-            scope.drains.forget(&target.uid);
-            Ok(false)
+        Outcome::Gone => {
+            scope.begun.end(&target.uid, true);
+            Ok(Given::default())
         }
-        Err(error) => Err((target, error)),
+        Outcome::Needless(target) => {
+            // Somebody else gave it a shard; one that is not available is the watch's to tell.
+            let with = scope.shard_of(&target);
+            let apart = with.is_some_and(|with| scope.begun.has(&target.uid) && (with != to || !found(&target.uid)));
+            Ok(Given { written: false, apart: apart.then_some(*target) })
+        }
     }
 }
 
-/// Returns the objects that could not be written to.
-fn report(scope: &Scope, outcomes: Vec<Result<bool, (Target, kube::Error)>>) -> Vec<Target> {
+/// The children have come to where the owner was seen; it may have gone on meanwhile.
+async fn stay(scope: &Scope, one: Move) -> Result<Given, (Target, kube::Error)> {
+    let Some(owner) = read(scope, one.target).await? else { return Ok(Given::default()) };
+    let stayed = scope.shard_of(&owner).is_some_and(|shard| shard == one.to);
+    let apart = !(stayed && scope.begun.end(&owner.uid, one.from.is_none()));
+    Ok(Given { written: false, apart: apart.then_some(owner) })
+}
+
+/// Returns the objects that must be tried again.
+fn report(scope: &Scope, outcomes: Vec<Result<Given, (Target, kube::Error)>>) -> Vec<Target> {
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
-    let (mut assigned, mut failed, mut failures) = (0_usize, Vec::new(), Failures::default());
+    let (mut assigned, mut again, mut failures) = (0_usize, Vec::new(), Failures::default());
     for outcome in outcomes {
         match outcome {
-            Ok(done) => assigned += usize::from(done),
+            Ok(Given { written, apart }) => {
+                assigned += usize::from(written);
+                again.extend(apart);
+            }
             Err((target, error)) => {
-                failed.push(target);
+                again.push(target);
                 failures.add(error);
             }
         }
@@ -149,7 +188,7 @@ fn report(scope: &Scope, outcomes: Vec<Result<bool, (Target, kube::Error)>>) -> 
         tracing::info!(%ring, %resource, assigned, "gave objects to shards");
     }
     tell(scope, failures, "can't assign objects; trying again");
-    failed
+    again
 }
 
 fn tell(scope: &Scope, failures: Failures, what: &'static str) {

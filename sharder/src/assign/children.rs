@@ -104,5 +104,5 @@ async fn move_child(
     let api = kind.objects(&scope.client, child.namespace.as_deref());
     // Another owner may have adopted it meanwhile, or taken its label off.
     let decide = |child: &Target| child_destination(child, destinations).map(|to| assign(labels, child, &to));
-    write(&api, labels, child, decide).await.map(drop).map_err(|error| (owner, error))
+    write(&scope.writes, &api, labels, child, decide).await.map(drop).map_err(|error| (owner, error))
 }

@@ -6,7 +6,7 @@ use ringside_ring::{RingLabels, ShardName, handover::Step};
 
 use crate::target::Target;
 
-/// An object that is about to get an owner.
+/// An object that is about to get an owner, or has one to whom its children must come.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Move {
     pub(super) target: Target,
@@ -15,17 +15,22 @@ pub(super) struct Move {
     pub(super) from: Option<String>,
 }
 
-/// The objects of a batch that need an owner, each once: what was seen last counts.
+/// The objects of a batch that need an owner, each once: what was seen last counts. `stays` names the shard of those that
+/// have one, and whose children may be apart from them: these come to where the owner is, from wherever they are.
 pub(super) fn moves(
     batch: Vec<Target>,
     step: impl Fn(&Target) -> Step,
     previous: impl Fn(&str) -> Option<String>,
+    stays: impl Fn(&Target) -> Option<ShardName>,
 ) -> Vec<Move> {
     let latest: BTreeMap<String, Target> = batch.into_iter().map(|target| (target.uid.clone(), target)).collect();
     let of = |target: Target| match step(&target) {
         Step::Assign { to } => Some(Move { from: previous(&target.uid), to, target }),
         Step::Move { to } => Some(Move { from: target.shard.clone(), to, target }),
-        Step::Keep | Step::AwaitAcknowledgement | Step::NoShard | Step::Drain { .. } => None,
+        Step::Keep | Step::AwaitAcknowledgement | Step::Drain { .. } => {
+            stays(&target).map(|to| Move { from: None, to, target })
+        }
+        Step::NoShard => None,
     };
     latest.into_values().filter_map(of).collect()
 }

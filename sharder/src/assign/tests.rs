@@ -26,6 +26,7 @@ pub(crate) fn scope(api: &FakeApi) -> Scope {
         leases: held_by(&["a", "b"]),
         drains: Drains::new(snapshot.ring.clone(), Metrics::default()),
         begun: Begun::default(),
+        writes: Writes::default(),
         faults: Faults::default(),
         namespaces,
         metrics: Metrics::default(),

@@ -6,6 +6,7 @@ use kube::{
 };
 use ringside_ring::{RingLabels, patch};
 
+use super::writes::Writes;
 use crate::{resources::Object, target::Target};
 use ringside_runtime::explain::code;
 
@@ -18,8 +19,10 @@ const ATTEMPTS: usize = 5;
 pub(crate) enum Outcome {
     /// It was carried out, on this view of the object.
     Written(Box<Target>),
-    /// There is nothing to write any more: the object is gone, or is as it should be.
-    Needless,
+    /// There is nothing to write any more: this is how the object is.
+    Needless(Box<Target>),
+    /// The object is gone.
+    Gone,
 }
 
 /// Writes what `decide` says about the object, which was last seen as `target`.
@@ -27,6 +30,7 @@ pub(crate) enum Outcome {
 /// A patch tests what it was decided on. When such a test fails (422), or the object is written by others
 /// all the time (409), it is read again; one of another uid is another object.
 pub(crate) async fn write(
+    writes: &Writes,
     api: &Api<Object>,
     labels: &RingLabels,
     mut target: Target,
@@ -34,11 +38,13 @@ pub(crate) async fn write(
 ) -> Result<Outcome, kube::Error> {
     let mut attempt = 1;
     loop {
-        let Some(patch) = decide(&target) else { return Ok(Outcome::Needless) };
-        match api.patch(&target.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await {
+        let Some(patch) = decide(&target) else { return Ok(Outcome::Needless(Box::new(target))) };
+        let (to, name) = (api.clone(), target.name.clone());
+        let patched = async move { to.patch(&name, &PatchParams::default(), &Patch::<()>::Json(patch)).await };
+        match writes.carry_out(patched).await {
             Ok(_) => return Ok(Outcome::Written(Box::new(target))),
             Err(error) => match code(&error) {
-                Some(404) => return Ok(Outcome::Needless),
+                Some(404) => return Ok(Outcome::Gone),
                 Some(409 | 422) if attempt < ATTEMPTS => attempt += 1,
                 _ => return Err(error),
             },
@@ -47,7 +53,7 @@ pub(crate) async fn write(
             Some(object) if object.metadata.uid.as_deref() == Some(&target.uid) => {
                 target = Target::of(&object.metadata, labels);
             }
-            _ => return Ok(Outcome::Needless),
+            _ => return Ok(Outcome::Gone),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The pass over controlled objects: those that are not with their owner are brought there.
 //!
-//! The owner's move takes its children along, and the webhook labels new ones; what both missed is found here.
+//! The owner's move takes its children along, and the webhook labels new ones; what both missed is found here. That
+//! includes what a leader before left half done, which nobody remembers.
 
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ use crate::{
         children::list,
         write::{Outcome, assign, write},
     },
-    owners::live_shard,
+    owners,
     resources::Resource,
     target::Target,
 };
@@ -43,7 +44,7 @@ pub(super) async fn pass(scope: &Scope) -> Result<Option<kube::Error>, kube::Err
 
 async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<(usize, Option<kube::Error>), kube::Error> {
     // Siblings stand together in a list, so knowing the owners of one page saves most reads, in bounded memory.
-    let mut owners: HashMap<String, Option<ShardName>> = HashMap::new();
+    let mut known: HashMap<String, Option<Target>> = HashMap::new();
     let mut strays = Vec::new();
     for child in page {
         let Some(owner) = controller(scope, &child).filter(|owner| is_suspicious(scope, &child, owner)).cloned() else {
@@ -52,14 +53,8 @@ async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<(usi
         if !scope.selects(&child).await? {
             continue;
         }
-        let shard = match owners.get(&owner.uid) {
-            Some(known) => known.clone(),
-            None => {
-                let shard = settled_shard(scope, &owner, &child).await?;
-                owners.insert(owner.uid.clone(), shard.clone());
-                shard
-            }
-        };
+        let owner = owner_of(scope, &child, &owner, &mut known).await?;
+        let shard = owner.and_then(|owner| settled_shard(scope, &owner));
         strays.extend(shard.filter(|shard| child.shard.as_deref() != Some(shard.as_str())).map(|shard| (child, shard)));
     }
     let writes = strays.into_iter().map(|(child, shard)| give(scope, kind, child, shard));
@@ -82,15 +77,37 @@ fn is_suspicious(scope: &Scope, child: &Target, owner: &OwnerReference) -> bool 
     child.shard.as_deref() != placed.map(ShardName::as_str)
 }
 
-/// The shard that works on the owner and is to keep it; none while the owner is on the move, which takes its children along.
-async fn settled_shard(
+/// The owner as it is now, or was a moment ago. One that is on the move without this child is remembered, so that whoever
+/// moves it looks for its children everywhere, and read again, as its move may have ended before it was remembered.
+async fn owner_of(
     scope: &Scope,
-    owner: &OwnerReference,
     child: &Target,
-) -> Result<Option<ShardName>, kube::Error> {
-    let namespace = child.namespace.as_deref();
-    let live = live_shard(&scope.client, &scope.snapshot, &scope.main.resource, owner, namespace).await?;
-    Ok(live.filter(|live| !live.draining).map(|live| live.shard))
+    reference: &OwnerReference,
+    known: &mut HashMap<String, Option<Target>>,
+) -> Result<Option<Target>, kube::Error> {
+    let (main, namespace) = (&scope.main.resource, child.namespace.as_deref());
+    let read = || owners::read(&scope.client, &scope.snapshot, main, reference, namespace);
+    let mut owner = match known.remove(&reference.uid) {
+        Some(owner) => owner,
+        None => read().await?,
+    };
+    if let Some(moving) = owner.as_ref().filter(|owner| leaves_behind(scope, owner, child)) {
+        scope.begun.scatter(&main.id, moving);
+        owner = read().await?;
+    }
+    known.insert(reference.uid.clone(), owner.clone());
+    Ok(owner)
+}
+
+/// Whether the owner is on the move and its child is not where the children are looked for.
+fn leaves_behind(scope: &Scope, owner: &Target, child: &Target) -> bool {
+    let from = owner.shard.clone().or_else(|| scope.drains.previous(&owner.uid));
+    settled_shard(scope, owner).is_none() && child.shard != from
+}
+
+/// The shard that works on the owner and is to keep it; none while the owner is on the move, which takes its children along.
+fn settled_shard(scope: &Scope, owner: &Target) -> Option<ShardName> {
+    scope.shard_of(owner).filter(|_| owner.drain.is_none())
 }
 
 /// Returns whether the object was written to.
@@ -103,5 +120,5 @@ async fn give(scope: &Scope, kind: &Resource, child: Target, shard: ShardName) -
         let stray = child.shard.as_deref() != Some(shard.as_str());
         (same_owner && stray).then(|| assign(labels, child, &shard))
     };
-    Ok(matches!(write(&api, labels, child, decide).await?, Outcome::Written(_)))
+    Ok(matches!(write(&scope.writes, &api, labels, child, decide).await?, Outcome::Written(_)))
 }

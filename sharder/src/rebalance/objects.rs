@@ -66,13 +66,13 @@ async fn drain(scope: &Scope, target: Target, shard: String) -> Result<bool, kub
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
     scope.drains.remember(resource, &target.uid, &shard);
     let (namespace, name, uid) = (target.namespace.clone(), target.name.clone(), target.uid.clone());
-    match write(&api, labels, target, decide).await {
+    match write(&scope.writes, &api, labels, target, decide).await {
         Ok(Outcome::Written(target)) => {
             scope.metrics.drained(ring, resource);
             tracing::debug!(%ring, %resource, namespace, name, uid, from = target.shard, id, "asked a shard to let go of an object");
             Ok(true)
         }
-        Ok(Outcome::Needless) => {
+        Ok(Outcome::Needless(_) | Outcome::Gone) => {
             scope.drains.forget(&uid);
             Ok(false)
         }

@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    assign::tests::{CONFIG_MAPS, SECRETS, object, owned, path, scope},
+    assign::{
+        process,
+        tests::{CONFIG_MAPS, SECRETS, object, owned, path, scope},
+    },
     fixtures::FakeApi,
 };
 
@@ -92,6 +95,46 @@ async fn stray_children_are_brought_to_their_owner_unless_it_is_on_the_move() {
         children::pass(&scope).await.unwrap();
         assert_eq!(labels_of(&api, &child)[&shard], expected);
     }
+}
+
+#[tokio::test]
+async fn a_child_that_a_leader_before_sent_elsewhere_is_found_when_its_owner_moves() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let shard = scope.snapshot.labels.shard.clone();
+    let name = name_of("a", &scope);
+    let owner = object(&scope, &name, Some("gone"));
+    api.put(&path(CONFIG_MAPS, &name), owner.clone());
+    // Then `b` was where both belonged.
+    api.put(&path(SECRETS, "c"), owned(object(&scope, "c", Some("b")), &name));
+    children::pass(&scope).await.unwrap();
+    assert_eq!(labels_of(&api, &path(SECRETS, "c"))[&shard], "b", "where it belongs depends on where its owner goes");
+    let owner: crate::resources::Object = serde_json::from_value(owner).unwrap();
+    let owner = crate::target::Target::of(&owner.metadata, &scope.snapshot.labels);
+    assert_eq!(process(&scope, vec![owner]).await, vec![]);
+    for path in [path(CONFIG_MAPS, &name), path(SECRETS, "c")] {
+        assert_eq!(labels_of(&api, &path)[&shard], "a");
+    }
+}
+
+#[tokio::test]
+async fn a_child_is_brought_to_an_owner_whose_move_ends_while_the_child_is_looked_at() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let shard = scope.snapshot.labels.shard.clone();
+    let name = name_of("a", &scope);
+    api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("gone")));
+    api.put(&path(SECRETS, "c"), owned(object(&scope, "c", Some("b")), &name));
+    let (read, moved, mut reads) = (path(CONFIG_MAPS, &name), object(&scope, &name, Some("a")), 0);
+    api.intercept(move |asked, objects| {
+        reads += usize::from(asked.path == read);
+        if reads == 2 {
+            objects.insert(read.clone(), moved.clone());
+        }
+        None
+    });
+    children::pass(&scope).await.unwrap();
+    assert_eq!(labels_of(&api, &path(SECRETS, "c"))[&shard], "a");
 }
 
 #[tokio::test]

@@ -34,6 +34,7 @@ use super::{
     review::{Decision, decide, followed},
 };
 use crate::{
+    leases::Leases,
     metrics::Metrics,
     owners::live_shard,
     rings::WEBHOOK_PATH,
@@ -62,6 +63,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(crate) struct Reviewer {
     pub(crate) client: Client,
+    pub(crate) leases: Leases,
     pub(crate) snapshots: watch::Receiver<Option<Arc<Snapshots>>>,
     pub(crate) metrics: Metrics,
 }
@@ -185,9 +187,9 @@ impl Reviewer {
             decision => return decision,
         };
         let namespace = request.namespace();
-        let live = live_shard(&self.client, snapshot, &follow.main.resource, follow.owner, namespace);
+        let live = live_shard((&self.client, &self.leases), snapshot, &follow.main.resource, follow.owner, namespace);
         let fault = match tokio::time::timeout(OWNER_TIMEOUT, live).await {
-            Ok(Ok(live)) => return followed(request, snapshot, live.map(|live| live.shard), follow),
+            Ok(Ok(live)) => return followed(request, snapshot, live, follow),
             Ok(Err(error)) => explain(&error),
             Err(_) => "the API server takes too long".to_owned(),
         };

@@ -97,6 +97,30 @@ async fn children_that_were_sent_ahead_are_found_when_their_owner_goes_elsewhere
 }
 
 #[tokio::test]
+async fn children_that_were_sent_ahead_come_back_to_an_owner_that_stays() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let owner = family(&api, &scope);
+    // Its shard comes back, and gets it back, while its children are being sent ahead: known from the refusal only.
+    api.intercept(|asked, objects| {
+        (asked.method == Method::PATCH && asked.path == path(CONFIG_MAPS, "o")).then(|| {
+            let labels = objects.get_mut(&asked.path).unwrap()["metadata"]["labels"].as_object_mut().unwrap();
+            let stays = if asked.body[2]["value"] == "a" { "b" } else { "a" };
+            labels.values_mut().for_each(|shard| *shard = json!(stays));
+            StatusCode::UNPROCESSABLE_ENTITY
+        })
+    });
+    let again = process(&scope, vec![owner]).await;
+    let stays = shard_of(&api, &path(CONFIG_MAPS, "o"), &scope);
+    assert_ne!(shard_of(&api, &path(SECRETS, "c1"), &scope), stays);
+    assert_eq!(process(&scope, again).await, vec![]);
+    for name in ["c1", "c2"] {
+        assert_eq!(shard_of(&api, &path(SECRETS, name), &scope), stays);
+    }
+    assert_eq!(scope.begun.of(&scope.main.resource.id), vec![]);
+}
+
+#[tokio::test]
 async fn owners_wait_while_children_can_not_be_listed() {
     let api = FakeApi::default();
     let scope = scope(&api);
@@ -118,7 +142,9 @@ async fn an_object_that_changed_is_decided_on_anew() {
     assigned["metadata"]["labels"] = json!({&label: "a"});
     assigned["metadata"]["resourceVersion"] = Value::from("8");
     api.put(&path(CONFIG_MAPS, "o"), assigned);
-    assert_eq!(process(&scope, vec![seen.clone()]).await, vec![]);
+    let again = process(&scope, vec![seen.clone()]).await;
+    assert_eq!(again.len(), 1, "its children were sent to another shard");
+    assert_eq!(process(&scope, again).await, vec![]);
     assert_eq!(shard_of(&api, &path(CONFIG_MAPS, "o"), &scope).as_deref(), Some("a"));
     // One that was only written to by its user gets its shard all the same.
     let mut written = object(&scope, "o", None);

@@ -38,7 +38,7 @@ fn each_object_is_moved_once_as_it_was_seen_last() {
         "u1" => Step::Assign { to: shard("a") },
         _ => Step::Keep,
     };
-    let moves = moves(batch, step, |uid| Some(format!("had-{uid}")));
+    let moves = moves(batch, step, |uid| Some(format!("had-{uid}")), |_| None);
     assert_eq!(moves.len(), 1);
     assert_eq!((moves[0].target.shard.as_deref(), moves[0].from.as_deref()), (None, Some("had-u1")));
 }
@@ -46,14 +46,23 @@ fn each_object_is_moved_once_as_it_was_seen_last() {
 #[test]
 fn an_object_of_a_dead_shard_comes_from_that_shard_whatever_is_remembered() {
     let step = |_: &Target| Step::Move { to: shard("a") };
-    let moves = moves(vec![target("u1", "n", Some("dead"))], step, |_| Some("before".into()));
+    let moves = moves(vec![target("u1", "n", Some("dead"))], step, |_| Some("before".into()), |_| None);
     assert_eq!(moves[0].from.as_deref(), Some("dead"));
 }
 
 #[test]
 fn nothing_is_done_about_objects_that_wait_or_are_where_they_belong() {
     for step in [Step::Keep, Step::AwaitAcknowledgement, Step::NoShard, Step::Drain { to: shard("a") }] {
-        assert_eq!(moves(vec![target("u1", "n", Some("a"))], |_| step.clone(), |_| None), []);
+        assert_eq!(moves(vec![target("u1", "n", Some("a"))], |_| step.clone(), |_| None, |_| None), []);
+    }
+}
+
+#[test]
+fn children_come_from_anywhere_to_an_owner_that_stays() {
+    for step in [Step::Keep, Step::AwaitAcknowledgement, Step::Drain { to: shard("b") }] {
+        let owner = target("u1", "n", Some("a"));
+        let to = Move { target: owner.clone(), to: shard("a"), from: None };
+        assert_eq!(moves(vec![owner], |_| step.clone(), |_| Some("b".into()), |_| Some(shard("a"))), [to]);
     }
 }
 

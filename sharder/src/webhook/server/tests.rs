@@ -27,6 +27,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::{
     fixtures::FakeApi,
+    leases::tests::{held_by, stored},
     snapshot::tests::snapshot,
     webhook::{
         ServingIdentity,
@@ -39,7 +40,7 @@ fn reviewer(api: &FakeApi, snapshots: Option<Arc<Snapshots>>) -> Reviewer {
     let (sender, snapshots) = watch::channel(snapshots);
     // The last value stays readable.
     drop(sender);
-    Reviewer { client: api.client(), snapshots, metrics: Metrics::default() }
+    Reviewer { client: api.client(), leases: held_by(&["a", "b"]), snapshots, metrics: Metrics::default() }
 }
 
 fn example() -> Option<Arc<Snapshots>> {
@@ -90,8 +91,13 @@ async fn a_child_is_labelled_for_the_shard_that_works_on_its_owner_even_while_it
         json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u", "controller": true}]);
     let body = serde_json::to_vec(&review_of("Secret", None, &child)).unwrap();
     let mut placed = Vec::new();
-    for (shard, drain, uid) in [("a", None, "u"), ("b", Some("m"), "u"), ("gone", None, "u"), ("a", None, "another")] {
+    for (shard, drain, uid) in
+        [("a", None, "u"), ("b", Some("m"), "u"), ("gone", None, "u"), ("back", None, "u"), ("a", None, "another")]
+    {
         let api = FakeApi::default();
+        // This replica has not heard of it yet.
+        let (path, lease) = stored("back", "back");
+        api.put(&path, lease);
         let mut owner = labelled(Some(shard), drain);
         owner["metadata"]["uid"] = json!(uid);
         api.put("/api/v1/namespaces/default/configmaps/o", owner);
@@ -106,7 +112,7 @@ async fn a_child_is_labelled_for_the_shard_that_works_on_its_owner_even_while_it
     }
     let key = ringside_ring::PartitionKey::of("", "ConfigMap", "default", "o");
     let otherwise = ring.hash_ring.owner(&key).unwrap().as_str();
-    assert_eq!(placed, ["a", "b", otherwise, otherwise]);
+    assert_eq!(placed, ["a", "b", otherwise, "back", otherwise]);
 }
 
 async fn certificates() -> Certificates {

@@ -1,0 +1,151 @@
+//! Which work a change makes necessary, and what comes of work that is broken off, against a fake API server.
+
+#![allow(clippy::unwrap_used)]
+
+use http::StatusCode;
+use ringside_ring::lease::ShardState::{Dead, Ready};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
+
+use super::*;
+use crate::{
+    assign::tests::{CONFIG_MAPS, SECRETS, object, owned, path, scope},
+    fixtures::FakeApi,
+    leases::tests::held_by,
+    metrics::Metrics,
+    namespaces::Namespaces,
+    rings::ClientConfig,
+    snapshot::tests::{example_spec, ring, snapshot_of},
+};
+
+/// The passes that are due after a change from one snapshot to another.
+fn due_after(previous: Option<&Snapshot>, snapshot: &Snapshot) -> Vec<Pass> {
+    let due = Due::default();
+    mark(&due, previous, snapshot);
+    due.of(&snapshot.mains[0].resource.id)
+}
+
+#[test]
+fn only_what_a_change_makes_necessary_is_looked_through() {
+    let spec = ring(&example_spec());
+    let two = snapshot_of(&spec, &[("a", Ready), ("b", Ready)]);
+    let one = snapshot_of(&spec, &[("a", Ready), ("b", Dead)]);
+    let other = snapshot_of(&spec, &[("a", Dead), ("b", Ready)]);
+    assert_eq!(due_after(None, &two), [Pass::Objects, Pass::Children], "leadership begins");
+    assert_eq!(due_after(Some(&one), &two), [Pass::Objects], "a shard joined");
+    assert_eq!(due_after(Some(&two), &one), [], "a shard went: the watch finds its objects");
+    assert_eq!(due_after(Some(&one), &other), [Pass::Objects], "one joined while another went");
+    let mut all_namespaces = example_spec();
+    all_namespaces["namespaceSelector"] = json!({});
+    let wider = snapshot_of(&ring(&all_namespaces), &[("a", Ready), ("b", Ready)]);
+    assert_eq!(due_after(Some(&two), &wider), [Pass::Objects, Pass::Children], "the spec changed");
+}
+
+/// How often the lists of all ConfigMaps began.
+fn passes(api: &FakeApi) -> usize {
+    let lists = api.asked().into_iter().filter(|asked| asked.path.ends_with("/configmaps"));
+    lists.filter(|asked| !asked.query.contains("watch")).count()
+}
+
+/// Begins to lead, as somebody who knows of the shards `a` and `b`.
+fn start(api: &FakeApi, latest: watch::Receiver<Arc<Snapshot>>) -> JoinHandle<Infallible> {
+    let client_config = ClientConfig { namespace: "sharding-system".into(), url: None, ca_bundle: Vec::new() };
+    let (_all, snapshots) = watch::channel(None);
+    let (namespaces, _not_followed) = Namespaces::follow(api.client());
+    let leader = Leader {
+        client: api.client(),
+        watches: api.client(),
+        leases: held_by(&["a", "b"]),
+        namespaces,
+        writes: TaskTracker::new(),
+        metrics: Metrics::default(),
+        snapshots,
+        client_config: Arc::new(client_config),
+        sync_period: Duration::from_secs(60),
+    };
+    let drains = Drains::new(latest.borrow().ring.clone(), Metrics::default());
+    tokio::spawn(async move { distribute(leader, latest, drains, Faults::default()).await })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_that_takes_longer_than_the_period_is_not_broken_off() {
+    let api = FakeApi::default();
+    api.intercept(|asked, _| asked.path.ends_with("/secrets").then_some(StatusCode::SERVICE_UNAVAILABLE));
+    let snapshot = Arc::new(snapshot_of(&ring(&example_spec()), &[("a", Ready), ("b", Ready)]));
+    let (_ring, latest) = watch::channel(snapshot);
+    let task = start(&api, latest);
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(passes(&api), 1, "the children are still due");
+    api.intercept(|_, _| None);
+    tokio::time::sleep(Duration::from_secs(130)).await;
+    assert_eq!(passes(&api), 3, "two periods");
+    task.abort();
+}
+
+/// How long a write takes here.
+const WRITE: Duration = Duration::from_millis(100);
+const CHILDREN: [&str; 2] = ["c1", "c2"];
+
+/// Whom the owner and its children belong to in the end, when their shard leaves and comes back after `away`.
+async fn after_a_return(away: Duration, new_leader: bool) -> (Value, Vec<Value>) {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    api.intercept(|asked, _| {
+        // Objects without owner are shown by a list, and by no event after that.
+        let watch = asked.query.contains("watch=true");
+        let refused = StatusCode::UNPROCESSABLE_ENTITY;
+        watch.then(|| if asked.query.contains("sendInitialEvents") { refused } else { StatusCode::SERVICE_UNAVAILABLE })
+    });
+    let spec = ring(&example_spec());
+    let without = scope.snapshot.clone();
+    let with = Arc::new(snapshot_of(&spec, &[("a", Ready), ("b", Ready), ("gone", Ready)]));
+    let belongs = |name: &String| {
+        with.hash_ring.owner(&scope.main.resource.key(Some("default"), name)).unwrap().as_str() == "gone"
+    };
+    let name = (0..).map(|i| format!("o-{i}")).find(belongs).unwrap();
+    api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("gone")));
+    for child in CHILDREN {
+        api.put(&path(SECRETS, child), owned(object(&scope, child, Some("gone")), &name));
+    }
+    let (shards, latest) = watch::channel(with.clone());
+    let mut task = start(&api, latest.clone());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(api.writes(), Vec::<String>::new());
+    api.slow_writes(WRITE);
+    shards.send_replace(without);
+    tokio::time::sleep(away).await;
+    if new_leader {
+        task.abort();
+        // The Lease of the election is not free before these have ended.
+        tokio::time::sleep(WRITE).await;
+    }
+    shards.send_replace(with);
+    if new_leader {
+        task = start(&api, latest);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    task.abort();
+    let labels = |path: &str| api.get(path).unwrap()["metadata"]["labels"].clone();
+    let shard = &scope.snapshot.labels.shard;
+    let children = CHILDREN.map(|child| labels(&path(SECRETS, child))[shard].clone());
+    let owner = labels(&path(CONFIG_MAPS, &name));
+    let drains = owner[&scope.snapshot.labels.drain].is_string();
+    assert_eq!(drains, owner[shard] != "gone", "one that moved is asked back: {owner}");
+    (owner[shard].clone(), children.to_vec())
+}
+
+/// The children are written first, then their owner: the shard comes back before, during and after each of these.
+#[tokio::test(start_paused = true)]
+async fn a_family_is_together_whenever_its_shard_comes_back() {
+    for new_leader in [false, true] {
+        let mut moved = Vec::new();
+        for away in (0..=5).map(|half| half * WRITE / 2) {
+            let away = away + Duration::from_millis(1);
+            let (owner, children) = after_a_return(away, new_leader).await;
+            assert_eq!(children, [owner.clone(), owner.clone()], "away for {away:?}, new leader: {new_leader}");
+            moved.push(owner != "gone");
+        }
+        assert_eq!(moved, [false, false, true, true, true, true], "away for as long as a write takes, and for longer");
+    }
+}
