@@ -1,12 +1,12 @@
 //! When two answers are the same, and when a request arrived as it was sent.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use http::{HeaderMap, HeaderName, header};
 use ringside_e2e::{compatibility::Outcome, relay::Recorded};
 use serde_json::Value;
 
 use super::{
-    changes::{Change, REQUEST, RESPONSE, left_out},
+    changes::{self, REQUEST, RESPONSE},
     client::{Answer, Ask, Http},
     ground::{Ground, Shard},
     objects::OWNERS,
@@ -185,18 +185,39 @@ impl<'a> Probe<'a> {
         if arrived.headers.contains_key(header::CONTENT_LENGTH) {
             is("content-length", &ask.body.len().to_string())?;
         }
+        let sent = ask.sent(self.mark)?;
         let changes = |name: &str| {
-            let listed = REQUEST.iter().find(|change| change.header == name);
+            let listed = REQUEST.iter().find(|change| change.is_of(name));
             listed.is_some_and(|change| change.always || rewritten.headers.contains(&name))
         };
-        let stayed = left_out().find(|name| arrived.headers.contains_key(*name));
+        let named = changes::named(&sent);
+        let upgrades = sent.contains_key(header::UPGRADE);
+        let of_connection = |name: &HeaderName| named.contains(name) && name != header::UPGRADE;
+        let stayed = arrived.headers.keys().find(|name| changes::is_left_out(name.as_str()) || of_connection(name));
         ensure!(stayed.is_none(), "{stayed:?} arrived");
+        let connection = arrived.headers.get(header::CONNECTION);
+        ensure!(connection.is_some() == upgrades && connection.is_none_or(|it| it == "Upgrade"), "{connection:?}");
         for name in rewritten.headers {
-            ensure!(REQUEST.iter().any(|change| change.header == *name), "the list has no {name}");
+            let value = arrived.headers.get(*name);
+            let expected = match *name {
+                "accept-encoding" => value.is_some_and(|it| it == "identity"),
+                "sec-websocket-extensions" => value.is_none(),
+                // The case looks at it.
+                "accept" | "sec-websocket-protocol" => true,
+                _ => bail!("the list has no {name}"),
+            };
+            ensure!(expected, "{name} arrived as {value:?}");
         }
+        // What the client itself sends, with the token of the proxy.
+        let mut before = sent.clone();
+        before.insert(header::AUTHORIZATION, format!("Bearer {}", self.shard.proxied.token()).parse()?);
+        before.insert(header::HOST, self.shard.proxied.address().to_string().parse()?);
+        changes::note(changes::SENT, &REQUEST, &before, &arrived.headers);
         // Framing: compared above with what was sent.
         let framing = |name: &str| name == "content-length";
-        headers("the request's", &ask.sent(self.mark)?, &arrived.headers, |name| changes(name) || framing(name))
+        headers("the request's", &sent, &arrived.headers, |name| {
+            changes(name) || framing(name) || named.iter().any(|it| it == name && it != header::UPGRADE)
+        })
     }
 }
 
@@ -220,7 +241,13 @@ pub(crate) fn passed_on(arrived: &Recorded, read: &Answer, extent: Extent) -> Re
     ensure!(same, "{}", difference("the body on its way through the proxy", &answered.body, &read.body));
     // What each server adds where it is not there yet.
     let added = |name: &str| ["date", "content-length"].contains(&name) && !answered.headers.contains_key(name);
-    headers("the API server's", &answered.headers, &read.headers, |name| in_response(name) || added(name))?;
+    let named = changes::named(&answered.headers);
+    let stayed = named.iter().find(|name| read.headers.contains_key(*name));
+    ensure!(stayed.is_none(), "{stayed:?} came");
+    changes::note(changes::ANSWERED, &RESPONSE, &answered.headers, &read.headers);
+    headers("the API server's", &answered.headers, &read.headers, |name| {
+        in_response(name) || added(name) || named.iter().any(|it| it == name)
+    })?;
     if extent == Extent::Whole {
         let trailers = (&answered.trailers, &read.trailers);
         ensure!(trailers.0 == trailers.1, "trailers: {trailers:?}");
@@ -230,7 +257,7 @@ pub(crate) fn passed_on(arrived: &Recorded, read: &Answer, extent: Extent) -> Re
 
 /// Whether the list says that the proxy changes this header of an answer.
 fn in_response(name: &str) -> bool {
-    RESPONSE.iter().any(|change: &Change| change.header == name)
+    RESPONSE.iter().any(|change| change.is_of(name))
 }
 
 /// Whether two answers are the same but for what the list of [`RESPONSE`] lets change.

@@ -112,7 +112,10 @@ fn perform(arguments: &Arguments) -> Result<ExitCode> {
     let seen = libtest_mimic::run(&at_once, trials.collect());
     let whole = seen.num_filtered_out == 0 && !seen.has_failed() && !arguments.list;
     let settling = stage.clone();
-    let settle = move || SECTION.settle(&settling.page(), Task::of_process()).map_err(Failed::from);
+    let settle = move || {
+        changes::all_seen().map_err(|error| Failed::from(format!("{error:#}")))?;
+        SECTION.settle(&settling.page(), Task::of_process()).map_err(Failed::from)
+    };
     let page = Trial::test("docs/compatibility.md says what was seen", settle).with_ignored_flag(!whole);
     let settled = libtest_mimic::run(arguments, vec![page]);
     Ok(if seen.has_failed() { seen.exit_code() } else { settled.exit_code() })

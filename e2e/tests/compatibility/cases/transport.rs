@@ -4,7 +4,7 @@ use std::{convert::Infallible, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, channel::mpsc};
-use http::{Method, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
 use ringside_e2e::{
@@ -14,6 +14,7 @@ use ringside_e2e::{
 use tokio::time::timeout;
 
 use crate::{
+    changes,
     client::{Answer, Ask, Http},
     compare::{Bodies, Extent, OF_A_WRITE, Probe, Rewritten, answers, passed_on},
     objects::{FIXED, map},
@@ -76,6 +77,11 @@ async fn in_pieces(probe: &Probe<'_>) -> Result<Outcome> {
     let proxied = probe.shard.proxied.open_with(probe.http, &ask, probe.mark, body()).await?.collect().await?;
     let arrived = probe.arrived()?;
     ensure!(!arrived.headers.contains_key(header::CONTENT_LENGTH), "it arrived with a length");
+    // HTTP/2 has no `Transfer-Encoding`: the client's, over HTTP/1.1, was about its own connection.
+    let chunked = HeaderMap::from_iter([(header::TRANSFER_ENCODING, "chunked".parse()?)]);
+    if probe.http == Http::One {
+        changes::note(changes::SENT, &changes::REQUEST, &chunked, &arrived.headers);
+    }
     ask.body = object;
     probe.check_arrival(&ask, &arrived, Rewritten::default())?;
     passed_on(&arrived, &proxied, Extent::Whole)?;

@@ -1,13 +1,15 @@
 //! Connections that become something else, and requests whose writing matters.
 
 use anyhow::{Context as _, Result, ensure};
-use http::Method;
-use ringside_e2e::compatibility::Outcome;
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use http::{Method, StatusCode};
+use ringside_e2e::{compatibility::Outcome, relay::Script};
 
 use crate::{
+    changes,
     client::{Ask, Http},
     compare::{OF_A_WRITE, Probe, Rewritten, answers, contains, difference},
-    ground::NAMESPACE,
+    ground::{Ground, NAMESPACE},
     query,
     raw::{Raw, RawHead},
     table::{Case, case},
@@ -57,6 +59,7 @@ pub(crate) fn cases() -> Vec<Case> {
         let ask = Ask::get(format!("{MAPS}/own-1")).header("Connection", "Upgrade").header("Upgrade", "h2c");
         same(&probe, &ask).await
     }));
+    cases.extend(connections());
     cases.push(case("query of 70 kB", "HTTP/1.1", |ground, mark| async move {
         too_long(&Probe::by(&ground, &mark, Http::One, Http::Two)).await
     }));
@@ -70,6 +73,26 @@ pub(crate) fn cases() -> Vec<Case> {
         }));
     }
     cases
+}
+
+/// What is about the connection, and who is there.
+fn connections() -> [Case; 3] {
+    [
+        // HTTP/2 can't say any of it (RFC 9113, section 8.2.2), nor does the library that other cases send with.
+        case("headers of one connection", "HTTP/1.1", |ground, mark| async move {
+            let ask =
+                Ask::get(format!("{MAPS}/own-1")).header("Connection", "keep-alive, x-mine").header("X-Mine", "1");
+            let ask = ask.header("Keep-Alive", "timeout=5").header("TE", "trailers").header("Trailer", "x-mine");
+            let ask = ask.header("Proxy-Authorization", "Basic eDp5").header("Proxy-Authenticate", "Basic");
+            same(&Probe::by(&ground, &mark, Http::One, Http::Two), &ask).await
+        }),
+        case("headers of one connection in an answer", "HTTP/2 to HTTP/1.1", |ground, mark| async move {
+            of_connection(&Probe::by(&ground, &mark, Http::Two, Http::One)).await
+        }),
+        case("watch by WebSocket", "with the token as a subprotocol", |ground, mark| async move {
+            by_subprotocol(&ground, &Probe::by(&ground, &mark, Http::One, Http::Two)).await
+        }),
+    ]
 }
 
 fn websocket(ask: Ask) -> Ask {
@@ -149,21 +172,59 @@ enum Messages {
 
 async fn watch(probe: &Probe<'_>, ask: &Ask, form: Messages) -> Result<Outcome> {
     let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
-    let (mut direct, mut proxied) = tokio::try_join!(
+    let shown = tokio::try_join!(
         Raw::send(&probe.shard.direct, &by_hand, probe.mark),
         Raw::send(&probe.shard.proxied, ask, probe.mark),
     )?;
-    let (head, proxied_head) = (direct.head().await?, proxied.head().await?);
-    heads(&head, &proxied_head)?;
-    let arrived = probe.arrived()?;
+    shows(shown, form).await?;
     let rewritten = probe.narrowing(&["accept-encoding", "sec-websocket-extensions"]);
-    probe.check_arrival(ask, &arrived, rewritten)?;
+    probe.check_arrival(ask, &probe.arrived()?, rewritten)?;
+    Ok(Outcome::Narrowed)
+}
+
+/// Compares two watches, head and messages.
+async fn shows((mut direct, mut proxied): (Raw, Raw), form: Messages) -> Result<()> {
+    let head = direct.head().await?;
+    heads(&head, &proxied.head().await?)?;
     ensure!(head.status.contains("101"), "{}", head.status);
     let (messages, proxied_messages) = tokio::try_join!(direct.rest(), proxied.rest())?;
     ensure!(messages == proxied_messages, "{}", difference("what came", &messages, &proxied_messages));
     ensure!(messages.first() == Some(&(form as u8)), "{:?} is no message of {form:?}", messages.first());
     ensure!(contains(&messages, b"own-1") && !contains(&messages, b"other-"), "shows what is not the shard's");
+    Ok(())
+}
+
+/// As a browser asks, which can set no header: the token is one of the subprotocols, and another one is agreed.
+async fn by_subprotocol(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
+    let ask = websocket(Ask::get(format!("{MAPS}?watch=1&resourceVersion={}&timeoutSeconds=1", ground.begin)));
+    let with = |ask: &Ask, token: &str| {
+        let token = BASE64_URL_SAFE_NO_PAD.encode(token);
+        let protocols = format!("base64url.bearer.authorization.k8s.io.{token}, base64.binary.k8s.io");
+        ask.clone().header("Sec-WebSocket-Protocol", &protocols)
+    };
+    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
+    let (direct, proxied) = (&probe.shard.direct, &probe.shard.proxied);
+    let (by_hand, ask) = (with(&by_hand, direct.token()), with(&ask, proxied.token()));
+    let (nobody, nobody_there) = (direct.with_token(""), proxied.with_token(""));
+    let shown = tokio::try_join!(Raw::send(&nobody, &by_hand, probe.mark), Raw::send(&nobody_there, &ask, probe.mark))?;
+    shows(shown, Messages::Text).await?;
+    let arrived = probe.arrived()?;
+    probe.check_arrival(&ask, &arrived, probe.narrowing(&["accept-encoding", "sec-websocket-protocol"]))?;
+    let left = arrived.headers.get("sec-websocket-protocol");
+    ensure!(left.is_some_and(|it| it == "base64.binary.k8s.io"), "{left:?} arrived");
     Ok(Outcome::Narrowed)
+}
+
+/// None of it comes. (What the relay's own connection needs it says itself.)
+async fn of_connection(probe: &Probe<'_>) -> Result<Outcome> {
+    let script = Script::new(StatusCode::OK).bytes("{}").header("connection", "x-mine").header("x-mine", "1");
+    let script = script.header("keep-alive", "timeout=5").header("proxy-authenticate", "Basic");
+    let script = script.header("te", "trailers").header("trailer", "x-mine").header("upgrade", "h2c");
+    probe.shard.relay.answer(probe.mark, script.header("transfer-encoding", "chunked"));
+    let (answer, _) = probe.through(&Ask::get("/version"), Rewritten::default()).await?;
+    let came = changes::RESPONSE.iter().find(|change| answer.headers.contains_key(change.header));
+    ensure!(came.is_none(), "{} came", came.map_or("", |change| change.header));
+    Ok(Outcome::Changed("left out, as the list below says"))
 }
 
 /// Neither does the library that this client is written with: so by hand.
