@@ -10,7 +10,6 @@ pub(crate) mod protocols;
 pub(crate) mod terminal;
 
 use std::{
-    net::{Ipv4Addr, SocketAddr},
     ops::Deref,
     path::{Path, PathBuf},
     process::{Output, Stdio},
@@ -25,10 +24,9 @@ use ringside_e2e::{
     eventually::eventually,
     manifests,
     node::{GUEST, Node},
-    ports::free_port,
-    process::{Folder, Process},
+    process::Folder,
+    proxy::{self, Identity},
 };
-use ringside_runtime::{admin::Probe, probe};
 use tokio::{
     io::AsyncWriteExt as _,
     process::{Child, Command},
@@ -86,9 +84,9 @@ pub(crate) struct Streams {
 
 /// A proxy with all rights. Gone when dropped.
 pub(crate) struct Proxy {
-    pub(crate) process: Process,
-    pub(crate) name: String,
-    folder: Folder,
+    pub(crate) name: &'static str,
+    running: proxy::Proxy,
+    _folder: Folder,
 }
 
 impl Streams {
@@ -116,7 +114,7 @@ impl Streams {
 
     /// The ways that begin at a proxy.
     pub(crate) fn ways_by(&self, proxy: &Proxy) -> [Way; 2] {
-        [Protocol::Spdy, Protocol::WebSocket].map(|protocol| self.way(&proxy.name, &proxy.kubeconfig(), protocol))
+        [Protocol::Spdy, Protocol::WebSocket].map(|protocol| self.way(proxy.name, &proxy.kubeconfig(), protocol))
     }
 
     fn way(&self, name: &str, kubeconfig: &Path, protocol: Protocol) -> Way {
@@ -170,30 +168,22 @@ impl Way {
 }
 
 impl Proxy {
-    pub(crate) async fn start(shared: &Shared, name: &str) -> Result<Self> {
+    pub(crate) async fn start(shared: &Shared, name: &'static str) -> Result<Self> {
         let folder = Folder::create("streams")?;
-        let (listen, admin) = (free_port()?, SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?)));
         let mut command = std::process::Command::new(&shared.programs.proxy);
-        command
-            .args(["--ring=streams", "--shard-name", name, "--lease-namespace=default"])
-            .arg("--kubeconfig")
-            .arg(shared.node.control_plane().kubeconfig_path())
-            .arg("--access-dir")
-            .arg(folder.path())
-            .args([format!("--listen=127.0.0.1:{listen}"), format!("--admin-listen={admin}")]);
-        let process = Process::spawn(name, &command, &folder.path().join("proxy.log"))?;
-        eventually("the proxy is ready", DEADLINE, || async {
-            if let Err(ended) = process.check_running() {
-                return Ok(Err(ended));
-            }
-            probe::ask(admin, Probe::Ready, DEADLINE).await.map(Ok).map_err(|error| error.to_string())
-        })
-        .await??;
-        Ok(Self { process, name: name.to_owned(), folder })
+        command.arg("--kubeconfig").arg(shared.node.control_plane().kubeconfig_path());
+        let identity = Identity { ring: "streams", shard: name, namespace: "default" };
+        let running = proxy::Proxy::start(command, identity, folder.path())?;
+        running.until_ready().await?;
+        Ok(Self { name, running, _folder: folder })
     }
+}
 
-    fn kubeconfig(&self) -> PathBuf {
-        self.folder.path().join("kubeconfig")
+impl Deref for Proxy {
+    type Target = proxy::Proxy;
+
+    fn deref(&self) -> &proxy::Proxy {
+        &self.running
     }
 }
 

@@ -14,10 +14,8 @@ use kube::{
 };
 use ringside_e2e::{
     control_plane::{ControlPlane, Options},
-    eventually::eventually,
     manifests,
-    ports::free_port,
-    process::Process,
+    proxy::{Identity, Proxy},
     shard_identity::ShardIdentity,
     toolchain::{self, Environment},
     website::Website,
@@ -30,7 +28,7 @@ pub(crate) const SHARD: &str = "shard-0";
 pub(crate) const NAMESPACES: [&str; 2] = ["default", "other"];
 /// More objects than there are.
 const MANY: usize = 1_000;
-/// For the start of a proxy, and for one answer.
+/// For one answer.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The ring, and a ServiceAccount that may do everything: what differs between the two ways is not a permission.
@@ -60,7 +58,7 @@ pub(crate) struct Sides {
     pub(crate) proxied: Client,
     pub(crate) labels: RingLabels,
     // Dropped in this order.
-    _proxy: Process,
+    _proxy: Proxy,
     _control_plane: ControlPlane,
 }
 
@@ -95,17 +93,15 @@ impl Sides {
         populate(&client, &labels).await;
         let shard =
             ShardIdentity::create(&control_plane, "default", "shard", SHARD, control_plane.dir()).await.unwrap();
-        let access = control_plane.dir().join("access");
-        std::fs::create_dir(&access).unwrap();
-        let proxy = proxy(shard.kubeconfig(), &access, &control_plane.dir().join("proxy.log")).await;
-        let ready = eventually("the proxy answers", DEADLINE, || async {
-            proxy.check_running().map_err(|error| error.to_string())?;
-            let client = connect(&access.join("kubeconfig")).await?;
-            let listed = Api::<ConfigMap>::all(client.clone()).list(&Default::default()).await;
-            listed.map(|_| client).map_err(|error| error.to_string())
-        });
-        let proxied = ready.await.unwrap_or_else(|error| panic!("{error}: {}", proxy.log_tail()));
-        let direct = connect(shard.kubeconfig()).await.unwrap();
+        let programs =
+            tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process())).await.unwrap().unwrap();
+        let mut command = Command::new(programs.proxy);
+        command.args(["--drain-grace", "100ms"]).arg("--kubeconfig").arg(shard.kubeconfig());
+        let identity = Identity { ring: "pairs", shard: SHARD, namespace: "default" };
+        let proxy = Proxy::start(command, identity, control_plane.dir()).unwrap();
+        proxy.until_ready().await.unwrap();
+        let proxied = proxy.client().await.unwrap();
+        let direct = connect(shard.kubeconfig()).await;
         Self { direct, proxied, labels, _proxy: proxy, _control_plane: control_plane }
     }
 
@@ -126,26 +122,10 @@ impl Sides {
     }
 }
 
-async fn connect(kubeconfig: &Path) -> Result<Client, String> {
-    let kubeconfig = Kubeconfig::read_from(kubeconfig).map_err(|error| error.to_string())?;
+async fn connect(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    Client::try_from(config.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
-}
-
-async fn proxy(kubeconfig: &Path, access: &Path, log: &Path) -> Process {
-    let programs =
-        tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process())).await.unwrap().unwrap();
-    let mut command = Command::new(programs.proxy);
-    command
-        .args(["--drain-grace", "100ms"])
-        .args(["--ring", "pairs", "--shard-name", SHARD, "--lease-namespace", "default"])
-        .arg("--kubeconfig")
-        .arg(kubeconfig)
-        .arg("--access-dir")
-        .arg(access)
-        .args(["--listen", &format!("127.0.0.1:{}", free_port().unwrap())])
-        .args(["--admin-listen", &format!("127.0.0.1:{}", free_port().unwrap())]);
-    Process::spawn("proxy", &command, log).unwrap()
+    Client::try_from(config.unwrap()).unwrap()
 }
 
 /// Objects with labels of every kind, of this shard, another one, none, and drained ones of both.

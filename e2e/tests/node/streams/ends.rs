@@ -43,7 +43,7 @@ pub(crate) async fn with_the_lease(shared: Arc<Shared>) {
     let sessions = open(&streams.ways_by(&proxy), "lease").await;
     let leases: Api<Lease> = Api::namespaced(shared.node.client(), "default");
     let taken = json!({"spec": {"holderIdentity": "somebody-else"}});
-    leases.patch(&proxy.name, &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
+    leases.patch(proxy.name, &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
     all_end(sessions).await;
     nobody_is_left("lease").await;
 }

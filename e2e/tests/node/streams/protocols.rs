@@ -26,6 +26,6 @@ impl Way {
         // A WebSocket opens with GET (RFC 6455, section 4.1), and a POST is what the API has for SPDY.
         let verb = if self.protocol == Protocol::WebSocket { "verb=\"GET\"" } else { "verb=\"POST\"" };
         let opened = |line: &&str| line.contains(verb) && line.contains("status=\"101 ");
-        assert!(!answers.is_empty() && answers.iter().all(opened), "{}: {said}", self.name);
+        assert!(!answers.is_empty() && answers.iter().all(opened), "{}: {answers:#?}", self.name);
     }
 }
