@@ -14,7 +14,7 @@ impl<T> Once<T> {
 
     /// What was made, or is made now.
     pub(crate) async fn get(&self, make: impl Future<Output = anyhow::Result<T>>) -> &T {
-        let made = self.0.get_or_init(|| async { make.await.map_err(|error| format!("{error:#}")) }).await;
+        let made = self.0.get_or_init(|| async { make.await.map_err(|error| error.to_string()) }).await;
         made.as_ref().unwrap_or_else(|error| panic!("{error}"))
     }
 }
