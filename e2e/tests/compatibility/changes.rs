@@ -161,9 +161,36 @@ pub(crate) const RESPONSE: [Change; 8] = [
     of_connection("transfer-encoding"),
 ];
 
-/// The list as Markdown.
+/// What becomes of the query of a list, a watch or a deletion of many, of a resource of the ring. `query.rs` says the same
+/// to the comparison.
+const QUERY: [(&str, &str, &str); 3] = [
+    (
+        "`labelSelector`",
+        "the shard's and then the client's first one, written anew, behind all other parameters",
+        "the API server selects what is the shard's and what the client asked for",
+    ),
+    (
+        "`watch`, `resourceVersion`, `sendInitialEvents` given again",
+        LEFT_OUT,
+        "the API server takes the first; another server on the way could take the last",
+    ),
+    (
+        "parameters with a `;` or a bad escape, and empty ones",
+        LEFT_OUT,
+        "Go's `url.ParseQuery` leaves them out; another server on the way could read them",
+    ),
+];
+
+/// The lists as Markdown.
 pub(crate) fn page() -> String {
-    let mut page = "### Headers that the proxy changes\n\n".to_owned();
+    let mut page =
+        "### Queries that the proxy changes\n\n| query | becomes | because |\n| --- | --- | --- |\n".to_owned();
+    for (part, becomes, reason) in QUERY {
+        page.push_str(&format!("| {part} | {becomes} | {reason} |\n"));
+    }
+    page.push_str(
+        "\nAll others arrive as they were written, in their order.\n\n### Headers that the proxy changes\n\n",
+    );
     for (title, changes) in SIDES {
         page.push_str(&format!("| {title} | becomes | because |\n| --- | --- | --- |\n"));
         for Change { header, becomes, reason, .. } in changes {

@@ -24,7 +24,14 @@ const BOTH: [(&str, &str, Asks); 2] = [
 ];
 
 /// What the proxy alone refuses: the answer of the API server, and why.
-const ALONE: [(&str, &str, StatusCode, &str, Asks); 2] = [
+const ALONE: [(&str, &str, StatusCode, &str, Asks); 3] = [
+    (
+        "more than 1,000 query parameters",
+        "list",
+        StatusCode::OK,
+        "refused with 400: of more than 10,000 the API server reads none, the selector neither",
+        || Ask::get(format!("{MAPS}?limit=1{}", "&x".repeat(1_000))),
+    ),
     (
         "path with empty segments",
         "list",
