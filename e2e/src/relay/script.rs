@@ -7,9 +7,13 @@ use std::{
 
 use futures::{StreamExt as _, stream};
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Bytes, Frame};
-use tokio::sync::Notify;
+use http_body_util::{BodyExt, Empty, StreamBody};
+use hyper::{
+    body::{Bytes, Frame},
+    upgrade::OnUpgrade,
+};
+use hyper_util::rt::TokioIo;
+use tokio::{io::AsyncWriteExt as _, sync::Notify};
 
 use super::{forward::Passing, record::locked};
 
@@ -84,14 +88,20 @@ impl Scripts {
     }
 }
 
-/// Answers a request as the script says.
-pub(super) async fn play(script: Script, request: Request<Passing>) -> http::Result<Response<Passing>> {
+/// Answers a request as the script says. Where it says 101, the bytes of its body are what is sent by the new protocol.
+pub(super) async fn play(script: Script, mut request: Request<Passing>) -> http::Result<Response<Passing>> {
     if let Some(after) = &script.after {
         after.notified().await;
     }
     let mut builder = Response::builder().status(script.status);
     for (name, value) in &script.headers {
         builder = builder.header(*name, value);
+    }
+    if let Some(upgrade) =
+        request.extensions_mut().remove::<OnUpgrade>().filter(|_| script.status == StatusCode::SWITCHING_PROTOCOLS)
+    {
+        tokio::spawn(send(upgrade, script.body));
+        return builder.body(Empty::new().map_err(|never| match never {}).boxed_unsync());
     }
     let mut asked = Some(request.into_body());
     let parts = script.body.into_iter().map(move |part| match part {
@@ -110,4 +120,18 @@ pub(super) async fn play(script: Script, request: Request<Passing>) -> http::Res
     let trailers = stream::iter(script.trailers.map(|it| Ok(Frame::trailers(it))));
     let body = StreamBody::new(stream::iter(parts).flatten().chain(trailers));
     builder.body(body.boxed_unsync())
+}
+
+/// Sends the bytes and ends. (The client may be gone before.)
+async fn send(upgrade: OnUpgrade, parts: Vec<Part>) {
+    let Ok(upgraded) = upgrade.await else { return };
+    let mut upgraded = TokioIo::new(upgraded);
+    for part in parts {
+        if let Part::Bytes(bytes, times) = part {
+            for _ in 0..times {
+                let _ = upgraded.write_all(&bytes).await;
+            }
+        }
+    }
+    let _ = upgraded.shutdown().await;
 }

@@ -67,8 +67,12 @@ impl Format {
 
 /// Reads events until one is the last that is wanted.
 pub(crate) async fn read(open: &mut Open, format: Format, last: impl Fn(&Event) -> bool) -> Result<Vec<Event>> {
+    read_until(open, format, |events| events.last().is_some_and(&last)).await
+}
+
+async fn read_until(open: &mut Open, format: Format, enough: impl Fn(&[Event]) -> bool) -> Result<Vec<Event>> {
     let (mut events, mut left): (Vec<Event>, Vec<u8>) = (Vec::new(), Vec::new());
-    while !events.last().is_some_and(&last) {
+    while !enough(&events) {
         let Some(piece) = open.piece().await? else { break };
         left.extend_from_slice(&piece);
         while let Some(end) = format.first(&left) {
@@ -76,7 +80,7 @@ pub(crate) async fn read(open: &mut Open, format: Format, last: impl Fn(&Event) 
             events.push(Event(std::mem::replace(&mut left, rest)));
         }
     }
-    ensure!(events.last().is_some_and(last), "the watch ended early, with {} events", events.len());
+    ensure!(enough(&events), "the watch ended early, with {} events", events.len());
     Ok(events)
 }
 
@@ -89,13 +93,23 @@ pub(crate) async fn both(
     format: Format,
     last: impl Fn(&Event) -> bool,
 ) -> Result<(Vec<Event>, Vec<Event>)> {
+    both_until(probe, ask, format, |events| events.last().is_some_and(&last)).await
+}
+
+/// The same until there are enough events.
+pub(crate) async fn both_until(
+    probe: &Probe<'_>,
+    ask: &Ask,
+    format: Format,
+    enough: impl Fn(&[Event]) -> bool,
+) -> Result<(Vec<Event>, Vec<Event>)> {
     let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
     let (mut direct, mut proxied) = tokio::try_join!(
         probe.shard.direct.open(probe.http, &by_hand, probe.mark),
         probe.shard.proxied.open(probe.http, ask, probe.mark),
     )?;
     answers(&direct.without_body(), &proxied.without_body(), Bodies::Exact)?;
-    let both = tokio::try_join!(read(&mut direct, format, &last), read(&mut proxied, format, &last))?;
+    let both = tokio::try_join!(read_until(&mut direct, format, &enough), read_until(&mut proxied, format, &enough))?;
     let arrived = probe.arrived()?;
     let rewritten = probe.narrowing(&["accept-encoding"]);
     probe.check_arrival(ask, &arrived, rewritten)?;

@@ -19,6 +19,7 @@ use crate::{
     ground::{DEADLINE, Ground},
     objects::{map, site},
     query,
+    stream::{Event, Format, alike, both_until},
     table::{Case, case},
 };
 
@@ -54,6 +55,12 @@ pub(crate) fn cases() -> Vec<Case> {
             }));
         }
     }
+    for http in [Http::One, Http::Two] {
+        let form = format!("1.5 MB, accepted, {}", http.name());
+        cases.push(case("write and watch of a large object", &form, move |ground, mark| async move {
+            accepted(&ground, &Probe::by(&ground, &mark, http, Http::Two)).await
+        }));
+    }
     cases.push(case("read of a large object", "1.5 MB", |ground, mark| async move {
         let probe = Probe::new(&ground, &mark);
         let target = "/apis/web.example.com/v1/namespaces/large/websites";
@@ -63,7 +70,9 @@ pub(crate) fn cases() -> Vec<Case> {
         ground.anew(target, &large).await?;
         probe.same(&Ask::get(format!("{target}/large"))).await
     }));
-    for (client, upstream) in [(Http::One, Http::Two), (Http::Two, Http::Two), (Http::Two, Http::One)] {
+    for (client, upstream) in
+        [(Http::One, Http::Two), (Http::Two, Http::Two), (Http::Two, Http::One), (Http::One, Http::One)]
+    {
         let pair = format!("{} to {}", client.name(), upstream.name());
         cases.push(case("list of 100 MB, in constant memory", &pair, move |ground, mark| async move {
             let probe = Probe::by(&ground, &mark, client, upstream);
@@ -71,6 +80,27 @@ pub(crate) fn cases() -> Vec<Case> {
         }));
     }
     cases
+}
+
+/// An object as large as etcd takes it is written through the proxy, and passes it as the event of a watch.
+async fn accepted(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
+    let namespace = format!("accepted-{}", probe.mark);
+    ground.namespace(&namespace).await?;
+    let collection = format!("/apis/web.example.com/v1/namespaces/{namespace}/websites");
+    let mut large = serde_json::to_value(site("own-large", ground.owned_by(&ground.main)))?;
+    large["spec"]["content"] = "x".repeat(1_500_000).into();
+    let ask = Ask::new(Method::POST, &collection).body("application/json", large.to_string());
+    let direct = probe.past(&ask).await?;
+    ground.admin(&Ask::new(Method::DELETE, format!("{collection}/own-large"))).await?;
+    let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
+    ensure!(proxied.status == StatusCode::CREATED, "{}", proxied.status);
+    answers(&direct, &proxied, OF_A_WRITE)?;
+    // Made, deleted and made again: each event holds all of it.
+    let from = format!("watch=1&resourceVersion={}&timeoutSeconds=60", ground.end);
+    let ask = Ask::get(format!("{collection}?{from}"));
+    let third = |events: &[Event]| events.len() == 3;
+    let (direct, proxied) = both_until(probe, &ask, Format::Lines, third).await?;
+    alike(&direct, &proxied, |_| false)
 }
 
 /// Creates them, and reads the list without the proxy.

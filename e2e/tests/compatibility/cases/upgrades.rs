@@ -18,6 +18,7 @@ use crate::{
 type Asks = Box<dyn Fn() -> Ask + Send>;
 
 const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
+const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites";
 /// An example of RFC 6455; both sides answer to the same.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
@@ -76,8 +77,11 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// What is about the connection, and who is there.
-fn connections() -> [Case; 3] {
+fn connections() -> [Case; 4] {
     [
+        case("watch that the API server ends with 410 Gone", "WebSocket", |ground, mark| async move {
+            gone(&ground, &Probe::by(&ground, &mark, Http::One, Http::Two)).await
+        }),
         // HTTP/2 can't say any of it (RFC 9113, section 8.2.2), nor does the library that other cases send with.
         case("headers of one connection", "HTTP/1.1", |ground, mark| async move {
             let ask =
@@ -213,6 +217,26 @@ async fn by_subprotocol(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
     let left = arrived.headers.get("sec-websocket-protocol");
     ensure!(left.is_some_and(|it| it == "base64.binary.k8s.io"), "{left:?} arrived");
     Ok(Outcome::Narrowed)
+}
+
+/// What the API server says to a watch from a state that it does not have any more, said to one that goes on.
+async fn gone(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
+    let old = websocket(Ask::get(format!("{SITES}?watch=1&resourceVersion=2&timeoutSeconds=1")));
+    let mut real = Raw::send(&probe.shard.direct, &old, probe.mark).await?;
+    let (head, messages) = (real.head().await?, real.rest().await?);
+    ensure!(head.status.contains("101") && contains(&messages, b"ERROR"), "{head:#?}");
+    let header = |name| head.get(name).unwrap_or_default().to_owned();
+    let script = Script::new(StatusCode::SWITCHING_PROTOCOLS).header("connection", "Upgrade");
+    let script = script.header("upgrade", "websocket").header("sec-websocket-accept", &header("Sec-Websocket-Accept"));
+    probe.shard.relay.answer(probe.mark, script.bytes(messages.clone()));
+    let ask = websocket(Ask::get(format!("{SITES}?watch=1&resourceVersion={}", ground.begin)));
+    let mut proxied = Raw::send(&probe.shard.proxied, &ask, probe.mark).await?;
+    let proxied_head = proxied.head().await?;
+    ensure!(proxied_head.status == head.status, "{proxied_head:#?}");
+    let came = proxied.rest().await?;
+    ensure!(came == messages, "{}", difference("what came", &messages, &came));
+    probe.check_arrival(&ask, &probe.arrived()?, probe.narrowing(&["accept-encoding"]))?;
+    Ok(Outcome::Same)
 }
 
 /// None of it comes. (What the relay's own connection needs it says itself.)

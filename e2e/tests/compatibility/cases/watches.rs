@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use ringside_e2e::compatibility::Outcome;
+use ringside_e2e::{compatibility::Outcome, relay::Script};
 use serde_json::json;
 use tokio::time::timeout;
 
 use crate::{
     client::Ask,
-    compare::{Bodies, Moment, Probe, steady},
+    compare::{Bodies, Moment, Probe, contains, steady},
     ground::Ground,
     objects::site,
     query,
@@ -60,6 +60,12 @@ pub(crate) fn cases() -> Vec<Case> {
         let ask = from_begin(&ground, "/api/v1/namespaces?watch=1");
         Probe::new(&ground, &mark).same(&ask).await
     }));
+    // Custom resources have no protobuf of their own.
+    for (form, media_type, _) in stream::FORMS.into_iter().filter(|(form, ..)| *form != "protobuf") {
+        cases.push(case("watch that the API server ends with 410 Gone", form, move |ground, mark| async move {
+            gone(&ground, &Probe::new(&ground, &mark), media_type).await
+        }));
+    }
     for (form, media_type, format) in stream::FORMS {
         cases.push(case("bookmarks of a watch", form, move |ground, mark| async move {
             let probe = Probe::new(&ground, &mark);
@@ -74,6 +80,23 @@ pub(crate) fn cases() -> Vec<Case> {
         }));
     }
     cases
+}
+
+/// Older than what the API server's cache begins with: that of this resource begins with its definition.
+const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites?watch=1";
+
+/// What the API server says of a watch from a state that it does not have any more, it may say of one that went on: by
+/// script, because it seldom does.
+async fn gone(ground: &Ground, probe: &Probe<'_>, media_type: &str) -> Result<Outcome> {
+    let real = probe.past(&Ask::get(format!("{SITES}&resourceVersion=2&timeoutSeconds=1")).accept(media_type)).await?;
+    ensure!(real.status.is_success() && contains(&real.body, b"ERROR"), "{}: {}", real.status, real.text());
+    let content_type = real.headers.get("content-type").context("a content type")?.to_str()?;
+    probe
+        .shard
+        .relay
+        .answer(probe.mark, Script::new(real.status).header("content-type", content_type).bytes(real.body));
+    let ask = from_begin(ground, SITES).accept(media_type);
+    probe.scripted(&ask, probe.narrowing(&["accept-encoding"])).await
 }
 
 /// Nothing is shown of it, and nothing else differs: the intersection is empty.
