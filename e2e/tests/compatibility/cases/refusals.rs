@@ -3,12 +3,12 @@
 use anyhow::{Context as _, Result, ensure};
 use http::{Method, StatusCode};
 use ringside_e2e::compatibility::Outcome;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     client::{Answer, Ask, Http},
     compare::{Bodies, Probe},
-    ground::Ground,
+    ground::{Ground, NAMESPACE},
     table::{Case, case},
 };
 
@@ -69,26 +69,7 @@ pub(crate) fn cases() -> Vec<Case> {
             Ok(Outcome::Changed(why))
         }));
     }
-    cases.push(case("CBOR", "accepted among others", |ground, mark| async move {
-        let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", ground.end);
-        let ask = Ask::get(format!("{MAPS}?{exact}")).accept("application/cbor, application/json;q=0.9");
-        let probe = Probe::new(&ground, &mark);
-        let outcome = probe.shows_its_own(&probe.narrowed_with(&ask, Bodies::Exact, &["accept"]).await?)?;
-        let (_, arrived) = probe.through(&ask, probe.narrowing(&["accept"])).await?;
-        ensure!(arrived.headers["accept"] == "application/json;q=0.9", "{:?}", arrived.headers["accept"]);
-        Ok(outcome)
-    }));
-    cases.push(case("CBOR", "accepted alone", |ground, mark| async move {
-        let (probe, ask) = (Probe::new(&ground, &mark), Ask::get(MAPS).accept("application/cbor"));
-        let direct = probe.past(&ask).await?;
-        ensure!(direct.status == StatusCode::NOT_ACCEPTABLE, "{}", direct.status);
-        let (proxied, arrived) = probe.through(&ask, probe.narrowing(&["accept"])).await?;
-        ensure!(
-            arrived.headers["accept"] == "application/json" && proxied.headers["content-type"] == "application/json"
-        );
-        probe.shows_its_own(&proxied)?;
-        Ok(Outcome::Changed("answered in JSON, which every client can read, instead of 406"))
-    }));
+    cases.extend(cbor());
     for http in [Http::One, Http::Two] {
         cases.push(case("401, with another token", http.name(), move |ground, mark| async move {
             let probe = Probe::by(&ground, &mark, http, Http::Two);
@@ -98,10 +79,49 @@ pub(crate) fn cases() -> Vec<Case> {
             refused_alike(&direct, &proxied)
         }));
     }
+    cases.push(case(
+        "election Lease",
+        "JSON",
+        |ground, mark| async move { election(&Probe::new(&ground, &mark)).await },
+    ));
+    cases.push(case("`/version` without a token", "JSON", |ground, mark| async move {
+        let (probe, ask) = (Probe::new(&ground, &mark), Ask::get("/version"));
+        let direct = probe.shard.direct.with_token("").exchange(Http::Two, &ask, &mark).await?;
+        let proxied = probe.shard.proxied.with_token("").exchange(Http::Two, &ask, &mark).await?;
+        ensure!(direct.status == StatusCode::OK, "{}: {}", direct.status, direct.text());
+        ensure!(proxied.status == StatusCode::UNAUTHORIZED, "{}: {}", proxied.status, proxied.text());
+        Ok(Outcome::Changed("refused with 401: whoever reaches the proxy's port must have its token"))
+    }));
     cases.push(case("watch from before the proxy knew its ring", "JSON", |ground, mark| async move {
         before_the_ring(&ground, &Probe::new(&ground, &mark)).await
     }));
     cases
+}
+
+fn cbor() -> [Case; 2] {
+    [
+        case("CBOR", "accepted among others", |ground, mark| async move {
+            let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", ground.end);
+            let ask = Ask::get(format!("{MAPS}?{exact}")).accept("application/cbor, application/json;q=0.9");
+            let probe = Probe::new(&ground, &mark);
+            let outcome = probe.shows_its_own(&probe.narrowed_with(&ask, Bodies::Exact, &["accept"]).await?)?;
+            let (_, arrived) = probe.through(&ask, probe.narrowing(&["accept"])).await?;
+            ensure!(arrived.headers["accept"] == "application/json;q=0.9", "{:?}", arrived.headers["accept"]);
+            Ok(outcome)
+        }),
+        case("CBOR", "accepted alone", |ground, mark| async move {
+            let (probe, ask) = (Probe::new(&ground, &mark), Ask::get(MAPS).accept("application/cbor"));
+            let direct = probe.past(&ask).await?;
+            ensure!(direct.status == StatusCode::NOT_ACCEPTABLE, "{}", direct.status);
+            let (proxied, arrived) = probe.through(&ask, probe.narrowing(&["accept"])).await?;
+            ensure!(
+                arrived.headers["accept"] == "application/json"
+                    && proxied.headers["content-type"] == "application/json"
+            );
+            probe.shows_its_own(&proxied)?;
+            Ok(Outcome::Changed("answered in JSON, which every client can read, instead of 406"))
+        }),
+    ]
 }
 
 /// Both answers to a request that must not arrive at the API server through the proxy.
@@ -125,6 +145,31 @@ fn refused_alike(direct: &Answer, proxied: &Answer) -> Result<Outcome> {
     let (one, other) = (reason(direct)?, reason(proxied)?);
     ensure!(one == other, "{one} became {other}");
     Ok(Outcome::Changed(OWN_WORDS))
+}
+
+/// The controller is told that it leads, and the API server has no such Lease.
+async fn election(probe: &Probe<'_>) -> Result<Outcome> {
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases");
+    let record = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "election"},
+        "spec": {
+            "holderIdentity": "me", "leaseDurationSeconds": 15, "leaseTransitions": 0,
+            "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:00.000000Z",
+        },
+    });
+    let create = Ask::new(Method::POST, &leases).body("application/json", record.to_string());
+    let made = probe.shard.proxied.exchange(probe.http, &create, probe.mark).await?;
+    ensure!(made.status == StatusCode::CREATED, "{}: {}", made.status, made.text());
+    let tried = probe.arrived()?.target;
+    ensure!(tried.ends_with("?dryRun=All"), "{tried}");
+    let read = Ask::get(format!("{leases}/election"));
+    let (direct, proxied) = unforwarded(probe, &read).await?;
+    ensure!(direct.status == StatusCode::NOT_FOUND, "{}", direct.text());
+    let lease: Value = serde_json::from_slice(&proxied.body)?;
+    ensure!(lease["spec"]["holderIdentity"] == "me", "{lease}");
+    Ok(Outcome::Changed(
+        "tried on the API server, and then answered from memory: each shard's controller leads its share",
+    ))
 }
 
 /// The watch would go on; the proxy tells its client to list again, as the API server does after a compaction.
