@@ -71,8 +71,8 @@ pub(crate) async fn campaign(
                 () = shutdown.wait() => {}
             }
             leader.metrics.no_leader();
-            // The next leader, who may be this one, reads what they write. After that long it finds the rest by its passes.
-            let _ended_in_time = ended(&leader.writes).await;
+            // The next leader, who may be this one, reads what they write.
+            ended(&leader.writes).await;
         }
         stopped.trigger();
     };

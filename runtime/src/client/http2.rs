@@ -198,6 +198,8 @@ where
                 allow(&inner, &usage, driver.current_max_send_streams());
             }
             tell.send_replace(Some(opened));
+            // It keeps what it told, and a connection ends only when nobody can send on it any more.
+            drop(tell);
             if let Some(driver) = driver {
                 drive(driver, usage, inner).await;
             }

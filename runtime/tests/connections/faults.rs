@@ -1,6 +1,6 @@
 //! What becomes of requests when a server stops, and of connections that it or nobody wants.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -8,7 +8,7 @@ use http::{Method, Request, Version};
 use http_body_util::{BodyExt, Full};
 use ringside_runtime::client::NoAnswer;
 use tokio::{
-    sync::mpsc,
+    sync::{Semaphore, mpsc},
     time::{advance, pause, resume, timeout},
 };
 use tower::ServiceExt;
@@ -305,6 +305,30 @@ async fn a_connection_that_the_server_may_close_at_any_moment_gets_no_request() 
         advance(UNUSED).await;
         resume();
     }
+}
+
+#[tokio::test]
+async fn a_connection_that_nobody_uses_any_more_is_closed() {
+    let closed = Arc::new(Semaphore::new(0));
+    let told = closed.clone();
+    let server = scripted(move |peer, _| {
+        let told = told.clone();
+        async move {
+            answer(peer).await;
+            told.add_permits(1);
+        }
+    })
+    .await;
+    let client = client(&server);
+    let one_more = || async { timeout(DEADLINE, closed.acquire()).await.expect("it stays open").unwrap().forget() };
+    get(&client, "/").await.into_body().collect().await.unwrap();
+    pause();
+    advance(UNUSED).await;
+    resume();
+    get(&client, "/").await.into_body().collect().await.unwrap();
+    one_more().await;
+    drop(client);
+    one_more().await;
 }
 
 #[tokio::test]

@@ -2,14 +2,24 @@
 //!
 //! The API server may still carry out a request that was dropped, and nobody would know when. What is read meanwhile can
 //! be old a moment later: a child that is sent ahead after its siblings were brought back, an owner that gets its shard
-//! after a pass has gone by. So a write goes on, and nothing is read for the next decisions before it has ended.
+//! after a pass has gone by. So a write goes on, and nothing is read for the next decisions before it has ended. But not
+//! for long: a write that is refused with 429 or 503 would be repeated for minutes, and carry out a decision that nobody
+//! would take any more.
 
-use std::{panic::resume_unwind, time::Duration};
+use std::{
+    panic::resume_unwind,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
+use tokio::{sync::oneshot, time::sleep};
 use tokio_util::task::TaskTracker;
 
-/// How long the writes of the work before may hold up the next: twice what Kubernetes promises for 99 of 100 writes to
-/// one object (1 s, the SLO "API call latency").
+/// How long a write goes on that nobody waits for: twice what Kubernetes promises for 99 of 100 writes to one object
+/// (1 s, the SLO "API call latency").
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The writes of one ring; clones share them.
@@ -18,36 +28,91 @@ pub(crate) struct Writes {
     ring: TaskTracker,
     /// Those of all rings, for who gives up leading.
     all: TaskTracker,
+    /// Whether one was given up, and may be carried out all the same.
+    given_up: Arc<AtomicBool>,
 }
 
 impl Writes {
     /// The writes of a ring that belong to `all`.
     pub(crate) fn among(all: &TaskTracker) -> Self {
-        Self { ring: TaskTracker::new(), all: all.clone() }
+        Self { ring: TaskTracker::new(), all: all.clone(), given_up: Arc::default() }
     }
 
-    /// Carries out a write: it goes on when this is dropped.
+    /// Carries out a write: it goes on for a while when this is dropped.
     pub(super) async fn carry_out<T: Send + 'static>(&self, write: impl Future<Output = T> + Send + 'static) -> T {
-        match self.all.spawn(self.ring.track_future(write)).await {
-            Ok(outcome) => outcome,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => resume_unwind(panic),
-                // The runtime is ending.
-                Err(_) => std::future::pending().await,
-            },
+        let (waiting, dropped) = oneshot::channel::<()>();
+        let given_up = self.given_up.clone();
+        let bounded = async move {
+            let patience = async {
+                // Only its end counts.
+                dropped.await.ok();
+                sleep(PATIENCE).await;
+            };
+            tokio::select! {
+                outcome = write => Some(outcome),
+                () = patience => {
+                    given_up.store(true, Ordering::Relaxed);
+                    None
+                }
+            }
+        };
+        let outcome = self.all.spawn(self.ring.track_future(bounded)).await;
+        drop(waiting);
+        match outcome {
+            Ok(Some(outcome)) => outcome,
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+            // The runtime is ending; while this waits, nothing is given up.
+            Ok(None) | Err(_) => std::future::pending().await,
         }
     }
 
-    /// Waits until none of the ring's is under way; returns whether that is so.
+    /// Waits until none of the ring's is under way; returns whether all came to their end since the last time.
     pub(crate) async fn ended(&self) -> bool {
-        ended(&self.ring).await
+        ended(&self.ring).await;
+        !self.given_up.swap(false, Ordering::Relaxed)
     }
 }
 
-/// Waits until no write is under way, or for as long as is reasonable; returns whether none is.
-pub(crate) async fn ended(writes: &TaskTracker) -> bool {
+/// Waits until no write is under way, which is soon when nobody waits for one any more.
+pub(crate) async fn ended(writes: &TaskTracker) {
     writes.close();
-    let ended = tokio::time::timeout(PATIENCE, writes.wait()).await.is_ok();
+    writes.wait().await;
     writes.reopen();
-    ended
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::future::pending;
+
+    use futures::FutureExt;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_nobody_waits_for_goes_on_and_is_given_up_after_a_while() {
+        for (takes, whole) in [(PATIENCE / 2, true), (PATIENCE * 100, false)] {
+            let writes = Writes::default();
+            let (done, outcome) = oneshot::channel();
+            let write = async move {
+                sleep(takes).await;
+                done.send(()).unwrap();
+            };
+            assert!(writes.carry_out(write).now_or_never().is_none());
+            let start = Instant::now();
+            assert_eq!(writes.ended().await, whole);
+            assert_eq!(start.elapsed(), takes.min(PATIENCE));
+            assert_eq!(outcome.await.is_ok(), whole);
+            assert!(writes.ended().await, "told once");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_is_waited_for_may_take_its_time() {
+        let writes = Writes::default();
+        assert_eq!(writes.carry_out(sleep(PATIENCE * 100).map(|()| 7)).await, 7);
+        assert!(writes.carry_out(pending::<()>()).now_or_never().is_none());
+    }
 }
