@@ -51,40 +51,20 @@ const KUBERNETES: &str = "k8s.io/kubernetes";
 
 const ETCD: Program =
     Program { name: "etcd", package: "./etcd", module: "go.etcd.io/etcd/server/v3", version: &["--version"] };
-const KUBE_APISERVER: Program = Program {
-    name: "kube-apiserver",
-    package: "k8s.io/kubernetes/cmd/kube-apiserver",
-    module: KUBERNETES,
-    version: &["--version"],
-};
-const KUBE_CONTROLLER_MANAGER: Program = Program {
-    name: "kube-controller-manager",
-    package: "k8s.io/kubernetes/cmd/kube-controller-manager",
-    module: KUBERNETES,
-    version: &["--version"],
-};
-const KUBECTL: Program = Program {
-    name: "kubectl",
-    package: "k8s.io/kubernetes/cmd/kubectl",
-    module: KUBERNETES,
-    version: &["version", "--client"],
-};
-const KUBELET: Program =
-    Program { name: "kubelet", package: "k8s.io/kubernetes/cmd/kubelet", module: KUBERNETES, version: &["--version"] };
-const KUBE_SCHEDULER: Program = Program {
-    name: "kube-scheduler",
-    package: "k8s.io/kubernetes/cmd/kube-scheduler",
-    module: KUBERNETES,
-    version: &["--version"],
-};
-const KUBE_PROXY: Program = Program {
-    name: "kube-proxy",
-    package: "k8s.io/kubernetes/cmd/kube-proxy",
-    module: KUBERNETES,
-    version: &["--version"],
-};
+const KUBE_APISERVER: Program = of_kubernetes("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver");
+const KUBE_CONTROLLER_MANAGER: Program =
+    of_kubernetes("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager");
+const KUBECTL: Program =
+    Program { version: &["version", "--client"], ..of_kubernetes("kubectl", "k8s.io/kubernetes/cmd/kubectl") };
+const KUBELET: Program = of_kubernetes("kubelet", "k8s.io/kubernetes/cmd/kubelet");
+const KUBE_SCHEDULER: Program = of_kubernetes("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler");
+const KUBE_PROXY: Program = of_kubernetes("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy");
 const CONTROL_PLANE: [Program; 4] = [ETCD, KUBE_APISERVER, KUBE_CONTROLLER_MANAGER, KUBECTL];
 const NODE: [Program; 3] = [KUBELET, KUBE_SCHEDULER, KUBE_PROXY];
+
+const fn of_kubernetes(name: &'static str, package: &'static str) -> Program {
+    Program { name, package, module: KUBERNETES, version: &["--version"] }
+}
 
 /// Finds or builds the programs of a control plane: from `KUBEBUILDER_ASSETS`, from the cache, from PATH, and last by
 /// `go build` into the cache. Each program is looked for alone, because the assets of setup-envtest lack the

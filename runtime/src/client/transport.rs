@@ -21,7 +21,7 @@ use hyper_util::{
 use kube::client::{AuthError, ConfigExt};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tower::{Layer, Service, ServiceBuilder, ServiceExt, layer::layer_fn, util::BoxCloneSyncService};
+use tower::{Layer, Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, util::BoxCloneSyncService};
 
 use super::{
     ApiServer, BoxError, ConnectError, Held,
@@ -124,7 +124,7 @@ where
             .option_layer(credentials)
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
-            .service(exchange);
+            .service(service_fn(move |request| exchange.clone().send(request)));
         Ok(Self { stack: BoxCloneSyncService::new(stack), access })
     }
 
@@ -236,24 +236,6 @@ where
 
     fn may_have_http2(&self) -> bool {
         self.ask_again.lock().is_none_or(|again| again <= Instant::now())
-    }
-}
-
-impl<B> Service<Request<B>> for Exchange<B>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<BoxError>,
-{
-    type Response = Response<Held>;
-    type Error = NoAnswer;
-    type Future = BoxFuture<'static, Result<Response<Held>, NoAnswer>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), NoAnswer>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        Box::pin(self.clone().send(request))
     }
 }
 
