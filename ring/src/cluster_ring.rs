@@ -2,6 +2,8 @@
 
 #![allow(unreachable_pub, reason = "the derive copies each struct into a private module of its own")]
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -33,6 +35,27 @@ pub struct ClusterRingSpec {
     /// The namespaces whose objects are distributed; all but `kube-system` and `sharding-system` when it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
+    /// Who keeps a shard from writing to objects that are not its own.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub fence: Fence,
+    /// How many seconds a shard may take to let go of an object; 60 when it is absent. An object that is held longer is
+    /// reported, and taken from its shard where the fence is the API server's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 5, max = 3600))]
+    pub drain_deadline_seconds: Option<u16>,
+}
+
+/// Who keeps a shard from writing to objects that are not its own (DESIGN, "The fence has two layers").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum Fence {
+    /// Each shard itself: a `ringside-proxy` refuses late writes. It needs nothing of the cluster, but can't refuse what it
+    /// let through before it was stopped, or what goes past it.
+    #[default]
+    Proxy,
+    /// The API server as well, by a ValidatingAdmissionPolicy for the ring. Needs Kubernetes 1.30, and shards whose
+    /// service-account tokens are bound to their pods.
+    #[serde(rename = "APIServer")]
+    ApiServer,
 }
 
 /// A resource of a ring, with the resources that its objects control.
@@ -47,6 +70,23 @@ pub struct RingResource {
     /// Resources whose objects belong to the shard of the object that controls them (`ownerReferences` with `controller: true`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub controlled_resources: Vec<GroupResource>,
+    /// Which objects of the resource a shard may get by name.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reads_by_name: ReadsByName,
+}
+
+/// Which objects of a resource a shard may get by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum ReadsByName {
+    /// Those that are its own, or nobody's: another shard's looks deleted, as in lists and watches.
+    #[default]
+    Own,
+    /// All: for controllers that follow references between objects of the resource.
+    All,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl RingResource {
@@ -101,7 +141,15 @@ pub const MESSAGE_SUCCEEDED: &str = "ClusterRing was successfully reconciled";
 /// The namespaces that a ring without a selector of its own leaves alone (CONTRACT, "Assignment").
 pub const EXCLUDED_NAMESPACES: [&str; 2] = ["kube-system", "sharding-system"];
 
+/// How long a shard may take to let go of an object where the ring does not say.
+const DRAIN_DEADLINE: Duration = Duration::from_secs(60);
+
 impl ClusterRingSpec {
+    /// How long a shard may take to let go of an object.
+    pub fn drain_deadline(&self) -> Duration {
+        self.drain_deadline_seconds.map_or(DRAIN_DEADLINE, |seconds| Duration::from_secs(seconds.into()))
+    }
+
     /// Every resource of the ring, the controlled ones included, each once.
     pub fn all_resources(&self) -> std::collections::BTreeSet<GroupResource> {
         let controlled = self.resources.iter().flat_map(|resource| resource.controlled_resources.iter().cloned());
