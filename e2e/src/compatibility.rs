@@ -3,6 +3,13 @@
 //! Each test target owns a section of the page, between a `begin` and an `end` comment with the section's name. Its
 //! last step makes the section from what its tests saw and compares it with the page, or writes it where the
 //! environment says so: [`Task::of_process`]. So the page can't say what no test has seen.
+//!
+//! The rooms below are what such tests share, and fail as tests do: with words for people.
+
+pub mod changes;
+pub mod client;
+pub mod compare;
+pub mod raw;
 
 use std::{
     env, fmt, fs, io,

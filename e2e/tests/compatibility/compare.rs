@@ -1,47 +1,25 @@
-//! When two answers are the same, and when a request arrived as it was sent.
+//! A request by two ways: past the proxy and through it.
 
-use anyhow::{Context as _, Result, bail, ensure};
-use http::{HeaderMap, HeaderName, header};
+use anyhow::{Context as _, Result, ensure};
+use http::header;
+pub(crate) use ringside_e2e::compatibility::compare::{
+    Bodies, Extent, OF_A_WRITE, answers, arrival, contains, difference, passed_on,
+};
 use ringside_e2e::{compatibility::Outcome, relay::Recorded};
-use serde_json::Value;
 
 use super::{
-    changes::{self, REQUEST, RESPONSE},
     client::{Answer, Ask, Http},
     ground::{Ground, Shard},
     objects::OWNERS,
     query,
 };
 
-/// What the moment decides, and not who answers.
-const OF_THE_MOMENT: [HeaderName; 1] = [header::DATE];
-
-/// So much of an answer shows what it is.
-const SHOWN: usize = 500;
-
-/// What is compared of two bodies.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Bodies {
-    /// Every byte.
-    Exact,
-    /// JSON, but for the values at these paths, which are others each time.
-    But(&'static [&'static str]),
-}
-
-/// What the API server makes up for each object, and each write.
-pub(crate) const OF_A_WRITE: Bodies = Bodies::But(&[
-    "metadata.uid",
-    "metadata.resourceVersion",
-    "metadata.creationTimestamp",
-    "metadata.managedFields[].time",
-]);
-
 /// What becomes of a request on the way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rewritten<'a> {
     /// What is put in front of the labelSelector.
     pub(crate) selector: Option<&'a str>,
-    /// Headers that the list of [`REQUEST`] lets change.
+    /// Headers that the list of `changes.rs` lets change.
     pub(crate) headers: &'a [&'a str],
 }
 
@@ -50,15 +28,6 @@ pub(crate) struct Rewritten<'a> {
 #[derive(Debug, thiserror::Error)]
 #[error("the API server answered twice, and not the same: {0:#}")]
 pub(crate) struct Moment(pub(crate) anyhow::Error);
-
-/// How much of an answer was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
-    /// All of it.
-    Whole,
-    /// So much as the case wanted.
-    Begin,
-}
 
 /// One request, sent past the proxy and through it.
 pub(crate) struct Probe<'a> {
@@ -174,167 +143,15 @@ impl<'a> Probe<'a> {
         let refused = arrived.answer.as_ref().is_some_and(|answer| !answer.status.is_success());
         let whole = arrived.body == ask.body || refused && ask.body.starts_with(&arrived.body);
         ensure!(whole, "{}", difference("the body", &ask.body, &arrived.body));
-        let token = format!("Bearer {}", self.shard.direct.token());
-        let is = |name: &str, expected: &str| {
-            let value = arrived.headers.get(name).map(http::HeaderValue::as_bytes);
-            ensure!(value == Some(expected.as_bytes()), "{name} arrived as {value:?}");
-            Ok(())
-        };
-        is("authorization", &token)?;
-        is("host", &self.shard.relay.address().to_string())?;
-        if arrived.headers.contains_key(header::CONTENT_LENGTH) {
-            is("content-length", &ask.body.len().to_string())?;
+        if let Some(length) = arrived.headers.get(header::CONTENT_LENGTH) {
+            ensure!(length == &ask.body.len().to_string(), "content-length arrived as {length:?}");
         }
-        let sent = ask.sent(self.mark)?;
-        let changes = |name: &str| {
-            let listed = REQUEST.iter().find(|change| change.is_of(name));
-            listed.is_some_and(|change| change.always || rewritten.headers.contains(&name))
-        };
-        let named = changes::named(&sent);
-        let upgrades = sent.contains_key(header::UPGRADE);
-        let of_connection = |name: &HeaderName| named.contains(name) && name != header::UPGRADE;
-        let stayed = arrived.headers.keys().find(|name| changes::is_left_out(name.as_str()) || of_connection(name));
-        ensure!(stayed.is_none(), "{stayed:?} arrived");
-        let connection = arrived.headers.get(header::CONNECTION);
-        ensure!(connection.is_some() == upgrades && connection.is_none_or(|it| it == "Upgrade"), "{connection:?}");
-        for name in rewritten.headers {
-            let value = arrived.headers.get(*name);
-            let expected = match *name {
-                "accept-encoding" => value.is_some_and(|it| it == "identity"),
-                "sec-websocket-extensions" => value.is_none(),
-                // The case looks at it.
-                "accept" | "sec-websocket-protocol" => true,
-                _ => bail!("the list has no {name}"),
-            };
-            ensure!(expected, "{name} arrived as {value:?}");
-        }
+        let mut sent = ask.sent(self.mark)?;
         // What the client itself sends, with the token of the proxy.
-        let mut before = sent.clone();
-        before.insert(header::AUTHORIZATION, format!("Bearer {}", self.shard.proxied.token()).parse()?);
-        before.insert(header::HOST, self.shard.proxied.address().to_string().parse()?);
-        changes::note(changes::SENT, &REQUEST, &before, &arrived.headers);
-        // Framing: compared above with what was sent.
-        let framing = |name: &str| name == "content-length";
-        headers("the request's", &sent, &arrived.headers, |name| {
-            changes(name) || framing(name) || named.iter().any(|it| it == name && it != header::UPGRADE)
-        })
+        sent.insert(header::AUTHORIZATION, format!("Bearer {}", self.shard.proxied.token()).parse()?);
+        sent.insert(header::HOST, self.shard.proxied.address().to_string().parse()?);
+        arrival(&sent, &arrived.headers, &self.shard.scripted, rewritten.headers)
     }
-}
-
-/// Whether the client was given what the API server answered: every byte, and every header but for what the list of
-/// [`RESPONSE`] lets change.
-pub(crate) fn passed_on(arrived: &Recorded, read: &Answer, extent: Extent) -> Result<()> {
-    let answered = arrived.answer.as_ref().context("the API server did not answer")?;
-    ensure!(
-        answered.status == read.status,
-        "the API server answered {}, what came is {}",
-        answered.status,
-        read.status
-    );
-    // Of a long answer only the begin is kept: then the lengths tell.
-    let known = answered.body.len().min(read.body.len());
-    let length = match extent {
-        Extent::Whole => answered.length == read.body.len(),
-        Extent::Begin => answered.length >= read.body.len(),
-    };
-    let same = length && answered.body[..known] == read.body[..known];
-    ensure!(same, "{}", difference("the body on its way through the proxy", &answered.body, &read.body));
-    // What each server adds where it is not there yet.
-    let added = |name: &str| ["date", "content-length"].contains(&name) && !answered.headers.contains_key(name);
-    let named = changes::named(&answered.headers);
-    let stayed = named.iter().find(|name| read.headers.contains_key(*name));
-    ensure!(stayed.is_none(), "{stayed:?} came");
-    changes::note(changes::ANSWERED, &RESPONSE, &answered.headers, &read.headers);
-    headers("the API server's", &answered.headers, &read.headers, |name| {
-        in_response(name) || added(name) || named.iter().any(|it| it == name)
-    })?;
-    if extent == Extent::Whole {
-        let trailers = (&answered.trailers, &read.trailers);
-        ensure!(trailers.0 == trailers.1, "trailers: {trailers:?}");
-    }
-    Ok(())
-}
-
-/// Whether the list says that the proxy changes this header of an answer.
-fn in_response(name: &str) -> bool {
-    RESPONSE.iter().any(|change| change.is_of(name))
-}
-
-/// Whether two answers are the same but for what the list of [`RESPONSE`] lets change.
-pub(crate) fn answers(direct: &Answer, proxied: &Answer, bodies: Bodies) -> Result<Outcome> {
-    let told =
-        |answer: &Answer| format!("{}: {}", answer.status, answer.text().chars().take(SHOWN).collect::<String>());
-    ensure!(direct.status == proxied.status, "without the proxy {}\nwith it {}", told(direct), told(proxied));
-    match bodies {
-        Bodies::Exact => {
-            ensure!(direct.body == proxied.body, "{}", difference("the body", &direct.body, &proxied.body));
-        }
-        Bodies::But(paths) => {
-            let (one, other) = (blanked(&direct.body, paths)?, blanked(&proxied.body, paths)?);
-            ensure!(
-                one == other,
-                "{}",
-                difference("the body", one.to_string().as_bytes(), other.to_string().as_bytes())
-            );
-        }
-    }
-    for name in &OF_THE_MOMENT {
-        ensure!(direct.headers.contains_key(name) == proxied.headers.contains_key(name), "{name} with one answer only");
-    }
-    let loose = |name: &str| matches!(bodies, Bodies::But(_)) && name == "content-length";
-    let moment = |name: &str| OF_THE_MOMENT.iter().any(|it| it.as_str() == name);
-    headers("the answer's", &direct.headers, &proxied.headers, |name| {
-        in_response(name) || moment(name) || loose(name)
-    })?;
-    ensure!(direct.trailers == proxied.trailers, "trailers: {:?}, {:?}", direct.trailers, proxied.trailers);
-    Ok(Outcome::Same)
-}
-
-/// Whether two sets of headers are the same, the order of one name's lines included, but for the names that may differ.
-/// (The order of different names means nothing: RFC 9110, section 5.3.)
-fn headers(whose: &str, one: &HeaderMap, other: &HeaderMap, may_differ: impl Fn(&str) -> bool) -> Result<()> {
-    for name in one.keys().chain(other.keys()).filter(|name| !may_differ(name.as_str())) {
-        let lines = |headers: &HeaderMap| -> Vec<_> { headers.get_all(name).iter().cloned().collect() };
-        let (before, after) = (lines(one), lines(other));
-        ensure!(before == after, "{whose} {name}: {before:?} became {after:?}");
-    }
-    Ok(())
-}
-
-/// The JSON with null for the values at these paths.
-fn blanked(json: &[u8], paths: &[&str]) -> Result<Value> {
-    fn blank(value: &mut Value, path: &str, paths: &[&str]) {
-        if paths.contains(&path) {
-            *value = Value::Null;
-        }
-        match value {
-            Value::Object(fields) => fields.iter_mut().for_each(|(key, value)| {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                blank(value, &path, paths);
-            }),
-            Value::Array(items) => items.iter_mut().for_each(|item| blank(item, &format!("{path}[]"), paths)),
-            _ => {}
-        }
-    }
-    let read = serde_json::from_slice(json);
-    let mut value = read.with_context(|| format!("no JSON: {}", String::from_utf8_lossy(json)))?;
-    blank(&mut value, "", paths);
-    Ok(value)
-}
-
-/// Where two texts begin to differ.
-pub(crate) fn difference(what: &str, one: &[u8], other: &[u8]) -> String {
-    let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
-    let part = |bytes: &[u8]| {
-        let (from, to) = (at.saturating_sub(80).min(bytes.len()), (at + 160).min(bytes.len()));
-        String::from_utf8_lossy(&bytes[from..to]).into_owned()
-    };
-    let (length, other_length) = (one.len(), other.len());
-    format!("{what} differs at byte {at} of {length} and {other_length}:\n  {}\n  {}", part(one), part(other))
-}
-
-pub(crate) fn contains(bytes: &[u8], part: &[u8]) -> bool {
-    bytes.windows(part.len()).any(|window| window == part)
 }
 
 /// Tries again where two answers of the API server differed because time passed between them: a Table says how old an

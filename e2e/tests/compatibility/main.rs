@@ -6,19 +6,17 @@
 //! those with `watch` in their name.
 
 mod cases;
-mod changes;
-mod client;
 mod compare;
 mod ground;
 mod objects;
 mod query;
-mod raw;
 mod stream;
 mod table;
 
 use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
+use ringside_e2e::compatibility::{changes, client, raw};
 
 fn main() -> ExitCode {
     table::run(&Arguments::from_args())

@@ -12,17 +12,21 @@ use anyhow::{Result, ensure};
 use http::{HeaderMap, HeaderName, header};
 
 /// A header that arrives otherwise than it was sent.
-pub(crate) struct Change {
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
     /// Its name; with a `*` at its end, how it begins.
-    pub(crate) header: &'static str,
+    pub header: &'static str,
     /// In each request, or where the reason says so.
-    pub(crate) always: bool,
-    pub(crate) becomes: &'static str,
-    pub(crate) reason: &'static str,
+    pub always: bool,
+    /// What arrives instead.
+    pub becomes: &'static str,
+    /// Why.
+    pub reason: &'static str,
 }
 
 impl Change {
-    pub(crate) fn is_of(&self, name: &str) -> bool {
+    /// Whether it is of the header with this name.
+    pub fn is_of(&self, name: &str) -> bool {
         match self.header.strip_suffix('*') {
             Some(begin) => name.starts_with(begin),
             None => self.header == name,
@@ -48,14 +52,14 @@ const fn of_front_proxy(header: &'static str) -> Change {
 }
 
 /// The names that a `Connection` header names, in small letters.
-pub(crate) fn named(headers: &HeaderMap) -> Vec<HeaderName> {
+pub fn named(headers: &HeaderMap) -> Vec<HeaderName> {
     let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).filter_map(|name| name.trim().parse().ok()).collect()
 }
 
 /// Headers of a request that must not arrive, whoever sends them on. (A body of unknown length has a
 /// `Transfer-Encoding` on the other connection too, but that is its own.)
-pub(crate) fn is_left_out(name: &str) -> bool {
+pub fn is_left_out(name: &str) -> bool {
     let change = REQUEST.iter().find(|change| change.is_of(name));
     change.is_some_and(|change| change.becomes == LEFT_OUT && change.header != "transfer-encoding")
 }
@@ -69,7 +73,7 @@ fn saw(side: &'static str, changes: &[Change], name: &str) {
 }
 
 /// Notes what was changed between the two.
-pub(crate) fn note(side: &'static str, changes: &[Change], sent: &HeaderMap, arrived: &HeaderMap) {
+pub fn note(side: &'static str, changes: &[Change], sent: &HeaderMap, arrived: &HeaderMap) {
     for name in sent.keys().filter(|name| sent.get(*name) != arrived.get(*name)) {
         saw(side, changes, name.as_str());
     }
@@ -79,7 +83,7 @@ pub(crate) fn note(side: &'static str, changes: &[Change], sent: &HeaderMap, arr
 }
 
 /// Whether each entry of the list was seen at work.
-pub(crate) fn all_seen() -> Result<()> {
+pub fn all_seen() -> Result<()> {
     let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     for (side, changes) in SIDES {
         let unseen: Vec<_> = changes.iter().map(|it| it.header).filter(|it| !seen.contains(&(side, *it))).collect();
@@ -89,11 +93,13 @@ pub(crate) fn all_seen() -> Result<()> {
 }
 
 const SIDES: [(&str, &[Change]); 2] = [(SENT, &REQUEST), (ANSWERED, &RESPONSE)];
-pub(crate) const SENT: &str = "request";
-pub(crate) const ANSWERED: &str = "answer";
+/// Of a request, on its way there.
+pub const SENT: &str = "request";
+/// Of an answer, on its way back.
+pub const ANSWERED: &str = "answer";
 
 /// What becomes of a request's headers.
-pub(crate) const REQUEST: [Change; 18] = [
+pub const REQUEST: [Change; 18] = [
     Change {
         header: "authorization",
         always: true,
@@ -150,7 +156,7 @@ pub(crate) const REQUEST: [Change; 18] = [
 ];
 
 /// What becomes of an answer's headers.
-pub(crate) const RESPONSE: [Change; 8] = [
+pub const RESPONSE: [Change; 8] = [
     of_connection("connection"),
     of_connection(NAMED),
     of_connection("keep-alive"),
@@ -182,7 +188,7 @@ const QUERY: [(&str, &str, &str); 3] = [
 ];
 
 /// The lists as Markdown.
-pub(crate) fn page() -> String {
+pub fn page() -> String {
     let mut page =
         "### Queries that the proxy changes\n\n| query | becomes | because |\n| --- | --- | --- |\n".to_owned();
     for (part, becomes, reason) in QUERY {

@@ -8,21 +8,22 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-use crate::client::{Answer, Ask, Endpoint, Http};
+use super::client::{Answer, Ask, Endpoint, Http};
 
 /// A connection on which texts are exchanged.
-pub(crate) struct Raw {
+#[derive(Debug)]
+pub struct Raw {
     stream: TlsStream<TcpStream>,
     received: Vec<u8>,
 }
 
 /// The head of an answer as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RawHead {
+pub struct RawHead {
     /// The version, the status and its reason.
-    pub(crate) status: String,
+    pub status: String,
     /// Names and values, as they were written, but for `Date`.
-    pub(crate) headers: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
 }
 
 impl RawHead {
@@ -37,7 +38,7 @@ impl RawHead {
     }
 
     /// The same with its body, read as clients read it.
-    pub(crate) fn answer(&self, body: Vec<u8>) -> Result<Answer> {
+    pub fn answer(&self, body: Vec<u8>) -> Result<Answer> {
         let mut headers = HeaderMap::new();
         for (name, value) in &self.headers {
             headers.append(name.parse::<HeaderName>()?, value.parse()?);
@@ -46,14 +47,15 @@ impl RawHead {
         Ok(Answer { status, headers, body: body.into(), trailers: None })
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+    /// The value of a header whose name is written so.
+    pub fn get(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(it, _)| it == name).map(|(_, value)| value.as_str())
     }
 }
 
 impl Raw {
     /// Connects and sends the request: its headers, as they are written, and then those of who asks.
-    pub(crate) async fn send(endpoint: &Endpoint, ask: &Ask, mark: &str) -> Result<Self> {
+    pub async fn send(endpoint: &Endpoint, ask: &Ask, mark: &str) -> Result<Self> {
         let mut text = format!("{} {} HTTP/1.1\r\nHost: {}\r\n", ask.method, ask.target, endpoint.address());
         let sent = ask.sent(mark)?;
         let own = ask.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -69,13 +71,14 @@ impl Raw {
         Ok(raw)
     }
 
-    pub(crate) async fn write(&mut self, bytes: &[u8]) -> Result<()> {
+    /// Sends bytes as they are.
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).await?;
         Ok(self.stream.flush().await?)
     }
 
     /// Reads the next head.
-    pub(crate) async fn head(&mut self) -> Result<RawHead> {
+    pub async fn head(&mut self) -> Result<RawHead> {
         loop {
             if let Some(end) = self.received.windows(4).position(|window| window == b"\r\n\r\n") {
                 let rest = self.received.split_off(end + 4);
@@ -87,7 +90,7 @@ impl Raw {
     }
 
     /// Reads the body behind a head, as it is framed (RFC 9112, section 6.3).
-    pub(crate) async fn body(&mut self, head: &RawHead) -> Result<Vec<u8>> {
+    pub async fn body(&mut self, head: &RawHead) -> Result<Vec<u8>> {
         let code = head.status.split(' ').nth(1).unwrap_or_default();
         if code.starts_with('1') || ["204", "304"].contains(&code) {
             return Ok(Vec::new());
@@ -125,7 +128,7 @@ impl Raw {
     }
 
     /// Reads so many bytes.
-    pub(crate) async fn exactly(&mut self, length: usize) -> Result<Vec<u8>> {
+    pub async fn exactly(&mut self, length: usize) -> Result<Vec<u8>> {
         while self.received.len() < length {
             self.more().await?;
         }
@@ -134,7 +137,7 @@ impl Raw {
     }
 
     /// Reads until the other side ends.
-    pub(crate) async fn rest(mut self) -> Result<Vec<u8>> {
+    pub async fn rest(mut self) -> Result<Vec<u8>> {
         // TLS of Go and of others ends with and without a notice.
         while self.more().await.is_ok() {}
         Ok(self.received)

@@ -10,7 +10,6 @@ use hyper::{
     client::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use ringside_e2e::relay::MARK;
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
@@ -18,22 +17,28 @@ use rustls::{
 use tokio::{net::TcpStream, task::JoinSet};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
+use crate::relay::MARK;
+
 /// The version that a client speaks, or a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Http {
+pub enum Http {
+    /// HTTP/1.1.
     One,
+    /// HTTP/2.
     Two,
 }
 
 impl Http {
-    pub(crate) fn name(self) -> &'static str {
+    /// As people write it.
+    pub fn name(self) -> &'static str {
         match self {
             Self::One => "HTTP/1.1",
             Self::Two => "HTTP/2",
         }
     }
 
-    pub(crate) fn version(self) -> Version {
+    /// As the `http` crate has it.
+    pub fn version(self) -> Version {
         match self {
             Self::One => Version::HTTP_11,
             Self::Two => Version::HTTP_2,
@@ -42,8 +47,8 @@ impl Http {
 }
 
 /// Somebody who answers as an API server does.
-#[derive(Clone)]
-pub(crate) struct Endpoint {
+#[derive(Clone, Debug)]
+pub struct Endpoint {
     address: SocketAddr,
     token: String,
     roots: RootCertStore,
@@ -51,39 +56,47 @@ pub(crate) struct Endpoint {
 
 /// A request, but for who sends it.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
-    pub(crate) method: Method,
-    pub(crate) target: String,
+pub struct Ask {
+    /// The method.
+    pub method: Method,
+    /// Path and query, as they are written.
+    pub target: String,
     /// Each line its own.
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Bytes,
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Bytes,
 }
 
 impl Ask {
-    pub(crate) fn new(method: Method, target: impl Into<String>) -> Self {
+    /// One without headers and body.
+    pub fn new(method: Method, target: impl Into<String>) -> Self {
         Self { method, target: target.into(), headers: Vec::new(), body: Bytes::new() }
     }
 
-    pub(crate) fn get(target: impl Into<String>) -> Self {
+    /// One that reads.
+    pub fn get(target: impl Into<String>) -> Self {
         Self::new(Method::GET, target)
     }
 
-    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+    /// The same with one more header.
+    pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    pub(crate) fn accept(self, media_type: &str) -> Self {
+    /// The same for an answer of that type.
+    pub fn accept(self, media_type: &str) -> Self {
         self.header("accept", media_type)
     }
 
-    pub(crate) fn body(self, content_type: &str, body: impl Into<Bytes>) -> Self {
+    /// The same with a body.
+    pub fn body(self, content_type: &str, body: impl Into<Bytes>) -> Self {
         Self { body: body.into(), ..self.header("content-type", content_type) }
     }
 
     /// All headers of the request as it is sent: who asks, for which case, and under which audit id, because an API
     /// server that is given none makes one up for each answer.
-    pub(crate) fn sent(&self, mark: &str) -> Result<HeaderMap> {
+    pub fn sent(&self, mark: &str) -> Result<HeaderMap> {
         let mut headers = HeaderMap::new();
         let always = [("user-agent", "ringside-compatibility/1"), (MARK, mark), ("audit-id", mark)];
         let own = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
@@ -96,29 +109,37 @@ impl Ask {
 
 /// An answer, all of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-    pub(crate) trailers: Option<HeaderMap>,
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+    /// What came behind the body.
+    pub trailers: Option<HeaderMap>,
 }
 
 impl Answer {
-    pub(crate) fn text(&self) -> String {
+    /// The body as text.
+    pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
 
 /// An answer whose body is still to be read. The connection lives as long.
-pub(crate) struct Open {
-    pub(crate) head: Parts,
-    pub(crate) body: Incoming,
+#[derive(Debug)]
+pub struct Open {
+    /// The head.
+    pub head: Parts,
+    /// What is still to be read.
+    pub body: Incoming,
     _connection: JoinSet<()>,
 }
 
 impl Open {
     /// The next piece of the body; None at its end.
-    pub(crate) async fn piece(&mut self) -> Result<Option<Bytes>> {
+    pub async fn piece(&mut self) -> Result<Option<Bytes>> {
         loop {
             match self.body.frame().await.transpose()? {
                 None => return Ok(None),
@@ -135,7 +156,7 @@ impl Open {
     }
 
     /// Reads on until the body read here, together, is enough.
-    pub(crate) async fn until(&mut self, mut enough: impl FnMut(&[u8]) -> bool) -> Result<Vec<u8>> {
+    pub async fn until(&mut self, mut enough: impl FnMut(&[u8]) -> bool) -> Result<Vec<u8>> {
         let mut read = Vec::new();
         while !enough(&read) {
             let piece = self.piece().await?;
@@ -147,13 +168,13 @@ impl Open {
     }
 
     /// The answer as far as it came with the head.
-    pub(crate) fn without_body(&self) -> Answer {
+    pub fn without_body(&self) -> Answer {
         let (status, headers) = (self.head.status, self.head.headers.clone());
         Answer { status, headers, body: Bytes::new(), trailers: None }
     }
 
     /// Reads all of it.
-    pub(crate) async fn collect(self) -> Result<Answer> {
+    pub async fn collect(self) -> Result<Answer> {
         let collected = self.body.collect().await.context("the body broke off")?;
         let trailers = collected.trailers().cloned();
         let (status, headers) = (self.head.status, self.head.headers);
@@ -163,7 +184,7 @@ impl Open {
 
 impl Endpoint {
     /// Somebody at this address, with a certificate of the authority in this PEM file, who lets the bearer of the token in.
-    pub(crate) fn new(address: SocketAddr, ca: &std::path::Path, token: &str) -> Result<Self> {
+    pub fn new(address: SocketAddr, ca: &std::path::Path, token: &str) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(ca)? {
             roots.add(certificate?)?;
@@ -171,21 +192,23 @@ impl Endpoint {
         Ok(Self { address, token: token.to_owned(), roots })
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub(crate) fn token(&self) -> &str {
+    /// The token of who asks.
+    pub fn token(&self) -> &str {
         &self.token
     }
 
     /// The same, for the bearer of another token.
-    pub(crate) fn with_token(&self, token: &str) -> Self {
+    pub fn with_token(&self, token: &str) -> Self {
         Self { token: token.to_owned(), ..self.clone() }
     }
 
     /// A connection on which nothing was said yet.
-    pub(crate) async fn connect(&self, http: Http) -> Result<TlsStream<TcpStream>> {
+    pub async fn connect(&self, http: Http) -> Result<TlsStream<TcpStream>> {
         let mut tls = ClientConfig::builder().with_root_certificates(self.roots.clone()).with_no_client_auth();
         tls.alpn_protocols = vec![match http {
             Http::One => b"http/1.1".to_vec(),
@@ -198,18 +221,18 @@ impl Endpoint {
     }
 
     /// Sends a request and reads all of the answer.
-    pub(crate) async fn exchange(&self, http: Http, ask: &Ask, mark: &str) -> Result<Answer> {
+    pub async fn exchange(&self, http: Http, ask: &Ask, mark: &str) -> Result<Answer> {
         self.open(http, ask, mark).await?.collect().await
     }
 
     /// Sends a request and reads the head of the answer.
-    pub(crate) async fn open(&self, http: Http, ask: &Ask, mark: &str) -> Result<Open> {
+    pub async fn open(&self, http: Http, ask: &Ask, mark: &str) -> Result<Open> {
         let body = Full::new(ask.body.clone());
         self.open_with(http, ask, mark, body).await
     }
 
     /// The same with a body of another kind than bytes that are there already.
-    pub(crate) async fn open_with<B>(&self, http: Http, ask: &Ask, mark: &str, body: B) -> Result<Open>
+    pub async fn open_with<B>(&self, http: Http, ask: &Ask, mark: &str, body: B) -> Result<Open>
     where
         B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static + Unpin,
     {
