@@ -25,6 +25,7 @@ pub mod body;
 pub mod command;
 pub mod config;
 pub mod election;
+pub mod fence;
 pub mod frames;
 pub mod handover;
 pub mod membership;
@@ -157,6 +158,7 @@ fn shared(
         knowledge,
         locks: Arc::new(election::Locks::new(namespace)),
         views: views::Views::new(),
+        fence: fence::Fence::new(),
         metrics: metrics::Metrics::default(),
         upgraded: TaskTracker::new(),
         closing: CancellationToken::new(),

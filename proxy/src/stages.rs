@@ -22,8 +22,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::{Service, ServiceBuilder};
 
 use crate::{
-    access::Token, body::Body, election::Locks, membership::Gate, metrics::Metrics, policy::Knowledge, status::Refusal,
-    upstream::UpstreamError, views::Views,
+    access::Token, body::Body, election::Locks, fence::Fence, membership::Gate, metrics::Metrics, policy::Knowledge,
+    status::Refusal, upstream::UpstreamError, views::Views,
 };
 
 pub mod admit;
@@ -63,6 +63,8 @@ pub struct Shared {
     pub locks: Arc<Locks>,
     /// What the controller can still see.
     pub views: Views,
+    /// What it may not write any more, and what it is writing.
+    pub fence: Fence,
     /// Counters.
     pub metrics: Metrics,
     /// Upgraded connections, which outlive their request.

@@ -1,0 +1,62 @@
+//! The objects that were let go: a bounded memory, in which the oldest make room.
+//!
+//! To forget one is safe: what concerns an object that is not remembered is compared with its live labels.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::{Moving, Uid, writes::Target};
+
+/// How many are remembered. Each takes some hundred bytes; to forget one costs a question when its former owner writes.
+const MAX_MOVED: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    by_uid: HashMap<Uid, (Moving, u64)>,
+    by_name: HashMap<Target, Uid>,
+    /// In the order in which they were let go, with what tells several moves of one object apart.
+    order: VecDeque<(u64, Uid)>,
+    next: u64,
+    evicted: u64,
+}
+
+impl Moved {
+    pub(super) fn remember(&mut self, object: Moving) {
+        self.next += 1;
+        self.by_name.insert(Target::of(&object), object.uid.clone());
+        self.order.push_back((self.next, object.uid.clone()));
+        self.by_uid.insert(object.uid.clone(), (object, self.next));
+        // What was forgotten on purpose or remembered anew still stands in the order, at its old place.
+        while self.order.len() > MAX_MOVED
+            && let Some((at, uid)) = self.order.pop_front()
+        {
+            if self.by_uid.get(&uid).is_some_and(|(_, last)| *last == at) {
+                self.forget(&uid);
+                self.evicted += 1;
+            }
+        }
+    }
+
+    pub(super) fn forget(&mut self, uid: &str) {
+        let Some((object, _)) = self.by_uid.remove(uid) else { return };
+        let name = Target::of(&object);
+        if self.by_name.get(&name) == Some(&object.uid) {
+            self.by_name.remove(&name);
+        }
+    }
+
+    pub(super) fn by_uid(&self, uid: &str) -> Option<Moving> {
+        self.by_uid.get(uid).map(|(object, _)| object.clone())
+    }
+
+    pub(super) fn by_name(&self, target: &Target) -> Option<Moving> {
+        self.by_uid(self.by_name.get(target)?)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.by_uid.len()
+    }
+
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted
+    }
+}

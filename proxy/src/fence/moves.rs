@@ -1,0 +1,155 @@
+//! The drains under way, and what keeps each from being acknowledged.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Fence, Moving, Registry, Uid,
+    writes::{About, Target, Traffic},
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    by_uid: HashMap<Uid, Move>,
+    by_name: HashMap<Target, Uid>,
+}
+
+#[derive(Debug)]
+struct Move {
+    object: Moving,
+    grace: Duration,
+    /// When something was last sent about it, or the wait for quiet began.
+    last: Instant,
+    /// Which of several drains of one object this is.
+    notify: Arc<Notify>,
+}
+
+impl Moves {
+    pub(super) fn begin(&mut self, object: Moving, grace: Duration, now: Instant) -> Arc<Notify> {
+        let notify = Arc::new(Notify::new());
+        self.by_name.insert(Target::of(&object), object.uid.clone());
+        self.by_uid.insert(object.uid.clone(), Move { object, grace, last: now, notify: notify.clone() });
+        notify
+    }
+
+    /// Ends one drain, unless another of the same object has begun.
+    fn end(&mut self, object: &Moving, notify: &Arc<Notify>) -> bool {
+        let this = self.by_uid.get(&object.uid).is_some_and(|it| Arc::ptr_eq(&it.notify, notify));
+        if this {
+            self.by_uid.remove(&object.uid);
+            let name = Target::of(object);
+            if self.by_name.get(&name) == Some(&object.uid) {
+                self.by_name.remove(&name);
+            }
+        }
+        this
+    }
+
+    /// Something is sent about these, or has ended.
+    pub(super) fn touch(&mut self, about: &About, now: Instant) {
+        if self.by_uid.is_empty() {
+            return;
+        }
+        let mut touched: Vec<&Uid> = about.owners.iter().collect();
+        if let Some(target) = &about.target {
+            match &target.name {
+                Some(_) => touched.extend(self.by_name.get(target)),
+                None => touched.extend(self.by_name.values()),
+            }
+        }
+        for uid in touched {
+            if let Some(it) = self.by_uid.get_mut(uid)
+                && about.concerns(&it.object)
+            {
+                it.last = now;
+                it.notify.notify_one();
+            }
+        }
+    }
+}
+
+/// What a drain still waits for.
+enum Quiet {
+    Now,
+    At(Instant),
+    /// A write that somebody waits for.
+    AfterAnother,
+}
+
+impl Registry {
+    fn quiet(&mut self, object: &Moving, now: Instant) -> Quiet {
+        self.writes.prune(now);
+        let Some(this) = self.moves.by_uid.get(&object.uid) else { return Quiet::Now };
+        let rested = this.last + this.grace;
+        let at = match self.writes.traffic(object) {
+            Traffic::Open => return Quiet::AfterAnother,
+            Traffic::Until(until) => rested.max(until),
+            Traffic::None => rested,
+        };
+        if at <= now { Quiet::Now } else { Quiet::At(at) }
+    }
+}
+
+/// One drain. While it is there, requests about its object are counted.
+///
+/// Dropped after [`Guard::close`], it leaves the fence closed: the acknowledgement may have been done. Dropped before, the
+/// object is as it was, with nothing remembered of it.
+#[derive(Debug)]
+pub struct Guard {
+    fence: Fence,
+    object: Moving,
+    notify: Arc<Notify>,
+}
+
+impl Guard {
+    pub(super) fn new(fence: Fence, object: Moving, notify: Arc<Notify>) -> Self {
+        Self { fence, object, notify }
+    }
+
+    /// Returns once no request about the object is under way, and none has been for the grace time, which begins now.
+    pub async fn quiet(&self) {
+        if let Some(this) = self.fence.0.lock().moves.by_uid.get_mut(&self.object.uid) {
+            this.last = this.last.max(Instant::now());
+        }
+        loop {
+            // Made before looking, so that nothing is missed in between.
+            let changed = self.notify.notified();
+            let quiet = self.fence.0.lock().quiet(&self.object, Instant::now());
+            match quiet {
+                Quiet::Now => return,
+                Quiet::At(at) => {
+                    tokio::select! {
+                        () = changed => {}
+                        () = sleep_until(at) => {}
+                    }
+                }
+                Quiet::AfterAnother => changed.await,
+            }
+        }
+    }
+
+    /// Closes the fence, if it is still quiet: from now on writes about the object are refused.
+    pub fn close(&self) -> bool {
+        let mut registry = self.fence.0.lock();
+        if !matches!(registry.quiet(&self.object, Instant::now()), Quiet::Now) {
+            return false;
+        }
+        registry.moved.remember(self.object.clone());
+        true
+    }
+
+    /// Opens it again: the object was not let go after all.
+    pub fn reopen(&self) {
+        self.fence.0.lock().moved.forget(&self.object.uid);
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.fence.0.lock().moves.end(&self.object, &self.notify);
+    }
+}

@@ -1,0 +1,199 @@
+//! The requests under way that may change something, and those that may still be carried out though nobody waits.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+use ringside_ring::cluster_ring::GroupResource;
+use tokio::time::Instant;
+
+use super::{Fence, Moving, Uid};
+
+/// How long the API server may still carry out a request that nobody waits for any more: its handler goes on until its
+/// own deadline (tried: 34 s, CONTROL-PLANE 13).
+pub(super) const OUTLIVES: Duration = Duration::from_secs(35);
+/// How many of those are told apart. Each is a cancelled write of the last half minute; beyond that all objects wait
+/// for the one that is forgotten.
+const MAX_LINGERING: usize = 4096;
+
+/// What a request names by its path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The resource.
+    pub resource: GroupResource,
+    /// The namespace; without one and without a name: all of them.
+    pub namespace: Option<String>,
+    /// The object's name; without one: all objects there.
+    pub name: Option<String>,
+}
+
+/// What a request concerns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The object or objects that it names.
+    pub target: Option<Target>,
+    /// The objects that control those.
+    pub owners: Vec<Uid>,
+}
+
+impl Target {
+    /// Of one object.
+    pub(super) fn of(object: &Moving) -> Self {
+        let Moving { resource, namespace, name, .. } = object;
+        Self { resource: resource.clone(), namespace: namespace.clone(), name: Some(name.clone()) }
+    }
+
+    fn names(&self, object: &Moving) -> bool {
+        let all = self.name.is_none();
+        self.resource == object.resource
+            && self.name.as_ref().is_none_or(|name| *name == object.name)
+            && ((all && self.namespace.is_none()) || self.namespace == object.namespace)
+    }
+}
+
+impl About {
+    /// Whether the object is among it.
+    pub(super) fn concerns(&self, object: &Moving) -> bool {
+        self.owners.contains(&object.uid) || self.target.as_ref().is_some_and(|target| target.names(object))
+    }
+}
+
+#[derive(Debug)]
+struct Write {
+    about: About,
+    since: Instant,
+    /// Until when it may still be carried out, if nobody waits for it.
+    lingers: Option<Instant>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    next_id: u64,
+    by_id: HashMap<u64, Write>,
+    /// Those that linger, by when they end.
+    lingering: VecDeque<(Instant, u64)>,
+    /// Until when a write about anything may still be carried out.
+    unknown_until: Option<Instant>,
+}
+
+/// Whether anything is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Traffic {
+    /// Somebody waits for an answer.
+    Open,
+    /// Nobody does, but something may be carried out until then.
+    Until(Instant),
+    /// Nothing.
+    None,
+}
+
+impl Writes {
+    pub(super) fn begin(&mut self, about: About, now: Instant) -> u64 {
+        self.next_id += 1;
+        self.by_id.insert(self.next_id, Write { about, since: now, lingers: None });
+        self.next_id
+    }
+
+    pub(super) fn about(&mut self, id: u64) -> Option<&mut About> {
+        self.by_id.get_mut(&id).map(|write| &mut write.about)
+    }
+
+    /// The API server has answered, or was not asked.
+    fn end(&mut self, id: u64) -> Option<About> {
+        self.by_id.remove(&id).map(|write| write.about)
+    }
+
+    /// Nobody waits for it any more, and nobody knows what the API server does.
+    fn linger(&mut self, id: u64, now: Instant) -> Option<About> {
+        self.prune(now);
+        let until = now + OUTLIVES;
+        let write = self.by_id.get_mut(&id)?;
+        write.lingers = Some(until);
+        let about = write.about.clone();
+        self.lingering.push_back((until, id));
+        if self.lingering.len() > MAX_LINGERING
+            && let Some((until, forgotten)) = self.lingering.pop_front()
+        {
+            self.by_id.remove(&forgotten);
+            self.unknown_until = Some(until);
+        }
+        Some(about)
+    }
+
+    /// Forgets what can't be carried out any more.
+    pub(super) fn prune(&mut self, now: Instant) {
+        while let Some((_, id)) = self.lingering.pop_front_if(|(until, _)| *until <= now) {
+            self.by_id.remove(&id);
+        }
+        self.unknown_until = self.unknown_until.filter(|until| *until > now);
+    }
+
+    /// What is under way about an object.
+    pub(super) fn traffic(&self, object: &Moving) -> Traffic {
+        let mut until = self.unknown_until;
+        for write in self.by_id.values().filter(|write| write.about.concerns(object)) {
+            let Some(lingers) = write.lingers else { return Traffic::Open };
+            until = until.max(Some(lingers));
+        }
+        until.map_or(Traffic::None, Traffic::Until)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(super) fn oldest(&self, now: Instant) -> Duration {
+        let oldest = self.by_id.values().map(|write| write.since).min();
+        oldest.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+}
+
+/// A request that may change something, while it is under way.
+///
+/// Dropped without an answer, it counts for as long as the API server may still carry it out.
+#[derive(Debug)]
+pub struct Ticket {
+    fence: Fence,
+    id: u64,
+    answered: bool,
+}
+
+impl Ticket {
+    pub(super) fn new(fence: Fence, id: u64) -> Self {
+        Self { fence, id, answered: false }
+    }
+
+    /// It also concerns the objects of these uids: who controls what it writes.
+    ///
+    /// # Errors
+    /// Returns the one of them that was let go already.
+    pub fn also_about(&self, owners: &[Uid]) -> Result<(), Box<Moving>> {
+        let mut registry = self.fence.0.lock();
+        if let Some(moved) = owners.iter().find_map(|uid| registry.moved.by_uid(uid)) {
+            return Err(Box::new(moved));
+        }
+        let Some(about) = registry.writes.about(self.id) else { return Ok(()) };
+        about.owners.extend_from_slice(owners);
+        let about = about.clone();
+        registry.moves.touch(&about, Instant::now());
+        Ok(())
+    }
+
+    /// The API server has carried it out, or refused it, or was not asked.
+    pub fn settled(&mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let mut registry = self.fence.0.lock();
+        let about = if self.answered { registry.writes.end(self.id) } else { registry.writes.linger(self.id, now) };
+        if let Some(about) = about {
+            registry.moves.touch(&about, now);
+        }
+    }
+}
