@@ -15,9 +15,11 @@ mod report;
 #[cfg(test)]
 mod tests;
 mod work;
+mod writes;
 
 pub use record::{Event, Outcome, Record, Uid};
 pub use report::{Apart, Cause, Forgotten, Gap, Overlap, Report, Taken, percentile};
+pub use writes::{Change, Child, Handover, Labels, Landed, Object, Verdict, Write, Writes};
 
 /// Takes in records in the order of their times and keeps what the verdict needs.
 #[derive(Debug, Default)]

@@ -6,6 +6,7 @@
 
 mod admin;
 mod another;
+mod audit;
 mod commands;
 mod credentials;
 mod error;
@@ -19,6 +20,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
+use ringside_ring::cluster_ring::GroupResource;
 
 pub use self::{another::AnotherApiServer, error::ControlPlaneError};
 use self::{commands::Layout, credentials::Credentials};
@@ -51,6 +53,9 @@ pub struct Options {
     pub controller_manager: bool,
     /// Whether the API server writes who asked for what to [`ControlPlane::audit_log`].
     pub audit: bool,
+    /// The resources of which it writes down each write with what came of it, without the fields' managers. Where there are
+    /// some, it writes of nothing else.
+    pub audit_writes: Vec<GroupResource>,
     /// Where the node's kubelet and pods reach the API server. Without it there is no node, and the API server listens on
     /// loopback alone.
     pub node_address: Option<Ipv4Addr>,
@@ -58,7 +63,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { api_server_flags: Vec::new(), controller_manager: true, audit: false, node_address: None }
+        Self {
+            api_server_flags: Vec::new(),
+            controller_manager: true,
+            audit: false,
+            audit_writes: Vec::new(),
+            node_address: None,
+        }
     }
 }
 
@@ -107,6 +118,7 @@ impl ControlPlane {
             etcd_peer_port: port()?,
         };
         let credentials = credentials::write(&layout)?;
+        audit::write_policy(&layout, &options)?;
         let kubeconfig = admin::kubeconfig(&layout.url(), &credentials.ca, &credentials.admin_token, "default");
         admin::write(&layout.kubeconfig(), &kubeconfig)?;
         let client = admin::client(&kubeconfig).await?;
@@ -174,7 +186,8 @@ impl ControlPlane {
         self.folder.path()
     }
 
-    /// What the API server wrote when [`Options::audit`] is on: a line of JSON for each request.
+    /// What the API server wrote when [`Options::audit`] or [`Options::audit_writes`] say so: a line of JSON for each
+    /// request.
     pub fn audit_log(&self) -> PathBuf {
         self.layout.file("audit.log")
     }

@@ -2,6 +2,7 @@
 //! with a real identity, an unmodified operator, and a checker that decides whether any object was worked on twice at
 //! once or forgotten. All of it without containers, but for a real node where pods are what is to be seen.
 
+pub mod audit;
 pub mod checker;
 pub mod collector;
 pub mod compatibility;

@@ -20,9 +20,10 @@ use std::{
 use self::unsharded::Unsharded;
 pub use self::{error::SystemError, monitor::Monitor, shard::Shard, sharder::Sharder};
 use crate::{
-    checker::{Checker, Report},
+    audit,
+    checker::{Checker, Report, Verdict, Writes},
     collector::{Collector, Recorder},
-    control_plane::{ControlPlane, Options},
+    control_plane::ControlPlane,
     eventually::eventually,
     observer::Picture,
     process::{Folder, keep_logs},
@@ -111,7 +112,7 @@ impl System {
         let (ringside, operator) = tokio::task::spawn_blocking(programs)
             .await
             .map_err(|error| ToolchainError::Interrupted(error.to_string()))??;
-        let control_plane = ControlPlane::start(Options::default()).await?;
+        let control_plane = ControlPlane::start(install::options()).await?;
         install::resources_and_roles(&control_plane.client()).await?;
         let folder = Folder::create("system").map_err(SystemError::Folder)?;
         let (recorder, records) = Recorder::new();
@@ -312,6 +313,18 @@ impl System {
             None => Vec::new(),
         };
         Ok(Report { apart, ..self.monitor.report(bound) })
+    }
+
+    /// The verdict on all writes so far, from what the API server wrote down about them.
+    pub async fn judge_writes(&self) -> Result<Verdict, SystemError> {
+        let ring = self.ring.clone().ok_or(SystemError::NoRing)?;
+        let log = self.ground.control_plane.audit_log();
+        let judged = tokio::task::spawn_blocking(move || {
+            let mut writes = Writes::new();
+            audit::read(&log, &RingLabels::of(&ring), &unsharded::user(), |write| writes.record(write))?;
+            Ok(writes.verdict())
+        });
+        judged.await.map_err(|error| ToolchainError::Interrupted(error.to_string()))?
     }
 
     /// Fails when a part has ended that should run.

@@ -121,6 +121,10 @@ async fn shards_share_the_work_and_a_new_one_gets_its_share() {
     assert_eq!(report.reconciles.len(), 4, "{:?}", report.reconciles);
     let moved = report.times_without_owner(Cause::Unassigned).len();
     assert_eq!(moved, report.objects["shard-3"], "only to the new shard is moved");
+    let writes = system.judge_writes().await.unwrap();
+    assert_eq!(writes.handovers.len(), moved, "as the audit log has it too");
+    assert!(writes.by_shards >= 3 * OBJECTS, "children and status are written: {}", writes.by_shards);
+    assert!(writes.is_clean(), "{writes:#?}");
 }
 
 /// About half of the objects are in work when they are drained, and for far longer than a move takes: a proxy that

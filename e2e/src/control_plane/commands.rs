@@ -60,8 +60,10 @@ pub(super) fn api_server(programs: &ControlPlanePrograms, layout: &Layout, optio
             // Node names are not looked up in any DNS.
             .arg("--kubelet-preferred-address-types=InternalIP"),
     };
-    if options.audit {
+    if options.audit || !options.audit_writes.is_empty() {
         command.args(["--audit-policy-file=audit-policy.yaml", "--audit-log-path=audit.log"]);
+        // One file, whatever its size: it is read as a whole, and gone with the control plane.
+        command.arg("--audit-log-maxsize=100000");
     }
     command.args(&options.api_server_flags);
     command

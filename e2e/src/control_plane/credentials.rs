@@ -39,7 +39,6 @@ pub(super) fn write(layout: &Layout) -> Result<Credentials, ControlPlaneError> {
         ("accounts.key", accounts.serialize_pem()),
         ("accounts.pub", accounts.public_key_pem()),
         ("tokens.csv", tokens),
-        ("audit-policy.yaml", AUDIT_POLICY.to_owned()),
     ] {
         let path = layout.file(name);
         fs::write(&path, content).map_err(|source| ControlPlaneError::File { action: "write", path, source })?;
@@ -50,15 +49,6 @@ pub(super) fn write(layout: &Layout) -> Result<Credentials, ControlPlaneError> {
 fn token() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
-
-/// Metadata of each request, once it was answered.
-const AUDIT_POLICY: &str = "\
-apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: Metadata
-";
 
 fn key(what: &'static str) -> Result<KeyPair, ControlPlaneError> {
     KeyPair::generate().map_err(|source| ControlPlaneError::Certificate { what, source })

@@ -3,8 +3,8 @@
 use std::io;
 
 use crate::{
-    control_plane::ControlPlaneError, eventually::TimedOut, manifests::ApplyError, process::ProcessError,
-    shard_identity::IdentityError, toolchain::ToolchainError,
+    audit::AuditError, control_plane::ControlPlaneError, eventually::TimedOut, manifests::ApplyError,
+    process::ProcessError, shard_identity::IdentityError, toolchain::ToolchainError,
 };
 
 /// A system does not run as it should.
@@ -56,6 +56,12 @@ pub enum SystemError {
     /// The watches for the checker have ended.
     #[error("the observer has ended")]
     ObserverEnded,
+    /// What the API server wrote down can't be read.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// There is no ring yet.
+    #[error("there is no ring whose writes could be judged")]
+    NoRing,
     /// No shard of this name runs.
     #[error("no shard {0} runs")]
     NoSuchShard(String),

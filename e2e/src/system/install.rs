@@ -7,16 +7,28 @@ use std::{
 };
 
 use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
-use ringside_ring::{ClusterRing, RingName};
+use ringside_ring::{ClusterRing, RingName, cluster_ring::GroupResource};
 
 use super::SystemError;
-use crate::{eventually::eventually, manifests, website::Website};
+use crate::{control_plane::Options, eventually::eventually, manifests, website::Website};
 
 /// The sharder defines the resource, elects a leader and answers; each takes a second or two.
 const RING_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The name of the definition that the sharder installs.
 const CLUSTER_RINGS: &str = "clusterrings.sharding.timebertt.dev";
+
+/// A control plane that writes down what is written to the ring's resources, and who holds which Lease.
+pub(super) fn options() -> Options {
+    let of = |group: &str, resource: &str| GroupResource { group: group.to_owned(), resource: resource.to_owned() };
+    let audit_writes = vec![
+        of("web.example.com", "websites"),
+        of("", "configmaps"),
+        of("", "secrets"),
+        of("coordination.k8s.io", "leases"),
+    ];
+    Options { audit_writes, ..Options::default() }
+}
 
 /// The `Website` resource, and the permissions of sharder, proxy and operator.
 pub(super) async fn resources_and_roles(client: &Client) -> Result<(), SystemError> {

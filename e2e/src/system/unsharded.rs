@@ -8,6 +8,11 @@ use crate::{process::Process, shard_identity::ShardIdentity};
 /// The operator's ServiceAccount in the example manifests.
 pub(super) const SERVICE_ACCOUNT: &str = "website-controller";
 
+/// What the API server calls it.
+pub(super) fn user() -> String {
+    format!("system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}")
+}
+
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
 
 /// A running operator without a proxy.

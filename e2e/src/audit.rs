@@ -1,0 +1,63 @@
+//! Reads what the API server wrote down about writes: who wrote what, and which version of the object came of it.
+
+mod line;
+
+use std::{
+    fs::File,
+    io::{self, BufRead as _, BufReader, Read as _},
+    path::{Path, PathBuf},
+};
+
+use ringside_ring::RingLabels;
+
+use crate::checker::Write;
+
+/// The longest line that is read: an object of 1.5 MB (etcd's limit) in the request and in the answer, with escapes.
+const LONGEST_LINE: u64 = 16 << 20;
+
+/// The log can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    /// Not as a file.
+    #[error("read {}: {source}", path.display())]
+    File {
+        /// The log.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Not as the lines that an API server writes.
+    #[error("line {number} of {}: {reason}", path.display())]
+    Line {
+        /// The log.
+        path: PathBuf,
+        /// Which line.
+        number: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Hands each write in the log to `take`, one line after the other: no more than one is in memory.
+///
+/// `shards` is the user name of the shards' ServiceAccount: others have Pods as well.
+pub fn read(path: &Path, labels: &RingLabels, shards: &str, mut take: impl FnMut(Write)) -> Result<(), AuditError> {
+    let failed = |source| AuditError::File { path: path.to_owned(), source };
+    let mut log = BufReader::new(File::open(path).map_err(failed)?);
+    let mut line = Vec::new();
+    for number in 1_usize.. {
+        line.clear();
+        log.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(failed)?;
+        // The last one may still be being written.
+        let Some(whole) = line.strip_suffix(b"\n") else {
+            if u64::try_from(line.len()).is_ok_and(|length| length < LONGEST_LINE) {
+                break;
+            }
+            let reason = "it is longer than any that an API server writes".to_owned();
+            return Err(AuditError::Line { path: path.to_owned(), number, reason });
+        };
+        let fault = |reason| AuditError::Line { path: path.to_owned(), number, reason };
+        line::writes(whole, labels, shards).map_err(fault)?.into_iter().for_each(&mut take);
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! One line: an event of `audit.k8s.io/v1`, as far as it matters.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
+use ringside_ring::{ResourceVersion, RingLabels, cluster_ring::GroupResource, partition::controller_of};
+use serde::Deserialize;
+
+use crate::checker::{Change, Labels, Object, Write};
+
+/// Who asks, by a token that is bound to a Pod.
+const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    stage: String,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    verb: String,
+    user: User,
+    object_ref: Option<Reference>,
+    response_status: Option<Status>,
+    response_object: Option<Response>,
+    request_received_timestamp: MicroTime,
+    stage_timestamp: MicroTime,
+}
+
+#[derive(Deserialize)]
+struct User {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct Reference {
+    resource: String,
+    api_group: String,
+    namespace: String,
+    name: String,
+    subresource: String,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    code: u16,
+    #[serde(default)]
+    reason: String,
+}
+
+/// An object, a list of them, or a `Status`.
+#[derive(Deserialize)]
+struct Response {
+    #[serde(default)]
+    metadata: Metadata,
+    spec: Option<Spec>,
+    details: Option<Details>,
+    items: Option<Vec<Response>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata {
+    name: String,
+    namespace: String,
+    uid: String,
+    resource_version: String,
+    labels: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    holder_identity: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    #[serde(default)]
+    uid: String,
+}
+
+/// The writes of a request: none when it was refused or only tried, several when it deleted a collection.
+pub(super) fn writes(line: &[u8], labels: &RingLabels, shards: &str) -> Result<Vec<Write>, String> {
+    let event: Event = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let Some(status) = &event.response_status else { return Ok(Vec::new()) };
+    if event.stage != "ResponseComplete" || event.request_uri.contains("dryRun=All") {
+        return Ok(Vec::new());
+    }
+    let reference = event.object_ref.unwrap_or_default();
+    let change = match (&*event.verb, status.code) {
+        ("create", 409) if status.reason == "AlreadyExists" => Change::Refused,
+        (_, 300..) => return Ok(Vec::new()),
+        ("create", _) if reference.subresource.is_empty() => Change::Created,
+        // Server-side apply creates what is not there.
+        ("patch" | "update", 201) => Change::Created,
+        ("create" | "patch" | "update", _) => Change::Updated,
+        // It is answered with the object where that stays for a while: marked, for its finalizers.
+        ("delete", _) if event.response_object.as_ref().is_some_and(|answer| answer.details.is_none()) => {
+            Change::Updated
+        }
+        ("delete" | "deletecollection", _) => Change::Deleted,
+        _ => return Ok(Vec::new()),
+    };
+    let shard = event.user.extra.get(POD_NAME).filter(|_| event.user.username == shards);
+    let write = |object: Object| Write {
+        received: event.request_received_timestamp.0,
+        answered: event.stage_timestamp.0,
+        shard: shard.and_then(|names| names.first()).cloned(),
+        change,
+        resource: GroupResource { group: reference.api_group.clone(), resource: reference.resource.clone() },
+        object,
+    };
+    let objects: Vec<Object> = match event.response_object {
+        _ if change == Change::Refused => vec![reference.object()],
+        Some(Response { items: Some(items), .. }) => {
+            items.into_iter().map(|item| item.object(labels)).collect::<Result<_, _>>()?
+        }
+        Some(Response { details: Some(Details { uid }), .. }) => vec![Object { uid, ..reference.object() }],
+        // Whether an object has such labels, only the object itself tells.
+        Some(response) if matches!(&*reference.subresource, "" | "status") => vec![response.object(labels)?],
+        Some(response) => vec![Object { labels: None, ..response.object(labels)? }],
+        None => {
+            return Err(format!("a {} of {}/{} without its outcome", event.verb, reference.resource, reference.name));
+        }
+    };
+    Ok(objects.into_iter().map(write).collect())
+}
+
+impl Reference {
+    fn object(&self) -> Object {
+        Object { name: format!("{}/{}", self.namespace, self.name), ..Object::default() }
+    }
+}
+
+impl Response {
+    fn object(self, labels: &RingLabels) -> Result<Object, String> {
+        let Metadata { name, namespace, uid, resource_version, labels: all, owner_references } = self.metadata;
+        let version: ResourceVersion = resource_version.parse().map_err(|error| format!("{error}"))?;
+        let ownership = labels.ownership(all.as_ref());
+        Ok(Object {
+            uid,
+            name: format!("{namespace}/{name}"),
+            version: Some(version),
+            labels: Some(Labels {
+                shard: ownership.shard.map(str::to_owned),
+                drain: ownership.drain.map(str::to_owned),
+            }),
+            controller: controller_of(owner_references.as_deref()).map(|owner| owner.uid.clone()),
+            holder: self.spec.and_then(|spec| spec.holder_identity),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Decides from the API server's audit log what the checker's other records can't show: whether any write of a shard
+//! landed on what was not its own, and whether children went with their owners.
+//!
+//! The order is that of the resourceVersions. Kubernetes promises it within one resource only; the harness has one etcd,
+//! whose revision they are, so here they order all objects.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ringside_ring::ResourceVersion;
+
+mod children;
+mod history;
+mod record;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+use self::history::{History, Version};
+pub use self::{
+    record::{Change, Labels, Object, Write},
+    verdict::{Child, Handover, Landed, Verdict},
+};
+use super::record::Uid;
+
+/// How many controllers may stand above an object: more than any chain of resources has.
+const LONGEST_CHAIN: usize = 8;
+
+/// Takes in writes in any order. What is kept of each is its version and labels.
+#[derive(Debug, Default)]
+pub struct Writes {
+    objects: HashMap<Uid, History>,
+    /// Creates that were refused, because there was such an object.
+    second_creates: Vec<Landed>,
+    /// By the name of a Lease: who held it, as of which version.
+    holders: HashMap<String, BTreeMap<ResourceVersion, (Write, Option<String>)>>,
+}
+
+impl Writes {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in a write.
+    pub fn record(&mut self, write: Write) {
+        if write.resource.resource == "leases" {
+            if let Some(version) = write.object.version.clone() {
+                let name = write.object.name.rsplit('/').next().unwrap_or_default().to_owned();
+                let holder = write.object.holder.clone().filter(|holder| !holder.is_empty());
+                self.holders.entry(name).or_default().insert(version, (write, holder));
+            }
+        } else if write.change == Change::Refused {
+            self.second_creates.extend(write.shard.clone().map(|shard| Landed::of(&write, shard, None)));
+        } else {
+            self.objects.entry(write.object.uid.clone()).or_default().record(write);
+        }
+    }
+
+    /// What all of them come to.
+    pub fn verdict(mut self) -> Verdict {
+        self.objects.values_mut().for_each(History::complete);
+        let second_creates = self.second_creates.iter().cloned().chain(self.made_again()).collect();
+        let mut verdict = Verdict { second_creates, ..Verdict::default() };
+        for history in self.objects.values() {
+            for (before, version) in history.steps() {
+                if let Some(shard) = &version.write.shard {
+                    verdict.by_shards += 1;
+                    self.judge(history, before, version, shard, &mut verdict);
+                }
+            }
+            verdict.handovers.extend(history.handovers());
+            self.children(history, &mut verdict);
+        }
+        verdict
+    }
+
+    /// A write of a shard: whose was the object, and whose its owner, just before?
+    fn judge(
+        &self,
+        history: &History,
+        before: Option<&Version>,
+        version: &Version,
+        shard: &str,
+        verdict: &mut Verdict,
+    ) {
+        // The owner may be gone, or nobody that was recorded.
+        let owner = self.root(history).and_then(|root| root.at(version));
+        let own = match (version.write.change, before) {
+            // Whose a new object is, its owner tells, if it has one.
+            (Change::Created, _) => owner.is_none().then_some(Some(shard)),
+            (_, Some(before)) => Some(before.labels.shard.as_deref()),
+            (_, None) => {
+                verdict.unknown += 1;
+                return;
+            }
+        };
+        let holders = own.into_iter().chain(owner.map(|owner| owner.labels.shard.as_deref()));
+        if let Some(other) = holders.clone().flatten().find(|holder| *holder != shard) {
+            verdict.foreign.push(Landed::of(&version.write, shard.to_owned(), Some(other.to_owned())));
+        } else if holders.clone().all(|holder| holder.is_none()) {
+            verdict.late.push(Landed::of(&version.write, shard.to_owned(), None));
+        }
+    }
+
+    /// The object that a child belongs to in the end, where that was recorded.
+    fn root(&self, child: &History) -> Option<&History> {
+        let mut above = self.objects.get(child.controller()?)?;
+        for _ in 0..LONGEST_CHAIN {
+            match above.controller().and_then(|uid| self.objects.get(uid)) {
+                Some(next) => above = next,
+                None => return Some(above),
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,66 @@
+//! Whether children went with their owners: not before these were let go, and not after they came to their next shard.
+
+use std::{collections::HashMap, ops::Bound, time::Duration};
+
+use ringside_ring::ResourceVersion;
+
+use super::{Change, Child, Landed, Verdict, Writes, history::History, history::Version};
+
+/// A shard that is given up and comes back at once can lose children whose writes were under way (docs/limits.md).
+const JUST_BACK: Duration = Duration::from_secs(2);
+
+impl Writes {
+    /// Adds what befell one child.
+    pub(super) fn children(&self, child: &History, verdict: &mut Verdict) {
+        let Some(root) = self.root(child) else { return };
+        verdict.deleted.extend(child.deletion().filter(|_| root.deletion().is_none()).map(|deletion| {
+            let owner = root.at(deletion).and_then(|owner| owner.labels.shard.as_deref());
+            Child::of(deletion, owner, deletion)
+        }));
+        for (before, version) in child.steps().filter(|(_, version)| version.write.change != Change::Deleted) {
+            let left = before.and_then(|before| before.labels.shard.as_deref());
+            let Some(left) = left.filter(|left| version.labels.shard.as_deref() != Some(left)) else { continue };
+            let with = root.at(version).and_then(|owner| owner.labels.shard.as_deref());
+            if with == Some(left) && self.works(left, version) {
+                verdict.overtaken.push(Child::of(version, with, version));
+            }
+        }
+        for (before, owner) in root.steps() {
+            let shard = owner.labels.shard.as_deref();
+            let came = shard.is_some() && before.is_some_and(|before| before.labels.shard.as_deref() != shard);
+            let there = child.at(owner).filter(|_| came && !child.is_gone_at(owner));
+            let behind = there.filter(|child| child.labels.shard.as_deref() != shard);
+            verdict.left_behind.extend(behind.map(|behind| Child::of(behind, shard, owner)));
+        }
+    }
+
+    /// Children of one owner that have the resource and name of one that was there before.
+    pub(super) fn made_again(&self) -> Vec<Landed> {
+        let mut first: HashMap<_, &Version> = HashMap::new();
+        let mut again = Vec::new();
+        for history in self.objects.values() {
+            let Some(controller) = history.controller() else { continue };
+            for (_, version) in history.steps().filter(|(_, version)| version.write.change == Change::Created) {
+                let which = (controller, &version.write.resource, &version.write.object.name);
+                let Some(other) = first.insert(which, version) else { continue };
+                let later = if other.write.answered < version.write.answered { version } else { other };
+                let by = later.write.shard.clone().unwrap_or_default();
+                again.push(Landed::of(&later.write, by, None));
+            }
+        }
+        again
+    }
+
+    /// Whether the shard held its Lease when another object got this version, and had not just come back.
+    fn works(&self, shard: &str, at: &Version) -> bool {
+        let (Some(leases), Some(number)) = (self.holders.get(shard), &at.write.object.version) else { return false };
+        let mut before = leases.range::<ResourceVersion, _>((Bound::Unbounded, Bound::Included(number))).rev();
+        let held = |holder: &Option<String>| holder.as_deref() == Some(shard);
+        let now = before.next().is_some_and(|(_, (_, holder))| held(holder));
+        let lost = before.find(|(_, (_, holder))| !held(holder));
+        let just_back = lost.is_some_and(|(_, (write, _))| {
+            at.write.received.duration_since(write.answered).unsigned_abs() <= JUST_BACK
+        });
+        now && !just_back
+    }
+}

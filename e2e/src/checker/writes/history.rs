@@ -1,0 +1,120 @@
+//! All versions of one object.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    ops::Bound,
+};
+
+use ringside_ring::ResourceVersion;
+
+use super::{Change, Labels, Write, verdict::Handover};
+use crate::checker::Uid;
+
+#[derive(Debug, Default)]
+pub(super) struct History {
+    versions: BTreeMap<ResourceVersion, Version>,
+    /// Its deletion. Nothing is written to an object after that.
+    deleted: Option<Version>,
+    controller: Option<Uid>,
+}
+
+/// An object from a write on, until the next.
+#[derive(Debug)]
+pub(super) struct Version {
+    pub(super) write: Write,
+    pub(super) labels: Labels,
+}
+
+impl History {
+    pub(super) fn record(&mut self, write: Write) {
+        self.controller = self.controller.take().or_else(|| write.object.controller.clone());
+        let version = Version { labels: write.object.labels.clone().unwrap_or_default(), write };
+        if version.write.change == Change::Deleted {
+            // A second deletion finds nothing; a collection's is answered with what there was before.
+            let first = self.deleted.as_ref().is_none_or(|known| version.write.answered < known.write.answered);
+            if first {
+                self.deleted = Some(version);
+            }
+            return;
+        }
+        let Some(number) = version.write.object.version.clone() else { return };
+        match self.versions.entry(number) {
+            Entry::Vacant(entry) => {
+                entry.insert(version);
+            }
+            // A write that changes nothing is answered with the version that it found: the one that made it came first.
+            Entry::Occupied(mut entry) if version.write.answered < entry.get().write.answered => {
+                entry.insert(version);
+            }
+            Entry::Occupied(_) => {}
+        }
+    }
+
+    /// Fills in the labels that an answer did not show: such a write did not change them.
+    pub(super) fn complete(&mut self) {
+        let mut last = Labels::default();
+        for version in self.versions.values_mut() {
+            if version.write.object.labels.is_none() {
+                version.labels = last;
+            }
+            last = version.labels.clone();
+        }
+    }
+
+    /// Each version with the one before, the deletion last.
+    pub(super) fn steps(&self) -> impl Iterator<Item = (Option<&Version>, &Version)> {
+        let all = || self.versions.values().chain(&self.deleted);
+        std::iter::once(None).chain(all().map(Some)).zip(all())
+    }
+
+    /// How it was when another object got this version. A deletion has none: there the time decides.
+    pub(super) fn at(&self, other: &Version) -> Option<&Version> {
+        if other.write.change == Change::Deleted {
+            return self.versions.values().rfind(|version| version.write.answered <= other.write.answered);
+        }
+        let before = (Bound::Unbounded, Bound::Excluded(other.write.object.version.as_ref()?));
+        self.versions.range::<ResourceVersion, _>(before).next_back().map(|(_, version)| version)
+    }
+
+    /// Whether it was gone when another object got this version.
+    pub(super) fn is_gone_at(&self, other: &Version) -> bool {
+        self.deleted.as_ref().is_some_and(|deletion| deletion.write.received <= other.write.answered)
+    }
+
+    pub(super) fn controller(&self) -> Option<&Uid> {
+        self.controller.as_ref()
+    }
+
+    pub(super) fn deletion(&self) -> Option<&Version> {
+        self.deleted.as_ref()
+    }
+
+    /// The moves of an object that is no child: from the write that asked its shard to let go, over the acknowledgement,
+    /// to the one that named the next.
+    pub(super) fn handovers(&self) -> Vec<Handover> {
+        let (mut asked, mut acknowledged, mut handovers) = (None, None, Vec::new());
+        if self.controller.is_some() {
+            return handovers;
+        }
+        for (before, version) in self.steps() {
+            let was = before.map(|before| &before.labels);
+            match (was, &version.labels) {
+                (Some(Labels { drain: None, .. }), Labels { shard: Some(_), drain: Some(_) }) => {
+                    (asked, acknowledged) = (Some(version), None);
+                }
+                (Some(Labels { drain: Some(_), .. }), Labels { shard: None, drain: None }) => {
+                    acknowledged = Some(version);
+                }
+                (Some(Labels { shard: None, .. }), Labels { shard: Some(_), drain: None }) => {
+                    if let (Some(asked), Some(acknowledged)) = (asked.take(), acknowledged.take()) {
+                        handovers.push(Handover::between(asked, acknowledged, version));
+                    }
+                }
+                // Taken without an answer, or deleted.
+                (Some(was), now) if was.shard != now.shard => asked = None,
+                _ => {}
+            }
+        }
+        handovers
+    }
+}

@@ -1,0 +1,62 @@
+//! What the audit log says about one write.
+
+use k8s_openapi::jiff::Timestamp;
+use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
+
+use crate::checker::Uid;
+
+/// A write that the API server carried out, or a create that it refused because there is such an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// When the request arrived.
+    pub received: Timestamp,
+    /// When it was answered.
+    pub answered: Timestamp,
+    /// The shard whose Pod asked for it; none where somebody else did.
+    pub shard: Option<String>,
+    /// What it did.
+    pub change: Change,
+    /// The resource.
+    pub resource: GroupResource,
+    /// What came out.
+    pub object: Object,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The object was not there before.
+    Created,
+    /// It was changed; perhaps to what it was.
+    Updated,
+    /// It is gone.
+    Deleted,
+    /// It was to be created, and there was one already.
+    Refused,
+}
+
+/// An object after a write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Object {
+    /// Its uid; empty where the write was refused.
+    pub uid: Uid,
+    /// Its namespace and name.
+    pub name: String,
+    /// Its resourceVersion; none when it is gone.
+    pub version: Option<ResourceVersion>,
+    /// Its labels of the ring; none where the answer did not show them.
+    pub labels: Option<Labels>,
+    /// The uid of its controller.
+    pub controller: Option<Uid>,
+    /// Who holds it, when it is a Lease.
+    pub holder: Option<String>,
+}
+
+/// The labels of a ring on an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels {
+    /// The value of its shard label.
+    pub shard: Option<String>,
+    /// The value of its drain label.
+    pub drain: Option<String>,
+}

@@ -1,0 +1,256 @@
+//! Records of each fault: the checker must find every one.
+
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+use ringside_ring::cluster_ring::GroupResource;
+
+use super::*;
+
+/// The version that a write makes is also the second in which it is made.
+fn write(version: u32, shard: Option<&str>, change: Change, resource: &str, object: Object) -> Write {
+    let at = Timestamp::from_second(version.into()).unwrap();
+    let version =
+        (change != Change::Deleted && change != Change::Refused).then(|| version.to_string().parse().unwrap());
+    Write {
+        received: at,
+        answered: at,
+        shard: shard.map(str::to_owned),
+        change,
+        resource: GroupResource { group: String::new(), resource: resource.to_owned() },
+        object: Object { version, ..object },
+    }
+}
+
+fn labels(shard: &str, drain: bool) -> Option<Labels> {
+    let shard = Some(shard.to_owned()).filter(|shard| !shard.is_empty());
+    Some(Labels { shard, drain: drain.then(|| "move".to_owned()) })
+}
+
+/// The Website `o` with this shard.
+fn owner(shard: &str) -> Object {
+    Object { uid: "o".to_owned(), name: "default/o".to_owned(), labels: labels(shard, false), ..Object::default() }
+}
+
+fn child(shard: &str) -> Object {
+    let controller = Some("o".to_owned());
+    Object {
+        uid: "c".to_owned(),
+        name: "default/c".to_owned(),
+        labels: labels(shard, false),
+        controller,
+        ..Object::default()
+    }
+}
+
+fn grandchild(shard: &str) -> Object {
+    let controller = Some("c".to_owned());
+    Object {
+        uid: "g".to_owned(),
+        name: "default/g".to_owned(),
+        labels: labels(shard, false),
+        controller,
+        ..Object::default()
+    }
+}
+
+fn lease(version: u32, shard: &str, holder: &str) -> Write {
+    let object = Object {
+        uid: shard.to_owned(),
+        name: format!("default/{shard}"),
+        holder: Some(holder.to_owned()),
+        ..Object::default()
+    };
+    write(version, None, Change::Updated, "leases", object)
+}
+
+fn site(version: u32, by: Option<&str>, change: Change, shard: &str) -> Write {
+    write(version, by, change, "websites", owner(shard))
+}
+
+fn map(version: u32, by: Option<&str>, change: Change, shard: &str) -> Write {
+    write(version, by, change, "configmaps", child(shard))
+}
+
+/// An owner and a child of shard `a`, which is drained and goes to `b`, with the versions of it all.
+fn moved() -> Vec<Write> {
+    let drained = Object { labels: labels("a", true), ..owner("a") };
+    vec![
+        lease(1, "a", "a"),
+        lease(2, "b", "b"),
+        site(10, None, Change::Created, "a"),
+        map(20, Some("a"), Change::Created, "a"),
+        write(30, None, Change::Updated, "websites", drained),
+        // The acknowledgement.
+        site(40, Some("a"), Change::Updated, ""),
+        map(50, None, Change::Updated, "b"),
+        site(60, None, Change::Updated, "b"),
+        site(70, Some("b"), Change::Updated, "b"),
+        map(80, Some("b"), Change::Updated, "b"),
+    ]
+}
+
+fn verdict(records: impl IntoIterator<Item = Write>) -> Verdict {
+    let mut writes = Writes::new();
+    // As they come is not as they were made.
+    let mut records: Vec<_> = records.into_iter().collect();
+    records.reverse();
+    records.into_iter().for_each(|record| writes.record(record));
+    writes.verdict()
+}
+
+fn with(more: impl IntoIterator<Item = Write>) -> Verdict {
+    verdict(moved().into_iter().chain(more))
+}
+
+fn without(version: u32) -> Vec<Write> {
+    let version = Some(version.to_string().parse().unwrap());
+    moved().into_iter().filter(|write| write.object.version != version).collect()
+}
+
+#[test]
+fn a_move_as_it_should_be_is_clean_and_timed() {
+    let verdict = with([]);
+    assert!(verdict.is_clean(), "{verdict:#?}");
+    assert_eq!(verdict.by_shards, 4);
+    let [handover] = verdict.handovers[..] else { panic!("{:?}", verdict.handovers) };
+    assert_eq!((handover.let_go.as_secs(), handover.assigned.as_secs()), (10, 20));
+    assert_eq!(verdict.beyond(Duration::from_secs(25)), [Duration::from_secs(5)]);
+    assert_eq!(verdict.beyond(Duration::from_secs(40)), [Duration::ZERO]);
+}
+
+#[test]
+fn a_write_to_what_is_anothers_is_foreign() {
+    let verdict = with([site(65, Some("a"), Change::Updated, "b")]);
+    let [landed] = &verdict.foreign[..] else { panic!("{verdict:#?}") };
+    assert_eq!((&*landed.shard, landed.owner.as_deref(), &*landed.version), ("a", Some("b"), "65"));
+    assert!(!verdict.is_clean() && verdict.late.is_empty());
+}
+
+#[test]
+fn a_label_that_a_former_owner_puts_back_is_foreign() {
+    let verdict = with([site(90, Some("a"), Change::Updated, "a"), site(91, Some("a"), Change::Updated, "a")]);
+    assert_eq!(verdict.foreign.iter().map(|landed| &*landed.version).collect::<Vec<_>>(), ["90"]);
+}
+
+#[test]
+fn a_write_between_acknowledgement_and_assignment_is_late() {
+    let verdict = with([site(45, Some("a"), Change::Updated, "")]);
+    assert_eq!((verdict.late.len(), verdict.foreign.len()), (1, 0));
+    assert!(!verdict.is_clean());
+}
+
+#[test]
+fn a_write_while_the_drain_is_under_way_is_the_owners() {
+    let drained = Object { labels: labels("a", true), ..owner("a") };
+    assert!(with([write(35, Some("a"), Change::Updated, "websites", drained)]).is_clean());
+}
+
+#[test]
+fn a_deletion_of_what_is_anothers_is_foreign() {
+    let gone = Object { labels: None, ..owner("") };
+    let verdict = with([write(90, Some("a"), Change::Deleted, "websites", gone.clone())]);
+    assert_eq!((verdict.foreign.len(), verdict.late.len()), (1, 0));
+    assert!(with([write(90, Some("b"), Change::Deleted, "websites", gone)]).is_clean());
+}
+
+#[test]
+fn a_write_to_a_child_is_judged_by_its_owner_too() {
+    // It has not been moved yet, its owner has been let go: nobody's. A moment later it is the next shard's.
+    assert_eq!(with([map(55, Some("a"), Change::Updated, "b")]).foreign.len(), 1);
+    let still_there = without(50).into_iter().chain([map(65, Some("a"), Change::Updated, "a")]);
+    let verdict = verdict(still_there);
+    assert!(verdict.foreign.iter().any(|landed| landed.version == "65" && landed.owner.as_deref() == Some("b")));
+}
+
+#[test]
+fn a_child_created_for_anothers_object_is_foreign_and_for_nobodys_is_late() {
+    let new = || Object { uid: "new".to_owned(), name: "default/new".to_owned(), ..child("b") };
+    let create = |version| with([write(version, Some("a"), Change::Created, "secrets", new())]);
+    assert_eq!(create(65).foreign.len(), 1);
+    assert_eq!((create(45).late.len(), create(45).foreign.len()), (1, 0));
+    assert!(create(35).foreign.is_empty() && create(35).late.is_empty());
+}
+
+#[test]
+fn a_grandchild_follows_the_owner_at_the_top() {
+    let made = write(25, Some("a"), Change::Created, "secrets", grandchild("a"));
+    let follows = write(49, None, Change::Updated, "secrets", grandchild("b"));
+    assert!(with([made.clone(), follows.clone()]).is_clean());
+    let foreign = write(75, Some("a"), Change::Updated, "secrets", grandchild("b"));
+    assert_eq!(with([made.clone(), follows, foreign]).foreign.len(), 1);
+    let stays = with([made]);
+    assert_eq!(stays.left_behind.len(), 1);
+    assert_eq!((stays.left_behind[0].owner.as_deref(), stays.left_behind[0].shard.as_deref()), (Some("b"), Some("a")));
+}
+
+#[test]
+fn a_child_that_overtakes_its_owner_is_found() {
+    let early = map(33, None, Change::Updated, "b");
+    let verdict = verdict(without(50).into_iter().chain([early.clone()]));
+    assert_eq!(verdict.overtaken.len(), 1);
+    assert!(!verdict.is_clean());
+    // Of a shard that lost its Lease, nobody works on the owner, whatever it says.
+    assert!(with_early_after(lease(31, "a", "shardlease-controller"), early.clone()).overtaken.is_empty());
+    // One that is just back may lose what was under way; 2 s later nothing is.
+    let back = [lease(31, "a", ""), lease(32, "a", "a")];
+    assert!(with_all(back, early).overtaken.is_empty());
+    let back = [lease(31, "a", ""), lease(32, "a", "a")];
+    assert_eq!(with_all(back, map(39, None, Change::Updated, "b")).overtaken.len(), 1);
+}
+
+fn with_early_after(lease: Write, early: Write) -> Verdict {
+    with_all([lease], early)
+}
+
+fn with_all(leases: impl IntoIterator<Item = Write>, early: Write) -> Verdict {
+    verdict(without(50).into_iter().chain(leases).chain([early]))
+}
+
+#[test]
+fn a_second_create_is_found_whether_it_is_refused_or_not() {
+    let refused = write(66, Some("b"), Change::Refused, "configmaps", Object { uid: String::new(), ..child("") });
+    assert_eq!(with([refused.clone()]).second_creates.len(), 1);
+    assert!(with([Write { shard: None, ..refused }]).is_clean(), "others may try");
+    let gone = Object { labels: None, ..child("") };
+    let again = Object { uid: "c2".to_owned(), ..child("b") };
+    let verdict = with([
+        write(81, Some("b"), Change::Deleted, "configmaps", gone),
+        write(82, Some("b"), Change::Created, "configmaps", again),
+    ]);
+    assert_eq!((verdict.second_creates.len(), verdict.deleted.len()), (1, 1));
+    assert_eq!(verdict.second_creates[0].version, "82");
+}
+
+#[test]
+fn a_child_may_go_with_its_owner() {
+    let gone = |uid: &str| Object { uid: uid.to_owned(), name: format!("default/{uid}"), ..Object::default() };
+    let verdict = with([
+        write(90, None, Change::Deleted, "websites", gone("o")),
+        write(91, None, Change::Deleted, "configmaps", gone("c")),
+    ]);
+    assert!(verdict.deleted.is_empty() && verdict.is_clean(), "{verdict:#?}");
+}
+
+#[test]
+fn a_write_that_changes_nothing_did_not_land() {
+    // Answered with the version that it found, a moment after that was made.
+    let found = Write { answered: Timestamp::from_second(76).unwrap(), ..site(70, Some("a"), Change::Updated, "b") };
+    assert!(with([found]).is_clean());
+}
+
+#[test]
+fn labels_that_an_answer_does_not_show_are_those_of_before() {
+    let scaled = write(75, Some("b"), Change::Updated, "websites", Object { labels: None, ..owner("") });
+    assert!(with([scaled, site(76, Some("b"), Change::Updated, "b")]).is_clean());
+}
+
+#[test]
+fn an_object_without_a_past_is_no_proof() {
+    let stranger = Object { uid: "s".to_owned(), ..owner("a") };
+    let verdict = with([write(90, Some("a"), Change::Updated, "websites", stranger)]);
+    assert_eq!(verdict.unknown, 1);
+    assert!(!verdict.is_clean());
+}

@@ -1,0 +1,148 @@
+//! What the writes come to.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{Change, Write, history::Version};
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Writes of a shard to objects, or for owners, that were another's.
+    pub foreign: Vec<Landed>,
+    /// Writes of a shard to objects that were nobody's any more.
+    pub late: Vec<Landed>,
+    /// Creates of shards that were refused, as there was such an object, and children that were created once more.
+    pub second_creates: Vec<Landed>,
+    /// Children that were deleted, by whomever, while their owner was there.
+    pub deleted: Vec<Child>,
+    /// Children that left a shard while it worked on their owner.
+    pub overtaken: Vec<Child>,
+    /// Children that were not there when their owner came to its next shard.
+    pub left_behind: Vec<Child>,
+    /// Every move that was acknowledged, in no order.
+    pub handovers: Vec<Handover>,
+    /// Writes of shards to objects of which nothing is known.
+    pub unknown: usize,
+    /// How many writes of shards were judged.
+    pub by_shards: usize,
+}
+
+/// A write of a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Landed {
+    /// Which shard's.
+    pub shard: String,
+    /// What it did.
+    pub change: Change,
+    /// Resource, namespace and name of the object.
+    pub object: String,
+    /// The version that came of it.
+    pub version: String,
+    /// When the API server got it.
+    pub received: Timestamp,
+    /// When the API server answered it.
+    pub answered: Timestamp,
+    /// Whose the object was.
+    pub owner: Option<String>,
+}
+
+/// A child that was elsewhere than its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Child {
+    /// Resource, namespace and name.
+    pub object: String,
+    /// Its owner's shard.
+    pub owner: Option<String>,
+    /// Its own.
+    pub shard: Option<String>,
+    /// The version of the write that parted them.
+    pub version: String,
+    /// When that was answered.
+    pub at: Timestamp,
+}
+
+/// A move that was acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handover {
+    /// From the drain to the acknowledgement.
+    pub let_go: Duration,
+    /// From there to the next shard's label.
+    pub assigned: Duration,
+    /// When that was.
+    pub at: Timestamp,
+}
+
+impl Verdict {
+    /// Whether nobody wrote what was not his, and no child was created twice, deleted, or apart from its owner.
+    pub fn is_clean(&self) -> bool {
+        self.foreign.is_empty()
+            && self.late.is_empty()
+            && self.unknown == 0
+            && self.second_creates.is_empty()
+            && self.deleted.is_empty()
+            && self.overtaken.is_empty()
+            && self.left_behind.is_empty()
+    }
+
+    /// From the drain to the next owner, but for the `grace`: shortest first.
+    pub fn beyond(&self, grace: Duration) -> Vec<Duration> {
+        let mut times: Vec<_> = self.handovers.iter().map(|one| one.whole().saturating_sub(grace)).collect();
+        times.sort_unstable();
+        times
+    }
+}
+
+impl Handover {
+    pub(super) fn between(asked: &Version, acknowledged: &Version, assigned: &Version) -> Self {
+        Self {
+            let_go: between(asked, acknowledged),
+            assigned: between(acknowledged, assigned),
+            at: assigned.write.answered,
+        }
+    }
+
+    /// From the drain to the next owner.
+    pub fn whole(&self) -> Duration {
+        self.let_go + self.assigned
+    }
+}
+
+fn between(from: &Version, to: &Version) -> Duration {
+    to.write.answered.duration_since(from.write.answered).try_into().unwrap_or_default()
+}
+
+impl Landed {
+    pub(super) fn of(write: &Write, shard: String, owner: Option<String>) -> Self {
+        Self {
+            shard,
+            change: write.change,
+            object: named(write),
+            version: version(write),
+            received: write.received,
+            answered: write.answered,
+            owner,
+        }
+    }
+}
+
+impl Child {
+    pub(super) fn of(child: &Version, owner: Option<&str>, at: &Version) -> Self {
+        Self {
+            object: named(&child.write),
+            owner: owner.map(str::to_owned),
+            shard: child.labels.shard.clone(),
+            version: version(&at.write),
+            at: at.write.answered,
+        }
+    }
+}
+
+fn named(write: &Write) -> String {
+    format!("{} {}", write.resource, write.object.name)
+}
+
+fn version(write: &Write) -> String {
+    write.object.version.as_ref().map(ToString::to_string).unwrap_or_default()
+}
