@@ -181,5 +181,7 @@ fn respond(code: StatusCode, lease: &Lease, asked_with: &HeaderMap) -> Response<
     let mut response = Response::new(full(codec::encode(lease, encoding)));
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(encoding.media_type()));
+    // As on every answer of the API server.
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
 }

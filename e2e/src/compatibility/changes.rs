@@ -1,4 +1,4 @@
-//! The written list: which headers the proxy changes, and why.
+//! The written list: which parts of a query and which headers the proxy changes, and why.
 //!
 //! The comparison lets exactly these differ, and the page is made from them. What stands here must be seen at work too:
 //! in at least one case each.
@@ -82,21 +82,32 @@ pub fn note(side: &'static str, changes: &[Change], sent: &HeaderMap, arrived: &
     }
 }
 
+/// Notes what was changed of a query.
+pub fn note_query(part: &str) {
+    if let Some(change) = QUERY.iter().find(|change| change.part == part) {
+        SEEN.lock().unwrap_or_else(PoisonError::into_inner).insert((ASKED, change.part));
+    }
+}
+
 /// Whether each entry of the list was seen at work.
 pub fn all_seen() -> Result<()> {
     let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
-    for (side, changes) in SIDES {
-        let unseen: Vec<_> = changes.iter().map(|it| it.header).filter(|it| !seen.contains(&(side, *it))).collect();
-        ensure!(unseen.is_empty(), "of each {side} these are on the list and change in no case: {unseen:?}");
-    }
+    let headers = SIDES.iter().flat_map(|(side, changes)| changes.iter().map(|change| (*side, change.header)));
+    let listed = QUERY.iter().map(|change| (ASKED, change.part)).chain(headers);
+    let unseen: Vec<_> = listed.filter(|entry| !seen.contains(entry)).collect();
+    ensure!(unseen.is_empty(), "these are on the list and change in no case: {unseen:?}");
     Ok(())
 }
 
-const SIDES: [(&str, &[Change]); 2] = [(SENT, &REQUEST), (ANSWERED, &RESPONSE)];
+const SIDES: [(&str, &[Change]); 3] = [(SENT, &REQUEST), (ANSWERED, &RESPONSE), (OWN, &REFUSAL)];
+/// Of a query, on its way there.
+const ASKED: &str = "query";
 /// Of a request, on its way there.
 pub const SENT: &str = "request";
 /// Of an answer, on its way back.
 pub const ANSWERED: &str = "answer";
+/// Of an answer that the proxy gives instead of the API server.
+pub const OWN: &str = "answer of the proxy's own";
 
 /// What becomes of a request's headers.
 pub const REQUEST: [Change; 18] = [
@@ -115,13 +126,13 @@ pub const REQUEST: [Change; 18] = [
     Change {
         header: "accept",
         always: false,
-        becomes: "without CBOR, for resources of the ring",
-        reason: "the proxy follows watches in JSON and protobuf; CBOR among others is negotiated away",
+        becomes: "without CBOR, for resources of the ring; one form alone, where an election Lease is tried",
+        reason: "the proxy reads JSON and protobuf; CBOR among others is negotiated away",
     },
     Change {
         header: "accept-encoding",
         always: false,
-        becomes: "`identity`, for watches of the ring's resources",
+        becomes: "`identity`, for watches of the ring's resources, and where an election Lease is tried",
         reason: "the proxy reads events as they pass; API servers since 1.37 compress watches with initial events",
     },
     Change {
@@ -167,31 +178,84 @@ pub const RESPONSE: [Change; 8] = [
     of_connection("transfer-encoding"),
 ];
 
-/// What becomes of the query of a list, a watch or a deletion of many, of a resource of the ring. `query.rs` says the same
-/// to the comparison.
-const QUERY: [(&str, &str, &str); 3] = [
-    (
-        "`labelSelector`",
-        "the shard's and then the client's first one, written anew, behind all other parameters",
-        "the API server selects what is the shard's and what the client asked for",
-    ),
-    (
-        "`watch`, `resourceVersion`, `sendInitialEvents` given again",
-        LEFT_OUT,
-        "the API server takes the first; another server on the way could take the last",
-    ),
-    (
-        "parameters with a `;` or a bad escape, and empty ones",
-        LEFT_OUT,
-        "Go's `url.ParseQuery` leaves them out; another server on the way could read them",
-    ),
+/// What answers of the proxy's own don't have, or have of their own.
+pub const REFUSAL: [Change; 3] = [
+    Change {
+        header: "audit-id",
+        always: true,
+        becomes: LEFT_OUT,
+        reason: "the API server's audit log does not know a request that it did not get",
+    },
+    Change {
+        header: "x-kubernetes-pf-*",
+        always: true,
+        becomes: LEFT_OUT,
+        reason: "the API server's flow control did not see it either",
+    },
+    Change { header: "content-length", always: true, becomes: "its own", reason: "the message is the proxy's own" },
+];
+
+/// A part of a query that arrives otherwise than it was sent, or not.
+struct QueryChange {
+    /// Which part, as the page says it.
+    part: &'static str,
+    becomes: &'static str,
+    reason: &'static str,
+}
+
+/// The parts of queries that change, by the names under which they are noted.
+pub mod part {
+    /// What the client selects.
+    pub const SELECTOR: &str = "`labelSelector`";
+    /// A second value of a parameter of which the first counts.
+    pub const WATCH_AGAIN: &str = "`watch` given again";
+    /// The same.
+    pub const VERSION_AGAIN: &str = "`resourceVersion` given again";
+    /// The same.
+    pub const INITIAL_AGAIN: &str = "`sendInitialEvents` given again";
+    /// What Go does not read.
+    pub const SEMICOLON: &str = "a parameter with a `;`";
+    /// The same.
+    pub const BAD_ESCAPE: &str = "a parameter with a bad escape";
+    /// What says nothing.
+    pub const EMPTY: &str = "an empty parameter";
+    /// What is only tried.
+    pub const DRY_RUN: &str = "`dryRun`, of what may begin an election";
+}
+
+const FIRST_COUNTS: &str = "the API server takes the first; another server on the way could take the last";
+const NOT_READ: &str = "Go's `url.ParseQuery` leaves it out; another server on the way could read it";
+
+const fn left_out_of_query(part: &'static str, reason: &'static str) -> QueryChange {
+    QueryChange { part, becomes: LEFT_OUT, reason }
+}
+
+/// What becomes of the query of a list, a watch or a deletion of many, of a resource of the ring. `query.rs` says what
+/// arrives, and notes what was seen.
+const QUERY: [QueryChange; 8] = [
+    QueryChange {
+        part: part::SELECTOR,
+        becomes: "the shard's and then the client's first one, written anew, behind all other parameters",
+        reason: "the API server selects what is the shard's and what the client asked for",
+    },
+    left_out_of_query(part::WATCH_AGAIN, FIRST_COUNTS),
+    left_out_of_query(part::VERSION_AGAIN, FIRST_COUNTS),
+    left_out_of_query(part::INITIAL_AGAIN, FIRST_COUNTS),
+    left_out_of_query(part::SEMICOLON, NOT_READ),
+    left_out_of_query(part::BAD_ESCAPE, NOT_READ),
+    left_out_of_query(part::EMPTY, NOT_READ),
+    QueryChange {
+        part: part::DRY_RUN,
+        becomes: "`All`",
+        reason: "the API server judges the write of an election Lease, and does not store it",
+    },
 ];
 
 /// The lists as Markdown.
 pub fn page() -> String {
     let mut page =
         "### Queries that the proxy changes\n\n| query | becomes | because |\n| --- | --- | --- |\n".to_owned();
-    for (part, becomes, reason) in QUERY {
+    for QueryChange { part, becomes, reason } in QUERY {
         page.push_str(&format!("| {part} | {becomes} | {reason} |\n"));
     }
     page.push_str(

@@ -65,12 +65,14 @@ pub struct Ask {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Bytes,
+    /// Whether the client says how long the body is, but for what stands in the headers.
+    pub sized: bool,
 }
 
 impl Ask {
     /// One without headers and body.
     pub fn new(method: Method, target: impl Into<String>) -> Self {
-        Self { method, target: target.into(), headers: Vec::new(), body: Bytes::new() }
+        Self { method, target: target.into(), headers: Vec::new(), body: Bytes::new(), sized: true }
     }
 
     /// One that reads.
@@ -92,6 +94,18 @@ impl Ask {
     /// The same with a body.
     pub fn body(self, content_type: &str, body: impl Into<Bytes>) -> Self {
         Self { body: body.into(), ..self.header("content-type", content_type) }
+    }
+
+    /// The same from a client that says nothing of the body's length.
+    pub fn unsized_body(self) -> Self {
+        Self { sized: false, ..self }
+    }
+
+    /// What the client says of the body's length. (That there is none need not be said, where a method seldom has one:
+    /// RFC 9110, section 8.6.)
+    pub fn length(&self) -> Option<usize> {
+        let seldom = [Method::GET, Method::HEAD, Method::DELETE, Method::CONNECT].contains(&self.method);
+        (self.sized && !(seldom && self.body.is_empty())).then_some(self.body.len())
     }
 
     /// All headers of the request as it is sent: who asks, for which case, and under which audit id, because an API

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     Outcome,
-    changes::{self, REQUEST, RESPONSE},
+    changes::{self, REFUSAL, REQUEST, RESPONSE},
     client::{Answer, Endpoint},
 };
 use crate::relay::Recorded;
@@ -24,6 +24,8 @@ pub enum Bodies {
     Exact,
     /// JSON, but for the values at these paths, which are others each time.
     But(&'static [&'static str]),
+    /// Every byte but the digits of one number, which are others each time: in forms in which nothing has a path.
+    ButANumber,
 }
 
 /// What the API server makes up for each object, and each write.
@@ -44,7 +46,7 @@ pub enum Extent {
 }
 
 /// Whether the headers of a request arrived as they were sent, but for what the list of [`REQUEST`] lets change always, and
-/// for those of the list that are `rewritten`. `server` is who was asked, with the token of who asks there.
+/// for those of the list that are `rewritten`. What is sent has the length that the client says: [`super::client::Ask::length`]. `server` is who was asked, with the token of who asks there.
 pub fn arrival(sent: &HeaderMap, arrived: &HeaderMap, server: &Endpoint, rewritten: &[&str]) -> Result<()> {
     let is = |name: &str, expected: &str| {
         let value = arrived.get(name).map(http::HeaderValue::as_bytes);
@@ -76,10 +78,8 @@ pub fn arrival(sent: &HeaderMap, arrived: &HeaderMap, server: &Endpoint, rewritt
         ensure!(expected, "{name} arrived as {value:?}");
     }
     changes::note(changes::SENT, &REQUEST, sent, arrived);
-    // Framing: the body tells.
-    let framing = |name: &str| name == "content-length";
     headers("the request's", sent, arrived, |name| {
-        changes(name) || framing(name) || named.iter().any(|it| it == name && it != header::UPGRADE)
+        changes(name) || named.iter().any(|it| it == name && it != header::UPGRADE)
     })
 }
 
@@ -101,20 +101,28 @@ pub fn passed_on(arrived: &Recorded, read: &Answer, extent: Extent) -> Result<()
     };
     let same = length && answered.body[..known] == read.body[..known];
     ensure!(same, "{}", difference("the body on its way through the proxy", &answered.body, &read.body));
-    // What each server adds where it is not there yet.
-    let added = |name: &str| ["date", "content-length"].contains(&name) && !answered.headers.contains_key(name);
     let named = changes::named(&answered.headers);
     let stayed = named.iter().find(|name| read.headers.contains_key(*name));
     ensure!(stayed.is_none(), "{stayed:?} came");
     changes::note(changes::ANSWERED, &RESPONSE, &answered.headers, &read.headers);
     headers("the API server's", &answered.headers, &read.headers, |name| {
-        in_response(name) || added(name) || named.iter().any(|it| it == name)
+        in_response(name) || named.iter().any(|it| it == name)
     })?;
     if extent == Extent::Whole {
         let trailers = (&answered.trailers, &read.trailers);
         ensure!(trailers.0 == trailers.1, "trailers: {trailers:?}");
     }
     Ok(())
+}
+
+/// Whether the head of an answer of the proxy's own is as the API server's, but for what the list of [`REFUSAL`] lets
+/// change.
+pub fn own_answer(direct: &Answer, proxied: &Answer) -> Result<()> {
+    changes::note(changes::OWN, &REFUSAL, &direct.headers, &proxied.headers);
+    let own = |name: &str| REFUSAL.iter().any(|change| change.is_of(name));
+    headers("the answer's", &direct.headers, &proxied.headers, |name| {
+        own(name) || in_response(name) || of_the_moment(name)
+    })
 }
 
 /// Whether the list says that the proxy changes this header of an answer.
@@ -131,6 +139,10 @@ pub fn answers(direct: &Answer, proxied: &Answer, bodies: Bodies) -> Result<Outc
         Bodies::Exact => {
             ensure!(direct.body == proxied.body, "{}", difference("the body", &direct.body, &proxied.body));
         }
+        Bodies::ButANumber => {
+            let same = differ_in_a_number(&direct.body, &proxied.body);
+            ensure!(same, "{}", difference("the body", &direct.body, &proxied.body));
+        }
         Bodies::But(paths) => {
             let (one, other) = (blanked(&direct.body, paths)?, blanked(&proxied.body, paths)?);
             ensure!(
@@ -144,12 +156,23 @@ pub fn answers(direct: &Answer, proxied: &Answer, bodies: Bodies) -> Result<Outc
         ensure!(direct.headers.contains_key(name) == proxied.headers.contains_key(name), "{name} with one answer only");
     }
     let loose = |name: &str| matches!(bodies, Bodies::But(_)) && name == "content-length";
-    let moment = |name: &str| OF_THE_MOMENT.iter().any(|it| it.as_str() == name);
     headers("the answer's", &direct.headers, &proxied.headers, |name| {
-        in_response(name) || moment(name) || loose(name)
+        in_response(name) || of_the_moment(name) || loose(name)
     })?;
     ensure!(direct.trailers == proxied.trailers, "trailers: {:?}, {:?}", direct.trailers, proxied.trailers);
     Ok(Outcome::Same)
+}
+
+fn of_the_moment(name: &str) -> bool {
+    OF_THE_MOMENT.iter().any(|it| it.as_str() == name)
+}
+
+/// Whether there is no difference but in the digits of one number.
+fn differ_in_a_number(one: &[u8], other: &[u8]) -> bool {
+    let differ: Vec<_> = (0..one.len().min(other.len())).filter(|at| one[*at] != other[*at]).collect();
+    let (Some(first), Some(last)) = (differ.first(), differ.last()) else { return one == other };
+    let digits = |bytes: &[u8]| bytes[*first..=*last].iter().all(u8::is_ascii_digit);
+    one.len() == other.len() && digits(one) && digits(other)
 }
 
 /// Whether two sets of headers are the same, the order of one name's lines included, but for the names that may differ.

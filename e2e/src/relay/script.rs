@@ -6,13 +6,14 @@ use std::{
 };
 
 use futures::{StreamExt as _, stream};
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::{
     body::{Bytes, Frame},
     upgrade::OnUpgrade,
 };
 use hyper_util::rt::TokioIo;
+use k8s_openapi::jiff::Timestamp;
 use tokio::{io::AsyncWriteExt as _, sync::Notify};
 
 use super::{forward::Passing, record::locked};
@@ -93,7 +94,9 @@ pub(super) async fn play(script: Script, mut request: Request<Passing>) -> http:
     if let Some(after) = &script.after {
         after.notified().await;
     }
-    let mut builder = Response::builder().status(script.status);
+    // As every server says it that has a clock (RFC 9110, section 6.6.1): what is recorded is all that is sent.
+    let now = Timestamp::now().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    let mut builder = Response::builder().status(script.status).header(header::DATE, now);
     for (name, value) in &script.headers {
         builder = builder.header(*name, value);
     }

@@ -3,6 +3,8 @@
 use anyhow::{Result, ensure};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
+use crate::changes::{self, part};
+
 const KEY: &str = "labelSelector";
 
 fn split(target: &str) -> (&str, Vec<&str>) {
@@ -21,28 +23,51 @@ fn others<'a>(pairs: &[&'a str]) -> Vec<&'a str> {
     pairs.iter().copied().filter(|pair| !pair.starts_with(KEY)).collect()
 }
 
-/// Whether the API server reads the parameter at all: Go leaves out one with a `;` in it, and one with an escape that is
-/// none. (And what is empty says nothing.)
-fn is_read(pair: &str) -> bool {
-    let escapes = pair.split('%').skip(1);
+/// Why the API server does not read a parameter, if so: Go leaves out one with a `;` in it, and one with an escape that
+/// is none. (And what is empty says nothing.)
+fn unread(pair: &str) -> Option<&'static str> {
     let is_escape = |rest: &str| rest.get(..2).is_some_and(|digits| u8::from_str_radix(digits, 16).is_ok());
-    !pair.is_empty() && !pair.contains(';') && escapes.into_iter().all(is_escape)
+    match pair {
+        "" => Some(part::EMPTY),
+        pair if pair.contains(';') => Some(part::SEMICOLON),
+        pair => (!pair.split('%').skip(1).all(is_escape)).then_some(part::BAD_ESCAPE),
+    }
 }
 
 /// Parameters of which one value can count: the others are left out.
-const ONCE: [&str; 3] = ["watch", "resourceVersion", "sendInitialEvents"];
+const ONCE: [(&str, &str); 3] = [
+    ("watch", part::WATCH_AGAIN),
+    ("resourceVersion", part::VERSION_AGAIN),
+    ("sendInitialEvents", part::INITIAL_AGAIN),
+];
 
-/// Those that must arrive: as they were written, in their order, but for a second value where only one counts.
-fn kept<'a>(pairs: &[&'a str]) -> Vec<&'a str> {
-    let mut seen = Vec::new();
-    let mut pairs = others(pairs);
-    pairs.retain(|pair| {
-        let key = pair.split('=').next().unwrap_or_default();
-        let again = ONCE.contains(&key) && seen.contains(&key);
-        seen.push(key);
-        !again
-    });
-    pairs
+/// What arrives of a query that is narrowed, but for the selector.
+#[derive(Default)]
+struct Expected<'a> {
+    /// As they were written, in their order.
+    parameters: Vec<&'a str>,
+    /// What the proxy changes, in the words of the list.
+    changes: Vec<&'static str>,
+}
+
+impl<'a> Expected<'a> {
+    fn of(pairs: &[&'a str]) -> Self {
+        let (mut expected, mut keys) = (Self::default(), Vec::new());
+        for pair in pairs {
+            let key = pair.split('=').next().unwrap_or_default();
+            let again = ONCE.iter().find(|(once, _)| *once == key && keys.contains(&key)).map(|(_, part)| *part);
+            match unread(pair).or(again) {
+                Some(change) => expected.changes.push(change),
+                None if key == KEY => {}
+                None => {
+                    keys.push(key);
+                    expected.parameters.push(pair);
+                }
+            }
+        }
+        expected.changes.push(part::SELECTOR);
+        expected
+    }
 }
 
 /// A selector without its blanks: around operators they mean nothing, and no test's selector needs others.
@@ -60,7 +85,7 @@ fn joined(ours: &str, theirs: Option<&str>) -> String {
 /// The target with `ours` in front of its labelSelector.
 pub(crate) fn narrowed(target: &str, ours: &str) -> String {
     let (path, mut pairs) = split(target);
-    pairs.retain(|pair| is_read(pair));
+    pairs.retain(|pair| unread(pair).is_none());
     let joined = joined(ours, selector(&pairs).as_deref());
     let selector = format!("{KEY}={}", utf8_percent_encode(&joined, NON_ALPHANUMERIC));
     let pairs: Vec<_> = others(&pairs).into_iter().chain([selector.as_str()]).collect();
@@ -70,15 +95,13 @@ pub(crate) fn narrowed(target: &str, ours: &str) -> String {
 /// Whether a target arrived with `ours` in front of its labelSelector and else as it was: each parameter as it was
 /// written, but for those that the API server leaves out anyway, and with one labelSelector at the end.
 pub(crate) fn check_narrowed(sent: &str, arrived: &str, ours: &str) -> Result<()> {
-    let ((path, mut before), (arrived_path, mut after)) = (split(sent), split(arrived));
-    before.retain(|pair| is_read(pair));
-    let expected = joined(ours, selector(&before).as_deref());
-    let joined = selector(&after).unwrap_or_default();
-    ensure!(squeezed(&joined) == squeezed(&expected), "{sent} arrived as {arrived}");
+    let ((path, before), (arrived_path, mut after)) = (split(sent), split(arrived));
+    let expected = Expected::of(&before);
+    let read: Vec<_> = before.into_iter().filter(|pair| unread(pair).is_none()).collect();
+    let narrowed = joined(ours, selector(&read).as_deref());
     let last = after.pop();
-    let selectors = after.iter().chain(&last).filter(|pair| pair.starts_with(KEY)).count();
-    let at_end = last.is_some_and(|pair| pair.starts_with(KEY));
-    ensure!(selectors == 1 && at_end, "{sent} arrived as {arrived}");
-    ensure!(path == arrived_path && kept(&before) == others(&after), "{sent} arrived as {arrived}");
+    let same = last.and_then(|last| selector(&[last])).is_some_and(|it| squeezed(&it) == squeezed(&narrowed));
+    ensure!(same && path == arrived_path && after == expected.parameters, "{sent} arrived as {arrived}");
+    expected.changes.iter().for_each(|change| changes::note_query(change));
     Ok(())
 }

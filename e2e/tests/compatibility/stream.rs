@@ -19,17 +19,20 @@ pub(crate) enum Format {
     Lengths,
 }
 
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+pub(crate) const METADATA_PROTOBUF: &str =
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+pub(crate) const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+
 /// The forms of a watch.
 pub(crate) const FORMS: [(&str, &str, Format); 5] = [
-    ("JSON", "application/json", Format::Lines),
-    ("protobuf", "application/vnd.kubernetes.protobuf", Format::Lengths),
-    ("metadata as JSON", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Format::Lines),
-    (
-        "metadata as protobuf",
-        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-        Format::Lengths,
-    ),
-    ("Table", "application/json;as=Table;g=meta.k8s.io;v=v1", Format::Lines),
+    ("JSON", JSON, Format::Lines),
+    ("protobuf", PROTOBUF, Format::Lengths),
+    ("metadata as JSON", METADATA, Format::Lines),
+    ("metadata as protobuf", METADATA_PROTOBUF, Format::Lengths),
+    ("Table", TABLE, Format::Lines),
 ];
 
 /// An event as it came.
@@ -110,14 +113,18 @@ pub(crate) async fn both_until(
     )?;
     answers(&direct.without_body(), &proxied.without_body(), Bodies::Exact)?;
     let both = tokio::try_join!(read_until(&mut direct, format, &enough), read_until(&mut proxied, format, &enough))?;
-    let arrived = probe.arrived()?;
-    let rewritten = probe.narrowing(&["accept-encoding"]);
-    probe.check_arrival(ask, &arrived, rewritten)?;
-    let bytes: Vec<u8> = both.1.iter().flat_map(|event| event.0.iter().copied()).collect();
-    passed_on(&arrived, &Answer { body: bytes.into(), ..proxied.without_body() }, Extent::Begin)?;
+    arrived(probe, ask, &proxied, &both.1)?;
     let foreign = OWNERS.iter().find(|name| **name != probe.shard.owns && both.1.iter().any(|it| it.shows(name)));
     ensure!(foreign.is_none(), "objects named {foreign:?} are shown");
     Ok(both)
+}
+
+/// Whether a watch arrived as it was asked for, and what came through the proxy is what the API server sent.
+pub(crate) fn arrived(probe: &Probe<'_>, ask: &Ask, proxied: &Open, events: &[Event]) -> Result<()> {
+    let arrived = probe.arrived()?;
+    probe.check_arrival(ask, &arrived, probe.narrowing(&["accept-encoding"]))?;
+    let bytes: Vec<u8> = events.iter().flat_map(|event| event.0.iter().copied()).collect();
+    passed_on(&arrived, &Answer { body: bytes.into(), ..proxied.without_body() }, Extent::Begin)
 }
 
 /// Whether the same was shown, one after the other, but for what is in events that are another's each time.

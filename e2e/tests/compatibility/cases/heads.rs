@@ -46,7 +46,7 @@ const PLAIN: [(&str, Asks); 17] = [
 ];
 
 /// Lists of the ring, as they were at one moment.
-const LISTS: [(&str, Asks); 11] = [
+const LISTS: [(&str, Asks); 13] = [
     ("unknown query parameters of a list", |ground| list(ground, "&b=2&a=1&a=0&un%6bnown=%7e+x&empty=&bare")),
     ("labelSelector of the client's own", |ground| list(ground, "&labelSelector=tier+in+(back,%20side),!absent")),
     ("labelSelector with blanks", |ground| list(ground, "&labelSelector=tier%21%3Dfront,+tier+,!+absent")),
@@ -54,6 +54,8 @@ const LISTS: [(&str, Asks); 11] = [
         list(ground, "&labelSelector=tier%3Dback&labelSelector=tier%3Dfront")
     }),
     ("resourceVersion given twice, of which the first counts", |ground| list(ground, "&x=1&resourceVersion=1&x=2")),
+    ("`watch` given twice, of which the first counts", |ground| list(ground, "&watch=0&watch=1")),
+    ("empty parameters of a list", |ground| list(ground, "&&x=1&")),
     ("parameters with `;`, which do not count", |ground| list(ground, "&limit=1;labelSelector=a&x=;")),
     ("parameters with bad escapes, which do not count", |ground| list(ground, "&labelSelector=%zz&x=%f&y=%")),
     ("fieldSelector", |ground| list(ground, "&fieldSelector=metadata.name!%3dvisitor")),

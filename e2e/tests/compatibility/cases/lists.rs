@@ -5,18 +5,17 @@ use http::header;
 use ringside_e2e::compatibility::Outcome;
 use serde_json::Value;
 
+use super::representations;
 use crate::{
     client::Ask,
     compare::{Bodies, Moment, Probe, steady},
     ground::Ground,
-    stream::{self, Format},
+    stream::{self, Format, JSON, PROTOBUF},
     table::{Case, case},
 };
 
 const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
 const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites";
-const JSON: &str = "application/json";
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The version of a list is that of the moment, where it is not asked for.
 const OF_THE_MOMENT: Bodies = Bodies::But(&["metadata.resourceVersion"]);
@@ -46,10 +45,12 @@ pub(crate) fn cases() -> Vec<Case> {
             Probe::new(&ground, &mark).same(&ask).await
         }),
     ];
-    for (form, media_type) in [("JSON", JSON), ("protobuf", PROTOBUF)] {
+    for (form, media_type) in representations::FORMS {
         cases.push(case("list in pages, by continue token", form, move |ground, mark| async move {
-            pages(&ground, &mark, media_type).await
+            pages(&ground, &mark, &representations::of_lists(media_type)).await
         }));
+    }
+    for (form, media_type) in [("JSON", JSON), ("protobuf", PROTOBUF)] {
         cases.push(case("list compressed with gzip", form, move |ground, mark| async move {
             let ask = Ask::get(format!("{MAPS}?{}", exact(&ground))).accept(media_type);
             let ask = ask.header("accept-encoding", "gzip");

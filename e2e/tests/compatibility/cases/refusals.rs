@@ -6,8 +6,9 @@ use ringside_e2e::compatibility::Outcome;
 use serde_json::{Value, json};
 
 use crate::{
+    changes::{self, part},
     client::{Answer, Ask, Http},
-    compare::{Bodies, Probe},
+    compare::{Bodies, Probe, Rewritten, own_answer},
     ground::{Ground, NAMESPACE},
     table::{Case, case},
 };
@@ -15,16 +16,20 @@ use crate::{
 const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
 const OWN_WORDS: &str = "the message of the refusal is the proxy's own, which refuses by itself";
 
+const DOTS: &str =
+    "refused with 400: the API server takes dots for names, another server on the way for the path to another list";
+
 type Asks = fn() -> Ask;
 
 /// What both refuse, with the same status and reason.
-const BOTH: [(&str, &str, Asks); 2] = [
+const BOTH: [(&str, &str, Asks); 3] = [
+    ("path with dot segments", "get", || Ask::get(format!("{MAPS}/.."))),
     ("labelSelector that is none", "list", || Ask::get(format!("{MAPS}?labelSelector=a%20b%20c"))),
     ("CBOR", "body of a write", || Ask::new(Method::POST, MAPS).body("application/cbor", &b"\xd9\xd9\xf7\xa0"[..])),
 ];
 
 /// What the proxy alone refuses: the answer of the API server, and why.
-const ALONE: [(&str, &str, StatusCode, &str, Asks); 3] = [
+const ALONE: [(&str, &str, StatusCode, &str, Asks); 6] = [
     (
         "more than 1,000 query parameters",
         "list",
@@ -39,6 +44,15 @@ const ALONE: [(&str, &str, StatusCode, &str, Asks); 3] = [
         "refused with 400: servers clean such paths each in its own way, and it must be sure what is listed",
         || Ask::get("/api/v1/namespaces/fixed//configmaps"),
     ),
+    ("path with dot segments", "list", StatusCode::FORBIDDEN, DOTS, || {
+        Ask::get("/api/v1/namespaces/fixed/./configmaps")
+    }),
+    ("path with dot segments", "list, percent-encoded", StatusCode::FORBIDDEN, DOTS, || {
+        Ask::get("/api/v1/namespaces/fixed/secrets/%2e%2e/configmaps")
+    }),
+    ("path with dot segments", "into the API from beside it", StatusCode::NOT_FOUND, DOTS, || {
+        Ask::get("/version/../api/v1/namespaces/fixed/configmaps")
+    }),
     (
         "compressed request body",
         "gzip",
@@ -69,6 +83,10 @@ pub(crate) fn cases() -> Vec<Case> {
             Ok(Outcome::Changed(why))
         }));
     }
+    // Beside the API there is no list that they could lead to.
+    cases.push(case("path with dot segments", "beside the API", |ground, mark| async move {
+        Probe::new(&ground, &mark).same(&Ask::get("/version/./x/%2e%2e")).await
+    }));
     cases.extend(cbor());
     for http in [Http::One, Http::Two] {
         cases.push(case("401, with another token", http.name(), move |ground, mark| async move {
@@ -88,8 +106,12 @@ pub(crate) fn cases() -> Vec<Case> {
         let (probe, ask) = (Probe::new(&ground, &mark), Ask::get("/version"));
         let direct = probe.shard.direct.with_token("").exchange(Http::Two, &ask, &mark).await?;
         let proxied = probe.shard.proxied.with_token("").exchange(Http::Two, &ask, &mark).await?;
+        ensure!(probe.shard.relay.take(&mark).is_empty(), "it arrived at the API server");
         ensure!(direct.status == StatusCode::OK, "{}: {}", direct.status, direct.text());
-        ensure!(proxied.status == StatusCode::UNAUTHORIZED, "{}: {}", proxied.status, proxied.text());
+        // What the API server says to whom it does not know.
+        let unknown = probe.shard.direct.with_token("nobody's").exchange(Http::Two, &ask, &mark).await?;
+        ensure!(unknown.status == StatusCode::UNAUTHORIZED, "{}: {}", unknown.status, unknown.text());
+        refused_alike(&unknown, &proxied)?;
         Ok(Outcome::Changed("refused with 401: whoever reaches the proxy's port must have its token"))
     }));
     cases.push(case("watch from before the proxy knew its ring", "JSON", |ground, mark| async move {
@@ -144,6 +166,7 @@ fn refused_alike(direct: &Answer, proxied: &Answer) -> Result<Outcome> {
     ensure!(!direct.status.is_success(), "{}", direct.text());
     let (one, other) = (reason(direct)?, reason(proxied)?);
     ensure!(one == other, "{one} became {other}");
+    own_answer(direct, proxied)?;
     Ok(Outcome::Changed(OWN_WORDS))
 }
 
@@ -157,11 +180,18 @@ async fn election(probe: &Probe<'_>) -> Result<Outcome> {
             "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:00:00.000000Z",
         },
     });
-    let create = Ask::new(Method::POST, &leases).body("application/json", record.to_string());
-    let made = probe.shard.proxied.exchange(probe.http, &create, probe.mark).await?;
-    ensure!(made.status == StatusCode::CREATED, "{}: {}", made.status, made.text());
-    let tried = probe.arrived()?.target;
-    ensure!(tried.ends_with("?dryRun=All"), "{tried}");
+    let create = |target: &str| Ask::new(Method::POST, target).body("application/json", record.to_string());
+    let (create, tried) = (create(&leases), create(&format!("{leases}?dryRun=All")));
+    let create = create.accept("application/json, */*");
+    let made = probe.shard.proxied.exchange(probe.http, &create, probe.mark);
+    let (direct, made) = tokio::try_join!(probe.past(&tried), made)?;
+    let arrived = probe.arrived()?;
+    changes::note_query(part::DRY_RUN);
+    let rewritten = Rewritten { headers: &["accept", "accept-encoding"], ..Rewritten::default() };
+    probe.check_arrival(&tried, &arrived, rewritten)?;
+    ensure!(arrived.headers["accept"] == "application/json", "{:?}", arrived.headers["accept"]);
+    ensure!(made.status == StatusCode::CREATED && direct.status == made.status, "{}: {}", made.status, made.text());
+    own_answer(&direct, &made)?;
     let read = Ask::get(format!("{leases}/election"));
     let (direct, proxied) = unforwarded(probe, &read).await?;
     ensure!(direct.status == StatusCode::NOT_FOUND, "{}", direct.text());

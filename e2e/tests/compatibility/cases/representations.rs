@@ -4,17 +4,24 @@ use crate::{
     client::Ask,
     compare::Probe,
     objects::FIXED,
+    stream::{JSON, METADATA, METADATA_PROTOBUF, PROTOBUF, TABLE},
     table::{Case, case},
 };
 
-const FORMS: [(&str, &str); 6] = [
-    ("JSON", "application/json"),
-    ("protobuf", "application/vnd.kubernetes.protobuf"),
+/// The forms of an object.
+pub(super) const FORMS: [(&str, &str); 6] = [
+    ("JSON", JSON),
+    ("protobuf", PROTOBUF),
     ("YAML", "application/yaml"),
-    ("metadata as JSON", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
-    ("metadata as protobuf", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
-    ("Table", "application/json;as=Table;g=meta.k8s.io;v=v1"),
+    ("metadata as JSON", METADATA),
+    ("metadata as protobuf", METADATA_PROTOBUF),
+    ("Table", TABLE),
 ];
+
+/// The form of a list of such objects.
+pub(super) fn of_lists(media_type: &str) -> String {
+    media_type.replace("as=PartialObjectMetadata;", "as=PartialObjectMetadataList;")
+}
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -26,7 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
         }));
     }
     for (form, media_type) in FORMS {
-        let media_type = media_type.replace("as=PartialObjectMetadata;", "as=PartialObjectMetadataList;");
+        let media_type = of_lists(media_type);
         for (behaviour, resource) in [
             ("list of a built-in resource", "/api/v1/namespaces/fixed/configmaps"),
             ("list of a custom resource", "/apis/web.example.com/v1/namespaces/fixed/websites"),

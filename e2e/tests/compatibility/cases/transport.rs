@@ -68,7 +68,8 @@ pub(crate) fn cases() -> Vec<Case> {
 async fn in_pieces(probe: &Probe<'_>) -> Result<Outcome> {
     let object = Bytes::from(serde_json::to_vec(&map("in-pieces", [].into(), 50_000))?);
     let mut ask = Ask::new(Method::POST, format!("/api/v1/namespaces/{FIXED}/configmaps?dryRun=All"))
-        .header("content-type", "application/json");
+        .header("content-type", "application/json")
+        .unsized_body();
     let body = || {
         let pieces: Vec<_> = object.chunks(9_000).map(Bytes::copy_from_slice).collect();
         StreamBody::new(futures::stream::iter(pieces).map(|piece| Ok::<_, Infallible>(Frame::data(piece))))
@@ -92,7 +93,7 @@ async fn in_pieces(probe: &Probe<'_>) -> Result<Outcome> {
 /// Each piece comes back before the next one is sent.
 async fn echo(probe: &Probe<'_>) -> Result<Outcome> {
     probe.shard.relay.answer(probe.mark, Script::new(StatusCode::OK).part(Part::Echo));
-    let ask = Ask::new(Method::POST, "/api/v1/namespaces/fixed/secrets");
+    let ask = Ask::new(Method::POST, "/api/v1/namespaces/fixed/secrets").unsized_body();
     let mut came = Vec::new();
     for (endpoint, http) in [(&probe.shard.scripted, probe.of_relay()), (&probe.shard.proxied, probe.http)] {
         probe.shard.relay.take(probe.mark);

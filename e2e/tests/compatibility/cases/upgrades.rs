@@ -8,10 +8,11 @@ use ringside_e2e::{compatibility::Outcome, relay::Script};
 use crate::{
     changes,
     client::{Ask, Http},
-    compare::{OF_A_WRITE, Probe, Rewritten, answers, contains, difference},
+    compare::{Moment, OF_A_WRITE, Probe, Rewritten, answers, contains, difference, steady},
     ground::{Ground, NAMESPACE},
     query,
     raw::{Raw, RawHead},
+    stream::{METADATA, METADATA_PROTOBUF, PROTOBUF, TABLE},
     table::{Case, case},
 };
 
@@ -37,7 +38,10 @@ pub(crate) fn cases() -> Vec<Case> {
                 Messages::Text,
                 Some(("Sec-WebSocket-Protocol", "base64.binary.k8s.io")),
             ),
-            ("protobuf in binary messages", Messages::Binary, Some(("Accept", "application/vnd.kubernetes.protobuf"))),
+            ("protobuf in binary messages", Messages::Binary, Some(("Accept", PROTOBUF))),
+            ("metadata as JSON", Messages::Text, Some(("Accept", METADATA))),
+            ("metadata as protobuf", Messages::Binary, Some(("Accept", METADATA_PROTOBUF))),
+            ("Table", Messages::Text, Some(("Accept", TABLE))),
         ] {
             let path = path.clone();
             cases.push(case(behaviour, form, move |ground, mark| async move {
@@ -45,7 +49,8 @@ pub(crate) fn cases() -> Vec<Case> {
                 if let Some((name, value)) = header {
                     ask = ask.header(name, value);
                 }
-                watch(&Probe::by(&ground, &mark, Http::One, Http::Two), &ask, messages).await
+                let probe = Probe::by(&ground, &mark, Http::One, Http::Two);
+                steady(|| watch(&probe, &ask, messages)).await
             }));
         }
     }
@@ -115,6 +120,7 @@ fn pods() -> Vec<Case> {
     ] {
         let plain = move |method: Method| {
             Ask::new(method, format!("/api/v1/namespaces/{NAMESPACE}/pods/shard-0/{subresource}?{query}"))
+                .unsized_body()
         };
         let spdy = move || {
             plain(Method::POST)
@@ -176,14 +182,14 @@ enum Messages {
 
 async fn watch(probe: &Probe<'_>, ask: &Ask, form: Messages) -> Result<Outcome> {
     let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
-    let shown = tokio::try_join!(
+    let (direct, proxied) = tokio::try_join!(
         Raw::send(&probe.shard.direct, &by_hand, probe.mark),
         Raw::send(&probe.shard.proxied, ask, probe.mark),
     )?;
-    shows(shown, form).await?;
+    let shown = shows((direct, proxied), form).await;
     let rewritten = probe.narrowing(&["accept-encoding", "sec-websocket-extensions"]);
     probe.check_arrival(ask, &probe.arrived()?, rewritten)?;
-    Ok(Outcome::Narrowed)
+    shown.map(|()| Outcome::Narrowed)
 }
 
 /// Compares two watches, head and messages.
@@ -192,10 +198,12 @@ async fn shows((mut direct, mut proxied): (Raw, Raw), form: Messages) -> Result<
     heads(&head, &proxied.head().await?)?;
     ensure!(head.status.contains("101"), "{}", head.status);
     let (messages, proxied_messages) = tokio::try_join!(direct.rest(), proxied.rest())?;
-    ensure!(messages == proxied_messages, "{}", difference("what came", &messages, &proxied_messages));
-    ensure!(messages.first() == Some(&(form as u8)), "{:?} is no message of {form:?}", messages.first());
-    ensure!(contains(&messages, b"own-1") && !contains(&messages, b"other-"), "shows what is not the shard's");
-    Ok(())
+    ensure!(proxied_messages.first() == Some(&(form as u8)), "{:?} is no message of {form:?}", messages.first());
+    let foreign = contains(&proxied_messages, b"other-") || !contains(&proxied_messages, b"own-1");
+    ensure!(!foreign, "shows what is not the shard's");
+    // A Table says how old an object is.
+    let same = || anyhow::anyhow!("{}", difference("what came", &messages, &proxied_messages));
+    if messages == proxied_messages { Ok(()) } else { Err(Moment(same()).into()) }
 }
 
 /// As a browser asks, which can set no header: the token is one of the subprotocols, and another one is agreed.

@@ -9,11 +9,11 @@ use tokio::time::timeout;
 
 use crate::{
     client::Ask,
-    compare::{Bodies, Moment, Probe, contains, steady},
+    compare::{Bodies, Moment, Probe, answers, contains, steady},
     ground::Ground,
-    objects::site,
+    objects::{map, site},
     query,
-    stream::{self, Format},
+    stream::{self, Format, METADATA_PROTOBUF, PROTOBUF},
     table::{Case, case},
 };
 
@@ -23,13 +23,13 @@ const SOON: Duration = Duration::from_secs(20);
 type Asks = fn(&Ground) -> Ask;
 
 /// Each ends by itself after a second.
-const BY_PATH: [(&str, Asks); 6] = [
+const BY_PATH: [(&str, Asks); 7] = [
     ("watch of all namespaces", |ground| {
         from_begin(ground, "/api/v1/configmaps?fieldSelector=metadata.namespace%3Dfixed&watch=true")
     }),
     ("legacy watch path", |ground| from_begin(ground, "/api/v1/watch/namespaces/fixed/configmaps?")),
     ("legacy watch path of all namespaces", |ground| {
-        from_begin(ground, "/apis/web.example.com/v1/watch/websites?fieldSelector=metadata.namespace%3Dfixed")
+        from_begin(ground, "/api/v1/watch/configmaps?fieldSelector=metadata.namespace%3Dfixed")
     }),
     ("watch of one object (`metadata.name`)", |ground| {
         from_begin(ground, "/api/v1/namespaces/fixed/configmaps?watch=1&fieldSelector=metadata.name%3Down-1")
@@ -40,6 +40,10 @@ const BY_PATH: [(&str, Asks); 6] = [
     ("watch with selectors of the client's own", |ground| {
         from_begin(ground, "/api/v1/namespaces/fixed/configmaps?watch=1&labelSelector=tier%3Dback")
     }),
+    ("watch with parameters given twice, of which the first counts", |ground| {
+        let initial = "sendInitialEvents=false&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+        from_begin(ground, &format!("/api/v1/namespaces/fixed/configmaps?watch=1&watch=0&{initial}"))
+    }),
 ];
 
 fn from_begin(ground: &Ground, path: &str) -> Ask {
@@ -49,9 +53,11 @@ fn from_begin(ground: &Ground, path: &str) -> Ask {
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (behaviour, ask) in BY_PATH {
-        cases.push(case(behaviour, "JSON", move |ground, mark| async move {
-            Probe::new(&ground, &mark).narrowed_watch(&ask(&ground)).await
-        }));
+        for (form, media_type, _) in stream::FORMS {
+            cases.push(case(behaviour, form, move |ground, mark| async move {
+                Probe::new(&ground, &mark).narrowed_watch(&ask(&ground).accept(media_type)).await
+            }));
+        }
     }
     cases.push(case("watch of one object of another shard", "JSON", |ground, mark| async move {
         foreign(&Probe::new(&ground, &mark), &ground).await
@@ -60,8 +66,7 @@ pub(crate) fn cases() -> Vec<Case> {
         let ask = from_begin(&ground, "/api/v1/namespaces?watch=1");
         Probe::new(&ground, &mark).same(&ask).await
     }));
-    // Custom resources have no protobuf of their own.
-    for (form, media_type, _) in stream::FORMS.into_iter().filter(|(form, ..)| *form != "protobuf") {
+    for (form, media_type, _) in stream::FORMS {
         cases.push(case("watch that the API server ends with 410 Gone", form, move |ground, mark| async move {
             gone(&ground, &Probe::new(&ground, &mark), media_type).await
         }));
@@ -71,10 +76,6 @@ pub(crate) fn cases() -> Vec<Case> {
             let probe = Probe::new(&ground, &mark);
             steady(|| bookmarks(&probe, &ground, media_type, format)).await
         }));
-        // Custom resources have no protobuf of their own.
-        if form == "protobuf" {
-            continue;
-        }
         cases.push(case("event of an idle watch, at once", form, move |ground, mark| async move {
             event(&Probe::new(&ground, &mark), &ground, media_type, format).await
         }));
@@ -82,20 +83,23 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Older than what the API server's cache begins with: that of this resource begins with its definition.
+/// The API server's cache of a resource begins with its definition: what is older is gone.
 const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites?watch=1";
+const MAPS: &str = "/api/v1/namespaces/fixed/configmaps?watch=1";
 
 /// What the API server says of a watch from a state that it does not have any more, it may say of one that went on: by
 /// script, because it seldom does.
 async fn gone(ground: &Ground, probe: &Probe<'_>, media_type: &str) -> Result<Outcome> {
-    let real = probe.past(&Ask::get(format!("{SITES}&resourceVersion=2&timeoutSeconds=1")).accept(media_type)).await?;
+    // Custom resources have no protobuf of their own, but their metadata has, and so has what is said of their end.
+    let (path, said_in) = if media_type == PROTOBUF { (MAPS, METADATA_PROTOBUF) } else { (SITES, media_type) };
+    let real = probe.past(&Ask::get(format!("{SITES}&resourceVersion=2&timeoutSeconds=1")).accept(said_in)).await?;
     ensure!(real.status.is_success() && contains(&real.body, b"ERROR"), "{}: {}", real.status, real.text());
     let content_type = real.headers.get("content-type").context("a content type")?.to_str()?;
     probe
         .shard
         .relay
         .answer(probe.mark, Script::new(real.status).header("content-type", content_type).bytes(real.body));
-    let ask = from_begin(ground, SITES).accept(media_type);
+    let ask = from_begin(ground, path).accept(media_type);
     probe.scripted(&ask, probe.narrowing(&["accept-encoding"])).await
 }
 
@@ -113,7 +117,15 @@ async fn foreign(probe: &Probe<'_>, ground: &Ground) -> Result<Outcome> {
 async fn event(probe: &Probe<'_>, ground: &Ground, media_type: &str, format: Format) -> Result<Outcome> {
     let namespace = format!("events-{}", probe.mark);
     ground.namespace(&namespace).await?;
-    let collection = format!("/apis/web.example.com/v1/namespaces/{namespace}/websites");
+    let late = |name: &str, labels| match format {
+        // Custom resources have no protobuf of their own.
+        Format::Lengths => json!(map(name, labels, 1)),
+        Format::Lines => json!(site(name, labels)),
+    };
+    let collection = match format {
+        Format::Lengths => format!("/api/v1/namespaces/{namespace}/configmaps"),
+        Format::Lines => format!("/apis/web.example.com/v1/namespaces/{namespace}/websites"),
+    };
     // Without objects, the bookmark that ends the initial events says that both watch.
     let initial = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
     let ask = Ask::get(format!("{collection}?{initial}&timeoutSeconds=60")).accept(media_type);
@@ -122,17 +134,21 @@ async fn event(probe: &Probe<'_>, ground: &Ground, media_type: &str, format: For
         probe.shard.direct.open(probe.http, &by_hand, probe.mark).await?,
         probe.shard.proxied.open(probe.http, &ask, probe.mark).await?,
     ];
+    answers(&both[0].without_body(), &both[1].without_body(), Bodies::Exact)?;
+    let mut initial = Vec::new();
     for open in &mut both {
-        stream::read(open, format, stream::Event::is_end_of_list).await?;
+        initial = stream::read(open, format, stream::Event::is_end_of_list).await?;
     }
-    ground.anew(&collection, &json!(site("other-late", ground.owned_by(&ground.plain)))).await?;
-    ground.anew(&collection, &json!(site("own-late", ground.owned_by(&ground.main)))).await?;
+    ground.anew(&collection, &late("other-late", ground.owned_by(&ground.plain))).await?;
+    ground.anew(&collection, &late("own-late", ground.owned_by(&ground.main))).await?;
     let mut seen = Vec::new();
     for open in &mut both {
         let shown = stream::read(open, format, |event| event.shows("own-late"));
         seen.push(timeout(SOON, shown).await.context("no event came while the watch went on")??);
     }
     ensure!(seen[0] == seen[1] && seen[0].len() == 1, "{} events became {}", seen[0].len(), seen[1].len());
+    initial.append(&mut seen[1]);
+    stream::arrived(probe, &ask, &both[1], &initial)?;
     Ok(Outcome::Narrowed)
 }
 

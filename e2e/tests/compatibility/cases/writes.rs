@@ -5,9 +5,10 @@ use http::Method;
 use ringside_e2e::compatibility::Outcome;
 use serde_json::{Value, json};
 
+use super::representations;
 use crate::{
     client::Ask,
-    compare::{Bodies, OF_A_WRITE, Probe, Rewritten, answers},
+    compare::{Bodies, OF_A_WRITE, Probe, Rewritten, answers, contains, steady},
     ground::{Ground, NAMESPACE},
     query,
     table::{Case, case},
@@ -162,7 +163,11 @@ pub(crate) fn cases() -> Vec<Case> {
         let ask = Ask::new(Method::POST, format!("/api/v1/namespaces/{NAMESPACE}/pods/shard-0/eviction"));
         Probe::new(&ground, &mark).same(&ask.body(JSON, body.to_string())).await
     }));
-    cases.push(case("deletecollection", "JSON", |ground, mark| async move { delete_collection(&ground, &mark).await }));
+    for (form, media_type) in representations::FORMS {
+        cases.push(case("deletecollection", form, move |ground, mark| async move {
+            delete_collection(&ground, &mark, &representations::of_lists(media_type)).await
+        }));
+    }
     cases
 }
 
@@ -214,11 +219,13 @@ async fn protobuf(ground: &Ground, mark: &str) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Only the shard's own objects go.
-async fn delete_collection(ground: &Ground, mark: &str) -> Result<Outcome> {
+/// Only the shard's own objects go. Before that they are deleted in a dry run: both answers say the same then of the
+/// objects, in forms too in which nothing can be left out, and differ in the version of the moment alone.
+async fn delete_collection(ground: &Ground, mark: &str, media_type: &str) -> Result<Outcome> {
     let probe = Probe::new(ground, mark);
-    ground.namespace("collection").await?;
-    let collection = Kind::ConfigMap.collection("collection");
+    let namespace = format!("collection-{mark}");
+    ground.namespace(&namespace).await?;
+    let collection = Kind::ConfigMap.collection(&namespace);
     let objects = [
         ("own-1", ground.owned_by(&ground.main)),
         ("own-2", ground.owned_by(&ground.main)),
@@ -232,13 +239,28 @@ async fn delete_collection(ground: &Ground, mark: &str) -> Result<Outcome> {
         }
         anyhow::Ok(())
     };
+    anew().await?;
+    let tried = Ask::new(Method::DELETE, format!("{collection}?dryRun=All")).accept(media_type);
+    steady(async || {
+        let answer = probe.narrowed_with(&tried, Bodies::ButANumber, &[]).await?;
+        let shown = ["own-1", "other-1", "free-1"].map(|name| contains(&answer.body, name.as_bytes()));
+        ensure!(shown == [true, false, false], "{}", answer.text());
+        Ok(Outcome::Narrowed)
+    })
+    .await?;
+
     let ask = Ask::new(Method::DELETE, format!("{collection}?labelSelector=%21absent&gracePeriodSeconds=0"));
-    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
-    anew().await?;
-    let direct = probe.past(&by_hand).await?;
-    anew().await?;
-    let (proxied, _) = probe.through(&ask, probe.narrowing(&[])).await?;
-    answers(&direct, &proxied, OF_A_COLLECTION)?;
+    let ask = ask.accept(media_type);
+    if media_type == JSON {
+        let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
+        let direct = probe.past(&by_hand).await?;
+        anew().await?;
+        let (proxied, _) = probe.through(&ask, probe.narrowing(&[])).await?;
+        answers(&direct, &proxied, OF_A_COLLECTION)?;
+    } else {
+        let (proxied, _) = probe.through(&ask, probe.narrowing(&[])).await?;
+        ensure!(proxied.status.is_success(), "{}: {}", proxied.status, proxied.text());
+    }
     let left = ground.admin(&Ask::get(&collection)).await?;
     let names: Vec<_> =
         left["items"].as_array().into_iter().flatten().map(|item| item["metadata"]["name"].as_str()).collect();
