@@ -15,7 +15,10 @@ mod cut;
 mod event;
 mod json;
 mod protobuf;
+mod sieve;
 mod websocket;
+
+pub use sieve::Sieve;
 
 /// The longest event that is kept for decoding. etcd refuses objects above 1.5 MiB by default; JSON escapes and
 /// a server's raised limit leave room for more. A longer event passes, its resourceVersion is just not learned.
@@ -75,6 +78,16 @@ impl Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes of a watch are not what its format has")]
 struct NotUnderstood;
+
+/// What is known of the event under way once a decoder took some bytes.
+enum Step {
+    /// Nothing new.
+    More,
+    /// Whether it is a bookmark.
+    Known { is_bookmark: bool },
+    /// It ends here; `None` if what ended was no event: an empty line, a ping.
+    End(Option<Event>),
+}
 
 /// The decoder of one watch's stream.
 #[derive(Debug)]
@@ -140,14 +153,28 @@ impl Frames {
 
     /// Looks at the next bytes of the stream, and reports each event that they complete.
     pub fn feed(&mut self, bytes: &[u8], mut found: impl FnMut(Event)) {
-        let understood = match &mut self.0 {
-            Decoder::Json(lines) => lines.feed(bytes, &mut found),
-            Decoder::Protobuf(lengths) => lengths.feed(bytes, &mut found),
-            Decoder::WebSocket(messages) => messages.feed(bytes, &mut found),
-            Decoder::Opaque => Ok(()),
-        };
-        if understood.is_err() {
-            self.0 = Decoder::Opaque;
+        self.steps(bytes, |_, step| {
+            if let Step::End(Some(event)) = step {
+                found(event);
+            }
+        });
+    }
+
+    /// Tells with how many of the bytes each step came.
+    fn steps(&mut self, mut bytes: &[u8], mut each: impl FnMut(usize, Step)) {
+        while !bytes.is_empty() {
+            let step = match &mut self.0 {
+                Decoder::Json(lines) => lines.step(bytes),
+                Decoder::Protobuf(lengths) => lengths.step(bytes),
+                Decoder::WebSocket(messages) => messages.step(bytes),
+                Decoder::Opaque => Err(NotUnderstood),
+            };
+            let (taken, step) = step.unwrap_or_else(|NotUnderstood| {
+                self.0 = Decoder::Opaque;
+                (bytes.len(), Step::Known { is_bookmark: false })
+            });
+            each(taken, step);
+            bytes = &bytes[taken..];
         }
     }
 

@@ -207,12 +207,16 @@ struct QueryChange {
 pub mod part {
     /// What the client selects.
     pub const SELECTOR: &str = "`labelSelector`";
+    /// What the proxy wants to know of each watch.
+    pub const BOOKMARKS: &str = "`allowWatchBookmarks`, of a watch";
     /// A second value of a parameter of which the first counts.
     pub const WATCH_AGAIN: &str = "`watch` given again";
     /// The same.
     pub const VERSION_AGAIN: &str = "`resourceVersion` given again";
     /// The same.
     pub const INITIAL_AGAIN: &str = "`sendInitialEvents` given again";
+    /// The same.
+    pub const BOOKMARKS_AGAIN: &str = "`allowWatchBookmarks` given again";
     /// What Go does not read.
     pub const SEMICOLON: &str = "a parameter with a `;`";
     /// The same.
@@ -232,15 +236,21 @@ const fn left_out_of_query(part: &'static str, reason: &'static str) -> QueryCha
 
 /// What becomes of the query of a list, a watch or a deletion of many, of a resource of the ring. `query.rs` says what
 /// arrives, and notes what was seen.
-const QUERY: [QueryChange; 8] = [
+const QUERY: [QueryChange; 10] = [
     QueryChange {
         part: part::SELECTOR,
         becomes: "the shard's and then the client's first one, written anew, behind all other parameters",
         reason: "the API server selects what is the shard's and what the client asked for",
     },
+    QueryChange {
+        part: part::BOOKMARKS,
+        becomes: "`true`, where it does not ask for bookmarks; they are taken out of what it is sent",
+        reason: "bookmarks say how far a watch has come on which nothing happens, so that it holds no move",
+    },
     left_out_of_query(part::WATCH_AGAIN, FIRST_COUNTS),
     left_out_of_query(part::VERSION_AGAIN, FIRST_COUNTS),
     left_out_of_query(part::INITIAL_AGAIN, FIRST_COUNTS),
+    left_out_of_query(part::BOOKMARKS_AGAIN, FIRST_COUNTS),
     left_out_of_query(part::SEMICOLON, NOT_READ),
     left_out_of_query(part::BAD_ESCAPE, NOT_READ),
     left_out_of_query(part::EMPTY, NOT_READ),

@@ -35,11 +35,15 @@ fn unread(pair: &str) -> Option<&'static str> {
 }
 
 /// Parameters of which one value can count: the others are left out.
-const ONCE: [(&str, &str); 3] = [
+const ONCE: [(&str, &str); 4] = [
     ("watch", part::WATCH_AGAIN),
     ("resourceVersion", part::VERSION_AGAIN),
     ("sendInitialEvents", part::INITIAL_AGAIN),
+    (BOOKMARKS, part::BOOKMARKS_AGAIN),
 ];
+
+/// What every watch asks for when it arrives.
+const BOOKMARKS: &str = "allowWatchBookmarks";
 
 /// What arrives of a query that is narrowed, but for the selector.
 #[derive(Default)]
@@ -50,8 +54,14 @@ struct Expected<'a> {
     changes: Vec<&'static str>,
 }
 
+/// Whether a flag is set, as the API server reads it.
+fn is_set(pairs: &[&str], flag: &str) -> bool {
+    let value = pairs.iter().find_map(|pair| pair.strip_prefix(flag)?.strip_prefix('='));
+    value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
+}
+
 impl<'a> Expected<'a> {
-    fn of(pairs: &[&'a str]) -> Self {
+    fn of(path: &str, pairs: &[&'a str]) -> Self {
         let (mut expected, mut keys) = (Self::default(), Vec::new());
         for pair in pairs {
             let key = pair.split('=').next().unwrap_or_default();
@@ -64,6 +74,12 @@ impl<'a> Expected<'a> {
                     expected.parameters.push(pair);
                 }
             }
+        }
+        let is_watch = path.contains("/watch/") || is_set(&expected.parameters, "watch");
+        if is_watch && !is_set(&expected.parameters, BOOKMARKS) {
+            expected.parameters.retain(|pair| !pair.starts_with(BOOKMARKS));
+            expected.parameters.push("allowWatchBookmarks=true");
+            expected.changes.push(part::BOOKMARKS);
         }
         expected.changes.push(part::SELECTOR);
         expected
@@ -93,10 +109,11 @@ pub(crate) fn narrowed(target: &str, ours: &str) -> String {
 }
 
 /// Whether a target arrived with `ours` in front of its labelSelector and else as it was: each parameter as it was
-/// written, but for those that the API server leaves out anyway, and with one labelSelector at the end.
+/// written, but for those that the API server leaves out anyway, with bookmarks for every watch, and with one labelSelector
+/// at the end.
 pub(crate) fn check_narrowed(sent: &str, arrived: &str, ours: &str) -> Result<()> {
     let ((path, before), (arrived_path, mut after)) = (split(sent), split(arrived));
-    let expected = Expected::of(&before);
+    let expected = Expected::of(path, &before);
     let read: Vec<_> = before.into_iter().filter(|pair| unread(pair).is_none()).collect();
     let narrowed = joined(ours, selector(&read).as_deref());
     let last = after.pop();

@@ -2,7 +2,7 @@
 //!
 //! Of an event that begins as `ADDED` or `MODIFIED` nothing is kept; of one that is too long, nothing either.
 
-use super::{Event, Kind, MAX_KEPT, NotUnderstood, json, protobuf};
+use super::{Event, Kind, MAX_KEPT, NotUnderstood, Step, json, protobuf};
 use crate::request::representation::Encoding;
 
 /// An event of which the end may not have come yet.
@@ -34,28 +34,35 @@ impl Partial {
         self.encoding
     }
 
-    /// Takes the next piece.
-    pub(super) fn feed(&mut self, mut part: &[u8]) {
+    /// Takes the next piece, or of it what is missing to know the event's type. Returns how much, and what is known then.
+    pub(super) fn take(&mut self, mut part: &[u8]) -> (usize, Step) {
+        let mut step = Step::More;
         if let State::Head(head) = &mut self.state {
-            let whole = head_of(self.encoding);
-            let take = part.len().min(whole - head.len());
-            head.extend_from_slice(&part[..take]);
-            part = &part[take..];
-            if head.len() < whole {
-                return;
+            part = &part[..part.len().min(head_of(self.encoding) - head.len())];
+            head.extend_from_slice(part);
+            if head.len() == head_of(self.encoding) {
+                let (is_change, is_bookmark) = match self.encoding {
+                    Encoding::Json => (json::is_change(head), json::is_bookmark(head)),
+                    Encoding::Protobuf => (protobuf::is_change(head), protobuf::is_bookmark(head)),
+                };
+                step = Step::Known { is_bookmark };
+                self.state = if is_change { State::Skip } else { State::Keep(std::mem::take(head)) };
             }
-            let is_change = match self.encoding {
-                Encoding::Json => json::is_change(head),
-                Encoding::Protobuf => protobuf::is_change(head),
-            };
-            self.state = if is_change { State::Skip } else { State::Keep(std::mem::take(head)) };
-        }
-        if let State::Keep(kept) = &mut self.state {
+        } else if let State::Keep(kept) = &mut self.state {
             if kept.len() + part.len() > MAX_KEPT {
                 self.state = State::TooLong;
             } else {
                 kept.extend_from_slice(part);
             }
+        }
+        (part.len(), step)
+    }
+
+    /// How many of the next bytes [`Self::take`] can take at once.
+    pub(super) fn room(&self) -> usize {
+        match &self.state {
+            State::Head(head) => head_of(self.encoding) - head.len(),
+            State::Skip | State::Keep(_) | State::TooLong => usize::MAX,
         }
     }
 

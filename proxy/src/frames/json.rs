@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::{Event, NotUnderstood, event::Partial};
+use super::{Event, NotUnderstood, Step, event::Partial};
 use crate::request::representation::Encoding;
 
 /// How the API server begins an event: it writes the type first.
 const TYPE_FIRST: &[u8] = br#"{"type":""#;
-/// Enough for [`TYPE_FIRST`] and the longest type, `MODIFIED"`.
+/// Enough for [`TYPE_FIRST`] and the longest types, `MODIFIED"` and `BOOKMARK"`.
 pub(super) const HEAD: usize = TYPE_FIRST.len() + 9;
 
 #[derive(Deserialize)]
@@ -38,6 +38,12 @@ pub(super) fn is_change(head: &[u8]) -> bool {
     event_type.is_some_and(|rest| rest.starts_with(b"ADDED\"") || rest.starts_with(b"MODIFIED\""))
 }
 
+/// Whether an event that begins so is a `BOOKMARK`. API servers write the type first, so one that is not known for a
+/// bookmark by now is none that an API server wrote.
+pub(super) fn is_bookmark(head: &[u8]) -> bool {
+    head.strip_prefix(TYPE_FIRST).is_some_and(|rest| rest.starts_with(b"BOOKMARK\""))
+}
+
 /// The event in these bytes, if there is anything but space.
 ///
 /// A field that is there twice is an error: readers differ in which of the two they take.
@@ -59,16 +65,15 @@ impl Lines {
         Self(Partial::new(Encoding::Json))
     }
 
-    pub(super) fn feed(&mut self, bytes: &[u8], found: &mut impl FnMut(Event)) -> Result<(), NotUnderstood> {
-        let mut lines = bytes.split(|byte| *byte == b'\n').peekable();
-        while let Some(line) = lines.next() {
-            self.0.feed(line);
-            // The last piece has no newline behind it: the event goes on in the next bytes.
-            if lines.peek().is_some() {
-                self.0.end()?.into_iter().for_each(&mut *found);
+    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), NotUnderstood> {
+        let bytes = &bytes[..bytes.len().min(self.0.room())];
+        match bytes.iter().position(|byte| *byte == b'\n') {
+            Some(length) => {
+                self.0.take(&bytes[..length]);
+                Ok((length + 1, Step::End(self.0.end()?)))
             }
+            None => Ok(self.0.take(bytes)),
         }
-        Ok(())
     }
 
     pub(super) fn at_border(&self) -> bool {

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::{Event, NotUnderstood, event::Partial};
+use super::{Event, NotUnderstood, Step, event::Partial};
 use crate::{
     request::representation::Encoding,
     wire::{self, AnyObject, WatchEvent},
@@ -12,12 +12,18 @@ use crate::{
 
 /// Field 1, the type, comes first: its tag, its length, its text.
 const CHANGES: [&[u8]; 2] = [b"\x0a\x05ADDED", b"\x0a\x08MODIFIED"];
-/// The longer one of [`CHANGES`].
-pub(super) const HEAD: usize = 10;
+const BOOKMARK: &[u8] = b"\x0a\x08BOOKMARK";
+/// The longest of these.
+pub(super) const HEAD: usize = BOOKMARK.len();
 
 /// Whether an event that begins so is an `ADDED` or `MODIFIED`.
 pub(super) fn is_change(head: &[u8]) -> bool {
     CHANGES.iter().any(|change| head.starts_with(change))
+}
+
+/// Whether an event that begins so is a `BOOKMARK`.
+pub(super) fn is_bookmark(head: &[u8]) -> bool {
+    head.starts_with(BOOKMARK)
 }
 
 /// The event in these bytes. An object in an envelope that is not known has no resourceVersion.
@@ -51,20 +57,8 @@ impl Lengths {
         Self { event: Partial::new(Encoding::Protobuf), state: BORDER }
     }
 
-    pub(super) fn feed(&mut self, mut bytes: &[u8], found: &mut impl FnMut(Event)) -> Result<(), NotUnderstood> {
-        while !bytes.is_empty() {
-            bytes = self.step(bytes);
-            if matches!(self.state, State::Event(0)) {
-                self.state = BORDER;
-                self.event.end()?.into_iter().for_each(&mut *found);
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes what belongs to the present state and returns the rest.
-    fn step<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        match &mut self.state {
+    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), NotUnderstood> {
+        let (taken, step) = match &mut self.state {
             State::Length(length, known) => {
                 let take = bytes.len().min(length.len() - *known);
                 length[*known..*known + take].copy_from_slice(&bytes[..take]);
@@ -72,17 +66,21 @@ impl Lengths {
                 if *known == length.len() {
                     self.state = State::Event(u32::from_be_bytes(*length));
                 }
-                &bytes[take..]
+                (take, Step::More)
             }
             State::Event(left) => {
                 // What does not fit into 32 bits is more than is left.
-                let take = u32::try_from(bytes.len()).unwrap_or(u32::MAX).min(*left);
-                *left -= take;
-                let (part, rest) = bytes.split_at(take as usize);
-                self.event.feed(part);
-                rest
+                let most = u32::try_from(bytes.len()).unwrap_or(u32::MAX).min(*left);
+                let (taken, step) = self.event.take(&bytes[..most as usize]);
+                *left -= u32::try_from(taken).unwrap_or(u32::MAX);
+                (taken, step)
             }
+        };
+        if matches!(self.state, State::Event(0)) {
+            self.state = BORDER;
+            return Ok((taken, Step::End(self.event.end()?)));
         }
+        Ok((taken, step))
     }
 
     pub(super) fn at_border(&self) -> bool {

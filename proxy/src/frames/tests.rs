@@ -77,6 +77,60 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn a_sieve_takes_out_bookmarks_as_api_servers_write_them_and_nothing_else(
+        format in any_format(),
+        events in events(),
+        pieces in pieces(),
+        plain in any::<bool>(),
+    ) {
+        let events: Vec<_> = events.into_iter().map(|event| if plain { event.plain() } else { event }).collect();
+        let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes(format)).collect();
+        let (shown, seen) = sieved(format, &bytes, &pieces);
+        prop_assert_eq!(seen, events.iter().map(Written::event).collect::<Vec<_>>());
+        let mut rest = &shown[..];
+        for event in &events {
+            let is_bookmark = event.event().kind == Kind::Bookmark;
+            match rest.strip_prefix(&event.bytes(format)[..]) {
+                Some(behind) if !(plain && is_bookmark) => rest = behind,
+                _ => prop_assert!(is_bookmark, "{:?} is missing", event),
+            }
+        }
+        prop_assert_eq!(rest, b"");
+    }
+
+    #[test]
+    fn a_sieve_without_bookmarks_changes_nothing_whatever_comes(
+        format in any_format(),
+        bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        pieces in pieces(),
+    ) {
+        let (shown, _) = sieved(format, &bytes, &pieces);
+        prop_assert!(bytes.starts_with(&shown) && shown.len() + MOST_HELD >= bytes.len());
+    }
+}
+
+/// The head of an event, behind the longest header of a WebSocket frame.
+const MOST_HELD: usize = json::HEAD + 10;
+
+/// What passes of the bytes in pieces of these lengths, and what is found in them.
+fn sieved(format: Format, bytes: &[u8], pieces: &[usize]) -> (Vec<u8>, Vec<Event>) {
+    let (mut frames, mut sieve, mut rest) = (format.frames(), Sieve::default(), bytes);
+    let (mut shown, mut seen) = (Vec::new(), Vec::new());
+    for piece in pieces.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let (now, later) = rest.split_at((*piece).min(rest.len()));
+        let piece = bytes::Bytes::copy_from_slice(now);
+        shown.extend(sieve.pass(&mut frames, piece, |event| seen.push(event)));
+        assert!(sieve.held() <= MOST_HELD, "{format:?}: {} bytes are held back", sieve.held());
+        rest = later;
+    }
+    (shown, seen)
+}
+
 fn any_format() -> impl Strategy<Value = Format> {
     proptest::sample::select(&Format::ALL[..])
 }

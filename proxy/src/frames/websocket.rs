@@ -2,7 +2,7 @@
 //! subprotocol was agreed (`HandleWS` in k8s.io/apiserver: the handshake repeats what the client named, the messages
 //! stay the same). Messages are unmasked, as all that servers send.
 
-use super::{Event, NotUnderstood, event::Partial};
+use super::{NotUnderstood, Step, event::Partial};
 use crate::request::representation::Encoding;
 
 /// Bytes of the longest header of an unmasked frame: two, and eight of an extended length.
@@ -50,36 +50,44 @@ impl Messages {
         Self { event: Partial::new(encoding), within: false, state: BORDER }
     }
 
-    pub(super) fn feed(&mut self, mut bytes: &[u8], found: &mut impl FnMut(Event)) -> Result<(), NotUnderstood> {
-        while let Some((first, rest)) = bytes.split_first() {
-            match &mut self.state {
-                State::Header(header, known) => {
-                    header[*known] = *first;
-                    *known += 1;
-                    bytes = rest;
-                    let header = &header[..*known];
-                    if let Some((left, frame)) = parse(header)? {
+    pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, Step), NotUnderstood> {
+        let Some(first) = bytes.first() else { return Ok((0, Step::More)) };
+        let (taken, step) = match &mut self.state {
+            State::Header(header, known) => {
+                header[*known] = *first;
+                *known += 1;
+                let step = match parse(&header[..*known])? {
+                    // Of a message in one frame the type follows.
+                    Some((left, frame @ Frame::Data { first: Some(_), last: true })) => {
                         self.begin(left, frame)?;
+                        Step::More
                     }
-                }
-                State::Payload { left, frame } => {
-                    let take = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
-                    if matches!(frame, Frame::Data { .. }) {
-                        self.event.feed(&bytes[..take]);
+                    Some((left, frame)) => {
+                        self.begin(left, frame)?;
+                        Step::Known { is_bookmark: false }
                     }
-                    *left -= take as u64;
-                    bytes = &bytes[take..];
-                }
-                State::Closed => return Ok(()),
+                    None => Step::More,
+                };
+                (1, step)
             }
-            if let State::Payload { left: 0, frame } = self.state {
-                self.state = if matches!(frame, Frame::Close) { State::Closed } else { BORDER };
-                if matches!(frame, Frame::Data { last: true, .. }) {
-                    self.event.end()?.into_iter().for_each(&mut *found);
-                }
+            State::Payload { left, frame } => {
+                let most = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                let (taken, step) = match frame {
+                    Frame::Data { .. } => self.event.take(&bytes[..most]),
+                    Frame::Control | Frame::Close => (most, Step::More),
+                };
+                *left -= taken as u64;
+                (taken, step)
             }
+            State::Closed => return Ok((bytes.len(), Step::Known { is_bookmark: false })),
+        };
+        let State::Payload { left: 0, frame } = self.state else { return Ok((taken, step)) };
+        self.state = if matches!(frame, Frame::Close) { State::Closed } else { BORDER };
+        match frame {
+            Frame::Data { last: true, .. } => Ok((taken, Step::End(self.event.end()?))),
+            Frame::Control | Frame::Close if !self.within => Ok((taken, Step::End(None))),
+            _ => Ok((taken, step)),
         }
-        Ok(())
     }
 
     /// A frame begins, where it may (section 5.4).

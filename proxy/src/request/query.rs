@@ -70,6 +70,13 @@ impl Query {
         }
     }
 
+    /// Sets a parameter, at the end, in place of all its values.
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.0.retain(|pair| pair.key != key);
+        let raw = format!("{}={}", utf8_percent_encode(key, &VALUE), utf8_percent_encode(value, &VALUE));
+        self.0.push(Pair { raw, key: key.to_owned(), value: value.to_owned() });
+    }
+
     /// The query with `key` set to `value` and everything else as it came.
     pub fn with(&self, key: &str, value: &str) -> String {
         let mut query = String::new();

@@ -1,9 +1,9 @@
 //! Narrows what a controller sees of the ring's resources to its shard, by the API server's own selectors.
 //!
 //! May change the query (the selector is joined with the client's) and `Accept` of requests for the ring's resources.
-//! Of watches it also takes away the wish for compression, which would make their bytes unreadable. Refuses what it can't
-//! narrow without doubt, and what did not pass the stages before. Touches nothing else. Tells the tap about each narrowed
-//! list and watch.
+//! Of watches it also takes away the wish for compression, which would make their bytes unreadable, and asks for
+//! bookmarks, which say how far a watch has come that nothing else happens on. Refuses what it can't narrow without doubt,
+//! and what did not pass the stages before. Touches nothing else. Tells the tap about each narrowed list and watch.
 
 use std::task::{Context, Poll};
 
@@ -33,10 +33,15 @@ pub struct Shows {
     pub namespace: Option<String>,
     /// From where on, for a watch that goes on from a known state.
     pub from: Option<ResourceVersion>,
+    /// Whether its client knows bookmarks.
+    pub bookmarks: bool,
 }
 
 /// Parameters on whose first value it is decided here what an answer shows.
-const DECIDES: [&str; 3] = ["watch", "resourceVersion", "sendInitialEvents"];
+const DECIDES: [&str; 4] = ["watch", "resourceVersion", "sendInitialEvents", BOOKMARKS];
+
+/// The parameter by which a client asks for bookmarks.
+const BOOKMARKS: &str = "allowWatchBookmarks";
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -70,6 +75,10 @@ impl<S> Narrow<S> {
             return Ok(());
         }
         info.query.keep_first(&DECIDES);
+        let bookmarks = info.query.flag(BOOKMARKS);
+        if info.verb == Verb::Watch && !bookmarks {
+            info.query.set(BOOKMARKS, "true");
+        }
         let query = narrowed(&info.query, &admitted.term.selector)?;
         *request.uri_mut() = with_query(request.uri(), &query)?;
         self.metrics.narrowed();
@@ -80,7 +89,8 @@ impl<S> Narrow<S> {
         }
         if info.verb != Verb::DeleteCollection {
             let from = (info.verb == Verb::Watch).then(|| start_of_watch(&info.query)).flatten();
-            request.extensions_mut().insert(Shows { resource: resource.kind, namespace: resource.namespace, from });
+            let (resource, namespace) = (resource.kind, resource.namespace);
+            request.extensions_mut().insert(Shows { resource, namespace, from, bookmarks });
         }
         Ok(())
     }

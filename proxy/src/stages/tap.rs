@@ -1,6 +1,7 @@
 //! Listens to watches as they pass: notes in [`Views`] how far each has come.
 //!
-//! Changes no byte, and passes each piece on as it comes. Ends a watch when its resource joins or leaves the
+//! Changes no byte, and passes each piece on as it comes, but for the bookmarks of a watch whose client asked for none
+//! ([`crate::frames::Sieve`]). Ends a watch when its resource joins or leaves the
 //! ring, with an event that makes the client list again where the format has a place for it, and ends all
 //! watches when the proxy ends. Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
 //! handed to whoever joins its connections, who does the same. No watch of the ring's resources goes on that can't be
@@ -32,7 +33,7 @@ use tower::Service;
 use super::{Next, admit::Admitted, narrow::Shows, resume::Stale};
 use crate::{
     body::{Body, BodyError, BoxError, until},
-    frames::Frames,
+    frames::{Event, Frames, Sieve},
     request::{RequestInfo, Verb},
     status::Refusal,
     views::{View, Views},
@@ -64,6 +65,8 @@ pub struct Watched {
     frames: Frames,
     /// None for a resource that is not the ring's.
     view: Option<View>,
+    /// For a client that asked for no bookmarks.
+    sieve: Option<Sieve>,
     /// What the last piece proves, once the client has it.
     pending: Option<ResourceVersion>,
     /// Gone once the watch has ended.
@@ -87,8 +90,8 @@ impl Handed {
 }
 
 impl Watched {
-    pub(super) fn new(frames: Frames, view: Option<View>, end: BoxFuture<'static, End>) -> Self {
-        Self { frames, view, pending: None, end: Some(end) }
+    pub(super) fn new(frames: Frames, view: Option<View>, bookmarks: bool, end: BoxFuture<'static, End>) -> Self {
+        Self { frames, view, sieve: (!bookmarks).then(Sieve::default), pending: None, end: Some(end) }
     }
 
     /// Ready when the watch has to end, with what to tell the client before, if it can be told something here.
@@ -101,7 +104,7 @@ impl Watched {
 
     /// Whether what the client has is a number of whole events.
     pub fn at_border(&self) -> bool {
-        self.frames.at_border()
+        self.frames.at_border() || self.sieve.as_ref().is_some_and(Sieve::withholds)
     }
 
     /// What ends a WebSocket in order whose other end is gone, if it can be said here and was not said yet.
@@ -109,20 +112,28 @@ impl Watched {
         self.frames.close()
     }
 
-    /// Looks at a piece that passes.
-    pub fn pass(&mut self, bytes: &[u8]) {
+    /// Looks at a piece that passes; returns what of it the client gets now.
+    pub fn pass(&mut self, piece: Bytes) -> Bytes {
         let pending = &mut self.pending;
-        self.frames.feed(bytes, |event| {
+        let found = |event: Event| {
             if let Some(version) = event.progress()
                 && pending.as_ref().is_none_or(|highest| highest < version)
             {
                 *pending = Some(version.clone());
             }
-        });
+        };
+        let piece = match &mut self.sieve {
+            Some(sieve) => sieve.pass(&mut self.frames, piece, found),
+            None => {
+                self.frames.feed(&piece, found);
+                piece
+            }
+        };
         if self.view.is_some() && self.frames.is_opaque() {
             tracing::warn!("a watch is ended: what the API server sent is not in the format that it announced");
             self.end = Some(ready(End::NotUnderstood).boxed());
         }
+        piece
     }
 
     /// The client's connection took what passed.
@@ -144,6 +155,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let shows = request.extensions_mut().remove::<Shows>();
+        let bookmarks = shows.as_ref().is_none_or(|it| it.bookmarks);
         // Before the request is sent: what is drained while it is under way may already be in its answer.
         let view = shows.map(|it| self.views.open(it.resource, it.namespace, it.from));
         let info = request.extensions().get::<RequestInfo>();
@@ -156,7 +168,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
         };
         let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
         let tapped = move |response: Response<Body>| match (end, changed) {
-            (Some(end), _) => tap_watch(&handshake, response, view, end),
+            (Some(end), _) => tap_watch(&handshake, response, view, bookmarks, end),
             (None, Some(changed)) => {
                 Ok(response.map(|body| until(hold(body, view), changed.map(|()| LIST_AGAIN.into()))))
             }
@@ -204,6 +216,7 @@ fn tap_watch(
     asked: &HeaderMap,
     mut response: Response<Body>,
     view: Option<View>,
+    bookmarks: bool,
     end: BoxFuture<'static, End>,
 ) -> Result<Response<Body>, Refusal> {
     let frames = match response.status() {
@@ -217,7 +230,7 @@ fn tap_watch(
     if view.is_some() && frames.is_opaque() {
         return Err(Refusal::OpaqueWatch);
     }
-    let watched = Watched::new(frames, view, end);
+    let watched = Watched::new(frames, view, bookmarks, end);
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         response.extensions_mut().insert(Handed::of(watched));
         return Ok(response);
@@ -247,42 +260,50 @@ impl http_body::Body for TappedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        // Asking for more means that the connection took what it was given.
-        self.watched.delivered();
-        if self.ended {
-            return Poll::Ready(None);
-        }
-        if let Poll::Ready(told) = self.watched.poll_end(context) {
-            self.ended = true;
-            return Poll::Ready(match told {
-                Some(event) => Some(Ok(Frame::data(event))),
-                None if self.watched.at_border() => None,
-                None => Some(Err(BoxError::from(WITHIN_AN_EVENT).into())),
-            });
-        }
-        let frame = task::ready!(Pin::new(&mut self.body).poll_frame(context));
-        match &frame {
-            Some(Ok(frame)) => {
-                if let Some(bytes) = frame.data_ref() {
-                    self.watched.pass(bytes);
-                }
+        loop {
+            // Asking for more means that the connection took what it was given.
+            self.watched.delivered();
+            if self.ended {
+                return Poll::Ready(None);
             }
+            if let Poll::Ready(told) = self.watched.poll_end(context) {
+                self.ended = true;
+                return Poll::Ready(match told {
+                    Some(event) => Some(Ok(Frame::data(event))),
+                    None if self.watched.at_border() => None,
+                    None => Some(Err(BoxError::from(WITHIN_AN_EVENT).into())),
+                });
+            }
+            let frame = task::ready!(Pin::new(&mut self.body).poll_frame(context));
+            match self.pass(frame) {
+                // Of this piece nothing is the client's.
+                Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty) => {}
+                frame => return Poll::Ready(frame),
+            }
+        }
+    }
+}
+
+impl TappedBody {
+    /// What the client gets for what came.
+    fn pass(&mut self, frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
+        match frame {
+            Some(Ok(frame)) => Some(Ok(frame.map_data(|piece| self.watched.pass(piece)))),
             Some(Err(error)) => {
                 self.ended = true;
                 if self.watched.at_border() {
                     tracing::debug!(%error, "the API server is gone: a watch ends");
-                    return Poll::Ready(None);
+                    return None;
                 }
+                Some(Err(error))
             }
             None => {
                 self.ended = true;
                 // Whoever cut it on the way did so as if it were whole.
-                if self.watched.view.is_some() && !self.watched.at_border() {
-                    return Poll::Ready(Some(Err(BoxError::from(WITHIN_AN_EVENT).into())));
-                }
+                let cut = self.watched.view.is_some() && !self.watched.at_border();
+                cut.then(|| Err(BoxError::from(WITHIN_AN_EVENT).into()))
             }
         }
-        Poll::Ready(frame)
     }
 }
 
@@ -309,7 +330,7 @@ mod tests {
         let body = boxed(StreamBody::new(stream::iter(frames.collect::<Vec<_>>())));
         let things = GroupResource { group: "x.io".to_owned(), resource: "things".to_owned() };
         let view = of_the_ring.then(|| Views::new().open(things, None, None));
-        let watched = Watched::new(Frames::json(), view, pending().boxed());
+        let watched = Watched::new(Frames::json(), view, true, pending().boxed());
         let mut body = TappedBody { body, watched, ended: false };
         let mut out = BytesMut::new();
         loop {

@@ -1,6 +1,6 @@
 //! Joins the two connections of an upgraded request: exec, attach, port-forward, a watch by WebSocket.
 //!
-//! Changes no byte of what passes. Ends the connection when the Lease is lost or the proxy ends by force, and a
+//! Changes no byte of what passes, but for what [`Watched`] takes out of a watch. Ends the connection when the Lease is lost or the proxy ends by force, and a
 //! watch when [`Watched`] says so.
 
 use std::{
@@ -136,11 +136,16 @@ async fn down(
             to.shutdown().await?;
             return gone;
         }
-        to.write_all(&buffer[..length]).await?;
-        to.flush().await?;
-        if let Some(watched) = &mut watched {
-            watched.pass(&buffer[..length]);
-            watched.delivered();
+        match &mut watched {
+            Some(watched) => {
+                to.write_all(&watched.pass(Bytes::copy_from_slice(&buffer[..length]))).await?;
+                to.flush().await?;
+                watched.delivered();
+            }
+            None => {
+                to.write_all(&buffer[..length]).await?;
+                to.flush().await?;
+            }
         }
     }
 }
@@ -172,7 +177,7 @@ mod tests {
         // The client's side takes half of the message before somebody reads it.
         let ((mut server, from), (to, mut client)) = (duplex(1024), duplex(message.len() / 2));
         server.write_all(&message).await.unwrap();
-        let watched = Watched::new(Frames::websocket(), Some(view), pending().boxed());
+        let watched = Watched::new(Frames::websocket(), Some(view), true, pending().boxed());
         let mut copying = Box::pin(down(from, to, Some(watched)));
         let (twelve, mut taken) = ("12".parse().unwrap(), vec![0; message.len()]);
         assert!(poll_immediate(&mut copying).await.is_none());

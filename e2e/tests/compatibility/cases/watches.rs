@@ -42,7 +42,8 @@ const BY_PATH: [(&str, Asks); 7] = [
     }),
     ("watch with parameters given twice, of which the first counts", |ground| {
         let initial = "sendInitialEvents=false&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
-        from_begin(ground, &format!("/api/v1/namespaces/fixed/configmaps?watch=1&watch=0&{initial}"))
+        let bookmarks = "allowWatchBookmarks=false&allowWatchBookmarks=true";
+        from_begin(ground, &format!("/api/v1/namespaces/fixed/configmaps?watch=1&watch=0&{initial}&{bookmarks}"))
     }),
 ];
 

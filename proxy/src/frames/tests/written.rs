@@ -61,6 +61,11 @@ impl Written {
         Self { event_type: event_type.to_owned(), version, padding, style: Style::default() }
     }
 
+    /// The same as the API server writes it.
+    pub(super) fn plain(self) -> Self {
+        Self { style: Style::default(), ..self }
+    }
+
     /// As which event it must be found.
     pub(super) fn event(&self) -> Event {
         let kind = match self.event_type.as_str() {

@@ -83,12 +83,27 @@ async fn what_is_narrowed_says_once_what_the_api_server_would_have_read() {
         ("/apis/x.io/v1/things?labelSelector=a&labelSelector=b", "labelSelector=s%3Dme%2C%21d%2Ca"),
         ("/apis/x.io/v1/things?label%53elector=a&labelSelector=b", "labelSelector=s%3Dme%2C%21d%2Ca"),
         ("/apis/x.io/v1/things?labelSelector=%zz&x=1;labelSelector=b", NARROWED),
-        ("/apis/x.io/v1/things?watch=1&watch=0", "watch=1&labelSelector=s%3Dme%2C%21d"),
+        ("/apis/x.io/v1/things?watch=1&watch=0", "watch=1&allowWatchBookmarks=true&labelSelector=s%3Dme%2C%21d"),
         ("/apis/x.io/v1/things?resourceVersion=1&resourceVersion=0", "resourceVersion=1&labelSelector=s%3Dme%2C%21d"),
         ("/apis/x.io/v1/things//?dryRun=All&dryRun=All", "dryRun=All&dryRun=All&labelSelector=s%3Dme%2C%21d"),
     ] {
         let sent = sent("GET", uri).await.unwrap();
         assert_eq!(sent, format!("{}?{query}", uri.split('?').next().unwrap()));
+    }
+}
+
+#[tokio::test]
+async fn every_watch_of_the_ring_has_bookmarks() {
+    for (asked, sent_on) in [
+        ("/watch/things", "allowWatchBookmarks=true"),
+        ("/things?watch=1&allowWatchBookmarks=false", "watch=1&allowWatchBookmarks=true"),
+        ("/things?watch=1&allowWatchBookmarks=0&allowWatchBookmarks=1", "watch=1&allowWatchBookmarks=true"),
+        ("/things?allowWatchBookmarks=1&allowWatchBookmarks=0&watch=1", "allowWatchBookmarks=1&watch=1"),
+        ("/things?allowWatchBookmarks=0", "allowWatchBookmarks=0"),
+    ] {
+        let path = asked.split('?').next().unwrap();
+        let sent = sent("GET", &format!("/apis/x.io/v1{asked}")).await.unwrap();
+        assert_eq!(sent, format!("/apis/x.io/v1{path}?{sent_on}&{NARROWED}"), "{asked}");
     }
 }
 

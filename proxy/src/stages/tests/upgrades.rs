@@ -13,8 +13,7 @@ use super::*;
 /// More than a test sends.
 const ROOM: usize = 1 << 16;
 const DEADLINE: Duration = Duration::from_secs(10);
-const ASKED: &[u8] =
-    b"GET /apis/x.io/v1/things?watch=1&resourceVersion=5 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\
+const ASKED: &str = "GET /apis/x.io/v1/things?watch=1&allowWatchBookmarks=true&resourceVersion=5 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\
     Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n";
 /// What ends a WebSocket in order: a frame that closes it, with 1000.
@@ -31,6 +30,10 @@ async fn head(stream: &mut DuplexStream) -> String {
 
 /// The client's end and the API server's end of a joined connection.
 async fn joined(shared: &Shared) -> (DuplexStream, DuplexStream) {
+    joined_as(shared, ASKED).await
+}
+
+async fn joined_as(shared: &Shared, asked: &str) -> (DuplexStream, DuplexStream) {
     let ((mut client, ours), (theirs, mut server)) = (duplex(ROOM), duplex(ROOM));
     let theirs = Arc::new(Mutex::new(Some(theirs)));
     let upstream = service_fn(move |request: Request<Body>| {
@@ -46,7 +49,7 @@ async fn joined(shared: &Shared) -> (DuplexStream, DuplexStream) {
     let stack = TowerToHyperService::new(stack.service(super::stack(shared, upstream)));
     let serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(ours), stack);
     tokio::spawn(serving.with_upgrades());
-    client.write_all(ASKED).await.unwrap();
+    client.write_all(asked.as_bytes()).await.unwrap();
     let asked = head(&mut server).await;
     assert!(asked.contains("labelSelector=s%3Dme") && !asked.contains("deflate"), "{asked}");
     server.write_all(ACCEPTED).await.unwrap();
@@ -82,6 +85,21 @@ async fn bytes_pass_both_ways_and_tell_how_far_the_watch_has_come() {
     timeout(DEADLINE, views.past(&things(), None, &twelve)).await.unwrap();
     drop(server);
     assert_eq!(rest(client).await, CLOSED, "the API server is gone, and did not close it");
+}
+
+#[tokio::test]
+async fn bookmarks_that_nobody_asked_for_take_the_watch_further_and_stay_here() {
+    let lab = Lab::new(|_| ok());
+    let (mut client, mut server) = joined_as(&lab.shared, &ASKED.replace("allowWatchBookmarks=true&", "")).await;
+    let message = |opcode: u8, event: &[u8]| [&[opcode, u8::try_from(event.len()).unwrap()][..], event].concat();
+    let text = message(0x81, br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"12"}}}"#);
+    let object = [&b"\x0a\x08BOOKMARK\x12\x0e\x0a\x0ck8s\0\x12\x06\x0a\x04\x32\x0213"[..]].concat();
+    let (binary, other) = (message(0x82, &object), message(0x81, br#"{"type":"ADDED","object":{}}"#));
+    for (bookmark, at) in [(text, "12"), (binary, "13")] {
+        server.write_all(&bookmark).await.unwrap();
+        timeout(DEADLINE, lab.shared.views.past(&things(), None, &at.parse().unwrap())).await.unwrap();
+    }
+    pass(&mut server, &mut client, &other).await;
 }
 
 #[tokio::test]

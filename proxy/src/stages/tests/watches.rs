@@ -35,6 +35,28 @@ async fn a_watch_is_past_a_drain_when_the_client_took_its_deleted_event() {
 }
 
 #[tokio::test]
+async fn a_client_that_asked_for_no_bookmarks_gets_none_and_its_watch_goes_on_by_them() {
+    let bookmark = "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"12\"}}}\n";
+    for (uri, shown) in [
+        ("/apis/x.io/v1/things?watch=1&resourceVersion=5", false),
+        ("/apis/x.io/v1/things?watch=1&resourceVersion=5&allowWatchBookmarks=1", true),
+    ] {
+        let (server, respond) = streaming();
+        let lab = Lab::new(respond);
+        let mut body = lab.get(uri).await.into_body();
+        let (first, second) = bookmark.split_at(40);
+        for piece in [first, second, DELETED] {
+            server.unbounded_send(piece).unwrap();
+            if piece != DELETED {
+                assert_eq!(body.frame().now_or_never().is_some(), shown, "{uri}");
+            }
+        }
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), DELETED, "{uri}");
+        assert_eq!(behind(&lab, 12), 0, "{uri}: it was at the bookmark before it went on");
+    }
+}
+
+#[tokio::test]
 async fn a_list_under_way_is_past_nothing() {
     let (server, respond) = streaming();
     let lab = Lab::new(respond);
