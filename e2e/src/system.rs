@@ -50,6 +50,10 @@ pub struct Settings {
     pub log_filter: String,
     /// How the operators of shards find their proxy.
     pub way_in: WayIn,
+    /// Whether the API server reaches the sharder's webhook. If not, it is told an address where nobody listens.
+    pub webhook: bool,
+    /// More flags for the API server.
+    pub api_server_flags: Vec<String>,
 }
 
 /// How a client finds its API server.
@@ -71,6 +75,8 @@ impl Default for Settings {
             concurrency: 4,
             log_filter: "info".to_owned(),
             way_in: WayIn::Kubeconfig,
+            webhook: true,
+            api_server_flags: Vec::new(),
         }
     }
 }
@@ -112,7 +118,7 @@ impl System {
         let (ringside, operator) = tokio::task::spawn_blocking(programs)
             .await
             .map_err(|error| ToolchainError::Interrupted(error.to_string()))??;
-        let control_plane = ControlPlane::start(install::options()).await?;
+        let control_plane = ControlPlane::start(install::options(&settings)).await?;
         install::resources_and_roles(&control_plane.client()).await?;
         let folder = Folder::create("system").map_err(SystemError::Folder)?;
         let (recorder, records) = Recorder::new();

@@ -117,6 +117,11 @@ impl FakeApi {
             return failure(status);
         }
         match asked.method {
+            // Whoever watches is told to list again, and so sees what changes.
+            Method::GET if asked.query.contains("watch=true") => {
+                let gone = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
+                success(&json!({"type": "ERROR", "object": gone}))
+            }
             Method::GET => match objects.get(&asked.path) {
                 Some(object) => success(object),
                 None if is_collection(&asked.path) => {

@@ -151,6 +151,7 @@ impl Leader {
         let faults = Faults::default();
         let told = Told {
             client: self.client.clone(),
+            watches: self.watches.clone(),
             client_config: self.client_config.clone(),
             faults: faults.clone(),
             metrics: self.metrics.clone(),

@@ -14,6 +14,8 @@ use kube::{
 use ringside_ring::ClusterRing;
 use tokio::sync::watch;
 
+mod keep;
+mod label_policy;
 mod reconcile;
 mod status;
 mod webhook_configuration;

@@ -9,7 +9,7 @@ use std::{
 use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
 use ringside_ring::{ClusterRing, RingName, cluster_ring::GroupResource};
 
-use super::SystemError;
+use super::{Settings, SystemError};
 use crate::{control_plane::Options, eventually::eventually, manifests, website::Website};
 
 /// The sharder defines the resource, elects a leader and answers; each takes a second or two.
@@ -19,7 +19,7 @@ const RING_DEADLINE: Duration = Duration::from_secs(60);
 const CLUSTER_RINGS: &str = "clusterrings.sharding.timebertt.dev";
 
 /// A control plane that writes down what is written to the ring's resources, and who holds which Lease.
-pub(super) fn options() -> Options {
+pub(super) fn options(settings: &Settings) -> Options {
     let of = |group: &str, resource: &str| GroupResource { group: group.to_owned(), resource: resource.to_owned() };
     let audit_writes = vec![
         of("web.example.com", "websites"),
@@ -27,7 +27,7 @@ pub(super) fn options() -> Options {
         of("", "secrets"),
         of("coordination.k8s.io", "leases"),
     ];
-    Options { audit_writes, ..Options::default() }
+    Options { audit_writes, api_server_flags: settings.api_server_flags.clone(), ..Options::default() }
 }
 
 /// The `Website` resource, and the permissions of sharder, proxy and operator.

@@ -8,6 +8,9 @@ use crate::{ports::free_port, process::Process, shard_identity::ShardIdentity};
 const NAMESPACE: &str = "sharding-system";
 const SERVICE_ACCOUNT: &str = "ringside-sharder";
 
+/// A port where nobody listens: discard, of which nobody has heard for long.
+const NOBODY: u16 = 9;
+
 /// A running replica.
 #[derive(Debug)]
 pub struct Sharder {
@@ -24,13 +27,14 @@ impl Sharder {
         let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, &name, dir).await?;
         let webhook_port = free_port().map_err(SystemError::NoFreePort)?;
         let admin_port = free_port().map_err(SystemError::NoFreePort)?;
+        let told_port = if ground.settings.webhook { webhook_port } else { NOBODY };
         let mut command = Command::new(&ground.ringside.sharder);
         command
             .arg("--kubeconfig")
             .arg(identity.kubeconfig())
             .args(["--namespace", NAMESPACE])
             .args(["--webhook-listen", &format!("127.0.0.1:{webhook_port}")])
-            .args(["--webhook-url", &format!("https://127.0.0.1:{webhook_port}")])
+            .args(["--webhook-url", &format!("https://127.0.0.1:{told_port}")])
             .args(["--admin-listen", &format!("127.0.0.1:{admin_port}")])
             .args(["--sync-period", &format!("{}ms", ground.settings.sync_period.as_millis())])
             .args(["--log-filter", &ground.settings.log_filter])

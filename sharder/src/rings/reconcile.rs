@@ -1,21 +1,24 @@
-//! Tells the API server and the users about a ring: its webhook configuration and its status. The leader does this.
+//! Tells the API server and the users about a ring: what belongs to it in the cluster, and its status. The leader does this.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use k8s_openapi::{api::admissionregistration::v1::MutatingWebhookConfiguration, jiff::Timestamp};
 use kube::{
-    Api, Client, ResourceExt,
+    Api, Client,
     api::{Patch, PatchParams},
+    discovery::ApiResource,
 };
-use ringside_ring::{ClusterRing, cluster_ring::ClusterRingStatus};
+use ringside_ring::{ClusterRing, cluster_ring::ClusterRingStatus, labels::webhook_configuration_name};
 use serde_json::json;
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 
 use super::{
+    keep::{Kept, Standing},
+    label_policy::Protection,
     status::status,
     webhook_configuration::{ClientConfig, webhook_configuration},
 };
-use crate::{FIELD_MANAGER, faults::Faults, metrics::Metrics, snapshot::Snapshot};
+use crate::{faults::Faults, metrics::Metrics, snapshot::Snapshot};
 use ringside_runtime::explain::explain;
 
 /// How soon something that failed is tried again.
@@ -24,6 +27,8 @@ const RETRY: Duration = Duration::from_secs(5);
 /// What telling about a ring needs.
 pub(crate) struct Told {
     pub(crate) client: Client,
+    /// The client for watches, which may be silent for longer.
+    pub(crate) watches: Client,
     pub(crate) client_config: Arc<ClientConfig>,
     /// What is refused to those who distribute the objects.
     pub(crate) faults: Faults,
@@ -31,55 +36,75 @@ pub(crate) struct Told {
     pub(crate) period: Duration,
 }
 
-/// Keeps the webhook configuration and the status of one ring.
-pub(crate) async fn reconcile(told: Told, mut snapshots: watch::Receiver<Arc<Snapshot>>) -> Infallible {
-    let Told { client, client_config, faults, metrics, period } = told;
-    let mut refused = faults.changes();
-    let mut configured: Option<(MutatingWebhookConfiguration, Instant)> = None;
+/// Keeps what belongs to one ring, and its status.
+pub(crate) async fn reconcile(told: Told, snapshots: watch::Receiver<Arc<Snapshot>>) -> Infallible {
+    let name = webhook_configuration_name(&snapshots.borrow().ring);
+    let clients = (&told.client, &told.watches);
+    let kind = ApiResource::erase::<MutatingWebhookConfiguration>(&());
+    let (webhook, keeper) = Kept::new(clients, &kind, name.clone(), told.period);
+    let (protection, protector) = Protection::new(clients, name, told.period);
+    tokio::select! {
+        never = keeper.run() => never,
+        never = protector.run() => never,
+        never = tell(&told, &webhook, &protection, snapshots) => never,
+    }
+}
+
+/// Says how everything should be, and reports how it stands.
+async fn tell(
+    told: &Told,
+    webhook: &Kept,
+    protection: &Protection,
+    mut snapshots: watch::Receiver<Arc<Snapshot>>,
+) -> Infallible {
+    let mut refused = told.faults.changes();
+    let (mut webhook_stands, mut labels_stand) = (webhook.changes(), protection.changes());
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
         refused.borrow_and_update();
-        let mut problems = Vec::new();
-        let wanted = webhook_configuration(&snapshot, &client_config);
-        // Once a period it is written again, in case somebody changed or deleted it.
-        if configured.as_ref().is_none_or(|(written, at)| *written != wanted || at.elapsed() >= period) {
-            match configure(&client, &wanted).await {
-                Ok(()) => configured = Some((wanted, Instant::now())),
-                Err(error) => problems.push(format!("the webhook can't be configured: {}", explain(&error))),
+        webhook_stands.borrow_and_update();
+        labels_stand.borrow_and_update();
+        webhook.want(Some(webhook_configuration(&snapshot, &told.client_config)));
+        protection.want(&snapshot);
+        let pause = match (webhook.standing(), protection.finding()) {
+            (Standing::Pending, _) | (_, None) => None,
+            (standing, Some(protected)) => {
+                let mut problems = Vec::new();
+                if let Standing::Refused(why) = standing {
+                    problems.push(format!("the webhook can't be configured: {why}"));
+                }
+                problems.extend(told.faults.of(&snapshot));
+                let status = status(&snapshot, &problems, [protected], Timestamp::now());
+                Some(report(told, &snapshot, &status).await)
             }
-        }
-        let mut failed = !problems.is_empty();
-        for problem in &problems {
-            tracing::warn!(ring = %snapshot.ring, problem, "a ring can't be set up; trying again");
-        }
-        // They are logged where they happen.
-        problems.extend(faults.of(&snapshot));
-        let status = status(&snapshot, &problems, Timestamp::now());
-        metrics.status(&snapshot.ring, status.shards, status.available_shards);
-        if let Err(error) = report(&client, &snapshot, &status).await {
-            failed = true;
-            tracing::warn!(ring = %snapshot.ring, error = %explain(&error), "can't write the status of a ring; trying again");
-        }
-        let pause = if failed { RETRY } else { period };
+        };
         tokio::select! {
             changed = snapshots.changed() => if changed.is_err() {
                 // The ring is gone: whoever started this is about to stop it.
                 std::future::pending::<()>().await;
             },
-            // The sender lives in `faults`, so this fails never.
+            // The senders live in `told`, `webhook` and `protection`, so these fail never.
             _ = refused.changed() => {}
-            () = tokio::time::sleep(pause) => {}
+            _ = webhook_stands.changed() => {}
+            _ = labels_stand.changed() => {}
+            () = tokio::time::sleep(pause.unwrap_or(told.period)) => {}
         }
     }
 }
 
-async fn configure(client: &Client, wanted: &MutatingWebhookConfiguration) -> Result<(), kube::Error> {
-    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    api.patch(&wanted.name_any(), &parameters, &Patch::Apply(wanted)).await.map(|_| ())
+/// Writes the status if it is another one; returns when to look again.
+async fn report(told: &Told, snapshot: &Snapshot, status: &ClusterRingStatus) -> Duration {
+    told.metrics.status(&snapshot.ring, status.shards, status.available_shards);
+    match write(&told.client, snapshot, status).await {
+        Ok(()) => told.period,
+        Err(error) => {
+            tracing::warn!(ring = %snapshot.ring, error = %explain(&error), "can't write the status of a ring; trying again");
+            RETRY
+        }
+    }
 }
 
-async fn report(client: &Client, snapshot: &Snapshot, wanted: &ClusterRingStatus) -> Result<(), kube::Error> {
+async fn write(client: &Client, snapshot: &Snapshot, wanted: &ClusterRingStatus) -> Result<(), kube::Error> {
     if snapshot.pending || snapshot.status.as_ref() == Some(wanted) {
         return Ok(());
     }
@@ -112,11 +137,15 @@ mod tests {
         let client_config = ClientConfig { namespace: "sharding-system".into(), url: None, ca_bundle: Vec::new() };
         let snapshot = Arc::new(snapshot());
         let wanted = webhook_configuration(&snapshot, &client_config);
-        let path = format!("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{}", wanted.name_any());
+        let path = format!(
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{}",
+            webhook_configuration_name(&snapshot.ring)
+        );
         api.put(&path, serde_json::to_value(&wanted).unwrap());
         let faults = Faults::default();
         let told = Told {
             client: api.client(),
+            watches: api.client(),
             client_config: Arc::new(client_config),
             faults: faults.clone(),
             metrics: Metrics::default(),

@@ -11,16 +11,28 @@ use crate::snapshot::Snapshot;
 /// The reason in the condition when something could not be set up.
 const REASON_FAILED: &str = "ReconciliationFailed";
 
+/// What is found out about one aspect of a ring: a condition without its times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) type_: &'static str,
+    pub(super) holds: bool,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
 /// The status that the ring should have; `problems` are those of carrying it out, besides those of the snapshot.
-pub(super) fn status(snapshot: &Snapshot, problems: &[String], now: Timestamp) -> ClusterRingStatus {
+pub(super) fn status(
+    snapshot: &Snapshot,
+    problems: &[String],
+    findings: impl IntoIterator<Item = Finding>,
+    now: Timestamp,
+) -> ClusterRingStatus {
     let before = snapshot.status.clone().unwrap_or_default();
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-    let ready = ready(snapshot, problems, &before.conditions, now);
     // Conditions that others set stay as they are.
     let mut conditions = before.conditions;
-    match conditions.iter_mut().find(|condition| condition.type_ == CONDITION_READY) {
-        Some(condition) => *condition = ready,
-        None => conditions.push(ready),
+    for finding in std::iter::once(ready(snapshot, problems)).chain(findings) {
+        set(&mut conditions, finding, snapshot.generation, now);
     }
     ClusterRingStatus {
         observed_generation: snapshot.generation,
@@ -30,21 +42,31 @@ pub(super) fn status(snapshot: &Snapshot, problems: &[String], now: Timestamp) -
     }
 }
 
-fn ready(snapshot: &Snapshot, problems: &[String], before: &[Condition], now: Timestamp) -> Condition {
+fn ready(snapshot: &Snapshot, problems: &[String]) -> Finding {
     let problems: Vec<_> = snapshot.problems.iter().chain(problems).map(String::as_str).collect();
-    let (status, reason, message) = match &*problems {
-        [] => ("True", REASON_SUCCEEDED, MESSAGE_SUCCEEDED.to_owned()),
-        some => ("False", REASON_FAILED, some.join("; ")),
+    let (holds, reason, message) = match &*problems {
+        [] => (true, REASON_SUCCEEDED, MESSAGE_SUCCEEDED.to_owned()),
+        some => (false, REASON_FAILED, some.join("; ")),
     };
-    let same = before.iter().find(|condition| condition.type_ == CONDITION_READY && condition.status == status);
-    Condition {
-        type_: CONDITION_READY.to_owned(),
+    Finding { type_: CONDITION_READY, holds, reason, message }
+}
+
+fn set(conditions: &mut Vec<Condition>, finding: Finding, generation: i64, now: Timestamp) {
+    let status = if finding.holds { "True" } else { "False" };
+    let before = conditions.iter_mut().find(|condition| condition.type_ == finding.type_);
+    let same = before.as_ref().filter(|condition| condition.status == status);
+    let condition = Condition {
+        type_: finding.type_.to_owned(),
         status: status.to_owned(),
-        reason: reason.to_owned(),
-        message,
-        observed_generation: Some(snapshot.generation),
+        reason: finding.reason.to_owned(),
+        message: finding.message,
+        observed_generation: Some(generation),
         // When the status became what it is, not when it was last looked at.
         last_transition_time: same.map_or(Time(now), |condition| condition.last_transition_time.clone()),
+    };
+    match before {
+        Some(before) => *before = condition,
+        None => conditions.push(condition),
     }
 }
 
@@ -61,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_ring_that_is_set_up_is_ready() {
-        let status = status(&snapshot(), &[], at(1));
+        let status = status(&snapshot(), &[], [], at(1));
         let ready = &status.conditions[0];
         assert_eq!((status.shards, status.available_shards, status.observed_generation), (3, 2, 1));
         assert_eq!((&*ready.status, &*ready.reason, &*ready.message), ("True", REASON_SUCCEEDED, MESSAGE_SUCCEEDED));
@@ -70,23 +92,34 @@ mod tests {
     #[test]
     fn the_status_stays_the_same_while_nothing_changes() {
         let mut ring = snapshot();
-        let first = status(&ring, &[], at(1));
+        let first = status(&ring, &[], [], at(1));
         ring.status = Some(first.clone());
-        assert_eq!(status(&ring, &[], at(2)), first);
+        assert_eq!(status(&ring, &[], [], at(2)), first);
     }
 
     #[test]
     fn a_problem_is_told_and_dated_and_other_conditions_are_kept() {
         let mut ring = snapshot();
-        let mut before = status(&ring, &[], at(1));
+        let mut before = status(&ring, &[], [], at(1));
         let foreign = Condition { type_: "Audited".into(), ..before.conditions[0].clone() };
         before.conditions.insert(0, foreign.clone());
         ring.status = Some(before);
         ring.problems = vec!["resource 'websites' is not served".into()];
-        let after = status(&ring, &["no permission".into()], at(5));
+        let after = status(&ring, &["no permission".into()], [], at(5));
         assert_eq!(after.conditions[0], foreign);
         let ready = &after.conditions[1];
         assert_eq!((&*ready.status, ready.last_transition_time.0), ("False", at(5)));
         assert_eq!(ready.message, "resource 'websites' is not served; no permission");
+    }
+
+    #[test]
+    fn what_is_found_out_has_a_condition_of_its_own() {
+        let finding = |holds| Finding { type_: "LabelsProtected", holds, reason: "SoIt", message: "is".to_owned() };
+        let mut ring = snapshot();
+        ring.status = Some(status(&ring, &[], [finding(false)], at(1)));
+        let after = status(&ring, &["no permission".into()], [finding(true)], at(5));
+        let told: Vec<_> =
+            after.conditions.iter().map(|it| (&*it.type_, &*it.status, it.last_transition_time.0)).collect();
+        assert_eq!(told, [(CONDITION_READY, "False", at(5)), ("LabelsProtected", "True", at(5))]);
     }
 }

@@ -5,11 +5,13 @@ use k8s_openapi::{
     api::admissionregistration::v1::{
         MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, WebhookClientConfig,
     },
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference},
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
-use kube::Resource;
-use ringside_ring::{ClusterRing, RingName, labels::webhook_configuration_name};
+use kube::core::{DynamicObject, TypeMeta};
+use ringside_ring::RingName;
+use serde_json::json;
 
+use super::keep::metadata;
 use crate::{config::WebhookUrl, snapshot::Snapshot};
 
 /// The path of a ring's webhook, before the ring's name.
@@ -49,24 +51,11 @@ impl ClientConfig {
 }
 
 /// The configuration of a ring's webhook.
-pub(super) fn webhook_configuration(snapshot: &Snapshot, client_config: &ClientConfig) -> MutatingWebhookConfiguration {
-    let label = ("app.kubernetes.io/name".to_owned(), "controller-sharding".to_owned());
-    MutatingWebhookConfiguration {
-        metadata: ObjectMeta {
-            name: Some(webhook_configuration_name(&snapshot.ring)),
-            labels: Some([label].into()),
-            // The garbage collector removes it together with its ring.
-            owner_references: Some(vec![OwnerReference {
-                api_version: ClusterRing::api_version(&()).into_owned(),
-                kind: ClusterRing::kind(&()).into_owned(),
-                name: snapshot.ring.to_string(),
-                uid: snapshot.uid.clone(),
-                controller: Some(true),
-                block_owner_deletion: None,
-            }]),
-            ..ObjectMeta::default()
-        },
-        webhooks: Some(vec![webhook(snapshot, client_config)]),
+pub(super) fn webhook_configuration(snapshot: &Snapshot, client_config: &ClientConfig) -> DynamicObject {
+    DynamicObject {
+        types: Some(TypeMeta::resource::<MutatingWebhookConfiguration>()),
+        metadata: metadata(snapshot),
+        data: json!({"webhooks": [webhook(snapshot, client_config)]}),
     }
 }
 
@@ -163,9 +152,9 @@ mod tests {
     #[test]
     fn a_url_takes_the_place_of_the_service() {
         let made = webhook_configuration(&snapshot(), &client_config(Some("https://127.0.0.1:9443")));
-        let made = &made.webhooks.unwrap()[0].client_config;
-        assert_eq!(made.url.as_deref(), Some("https://127.0.0.1:9443/webhooks/sharder/clusterring/example"));
-        assert_eq!(made.service, None);
+        let made = &made.data["webhooks"][0]["clientConfig"];
+        assert_eq!(made["url"], "https://127.0.0.1:9443/webhooks/sharder/clusterring/example");
+        assert_eq!(made.get("service"), None);
     }
 
     #[test]

@@ -1,0 +1,72 @@
+//! Who had each object, as a watch tells it, change by change.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use futures::StreamExt as _;
+use kube::{
+    Api, Client, ResourceExt as _,
+    runtime::watcher::{self, Event, watcher},
+};
+use ringside_e2e::website::Website;
+use ringside_ring::RingLabels;
+use tokio::{sync::oneshot, task::JoinHandle};
+
+/// Shard and drain of an object.
+type Ownership = (Option<String>, Option<String>);
+
+/// Follows all objects until it is dropped.
+pub(crate) struct History {
+    lost: Arc<Mutex<Vec<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl History {
+    /// Returns once it has seen all that is there.
+    pub(crate) async fn follow(client: &Client, labels: &RingLabels) -> Self {
+        let (lost, labels, api) =
+            (Arc::<Mutex<Vec<String>>>::default(), labels.clone(), Api::<Website>::all(client.clone()));
+        let (complete, listed) = oneshot::channel();
+        let told = lost.clone();
+        let task = tokio::spawn(async move {
+            let mut complete = Some(complete);
+            let mut owners: HashMap<String, Ownership> = HashMap::new();
+            let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
+            while let Some(event) = events.next().await {
+                match event.unwrap() {
+                    Event::Apply(website) | Event::InitApply(website) => {
+                        let ownership = labels.ownership(website.metadata.labels.as_ref());
+                        let now = (ownership.shard.map(str::to_owned), ownership.drain.map(str::to_owned));
+                        let before = owners.insert(website.uid().unwrap(), now.clone());
+                        if let Some((Some(shard), None)) = &before
+                            && Some(shard) != now.0.as_ref()
+                        {
+                            let version = website.resource_version().unwrap();
+                            told.lock()
+                                .unwrap()
+                                .push(format!("{} at {version}: {before:?} → {now:?}", website.name_any()));
+                        }
+                    }
+                    Event::InitDone => complete.take().unwrap().send(()).unwrap(),
+                    Event::Init | Event::Delete(_) => {}
+                }
+            }
+        });
+        listed.await.unwrap();
+        Self { lost, task }
+    }
+
+    /// The changes that took an object from a shard that was not asked to let go of it.
+    pub(crate) fn lost(&self) -> Vec<String> {
+        assert!(!self.task.is_finished(), "the watch broke");
+        self.lost.lock().unwrap().clone()
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

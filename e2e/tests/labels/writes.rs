@@ -1,0 +1,98 @@
+//! The ways in which somebody can write labels that are not theirs.
+
+use kube::{
+    ResourceExt as _,
+    api::{Patch, PatchParams, PostParams},
+};
+use ringside_e2e::website::{Website, WebsiteSpec};
+use serde_json::{Value, json};
+
+use crate::ground::Ground;
+
+/// Writes that don't name another owner, each on an object of its own.
+pub(crate) async fn strips_and_copies(ground: &Ground) {
+    let (shard, drain) = (&ground.labels.shard, &ground.labels.drain);
+    same_owner(ground, "a full PUT without labels", "site-00001", put_bare(ground, "site-00001")).await;
+    for (what, name, labels) in [
+        ("the shard label taken off", "site-00002", json!({shard: null})),
+        ("both labels taken off, without drain", "site-00003", json!({shard: null, drain: null})),
+        ("all labels taken off", "site-00004", Value::Null),
+    ] {
+        same_owner(ground, what, name, patch(ground, name, labels)).await;
+    }
+    let by_hand = json!({drain: "by-hand"});
+    same_owner(ground, "a drain set by hand", "site-00005", patch(ground, "site-00005", by_hand)).await;
+    let both = json!({shard: null, drain: "by-hand"});
+    same_owner(ground, "a drain set as the shard label is taken off", "site-00006", patch(ground, "site-00006", both))
+        .await;
+
+    let template = owner(ground, "site-00007").await;
+    let another = ground.another(&template);
+    for (what, name, labels) in [
+        ("a copy of an object with its label", "copy-1", json!({shard: template})),
+        ("a copy with the label of another shard", "copy-2", json!({shard: another})),
+        ("a copy with a label that names nobody", "copy-3", json!({shard: "nobody"})),
+        ("a copy with a drain label alone", "copy-4", json!({drain: "old"})),
+    ] {
+        ground.measure(what, create(ground, name, labels)).await;
+    }
+}
+
+/// Writes for which the webhook is not called, and which no watch of the sharder shows: only the API server itself sees them
+/// in time. A shard that never saw the copy lets go of it when the next bookmark comes, within a minute.
+pub(crate) async fn changes_of_owner(ground: &Ground) {
+    let drained = json!({&ground.labels.shard: owner(ground, "site-00007").await, &ground.labels.drain: "old"});
+    ground.measure("a copy of an object that was drained", create(ground, "copy-5", drained)).await;
+    let another = ground.another(&owner(ground, "site-00010").await);
+    let write = patch(ground, "site-00010", json!({&ground.labels.shard: another}));
+    same_owner(ground, "the label set to another live shard", "site-00010", write).await;
+    to_nobody(ground).await;
+}
+
+/// Changes of the owner to nobody, which the sharder's watch shows as well.
+pub(crate) async fn to_nobody(ground: &Ground) {
+    for (what, name, value) in
+        [("the label set to nonsense", "site-00011", "nobody"), ("the label emptied", "site-00012", "")]
+    {
+        same_owner(ground, what, name, patch(ground, name, json!({&ground.labels.shard: value}))).await;
+    }
+}
+
+/// The object belongs to the same shard after the write.
+async fn same_owner(ground: &Ground, what: &str, name: &str, write: impl Future<Output = Website>) {
+    let before = owner(ground, name).await;
+    assert_eq!(ground.measure(what, write).await, before, "{what}");
+}
+
+async fn owner(ground: &Ground, name: &str) -> String {
+    ground.owner(&ground.websites().get(name).await.unwrap()).unwrap()
+}
+
+/// As from a template that knows nothing but name and spec.
+async fn put_bare(ground: &Ground, name: &str) -> Website {
+    let api = ground.websites();
+    loop {
+        let there = api.get(name).await.unwrap();
+        let mut bare = Website::new(name, WebsiteSpec { content: "from a template".to_owned(), ..there.spec });
+        // A custom resource can't be replaced without.
+        bare.metadata.resource_version = there.metadata.resource_version;
+        match api.replace(name, &PostParams::default(), &bare).await {
+            Ok(written) => return written,
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+async fn patch(ground: &Ground, name: &str, labels: Value) -> Website {
+    let labels = Patch::Merge(json!({"metadata": {"labels": labels}}));
+    ground.websites().patch(name, &PatchParams::default(), &labels).await.unwrap()
+}
+
+async fn create(ground: &Ground, name: &str, labels: Value) -> Website {
+    let mut copy = Website::new(name, WebsiteSpec::default());
+    copy.metadata.labels = serde_json::from_value(labels).unwrap();
+    let created = ground.websites().create(&PostParams::default(), &copy).await.unwrap();
+    assert_eq!(created.name_any(), name);
+    created
+}

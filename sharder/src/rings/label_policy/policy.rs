@@ -1,0 +1,122 @@
+//! What the policy says, in CEL.
+//!
+//! It runs before the webhooks do, and once: so a shard label that an object is created with was written by the client,
+//! and what the webhook assigns in the same write is not undone. Only writes that change the labels get as far as a patch:
+//! all others cost the evaluation of three short conditions.
+
+use kube::{core::DynamicObject, core::TypeMeta, discovery::ApiResource};
+use ringside_ring::labels::webhook_configuration_name;
+use serde_json::{Value, json};
+
+use super::super::keep::metadata;
+use crate::snapshot::Snapshot;
+
+/// The policy; none when there is nothing that it could be about.
+pub(super) fn policy(snapshot: &Snapshot, kind: &ApiResource, sharder: &str) -> Option<DynamicObject> {
+    let Expressions { conditions, variables, patch } = Expressions::of(snapshot, sharder);
+    let named = |list: &[(&str, String)]| {
+        list.iter().map(|(name, it)| json!({"name": name, "expression": it})).collect::<Value>()
+    };
+    let spec = json!({
+        "matchConstraints": {"resourceRules": rules(snapshot), "namespaceSelector": snapshot.namespace_selector},
+        "matchConditions": named(&conditions),
+        "variables": named(&variables),
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+        // What the webhook sets in the same write is not looked at again.
+        "reinvocationPolicy": "Never",
+        // As of the webhook: objects must be writable whatever happens here.
+        "failurePolicy": "Ignore",
+    });
+    (!snapshot.named.is_empty()).then(|| object(snapshot, kind, &spec))
+}
+
+/// The binding that puts the policy into effect.
+pub(super) fn binding(snapshot: &Snapshot, kind: &ApiResource) -> Option<DynamicObject> {
+    let spec = json!({"policyName": webhook_configuration_name(&snapshot.ring)});
+    (!snapshot.named.is_empty()).then(|| object(snapshot, kind, &spec))
+}
+
+fn object(snapshot: &Snapshot, kind: &ApiResource, spec: &Value) -> DynamicObject {
+    let types = TypeMeta { api_version: kind.api_version.clone(), kind: kind.kind.clone() };
+    DynamicObject { types: Some(types), metadata: metadata(snapshot), data: json!({"spec": spec}) }
+}
+
+/// The resources of the ring, and their statuses: with some of the built-in ones a write to the status can change labels.
+fn rules(snapshot: &Snapshot) -> Vec<Value> {
+    let rule = |name: &ringside_ring::cluster_ring::GroupResource| {
+        json!({
+            "apiGroups": [name.group], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "scope": "*",
+            "resources": [name.resource, format!("{}/status", name.resource)],
+        })
+    };
+    snapshot.named.iter().map(rule).collect()
+}
+
+/// The parts of the policy that are CEL.
+struct Expressions {
+    conditions: [(&'static str, String); 3],
+    variables: [(&'static str, String); 3],
+    patch: String,
+}
+
+impl Expressions {
+    fn of(snapshot: &Snapshot, sharder: &str) -> Self {
+        let (shard, drain) = (quoted(&snapshot.labels.shard), quoted(&snapshot.labels.drain));
+        let path = |key: &str| quoted(&format!("/metadata/labels/{}", key.replace('~', "~0").replace('/', "~1")));
+        let (shard_path, drain_path) = (path(&snapshot.labels.shard), path(&snapshot.labels.drain));
+        let (sharder, pod) = (quoted(sharder), POD);
+        let new = |key: &str| format!("object.metadata.?labels[?{key}]");
+        let old = |key: &str| format!("oldObject.metadata.?labels[?{key}]");
+        let (new_shard, old_shard, new_drain, old_drain) = (new(&shard), old(&shard), new(&drain), old(&drain));
+        Self {
+            conditions: [
+                // Who decides about the labels.
+                ("not-by-the-sharder", format!("request.userInfo.username != {sharder}")),
+                // A copy of another object; or a change of the owner, or of a drain that is under way. To ask for a
+                // drain by hand is fine.
+                (
+                    "labels-change",
+                    format!(
+                        "request.operation == 'CREATE' \
+                         ? {new_drain}.hasValue() || {new_shard}.orValue({pod}) != {pod} \
+                         : {new_shard} != {old_shard} || ({old_drain}.hasValue() && {new_drain} != {old_drain})"
+                    ),
+                ),
+                // Both labels taken off a drained object; by the shard itself, when it can be told who writes.
+                (
+                    "not-acknowledged",
+                    format!(
+                        "request.operation == 'CREATE' || {new_shard}.hasValue() || {new_drain}.hasValue() \
+                         || !{old_drain}.hasValue() || !({pod} in ['', {old_shard}.orValue('')])"
+                    ),
+                ),
+            ],
+            variables: [
+                (
+                    "before",
+                    "request.operation == 'UPDATE' && has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}"
+                        .to_owned(),
+                ),
+                ("after", "has(object.metadata.labels) ? object.metadata.labels : {}".to_owned()),
+                ("pod", pod.to_owned()),
+            ],
+            patch: format!(
+                "(has(object.metadata.labels) ? [] : [JSONPatch{{op: 'add', path: '/metadata/labels', value: {{}}}}]) \
+                 + ({shard} in variables.before \
+                 ? [JSONPatch{{op: 'add', path: {shard_path}, value: variables.before[{shard}]}}] \
+                 + ({drain} in variables.before ? [JSONPatch{{op: 'add', path: {drain_path}, value: variables.before[{drain}]}}] : []) \
+                 : ({shard} in variables.after && (request.operation == 'UPDATE' || variables.after[{shard}] != variables.pod) \
+                 ? [JSONPatch{{op: 'remove', path: {shard_path}}}] : []) \
+                 + ({drain} in variables.after && request.operation == 'CREATE' ? [JSONPatch{{op: 'remove', path: {drain_path}}}] : []))"
+            ),
+        }
+    }
+}
+
+/// The name of the writer's pod, which is a shard's name; empty for users, and for tokens that are not bound to a pod.
+const POD: &str = "request.userInfo.?extra[?'authentication.kubernetes.io/pod-name'][?0].orValue('')";
+
+/// As a string of CEL, whose escapes are those of JSON.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
