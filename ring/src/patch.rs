@@ -68,15 +68,21 @@ pub fn acknowledge(labels: &RingLabels, uid: &str, shard: &ShardName, drain: &st
     ])
 }
 
-/// Sets labels in an admission review's answer, where nothing needs testing: the object is in our hands.
-pub fn admit(labels: &RingLabels, ownership: &Ownership<'_>, has_labels: bool) -> Patch {
+/// Makes the labels of an object in an admission review say `ownership`, where nothing needs testing: the object is in our
+/// hands. `new` is what it would say otherwise.
+pub fn admit(labels: &RingLabels, ownership: &Ownership<'_>, new: &Ownership<'_>, has_labels: bool) -> Patch {
     let mut operations = Vec::new();
     if !has_labels {
         operations.push(add(["metadata", "labels"], json!({})));
     }
-    for (key, value) in [(&labels.shard, ownership.shard), (&labels.drain, ownership.drain)] {
-        operations.extend(value.map(|value| add(["metadata", "labels", key], json!(value))));
-    }
+    let both = [(&labels.shard, ownership.shard, new.shard), (&labels.drain, ownership.drain, new.drain)];
+    operations.extend(both.into_iter().filter_map(|(key, wanted, there)| {
+        let path = ["metadata", "labels", key];
+        match wanted {
+            Some(value) => Some(add(path, json!(value))),
+            None => there.map(|_| remove(path)),
+        }
+    }));
     Patch(operations)
 }
 
@@ -157,6 +163,15 @@ mod tests {
         let keys = labels();
         let old = Ownership { shard: Some("a"), drain: Some("m") };
         let bare = json!({"metadata": {"uid": "u1", "resourceVersion": "7"}});
-        assert_eq!(apply(&admit(&keys, &old, false), bare), Some(object(&[(&keys.shard, "a"), (&keys.drain, "m")])));
+        let restored = object(&[(&keys.shard, "a"), (&keys.drain, "m")]);
+        assert_eq!(apply(&admit(&keys, &old, &Ownership::default(), false), bare), Some(restored));
+    }
+
+    #[test]
+    fn admission_takes_a_drain_off_that_nobody_asked_for() {
+        let keys = labels();
+        let (to, copied) = (Ownership { shard: Some("a"), drain: None }, Ownership { shard: None, drain: Some("m") });
+        let assigned = apply(&admit(&keys, &to, &copied, true), object(&[(&keys.drain, "m")]));
+        assert_eq!(assigned, Some(object(&[(&keys.shard, "a")])));
     }
 }

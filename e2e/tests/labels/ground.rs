@@ -102,7 +102,7 @@ impl Ground {
     }
 
     pub(crate) fn assert_nobody_lost_anything(&self) {
-        let lost = self.history.lost();
+        let lost = self.history.lost(&self.shards().collect());
         assert!(lost.is_empty(), "taken from a live shard without drain: {lost:#?}");
     }
 

@@ -1,7 +1,7 @@
 //! Who had each object, as a watch tells it, change by change.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex},
 };
 
@@ -19,7 +19,8 @@ type Ownership = (Option<String>, Option<String>);
 
 /// Follows all objects until it is dropped.
 pub(crate) struct History {
-    lost: Arc<Mutex<Vec<String>>>,
+    /// From whom, and how.
+    lost: Arc<Mutex<Vec<(String, String)>>>,
     task: JoinHandle<()>,
 }
 
@@ -27,7 +28,7 @@ impl History {
     /// Returns once it has seen all that is there.
     pub(crate) async fn follow(client: &Client, labels: &RingLabels) -> Self {
         let (lost, labels, api) =
-            (Arc::<Mutex<Vec<String>>>::default(), labels.clone(), Api::<Website>::all(client.clone()));
+            (Arc::<Mutex<Vec<(String, String)>>>::default(), labels.clone(), Api::<Website>::all(client.clone()));
         let (complete, listed) = oneshot::channel();
         let told = lost.clone();
         let task = tokio::spawn(async move {
@@ -44,9 +45,8 @@ impl History {
                             && Some(shard) != now.0.as_ref()
                         {
                             let version = website.resource_version().unwrap();
-                            told.lock()
-                                .unwrap()
-                                .push(format!("{} at {version}: {before:?} → {now:?}", website.name_any()));
+                            let change = format!("{} at {version}: {before:?} → {now:?}", website.name_any());
+                            told.lock().unwrap().push((shard.clone(), change));
                         }
                     }
                     Event::InitDone => complete.take().unwrap().send(()).unwrap(),
@@ -58,10 +58,11 @@ impl History {
         Self { lost, task }
     }
 
-    /// The changes that took an object from a shard that was not asked to let go of it.
-    pub(crate) fn lost(&self) -> Vec<String> {
+    /// The changes that took an object from one of these shards, which was not asked to let go of it.
+    pub(crate) fn lost(&self, shards: &BTreeSet<&str>) -> Vec<String> {
         assert!(!self.task.is_finished(), "the watch broke");
-        self.lost.lock().unwrap().clone()
+        let lost = self.lost.lock().unwrap();
+        lost.iter().filter(|(from, _)| shards.contains(&**from)).map(|(_, change)| change.clone()).collect()
     }
 }
 

@@ -112,6 +112,11 @@ impl Request {
         objects.filter_map(|object| controller_of(object.metadata.owner_references.as_deref())).next()
     }
 
+    /// Who would own the object after the write as it is.
+    pub(super) fn ownership(&self, labels: &RingLabels) -> Ownership<'_> {
+        self.object.as_ref().map(|object| object.ownership(labels)).unwrap_or_default()
+    }
+
     /// Whether the new object has a labels map that a patch can add to.
     pub(super) fn has_labels(&self) -> bool {
         self.object.as_ref().is_some_and(|object| object.metadata.labels.is_some())

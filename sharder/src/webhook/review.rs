@@ -100,7 +100,7 @@ fn give<'a>(request: &Request, snapshot: &Snapshot, shard: &ShardName) -> Decisi
 }
 
 fn label(request: &Request, snapshot: &Snapshot, ownership: &Ownership<'_>) -> Patch {
-    patch::admit(&snapshot.labels, ownership, request.has_labels())
+    patch::admit(&snapshot.labels, ownership, &request.ownership(&snapshot.labels), request.has_labels())
 }
 
 #[cfg(test)]
