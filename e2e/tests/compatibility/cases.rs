@@ -4,6 +4,7 @@ use super::table::Part;
 
 mod aggregated;
 mod discovery;
+mod ends;
 mod errors;
 mod heads;
 mod large;
@@ -28,6 +29,7 @@ pub(crate) fn all() -> Vec<Part> {
         part("Writes", writes::cases()),
         part("Large objects and lists", large::cases()),
         part("Errors and warnings", errors::cases()),
+        part("Without the Lease, and when the ring changes", ends::cases()),
         part("Discovery, versions, health, identity", discovery::cases()),
         part("Aggregated API servers", aggregated::cases()),
         part("What the proxy itself refuses", refusals::cases()),

@@ -9,9 +9,10 @@ use ringside_e2e::{compatibility::Outcome, relay::Recorded};
 
 use super::{
     client::{Answer, Ask, Http},
-    ground::{Ground, Shard},
+    ground::Ground,
     objects::OWNERS,
     query,
+    shard::Shard,
 };
 
 /// What becomes of a request on the way.

@@ -1,7 +1,7 @@
 //! What all cases stand on: one control plane, objects of several owners, and two proxies, whose ways to the API server
 //! differ.
 
-use std::{collections::BTreeMap, path::Path, process::Command, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use http::{Method, StatusCode};
@@ -10,23 +10,22 @@ use ringside_e2e::{
     control_plane::{ControlPlane, Options},
     eventually::eventually,
     manifests,
-    ports::free_port,
-    process::Process,
     relay::{Offer, Relay, Script},
-    shard_identity::ShardIdentity,
-    toolchain::{self, Environment},
     website::Website,
 };
-use ringside_ring::{RingName, ShardName, labels::RingLabels};
+use ringside_ring::labels::RingLabels;
 use serde_json::{Value, json};
 
 use super::{
     client::{Ask, Endpoint, Http},
     objects,
+    shard::{Member, Shard},
 };
 
 /// The ring of all cases.
 const RING: &str = "compatibility";
+/// What it shards.
+const SHARDED: [&str; 3] = ["/apis/web.example.com/v1/websites", "/api/v1/configmaps", "/apis/apps/v1/deployments"];
 /// A loaded machine takes its time.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// Where the proxies' Pods are.
@@ -34,25 +33,6 @@ pub(crate) const NAMESPACE: &str = "default";
 
 /// What is there before the first case.
 const MANIFESTS: &str = include_str!("ground.yaml");
-
-/// A proxy, the relay between it and the API server, and the way past both.
-pub(crate) struct Shard {
-    /// Through the proxy.
-    pub(crate) proxied: Endpoint,
-    /// As the same Pod, straight to the API server.
-    pub(crate) direct: Endpoint,
-    /// As the same Pod, to the relay: for answers by script.
-    pub(crate) scripted: Endpoint,
-    pub(crate) relay: Relay,
-    /// What the relay speaks with the proxy.
-    pub(crate) upstream: Http,
-    pub(crate) process: Process,
-    pub(crate) identity: ShardIdentity,
-    /// What selects the shard's objects.
-    pub(crate) selector: String,
-    /// How their names begin.
-    pub(crate) owns: &'static str,
-}
 
 /// The ground.
 pub(crate) struct Ground {
@@ -69,7 +49,6 @@ pub(crate) struct Ground {
     /// After the last of them.
     pub(crate) end: String,
     admin: Endpoint,
-    labels: RingLabels,
     pub(crate) control_plane: ControlPlane,
 }
 
@@ -87,19 +66,21 @@ impl Ground {
         let aggregated = aggregate(&control_plane).await?;
         let dawn = objects::early(&client).await?;
 
-        let ring: RingName = RING.parse()?;
-        let labels = RingLabels::of(&ring);
+        let member = |name, owns, offer| Member { ring: RING, name, owns, offer };
         let (main, plain) = tokio::try_join!(
-            Shard::start(&control_plane, &labels, ("shard-0", objects::OWNERS[0]), Offer::Both),
-            Shard::start(&control_plane, &labels, ("shard-1", objects::OWNERS[1]), Offer::Http1),
+            Shard::start(&control_plane, member("shard-0", objects::OWNERS[0], Offer::Both)),
+            Shard::start(&control_plane, member("shard-1", objects::OWNERS[1], Offer::Http1)),
         )?;
+        tokio::try_join!(main.serves(&SHARDED), plain.serves(&SHARDED))?;
         // A watch from before a proxy knew its ring is told to list again; these begin behind that.
-        let (begin, end) = objects::create(&client, &labels, [main.identity.pod(), plain.identity.pod()]).await?;
+        let (begin, end) =
+            objects::create(&client, &RingLabels::of(&RING.parse()?), [main.identity.pod(), plain.identity.pod()])
+                .await?;
         // All that cases ask for is younger.
         control_plane.forget_before(&begin).await?;
         let api_server = control_plane.url().trim_start_matches("https://").parse()?;
         let admin = Endpoint::new(api_server, &control_plane.ca_path(), control_plane.admin_token())?;
-        let ground = Self { main, plain, aggregated, dawn, begin, end, admin, labels, control_plane };
+        let ground = Self { main, plain, aggregated, dawn, begin, end, admin, control_plane };
         eventually("the aggregated group is served", DEADLINE, || async {
             let group = ground.admin(&Ask::get("/apis/echo.example.com/v1")).await;
             group.map_err(|error| format!("{error:#}"))
@@ -116,9 +97,19 @@ impl Ground {
         }
     }
 
-    /// Labels of an object that belongs to `shard`.
-    pub(crate) fn owned_by(&self, shard: &Shard) -> BTreeMap<String, String> {
-        BTreeMap::from([(self.labels.shard.clone(), shard.identity.pod().to_owned())])
+    /// Starts a proxy of a case's own, in a ring of its own that shards these resources.
+    pub(crate) async fn alone(&self, member: Member<'_>, resources: &Value) -> Result<Shard> {
+        self.shards(member.ring, resources).await?;
+        Shard::start(&self.control_plane, member).await
+    }
+
+    /// Says what a ring shards from now on.
+    pub(crate) async fn shards(&self, ring: &str, resources: &Value) -> Result<()> {
+        let ring = json!({
+            "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": ring},
+            "spec": {"resources": resources},
+        });
+        Ok(manifests::apply(&self.control_plane.client(), &manifests::parse(&ring.to_string())?).await?)
     }
 
     /// Makes a namespace of a case's own.
@@ -163,64 +154,4 @@ async fn aggregate(control_plane: &ControlPlane) -> Result<Relay> {
     });
     manifests::apply(&control_plane.client(), &manifests::parse(&service.to_string())?).await?;
     Ok(relay)
-}
-
-impl Shard {
-    async fn start(
-        control_plane: &ControlPlane,
-        labels: &RingLabels,
-        (name, owns): (&str, &'static str),
-        offer: Offer,
-    ) -> Result<Self> {
-        let dir = control_plane.dir();
-        let relay = Relay::start(control_plane, offer).await?;
-        let identity = ShardIdentity::create(control_plane, NAMESPACE, "controller", name, dir).await?;
-        let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(identity.kubeconfig())?)?;
-        kubeconfig["clusters"][0]["cluster"]["server"] = relay.url().into();
-        let token = kubeconfig["users"][0]["user"]["token"].as_str().context("a token")?.to_owned();
-        let through_relay = dir.join(format!("{name}.relay.kubeconfig"));
-        std::fs::write(&through_relay, kubeconfig.to_string())?;
-
-        let access = dir.join(format!("{name}.access"));
-        let address = ([127, 0, 0, 1], free_port()?).into();
-        let built = tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process()));
-        let mut command = Command::new(built.await??.proxy);
-        command.args(["--ring", RING, "--kubeconfig"]).arg(&through_relay).arg("--access-dir").arg(&access).args([
-            "--listen",
-            &format!("{address}"),
-            "--admin-listen",
-            &format!("127.0.0.1:{}", free_port()?),
-        ]);
-        let process = Process::spawn(name, &command, &dir.join(format!("{name}.log")))?;
-
-        let api_server = control_plane.url().trim_start_matches("https://").parse()?;
-        let ca = control_plane.ca_path();
-        let shard: ShardName = name.parse()?;
-        let proxied = eventually("the proxy answers for each resource", DEADLINE, || async {
-            process.check_running().map_err(|error| error.to_string())?;
-            answers(&access, address).await.map_err(|error| format!("{error:#}"))
-        });
-        Ok(Self {
-            proxied: proxied.await?,
-            direct: Endpoint::new(api_server, &ca, &token)?,
-            scripted: Endpoint::new(relay.address(), &ca, &token)?,
-            relay,
-            upstream: if offer == Offer::Http1 { Http::One } else { Http::Two },
-            process,
-            identity,
-            selector: labels.owned_by(&shard),
-            owns,
-        })
-    }
-}
-
-/// Lists each resource of the ring once, which is when the proxy looks how old a watch may be.
-async fn answers(access: &Path, address: std::net::SocketAddr) -> Result<Endpoint> {
-    let token = std::fs::read_to_string(access.join("token"))?;
-    let endpoint = Endpoint::new(address, &access.join("ca.crt"), &token)?;
-    for resource in ["/apis/web.example.com/v1/websites", "/api/v1/configmaps", "/apis/apps/v1/deployments"] {
-        let answer = endpoint.exchange(Http::Two, &Ask::get(format!("{resource}?limit=1")), "warm-up").await?;
-        anyhow::ensure!(answer.status == StatusCode::OK, "{resource}: {}", answer.text());
-    }
-    Ok(endpoint)
 }

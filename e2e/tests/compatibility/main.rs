@@ -10,6 +10,7 @@ mod compare;
 mod ground;
 mod objects;
 mod query;
+mod shard;
 mod stream;
 mod table;
 

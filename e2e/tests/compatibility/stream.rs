@@ -56,7 +56,7 @@ impl Event {
 
 impl Format {
     /// The first event in the bytes, if it is there whole, and its length.
-    fn first(self, bytes: &[u8]) -> Option<usize> {
+    pub(crate) fn first(self, bytes: &[u8]) -> Option<usize> {
         match self {
             Self::Lines => bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1),
             Self::Lengths => {

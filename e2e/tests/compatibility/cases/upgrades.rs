@@ -104,7 +104,7 @@ fn connections() -> [Case; 4] {
     ]
 }
 
-fn websocket(ask: Ask) -> Ask {
+pub(super) fn websocket(ask: Ask) -> Ask {
     let ask = ask.header("Connection", "Upgrade").header("Upgrade", "websocket");
     ask.header("Sec-WebSocket-Version", "13").header("Sec-WebSocket-Key", KEY).header("Origin", "https://127.0.0.1")
 }

@@ -140,8 +140,8 @@ async fn event(probe: &Probe<'_>, ground: &Ground, media_type: &str, format: For
     for open in &mut both {
         initial = stream::read(open, format, stream::Event::is_end_of_list).await?;
     }
-    ground.anew(&collection, &late("other-late", ground.owned_by(&ground.plain))).await?;
-    ground.anew(&collection, &late("own-late", ground.owned_by(&ground.main))).await?;
+    ground.anew(&collection, &late("other-late", ground.plain.labels())).await?;
+    ground.anew(&collection, &late("own-late", ground.main.labels())).await?;
     let mut seen = Vec::new();
     for open in &mut both {
         let shown = stream::read(open, format, |event| event.shows("own-late"));

@@ -227,9 +227,9 @@ async fn delete_collection(ground: &Ground, mark: &str, media_type: &str) -> Res
     ground.namespace(&namespace).await?;
     let collection = Kind::ConfigMap.collection(&namespace);
     let objects = [
-        ("own-1", ground.owned_by(&ground.main)),
-        ("own-2", ground.owned_by(&ground.main)),
-        ("other-1", ground.owned_by(&ground.plain)),
+        ("own-1", ground.main.labels()),
+        ("own-2", ground.main.labels()),
+        ("other-1", ground.plain.labels()),
         ("free-1", [].into()),
     ];
     let anew = async || {
