@@ -1,5 +1,6 @@
 //! What the fuzz targets for watch frames have in common: the input is a watch's bytes and how they are split.
 
+use bytes::Bytes;
 use ringside_proxy::frames::{Event, Frames, MAX_KEPT};
 
 /// Feeds the same bytes at once, byte by byte and in the pieces that the input names, and checks that the same is found,
@@ -17,7 +18,10 @@ pub fn frames(input: &[u8], new: impl Fn() -> Frames) {
     }
 }
 
-fn feed(mut frames: Frames, bytes: &[u8], pieces: &[usize]) -> (Vec<Event>, bool, bool) {
+/// Events, whether the rest is not understood, and the event that would end the watch there.
+type Found = (Vec<Event>, bool, Option<Bytes>);
+
+fn feed(mut frames: Frames, bytes: &[u8], pieces: &[usize]) -> Found {
     let (mut events, mut fed) = (Vec::new(), 0);
     for piece in pieces.iter().cycle() {
         if fed == bytes.len() {
@@ -29,5 +33,5 @@ fn feed(mut frames: Frames, bytes: &[u8], pieces: &[usize]) -> (Vec<Event>, bool
         // A buffer doubles, and the smallest one that a Vec makes is a few bytes.
         assert!(frames.kept() <= (2 * MAX_KEPT).min(2 * fed + 64), "{} bytes are kept of {fed}", frames.kept());
     }
-    (events, frames.is_opaque(), frames.expired("").is_some())
+    (events, frames.is_opaque(), frames.expired(""))
 }
