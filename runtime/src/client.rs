@@ -18,6 +18,7 @@ mod handshake;
 mod http2;
 mod place;
 mod requests;
+mod silence;
 mod source;
 mod transport;
 

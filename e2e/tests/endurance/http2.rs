@@ -119,6 +119,13 @@ impl Watch {
         timeout(within, read).await.unwrap_or_else(|_| panic!("no '{wanted}' within {within:?}"));
     }
 
+    /// Waits for so long, in which nothing may come.
+    pub(crate) async fn nothing(&mut self, within: Duration) {
+        if let Ok(frame) = timeout(within, self.body.frame()).await {
+            panic!("{frame:?}");
+        }
+    }
+
     /// Reads to the end.
     pub(crate) async fn end(self, within: Duration) -> End {
         let read = async {

@@ -57,6 +57,11 @@ impl LoadBalancer {
         self.frozen.send_replace(*self.accepted.borrow());
     }
 
+    /// From now on nothing passes at all, as when the server hangs; [`Self::freeze`] lets new connections work again.
+    pub(crate) fn hang(&self) {
+        self.frozen.send_replace(u64::MAX);
+    }
+
     /// Connections so far.
     pub(crate) fn accepted(&self) -> u64 {
         *self.accepted.borrow()

@@ -34,13 +34,19 @@ type Obstacle = fn() -> Option<String>;
 
 /// Cases that leave the control plane as it is, and so share one.
 type Sharing = for<'a> fn(&'a Ground) -> BoxFuture<'a, ()>;
-const SHARING: [(&str, Obstacle, Sharing); 6] = [
+const SHARING: [(&str, Obstacle, Sharing); 8] = [
     ("five_hundred_watches_see_an_event", none, |ground| Box::pin(many::five_hundred_watches_see_an_event(ground))),
     ("readers_that_never_read_delay_nobody", none, |ground| {
         Box::pin(many::readers_that_never_read_delay_nobody(ground))
     }),
     ("a_server_that_is_gone_behind_a_live_connection_is_noticed", none, |ground| {
         Box::pin(silent::a_server_that_is_gone_behind_a_live_connection_is_noticed(ground))
+    }),
+    ("a_watch_by_websocket_is_asked_for_signs_of_life", none, |ground| {
+        Box::pin(silent::a_watch_by_websocket_is_asked_for_signs_of_life(ground))
+    }),
+    ("a_server_without_http2_that_hangs_is_noticed", none, |ground| {
+        Box::pin(silent::a_server_without_http2_that_hangs_is_noticed(ground))
     }),
     ("packets_that_vanish_are_noticed", network::unavailable, |ground| {
         Box::pin(silent::packets_that_vanish_are_noticed(ground))

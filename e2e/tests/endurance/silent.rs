@@ -6,11 +6,12 @@ use std::{
 };
 
 use http_body_util::BodyExt;
+use ringside_e2e::relay::{Offer, Relay};
 use tokio::time::timeout;
 
 use super::{
     follower::Follower,
-    ground::{DEADLINE, Ground, objects_by, program},
+    ground::{DEADLINE, Ground, command, objects_by, program},
     http2::{End, Http2, objects},
     load_balancer::LoadBalancer,
     network::{Network, OUTSIDE, publish},
@@ -59,6 +60,51 @@ pub(crate) async fn a_server_that_is_gone_behind_a_live_connection_is_noticed(gr
     proxy.until_ready().await.unwrap();
     assert!(!proxy_log_says_lost(&proxy.process), "the Lease has a connection that is given up early enough");
     drop(follower);
+}
+
+pub(crate) async fn a_watch_by_websocket_is_asked_for_signs_of_life(ground: &Ground) {
+    let address = ground.control_plane.url().trim_start_matches("https://").parse().unwrap();
+    let balancer = LoadBalancer::start(address).await;
+    let proxy = ground.proxy_by("pinged", &balancer.url()).await;
+    let mut websocket = WebSocket::watch(&proxy).await;
+    // The API server answers to pings, and the client sees nothing of it, but for what it asks itself.
+    websocket.nothing(NOTICED_WITHIN).await;
+    websocket.ping().await;
+    ground.create("pinged", "pinged-first", 0).await;
+    websocket.until("pinged-first").await;
+    websocket.nothing(NOTICED_WITHIN).await;
+    balancer.freeze();
+    let frozen = Instant::now();
+    let rest = websocket.rest(NOTICED_WITHIN).await;
+    report(&format!("a server gone behind a live connection: noticed by WebSocket after {:?}", frozen.elapsed()));
+    assert_eq!(rest, CLOSED, "{:?}", String::from_utf8_lossy(&rest));
+    let mut next = WebSocket::watch(&proxy).await;
+    next.until("pinged-first").await;
+}
+
+pub(crate) async fn a_server_without_http2_that_hangs_is_noticed(ground: &Ground) {
+    let relay = Relay::start(&ground.control_plane, Offer::Http1).await.unwrap();
+    let balancer = LoadBalancer::start(relay.address()).await;
+    let identity = ground.identity_by("hung", &balancer.url()).await;
+    let mut command = command();
+    // So that it is not the Lease that ends the streams.
+    command.arg("--lease-duration=300s").arg("--kubeconfig").arg(identity.kubeconfig());
+    let proxy = ground.start_proxy("hung", command).await;
+    let follower = Follower::start(objects_by(&proxy).await).await;
+    let mut watch = Http2::new(&proxy).watch_names().await;
+    // A server that answers may be silent on a watch for as long as there is nothing to say.
+    watch.nothing(NOTICED_WITHIN).await;
+    balancer.hang();
+    let hung = Instant::now();
+    ground.create("hung", "hung-meanwhile", 0).await;
+    assert_eq!(watch.end(NOTICED_WITHIN).await, End::InOrder);
+    let noticed = hung.elapsed();
+    balancer.freeze();
+    follower.until_seen("hung-meanwhile", DEADLINE).await;
+    let recovered = hung.elapsed();
+    report(&format!(
+        "a server without HTTP/2 that hangs: noticed after {noticed:?}, followed again after {recovered:?}"
+    ));
 }
 
 pub(crate) async fn packets_that_vanish_are_noticed(ground: &Ground) {

@@ -49,6 +49,40 @@ impl WebSocket {
         Self(stream)
     }
 
+    /// Sends a ping of the client's own, masked with zeros, and reads its pong.
+    pub(crate) async fn ping(&mut self) {
+        self.0.write_all(b"\x89\x82\0\0\0\0hi").await.unwrap();
+        let mut pong = [0; 4];
+        timeout(DEADLINE, self.0.read_exact(&mut pong)).await.expect("no pong").unwrap();
+        assert_eq!(&pong, b"\x8a\x02hi");
+    }
+
+    /// Waits for so long, in which nothing may come.
+    pub(crate) async fn nothing(&mut self, within: Duration) {
+        let mut some = [0; 64];
+        if let Ok(read) = timeout(within, self.0.read(&mut some)).await {
+            panic!("{:?}", read.map(|length| some[..length].to_vec()));
+        }
+    }
+
+    /// Reads messages, up to and with one that has this in it.
+    pub(crate) async fn until(&mut self, wanted: &str) {
+        let read = async { while !self.message().await.contains(wanted) {} };
+        timeout(DEADLINE, read).await.unwrap_or_else(|_| panic!("no '{wanted}'"));
+    }
+
+    /// One that is no longer than 64 KiB.
+    async fn message(&mut self) -> String {
+        assert_eq!(self.0.read_u8().await.unwrap(), 0x81, "a text message in one frame");
+        let length = match self.0.read_u8().await.unwrap() {
+            126 => self.0.read_u16().await.unwrap(),
+            short => short.into(),
+        };
+        let mut text = vec![0; length.into()];
+        self.0.read_exact(&mut text).await.unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
     /// All that still comes, to the end.
     pub(crate) async fn rest(mut self, within: Duration) -> Vec<u8> {
         let mut rest = Vec::new();

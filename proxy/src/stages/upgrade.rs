@@ -1,7 +1,9 @@
 //! Joins the two connections of an upgraded request: exec, attach, port-forward, a watch by WebSocket.
 //!
-//! Changes no byte of what passes, but for what [`Watched`] takes out of a watch. Ends the connection when the Lease is lost or the proxy ends by force, and a
-//! watch when [`Watched`] says so.
+//! Changes no byte of what passes, but for what [`Watched`] takes out of a watch, and pings of the proxy's own between the
+//! client's frames ([`heartbeat`]). Ends the connection when the Lease is lost or the proxy ends by force, and a watch when
+//! [`Watched`] says so, or when its pings are not answered. In sessions of exec, attach and port-forward nobody asks but
+//! the client.
 
 use std::{
     future::poll_fn,
@@ -11,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use ringside_runtime::contained::contained;
@@ -19,6 +21,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
+mod borders;
+pub mod heartbeat;
+#[cfg(test)]
+mod tests;
+
+use self::{borders::Borders, heartbeat::Heartbeat};
 use super::{
     Next,
     admit::Admitted,
@@ -26,7 +34,7 @@ use super::{
 };
 use crate::{body::Body, request::RequestInfo, status::Refusal};
 
-/// What is read from the API server at once; as much as `tokio::io::copy` takes.
+/// What is read of either side at once; as much as `tokio::io::copy` takes.
 const BUFFER: usize = 8 << 10;
 
 /// See the module.
@@ -67,6 +75,11 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
             }
             let server = response.extensions_mut().remove::<OnUpgrade>();
             let watched = response.extensions_mut().remove::<Handed>().and_then(|handed| handed.take());
+            let is_websocket = response
+                .headers()
+                .get(header::UPGRADE)
+                .is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket"));
+            let heartbeat = (watched.is_some() && is_websocket).then(Heartbeat::new);
             if let Some(server) = server {
                 upgraded.spawn(contained(async move {
                     let until = async {
@@ -76,7 +89,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
                         }
                     };
                     tokio::select! {
-                        () = join(client, server, watched) => {}
+                        () = join(client, server, watched, heartbeat) => {}
                         () = until => {}
                         () = abort.cancelled() => {}
                     }
@@ -88,7 +101,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
     }
 }
 
-async fn join(client: OnUpgrade, server: OnUpgrade, watched: Option<Watched>) {
+async fn join(client: OnUpgrade, server: OnUpgrade, watched: Option<Watched>, heartbeat: Option<Heartbeat>) {
     let (client, server) = match tokio::try_join!(client, server) {
         Ok(both) => both,
         Err(error) => {
@@ -99,21 +112,55 @@ async fn join(client: OnUpgrade, server: OnUpgrade, watched: Option<Watched>) {
     let io = |upgraded: Upgraded| tokio::io::split(TokioIo::new(upgraded));
     let ((mut from_client, to_client), (from_server, mut to_server)) = (io(client), io(server));
     let up = async {
-        copy(&mut from_client, &mut to_server).await?;
+        match &heartbeat {
+            Some(heartbeat) => up(&mut from_client, &mut to_server, heartbeat).await?,
+            None => drop(copy(&mut from_client, &mut to_server).await?),
+        }
         to_server.shutdown().await
     };
-    if let Err(error) = tokio::try_join!(up, down(from_server, to_client, watched)) {
+    if let Err(error) = tokio::try_join!(up, down(from_server, to_client, watched, heartbeat.as_ref())) {
         tracing::debug!(%error, "an upgraded connection ended early");
     }
 }
 
-/// Copies what the server sends; a watch has come as far as what was written to the client.
+/// Copies what the client sends, and between two of its frames asks the API server what `heartbeat` has to ask.
+async fn up(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    heartbeat: &Heartbeat,
+) -> io::Result<()> {
+    let (mut buffer, mut borders) = (vec![0; BUFFER], Borders::new());
+    loop {
+        let length = tokio::select! {
+            biased;
+            () = heartbeat.due(), if borders.at_border() => {
+                heartbeat.asked();
+                to.write_all(&heartbeat.ping()).await?;
+                to.flush().await?;
+                continue;
+            }
+            length = from.read(&mut buffer) => length?,
+        };
+        to.write_all(&buffer[..length]).await?;
+        to.flush().await?;
+        borders.pass(&buffer[..length]);
+        if length == 0 || borders.is_closed() {
+            heartbeat.last_said();
+        }
+        if length == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Copies what the server sends, but for answers to `heartbeat`; a watch has come as far as what was written to the client.
 async fn down(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut watched: Option<Watched>,
+    heartbeat: Option<&Heartbeat>,
 ) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER];
+    let (mut buffer, mut pongs) = (vec![0; BUFFER], heartbeat.map(Heartbeat::pongs));
     loop {
         // Between two pieces only: a piece that is written in part would be followed by what can't stand there.
         let length = tokio::select! {
@@ -125,71 +172,51 @@ async fn down(
                 return Err(io::Error::other("the watch was ended"));
             }
             length = from.read(&mut buffer) => length,
+            error = silence(heartbeat) => Err(error),
         };
         let (length, gone) = match length {
             Ok(length) => (length, Ok(())),
             Err(error) => (0, Err(error)),
         };
+        let mut piece = Vec::new();
+        match &mut pongs {
+            Some(pongs) if length == 0 => pongs.release(&mut piece),
+            Some(pongs) => pongs.pass(&buffer[..length], &mut piece),
+            None => piece.extend_from_slice(&buffer[..length]),
+        }
+        match &mut watched {
+            Some(watched) => {
+                to.write_all(&watched.pass(piece.into())).await?;
+                to.flush().await?;
+                watched.delivered();
+            }
+            None => {
+                to.write_all(&piece).await?;
+                to.flush().await?;
+            }
+        }
         if length == 0 {
             let close = watched.as_ref().and_then(Watched::close);
             to.write_all(&close.unwrap_or_default()).await?;
             to.shutdown().await?;
             return gone;
         }
-        match &mut watched {
-            Some(watched) => {
-                to.write_all(&watched.pass(Bytes::copy_from_slice(&buffer[..length]))).await?;
-                to.flush().await?;
-                watched.delivered();
-            }
-            None => {
-                to.write_all(&buffer[..length]).await?;
-                to.flush().await?;
-            }
-        }
+        heartbeat.into_iter().for_each(Heartbeat::heard);
     }
+}
+
+/// Returns when the API server is gone without a word.
+async fn silence(heartbeat: Option<&Heartbeat>) -> io::Error {
+    match heartbeat {
+        Some(heartbeat) => heartbeat.unanswered().await,
+        None => std::future::pending().await,
+    }
+    io::Error::new(io::ErrorKind::TimedOut, "the API server does not answer to a ping")
 }
 
 async fn end_of(watched: &mut Option<Watched>) -> Option<Bytes> {
     match watched {
         Some(watched) => poll_fn(|context| watched.poll_end(context)).await,
         None => std::future::pending().await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use futures::future::{pending, poll_immediate};
-    use ringside_ring::cluster_ring::GroupResource;
-    use tokio::io::duplex;
-
-    use super::*;
-    use crate::{frames::Frames, views::Views};
-
-    #[tokio::test]
-    async fn a_watch_by_websocket_has_come_as_far_as_what_the_client_took() {
-        let event = br#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"12"}}}"#;
-        let message = [&[0x81, u8::try_from(event.len()).unwrap()][..], event].concat();
-        let (views, things) = (Views::new(), GroupResource { group: "x.io".into(), resource: "things".into() });
-        let view = views.open(things.clone(), None, None);
-        // The client's side takes half of the message before somebody reads it.
-        let ((mut server, from), (to, mut client)) = (duplex(1024), duplex(message.len() / 2));
-        server.write_all(&message).await.unwrap();
-        let watched = Watched::new(Frames::websocket(), Some(view), true, pending().boxed());
-        let mut copying = Box::pin(down(from, to, Some(watched)));
-        let (twelve, mut taken) = ("12".parse().unwrap(), vec![0; message.len()]);
-        assert!(poll_immediate(&mut copying).await.is_none());
-        assert_eq!(views.behind(&things, None, &twelve), 1);
-        tokio::select! {
-            _ = &mut copying => unreachable!("the server goes on"),
-            read = client.read_exact(&mut taken) => assert_eq!(read.unwrap(), message.len()),
-        }
-        assert!(poll_immediate(&mut copying).await.is_none());
-        assert_eq!((taken, views.behind(&things, None, &twelve)), (message, 0));
-        drop(server);
-        copying.await.unwrap();
-        assert_eq!(views.count(), 0);
     }
 }

@@ -94,6 +94,11 @@ impl Connector {
         connected.map_err(|_| format!("no connection within {CONNECT_TIMEOUT:?}"))?
     }
 
+    /// Makes one to this address, in no bounded time.
+    pub(super) async fn connect_to(&self, address: SocketAddr) -> Result<Stream, BoxError> {
+        self.https.clone().oneshot(self.at(address)?).await
+    }
+
     async fn first_that_answers<T, F>(&self, greet: impl Fn(Stream) -> F) -> Result<T, BoxError>
     where
         F: Future<Output = Result<T, BoxError>>,
@@ -102,7 +107,7 @@ impl Connector {
         let mut attempts = FuturesUnordered::new();
         let mut last: BoxError = format!("{} has no address", host(&self.cluster)).into();
         let attempt = async |address| {
-            let attempt = async { greet(self.https.clone().oneshot(self.at(address)?).await?).await };
+            let attempt = async { greet(self.connect_to(address).await?).await };
             let ended: Result<T, BoxError> = attempt.await;
             (address, ended.map_err(|error| format!("{address}: {}", causes(&*error)).into()))
         };

@@ -149,7 +149,7 @@ where
             // By now the server has said how many it allows.
             let Some(place) = place.confirm() else { continue };
             match sender.try_send_request(request).await {
-                Ok(response) => return Ok(response.map(|body| Held::new(body, Some(place)))),
+                Ok(response) => return Ok(response.map(|body| Held::by_http2(body, place))),
                 Err(mut error) => match error.take_message() {
                     // The connection ended before the request was sent, so sending it elsewhere does not repeat it.
                     Some(unsent) => {

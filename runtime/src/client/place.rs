@@ -15,6 +15,8 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::silence::Silence;
+
 /// The requests under way on one connection.
 #[derive(Debug)]
 pub(super) struct Usage {
@@ -90,19 +92,28 @@ pub enum CutOff {
     /// A stream was reset in the middle, as if by intention.
     #[error("the API server stopped before the end of its answer")]
     Reset,
+    /// Nothing came any more, and the server does not answer to others either.
+    #[error("the API server was silent, and does not answer on a new connection")]
+    Silent,
 }
 
-/// The body of an answer, which keeps its place on the connection until it is dropped.
+/// The body of an answer, and what goes with it on its connection until it is dropped.
 #[derive(Debug)]
 pub struct Held {
     body: Incoming,
     /// None on HTTP/1.1: there a connection is for one request at a time anyway.
     place: Option<Place>,
+    /// None on HTTP/2: there a connection has pings.
+    silence: Option<Silence>,
 }
 
 impl Held {
-    pub(super) fn new(body: Incoming, place: Option<Place>) -> Self {
-        Self { body, place }
+    pub(super) fn by_http2(body: Incoming, place: Place) -> Self {
+        Self { body, place: Some(place), silence: None }
+    }
+
+    pub(super) fn by_http1(body: Incoming, silence: Option<Silence>) -> Self {
+        Self { body, place: None, silence }
     }
 }
 
@@ -111,10 +122,22 @@ impl Body for Held {
     type Error = CutOff;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, CutOff>>> {
-        match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+        let this = &mut *self;
+        let frame = match (Pin::new(&mut this.body).poll_frame(context), &mut this.silence) {
+            (Poll::Pending, Some(silence)) => {
+                ready!(silence.poll_gone(context));
+                return Poll::Ready(Some(Err(CutOff::Silent)));
+            }
+            (frame, silence) => {
+                let frame = ready!(frame);
+                silence.iter_mut().for_each(Silence::heard);
+                frame
+            }
+        };
+        match frame {
             // hyper takes RST_STREAM with NO_ERROR for an end: it means that no more of the request is wanted, and comes
             // after a whole answer (RFC 9113, section 8.1). A server that is cut off in the middle sends the same.
-            None if self.place.is_some() && !self.body.is_end_stream() => Poll::Ready(Some(Err(CutOff::Reset))),
+            None if this.place.is_some() && !this.body.is_end_stream() => Poll::Ready(Some(Err(CutOff::Reset))),
             frame => Poll::Ready(frame.map(|frame| Ok(frame?))),
         }
     }

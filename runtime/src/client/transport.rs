@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use http::{HeaderMap, Method, Request, Response, Uri, header, uri::Scheme};
 use http_body::Body;
 use hyper_util::{
-    client::legacy::{self, Client},
+    client::legacy::{self, Client, connect::HttpInfo},
     rt::TokioTimer,
 };
 use kube::client::{AuthError, ConfigExt};
@@ -29,6 +29,7 @@ use super::{
     connector::{Connector, Offer},
     handshake::Pings,
     http2::{ATTEMPTS, Http2, UNUSED, Unanswered},
+    silence::Servers,
 };
 use crate::{contained::Contained, explain::causes};
 
@@ -167,6 +168,8 @@ fn ours(error: BoxError) -> NoAnswer {
 /// Sends requests that have all their headers.
 struct Exchange<B> {
     http1: Client<Connector, B>,
+    /// Those that answer by HTTP/1.1.
+    servers: Arc<Servers>,
     /// None without TLS, where nothing is negotiated.
     http2: Option<Http2<B>>,
     /// When to ask a server for HTTP/2 that had none.
@@ -176,8 +179,8 @@ struct Exchange<B> {
 
 impl<B> Clone for Exchange<B> {
     fn clone(&self) -> Self {
-        let (http1, http2) = (self.http1.clone(), self.http2.clone());
-        Self { http1, http2, ask_again: self.ask_again.clone(), empty: self.empty }
+        let (http1, http2, servers) = (self.http1.clone(), self.http2.clone(), self.servers.clone());
+        Self { http1, http2, servers, ask_again: self.ask_again.clone(), empty: self.empty }
     }
 }
 
@@ -187,6 +190,8 @@ where
     B::Error: Into<BoxError>,
 {
     fn new(server: &ApiServer, access: &Access, settings: Settings<B>) -> Result<Self, ConnectError> {
+        let connector = server.connector(access, Offer::Http1)?;
+        let servers = Arc::new(Servers::new(connector.clone(), &access.config.cluster_url, settings.pings));
         let http1 = Client::builder(Contained)
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -195,11 +200,11 @@ where
             // As the client wrote them, or as Go does.
             .http1_preserve_header_case(true)
             .http1_title_case_headers(true)
-            .build(server.connector(access, Offer::Http1)?);
+            .build(connector);
         let secured = access.config.cluster_url.scheme() != Some(&Scheme::HTTP);
         let http2 = secured.then(|| server.connector(access, Offer::Both)).transpose()?;
         let http2 = http2.map(|connector| Http2::new(connector, settings.pings));
-        Ok(Self { http1, http2, ask_again: Arc::default(), empty: settings.empty })
+        Ok(Self { http1, servers, http2, ask_again: Arc::default(), empty: settings.empty })
     }
 
     async fn send(self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
@@ -230,8 +235,11 @@ where
     }
 
     async fn attempt_http1(&self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
-        let answered = self.http1.request(request).await;
-        answered.map(|response| response.map(|body| Held::new(body, None))).map_err(|error| no_answer(&error))
+        let authorization = request.headers().get(header::AUTHORIZATION).cloned();
+        let response = self.http1.request(request).await.map_err(|error| no_answer(&error))?;
+        let server = response.extensions().get::<HttpInfo>().map(HttpInfo::remote_addr);
+        let silence = server.map(|server| self.servers.silence(server, authorization));
+        Ok(response.map(|body| Held::by_http1(body, silence)))
     }
 
     fn may_have_http2(&self) -> bool {

@@ -1,0 +1,89 @@
+//! Where the frames of a WebSocket end (RFC 6455, section 5.2), in either direction and whatever is in them.
+//!
+//! Judges nothing, and finds borders in any bytes. What a server sends on a watch is read in [`crate::frames`].
+
+/// Bytes of the longest header: two, eight of an extended length, four of a masking key.
+const MAX_HEADER: usize = 14;
+const CLOSE: u8 = 8;
+
+/// What one side of a connection has sent so far.
+#[derive(Debug)]
+pub(super) struct Borders(State);
+
+#[derive(Debug)]
+enum State {
+    /// So much of a frame's header.
+    Header([u8; MAX_HEADER], usize),
+    /// A frame of which `left` bytes are still to come.
+    Payload { left: u64, close: bool },
+    /// Whoever said that it sends nothing more may send no frame any more (section 5.5.1).
+    Closed,
+}
+
+const BORDER: State = State::Header([0; MAX_HEADER], 0);
+
+impl Borders {
+    /// Of a connection on which nothing was sent.
+    pub(super) fn new() -> Self {
+        Self(BORDER)
+    }
+
+    /// Whether a frame of somebody else may stand here.
+    pub(super) fn at_border(&self) -> bool {
+        matches!(self.0, State::Header(_, 0))
+    }
+
+    /// Whether the end was said.
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.0, State::Closed)
+    }
+
+    /// Takes bytes up to the end of the frame that they belong to, and returns how many.
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        while let [first, ..] = &bytes[taken..] {
+            match &mut self.0 {
+                State::Header(header, known) => {
+                    header[*known] = *first;
+                    *known += 1;
+                    taken += 1;
+                    if let Some(left) = length(&header[..*known]) {
+                        self.0 = State::Payload { left, close: header[0] & 0x0f == CLOSE };
+                    }
+                }
+                State::Payload { left, .. } => {
+                    let take = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len() - taken);
+                    *left -= take as u64;
+                    taken += take;
+                }
+                State::Closed => return bytes.len(),
+            }
+            if let State::Payload { left: 0, close } = self.0 {
+                self.0 = if close { State::Closed } else { BORDER };
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Takes all of the bytes, however many frames they are.
+    pub(super) fn pass(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            bytes = &bytes[self.advance(bytes)..];
+        }
+    }
+}
+
+/// How long a frame's payload is, once its header is whole.
+fn length(header: &[u8]) -> Option<u64> {
+    let [_, second, rest @ ..] = header else { return None };
+    let (masked, short) = (second & 0x80 != 0, second & 0x7f);
+    let extended = match short {
+        126 => 2,
+        127 => 8,
+        _ => 0,
+    };
+    let key = if masked { 4 } else { 0 };
+    let long = || rest[..extended].iter().fold(0, |sum, byte| (sum << 8) | u64::from(*byte));
+    (rest.len() == extended + key).then(|| if extended == 0 { short.into() } else { long() })
+}
