@@ -68,8 +68,13 @@ func cat([]string) error {
 
 // digest says how much there was on stdin, and what, once that has ended.
 func digest([]string) error {
+	return report(os.Stdin)
+}
+
+// report says how much was read, and what, once the input has ended.
+func report(input io.Reader) error {
 	hash := sha256.New()
-	count, err := io.Copy(hash, os.Stdin)
+	count, err := io.Copy(hash, input)
 	if err != nil {
 		return err
 	}
@@ -146,14 +151,14 @@ func echo([]string) error {
 	}
 }
 
-// serve ECHO GIVE COUNT listens on two ports: on one it sends back what comes, on the other it sends so many bytes, as fill
-// does, and closes.
+// serve ECHO GIVE COUNT TAKE listens on three ports: on one it sends back what comes, on the next it sends so many bytes, as
+// fill does, and closes, and on the last it says on stdout how much came, and what, once the client sends no more.
 func serve(arguments []string) error {
 	count, err := number(arguments, 2)
 	if err != nil {
 		return err
 	}
-	ended := make(chan error, 2)
+	ended := make(chan error, 3)
 	go listen(arguments[0], ended, func(connection net.Conn) error {
 		_, err := io.Copy(connection, connection)
 		return err
@@ -161,6 +166,7 @@ func serve(arguments []string) error {
 	go listen(arguments[1], ended, func(connection net.Conn) error {
 		return write(connection, count)
 	})
+	go listen(arguments[3], ended, func(connection net.Conn) error { return report(connection) })
 	return <-ended
 }
 

@@ -2,7 +2,8 @@
 //! sent, and it answers by script what a real API server seldom does.
 //!
 //! It passes everything on as it came, upgrades too, but for what belongs to one connection. Only requests that carry
-//! a [`MARK`] are kept or answered by script, so that tests that run side by side don't see each other's.
+//! a [`MARK`] are kept or answered by script, so that tests that run side by side don't see each other's. Where clients
+//! can't say it themselves, one relay before another marks what passes.
 
 mod connection;
 mod forward;
@@ -12,9 +13,11 @@ mod script;
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
+    path::Path,
     sync::Arc,
 };
 
+use http::HeaderValue;
 use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
@@ -25,7 +28,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::{connection::Connections, forward::Forward, record::Records, script::Scripts};
 pub use self::{
-    record::{Answered, KEPT, Recorded},
+    record::{Answered, KEPT, Recorded, Upgraded},
     script::{Part, Script},
 };
 use crate::control_plane::ControlPlane;
@@ -67,6 +70,9 @@ pub enum RelayError {
     /// The API server has no address that can be connected to.
     #[error("the API server's address: {0}")]
     Address(#[from] http::uri::InvalidUri),
+    /// A header can't say that.
+    #[error("a mark: {0}")]
+    Mark(#[from] http::header::InvalidHeaderValue),
 }
 
 /// A running relay. It ends, with all its connections, when it is dropped.
@@ -82,6 +88,29 @@ pub struct Relay {
 impl Relay {
     /// Starts one in front of the control plane's API server, with the API server's own certificate.
     pub async fn start(control_plane: &ControlPlane, offer: Offer) -> Result<Self, RelayError> {
+        Self::before(control_plane, &control_plane.url(), &control_plane.ca_path(), offer, None).await
+    }
+
+    /// Starts one in front of somebody else who answers as an API server does, at this address and with a certificate of
+    /// the authority in `ca`. To clients it is the control plane's API server. What passes by it is kept under the mark,
+    /// and carries it from there on.
+    pub async fn marking(
+        control_plane: &ControlPlane,
+        address: SocketAddr,
+        ca: &Path,
+        mark: &str,
+    ) -> Result<Self, RelayError> {
+        let mark = HeaderValue::from_str(mark)?;
+        Self::before(control_plane, &format!("https://{address}"), ca, Offer::Both, Some(mark)).await
+    }
+
+    async fn before(
+        control_plane: &ControlPlane,
+        url: &str,
+        ca: &Path,
+        offer: Offer,
+        mark: Option<HeaderValue>,
+    ) -> Result<Self, RelayError> {
         let (certificate, key) = control_plane.server_pair();
         let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_file(key)?;
@@ -90,7 +119,7 @@ impl Relay {
 
         let (records, scripts) = (Arc::new(Records::default()), Arc::new(Scripts::default()));
         let ended = CancellationToken::new();
-        let forward = Forward::new(&control_plane.url(), &control_plane.ca_path(), ended.clone())?;
+        let forward = Forward::new(url, ca, ended.clone())?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let connections = Connections {
@@ -98,6 +127,7 @@ impl Relay {
             records: records.clone(),
             scripts: scripts.clone(),
             forward,
+            mark,
             ended: ended.clone(),
         };
         let accepting = tokio::spawn(connections.accept(listener));
@@ -123,6 +153,11 @@ impl Relay {
     /// Whether something came with this mark since it was last taken.
     pub fn has(&self, mark: &str) -> bool {
         self.records.has(mark)
+    }
+
+    /// How many connections that came with this mark, and went on with another protocol, are open.
+    pub fn open(&self, mark: &str) -> usize {
+        self.records.open(mark)
     }
 
     /// From now on requests with this mark are answered so, and don't reach the API server.

@@ -118,6 +118,8 @@ fn pod_object(service_account: &str, name: &str) -> Pod {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         spec: Some(PodSpec {
             service_account_name: Some(service_account.to_owned()),
+            // Where there is a node, too.
+            scheduler_name: Some("nobody".to_owned()),
             containers: vec![Container {
                 name: "controller".to_owned(),
                 image: Some("website-controller:1.0.0".to_owned()),

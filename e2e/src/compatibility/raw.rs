@@ -136,6 +136,14 @@ impl Raw {
         Ok(std::mem::replace(&mut self.received, rest))
     }
 
+    /// Reads until what is not read yet is enough.
+    pub async fn until(&mut self, enough: impl Fn(&[u8]) -> bool) -> Result<()> {
+        while !enough(&self.received) {
+            self.more().await?;
+        }
+        Ok(())
+    }
+
     /// Reads until the other side ends.
     pub async fn rest(mut self) -> Result<Vec<u8>> {
         // TLS of Go and of others ends with and without a notice.

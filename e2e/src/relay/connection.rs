@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc};
 
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     body::{Bytes, Incoming},
@@ -34,6 +34,8 @@ pub(super) struct Connections {
     pub(super) records: Arc<Records>,
     pub(super) scripts: Arc<Scripts>,
     pub(super) forward: Forward,
+    /// Given to each request.
+    pub(super) mark: Option<HeaderValue>,
     pub(super) ended: CancellationToken,
 }
 
@@ -61,7 +63,7 @@ impl Connections {
         let stream = self.acceptor.accept(stream).await?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let heads = (!is_http2).then(Heads::default);
-        let stream = TokioIo::new(Copied { stream, heads: heads.clone() });
+        let stream = TokioIo::new(Copied { stream, keep: heads.clone().map(Heads::keep) });
         let service = service_fn(move |request| {
             let (relay, heads) = (self.clone(), heads.clone());
             async move { Ok::<_, Infallible>(relay.answer(request, heads.as_ref()).await) }
@@ -73,13 +75,19 @@ impl Connections {
         builder.serve_connection_with_upgrades(stream, service).await
     }
 
-    async fn answer(&self, request: Request<Incoming>, heads: Option<&Heads>) -> Response<Passing> {
+    async fn answer(&self, mut request: Request<Incoming>, heads: Option<&Heads>) -> Response<Passing> {
+        if let Some(mark) = &self.mark {
+            // An API server that is given no audit id makes one up for each answer.
+            for name in [MARK, "audit-id"] {
+                request.headers_mut().insert(name, mark.clone());
+            }
+        }
         let mark = request.headers().get(MARK).and_then(|mark| mark.to_str().ok());
         let script = self.scripts.of(mark);
         let (request, entry) = self.records.keep(request, heads);
         let response = match script {
             Some(script) => script::play(script, request).await.unwrap_or_else(|error| failure(&error)),
-            None => match self.forward.send(request).await {
+            None => match self.forward.send(request, entry.as_ref()).await {
                 Ok(response) => response.map(|body| body.map_err(Fault::from).boxed_unsync()),
                 Err(error) => failure(&*error),
             },

@@ -23,7 +23,10 @@ use rustls::{
 use tokio::io::copy_bidirectional;
 use tokio_util::sync::CancellationToken;
 
-use super::RelayError;
+use super::{
+    RelayError,
+    record::{Copied, Entry, KeptUpgrade},
+};
 
 /// What belongs to one connection (RFC 9110, section 7.6.1), by the names that Kubernetes' clients send.
 const OF_CONNECTION: [HeaderName; 6] = [
@@ -67,7 +70,11 @@ impl Forward {
         })
     }
 
-    pub(super) async fn send(&self, mut request: Request<Passing>) -> Result<Response<Incoming>, Fault> {
+    pub(super) async fn send(
+        &self,
+        mut request: Request<Passing>,
+        entry: Option<&Entry>,
+    ) -> Result<Response<Incoming>, Fault> {
         let wish = request.headers().get(header::UPGRADE).cloned();
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let mut to = Parts::default();
@@ -88,7 +95,8 @@ impl Forward {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let server = response.extensions_mut().remove::<OnUpgrade>();
             if let (Some(client), Some(server)) = (client, server) {
-                tokio::spawn(self.ended.clone().run_until_cancelled_owned(join(client, server)));
+                let joined = join(client, server, entry.map(KeptUpgrade::begin));
+                tokio::spawn(self.ended.clone().run_until_cancelled_owned(joined));
             }
         } else {
             strip(response.headers_mut());
@@ -103,9 +111,12 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-async fn join(client: OnUpgrade, server: OnUpgrade) {
+async fn join(client: OnUpgrade, server: OnUpgrade, kept: Option<KeptUpgrade>) {
     if let Ok((client, server)) = tokio::try_join!(client, server) {
+        let keep = |side| kept.as_ref().map(|kept| kept.keep(side));
+        let mut client = Copied { stream: TokioIo::new(client), keep: keep(|to| &mut to.sent) };
+        let mut server = Copied { stream: TokioIo::new(server), keep: keep(|to| &mut to.answered) };
         // Either side may end it, as it may without a relay.
-        let _ = copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(server)).await;
+        let _ = copy_bidirectional(&mut client, &mut server).await;
     }
 }

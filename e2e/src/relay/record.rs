@@ -35,6 +35,25 @@ pub struct Recorded {
     pub head: Option<String>,
     /// What was answered, once the head of that is there.
     pub answer: Option<Answered>,
+    /// What passed since the connection speaks another protocol.
+    pub upgraded: Option<Upgraded>,
+}
+
+/// What passed on a connection that goes on with another protocol, all of it.
+#[derive(Clone, Default)]
+pub struct Upgraded {
+    /// From the client.
+    pub sent: Vec<u8>,
+    /// From the server.
+    pub answered: Vec<u8>,
+    /// Nothing will follow.
+    pub ended: bool,
+}
+
+impl fmt::Debug for Upgraded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes sent, {} answered, ended: {}", self.sent.len(), self.answered.len(), self.ended)
+    }
 }
 
 /// An answer as the relay sent it on.
@@ -83,6 +102,11 @@ impl Records {
         locked(&self.0).contains_key(mark)
     }
 
+    pub(super) fn open(&self, mark: &str) -> usize {
+        let is_open = |entry: &&Entry| locked(entry).upgraded.as_ref().is_some_and(|upgraded| !upgraded.ended);
+        locked(&self.0).get(mark).map_or(0, |entries| entries.iter().filter(is_open).count())
+    }
+
     /// Keeps the request if it has a mark, and from its body what is read from it later.
     pub(super) fn keep(&self, request: Request<Incoming>, heads: Option<&Heads>) -> (Request<Passing>, Option<Entry>) {
         let head = heads.and_then(|heads| heads.take(&request));
@@ -104,6 +128,7 @@ impl Records {
             body: Vec::new(),
             head,
             answer: None,
+            upgraded: None,
         };
         let recorded = Arc::new(Mutex::new(recorded));
         locked(&self.0).entry(mark.to_owned()).or_default().push(recorded.clone());
@@ -168,6 +193,34 @@ where
     }
 }
 
+/// A request whose connection goes on with another protocol; when dropped, it has ended.
+pub(super) struct KeptUpgrade(Entry);
+
+impl KeptUpgrade {
+    pub(super) fn begin(entry: &Entry) -> Self {
+        locked(entry).upgraded = Some(Upgraded::default());
+        Self(entry.clone())
+    }
+
+    /// Keeps what one side sends.
+    pub(super) fn keep(&self, side: fn(&mut Upgraded) -> &mut Vec<u8>) -> Keep {
+        let entry = self.0.clone();
+        Box::new(move |bytes| {
+            if let Some(upgraded) = &mut locked(&entry).upgraded {
+                side(upgraded).extend_from_slice(bytes);
+            }
+        })
+    }
+}
+
+impl Drop for KeptUpgrade {
+    fn drop(&mut self) {
+        if let Some(upgraded) = &mut locked(&self.0).upgraded {
+            upgraded.ended = true;
+        }
+    }
+}
+
 /// What a connection by HTTP/1.1 received since its last request, for the heads as they were written: a parsed head
 /// has lost the case of the names.
 #[derive(Clone, Debug, Default)]
@@ -182,13 +235,20 @@ impl Heads {
         let head = &received[received.find(&first)?..];
         head.find("\r\n\r\n").map(|end| head[..end].to_owned())
     }
+
+    pub(super) fn keep(self) -> Keep {
+        Box::new(move |bytes| locked(&self.0).extend_from_slice(bytes))
+    }
 }
+
+/// What becomes of received bytes.
+pub(super) type Keep = Box<dyn Fn(&[u8]) + Send>;
 
 /// A connection whose received bytes are copied.
 pub(super) struct Copied<S> {
     pub(super) stream: S,
     /// None on HTTP/2, where bytes say nothing without the connection's state.
-    pub(super) heads: Option<Heads>,
+    pub(super) keep: Option<Keep>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Copied<S> {
@@ -199,8 +259,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Copied<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
-        if let Some(heads) = &self.heads {
-            locked(&heads.0).extend_from_slice(&buffer.filled()[before..]);
+        if let Some(keep) = &self.keep {
+            keep(&buffer.filled()[before..]);
         }
         Poll::Ready(read)
     }

@@ -42,6 +42,10 @@ macro_rules! case {
 
 /// The longest first.
 pub(crate) fn all() -> Vec<Case> {
+    [deployed(), streams_by_kubectl(), streams_by_hand(), others()].concat()
+}
+
+fn deployed() -> Vec<Case> {
     vec![
         case!(deployed::token::a_rotated_token_is_used_and_the_lease_kept),
         case!(deployed::sharing::replicas_share_the_work),
@@ -50,6 +54,11 @@ pub(crate) fn all() -> Vec<Case> {
         case!(deployed::changes::a_deleted_pod_ends_in_order_and_lets_go_of_its_lease),
         case!(deployed::confinement::runs_as_confined_as_its_manifest_says),
         case!(deployed::confinement::nothing_leads_the_controller_past_the_proxy),
+    ]
+}
+
+fn streams_by_kubectl() -> Vec<Case> {
+    vec![
         case!(streams::exec::output_and_exit_code_are_the_same, "exec: output and exit code", "SPDY, WebSocket"),
         case!(
             streams::exec::a_command_that_is_not_there_is_refused_alike,
@@ -63,7 +72,6 @@ pub(crate) fn all() -> Vec<Case> {
         ),
         case!(streams::exec::much_output_arrives_whole, "exec: 8 MiB of output", "SPDY, WebSocket"),
         case!(streams::exec::much_goes_both_ways_at_once, "exec: 8 MiB both ways at once", "SPDY, WebSocket"),
-        case!(streams::protocols::each_is_spoken_by_exec),
         case!(
             streams::terminal::a_terminal_has_the_size_of_ours_and_follows_it,
             "exec with a terminal that changes its size",
@@ -74,7 +82,7 @@ pub(crate) fn all() -> Vec<Case> {
             "attach: input and output",
             "SPDY, WebSocket"
         ),
-        case!(streams::logs::logs_are_the_same, "logs: followed to their end, whole, the last lines", "plain"),
+        case!(streams::logs::logs_are_the_same, "logs: followed to their end, whole, the last lines", "HTTP/2"),
         case!(
             streams::port_forward::much_comes_back_whole,
             "port-forward: 8 MiB both ways on each of two connections",
@@ -85,6 +93,42 @@ pub(crate) fn all() -> Vec<Case> {
             "port-forward: 8 MiB from the pod, which then closes",
             "SPDY, WebSocket"
         ),
+        case!(
+            streams::port_forward::the_end_of_our_half_is_seen_in_the_pod,
+            "port-forward: the end of the client's half, as the pod sees it",
+            "SPDY, WebSocket"
+        ),
+    ]
+}
+
+fn streams_by_hand() -> Vec<Case> {
+    vec![
+        case!(
+            streams::by_hand::exec,
+            "exec: each channel, the end of input, the exit code",
+            "WebSocket by hand: v4.channel.k8s.io, v5.channel.k8s.io"
+        ),
+        case!(
+            streams::by_hand::attach,
+            "attach: each channel",
+            "WebSocket by hand: v4.channel.k8s.io, v5.channel.k8s.io"
+        ),
+        case!(streams::by_hand::port_forward, "port-forward: each channel", "WebSocket by hand: v4.channel.k8s.io"),
+        case!(
+            streams::by_hand::log_by_websocket,
+            "log, followed to its end",
+            "WebSocket by hand: binary.k8s.io, base64.binary.k8s.io"
+        ),
+        case!(
+            streams::by_hand::log_by_http,
+            "log: whole, followed to its end, the last lines, the first bytes with the time of each line",
+            "HTTP/1.1, HTTP/2"
+        ),
+    ]
+}
+
+fn others() -> Vec<Case> {
+    vec![
         case!(streams::ends::with_its_client, "a session ends in the pod when its client is gone", "SPDY, WebSocket"),
         case!(streams::ends::with_the_proxy),
         case!(streams::ends::with_the_lease),

@@ -1,45 +1,52 @@
 //! What is no request and answer but a stream both ways, to and from a real pod: with the proxy and without it, by SPDY and
-//! by WebSocket, as kubectl speaks them. All four have to be alike.
+//! by WebSocket, as kubectl and other clients speak them. Of each way everything is kept that passed, and compared.
 
 pub(crate) mod attach;
+pub(crate) mod by_hand;
 pub(crate) mod ends;
 pub(crate) mod exec;
 pub(crate) mod logs;
+mod passage;
 pub(crate) mod port_forward;
-pub(crate) mod protocols;
 pub(crate) mod terminal;
+mod way;
 
 use std::{
+    fs,
     ops::Deref,
-    path::{Path, PathBuf},
-    process::{Output, Stdio},
+    path::PathBuf,
+    process::Output,
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use ringside_e2e::{
+    compatibility::client::Endpoint,
+    control_plane::ControlPlane,
     eventually::eventually,
     manifests,
     node::{GUEST, Node},
     process::Folder,
     proxy::{self, Identity},
+    relay::{Offer, Relay},
+    shard_identity::ShardIdentity,
 };
-use tokio::{
-    io::AsyncWriteExt as _,
-    process::{Child, Command},
-    sync::RwLockReadGuard,
-    time::timeout,
-};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::RwLockReadGuard;
 
+pub(crate) use self::way::Way;
+use self::way::{Protocol, show};
 use crate::Shared;
 
 /// Generous for a loaded machine: all that is waited for here takes a second or two.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The name of a pod that serves on two ports.
+/// The name of a pod that serves on three ports.
 pub(crate) const POD: &str = "streams";
 
 /// Where the pod sends back what it is sent.
@@ -48,134 +55,99 @@ pub(crate) const ECHO: u16 = 7000;
 /// Where the pod sends [`MUCH`] and closes.
 pub(crate) const GIVE: u16 = 7001;
 
+/// Where the pod takes what it is sent, and says so once no more will come.
+pub(crate) const TAKE: u16 = 7002;
+
 /// Many times what any buffer on the way holds.
 pub(crate) const MUCH: usize = 8 << 20;
 
-/// The ring of the proxies: of a resource that nobody here uses.
-const RING: &str = "
-apiVersion: sharding.timebertt.dev/v1alpha1
-kind: ClusterRing
-metadata: {name: streams}
-spec: {resources: [{group: '', resource: podtemplates}]}
-";
+/// The ring, and what the pods of its proxies may do.
+const MANIFESTS: &str = include_str!("streams.yaml");
 
-/// How kubectl speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
-    Spdy,
-    WebSocket,
-}
+/// Whom the proxies' pods are.
+const ACCOUNT: &str = "streams";
 
-/// A way from kubectl to the pod.
-#[derive(Clone, Debug)]
-pub(crate) struct Way {
-    kubectl: PathBuf,
-    kubeconfig: PathBuf,
-    protocol: Protocol,
-    name: String,
+/// Who answers as an API server does.
+struct Server {
+    name: &'static str,
+    /// Who asks is the proxy's pod, in both cases.
+    endpoint: Endpoint,
+    ca: PathBuf,
 }
 
 /// The proxy and the pod of all these cases.
 pub(crate) struct Streams {
     kubectl: PathBuf,
-    direct: PathBuf,
+    /// Before the API server: keeps what the proxies send.
+    door: Relay,
+    /// The API server itself.
+    direct: Server,
     pub(crate) proxy: Proxy,
+    sessions: AtomicUsize,
+    folder: Folder,
 }
 
-/// A proxy with all rights. Gone when dropped.
+/// A proxy with the identity and the permissions of a sidecar. Gone when dropped.
 pub(crate) struct Proxy {
     pub(crate) name: &'static str,
     running: proxy::Proxy,
+    /// Who asks is the controller beside it.
+    server: Server,
+    /// How the API server sees it: asked at the door, by the pod.
+    as_seen: Endpoint,
     _folder: Folder,
 }
 
 impl Streams {
     pub(crate) async fn start(shared: &Shared) -> Result<Self> {
-        // With it the resource ClusterRing is there.
+        // With it the resource ClusterRing is there, and the roles of proxies.
         let _: &crate::Deployed = shared.deployed().await;
-        let client = shared.node.client();
-        manifests::apply(&client, &manifests::parse(RING)?).await?;
-        start_pod(&shared.node, POD, "", &format!("[serve, '{ECHO}', '{GIVE}', '{MUCH}']")).await?;
+        let control_plane = shared.node.control_plane();
+        manifests::apply(&shared.node.client(), &manifests::parse(MANIFESTS)?).await?;
+        start_pod(&shared.node, POD, "", &format!("[serve, '{ECHO}', '{GIVE}', '{MUCH}', '{TAKE}']")).await?;
+        let door = Relay::start(control_plane, Offer::Both).await?;
+        let proxy = Proxy::start(shared, &door, "streams-0").await?;
+        let (address, ca) = (control_plane.url().trim_start_matches("https://").parse()?, control_plane.ca_path());
+        let endpoint = Endpoint::new(address, &ca, proxy.as_seen.token())?;
         Ok(Self {
-            kubectl: shared.node.control_plane().kubectl().to_owned(),
-            direct: shared.node.control_plane().kubeconfig_path(),
-            proxy: Proxy::start(shared, "streams-0").await?,
+            kubectl: control_plane.kubectl().to_owned(),
+            door,
+            direct: Server { name: "directly", endpoint, ca },
+            proxy,
+            sessions: AtomicUsize::new(0),
+            folder: Folder::create("ways")?,
         })
     }
 
-    /// With and without the proxy, by both protocols.
-    pub(crate) fn ways(&self) -> Vec<Way> {
-        let proxied = self.proxy.kubeconfig();
-        let ways = [("directly", &self.direct), ("through the proxy", &proxied)].map(|(name, kubeconfig)| {
-            [Protocol::Spdy, Protocol::WebSocket].map(|protocol| self.way(name, kubeconfig, protocol))
-        });
-        ways.into_iter().flatten().collect()
-    }
-
-    /// The ways that begin at a proxy.
-    pub(crate) fn ways_by(&self, proxy: &Proxy) -> [Way; 2] {
-        [Protocol::Spdy, Protocol::WebSocket].map(|protocol| self.way(proxy.name, &proxy.kubeconfig(), protocol))
-    }
-
-    fn way(&self, name: &str, kubeconfig: &Path, protocol: Protocol) -> Way {
-        let (kubectl, kubeconfig) = (self.kubectl.clone(), kubeconfig.to_owned());
-        Way { kubectl, kubeconfig, protocol, name: format!("{name}, {protocol:?}") }
-    }
-
-    /// Runs kubectl each way at once, and returns what all have said and how they ended.
-    pub(crate) async fn run(&self, arguments: &[&str], stdin: &[u8]) -> Output {
-        let ways = self.ways();
-        let mut outputs = join_all(ways.iter().map(|way| way.run(arguments, stdin))).await;
-        let last = outputs.pop().unwrap();
-        for (way, output) in ways.iter().zip(outputs) {
-            assert!(output == last, "{}: {}\nbut {}", way.name, show(&output), show(&last));
-        }
-        last
-    }
-}
-
-impl Way {
-    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.kubectl);
-        let websocket = (self.protocol == Protocol::WebSocket).to_string();
-        command
-            .args(arguments)
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", &websocket)
-            .env("KUBECTL_PORT_FORWARD_WEBSOCKETS", &websocket)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
-        command
-    }
-
-    pub(crate) fn start(&self, arguments: &[&str]) -> Child {
-        self.command(arguments).spawn().unwrap()
-    }
-
-    async fn run(&self, arguments: &[&str], stdin: &[u8]) -> Output {
-        let mut child = self.start(arguments);
-        let mut input = child.stdin.take().unwrap();
-        let write = async {
-            // Who does not read it has ended, which is seen below.
-            let _ = input.write_all(stdin).await;
-            drop(input);
-        };
-        let both = async { tokio::join!(write, child.wait_with_output()).1.unwrap() };
-        timeout(DEADLINE, both).await.unwrap_or_else(|_| panic!("{}: kubectl {arguments:?} does not end", self.name))
+    /// One that no other session has.
+    fn mark(&self) -> String {
+        format!("streams-{}", self.sessions.fetch_add(1, Ordering::Relaxed))
     }
 }
 
 impl Proxy {
-    pub(crate) async fn start(shared: &Shared, name: &'static str) -> Result<Self> {
-        let folder = Folder::create("streams")?;
+    async fn start(shared: &Shared, door: &Relay, name: &'static str) -> Result<Self> {
+        let (folder, control_plane) = (Folder::create("streams")?, shared.node.control_plane());
+        let identity = ShardIdentity::create(control_plane, "default", ACCOUNT, name, folder.path()).await?;
+        let kubeconfig = fs::read_to_string(identity.kubeconfig())?;
+        let read: Value = serde_json::from_str(&kubeconfig)?;
+        let token = read["users"][0]["user"]["token"].as_str().context("a token")?;
+        let to_door = folder.path().join("door.kubeconfig");
+        fs::write(&to_door, kubeconfig.replace(&control_plane.url(), &door.url()))?;
         let mut command = std::process::Command::new(&shared.programs.proxy);
-        command.arg("--kubeconfig").arg(shared.node.control_plane().kubeconfig_path());
-        let identity = Identity { ring: "streams", shard: name, namespace: "default" };
-        let running = proxy::Proxy::start(command, identity, folder.path())?;
+        command.arg("--kubeconfig").arg(&to_door);
+        let running = proxy::Proxy::start(
+            command,
+            Identity { ring: "streams", shard: name, namespace: "default" },
+            folder.path(),
+        )?;
         running.until_ready().await?;
-        Ok(Self { name, running, _folder: folder })
+        let ca = running.access.join("ca.crt");
+        let local = fs::read_to_string(running.access.join("token"))?;
+        let endpoint = Endpoint::new(([127, 0, 0, 1], running.port).into(), &ca, local.trim())?;
+        let server = Server { name: "through the proxy", endpoint, ca };
+        let as_seen = Endpoint::new(door.address(), &control_plane.ca_path(), token)?;
+        Ok(Self { name, running, server, as_seen, _folder: folder })
     }
 }
 
@@ -190,12 +162,14 @@ impl Deref for Proxy {
 /// The fixture, started by the first case that asks; while a case has it the kubelet is not restarted.
 pub(crate) struct Held<'a> {
     streams: &'a Streams,
+    control_plane: &'a ControlPlane,
     _kubelet: RwLockReadGuard<'a, ()>,
 }
 
 pub(crate) async fn of(shared: &Shared) -> Held<'_> {
     let kubelet = shared.kubelet.read().await;
-    Held { streams: shared.streams.get(Streams::start(shared)).await, _kubelet: kubelet }
+    let streams = shared.streams.get(Streams::start(shared)).await;
+    Held { streams, control_plane: shared.node.control_plane(), _kubelet: kubelet }
 }
 
 impl Deref for Held<'_> {
@@ -206,7 +180,56 @@ impl Deref for Held<'_> {
     }
 }
 
-/// Runs a pod of the guest, and waits until its container runs or has ended.
+impl Held<'_> {
+    /// By each protocol a pair: without the proxy and with it.
+    pub(crate) async fn ways(&self) -> Vec<Way> {
+        let mut ways = Vec::new();
+        for protocol in [Protocol::Spdy, Protocol::WebSocket] {
+            let mark = self.mark();
+            for server in [&self.direct, &self.proxy.server] {
+                ways.push(self.way(server, protocol, &mark).await);
+            }
+        }
+        ways
+    }
+
+    /// The ways that begin at a proxy.
+    pub(crate) async fn ways_by(&self, proxy: &Proxy) -> [Way; 2] {
+        let mark = [self.mark(), self.mark()];
+        let way = async |protocol, mark| self.way(&proxy.server, protocol, mark).await;
+        [way(Protocol::Spdy, &mark[0]).await, way(Protocol::WebSocket, &mark[1]).await]
+    }
+
+    async fn way(&self, server: &Server, protocol: Protocol, mark: &str) -> Way {
+        let address = server.endpoint.address();
+        let front = Relay::marking(self.control_plane, address, &server.ca, mark).await.unwrap();
+        let kubeconfig = self.folder.path().join(format!("{}.kubeconfig", front.address().port()));
+        self.control_plane.write_kubeconfig(&kubeconfig, server.endpoint.token(), "default").unwrap();
+        let text = fs::read_to_string(&kubeconfig).unwrap();
+        fs::write(&kubeconfig, text.replace(&self.control_plane.url(), &front.url())).unwrap();
+        let name = format!("{}, {protocol:?}", server.name);
+        Way { kubectl: self.kubectl.clone(), kubeconfig, protocol, name, mark: mark.to_owned(), front }
+    }
+
+    /// Another proxy, for a case to end.
+    pub(crate) async fn another(&self, shared: &Shared, name: &'static str) -> Proxy {
+        Proxy::start(shared, &self.door, name).await.unwrap()
+    }
+
+    /// Runs kubectl each way at once, compares all that passed, and returns what all have said and how they ended.
+    pub(crate) async fn run(&self, arguments: &[&str], stdin: &[u8]) -> Output {
+        let ways = self.ways().await;
+        let mut outputs = join_all(ways.iter().map(|way| way.run(arguments, stdin))).await;
+        let last = outputs.pop().unwrap();
+        for (way, output) in ways.iter().zip(outputs) {
+            assert!(output == last, "{}: {}\nbut {}", way.name, show(&output), show(&last));
+        }
+        self.assert_alike(&ways).await;
+        last
+    }
+}
+
+/// Runs a pod of the guest, and waits until its container runs, as its state says from then on, or has ended.
 pub(crate) async fn start_pod(node: &Node, name: &str, more: &str, arguments: &str) -> Result<()> {
     let manifest = format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: default}}, spec: {{restartPolicy: Never, \
@@ -215,17 +238,22 @@ pub(crate) async fn start_pod(node: &Node, name: &str, more: &str, arguments: &s
     manifests::apply(&node.client(), &manifests::parse(&manifest)?).await?;
     let pods: Api<Pod> = Api::namespaced(node.client(), "default");
     eventually(&format!("the pod {name}"), DEADLINE, || async {
-        let pod = pods.get(name).await.map_err(|error| error.to_string())?;
-        let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();
-        if ["Running", "Succeeded"].contains(&phase.as_str()) { Ok(()) } else { Err(phase) }
+        let status = pods.get(name).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        let ready = status.conditions.iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True");
+        let ended = status.phase.as_deref() == Some("Succeeded");
+        if ready || ended { Ok(()) } else { Err(format!("{:?}", status.phase)) }
     })
     .await?;
     Ok(())
 }
 
+/// As the guest says it.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// As the guest's `fill` makes them.
 pub(crate) fn filling(count: usize) -> Vec<u8> {
-    use sha2::{Digest as _, Sha256};
     let mut block = Sha256::digest([]);
     let mut bytes = Vec::with_capacity(count + block.len());
     while bytes.len() < count {
@@ -234,10 +262,4 @@ pub(crate) fn filling(count: usize) -> Vec<u8> {
     }
     bytes.truncate(count);
     bytes
-}
-
-fn show(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    format!("{}, {} bytes: {out:?}, error: {err:?}", output.status, output.stdout.len())
 }

@@ -16,22 +16,25 @@ use tokio::{
     time::timeout,
 };
 
-use super::{DEADLINE, POD, Proxy, Way};
+use super::{DEADLINE, POD, Way};
 use crate::Shared;
 
 pub(crate) async fn with_its_client(shared: Arc<Shared>) {
     let streams = super::of(&shared).await;
-    let sessions = open(&streams.ways(), "client").await;
+    let sessions = open(streams.ways().await, "client").await;
+    let mut ways = Vec::new();
     for mut session in sessions {
         session.child.kill().await.unwrap();
+        ways.push(session.way);
     }
     nobody_is_left("client").await;
+    streams.assert_alike(&ways).await;
 }
 
 pub(crate) async fn with_the_proxy(shared: Arc<Shared>) {
     let streams = super::of(&shared).await;
-    let proxy = Proxy::start(&shared, "streams-killed").await.unwrap();
-    let sessions = open(&streams.ways_by(&proxy), "proxy").await;
+    let proxy = streams.another(&shared, "streams-killed").await;
+    let sessions = open(streams.ways_by(&proxy).await, "proxy").await;
     proxy.process.kill().unwrap();
     all_end(sessions).await;
     nobody_is_left("proxy").await;
@@ -39,8 +42,8 @@ pub(crate) async fn with_the_proxy(shared: Arc<Shared>) {
 
 pub(crate) async fn with_the_lease(shared: Arc<Shared>) {
     let streams = super::of(&shared).await;
-    let proxy = Proxy::start(&shared, "streams-lost").await.unwrap();
-    let sessions = open(&streams.ways_by(&proxy), "lease").await;
+    let proxy = streams.another(&shared, "streams-lost").await;
+    let sessions = open(streams.ways_by(&proxy).await, "lease").await;
     let leases: Api<Lease> = Api::namespaced(shared.node.client(), "default");
     let taken = json!({"spec": {"holderIdentity": "somebody-else"}});
     leases.patch(proxy.name, &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
@@ -56,20 +59,17 @@ struct Session {
 }
 
 /// Opens one each way; `mark` is in the command line of what they run.
-async fn open(ways: &[Way], mark: &str) -> Vec<Session> {
-    let session = |way: &Way| {
-        let way = way.clone();
-        async move {
-            let mut child = way.start(&["exec", "-i", POD, "--", "/guest", "cat", &marked(mark)]);
-            let mut stdin = child.stdin.take().unwrap();
-            stdin.write_all(b"here\n").await.unwrap();
-            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-            let line = timeout(DEADLINE, lines.next_line()).await.unwrap().unwrap();
-            assert_eq!(line.as_deref(), Some("here"), "{}", way.name);
-            Session { way, child, _stdin: stdin }
-        }
+async fn open(ways: impl IntoIterator<Item = Way>, mark: &str) -> Vec<Session> {
+    let session = |way: Way| async move {
+        let mut child = way.start(&["exec", "-i", POD, "--", "/guest", "cat", &marked(mark)]);
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(b"here\n").await.unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = timeout(DEADLINE, lines.next_line()).await.unwrap().unwrap();
+        assert_eq!(line.as_deref(), Some("here"), "{}", way.name);
+        Session { way, child, _stdin: stdin }
     };
-    let sessions = join_all(ways.iter().map(session)).await;
+    let sessions = join_all(ways.into_iter().map(session)).await;
     assert_eq!(running(mark), sessions.len());
     sessions
 }
