@@ -4,6 +4,8 @@
 //! does it by a write that tests what the decision relied on ([`crate::patch`]), so two deciders that
 //! see different things can't both succeed.
 
+use std::time::Duration;
+
 use crate::{labels::Ownership, members::Members, name::ShardName, partition::PartitionKey, placement::HashRing};
 
 /// What the sharder does next with a main object.
@@ -30,17 +32,54 @@ pub enum Step {
         /// The shard that the hash ring names.
         to: ShardName,
     },
+    /// Its shard has not let go in time, and can't write to it any more once it is another's: move it although nobody
+    /// has acknowledged.
+    Force {
+        /// The shard that the hash ring names.
+        to: ShardName,
+    },
+}
+
+/// How long a shard that was asked to let go of an object is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// It is in time.
+    Left,
+    /// It is late, and nothing but its own consent keeps it from writing to the object.
+    Needed,
+    /// It is late, and the API server refuses what it writes to others' objects.
+    Over,
+}
+
+impl Patience {
+    /// Of a drain that whoever decides has seen for `age`; `fenced`: the API server's fence is around the shard and the
+    /// object, with its children (DESIGN, "The fence has two layers").
+    pub fn after(age: Duration, deadline: Duration, fenced: bool) -> Self {
+        match (age >= deadline, fenced) {
+            (false, _) => Self::Left,
+            (true, false) => Self::Needed,
+            (true, true) => Self::Over,
+        }
+    }
 }
 
 /// Decides what the sharder does next with a main object.
 ///
 /// A drain that is under way is always seen through, also when the hash ring meanwhile names the same shard
-/// again: the shard may be acknowledging it at this moment, and withdrawing it would race with that.
-pub fn next_step(object: Ownership<'_>, key: &PartitionKey, members: &Members, ring: &HashRing) -> Step {
+/// again: the shard may be acknowledging it at this moment, and withdrawing it would race with that. One that is past its
+/// deadline is completed in the shard's place; its acknowledgement, should it come, tests labels that are no longer there.
+pub fn next_step(
+    object: Ownership<'_>,
+    patience: Patience,
+    key: &PartitionKey,
+    members: &Members,
+    ring: &HashRing,
+) -> Step {
     let Some(to) = ring.owner(key).cloned() else { return Step::NoShard };
     match object {
         Ownership { shard: None, .. } => Step::Assign { to },
         Ownership { shard: Some(shard), .. } if !members.is_available(shard) => Step::Move { to },
+        Ownership { drain: Some(_), .. } if patience == Patience::Over => Step::Force { to },
         Ownership { drain: Some(_), .. } => Step::AwaitAcknowledgement,
         Ownership { shard: Some(shard), .. } if shard == to.as_str() => Step::Keep,
         Ownership { .. } => Step::Drain { to },

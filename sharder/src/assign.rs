@@ -1,14 +1,15 @@
 //! Gives objects that no available shard owns to the shard that they belong to, children first.
 //!
 //! A watch ([`watch`]) finds them; batches of them are planned ([`plan`]) and written ([`batch`], [`children`]) by one
-//! worker ([`worker`]) a resource. What was begun is remembered beyond that ([`begun`]) and looked at again ([`revisit`]).
+//! worker ([`worker`]) a resource. What shards don't let go of in time comes the same way ([`overdue`]). What was begun is remembered beyond that ([`begun`]) and looked at again ([`revisit`]).
 
 use std::{convert::Infallible, sync::Arc};
 
 use kube::Client;
 use ringside_ring::{
     ShardName,
-    handover::{Step, next_step},
+    cluster_ring::Fence,
+    handover::{Patience, Step, next_step},
 };
 use tokio::sync::mpsc;
 
@@ -16,6 +17,7 @@ mod batch;
 mod begun;
 pub(crate) mod children;
 pub(crate) mod failures;
+mod overdue;
 mod plan;
 mod revisit;
 mod watch;
@@ -26,13 +28,15 @@ pub(crate) mod writes;
 #[cfg(test)]
 pub(crate) use self::batch::process;
 pub(crate) use self::begun::Begun;
-use self::{revisit::revisit, watch::feed, worker::work, writes::Writes};
+use self::{overdue::overdue, revisit::revisit, watch::feed, worker::work, writes::Writes};
 use crate::{
     drains::Drains,
     faults::Faults,
+    fence::Fences,
     leases::Leases,
     metrics::Metrics,
     namespaces::Namespaces,
+    notices::Notices,
     snapshot::{Main, Snapshot},
     target::Target,
 };
@@ -56,6 +60,8 @@ pub(crate) struct Scope {
     pub(crate) leases: Leases,
     pub(crate) namespaces: Namespaces,
     pub(crate) drains: Drains,
+    pub(crate) fences: Fences,
+    pub(crate) notices: Notices,
     pub(crate) begun: Begun,
     pub(crate) writes: Writes,
     pub(crate) faults: Faults,
@@ -66,7 +72,17 @@ impl Scope {
     /// What is to be done with a main object next.
     pub(crate) fn next_step(&self, target: &Target) -> Step {
         let key = self.main.resource.key(target.namespace.as_deref(), &target.name);
-        next_step(target.ownership(), &key, &self.snapshot.members, &self.snapshot.hash_ring)
+        let Snapshot { members, hash_ring, .. } = &*self.snapshot;
+        next_step(target.ownership(), self.patience(target), &key, members, hash_ring)
+    }
+
+    /// How long the shard of a drained object is waited for.
+    fn patience(&self, target: &Target) -> Patience {
+        let (Some(shard), Some(id)) = (&target.shard, &target.drain) else { return Patience::Left };
+        let spec = &self.snapshot.spec;
+        let resources = self.main.controlled.iter().chain([&self.main.resource]).map(|resource| &resource.id);
+        let fenced = spec.fence == Fence::ApiServer && self.fences.holds(&self.snapshot.ring, resources, shard);
+        Patience::after(self.drains.age(&target.uid, id), spec.drain_deadline(), fenced)
     }
 
     /// The available shard that works on a main object, or is about to let go of it.
@@ -95,7 +111,7 @@ pub(crate) fn queue() -> (Queue, mpsc::Receiver<Target>) {
 pub(crate) async fn assign(scope: &Scope) -> Infallible {
     loop {
         let (sender, receiver) = queue();
-        let feeding = async { tokio::join!(revisit(scope, &sender), feed(scope, &sender)).1 };
+        let feeding = async { tokio::join!(revisit(scope, &sender), overdue(scope, &sender), feed(scope, &sender)).2 };
         tokio::select! {
             never = feeding => match never {},
             () = work(scope, receiver) => {}

@@ -64,7 +64,8 @@ pub(crate) async fn distribute(
                         std::future::pending::<()>().await;
                     }
                     let new = latest.borrow_and_update().clone();
-                    if !(new.distributes_the_same(&snapshot) && new.among_the_same(&snapshot)) {
+                    let same = new.distributes_the_same(&snapshot) && new.is_as_patient(&snapshot);
+                    if !(same && new.among_the_same(&snapshot)) {
                         break;
                     }
                 }
@@ -113,12 +114,12 @@ async fn work_on(
     (drains, begun, writes, faults): (&Drains, &Begun, &Writes, &Faults),
     due: &Due,
 ) -> Infallible {
-    if snapshot.mains.is_empty() || snapshot.hash_ring.shards().is_empty() {
+    if snapshot.distributed().next().is_none() || snapshot.hash_ring.shards().is_empty() {
         // Nothing to distribute, or nobody to distribute to: objects stay as they are.
         faults.clear();
         return std::future::pending().await;
     }
-    let resources = snapshot.mains.iter().map(|main| {
+    let resources = snapshot.distributed().map(|main| {
         let scope = Scope {
             client: leader.client.clone(),
             watches: leader.watches.clone(),
@@ -127,6 +128,8 @@ async fn work_on(
             leases: leader.leases.clone(),
             namespaces: leader.namespaces.clone(),
             drains: drains.clone(),
+            fences: leader.fences.clone(),
+            notices: leader.notices.clone(),
             begun: begun.clone(),
             writes: writes.clone(),
             faults: faults.clone(),

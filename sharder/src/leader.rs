@@ -21,9 +21,11 @@ use crate::{
     distribute::distribute,
     drains::Drains,
     faults::Faults,
+    fence::{self, Fences, Keeper},
     leases::{Leases, keep_states},
     metrics::Metrics,
     namespaces::Namespaces,
+    notices::Notices,
     pauses::Pauses,
     rings::{ClientConfig, Told, reconcile},
     snapshot::{Snapshot, Snapshots},
@@ -37,6 +39,8 @@ pub(crate) struct Leader {
     pub(crate) watches: Client,
     pub(crate) leases: Leases,
     pub(crate) namespaces: Namespaces,
+    pub(crate) fences: Fences,
+    pub(crate) notices: Notices,
     /// The writes to objects that are under way.
     pub(crate) writes: TaskTracker,
     pub(crate) metrics: Metrics,
@@ -154,14 +158,23 @@ impl Leader {
             watches: self.watches.clone(),
             client_config: self.client_config.clone(),
             faults: faults.clone(),
+            fences: self.fences.clone(),
             metrics: self.metrics.clone(),
             period: self.sync_period,
         };
         let told = reconcile(told, latest.clone());
+        let keeper = Keeper {
+            client: self.client.clone(),
+            leases: self.leases.clone(),
+            fences: self.fences.clone(),
+            period: self.sync_period,
+        };
+        let fenced = fence::keep(keeper, latest.clone());
         let distributed = distribute(self.clone(), latest, drains, faults);
         let task = tasks.spawn(async move {
             tokio::select! {
                 never = told => never,
+                never = fenced => never,
                 never = distributed => never,
             }
         });

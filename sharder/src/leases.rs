@@ -7,7 +7,10 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, api::ListParams, runtime::watcher::Event};
 use parking_lot::Mutex;
-use ringside_ring::{Members, Moment, RingName, labels::LEASE_RING};
+use ringside_ring::{
+    Members, Moment, RingName,
+    labels::{LEASE_RING, LEASE_TOKEN_POD},
+};
 use ringside_runtime::clock::{SharedClock, sleep_until};
 use tokio::sync::watch as channel;
 
@@ -21,6 +24,15 @@ pub(crate) use act::keep_states;
 pub(crate) use watch::follow;
 
 use book::{Book, Change};
+
+/// Where a shard is, by its Lease.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) namespace: String,
+    pub(crate) shard: String,
+    /// The Pod that the shard's token is bound to, empty for none, as far as the shard says it.
+    pub(crate) token_pod: Option<String>,
+}
 
 /// The shard Leases as this replica observed them; clones share them.
 #[derive(Clone)]
@@ -49,6 +61,18 @@ impl Leases {
     pub(crate) fn members(&self) -> Option<BTreeMap<RingName, Members>> {
         let now = self.clock.now();
         self.book.lock().members(now, Moment::default())
+    }
+
+    /// Where the shards of a ring are that hold their Leases.
+    pub(crate) fn places(&self, ring: &RingName) -> Vec<Place> {
+        let book = self.book.lock();
+        let held = book.iter().filter(|(_, seen)| seen.ring == *ring && seen.facts.held_by_shard);
+        let place = held.map(|(key, seen)| Place {
+            namespace: key.namespace.clone(),
+            shard: key.name.clone(),
+            token_pod: seen.lease.metadata.annotations.as_ref().and_then(|all| all.get(LEASE_TOKEN_POD).cloned()),
+        });
+        place.collect()
     }
 
     /// Whether a shard takes part in partitioning, as the API server itself says now.

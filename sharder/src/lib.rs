@@ -16,12 +16,14 @@ mod crd;
 mod distribute;
 mod drains;
 mod faults;
+mod fence;
 #[cfg(test)]
 mod fixtures;
 mod leader;
 mod leases;
 mod metrics;
 mod namespaces;
+mod notices;
 mod observe;
 mod owners;
 mod pauses;

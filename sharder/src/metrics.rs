@@ -42,6 +42,8 @@ pub(crate) struct Metrics {
     shards: Family<RingLabel, Gauge>,
     available_shards: Family<RingLabel, Gauge>,
     shard_state: Family<StateLabels, Gauge>,
+    forced: Family<ResourceLabels, Counter>,
+    overdue: Family<ResourceLabels, Gauge>,
     draining: Family<RingLabel, Gauge>,
     oldest_drain: Family<RingLabel, Gauge>,
 }
@@ -57,6 +59,16 @@ impl Metrics {
         add("assignments", "Objects without owner that were given a shard", &metrics.assignments);
         add("movements", "Objects that were given another shard because theirs is gone", &metrics.movements);
         add("drains", "Objects whose shard was asked to let go of them", &metrics.drains);
+        add(
+            "forced_movements",
+            "Objects that were given another shard because theirs did not let go in time, and the API server fences it",
+            &metrics.forced,
+        );
+        registry.register(
+            "overdue_objects",
+            "Objects that their shard has not let go of in time, and that nobody may take from it",
+            metrics.overdue.clone(),
+        );
         registry.register("ring_calculations", "Hash rings computed", metrics.ring_calculations.clone());
         registry.register("clusterring_status_shards", "Shards that have a Lease", metrics.shards.clone());
         registry.register(
@@ -94,6 +106,16 @@ impl Metrics {
         self.drains.get_or_create(&labels(ring, resource)).inc();
     }
 
+    /// An object was taken from a shard that did not let go.
+    pub(crate) fn forced(&self, ring: &RingName, resource: &GroupResource) {
+        self.forced.get_or_create(&labels(ring, resource)).inc();
+    }
+
+    /// So many objects are held by shards that are late to let go.
+    pub(crate) fn overdue(&self, ring: &RingName, resource: &GroupResource, objects: usize) {
+        self.overdue.get_or_create(&labels(ring, resource)).set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+
     /// A hash ring was computed.
     pub(crate) fn ring_calculated(&self, ring: &RingName) {
         self.ring_calculations.get_or_create(&ring_label(ring)).inc();
@@ -123,6 +145,8 @@ impl Metrics {
         for family in [&self.shards, &self.available_shards, &self.draining, &self.oldest_drain] {
             family.remove(&ring_label(ring));
         }
+        // It is known again at the next look, for the other rings.
+        self.overdue.clear();
     }
 
     /// How many objects of a ring are known to wait for their shard, and since when the first of them.
@@ -145,6 +169,7 @@ impl Metrics {
         self.available_shards.clear();
         self.shard_state.clear();
         self.draining.clear();
+        self.overdue.clear();
         self.oldest_drain.clear();
     }
 }

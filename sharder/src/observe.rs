@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use crate::{
     config::Config,
     crd,
+    fence::{self, Fences},
     leases::{self, Leases},
     metrics::Metrics,
     namespaces::Namespaces,
@@ -35,6 +36,7 @@ pub(crate) struct Clients {
 pub(crate) struct Observed {
     pub(crate) leases: Leases,
     pub(crate) namespaces: Namespaces,
+    pub(crate) fences: Fences,
     pub(crate) snapshots: watch::Receiver<Option<Arc<Snapshots>>>,
     pub(crate) clock: SharedClock,
 }
@@ -52,6 +54,7 @@ pub(crate) fn observe(
     let clock: SharedClock = Arc::new(Boottime);
     let leases = Leases::new(clock.clone());
     let (namespaces, follow_namespaces) = Namespaces::follow(watches());
+    let (fences, follow_fences) = fence::follow(watches());
     let (rings, rings_changed, follow_rings) = rings::follow(watches());
     let (publish_catalog, catalog) = watch::channel(Arc::default());
     let (publish, snapshots) = watch::channel(None);
@@ -65,6 +68,7 @@ pub(crate) fn observe(
         rings,
         rings_changed,
         leases: leases.clone(),
+        fences: fences.clone(),
         namespaces: namespaces.clone(),
         catalog,
         tokens_per_shard: config.tokens_per_shard,
@@ -78,9 +82,10 @@ pub(crate) fn observe(
     tasks.spawn("the watch on rings", until(shutdown, install_and_follow_rings));
     tasks.spawn("the watch on Leases", until(shutdown, leases::follow(watches(), leases.clone())));
     tasks.spawn("the watch on namespaces", until(shutdown, follow_namespaces));
+    tasks.spawn("the watch on fences", until(shutdown, follow_fences));
     tasks.spawn("the look-up of resources", until(shutdown, lookup));
     tasks.spawn("the snapshots of rings", until(shutdown, maintain(sources, publish, synced)));
-    Observed { leases, namespaces, snapshots, clock }
+    Observed { leases, namespaces, fences, snapshots, clock }
 }
 
 /// A task that is simply dropped at the shutdown.

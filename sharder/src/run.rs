@@ -21,6 +21,7 @@ use crate::{
     config::Config,
     leader::{Leader, campaign},
     metrics::Metrics,
+    notices::Notices,
     observe::{Clients, Observed, observe},
     pauses::Pauses,
     rings::ClientConfig,
@@ -158,10 +159,12 @@ impl Setup {
         let client_config =
             ClientConfig { namespace: config.namespace, url: config.webhook_url, ca_bundle: certificates.ca };
         let leader = Leader {
+            notices: Notices::new(clients.requests.clone()),
             client: clients.requests,
             watches: clients.watches,
             leases: observed.leases,
             namespaces: observed.namespaces,
+            fences: observed.fences,
             writes: TaskTracker::new(),
             metrics,
             snapshots: observed.snapshots,

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
 use ringside_ring::{
     ClusterRing, HashRing, Members, RingLabels, RingName,
-    cluster_ring::{ClusterRingStatus, GroupResource},
+    cluster_ring::{ClusterRingSpec, ClusterRingStatus, GroupResource},
 };
 
 mod maintain;
@@ -39,6 +39,7 @@ pub(crate) struct Snapshot {
     pub(crate) uid: String,
     pub(crate) generation: i64,
     pub(crate) labels: RingLabels,
+    pub(crate) spec: ClusterRingSpec,
     pub(crate) mains: Vec<Main>,
     /// All resources that the spec names, also those that are not served (yet).
     pub(crate) named: Vec<GroupResource>,
@@ -51,6 +52,8 @@ pub(crate) struct Snapshot {
     pub(crate) problems: Vec<String>,
     pub(crate) members: Members,
     pub(crate) hash_ring: Arc<HashRing>,
+    /// Main resources whose objects are given to nobody yet: the API server's fence is about to be around them.
+    pub(crate) withheld: BTreeSet<GroupResource>,
     /// The status as it is stored.
     pub(crate) status: Option<ClusterRingStatus>,
 }
@@ -84,6 +87,8 @@ impl Snapshot {
             pending: ring.spec.all_resources().iter().any(|name| !catalog.contains_key(name)),
             named: ring.spec.all_resources().into_iter().collect(),
             status: ring.status.clone(),
+            spec: ring.spec.clone(),
+            withheld: BTreeSet::new(),
             ring: name,
             mains,
             namespace_selector,
@@ -92,6 +97,27 @@ impl Snapshot {
             members,
             hash_ring,
         }
+    }
+
+    /// The same ring, whose objects of these main resources are given to nobody yet.
+    pub(crate) fn withholding(self, withheld: BTreeSet<GroupResource>) -> Self {
+        Self { withheld, ..self }
+    }
+
+    /// The main resources whose objects are distributed now.
+    pub(crate) fn distributed(&self) -> impl Iterator<Item = &Main> {
+        self.mains.iter().filter(|main| !self.withholds(main))
+    }
+
+    /// Whether objects of the resource, and what they control, are given to nobody yet.
+    pub(crate) fn withholds(&self, main: &Main) -> bool {
+        self.withheld.contains(&main.resource.id)
+    }
+
+    /// Whether both wait alike: with the objects of new resources, and for shards that are to let go.
+    pub(crate) fn is_as_patient(&self, other: &Self) -> bool {
+        let terms = |of: &Self| (of.spec.fence, of.spec.drain_deadline());
+        self.withheld == other.withheld && terms(self) == terms(other)
     }
 
     /// The main resource of this name.

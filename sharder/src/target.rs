@@ -38,6 +38,12 @@ impl Target {
         Ownership { shard: self.shard.as_deref(), drain: self.drain.as_deref() }
     }
 
+    /// Where it is, for people.
+    pub(crate) fn place(&self) -> String {
+        let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        format!("{namespace}{}", self.name)
+    }
+
     /// What a patch of it can rely on.
     pub(crate) fn seen(&self) -> Seen<'_> {
         Seen {

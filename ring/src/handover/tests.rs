@@ -38,7 +38,7 @@ fn the_sharder_asks_an_available_shard_and_overrules_one_that_is_gone() {
     let (members, ring) = world();
     let key = key_of("a", &ring);
     let to: ShardName = "a".parse().unwrap();
-    let step = |object| next_step(object, &key, &members, &ring);
+    let step = |object| next_step(object, Patience::Left, &key, &members, &ring);
     assert_eq!(step(NOBODY), Step::Assign { to: to.clone() });
     assert_eq!(step(owned("a")), Step::Keep);
     assert_eq!(step(owned("b")), Step::Drain { to: to.clone() });
@@ -51,11 +51,26 @@ fn the_sharder_asks_an_available_shard_and_overrules_one_that_is_gone() {
 }
 
 #[test]
+fn a_late_shard_loses_what_it_was_asked_for_only_where_the_api_server_keeps_it_from_writing() {
+    let (members, ring) = world();
+    let key = key_of("a", &ring);
+    let deadline = Duration::from_secs(60);
+    let step = |object, age, fenced| {
+        next_step(object, Patience::after(Duration::from_secs(age), deadline, fenced), &key, &members, &ring)
+    };
+    assert_eq!(step(draining("b"), 59, true), Step::AwaitAcknowledgement);
+    assert_eq!(step(draining("b"), 60, true), Step::Force { to: "a".parse().unwrap() });
+    assert_eq!(step(draining("b"), 6000, false), Step::AwaitAcknowledgement);
+    assert_eq!(step(owned("b"), 6000, true), Step::Drain { to: "a".parse().unwrap() }, "nobody asked for it yet");
+    assert_eq!(step(owned("a"), 6000, true), Step::Keep);
+}
+
+#[test]
 fn without_shards_nothing_is_touched() {
     let ring = HashRing::new([], DEFAULT_TOKENS_PER_SHARD);
     let key = PartitionKey::of("", "ConfigMap", "default", "a");
     for object in [NOBODY, owned("a"), draining("a")] {
-        assert_eq!(next_step(object, &key, &Members::default(), &ring), Step::NoShard);
+        assert_eq!(next_step(object, Patience::Left, &key, &Members::default(), &ring), Step::NoShard);
     }
 }
 
@@ -102,7 +117,7 @@ proptest! {
         let members: Members = available.iter().map(|s| (s.parse().unwrap(), ShardState::Ready)).collect();
         let ring = HashRing::new(members.available().cloned(), std::num::NonZeroU32::new(10).unwrap());
         let object = Ownership { shard: shard.as_deref(), drain: drain.as_deref() };
-        let step = next_step(object, &PartitionKey::of("", "ConfigMap", "", &name), &members, &ring);
+        let step = next_step(object, Patience::Left, &PartitionKey::of("", "ConfigMap", "", &name), &members, &ring);
         if shard.as_deref().is_some_and(|shard| members.is_available(shard)) {
             prop_assert!(!matches!(step, Step::Assign { .. } | Step::Move { .. } | Step::NoShard), "{step:?}");
         } else if available.is_empty() {

@@ -9,6 +9,7 @@ use super::{
     PARALLEL_WRITES, Scope,
     children::move_children,
     failures::Failures,
+    overdue,
     plan::{Move, moves},
     revisit::read,
     write::{Outcome, assign, write},
@@ -21,6 +22,8 @@ use ringside_runtime::explain::explain;
 struct Given {
     /// Whether it was written to.
     written: bool,
+    /// The object as it was, when it was taken from a shard that did not let go.
+    taken: Option<Box<Target>>,
     /// The object, when its children may not be where it is.
     apart: Option<Target>,
 }
@@ -51,7 +54,9 @@ pub(crate) async fn process(scope: &Scope, batch: Vec<Target>) -> Vec<Target> {
     let (wait, go): (Vec<_>, Vec<_>) = moves.into_iter().partition(|one| failed.contains(&one.target.uid));
     again.extend(wait.into_iter().map(|one| one.target));
     let writes = stream::iter(go).map(|one| give(scope, one, &absent)).buffer_unordered(PARALLEL_WRITES);
-    let outcomes: Vec<_> = writes.collect().await;
+    let mut outcomes: Vec<_> = writes.collect().await;
+    let given = outcomes.iter_mut().filter_map(|outcome| outcome.as_mut().ok());
+    overdue::taken(scope, given.filter_map(|given| given.taken.take()).map(|taken| *taken).collect()).await;
     again.extend(report(scope, outcomes));
     again
 }
@@ -116,14 +121,15 @@ fn begin(scope: &Scope, moves: &mut [Move]) {
 
 /// Returns what came of the object, or the object when that failed.
 async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Given, (Target, kube::Error)> {
-    if scope.shard_of(&one.target).is_some() {
+    let forced = matches!(scope.next_step(&one.target), Step::Force { .. });
+    if scope.shard_of(&one.target).is_some() && !forced {
         return stay(scope, one).await;
     }
     let Move { target, to, from } = one;
     let labels = &scope.snapshot.labels;
     let api = scope.main.resource.objects(&scope.client, target.namespace.as_deref());
     let decide = |target: &Target| match scope.next_step(target) {
-        Step::Assign { to } => Some(assign(labels, target, &to)),
+        Step::Assign { to } | Step::Force { to } => Some(assign(labels, target, &to)),
         // One that was labelled for somebody else meanwhile comes again by the watch.
         Step::Move { to } => {
             target.shard.as_ref().filter(|from| absent.contains(*from)).map(|_| assign(labels, target, &to))
@@ -139,13 +145,16 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Giv
     let found = |uid: &str| scope.begun.end(uid, from.is_none());
     match outcome {
         Outcome::Written(target) => {
-            if target.shard.is_some() {
+            let taken = (forced && target.drain.is_some()).then(|| target.clone());
+            if taken.is_some() {
+                scope.metrics.forced(ring, resource);
+            } else if target.shard.is_some() {
                 scope.metrics.moved(ring, resource);
             } else {
                 scope.metrics.assigned(ring, resource);
             }
             let owner = |target: Target| Target { shard: Some(to.to_string()), drain: None, ..target };
-            Ok(Given { written: true, apart: (!found(&target.uid)).then(|| owner(*target)) })
+            Ok(Given { written: true, taken, apart: (!found(&target.uid)).then(|| owner(*target)) })
         }
         Outcome::Gone => {
             scope.begun.end(&target.uid, true);
@@ -155,7 +164,7 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Giv
             // Somebody else gave it a shard; one that is not available is the watch's to tell.
             let with = scope.shard_of(&target);
             let apart = with.is_some_and(|with| scope.begun.has(&target.uid) && (with != to || !found(&target.uid)));
-            Ok(Given { written: false, apart: apart.then_some(*target) })
+            Ok(Given { apart: apart.then_some(*target), ..Given::default() })
         }
     }
 }
@@ -165,7 +174,7 @@ async fn stay(scope: &Scope, one: Move) -> Result<Given, (Target, kube::Error)> 
     let Some(owner) = read(scope, one.target).await? else { return Ok(Given::default()) };
     let stayed = scope.shard_of(&owner).is_some_and(|shard| shard == one.to);
     let apart = !(stayed && scope.begun.end(&owner.uid, one.from.is_none()));
-    Ok(Given { written: false, apart: apart.then_some(owner) })
+    Ok(Given { apart: apart.then_some(owner), ..Given::default() })
 }
 
 /// Returns the objects that must be tried again.
@@ -174,7 +183,7 @@ fn report(scope: &Scope, outcomes: Vec<Result<Given, (Target, kube::Error)>>) ->
     let (mut assigned, mut again, mut failures) = (0_usize, Vec::new(), Failures::default());
     for outcome in outcomes {
         match outcome {
-            Ok(Given { written, apart }) => {
+            Ok(Given { written, apart, .. }) => {
                 assigned += usize::from(written);
                 again.extend(apart);
             }

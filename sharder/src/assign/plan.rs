@@ -26,7 +26,7 @@ pub(super) fn moves(
     let latest: BTreeMap<String, Target> = batch.into_iter().map(|target| (target.uid.clone(), target)).collect();
     let of = |target: Target| match step(&target) {
         Step::Assign { to } => Some(Move { from: previous(&target.uid), to, target }),
-        Step::Move { to } => Some(Move { from: target.shard.clone(), to, target }),
+        Step::Move { to } | Step::Force { to } => Some(Move { from: target.shard.clone(), to, target }),
         Step::Keep | Step::AwaitAcknowledgement | Step::Drain { .. } => {
             stays(&target).map(|to| Move { from: None, to, target })
         }

@@ -25,6 +25,8 @@ pub(crate) fn scope(api: &FakeApi) -> Scope {
         main: snapshot.mains[0].clone(),
         leases: held_by(&["a", "b"]),
         drains: Drains::new(snapshot.ring.clone(), Metrics::default()),
+        fences: crate::fence::follow(api.client()).0,
+        notices: Notices::new(api.client()),
         begun: Begun::default(),
         writes: Writes::default(),
         faults: Faults::default(),

@@ -58,6 +58,8 @@ fn start(api: &FakeApi, latest: watch::Receiver<Arc<Snapshot>>) -> JoinHandle<In
         watches: api.client(),
         leases: held_by(&["a", "b"]),
         namespaces,
+        fences: crate::fence::follow(api.client()).0,
+        notices: crate::notices::Notices::new(api.client()),
         writes: TaskTracker::new(),
         metrics: Metrics::default(),
         snapshots,

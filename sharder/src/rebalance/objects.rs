@@ -36,9 +36,11 @@ pub(super) async fn pass(scope: &Scope) -> Result<Option<kube::Error>, kube::Err
                 continue;
             }
             seen += 1;
-            match (scope.next_step(&target), target.shard.clone()) {
-                (Step::Drain { .. }, Some(shard)) => drains.push((target, shard)),
-                (Step::AwaitAcknowledgement, Some(shard)) => scope.drains.remember(resource, &target.uid, &shard),
+            match (scope.next_step(&target), target.shard.clone(), target.drain.as_deref()) {
+                (Step::Drain { .. }, Some(shard), _) => drains.push((target, shard)),
+                (Step::AwaitAcknowledgement | Step::Force { .. }, Some(shard), Some(id)) => {
+                    scope.drains.remember(resource, &target.uid, &shard, id);
+                }
                 _ => {}
             }
         }
@@ -64,7 +66,7 @@ async fn drain(scope: &Scope, target: Target, shard: String) -> Result<bool, kub
     };
     // Remembered before it is asked: the acknowledgement may come at once.
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
-    scope.drains.remember(resource, &target.uid, &shard);
+    scope.drains.remember(resource, &target.uid, &shard, &id);
     let (namespace, name, uid) = (target.namespace.clone(), target.name.clone(), target.uid.clone());
     match write(&scope.writes, &api, labels, target, decide).await {
         Ok(Outcome::Written(target)) => {

@@ -8,17 +8,26 @@ use kube::{
     api::{Patch, PatchParams},
     discovery::ApiResource,
 };
-use ringside_ring::{ClusterRing, cluster_ring::ClusterRingStatus, labels::webhook_configuration_name};
+use ringside_ring::{
+    ClusterRing,
+    cluster_ring::{ClusterRingStatus, Fence},
+    labels::webhook_configuration_name,
+};
 use serde_json::json;
 use tokio::sync::watch;
 
 use super::{
     keep::{Kept, Standing},
     label_policy::Protection,
-    status::status,
+    status::{fenced_by, status},
     webhook_configuration::{ClientConfig, webhook_configuration},
 };
-use crate::{faults::Faults, metrics::Metrics, snapshot::Snapshot};
+use crate::{
+    faults::Faults,
+    fence::{Fences, Report},
+    metrics::Metrics,
+    snapshot::Snapshot,
+};
 use ringside_runtime::explain::explain;
 
 /// How soon something that failed is tried again.
@@ -32,6 +41,7 @@ pub(crate) struct Told {
     pub(crate) client_config: Arc<ClientConfig>,
     /// What is refused to those who distribute the objects.
     pub(crate) faults: Faults,
+    pub(crate) fences: Fences,
     pub(crate) metrics: Metrics,
     pub(crate) period: Duration,
 }
@@ -57,11 +67,12 @@ async fn tell(
     protection: &Protection,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
 ) -> Infallible {
-    let mut refused = told.faults.changes();
+    let (mut refused, mut fenced) = (told.faults.changes(), told.fences.changes());
     let (mut webhook_stands, mut labels_stand) = (webhook.changes(), protection.changes());
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
         refused.borrow_and_update();
+        fenced.borrow_and_update();
         webhook_stands.borrow_and_update();
         labels_stand.borrow_and_update();
         webhook.want(Some(webhook_configuration(&snapshot, &told.client_config)));
@@ -74,7 +85,13 @@ async fn tell(
                     problems.push(format!("the webhook can't be configured: {why}"));
                 }
                 problems.extend(told.faults.of(&snapshot));
-                let status = status(&snapshot, &problems, [protected], Timestamp::now());
+                let asked = snapshot.spec.fence == Fence::ApiServer;
+                let fence = told.fences.report(&snapshot.ring, asked, &snapshot.named);
+                if let Report::Impossible(fault) = &fence {
+                    problems.push(fault.clone());
+                }
+                let findings = [Some(protected), fenced_by(&fence)];
+                let status = status(&snapshot, &problems, findings.into_iter().flatten(), Timestamp::now());
                 Some(report(told, &snapshot, &status).await)
             }
         };
@@ -85,6 +102,7 @@ async fn tell(
             },
             // The senders live in `told`, `webhook` and `protection`, so these fail never.
             _ = refused.changed() => {}
+            _ = fenced.changed() => {}
             _ = webhook_stands.changed() => {}
             _ = labels_stand.changed() => {}
             () = tokio::time::sleep(pause.unwrap_or(told.period)) => {}
@@ -148,6 +166,7 @@ mod tests {
             watches: api.client(),
             client_config: Arc::new(client_config),
             faults: faults.clone(),
+            fences: crate::fence::follow(api.client()).0,
             metrics: Metrics::default(),
             period: Duration::from_secs(300),
         };

@@ -6,10 +6,12 @@ use k8s_openapi::{
 };
 use ringside_ring::cluster_ring::{CONDITION_READY, ClusterRingStatus, MESSAGE_SUCCEEDED, REASON_SUCCEEDED};
 
-use crate::snapshot::Snapshot;
+use crate::{fence::Report, snapshot::Snapshot};
 
 /// The reason in the condition when something could not be set up.
 const REASON_FAILED: &str = "ReconciliationFailed";
+/// The type of the condition that says whether the API server's fence is in place, where the ring asks for it.
+const CONDITION_FENCED: &str = "Fenced";
 
 /// What is found out about one aspect of a ring: a condition without its times.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(super) fn status(
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     // Conditions that others set stay as they are.
     let mut conditions = before.conditions;
+    let findings: Vec<_> = findings.into_iter().collect();
+    conditions.retain(|it| it.type_ != CONDITION_FENCED || findings.iter().any(|found| found.type_ == it.type_));
     for finding in std::iter::once(ready(snapshot, problems)).chain(findings) {
         set(&mut conditions, finding, snapshot.generation, now);
     }
@@ -40,6 +44,20 @@ pub(super) fn status(
         available_shards: count(snapshot.members.available().count()),
         conditions,
     }
+}
+
+/// Nothing where the ring leaves it to the shards themselves.
+pub(super) fn fenced_by(fence: &Report) -> Option<Finding> {
+    let (holds, reason, message) = match fence {
+        Report::Unasked => return None,
+        Report::InPlace => {
+            (true, "InPlace", "the API server refuses what a shard writes to others' objects".to_owned())
+        }
+        Report::Pending => (false, "Pending", "the policy may not act everywhere yet".to_owned()),
+        Report::Leaky(shards) => (false, "ShardsOutside", shards.join("; ")),
+        Report::Impossible(fault) => (false, "Impossible", fault.clone()),
+    };
+    Some(Finding { type_: CONDITION_FENCED, holds, reason, message })
 }
 
 fn ready(snapshot: &Snapshot, problems: &[String]) -> Finding {
@@ -121,5 +139,26 @@ mod tests {
         let told: Vec<_> =
             after.conditions.iter().map(|it| (&*it.type_, &*it.status, it.last_transition_time.0)).collect();
         assert_eq!(told, [(CONDITION_READY, "False", at(5)), ("LabelsProtected", "True", at(5))]);
+    }
+
+    #[test]
+    fn the_fence_is_told_only_where_it_is_asked_for() {
+        let mut ring = snapshot();
+        let of = |status: &ClusterRingStatus| {
+            let found = status.conditions.iter().find(|condition| condition.type_ == CONDITION_FENCED);
+            found.map(|condition| (condition.status.clone(), condition.reason.clone()))
+        };
+        let said = |status: &str, reason: &str| Some((status.to_owned(), reason.to_owned()));
+        for (report, wanted) in [
+            (Report::Pending, said("False", "Pending")),
+            (Report::Leaky(vec!["x".into()]), said("False", "ShardsOutside")),
+            (Report::Impossible("x".into()), said("False", "Impossible")),
+            (Report::InPlace, said("True", "InPlace")),
+            (Report::Unasked, None),
+        ] {
+            let status = status(&ring, &[], fenced_by(&report), at(1));
+            assert_eq!(of(&status), wanted);
+            ring.status = Some(status);
+        }
     }
 }

@@ -8,7 +8,7 @@ use ringside_runtime::admin::Check;
 use tokio::sync::watch;
 
 use super::{Snapshot, Snapshots};
-use crate::{leases::Leases, metrics::Metrics, namespaces::Namespaces, resources::Catalog};
+use crate::{fence::Fences, leases::Leases, metrics::Metrics, namespaces::Namespaces, resources::Catalog};
 
 /// What snapshots are made of.
 pub(crate) struct Sources {
@@ -16,6 +16,7 @@ pub(crate) struct Sources {
     /// Tells when the rings change.
     pub(crate) rings_changed: watch::Receiver<()>,
     pub(crate) leases: Leases,
+    pub(crate) fences: Fences,
     pub(crate) namespaces: Namespaces,
     pub(crate) catalog: watch::Receiver<Arc<Catalog>>,
     pub(crate) tokens_per_shard: NonZeroU32,
@@ -34,8 +35,10 @@ pub(crate) async fn maintain(
     }
     sources.namespaces.synced().await;
     let mut membership = sources.leases.membership();
+    let mut fences = sources.fences.changes();
     let mut complaints = HashSet::new();
     loop {
+        fences.borrow_and_update();
         sources.rings_changed.borrow_and_update();
         membership.borrow_and_update();
         sources.catalog.borrow_and_update();
@@ -47,6 +50,7 @@ pub(crate) async fn maintain(
         let ended = tokio::select! {
             changed = sources.rings_changed.changed() => changed.is_err(),
             changed = membership.changed() => changed.is_err(),
+            changed = fences.changed() => changed.is_err(),
             changed = sources.catalog.changed() => changed.is_err(),
         };
         if ended {
@@ -72,7 +76,8 @@ fn build(sources: &Sources, previous: Option<&Snapshots>, complaints: &mut HashS
         };
         let before = previous.and_then(|previous| previous.get(&name)).map(|snapshot| &**snapshot);
         let members = members.remove(&name).unwrap_or_default();
-        let snapshot = Snapshot::build(name.clone(), &ring, &catalog, members, before, sources.tokens_per_shard);
+        let snapshot = Snapshot::build(name.clone(), &ring, &catalog, members, before, sources.tokens_per_shard)
+            .withholding(sources.fences.withheld(&name, &ring));
         if before.is_none_or(|before| !Arc::ptr_eq(&before.hash_ring, &snapshot.hash_ring)) {
             sources.metrics.ring_calculated(&name);
         }

@@ -55,6 +55,10 @@ pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decisi
     match review(write, moves_with_children) {
         Verdict::Leave => Decision::Leave,
         Verdict::Restore(ownership) => Decision::Restore(label(request, snapshot, &ownership)),
+        // The API server's fence is about to be around these: the controller assigns the object once it is.
+        Verdict::Assign if owner.map(|(_, main)| main).or(main).is_some_and(|main| snapshot.withholds(main)) => {
+            Decision::Leave
+        }
         Verdict::Assign => match owner {
             Some((owner, main)) => Decision::Follow(follow(request, snapshot, owner, main)),
             None => place(request, snapshot),

@@ -182,7 +182,7 @@ async fn who_was_drained_is_remembered_so_that_only_its_children_are_listed() {
         let lists = api.asked().into_iter().filter(|asked| asked.path.ends_with("/secrets"));
         lists.map(|asked| asked.query.contains("labelSelector")).collect()
     };
-    scope.drains.remember(&scope.main.resource.id, &owner.uid, "a");
+    scope.drains.remember(&scope.main.resource.id, &owner.uid, "a", "m");
     process(&scope, vec![owner.clone()]).await;
     assert_eq!(selectors(&api), [true]);
     assert_eq!(scope.drains.previous(&owner.uid), None, "forgotten once it has an owner");

@@ -1,0 +1,165 @@
+//! Shards that don't let go: with the fence around them they lose the object, without it they keep it and it is told.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::{core::v1::ConfigMap, events::v1::Event};
+use kube::{
+    Api, ResourceExt as _,
+    api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+};
+use ringside_e2e::{eventually::eventually, system::Settings, website::Website};
+use serde_json::{Value, json};
+
+use crate::ground::{DEADLINE, Ground, Writer, child, config_maps, refused, websites};
+
+/// Enough that a third shard gets some of them: the chance that it gets none is below one in 100,000.
+const OBJECTS: usize = 30;
+
+/// The shortest deadline that a ring may have.
+fn spec(fence: &str) -> Value {
+    json!({"fence": fence, "drainDeadlineSeconds": 5})
+}
+
+/// Two shards with objects that have a child each, and a third one that has just come. None ever lets go of anything.
+async fn stuck(fence: &str) -> (Ground, BTreeMap<&'static str, Writer>) {
+    let ground = Ground::start(Settings::default(), spec(fence)).await;
+    let mut shards = BTreeMap::from([("a", ground.shard("a").await), ("b", ground.shard("b").await)]);
+    if fence == "APIServer" {
+        ground.until_fenced("True").await;
+    }
+    populate(&ground).await;
+    shards.insert("c", ground.shard("c").await);
+    (ground, shards)
+}
+
+async fn populate(ground: &Ground) {
+    for index in 0..OBJECTS {
+        let name = format!("site-{index}");
+        ground.create(&ground.admin, &name).await.unwrap();
+        let site = eventually("the object has an owner", DEADLINE, || async {
+            let site = websites(&ground.admin).get(&name).await.map_err(|error| error.to_string())?;
+            if ground.shard_of(&site.metadata).is_some() { Ok(site) } else { Err("none".to_owned()) }
+        });
+        config_maps(&ground.admin).create(&PostParams::default(), &child(&site.await.unwrap(), &name)).await.unwrap();
+    }
+}
+
+async fn owners(ground: &Ground) -> BTreeMap<String, (Option<String>, bool)> {
+    let all = websites(&ground.admin).list(&ListParams::default()).await.unwrap();
+    let of = |site: Website| {
+        let drained = site.labels().contains_key(&ground.keys.drain);
+        (site.name_any(), (ground.shard_of(&site.metadata), drained))
+    };
+    all.into_iter().map(of).collect()
+}
+
+/// The objects that drain, once each of these shards is to let go of some.
+async fn drained(ground: &Ground, from: &[&str]) -> BTreeMap<String, String> {
+    let seen = eventually("objects drain", DEADLINE, || async {
+        let draining = owners(ground).await.into_iter().filter(|(_, (_, drained))| *drained);
+        let draining: BTreeMap<_, _> = draining.map(|(name, (shard, _))| (name, shard.unwrap_or_default())).collect();
+        let all = from.iter().all(|shard| draining.values().any(|was| was == shard));
+        if all { Ok(draining) } else { Err(format!("{draining:?}")) }
+    });
+    seen.await.unwrap()
+}
+
+async fn events(ground: &Ground, reason: &str) -> Vec<String> {
+    let events: Api<Event> = Api::namespaced(ground.admin.clone(), "default");
+    let all = events.list(&ListParams::default()).await.unwrap();
+    all.into_iter().filter(|event| event.reason.as_deref() == Some(reason)).filter_map(|event| event.note).collect()
+}
+
+#[tokio::test]
+async fn a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children() {
+    let (ground, shards) = stuck("APIServer").await;
+    let from =
+        config_maps(&ground.admin).list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let children = config_maps(&ground.admin);
+    let mut changes = std::pin::pin!(children.watch(&WatchParams::default(), &from).await.unwrap());
+    let draining = drained(&ground, &["a", "b"]).await;
+    eventually("a shard that does not answer has lost what it was asked for", DEADLINE, || async {
+        let left: Vec<_> = owners(&ground).await.into_iter().filter(|(_, (_, drained))| *drained).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await
+    .unwrap();
+    let (name, was) = draining.first_key_value().unwrap();
+    let (now, _) = owners(&ground).await[name].clone();
+    assert_eq!(now.as_deref(), Some("c"), "shards that stay keep the others, so they go to the new one");
+
+    // The child first.
+    let moved = tokio::time::timeout(Duration::from_secs(30), async {
+        loop {
+            match changes.next().await.unwrap().unwrap() {
+                WatchEvent::Modified(map) if map.name_any() == *name => return map,
+                _ => {}
+            }
+        }
+    });
+    let moved: ConfigMap = moved.await.unwrap();
+    let site = websites(&ground.admin).get(name).await.unwrap();
+    let version = |of: Option<String>| of.unwrap().parse::<u64>().unwrap();
+    assert_eq!(ground.shard_of(&moved.metadata).as_deref(), Some("c"));
+    assert!(version(moved.resource_version()) < version(site.resource_version()));
+
+    // Whoever lost it can do nothing about it, nor take it back by an acknowledgement that comes too late.
+    let former = &shards[was.as_str()];
+    let patch = Patch::Merge(json!({"spec": {"content": "late"}}));
+    refused("a late write", websites(&former.client).patch(name, &PatchParams::default(), &patch).await);
+    refused("a late write to a child", config_maps(&former.client).patch(name, &PatchParams::default(), &patch).await);
+    websites(&shards["c"].client).patch(name, &PatchParams::default(), &patch).await.unwrap();
+    let told = events(&ground, "DrainForced").await;
+    assert!(told.iter().any(|note| note.contains("they were taken from it")), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_and_that_is_told() {
+    let (ground, _shards) = stuck("Proxy").await;
+    let draining = drained(&ground, &["a", "b"]).await;
+    let note = eventually("an Event says so", DEADLINE, || async {
+        events(&ground, "DrainOverdue").await.pop().ok_or_else(|| "none".to_owned())
+    });
+    let note = note.await.unwrap();
+    assert!(note.contains("they stay with it") && note.contains("fence: APIServer"), "{note}");
+    let metrics = ground.sharder_metrics().await;
+    let overdue = metrics.lines().find(|line| line.starts_with("controller_sharding_overdue_objects{"));
+    let overdue: usize = overdue.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default();
+    assert!(
+        overdue >= draining.len() && metrics.contains("controller_sharding_oldest_drain_timestamp_seconds"),
+        "{metrics}"
+    );
+    assert!(!metrics.contains("controller_sharding_forced_movements_total{"), "{metrics}");
+    for (name, was) in draining {
+        assert_eq!(owners(&ground).await[&name], (Some(was), true), "{name}");
+    }
+}
+
+/// One shard of the ring has no Pod, so the fence can't know it: it would go on writing.
+#[tokio::test]
+async fn a_shard_that_the_fence_does_not_know_keeps_its_objects_although_the_others_lose_theirs() {
+    let ground = Ground::start(Settings::default(), spec("APIServer")).await;
+    ground.shard("a").await;
+    ground.until_fenced("True").await;
+    ground.lease("podless", Vec::new()).await;
+    ground.until_fenced("False").await;
+    populate(&ground).await;
+    ground.shard("c").await;
+    let draining = drained(&ground, &["a", "podless"]).await;
+    let (kept, lost): (BTreeMap<_, _>, _) = draining.into_iter().partition(|(_, was)| was == "podless");
+    eventually("the other shard loses its objects", DEADLINE, || async {
+        let now = owners(&ground).await;
+        let left: Vec<_> = lost.iter().filter(|(name, was)| now[*name].0.as_ref() == Some(was)).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await
+    .unwrap();
+    eventually("an Event says so", DEADLINE, || async {
+        events(&ground, "DrainOverdue").await.pop().ok_or_else(|| "none".to_owned())
+    })
+    .await
+    .unwrap();
+    let now = owners(&ground).await;
+    assert!(kept.keys().all(|name| now[name] == (Some("podless".to_owned()), true)), "{now:?}");
+}

@@ -1,0 +1,157 @@
+//! Labels: acknowledged, given away, put back, stripped, and flipped under a writer.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+use futures::StreamExt as _;
+use kube::{
+    ResourceExt as _,
+    api::{Patch, PatchParams, WatchEvent, WatchParams},
+};
+use ringside_e2e::{eventually::eventually, website::Website};
+use ringside_ring::patch::acknowledge;
+use serde_json::{Value, json};
+
+use crate::ground::{DEADLINE, Ground, Writer, refused, websites};
+
+/// Flips in the contention test: enough that writes meet them in every phase. Each flip and each write takes some
+/// milliseconds.
+const FLIPS: usize = 150;
+
+async fn set_labels(by: &Writer, name: &str, labels: Value) -> kube::Result<Website> {
+    let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+    websites(&by.client).patch(name, &PatchParams::default(), &patch).await
+}
+
+#[tokio::test]
+async fn a_shard_acknowledges_and_changes_no_label_otherwise() {
+    let (ground, a, b) = Ground::fenced().await;
+    let website = ground.website_of("a", "mine").await;
+    let name = website.name_any();
+    let (shard, drain) = (&ground.keys.shard, &ground.keys.drain);
+    for (what, labels) in
+        [("giving away without drain", json!({shard: "b"})), ("a drain of its own", json!({drain: "x"}))]
+    {
+        refused(what, set_labels(&a, &name, labels).await);
+    }
+    refused("taking", set_labels(&b, &name, json!({shard: "b"})).await);
+
+    ground.label(&name, Some("a"), Some("move-1")).await;
+    for (what, labels) in [
+        ("withdrawing the drain", json!({drain: null})),
+        ("another drain", json!({drain: "move-2"})),
+        ("giving to one of its choice", json!({shard: "b", drain: null})),
+    ] {
+        refused(what, set_labels(&a, &name, labels).await);
+    }
+    // What it still does about the object while it is drained is its own to do.
+    let work = Patch::Merge(json!({"spec": {"content": "the last"}}));
+    websites(&a.client).patch(&name, &PatchParams::default(), &work).await.unwrap();
+    let uid = website.uid().unwrap();
+    let by_b = Patch::<Website>::Json(acknowledge(&ground.keys, &uid, &"a".parse().unwrap(), "move-1"));
+    refused("an acknowledgement of another's", websites(&b.client).patch(&name, &PatchParams::default(), &by_b).await);
+    let acknowledged = websites(&a.client).patch(&name, &PatchParams::default(), &by_b).await.unwrap();
+    assert_eq!((ground.shard_of(&acknowledged.metadata), acknowledged.labels().get(drain)), (None, None));
+    eventually("it is given to the shard that it belongs to", DEADLINE, || async {
+        let now = websites(&ground.admin).get(&name).await.map_err(|error| error.to_string())?;
+        ground.shard_of(&now.metadata).filter(|shard| shard == "a").ok_or_else(|| format!("{:?}", now.metadata.labels))
+    })
+    .await
+    .unwrap();
+
+    ground.label(&name, Some("b"), None).await;
+    for (what, labels) in
+        [("putting its own label back", json!({shard: "a"})), ("stripping the label", json!({shard: null}))]
+    {
+        refused(what, set_labels(&a, &name, labels).await);
+    }
+}
+
+#[tokio::test]
+async fn what_a_shard_creates_has_no_label_its_own_or_the_webhooks() {
+    let (ground, a, b) = Ground::fenced().await;
+    let (shard, drain) = (&ground.keys.shard, &ground.keys.drain);
+    let owner = ground.website_of("a", "owner").await;
+    let create = async |by: &Writer, body: Value| {
+        let api = crate::ground::config_maps(&by.client);
+        api.create(&Default::default(), &serde_json::from_value(body).unwrap()).await
+    };
+    let named = |name: &str, labels: Value| json!({"metadata": {"name": name, "labels": labels}});
+    create(&b, named("free", json!({}))).await.unwrap();
+    create(&b, named("own", json!({shard: "b"}))).await.unwrap();
+    refused("create for another", create(&b, named("for-a", json!({shard: "a"}))).await);
+    refused("create with a drain", create(&b, named("drained", json!({shard: "b", drain: "x"}))).await);
+    let child = |name: &str| serde_json::to_value(crate::ground::child(&owner, name)).unwrap();
+    create(&a, child("by-the-owner")).await.unwrap();
+    refused("create of another's child", create(&b, child("late")).await);
+    // Where a main object goes is the webhook's to say, whoever creates it.
+    for index in 0..10 {
+        let made = ground.create(&b.client, &format!("made-by-b-{index}")).await.unwrap();
+        assert!(ground.shard_of(&made.metadata).is_some());
+    }
+}
+
+/// One label flips between two shards while one of them writes all the time: the API server repeats a patch on each
+/// conflict, and judges it again on what it then finds.
+#[tokio::test]
+async fn no_write_of_a_former_owner_lands_however_often_the_label_flips() {
+    let (ground, _a, b) = Ground::fenced().await;
+    let name = ground.website_of("a", "contended").await.name_any();
+    let from = websites(&ground.admin).get(&name).await.unwrap();
+    let fields = WatchParams::default().fields(&format!("metadata.name={name}"));
+    let api = websites(&ground.admin);
+    let mut events = std::pin::pin!(api.watch(&fields, &from.resource_version().unwrap()).await.unwrap());
+
+    let (over, denied) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let flip = async {
+        for index in 0..FLIPS {
+            ground.label(&name, Some(if index % 2 == 0 { "b" } else { "a" }), None).await;
+        }
+        ground.label(&name, Some("end"), None).await;
+        over.store(true, Ordering::Relaxed);
+    };
+    tokio::join!(write(&b, &name, &over, &denied), write(&b, &name, &over, &denied), flip);
+
+    let (mut content, mut landed, mut foreign, mut flips) = (from.spec.content.clone(), 0, 0, 0);
+    let mut owner = ground.shard_of(&from.metadata);
+    let patience = tokio::time::timeout(Duration::from_secs(60), async {
+        while let Some(event) = events.next().await {
+            let WatchEvent::Modified(website) = event.unwrap() else { continue };
+            if website.spec.content != content {
+                content.clone_from(&website.spec.content);
+                landed += 1;
+                foreign += usize::from(ground.shard_of(&website.metadata).as_deref() != Some("b"));
+            }
+            let now = ground.shard_of(&website.metadata);
+            flips += usize::from(now != owner);
+            owner = now;
+            if owner.as_deref() == Some("end") {
+                return;
+            }
+        }
+    });
+    patience.await.unwrap();
+    let denied = denied.into_inner();
+    figures(flips, landed, denied);
+    assert_eq!(foreign, 0, "of {landed} writes that landed");
+    assert!(flips >= FLIPS && landed > 0 && denied > 0, "{flips} flips, {landed} landed, {denied} refused");
+}
+
+/// One of two streams of writes, for conflicts between those of one shard as well.
+async fn write(by: &Writer, name: &str, over: &AtomicBool, denied: &AtomicUsize) {
+    while !over.load(Ordering::Relaxed) {
+        let patch = Patch::Merge(json!({"spec": {"content": format!("b wrote this, {:?}", Instant::now())}}));
+        if let outcome @ Err(_) = websites(&by.client).patch(name, &PatchParams::default(), &patch).await {
+            refused("a contended write", outcome);
+            denied.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// For who runs the test with `--nocapture`.
+#[allow(clippy::print_stderr, reason = "figures of a test")]
+fn figures(flips: usize, landed: usize, denied: usize) {
+    eprintln!("{flips} flips of the label, {landed} writes of the owner landed, {denied} were refused");
+}

@@ -1,0 +1,182 @@
+//! The API server's fence: a ValidatingAdmissionPolicy for each ring that asks for one (DESIGN, "The fence has two layers").
+//!
+//! The leader keeps it ([`keep`]): the policy is the same whoever is in the ring ([`policy`]), but for the service accounts
+//! of the shards ([`accounts`]). It acts a while after it was written, so it says itself of what it has been in place for
+//! long enough ([`mark`]); every replica reads that ([`observe`]), and what relies on the fence asks here.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
+use parking_lot::Mutex;
+use ringside_ring::{ClusterRing, RingName, cluster_ring, cluster_ring::GroupResource, labels::fence_policy_name};
+use tokio::sync::watch;
+
+mod accounts;
+mod keep;
+mod mark;
+mod observe;
+mod policy;
+
+pub(crate) use keep::{Keeper, keep};
+pub(crate) use observe::follow;
+
+use mark::Covered;
+
+/// What is known of the fences of all rings; clones share it.
+#[derive(Clone)]
+pub(crate) struct Fences {
+    policies: Store<ValidatingAdmissionPolicy>,
+    bindings: Store<ValidatingAdmissionPolicyBinding>,
+    known: Arc<Mutex<Known>>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Why policies, or bindings, can't be seen.
+    blind: BTreeMap<&'static str, String>,
+    /// What the leader found out about each ring.
+    rings: BTreeMap<RingName, Findings>,
+}
+
+/// What the leader found out about a ring's fence.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Findings {
+    /// Why the policy can't be written.
+    refused: Option<String>,
+    /// The service account of each shard, or why the fence does not know the shard.
+    shards: BTreeMap<String, Result<String, String>>,
+}
+
+/// How a ring's fence is, for its status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// The ring does not ask for it.
+    Unasked,
+    /// It can't be, and why.
+    Impossible(String),
+    /// It was written, and may not act everywhere yet.
+    Pending,
+    /// It is in place, but not around these shards, and why.
+    Leaky(Vec<String>),
+    /// It is in place.
+    InPlace,
+}
+
+impl Fences {
+    /// Nothing known, with the writers of what is seen.
+    fn new() -> (Self, Writer<ValidatingAdmissionPolicy>, Writer<ValidatingAdmissionPolicyBinding>) {
+        let (policies, bindings) = (Writer::default(), Writer::default());
+        let this = Self {
+            policies: policies.as_reader(),
+            bindings: bindings.as_reader(),
+            known: Arc::default(),
+            changed: watch::Sender::new(()),
+        };
+        (this, policies, bindings)
+    }
+
+    /// Tells when something about any fence changes.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// The main resources of the ring whose objects must not be given to anybody yet: the fence is about to be around them.
+    ///
+    /// Where it can't be, nothing is withheld: it is the second layer, the ring says what is missing, and a cluster that
+    /// is too old, or a forgotten permission, must not leave new objects without owner.
+    pub(crate) fn withheld(&self, name: &RingName, ring: &ClusterRing) -> BTreeSet<GroupResource> {
+        if !asks(ring) || self.fault(name).is_some() {
+            return BTreeSet::new();
+        }
+        let covered = self.covered(name).unwrap_or_default();
+        let mains = ring.spec.resources.iter().filter(|main| {
+            let resource = main.group_resource();
+            !covered.has_all(main.controlled_resources.iter().chain([&resource]))
+        });
+        mains.map(cluster_ring::RingResource::group_resource).collect()
+    }
+
+    /// Whether what this shard writes to objects of these resources is judged by the API server.
+    pub(crate) fn holds<'a>(
+        &self,
+        ring: &RingName,
+        resources: impl Iterator<Item = &'a GroupResource>,
+        shard: &str,
+    ) -> bool {
+        let account = self.known.lock().rings.get(ring).and_then(|ring| ring.shards.get(shard)?.clone().ok());
+        self.covered(ring)
+            .zip(account)
+            .is_some_and(|(covered, account)| covered.accounts.contains(&account) && covered.has_all(resources))
+    }
+
+    /// How the ring's fence is.
+    pub(crate) fn report(&self, name: &RingName, asked: bool, resources: &[GroupResource]) -> Report {
+        if !asked {
+            return Report::Unasked;
+        }
+        if let Some(fault) = self.fault(name) {
+            return Report::Impossible(fault);
+        }
+        let Some(covered) = self.covered(name) else { return Report::Pending };
+        let known = self.known.lock();
+        let shards = known.rings.get(name).map(|ring| &ring.shards).into_iter().flatten();
+        let (mut pending, mut leaks) = (!covered.has_all(resources.iter()), Vec::new());
+        for (shard, account) in shards {
+            match account {
+                Ok(account) => pending |= !covered.accounts.contains(account),
+                Err(reason) => leaks.push(format!("shard '{shard}': {reason}")),
+            }
+        }
+        match (pending, leaks.is_empty()) {
+            (_, false) => Report::Leaky(leaks),
+            (true, true) => Report::Pending,
+            (false, true) => Report::InPlace,
+        }
+    }
+
+    /// What the ring's policy has been in place for.
+    fn covered(&self, ring: &RingName) -> Option<Covered> {
+        let name = fence_policy_name(ring);
+        let (policy, binding) =
+            (self.policies.get(&ObjectRef::new(&name))?, self.bindings.get(&ObjectRef::new(&name))?);
+        mark::read(&policy, &binding)
+    }
+
+    fn has_policy(&self, name: &str) -> bool {
+        self.policies.get(&ObjectRef::new(name)).is_some()
+    }
+
+    fn has_binding(&self, name: &str) -> bool {
+        self.bindings.get(&ObjectRef::new(name)).is_some()
+    }
+
+    fn fault(&self, ring: &RingName) -> Option<String> {
+        let known = self.known.lock();
+        known.blind.values().next().cloned().or_else(|| known.rings.get(ring)?.refused.clone())
+    }
+
+    /// The leader found something out.
+    fn found(&self, ring: &RingName, findings: &Findings) {
+        let before = self.known.lock().rings.insert(ring.clone(), findings.clone());
+        if before.as_ref() != Some(findings) {
+            self.changed.send_replace(());
+        }
+    }
+
+    /// Nobody looks after the ring any more.
+    fn forget(&self, ring: &RingName) {
+        if self.known.lock().rings.remove(ring).is_some() {
+            self.changed.send_replace(());
+        }
+    }
+}
+
+/// Whether the ring asks for the API server's fence.
+pub(crate) fn asks(ring: &ClusterRing) -> bool {
+    ring.spec.fence == cluster_ring::Fence::ApiServer
+}

@@ -1,0 +1,112 @@
+//! What a policy says about itself: since when it has been in place is nobody's to remember, so it is written on it.
+//!
+//! An API server looks for changed policies once a second (`policyRefreshInterval` in k8s.io/apiserver), after its watch
+//! has shown it the change; another one may be later. Who has written the policy waits for a margin, and then notes that
+//! this generation of it is in place. Every change of the spec, by whomever, makes another generation, and so ends it.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::{
+    api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use ringside_ring::cluster_ring::GroupResource;
+use serde::{Deserialize, Serialize};
+
+/// The annotation with the note.
+pub(super) const IN_PLACE: &str = "ringside.dev/in-place";
+
+/// What a fence is around.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Covered {
+    /// Resources, as `kubectl` names them.
+    pub(super) resources: BTreeSet<String>,
+    /// Service accounts, by their user names.
+    pub(super) accounts: BTreeSet<String>,
+}
+
+impl Covered {
+    /// Whether it is around all these resources.
+    pub(super) fn has_all<'a>(&self, mut resources: impl Iterator<Item = &'a GroupResource>) -> bool {
+        resources.all(|resource| self.resources.contains(&resource.to_string()))
+    }
+
+    /// What both are around.
+    pub(super) fn and(&self, other: &Self) -> Self {
+        Self { resources: &self.resources & &other.resources, accounts: &self.accounts & &other.accounts }
+    }
+}
+
+/// Which writing of policy and binding is meant: uid and generation of each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Writing {
+    policy: (String, i64),
+    binding: (String, i64),
+}
+
+impl Writing {
+    pub(super) fn of(policy: &ValidatingAdmissionPolicy, binding: &ValidatingAdmissionPolicyBinding) -> Self {
+        let of =
+            |metadata: &ObjectMeta| (metadata.uid.clone().unwrap_or_default(), metadata.generation.unwrap_or_default());
+        Self { policy: of(&policy.metadata), binding: of(&binding.metadata) }
+    }
+
+    /// The policy as it is after the next change of its spec.
+    pub(super) fn next(mut self) -> Self {
+        self.policy.1 += 1;
+        self
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Mark {
+    of: Writing,
+    covers: Covered,
+}
+
+/// What the policy has been in place for.
+pub(super) fn read(policy: &ValidatingAdmissionPolicy, binding: &ValidatingAdmissionPolicyBinding) -> Option<Covered> {
+    let text = policy.metadata.annotations.as_ref()?.get(IN_PLACE)?;
+    let mark: Mark = serde_json::from_str(text).ok()?;
+    let going = policy.metadata.deletion_timestamp.is_some() || binding.metadata.deletion_timestamp.is_some();
+    (mark.of == Writing::of(policy, binding) && !going).then_some(mark.covers)
+}
+
+/// Notes on the policy what this writing of it has been in place for.
+pub(super) fn write(policy: &mut ValidatingAdmissionPolicy, of: Writing, covers: Covered) {
+    // Strings, numbers and sets of strings have no failing representation.
+    let text = serde_json::to_string(&Mark { of, covers }).unwrap_or_default();
+    policy.metadata.annotations.get_or_insert_default().insert(IN_PLACE.to_owned(), text);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn metadata(uid: &str, generation: i64) -> ObjectMeta {
+        ObjectMeta { uid: Some(uid.into()), generation: Some(generation), ..ObjectMeta::default() }
+    }
+
+    fn pair() -> (ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding) {
+        let policy = ValidatingAdmissionPolicy { metadata: metadata("p", 2), ..Default::default() };
+        (policy, ValidatingAdmissionPolicyBinding { metadata: metadata("b", 1), ..Default::default() })
+    }
+
+    #[test]
+    fn a_change_of_policy_or_binding_ends_what_was_in_place() {
+        let (mut policy, mut binding) = pair();
+        assert_eq!(read(&policy, &binding), None);
+        let covers = Covered { resources: ["secrets".to_owned()].into(), accounts: ["a".to_owned()].into() };
+        let now = Writing::of(&policy, &binding);
+        write(&mut policy, now.clone(), covers.clone());
+        assert_eq!(read(&policy, &binding), Some(covers.clone()));
+        policy.metadata.generation = Some(3);
+        assert_eq!(read(&policy, &binding), None, "somebody changed it, or changed it and back");
+        write(&mut policy, now.next(), covers.clone());
+        assert_eq!(read(&policy, &binding), Some(covers));
+        binding.metadata.uid = Some("another".into());
+        assert_eq!(read(&policy, &binding), None, "it was away for a while");
+    }
+}

@@ -1,0 +1,218 @@
+//! The ValidatingAdmissionPolicy of a ring, and its binding: what the API server lets a shard write.
+//!
+//! Every field that the API server would default is spelled out, so that what is stored can be compared with what is wanted.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::{
+    api::admissionregistration::v1::{
+        MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
+        ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
+        Validation, Variable,
+    },
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference},
+};
+use kube::Resource;
+use ringside_ring::{ClusterRing, cluster_ring::GroupResource, labels::fence_policy_name};
+use serde_json::json;
+
+use crate::snapshot::Snapshot;
+
+/// The label of what the sharder writes for rings (CONTRACT, "Assignment", of the webhook's configuration).
+pub(super) const LABEL: (&str, &str) = ("app.kubernetes.io/name", "controller-sharding");
+/// What stands before the list of accounts in the condition on who asks.
+const WHO: &str = "request.userInfo.username in ";
+/// What the API server puts into `extra` for a token that is bound to a pod (CONTROL-PLANE, 5).
+const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+
+/// The shard's pod: empty where the token names none.
+const POD: &str = "has(request.userInfo.extra) && '{pod-name}' in request.userInfo.extra \
+    && size(request.userInfo.extra['{pod-name}']) > 0 ? request.userInfo.extra['{pod-name}'][0] : ''";
+/// A label of the stored object: there is none before it is created.
+const OLD: &str = "oldObject != null ? oldObject.?metadata.?labels[?'{key}'].orValue('') : ''";
+/// A label of the object as it would be: there is none once it is deleted.
+const NEW: &str = "object != null ? object.?metadata.?labels[?'{key}'].orValue('') : ''";
+/// Which resource it is, whatever version the request was made in.
+const RESOURCE: &str = "request.resource.group + '/' + request.resource.resource";
+
+/// Only what is the shard's own, or nobody's.
+const OWN: &str = "variables.was == '' || variables.was == variables.pod";
+const OWN_MESSAGE: &str = "variables.pod == '' \
+    ? 'the object belongs to shard \"' + variables.was + '\" of ClusterRing \"{ring}\", and this token of a shard names no pod, so it may write to none that has an owner: use a token that is bound to the pod' \
+    : 'the object belongs to shard \"' + variables.was + '\" of ClusterRing \"{ring}\", and this is shard \"' + variables.pod + '\"'";
+/// What is created gets its shard from the webhook, which has run before. A main object may go to anybody; one that follows
+/// an owner goes to the shard that works on that owner, and nobody else creates it.
+const CREATED: &str = "request.operation != 'CREATE' || (variables.drain == '' \
+    && (variables.shard in ['', variables.pod] || !(variables.resource in {controlled})))";
+const CREATED_MESSAGE: &str = "'a shard creates objects of ClusterRing \"{ring}\" without labels of the ring, or with its own name; \
+this one would belong to shard \"' + variables.shard + '\", and this is shard \"' + variables.pod + '\"'";
+/// The labels stay as they are, but for an acknowledgement: the shard was asked to let go, and both labels go. Where no
+/// children move first, the webhook may name the next shard in that same write, and at once for what is nobody's
+/// (DESIGN, "The webhook must not undo the handover"). An object that follows its owner may come to the shard that writes it.
+const KEPT: &str = "request.operation != 'UPDATE' \
+    || (variables.shard == variables.was && variables.drain == variables.wasDrain) \
+    || (variables.drain == '' && variables.shard == '' && variables.wasDrain != '') \
+    || (variables.drain == '' && (variables.was == '' || variables.wasDrain != '') && variables.resource in {placed}) \
+    || (variables.drain == '' && variables.was == '' && variables.shard == variables.pod && variables.resource in {controlled})";
+const KEPT_MESSAGE: &str = "'a shard leaves the labels of ClusterRing \"{ring}\" as they are: it gives an object away only by \
+removing both of them after it was asked to'";
+
+/// What the policy of a ring says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Wanted {
+    pub(super) policy: ValidatingAdmissionPolicy,
+    pub(super) binding: ValidatingAdmissionPolicyBinding,
+}
+
+/// What the ring's policy must say when its shards use these accounts.
+pub(super) fn wanted(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> Wanted {
+    let name = fence_policy_name(&snapshot.ring);
+    let metadata = metadata(snapshot, &name);
+    let policy =
+        ValidatingAdmissionPolicy { metadata: metadata.clone(), spec: Some(spec(snapshot, accounts)), status: None };
+    let binding = ValidatingAdmissionPolicyBindingSpec {
+        policy_name: Some(name),
+        // Also in the audit log, with which rule it was.
+        validation_actions: Some(vec!["Deny".to_owned(), "Audit".to_owned()]),
+        ..Default::default()
+    };
+    Wanted { policy, binding: ValidatingAdmissionPolicyBinding { metadata, spec: Some(binding) } }
+}
+
+/// The accounts that a policy names, as far as it is one of ours.
+pub(super) fn accounts(policy: &ValidatingAdmissionPolicy) -> BTreeSet<String> {
+    let conditions = policy.spec.as_ref().and_then(|spec| spec.match_conditions.as_deref()).unwrap_or_default();
+    let lists = conditions.iter().filter_map(|condition| condition.expression.strip_prefix(WHO));
+    lists.filter_map(|list| serde_json::from_str::<BTreeSet<String>>(list).ok()).flatten().collect()
+}
+
+fn metadata(snapshot: &Snapshot, name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some([(LABEL.0.to_owned(), LABEL.1.to_owned())].into()),
+        // The garbage collector removes it together with its ring.
+        owner_references: Some(vec![OwnerReference {
+            api_version: ClusterRing::api_version(&()).into_owned(),
+            kind: ClusterRing::kind(&()).into_owned(),
+            name: snapshot.ring.to_string(),
+            uid: snapshot.uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmissionPolicySpec {
+    let (shard, drain) = (&snapshot.labels.shard, &snapshot.labels.drain);
+    let variable = |name: &str, expression: String| Variable { name: name.to_owned(), expression };
+    let label = |template: &str, key: &str| template.replace("{key}", key);
+    let mut controlled = BTreeSet::new();
+    let mut placed = BTreeSet::new();
+    for main in &snapshot.spec.resources {
+        controlled.extend(main.controlled_resources.iter().map(cel_name));
+        if main.controlled_resources.is_empty() {
+            placed.insert(cel_name(&main.group_resource()));
+        }
+    }
+    // A list of strings in JSON is one in CEL.
+    let text = |template: &str| {
+        let template = template.replace("{ring}", snapshot.ring.as_str());
+        template.replace("{controlled}", &json!(controlled).to_string()).replace("{placed}", &json!(placed).to_string())
+    };
+    let rule = |expression: &str, message: &str| Validation {
+        expression: text(expression),
+        message: None,
+        message_expression: Some(text(message)),
+        reason: Some("Forbidden".to_owned()),
+    };
+    ValidatingAdmissionPolicySpec {
+        // Nobody but shards is concerned, whatever else goes wrong in here.
+        match_conditions: Some(vec![MatchCondition {
+            name: "shards".to_owned(),
+            expression: format!("{WHO}{}", json!(accounts)),
+        }]),
+        match_constraints: Some(MatchResources {
+            match_policy: Some("Equivalent".to_owned()),
+            namespace_selector: Some(snapshot.namespace_selector.clone()),
+            object_selector: Some(LabelSelector::default()),
+            resource_rules: Some(rules(&snapshot.named)),
+            exclude_resource_rules: None,
+        }),
+        variables: Some(vec![
+            variable("pod", POD.replace("{pod-name}", POD_NAME)),
+            variable("was", label(OLD, shard)),
+            variable("wasDrain", label(OLD, drain)),
+            variable("shard", label(NEW, shard)),
+            variable("drain", label(NEW, drain)),
+            variable("resource", RESOURCE.to_owned()),
+        ]),
+        validations: Some(vec![rule(OWN, OWN_MESSAGE), rule(CREATED, CREATED_MESSAGE), rule(KEPT, KEPT_MESSAGE)]),
+        failure_policy: Some("Fail".to_owned()),
+        audit_annotations: None,
+        param_kind: None,
+    }
+}
+
+fn cel_name(resource: &GroupResource) -> String {
+    format!("{}/{}", resource.group, resource.resource)
+}
+
+/// One rule a group: each resource by name, and with what lies below it, such as its status. A resource that is not served
+/// yet is among them as well.
+fn rules(named: &[GroupResource]) -> Vec<NamedRuleWithOperations> {
+    let mut rules: Vec<NamedRuleWithOperations> = Vec::new();
+    for name in named {
+        let groups = Some(vec![name.group.clone()]);
+        let resources = [name.resource.clone(), format!("{}/*", name.resource)];
+        match rules.iter_mut().find(|rule| rule.api_groups == groups) {
+            Some(rule) => rule.resources.get_or_insert_default().extend(resources),
+            None => rules.push(NamedRuleWithOperations {
+                api_groups: groups,
+                api_versions: Some(vec!["*".to_owned()]),
+                operations: Some(["CREATE", "UPDATE", "DELETE"].map(str::to_owned).to_vec()),
+                resources: Some(resources.to_vec()),
+                resource_names: None,
+                scope: Some("*".to_owned()),
+            }),
+        }
+    }
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::snapshot::tests::snapshot;
+
+    #[test]
+    fn the_accounts_are_read_back_from_the_policy() {
+        let two: BTreeSet<_> = ["system:serviceaccount:a:b", "system:serviceaccount:c:d"].map(str::to_owned).into();
+        for set in [two, BTreeSet::new()] {
+            let mut policy = wanted(&snapshot(), &set).policy;
+            assert_eq!(accounts(&policy), set);
+            policy.spec.as_mut().unwrap().match_conditions.as_mut().unwrap()[0].expression = "false".into();
+            assert_eq!(accounts(&policy), BTreeSet::new());
+        }
+    }
+
+    #[test]
+    fn the_policy_names_the_ring_s_resources_and_keys_and_none_of_its_shards() {
+        let Wanted { policy, binding } = wanted(&snapshot(), &["system:serviceaccount:a:b".to_owned()].into());
+        assert_eq!(policy.metadata.name.as_deref(), Some("sharding-clusterring-50d858e0-example"));
+        assert_eq!(policy.metadata.owner_references.as_ref().unwrap()[0].uid, "ring-uid");
+        assert_eq!(binding.spec.unwrap().policy_name, policy.metadata.name);
+        let spec = policy.spec.unwrap();
+        let rules = spec.match_constraints.unwrap().resource_rules.unwrap();
+        assert_eq!(rules.len(), 1);
+        let resources = ["configmaps", "configmaps/*", "secrets", "secrets/*"].map(str::to_owned);
+        assert_eq!(rules[0].resources.as_deref(), Some(&resources[..]));
+        let variables = spec.variables.unwrap();
+        assert!(variables[1].expression.contains("shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example"));
+        let expressions: Vec<_> = spec.validations.unwrap().into_iter().map(|rule| rule.expression).collect();
+        assert!(expressions[1].ends_with(r#"|| !(variables.resource in ["/secrets"])))"#), "{}", expressions[1]);
+        assert!(expressions.iter().all(|expression| !expression.contains('{')), "{expressions:?}");
+    }
+}
