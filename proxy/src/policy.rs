@@ -16,14 +16,18 @@ use kube::{
     Api, Client,
     runtime::{WatchStreamExt, watcher},
 };
-use ringside_ring::{ClusterRing, ResourceVersion, RingName, cluster_ring::GroupResource};
+use ringside_ring::{ClusterRing, RingName, cluster_ring::GroupResource};
 use ringside_runtime::{admin::Check, shutdown::Shutdown};
 use tokio::{
-    sync::{OnceCell, watch},
+    sync::watch,
     time::{Instant, sleep, sleep_until},
 };
 
 use ringside_runtime::explain::causes;
+
+mod floor;
+
+pub use floor::{Floor, Read};
 
 /// How long the ring as last seen is used while the API server refuses to show it. A refusal may pass: an API
 /// server that starts knows roles and CustomResourceDefinitions a little later than it answers, and kube reads
@@ -42,27 +46,6 @@ pub struct Policy {
     /// For every resource that is the ring's or has been: what is older than its joining or leaving.
     pub floors: BTreeMap<GroupResource, Floor>,
 }
-
-/// A resourceVersion of a collection, read after its resource joined the ring, or left it.
-#[derive(Clone, Debug, Default)]
-pub struct Floor(Arc<OnceCell<ResourceVersion>>);
-
-impl std::ops::Deref for Floor {
-    type Target = OnceCell<ResourceVersion>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
-
-/// Floors are the same when they are of the same change.
-impl PartialEq for Floor {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Floor {}
 
 impl Policy {
     /// What a ring says.

@@ -11,6 +11,7 @@
 //! | [`upgrade`] | joins the two connections of an upgraded request |
 //! | [`narrow`] | adds the shard's selector to what selects objects of the ring |
 //! | [`resume`] | marks watches that go on from before the ring's resources changed |
+//! | [`raise`] | keeps reads of the ring's resources from beginning in the past |
 //! | [`tap`] | notes how far each watch has come; ends it when the ring's resources change |
 //! | [`forward`] | takes off what belongs to the client's connection, and sends the request |
 
@@ -33,6 +34,7 @@ pub mod classify;
 pub mod elect;
 pub mod forward;
 pub mod narrow;
+pub mod raise;
 pub mod resume;
 pub mod tap;
 #[cfg(test)]
@@ -95,6 +97,7 @@ where
         .layer_fn(|next| upgrade::Upgrade::new(next, shared.upgraded.clone(), shared.abort.clone()))
         .layer_fn(|next| narrow::Narrow::new(next, shared.metrics.clone()))
         .layer_fn(resume::Resume::new)
+        .layer_fn(|next| raise::Raise::new(next, shared.fence.clone()))
         .layer_fn(|next| tap::Tap::new(next, shared.views.clone(), shared.closing.clone()))
         .service(forward::Forward::new(upstream))
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
+use ringside_ring::ResourceVersion;
 use serde_json::json;
 
 use crate::{
@@ -30,6 +31,9 @@ pub enum Refusal {
     /// The answer to a watch of a sharded resource can't be read.
     #[error("the API server answered a watch of a resource of the ring in a format that was not asked for")]
     OpaqueWatch,
+    /// A state was asked for in which an object may still be this shard's that is not any more.
+    #[error("too old resource version: {0}: objects of the ring were moved since: list again")]
+    Expired(ResourceVersion),
     /// This instance is not a shard at the moment.
     #[error("this instance does not hold its shard Lease at the moment")]
     NotAShard,
@@ -69,6 +73,8 @@ impl Refusal {
             Self::Selector(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "selector"),
             Self::OpaqueBody(_) => answer(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "body"),
             Self::OpaqueWatch => answer(StatusCode::BAD_GATEWAY, "InternalError", "watch"),
+            // The words by which clients know that they have to list again.
+            Self::Expired(_) => answer(StatusCode::GONE, "Expired", "expired"),
             Self::NotAShard => later("lease"),
             // No Retry-After, here and where the API server did not answer: client-go repeats every request that is
             // answered with one, a POST with generateName too, which may have made an object already.

@@ -209,6 +209,8 @@ pub mod part {
     pub const SELECTOR: &str = "`labelSelector`";
     /// What the proxy wants to know of each watch.
     pub const BOOKMARKS: &str = "`allowWatchBookmarks`, of a watch";
+    /// How old an answer may be.
+    pub const AGE: &str = "`resourceVersion` 0 or before the last move; none, of a watch";
     /// A second value of a parameter of which the first counts.
     pub const WATCH_AGAIN: &str = "`watch` given again";
     /// The same.
@@ -236,7 +238,7 @@ const fn left_out_of_query(part: &'static str, reason: &'static str) -> QueryCha
 
 /// What becomes of the query of a list, a watch or a deletion of many, of a resource of the ring. `query.rs` says what
 /// arrives, and notes what was seen.
-const QUERY: [QueryChange; 10] = [
+const QUERY: [QueryChange; 11] = [
     QueryChange {
         part: part::SELECTOR,
         becomes: "the shard's and then the client's first one, written anew, behind all other parameters",
@@ -246,6 +248,12 @@ const QUERY: [QueryChange; 10] = [
         part: part::BOOKMARKS,
         becomes: "`true`, where it does not ask for bookmarks; they are taken out of what it is sent",
         reason: "bookmarks say how far a watch has come on which nothing happens, so that it holds no move",
+    },
+    QueryChange {
+        part: part::AGE,
+        becomes: "at least that of the last move, by `resourceVersionMatch=NotOlderThan` and, for a watch, \
+                  `sendInitialEvents=true`; without `limit`, where it was 0",
+        reason: "an API server that lags would show objects that were moved away",
     },
     left_out_of_query(part::WATCH_AGAIN, FIRST_COUNTS),
     left_out_of_query(part::VERSION_AGAIN, FIRST_COUNTS),

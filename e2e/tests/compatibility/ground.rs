@@ -73,11 +73,15 @@ impl Ground {
         )?;
         tokio::try_join!(main.serves(&SHARDED), plain.serves(&SHARDED))?;
         // A watch from before a proxy knew its ring is told to list again; these begin behind that.
+        // The API server shows it as long as its cache goes back so far: a minute, or little more.
+        let dawned = format!("/api/v1/namespaces/fixed/configmaps?watch=1&resourceVersion={dawn}&timeoutSeconds=1");
+        let shown = main.direct.exchange(Http::Two, &Ask::get(dawned), "dawn").await?;
+        anyhow::ensure!(shown.text().contains("ADDED"), "{}", shown.text());
         let (begin, end) =
             objects::create(&client, &RingLabels::of(&RING.parse()?), [main.identity.pod(), plain.identity.pod()])
                 .await?;
-        // All that cases ask for is younger.
-        control_plane.forget_before(&begin).await?;
+        // All that cases ask for is younger. API servers forget with etcd, some time later.
+        control_plane.forget_before(&dawn).await?;
         let api_server = control_plane.url().trim_start_matches("https://").parse()?;
         let admin = Endpoint::new(api_server, &control_plane.ca_path(), control_plane.admin_token())?;
         let ground = Self { main, plain, aggregated, dawn, begin, end, admin, control_plane };

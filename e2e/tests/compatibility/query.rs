@@ -37,11 +37,14 @@ fn unread(pair: &str) -> Option<&'static str> {
 /// Parameters of which one value can count: the others are left out.
 const ONCE: [(&str, &str); 4] = [
     ("watch", part::WATCH_AGAIN),
-    ("resourceVersion", part::VERSION_AGAIN),
-    ("sendInitialEvents", part::INITIAL_AGAIN),
+    (VERSION, part::VERSION_AGAIN),
+    (INITIAL, part::INITIAL_AGAIN),
     (BOOKMARKS, part::BOOKMARKS_AGAIN),
 ];
 
+const VERSION: &str = "resourceVersion";
+const MATCH: &str = "resourceVersionMatch";
+const INITIAL: &str = "sendInitialEvents";
 /// What every watch asks for when it arrives.
 const BOOKMARKS: &str = "allowWatchBookmarks";
 
@@ -50,6 +53,8 @@ const BOOKMARKS: &str = "allowWatchBookmarks";
 struct Expected<'a> {
     /// As they were written, in their order.
     parameters: Vec<&'a str>,
+    /// Behind the selector: how old the answer may be at most. Of the version only the name, for the proxy knows it.
+    age: Vec<&'static str>,
     /// What the proxy changes, in the words of the list.
     changes: Vec<&'static str>,
 }
@@ -82,8 +87,43 @@ impl<'a> Expected<'a> {
             expected.changes.push(part::BOOKMARKS);
         }
         expected.changes.push(part::SELECTOR);
+        expected.raise(is_watch);
         expected
     }
+
+    /// A read from 0, or a watch from nothing, may be answered with the past.
+    fn raise(&mut self, is_watch: bool) {
+        let from = self.parameters.iter().find_map(|pair| pair.strip_prefix(VERSION)?.strip_prefix('='));
+        let initial = self.parameters.iter().any(|pair| pair.starts_with(INITIAL));
+        let any = from.map_or(is_watch && !initial, |from| from == "0" || (is_watch && from.is_empty()));
+        if any {
+            self.parameters.retain(|pair| {
+                ![VERSION, MATCH, INITIAL, "limit"].contains(&pair.split('=').next().unwrap_or_default())
+            });
+            self.age = vec![VERSION, "resourceVersionMatch=NotOlderThan"];
+            self.changes.push(part::AGE);
+            if is_watch {
+                self.age.push("sendInitialEvents=true");
+            }
+        }
+    }
+
+    /// Whether this is behind the selector.
+    fn ages(&self, pairs: &[&str]) -> bool {
+        let is_version =
+            |pair: &str| pair.strip_prefix(VERSION).and_then(|it| it.strip_prefix('=')).is_some_and(is_number);
+        self.age.len() == pairs.len()
+            && self
+                .age
+                .iter()
+                .zip(pairs)
+                .all(|(age, pair)| if *age == VERSION { is_version(pair) } else { age == pair })
+    }
+}
+
+/// A resourceVersion that says something.
+fn is_number(version: &str) -> bool {
+    version.parse::<u64>().is_ok_and(|version| version > 0)
 }
 
 /// A selector without its blanks: around operators they mean nothing, and no test's selector needs others.
@@ -116,6 +156,8 @@ pub(crate) fn check_narrowed(sent: &str, arrived: &str, ours: &str) -> Result<()
     let expected = Expected::of(path, &before);
     let read: Vec<_> = before.into_iter().filter(|pair| unread(pair).is_none()).collect();
     let narrowed = joined(ours, selector(&read).as_deref());
+    let behind = after.split_off(after.len().saturating_sub(expected.age.len()));
+    ensure!(expected.ages(&behind), "{sent} arrived as {arrived}");
     let last = after.pop();
     let same = last.and_then(|last| selector(&[last])).is_some_and(|it| squeezed(&it) == squeezed(&narrowed));
     ensure!(same && path == arrived_path && after == expected.parameters, "{sent} arrived as {arrived}");

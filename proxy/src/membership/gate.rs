@@ -1,6 +1,13 @@
 //! The gate: open while the Lease is held; when it closes, everything that passed it is cut.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use ringside_ring::ShardName;
 use tokio::{sync::watch, time::timeout};
@@ -15,6 +22,8 @@ pub struct Term {
     pub shard: ShardName,
     /// The selector of the shard's objects.
     pub selector: Arc<str>,
+    /// Higher than that of any term before it, in this process.
+    pub number: u64,
     /// Asks the clock, because a validity runs out whether or not anybody runs to notice.
     held: Arc<dyn Fn() -> bool + Send + Sync>,
     over: CancellationToken,
@@ -23,7 +32,9 @@ pub struct Term {
 impl Term {
     /// A term that lasts while `held` says so, and until the gate is closed.
     pub fn new(shard: ShardName, selector: Arc<str>, held: impl Fn() -> bool + Send + Sync + 'static) -> Self {
-        Self { shard, selector, held: Arc::new(held), over: CancellationToken::new() }
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { shard, selector, number, held: Arc::new(held), over: CancellationToken::new() }
     }
 
     fn is_on(&self) -> bool {
@@ -86,7 +97,7 @@ impl Gate {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::AtomicBool;
 
     use futures::FutureExt;
 

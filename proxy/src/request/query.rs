@@ -4,7 +4,7 @@
 //! servers decide differently, so what is narrowed is written anew: without the pairs that count for nothing, and
 //! with one value where there can be only one. Then nobody on the way can read another selector than the proxy did.
 
-use std::fmt::Write;
+use std::fmt;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -70,23 +70,33 @@ impl Query {
         }
     }
 
+    /// Drops all values of these parameters.
+    pub fn remove(&mut self, keys: &[&str]) {
+        self.0.retain(|pair| !keys.contains(&pair.key.as_str()));
+    }
+
     /// Sets a parameter, at the end, in place of all its values.
     pub fn set(&mut self, key: &str, value: &str) {
-        self.0.retain(|pair| pair.key != key);
+        self.remove(&[key]);
         let raw = format!("{}={}", utf8_percent_encode(key, &VALUE), utf8_percent_encode(value, &VALUE));
         self.0.push(Pair { raw, key: key.to_owned(), value: value.to_owned() });
     }
 
     /// The query with `key` set to `value` and everything else as it came.
     pub fn with(&self, key: &str, value: &str) -> String {
-        let mut query = String::new();
-        for pair in self.0.iter().filter(|pair| pair.key != key) {
-            query.push_str(&pair.raw);
-            query.push('&');
+        let mut query = self.clone();
+        query.set(key, value);
+        query.to_string()
+    }
+}
+
+impl fmt::Display for Query {
+    /// As it is written behind the question mark.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, Pair { raw, .. }) in self.0.iter().enumerate() {
+            write!(f, "{}{raw}", if number == 0 { "" } else { "&" })?;
         }
-        // Writing to a String can't fail.
-        let _ = write!(query, "{key}={}", utf8_percent_encode(value, &VALUE));
-        query
+        Ok(())
     }
 }
 

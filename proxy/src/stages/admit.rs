@@ -20,7 +20,7 @@ use super::Next;
 use crate::{
     body::{Body, until},
     membership::{Gate, Term},
-    policy::{Knowledge, Policy},
+    policy::{Knowledge, Policy, Read},
     request::RequestInfo,
     status::Refusal,
 };
@@ -40,6 +40,11 @@ pub struct Admitted {
 }
 
 impl Admitted {
+    /// From where on what the client knows of a resource can be trusted; none for one that was never the ring's.
+    pub fn floor(&self, resource: &GroupResource) -> Option<Read> {
+        self.policy.floors.get(resource).map(|floor| floor.during(self.term.number))
+    }
+
     /// Returns when a resource has become one of the ring's, or is not one any more.
     pub fn policy_changed(&self, resource: GroupResource) -> impl Future<Output = ()> + Send + 'static {
         let before = self.policy.resources.contains(&resource);

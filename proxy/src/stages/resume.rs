@@ -1,4 +1,5 @@
-//! Makes watches list again that go on from before their resource joined the ring, or left it.
+//! Makes watches list again that go on from before their resource joined the ring, or left it, or from before a gap in
+//! the Lease.
 //!
 //! What such a client knows is of another set of objects, and no event will ever correct it: of an object that
 //! never matched the shard's selector there is no `DELETED`. The tap ends what is open at the change. This finds
@@ -20,7 +21,7 @@ use tower::{Service, ServiceExt};
 use super::{Next, admit::Admitted, narrow::start_of_watch};
 use crate::{
     body::{Body, empty},
-    policy::Floor,
+    policy::Read,
     request::{Query, RequestInfo, Resource, Verb},
     status::Refusal,
     upstream::UpstreamError,
@@ -83,11 +84,11 @@ impl<S: Next> Service<Request<Body>> for Resume<S> {
 }
 
 /// What a list or watch is compared with, from where it goes on, and how to ask for the former.
-fn concern(request: &Request<Body>) -> Option<(Floor, Option<ResourceVersion>, Request<Body>)> {
+fn concern(request: &Request<Body>) -> Option<(Read, Option<ResourceVersion>, Request<Body>)> {
     let admitted = request.extensions().get::<Admitted>()?;
     let info = request.extensions().get::<RequestInfo>()?;
     let resource = info.resource.as_ref()?;
-    let floor = admitted.policy.floors.get(&resource.kind)?.clone();
+    let floor = admitted.floor(&resource.kind)?;
     if !matches!(info.verb, Verb::List | Verb::Watch) {
         return None;
     }

@@ -31,7 +31,7 @@ fn map(body: &'static str) -> Ask {
 }
 
 /// What the API server refuses, each time alike.
-const REFUSED: [(&str, &str, Asks); 14] = [
+const REFUSED: [(&str, &str, Asks); 15] = [
     ("404", "no such object", |_| Ask::get(format!("{MAPS}/nobody"))),
     ("404", "no such resource", |_| Ask::get("/apis/web.example.com/v1/nothings")),
     ("404", "no such path", |_| Ask::get("/nowhere/at/all")),
@@ -49,18 +49,20 @@ const REFUSED: [(&str, &str, Asks); 14] = [
         Ask::new(Method::PUT, format!("{MAPS}/own-1")).body(JSON, body)
     }),
     ("409", "exists already", |_| map(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"own-1"}}"#)),
+    ("410", "list of a state that is compacted", |_| {
+        // Older than the API server's cache, which begins with the resource's definition.
+        Ask::get(format!("{RINGS}?resourceVersion=2&resourceVersionMatch=Exact"))
+    }),
     ("415", "unknown form of a body", |_| Ask::new(Method::POST, MAPS).body("text/plain", "x")),
     ("422", "not valid", |_| map(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"-"}}"#)),
     ("400", "no JSON", |_| map("{")),
     ("400", "another kind", |_| map(r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"}}"#)),
 ];
 
+const RINGS: &str = "/apis/sharding.timebertt.dev/v1alpha1/clusterrings";
+
 /// The same of lists of the ring: the refusal comes for the narrowed request.
-const REFUSED_LISTS: [(&str, &str, Asks); 3] = [
-    // Older than the API server's cache, which begins with the resource's definition.
-    ("410", "list of a state that is compacted", |_| {
-        Ask::get(format!("{SITES}?resourceVersion=2&resourceVersionMatch=Exact"))
-    }),
+const REFUSED_LISTS: [(&str, &str, Asks); 2] = [
     ("410", "continue token that is too old", |_| {
         // {"v":"meta.k8s.io/v1","rv":2,"start":"a\u0000"}
         Ask::get(format!("{SITES}?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6Miwic3RhcnQiOiJhXHUwMDAwIn0"))

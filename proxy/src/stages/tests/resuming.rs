@@ -1,7 +1,7 @@
 //! Clients that go on from before their resource joined the ring, or left it.
 
 use super::*;
-use crate::policy::Policy;
+use crate::{fence::Moving, policy::Policy};
 
 const WATCH: &str = "/apis/x.io/v1/namespaces/a/things?watch=1";
 
@@ -46,6 +46,41 @@ async fn a_watch_from_before_the_change_is_told_to_list_again_and_one_from_after
         assert_eq!(questions.len(), 1, "the version is read once");
         assert_eq!(questions[0].uri.path(), "/apis/x%2Eio/v1/namespaces/a/things");
     }
+}
+
+#[tokio::test]
+async fn a_watch_from_before_a_gap_in_the_lease_is_told_to_list_again() {
+    let at = Arc::new(Mutex::new(10));
+    let lab = changed(true, {
+        let at = at.clone();
+        move |seen| match is_question(seen) {
+            true => json(full(format!(r#"{{"metadata":{{"resourceVersion":"{}"}},"items":[]}}"#, at.lock()))),
+            false => at_ten(seen),
+        }
+    });
+    let goes_on = async || {
+        let mut body = lab.get(&format!("{WATCH}&resourceVersion=10")).await.into_body();
+        body.frame().now_or_never().is_none()
+    };
+    assert!(goes_on().await);
+    *at.lock() = 20;
+    assert!(goes_on().await, "nothing moves unnoticed while the Lease is held");
+    lab.shared.gate.close();
+    lab.shared.gate.open(term());
+    assert!(!goes_on().await);
+}
+
+#[tokio::test]
+async fn a_watch_of_the_present_is_not_older_than_its_term_and_than_the_last_drain() {
+    let lab = changed(true, at_ten);
+    let sent = async || {
+        drop(lab.get(WATCH).await);
+        lab.last().uri.query().unwrap().to_owned()
+    };
+    assert!(sent().await.ends_with("&resourceVersion=10&resourceVersionMatch=NotOlderThan&sendInitialEvents=true"));
+    let moving = Moving { resource: things(), namespace: None, name: "a".to_owned(), uid: "u".into() };
+    let _drained = lab.shared.fence.drained(moving, &"15".parse().unwrap(), Duration::ZERO);
+    assert!(sent().await.contains("&resourceVersion=15&"));
 }
 
 #[tokio::test]

@@ -1,0 +1,266 @@
+//! Keeps old views from coming back (DESIGN, "Handover", 5).
+//!
+//! An API server may answer from a cache that is behind the others: it shows an object as it was before a move that is
+//! complete (CONTROL-PLANE, 10). So reads of the ring's resources that may begin in the past are raised to a
+//! resourceVersion from which on no move is missing: the highest at which an object was seen drained, and one that was
+//! read when the shard's term began. A watch that goes on from a resourceVersion of its own is left alone: it replays the
+//! `DELETED`. Reads of an exact state before that are expired, as after compaction.
+//!
+//! May change the parameters of the query that say how old an answer may be, and nothing else.
+
+use std::task::{Context, Poll};
+
+use futures::future::{Either, Ready, ready};
+use http::{Request, Response, Uri};
+use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
+use tower::Service;
+
+use super::{Next, admit::Admitted, narrow::with_query};
+use crate::{
+    body::Body,
+    fence::Fence,
+    request::{BadRequest, Query, RequestInfo, Verb},
+    status::Refusal,
+};
+
+/// The parameters that are read here: of several values the first one counts, as for the API server.
+const VERSION: &str = "resourceVersion";
+const MATCH: &str = "resourceVersionMatch";
+const INITIAL: &str = "sendInitialEvents";
+const AT_LEAST: &str = "NotOlderThan";
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Raise<S> {
+    next: S,
+    fence: Fence,
+}
+
+impl<S> Raise<S> {
+    /// Around the stages that send the request.
+    pub fn new(next: S, fence: Fence) -> Self {
+        Self { next, fence }
+    }
+
+    fn raise(&self, request: &mut Request<Body>) -> Result<(), Refusal> {
+        let (Some(info), Some(admitted)) =
+            (request.extensions().get::<RequestInfo>(), request.extensions().get::<Admitted>())
+        else {
+            return Ok(());
+        };
+        let Some(resource) = &info.resource else { return Ok(()) };
+        if !admitted.policy.resources.contains(&resource.kind) {
+            return Ok(());
+        }
+        let raised = raised(info.verb, request.uri(), || self.floor(&resource.kind, admitted))?;
+        if let Some(query) = raised {
+            *request.uri_mut() = with_query(request.uri(), &query)?;
+        }
+        Ok(())
+    }
+
+    /// What no read may be older than. None while it is not known: then a read has to be of the present.
+    fn floor(&self, resource: &GroupResource, admitted: &Admitted) -> Option<ResourceVersion> {
+        let of_term = admitted.floor(resource)?.get().cloned()?;
+        Some(self.fence.floor(resource).map_or(of_term.clone(), |drained| drained.max(of_term)))
+    }
+}
+
+/// The query to ask with instead, where this one may be answered with the past.
+fn raised(verb: Verb, uri: &Uri, floor: impl Fn() -> Option<ResourceVersion>) -> Result<Option<String>, Refusal> {
+    // Without a query only a watch may be answered with the past.
+    let Some(raw) = uri.query().or((verb == Verb::Watch).then_some("")) else { return Ok(None) };
+    let mut query = Query::parse(raw).map_err(BadRequest::from)?;
+    let version = query.first(VERSION).unwrap_or_default();
+    let asked = match version.parse::<ResourceVersion>() {
+        Ok(asked) => Some(asked),
+        Err(_) if version.is_empty() => None,
+        // The API server refuses it.
+        Err(_) => return Ok(None),
+    };
+    let raise = match verb {
+        Verb::Get => raise_get(&mut query, asked.as_ref(), floor),
+        Verb::List | Verb::DeleteCollection => raise_list(&mut query, asked.as_ref(), floor)?,
+        Verb::Watch => raise_watch(&mut query, asked.as_ref(), floor),
+        // A write is of the present.
+        _ => false,
+    };
+    Ok(raise.then(|| query.to_string()))
+}
+
+type Asked<'a> = Option<&'a ResourceVersion>;
+
+/// Without a resourceVersion it is a read of the present.
+fn raise_get(query: &mut Query, asked: Asked<'_>, floor: impl Fn() -> Option<ResourceVersion>) -> bool {
+    let Some(asked) = asked else { return false };
+    match floor() {
+        Some(floor) if *asked >= floor => return false,
+        Some(floor) => query.set(VERSION, &floor.to_string()),
+        None => query.remove(&[VERSION]),
+    }
+    true
+}
+
+/// Without a resourceVersion it is a read of the present; a page by `continue` is a matter of its first page.
+fn raise_list(
+    query: &mut Query,
+    asked: Asked<'_>,
+    floor: impl Fn() -> Option<ResourceVersion>,
+) -> Result<bool, Refusal> {
+    let Some(asked) = asked else { return Ok(false) };
+    if query.first("continue").is_some_and(|token| !token.is_empty()) {
+        return Ok(false);
+    }
+    let limited = query.first("limit").and_then(|limit| limit.parse::<i64>().ok()).is_some_and(|limit| limit > 0);
+    let exact = match query.first(MATCH).unwrap_or_default() {
+        AT_LEAST => false,
+        // "Legacy exact match" of k8s.io/apiserver's `ShouldDelegateList`.
+        "" => limited && !asked.is_zero(),
+        "Exact" if !asked.is_zero() => true,
+        // The API server refuses it.
+        _ => return Ok(false),
+    };
+    let floor = floor();
+    if floor.as_ref().is_some_and(|floor| asked >= floor) {
+        return Ok(false);
+    }
+    match floor {
+        _ if exact => return Err(Refusal::Expired(asked.clone())),
+        Some(floor) => {
+            query.set(VERSION, &floor.to_string());
+            query.set(MATCH, AT_LEAST);
+            if asked.is_zero() {
+                // As for every list from 0: it comes from the cache, which has no pages.
+                query.remove(&["limit"]);
+            }
+        }
+        None => query.remove(&[VERSION, MATCH]),
+    }
+    Ok(true)
+}
+
+/// From 0 or from nothing a watch begins with the objects that the API server happens to know: it says that it begins with
+/// the most recent ones, but does not wait for them (`getWatchCacheResourceVersion` of k8s.io/apiserver), unless it is
+/// asked for initial events, without which there is no way to say how old they may be. Whoever speaks of initial events
+/// and of no resourceVersion gets the present already.
+fn raise_watch(query: &mut Query, asked: Asked<'_>, floor: impl Fn() -> Option<ResourceVersion>) -> bool {
+    let initial = query.first(INITIAL).map(|_| query.flag(INITIAL));
+    let past = match (initial, asked) {
+        (None, asked) => asked.is_none_or(ResourceVersion::is_zero),
+        (Some(_), None) => false,
+        (Some(true), Some(_)) => true,
+        (Some(false), Some(asked)) => asked.is_zero(),
+    };
+    if !past {
+        return false;
+    }
+    match (floor(), asked) {
+        (Some(floor), Some(asked)) if *asked >= floor => return false,
+        (Some(floor), _) => query.set(VERSION, &floor.to_string()),
+        (None, _) => query.remove(&[VERSION]),
+    }
+    if initial.is_none() {
+        query.set(MATCH, AT_LEAST);
+        query.set(INITIAL, "true");
+    }
+    true
+}
+
+impl<S: Next> Service<Request<Body>> for Raise<S> {
+    type Response = Response<Body>;
+    type Error = Refusal;
+    type Future = Either<S::Future, Ready<Result<Response<Body>, Refusal>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.next.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        match self.raise(&mut request) {
+            Ok(()) => Either::Left(self.next.call(request)),
+            Err(refusal) => Either::Right(ready(Err(refusal))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn asked(verb: Verb, query: &str, floor: Option<u64>) -> String {
+        let uri = format!("/apis/x.io/v1/things?{query}").parse().unwrap();
+        match raised(verb, &uri, || floor.map(|it| it.to_string().parse().unwrap())) {
+            Ok(raised) => raised.unwrap_or_else(|| query.to_owned()),
+            Err(refusal) => refusal.label().to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_read_that_may_begin_in_the_past_is_raised() {
+        let not_older = "resourceVersion=10&resourceVersionMatch=NotOlderThan";
+        for (verb, query, raised) in [
+            (Verb::Get, "resourceVersion=0", "resourceVersion=10"),
+            (Verb::Get, "pretty=1&resourceVersion=9", "pretty=1&resourceVersion=10"),
+            (Verb::List, "resourceVersion=0", not_older),
+            (Verb::List, "limit=500&resourceVersion=0", not_older),
+            (Verb::List, "resourceVersion=9", not_older),
+            (Verb::List, "resourceVersionMatch=NotOlderThan&resourceVersion=9", not_older),
+            (Verb::DeleteCollection, "resourceVersion=0", not_older),
+        ] {
+            assert_eq!(asked(verb, query, Some(10)), raised, "{verb:?} {query}");
+        }
+        let streamed = "resourceVersion=10&resourceVersionMatch=NotOlderThan&sendInitialEvents=true";
+        for query in ["", "resourceVersion=0", "resourceVersion=", "resourceVersion=0&resourceVersion=12"] {
+            assert_eq!(asked(Verb::Watch, query, Some(10)), streamed, "{query}");
+        }
+        for (initial, from) in [("true", "0"), ("true", "9"), ("false", "0")] {
+            let with = |from: &str| {
+                format!("sendInitialEvents={initial}&resourceVersionMatch=NotOlderThan&resourceVersion={from}")
+            };
+            assert_eq!(asked(Verb::Watch, &with(from), Some(10)), with("10"));
+        }
+    }
+
+    #[test]
+    fn while_nothing_is_known_a_read_is_of_the_present() {
+        assert_eq!(asked(Verb::Get, "resourceVersion=0", None), "");
+        assert_eq!(asked(Verb::List, "limit=5&resourceVersion=0", None), "limit=5");
+        assert_eq!(
+            asked(Verb::Watch, "resourceVersion=0", None),
+            "resourceVersionMatch=NotOlderThan&sendInitialEvents=true"
+        );
+    }
+
+    #[test]
+    fn an_exact_state_of_the_past_is_expired() {
+        for query in ["resourceVersion=9&resourceVersionMatch=Exact", "resourceVersion=9&limit=5"] {
+            assert_eq!(asked(Verb::List, query, Some(10)), "expired", "{query}");
+            assert_eq!(asked(Verb::List, query, None), "expired", "{query}");
+        }
+    }
+
+    #[test]
+    fn what_is_of_the_present_or_goes_on_from_a_state_of_its_own_is_left_alone() {
+        for (verb, query) in [
+            (Verb::Get, ""),
+            (Verb::Get, "resourceVersion=10"),
+            (Verb::Get, "resourceVersion=x"),
+            (Verb::List, "limit=5"),
+            (Verb::List, "resourceVersion=11"),
+            (Verb::List, "resourceVersion=10&resourceVersionMatch=Exact"),
+            (Verb::List, "resourceVersion=10&limit=5"),
+            (Verb::List, "continue=token&limit=5&resourceVersion=0"),
+            (Verb::List, "resourceVersion=0&resourceVersionMatch=Exact"),
+            (Verb::Watch, "resourceVersion=9"),
+            (Verb::Watch, "resourceVersion=9&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"),
+            (Verb::Watch, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
+            (Verb::Watch, "resourceVersion=12&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"),
+            (Verb::Update, "resourceVersion=0"),
+            (Verb::Create, "resourceVersion=0"),
+        ] {
+            assert_eq!(asked(verb, query, Some(10)), query, "{verb:?}");
+        }
+    }
+}
