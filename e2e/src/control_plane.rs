@@ -11,6 +11,7 @@ mod commands;
 mod credentials;
 mod error;
 mod history;
+mod lag;
 
 use std::{
     net::Ipv4Addr,
@@ -22,7 +23,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
 use ringside_ring::cluster_ring::GroupResource;
 
-pub use self::{another::AnotherApiServer, error::ControlPlaneError};
+pub use self::{another::AnotherApiServer, error::ControlPlaneError, lag::Lag};
 use self::{commands::Layout, credentials::Credentials};
 use crate::{
     eventually::eventually,
@@ -219,7 +220,7 @@ impl ControlPlane {
 
     /// Starts the API server, on the same port and data as before, and waits until it is ready.
     pub async fn start_api_server(&mut self) -> Result<(), ControlPlaneError> {
-        let command = commands::api_server(&self.programs, &self.layout, &self.options);
+        let command = commands::api_server(&self.programs, &self.layout, &self.options, self.layout.etcd_client_port);
         let api_server = spawn("kube-apiserver", &command, &self.layout)?;
         let ready = eventually("the API server is ready", START_DEADLINE, || async {
             if self.etcd.check_running().is_err() || api_server.check_running().is_err() {

@@ -8,6 +8,7 @@
 mod connection;
 mod forward;
 mod record;
+mod routes;
 mod script;
 
 use std::{
@@ -26,12 +27,12 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::{connection::Connections, forward::Forward, record::Records, script::Scripts};
+use self::{connection::Connections, forward::Forward, record::Records, routes::Routes, script::Scripts};
 pub use self::{
     record::{Answered, KEPT, Recorded, Upgraded},
     script::{Part, Script},
 };
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{AnotherApiServer, ControlPlane};
 
 /// The header that says which test a request belongs to.
 pub const MARK: &str = "x-ringside-case";
@@ -81,7 +82,9 @@ pub struct Relay {
     address: SocketAddr,
     records: Arc<Records>,
     scripts: Arc<Scripts>,
+    routes: Routes,
     accepting: JoinHandle<()>,
+    ended: CancellationToken,
     _connections: DropGuard,
 }
 
@@ -120,6 +123,7 @@ impl Relay {
         let (records, scripts) = (Arc::new(Records::default()), Arc::new(Scripts::default()));
         let ended = CancellationToken::new();
         let forward = Forward::new(url, ca, ended.clone())?;
+        let routes = Routes::default();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let connections = Connections {
@@ -128,10 +132,19 @@ impl Relay {
             scripts: scripts.clone(),
             forward,
             mark,
+            routes: routes.clone(),
             ended: ended.clone(),
         };
         let accepting = tokio::spawn(connections.accept(listener));
-        Ok(Self { address, records, scripts, accepting, _connections: ended.drop_guard() })
+        Ok(Self {
+            address,
+            records,
+            scripts,
+            routes,
+            accepting,
+            ended: ended.clone(),
+            _connections: ended.drop_guard(),
+        })
     }
 
     /// Where it answers.
@@ -163,6 +176,13 @@ impl Relay {
     /// From now on requests with this mark are answered so, and don't reach the API server.
     pub fn answer(&self, mark: &str, script: Script) {
         self.scripts.set(mark, script);
+    }
+
+    /// From now on requests with this mark go to another API server, with the same certificate.
+    pub fn send_on(&self, mark: &str, control_plane: &ControlPlane, to: &AnotherApiServer) -> Result<(), RelayError> {
+        let forward = Forward::new(to.url(), &control_plane.ca_path(), self.ended.clone())?;
+        self.routes.set(mark, forward);
+        Ok(())
     }
 
     /// From now on all other requests are answered so, as by an API server of an aggregated group.

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::{ControlPlane, ControlPlaneError, START_DEADLINE, admin, commands, spawn};
+use super::{ControlPlane, ControlPlaneError, Lag, START_DEADLINE, admin, commands, spawn};
 use crate::{eventually::eventually, process::Process};
 
 /// A running API server beside the control plane's own. It ends when this is dropped: drop it before the control plane.
@@ -30,8 +30,18 @@ impl AnotherApiServer {
 impl ControlPlane {
     /// Starts another API server, and returns when it is ready.
     pub async fn start_another_api_server(&self) -> Result<AnotherApiServer, ControlPlaneError> {
+        self.another(self.layout.etcd_client_port).await
+    }
+
+    /// Starts another API server that can be held in the past.
+    pub async fn start_lagging_api_server(&self) -> Result<(AnotherApiServer, Lag), ControlPlaneError> {
+        let lag = Lag::before(self.layout.etcd_client_port).await.map_err(ControlPlaneError::NoFreePort)?;
+        Ok((self.another(lag.port()).await?, lag))
+    }
+
+    async fn another(&self, etcd: u16) -> Result<AnotherApiServer, ControlPlaneError> {
         let address = AnotherApiServer::ADDRESS;
-        let mut command = commands::api_server(&self.programs, &self.layout, &self.options);
+        let mut command = commands::api_server(&self.programs, &self.layout, &self.options, etcd);
         // Of a flag that is given twice the last one counts.
         command.arg(format!("--bind-address={address}"));
         let process = spawn("kube-apiserver-2", &command, &self.layout)?;

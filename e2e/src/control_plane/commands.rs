@@ -42,10 +42,11 @@ pub(super) fn etcd(programs: &ControlPlanePrograms, layout: &Layout) -> Command 
     command
 }
 
-pub(super) fn api_server(programs: &ControlPlanePrograms, layout: &Layout, options: &Options) -> Command {
+/// `etcd` is the port at which it finds etcd.
+pub(super) fn api_server(programs: &ControlPlanePrograms, layout: &Layout, options: &Options, etcd: u16) -> Command {
     let mut command = command(&programs.kube_apiserver, layout);
     command
-        .arg(format!("--etcd-servers=http://127.0.0.1:{}", layout.etcd_client_port))
+        .arg(format!("--etcd-servers=http://127.0.0.1:{etcd}"))
         .arg(format!("--secure-port={}", layout.api_port))
         .arg("--service-cluster-ip-range=10.0.0.0/24")
         .args(["--tls-cert-file=server.crt", "--tls-private-key-file=server.key", "--client-ca-file=ca.crt"])

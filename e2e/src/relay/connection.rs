@@ -20,6 +20,7 @@ use super::{
     MARK,
     forward::{Fault, Forward, Passing},
     record::{self, Copied, Heads, Records},
+    routes::Routes,
     script::{self, Scripts},
 };
 
@@ -36,6 +37,7 @@ pub(super) struct Connections {
     pub(super) forward: Forward,
     /// Given to each request.
     pub(super) mark: Option<HeaderValue>,
+    pub(super) routes: Routes,
     pub(super) ended: CancellationToken,
 }
 
@@ -84,10 +86,11 @@ impl Connections {
         }
         let mark = request.headers().get(MARK).and_then(|mark| mark.to_str().ok());
         let script = self.scripts.of(mark);
+        let forward = mark.and_then(|mark| self.routes.of(mark)).unwrap_or_else(|| self.forward.clone());
         let (request, entry) = self.records.keep(request, heads);
         let response = match script {
             Some(script) => script::play(script, request).await.unwrap_or_else(|error| failure(&error)),
-            None => match self.forward.send(request, entry.as_ref()).await {
+            None => match forward.send(request, entry.as_ref()).await {
                 Ok(response) => response.map(|body| body.map_err(Fault::from).boxed_unsync()),
                 Err(error) => failure(&*error),
             },
