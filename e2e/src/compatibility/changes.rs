@@ -110,7 +110,7 @@ pub const ANSWERED: &str = "answer";
 pub const OWN: &str = "answer of the proxy's own";
 
 /// What becomes of a request's headers.
-pub const REQUEST: [Change; 18] = [
+pub const REQUEST: [Change; 17] = [
     Change {
         header: "authorization",
         always: true,
@@ -161,20 +161,23 @@ pub const REQUEST: [Change; 18] = [
     of_connection("keep-alive"),
     of_connection("proxy-authenticate"),
     of_connection("proxy-authorization"),
-    of_connection("te"),
-    of_connection("trailer"),
+    Change {
+        header: "te",
+        always: true,
+        becomes: "`trailers`, where it says so; else left out",
+        reason: "RFC 9110, section 10.1.4: it is about one connection, but trailers pass the proxy",
+    },
     of_connection("transfer-encoding"),
 ];
 
 /// What becomes of an answer's headers.
-pub const RESPONSE: [Change; 8] = [
+pub const RESPONSE: [Change; 7] = [
     of_connection("connection"),
     of_connection(NAMED),
     of_connection("keep-alive"),
     of_connection("proxy-authenticate"),
     of_connection("te"),
     of_connection("upgrade"),
-    of_connection("trailer"),
     of_connection("transfer-encoding"),
 ];
 

@@ -61,11 +61,14 @@ pub fn arrival(sent: &HeaderMap, arrived: &HeaderMap, server: &Endpoint, rewritt
     };
     let named = changes::named(sent);
     let upgrades = sent.contains_key(header::UPGRADE);
-    let of_connection = |name: &HeaderName| named.contains(name) && name != header::UPGRADE;
+    let of_connection = |name: &HeaderName| named.contains(name) && name != header::UPGRADE && name != header::TE;
     let stayed = arrived.keys().find(|name| changes::is_left_out(name.as_str()) || of_connection(name));
     ensure!(stayed.is_none(), "{stayed:?} arrived");
     let connection = arrived.get(header::CONNECTION);
     ensure!(connection.is_some() == upgrades && connection.is_none_or(|it| it == "Upgrade"), "{connection:?}");
+    let takes_trailers = sent.get_all(header::TE).iter().any(|line| contains(line.as_bytes(), b"trailers"));
+    let te = arrived.get(header::TE);
+    ensure!(te.is_some() == takes_trailers && te.is_none_or(|it| it == "trailers"), "TE arrived as {te:?}");
     for name in rewritten {
         let value = arrived.get(*name);
         let expected = match *name {

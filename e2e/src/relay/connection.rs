@@ -65,7 +65,8 @@ impl Connections {
         let stream = self.acceptor.accept(stream).await?;
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let heads = (!is_http2).then(Heads::default);
-        let stream = TokioIo::new(Copied { stream, keep: heads.clone().map(Heads::keep) });
+        let first = heads.as_ref().map(Heads::first).unwrap_or_default();
+        let stream = TokioIo::new(Copied { stream, keep: heads.clone().map(Heads::keep), first });
         let service = service_fn(move |request| {
             let (relay, heads) = (self.clone(), heads.clone());
             async move { Ok::<_, Infallible>(relay.answer(request, heads.as_ref()).await) }
@@ -89,7 +90,12 @@ impl Connections {
         let forward = mark.and_then(|mark| self.routes.of(mark)).unwrap_or_else(|| self.forward.clone());
         let (request, entry) = self.records.keep(request, heads);
         let response = match script {
-            Some(script) => script::play(script, request).await.unwrap_or_else(|error| failure(&error)),
+            Some(script) => {
+                if let (Some(heads), Some(interim)) = (heads, script.interim) {
+                    heads.write_first(interim);
+                }
+                script::play(script, request).await.unwrap_or_else(|error| failure(&error))
+            }
             None => match forward.send(request, entry.as_ref()).await {
                 Ok(response) => response.map(|body| body.map_err(Fault::from).boxed_unsync()),
                 Err(error) => failure(&*error),

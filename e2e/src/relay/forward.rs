@@ -25,18 +25,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     RelayError,
-    record::{Copied, Entry, KeptUpgrade},
+    record::{Copied, Entry, First, KeptUpgrade},
 };
 
-/// What belongs to one connection (RFC 9110, section 7.6.1), by the names that Kubernetes' clients send.
-const OF_CONNECTION: [HeaderName; 6] = [
-    header::CONNECTION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    HeaderName::from_static("keep-alive"),
-];
+/// What belongs to one connection (RFC 9110, section 7.6.1), by the names that Kubernetes' clients send. `TE: trailers`
+/// stays: trailers pass.
+const OF_CONNECTION: [HeaderName; 4] =
+    [header::CONNECTION, header::TRANSFER_ENCODING, header::UPGRADE, HeaderName::from_static("keep-alive")];
 
 pub(super) type Fault = Box<dyn std::error::Error + Send + Sync>;
 pub(super) type Passing = UnsyncBoxBody<Bytes, Fault>;
@@ -114,8 +109,9 @@ fn strip(headers: &mut HeaderMap) {
 async fn join(client: OnUpgrade, server: OnUpgrade, kept: Option<KeptUpgrade>) {
     if let Ok((client, server)) = tokio::try_join!(client, server) {
         let keep = |side| kept.as_ref().map(|kept| kept.keep(side));
-        let mut client = Copied { stream: TokioIo::new(client), keep: keep(|to| &mut to.sent) };
-        let mut server = Copied { stream: TokioIo::new(server), keep: keep(|to| &mut to.answered) };
+        let copied = |stream, keep| Copied { stream: TokioIo::new(stream), keep, first: First::default() };
+        let mut client = copied(client, keep(|to| &mut to.sent));
+        let mut server = copied(server, keep(|to| &mut to.answered));
         // Either side may end it, as it may without a relay.
         let _ = copy_bidirectional(&mut client, &mut server).await;
     }

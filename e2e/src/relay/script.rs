@@ -29,6 +29,8 @@ pub struct Script {
     pub body: Vec<Part>,
     /// What is sent behind the body.
     pub trailers: Option<HeaderMap>,
+    /// By HTTP/1.1, heads that are written as they are before the answer: those of interim ones (RFC 9110, section 15.2).
+    pub interim: Option<&'static str>,
     /// Nothing is answered before this is notified.
     pub after: Option<Arc<Notify>>,
 }
@@ -47,7 +49,7 @@ pub enum Part {
 impl Script {
     /// An answer of this status and nothing else.
     pub fn new(status: StatusCode) -> Self {
-        Self { status, headers: Vec::new(), body: Vec::new(), trailers: None, after: None }
+        Self { status, headers: Vec::new(), body: Vec::new(), trailers: None, interim: None, after: None }
     }
 
     /// The same with one more header.

@@ -5,14 +5,17 @@
 use std::task::{Context, Poll};
 
 use futures::{FutureExt, TryFutureExt, future::BoxFuture};
-use http::{Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use tower::Service;
 
 use crate::{
     body::Body,
     request::RequestInfo,
     status::Refusal,
-    upstream::{UpstreamError, headers::strip_hop_by_hop},
+    upstream::{
+        UpstreamError,
+        headers::{strip_hop_by_hop, takes_trailers},
+    },
 };
 
 /// See the module.
@@ -43,7 +46,11 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let upgrade = request.extensions().get::<RequestInfo>().is_some_and(|info| info.upgrade);
+        let trailers = takes_trailers(request.headers());
         strip_hop_by_hop(request.headers_mut(), upgrade);
+        if trailers {
+            request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
+        }
         // The client library writes the API server's own.
         request.headers_mut().remove(header::HOST);
         *request.version_mut() = Version::HTTP_11;

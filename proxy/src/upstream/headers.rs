@@ -2,13 +2,13 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// Hop-by-hop headers, named by RFC 9110 and by practice.
-const HOP_BY_HOP: [HeaderName; 8] = [
+/// Hop-by-hop headers, named by RFC 9110 and by practice. (`Trailer` is none: it tells who is behind the proxy too what
+/// follows, section 6.6.2.)
+const HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,
     header::PROXY_AUTHENTICATE,
     header::PROXY_AUTHORIZATION,
     header::TE,
-    header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
     HeaderName::from_static("keep-alive"),
@@ -27,6 +27,12 @@ pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap, upgrade: bool) {
         headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(header::UPGRADE, protocol);
     }
+}
+
+/// Whether the client takes trailers by HTTP/1.1 (RFC 9110, section 10.1.4). They pass the proxy.
+pub(crate) fn takes_trailers(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(header::TE).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
 }
 
 #[cfg(test)]

@@ -91,7 +91,8 @@ fn connections() -> [Case; 4] {
         case("headers of one connection", "HTTP/1.1", |ground, mark| async move {
             let ask =
                 Ask::get(format!("{MAPS}/own-1")).header("Connection", "keep-alive, x-mine").header("X-Mine", "1");
-            let ask = ask.header("Keep-Alive", "timeout=5").header("TE", "trailers").header("Trailer", "x-mine");
+            let ask =
+                ask.header("Keep-Alive", "timeout=5").header("TE", "trailers, deflate").header("Trailer", "x-other");
             let ask = ask.header("Proxy-Authorization", "Basic eDp5").header("Proxy-Authenticate", "Basic");
             same(&Probe::by(&ground, &mark, Http::One, Http::Two), &ask).await
         }),
@@ -251,7 +252,7 @@ async fn gone(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
 async fn of_connection(probe: &Probe<'_>) -> Result<Outcome> {
     let script = Script::new(StatusCode::OK).bytes("{}").header("connection", "x-mine").header("x-mine", "1");
     let script = script.header("keep-alive", "timeout=5").header("proxy-authenticate", "Basic");
-    let script = script.header("te", "trailers").header("trailer", "x-mine").header("upgrade", "h2c");
+    let script = script.header("te", "trailers").header("upgrade", "h2c");
     probe.shard.relay.answer(probe.mark, script.header("transfer-encoding", "chunked"));
     let (answer, _) = probe.through(&Ask::get("/version"), Rewritten::default()).await?;
     let came = changes::RESPONSE.iter().find(|change| answer.headers.contains_key(change.header));
