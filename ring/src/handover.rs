@@ -100,6 +100,8 @@ pub enum Write<'a> {
         old: Ownership<'a>,
         /// What the object would say after the write.
         new: Ownership<'a>,
+        /// The name of the writer's Pod, where its token is bound to one: if it is a shard, it is that one.
+        writer: Option<&'a str>,
     },
 }
 
@@ -125,16 +127,14 @@ pub fn review(write: Write<'_>, moves_with_children: bool) -> Verdict<'_> {
     match write {
         Write::Create { new: Ownership { shard: None, .. } } => Verdict::Assign,
         Write::Create { .. } => Verdict::Leave,
-        Write::Update { old: Ownership { shard: None, .. }, new } => {
-            if new.shard.is_none() && !moves_with_children {
-                Verdict::Assign
-            } else {
-                Verdict::Leave
-            }
+        Write::Update { old: Ownership { shard: None, .. }, new, .. } => {
+            if new.shard.is_none() && !moves_with_children { Verdict::Assign } else { Verdict::Leave }
         }
         Write::Update { new: Ownership { shard: Some(_), .. }, .. } => Verdict::Leave,
-        Write::Update { old, new } => {
-            let acknowledged = old.drain.is_some() && new.drain.is_none();
+        Write::Update { old, new, writer } => {
+            // Another Pod that drops both labels, such as a controller that PUTs from a template, has let go of nothing.
+            let by_owner = writer.is_none() || writer == old.shard;
+            let acknowledged = old.drain.is_some() && new.drain.is_none() && by_owner;
             match (acknowledged, moves_with_children) {
                 (false, _) => Verdict::Restore(old),
                 (true, true) => Verdict::Leave,

@@ -15,6 +15,10 @@ fn draining(shard: &str) -> Ownership<'_> {
     Ownership { shard: Some(shard), drain: Some("move-1") }
 }
 
+fn update<'a>(old: Ownership<'a>, new: Ownership<'a>) -> Write<'a> {
+    Write::Update { old, new, writer: None }
+}
+
 /// Two available shards, one dead one, and the ring of the available ones.
 fn world() -> (Members, HashRing) {
     let members: Members = [("a", ShardState::Ready), ("b", ShardState::Uncertain), ("gone", ShardState::Dead)]
@@ -76,11 +80,14 @@ fn without_shards_nothing_is_touched() {
 
 #[test]
 fn the_webhook_leaves_an_acknowledgement_to_the_controller_when_children_must_move_first() {
-    let write = Write::Update { old: draining("a"), new: NOBODY };
-    assert_eq!(review(write, true), Verdict::Leave);
-    assert_eq!(review(write, false), Verdict::Assign);
+    // By the shard itself, or by somebody of whom nothing is known.
+    for writer in [Some("a"), None] {
+        let write = Write::Update { old: draining("a"), new: NOBODY, writer };
+        assert_eq!(review(write, true), Verdict::Leave);
+        assert_eq!(review(write, false), Verdict::Assign);
+    }
     // And a user's write in the moment between acknowledgement and assignment is no occasion either.
-    let between = Write::Update { old: NOBODY, new: NOBODY };
+    let between = update(NOBODY, NOBODY);
     assert_eq!(review(between, true), Verdict::Leave);
     assert_eq!(review(between, false), Verdict::Assign);
 }
@@ -88,11 +95,16 @@ fn the_webhook_leaves_an_acknowledgement_to_the_controller_when_children_must_mo
 #[test]
 fn the_webhook_puts_dropped_labels_back() {
     // A PUT from a template that knows no labels.
-    assert_eq!(review(Write::Update { old: owned("a"), new: NOBODY }, true), Verdict::Restore(owned("a")));
-    assert_eq!(review(Write::Update { old: owned("a"), new: NOBODY }, false), Verdict::Restore(owned("a")));
+    assert_eq!(review(update(owned("a"), NOBODY), true), Verdict::Restore(owned("a")));
+    assert_eq!(review(update(owned("a"), NOBODY), false), Verdict::Restore(owned("a")));
     // Only half of an acknowledgement.
-    let half = Write::Update { old: draining("a"), new: Ownership { shard: None, drain: Some("move-1") } };
+    let half = update(draining("a"), Ownership { shard: None, drain: Some("move-1") });
     assert_eq!(review(half, true), Verdict::Restore(draining("a")));
+    // The whole of one, by a Pod that is another one's.
+    let foreign = Write::Update { old: draining("a"), new: NOBODY, writer: Some("b") };
+    for moves_with_children in [true, false] {
+        assert_eq!(review(foreign, moves_with_children), Verdict::Restore(draining("a")));
+    }
 }
 
 #[test]
@@ -100,8 +112,8 @@ fn the_webhook_assigns_what_is_created_without_an_owner() {
     assert_eq!(review(Write::Create { new: NOBODY }, true), Verdict::Assign);
     assert_eq!(review(Write::Create { new: owned("a") }, true), Verdict::Leave);
     // The sharder's own assignment.
-    assert_eq!(review(Write::Update { old: NOBODY, new: owned("a") }, true), Verdict::Leave);
-    assert_eq!(review(Write::Update { old: owned("a"), new: draining("a") }, true), Verdict::Leave);
+    assert_eq!(review(update(NOBODY, owned("a")), true), Verdict::Leave);
+    assert_eq!(review(update(owned("a"), draining("a")), true), Verdict::Leave);
 }
 
 proptest! {
@@ -132,10 +144,11 @@ proptest! {
     fn the_webhook_never_lets_go_of_an_undrained_object(
         owner in "[a-c]",
         drain in proptest::option::of("[a-z]{0,4}"),
+        writer in proptest::option::of("[a-c]"),
         moves_with_children: bool,
     ) {
         let old = owned(&owner);
         let new = Ownership { shard: None, drain: drain.as_deref() };
-        prop_assert_eq!(review(Write::Update { old, new }, moves_with_children), Verdict::Restore(old));
+        prop_assert_eq!(review(Write::Update { old, new, writer: writer.as_deref() }, moves_with_children), Verdict::Restore(old));
     }
 }

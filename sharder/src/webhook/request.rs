@@ -8,6 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ringside_ring::{Ownership, RingLabels, cluster_ring::GroupResource, handover::Write, partition::controller_of};
 use serde::Deserialize;
 
+/// Where the API server says which Pod a token is bound to (CONTROL-PLANE, 5).
+const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+
 /// An `AdmissionReview`, as far as it matters.
 #[derive(Debug, Deserialize)]
 struct Review {
@@ -39,8 +42,15 @@ pub(super) struct Request {
     #[serde(default)]
     pub(super) dry_run: Option<bool>,
     operation: String,
+    #[serde(default)]
+    user_info: UserInfo,
     object: Option<Reviewed>,
     old_object: Option<Reviewed>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct UserInfo {
+    extra: Option<BTreeMap<String, Vec<String>>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,9 +99,14 @@ impl Request {
         let new = self.object.as_ref()?.ownership(labels);
         match (&*self.operation, &self.old_object) {
             ("CREATE", _) => Some(Write::Create { new }),
-            ("UPDATE", Some(old)) => Some(Write::Update { old: old.ownership(labels), new }),
+            ("UPDATE", Some(old)) => Some(Write::Update { old: old.ownership(labels), new, writer: self.pod() }),
             _ => None,
         }
+    }
+
+    /// The Pod that the writer's token is bound to.
+    fn pod(&self) -> Option<&str> {
+        self.user_info.extra.as_ref()?.get(POD_NAME)?.first().map(String::as_str)
     }
 
     /// Whether the object is created by this write.

@@ -118,9 +118,18 @@ fn an_acknowledgement_is_not_undone() {
         &ring(&json!({"resources": [{"group": "", "resource": "configmaps"}]})),
         &[("a", ShardState::Ready), ("b", ShardState::Ready)],
     );
-    let after = patched(&decide(&main, &childless), new).unwrap();
+    let after = patched(&decide(&main, &childless), new.clone()).unwrap();
     let key = PartitionKey::of("", "ConfigMap", "default", "o");
     assert_eq!(after["metadata"]["labels"][&childless.labels.shard], childless.hash_ring.owner(&key).unwrap().as_str());
+
+    // The same by the Pod of another shard: it is none.
+    let mut review = review_of("ConfigMap", Some(&old), &new);
+    let mut by = |pod: &str| {
+        review["request"]["userInfo"]["extra"] = json!({"authentication.kubernetes.io/pod-name": [pod]});
+        patched(&decide(&request(&review), &snapshot()), new.clone())
+    };
+    assert_eq!(by("b").unwrap()["metadata"]["labels"], old["metadata"]["labels"]);
+    assert_eq!(by("a"), None);
 }
 
 #[test]
