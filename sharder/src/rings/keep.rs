@@ -9,8 +9,8 @@ use std::{convert::Infallible, time::Duration};
 use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
-    Api, Client, Resource,
-    api::{DeleteParams, Patch, PatchParams},
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
     core::DynamicObject,
     discovery::ApiResource,
     runtime::{
@@ -29,8 +29,9 @@ use ringside_runtime::explain::{code, explain, explain_watch};
 
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(5);
-/// The least time between two writes of one object: somebody who changes it all the time must not keep the API server busy.
-const LEAST_INTERVAL: Duration = Duration::from_millis(500);
+/// How long it is left to somebody who changes it again right after it was written, at first and at last: whoever does so
+/// all the time must not keep the API server busy.
+const TRUCE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];
 
 /// How an object stands.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -119,6 +120,7 @@ impl Keeper {
         }
         let mut seen = std::pin::pin!(versions(self.watched.clone(), self.name.clone()));
         let mut written: Option<String> = None;
+        let mut truce = TRUCE[0];
         loop {
             let wanted = self.wanted.borrow_and_update().clone();
             let pause = match self.write(wanted.as_ref()).await {
@@ -152,7 +154,8 @@ impl Keeper {
                     }
                     Some(version) = seen.next() => if version != written {
                         tracing::info!(kind = self.kind, name = self.name, "somebody changed an object of a ring; writing it again");
-                        sleep_until(wrote_at + LEAST_INTERVAL).await;
+                        truce = if wrote_at.elapsed() < truce * 2 { (truce * 2).min(TRUCE[1]) } else { TRUCE[0] };
+                        sleep_until(wrote_at + truce).await;
                         break;
                     },
                     () = &mut due => break,
@@ -171,7 +174,14 @@ impl Keeper {
             };
         };
         let parameters = PatchParams::apply(FIELD_MANAGER).force();
-        let written = self.objects.patch(&self.name, &parameters, &Patch::Apply(object)).await?;
+        let mut written = self.objects.patch(&self.name, &parameters, &Patch::Apply(object)).await?;
+        if is_extended(&written) {
+            // Server-side apply leaves alone what others have added, such as a condition under which it does nothing.
+            written.data = object.data.clone();
+            written.metadata.managed_fields = None;
+            let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+            written = self.objects.replace(&self.name, &parameters, &written).await?;
+        }
         Ok(written.metadata.resource_version)
     }
 
@@ -196,6 +206,13 @@ impl Keeper {
             changed
         });
     }
+}
+
+/// Whether somebody else has set a part of what the object says, besides its metadata.
+fn is_extended(object: &DynamicObject) -> bool {
+    let others = object.managed_fields().iter().filter(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER));
+    let mut fields = others.filter_map(|entry| entry.fields_v1.as_ref()?.0.as_object());
+    fields.any(|fields| fields.keys().any(|field| field != "f:metadata"))
 }
 
 /// The object's resourceVersion whenever it changes; none when it is not there.

@@ -80,3 +80,15 @@ async fn a_refusal_is_told_and_it_is_tried_again() {
     changes.wait_for(|standing| matches!(standing, Standing::InPlace { .. })).await.unwrap();
     keeper.abort();
 }
+
+#[test]
+fn what_others_have_added_is_noticed() {
+    let object = |manager: &str, field: &str| -> DynamicObject {
+        let managed =
+            json!([{"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {field: {}}}]);
+        serde_json::from_value(json!({"metadata": {"name": "kept", "managedFields": managed}})).unwrap()
+    };
+    assert!(is_extended(&object("kubectl-edit", "f:spec")));
+    assert!(!is_extended(&object("kubectl-label", "f:metadata")));
+    assert!(!is_extended(&object(FIELD_MANAGER, "f:spec")));
+}
