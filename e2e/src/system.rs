@@ -250,7 +250,12 @@ impl System {
     /// Waits until the sharder counts the shards that run. A proxy is ready before the sharder has heard of its Lease: what
     /// is created in between is placed without it, and moved at once.
     pub async fn until_counted(&self, within: Duration) -> Result<(), SystemError> {
-        install::until_available(&self.ground.control_plane.client(), self.shards.len(), within).await
+        self.until_counted_are(self.shards.len(), within).await
+    }
+
+    /// Waits until the sharder counts so many shards, whoever they are.
+    pub async fn until_counted_are(&self, shards: usize, within: Duration) -> Result<(), SystemError> {
+        install::until_available(&self.ground.control_plane.client(), shards, within).await
     }
 
     /// Waits until each object is owned by a shard that runs, each shard that runs owns some, and none is on the move.

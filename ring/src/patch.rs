@@ -68,6 +68,22 @@ pub fn acknowledge(labels: &RingLabels, uid: &str, shard: &ShardName, drain: &st
     ])
 }
 
+/// Takes off whatever labels the ring, which is gone, has left on an object; nothing when there are none.
+pub fn release(labels: &RingLabels, uid: &str, ownership: &Ownership<'_>) -> Option<Patch> {
+    let both = [(&labels.shard, ownership.shard), (&labels.drain, ownership.drain)];
+    let there: Vec<_> = both.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    let remove = there.into_iter().flat_map(|(key, value)| {
+        let path = ["metadata", "labels", key];
+        [test(path, value), remove(path)]
+    });
+    let mut operations: Vec<_> = remove.collect();
+    if operations.is_empty() {
+        return None;
+    }
+    operations.insert(0, test(["metadata", "uid"], uid));
+    Some(Patch(operations))
+}
+
 /// Makes the labels of an object in an admission review say `ownership`, where nothing needs testing: the object is in our
 /// hands. `new` is what it would say otherwise.
 pub fn admit(labels: &RingLabels, ownership: &Ownership<'_>, new: &Ownership<'_>, has_labels: bool) -> Patch {
@@ -156,6 +172,21 @@ mod tests {
         assert_eq!(apply(&acknowledge(&keys, "u1", &to, "m1"), draining.clone()), None);
         assert_eq!(apply(&acknowledge(&keys, "u1", &to, "m2"), draining), Some(object(&[])));
         assert_eq!(apply(&acknowledge(&keys, "u1", &to, "m1"), object(&[(&keys.shard, "a")])), None);
+    }
+
+    #[test]
+    fn what_a_ring_has_left_is_taken_off() {
+        let keys = labels();
+        for (left, there) in [
+            (Ownership { shard: Some("a"), drain: Some("m") }, vec![(&*keys.shard, "a"), (&*keys.drain, "m")]),
+            (Ownership { shard: Some("a"), drain: None }, vec![(&*keys.shard, "a")]),
+            (Ownership { shard: None, drain: Some("m") }, vec![(&*keys.drain, "m")]),
+        ] {
+            let patch = release(&keys, "u1", &left).unwrap();
+            assert_eq!(apply(&patch, object(&there)), Some(object(&[])));
+            assert_eq!(apply(&patch, object(&[(&keys.shard, "b")])), None, "it is somebody else's now");
+        }
+        assert_eq!(release(&keys, "u1", &Ownership::default()), None);
     }
 
     #[test]

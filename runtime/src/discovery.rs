@@ -71,6 +71,29 @@ impl Group {
             None => Err(self.silent.clone().unwrap_or_else(|| LookUpError::NotServed(name.clone()))),
         }
     }
+
+    /// All its resources that answered, each in the version in which it is best asked for and without subresources; and
+    /// why there may be more.
+    pub fn all(&self) -> (Vec<Served>, Option<&LookUpError>) {
+        let mut all: Vec<Served> = Vec::new();
+        for (api, ApiCapabilities { scope, operations, .. }) in
+            self.versions.iter().flat_map(ApiGroup::recommended_resources)
+        {
+            if !all.iter().any(|known| known.api.plural == api.plural) {
+                all.push(Served { api, namespaced: scope == Scope::Namespaced, verbs: operations });
+            }
+        }
+        (all, self.silent.as_ref())
+    }
+}
+
+/// The names of all groups, the core group's among them.
+///
+/// # Errors
+/// When the API server can't say.
+pub async fn groups(client: &Client) -> Result<Vec<String>, LookUpError> {
+    let named = client.list_api_groups().await?.groups.into_iter().map(|group| group.name);
+    Ok(std::iter::once(ApiGroup::CORE_GROUP.to_owned()).chain(named).collect())
 }
 
 /// Asks for all resources of a group; the core group's name is empty.
@@ -163,6 +186,17 @@ mod tests {
 
     fn name(group: &str, resource: &str) -> GroupResource {
         GroupResource { group: group.to_owned(), resource: resource.to_owned() }
+    }
+
+    #[tokio::test]
+    async fn all_resources_of_a_group_are_listed_once_and_what_is_silent_is_told() {
+        let client = api_server();
+        let names = |group: &Group| group.all().0.into_iter().map(|it| it.api.plural).collect::<Vec<_>>();
+        let whole = group(&client, "x.io").await.unwrap();
+        assert_eq!((names(&whole), whole.all().1.is_none()), (vec!["things".to_owned(), "olds".to_owned()], true));
+        let half = group(&client, "half.io").await.unwrap();
+        assert_eq!((names(&half), half.all().1.is_some()), (vec!["things".to_owned()], true));
+        assert_eq!(groups(&client).await.unwrap(), ["", "x.io", "down.io", "half.io"]);
     }
 
     #[tokio::test]

@@ -157,14 +157,22 @@ fn contains(collection: &str, path: &str) -> bool {
         || (parent.starts_with(&format!("{folder}/namespaces/")) && parent.ends_with(&format!("/{plural}")))
 }
 
-/// Whether the label selector of a list shows an object; of all selectors `in` and `notin` are known.
+/// Whether the label selector of a list shows an object; of all selectors `in`, `notin`, and lists of `key` and `!key` are
+/// known; others show everything.
 fn is_selected(query: &str, object: &Value) -> bool {
     let selector = query.split('&').find_map(|parameter| parameter.strip_prefix("labelSelector="));
     let selector = selector.unwrap_or_default().replace('+', " ");
     let selector = percent_decode_str(&selector).decode_utf8().unwrap();
-    let Some((expression, values)) = selector.trim_end_matches(')').split_once(" (") else { return true };
+    let labels = &object["metadata"]["labels"];
+    let Some((expression, values)) = selector.trim_end_matches(')').split_once(" (") else {
+        return selector.split(',').filter(|term| !term.is_empty()).all(|term| match term.strip_prefix('!') {
+            Some(key) => labels[key].is_null(),
+            None if term.contains('=') => true,
+            None => !labels[term].is_null(),
+        });
+    };
     let (key, operator) = expression.split_once(' ').unwrap();
-    let value = object["metadata"]["labels"][key].as_str();
+    let value = labels[key].as_str();
     let named = value.is_some_and(|value| values.split(',').any(|one| one == value));
     named == (operator == "in")
 }

@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     assign::writes::ended,
+    cleanup::departed::{Departed, Leaving},
     distribute::distribute,
     drains::Drains,
     faults::Faults,
@@ -47,6 +48,7 @@ pub(crate) struct Leader {
     pub(crate) snapshots: watch::Receiver<Option<Arc<Snapshots>>>,
     pub(crate) client_config: Arc<ClientConfig>,
     pub(crate) sync_period: Duration,
+    pub(crate) departed: Departed,
 }
 
 /// Runs for leadership by `election` until the shutdown, and leads whenever it is won.
@@ -80,7 +82,11 @@ pub(crate) async fn campaign(
         }
         stopped.trigger();
     };
-    tokio::join!(keeper, terms_of_office);
+    tokio::select! {
+        // Also while another replica leads.
+        never = leader.departed.follow(leader.snapshots.clone()) => match never {},
+        _ = async { tokio::join!(keeper, terms_of_office) } => {}
+    }
     Ok(())
 }
 
@@ -118,9 +124,11 @@ impl Leader {
         }
     }
 
-    /// A task a ring, so that one ring's work never waits for another's.
+    /// A task a ring, so that one ring's work never waits for another's, and one for each that has gone.
     async fn rings(&self) -> Infallible {
         let mut latest = self.snapshots.clone();
+        let mut departed = self.departed.changes();
+        let mut leaving: BTreeMap<RingName, Leaving> = BTreeMap::new();
         // Dropping the set aborts what is in it.
         let mut tasks = JoinSet::new();
         let mut running: BTreeMap<RingName, Running> = BTreeMap::new();
@@ -131,12 +139,21 @@ impl Leader {
                 match running.get(ring) {
                     Some(running) => running.snapshots.send_replace(snapshot.clone()),
                     None => {
-                        running.insert(ring.clone(), self.start(ring, snapshot, &mut tasks));
+                        let before = leaving.remove(ring);
+                        running.insert(ring.clone(), self.start(ring, snapshot, before, &mut tasks));
                         continue;
                     }
                 };
             }
+            for (ring, resources) in
+                departed.borrow_and_update().iter().filter(|(ring, _)| !running.contains_key(*ring))
+            {
+                let begin = || Leaving::begin(&self.client, &self.writes, &self.departed, (ring, resources));
+                leaving.entry(ring.clone()).or_insert_with(begin);
+            }
             tokio::select! {
+                // The sender lives in `self`.
+                _ = departed.changed() => {}
                 changed = latest.changed() => if changed.is_err() {
                     // Its sender ends only with the process.
                     std::future::pending::<()>().await;
@@ -149,7 +166,13 @@ impl Leader {
         }
     }
 
-    fn start(&self, ring: &RingName, snapshot: &Arc<Snapshot>, tasks: &mut JoinSet<Infallible>) -> Running {
+    fn start(
+        &self,
+        ring: &RingName,
+        snapshot: &Arc<Snapshot>,
+        before: Option<Leaving>,
+        tasks: &mut JoinSet<Infallible>,
+    ) -> Running {
         let (snapshots, latest) = watch::channel(snapshot.clone());
         let drains = Drains::new(ring.clone(), self.metrics.clone());
         let faults = Faults::default();
@@ -172,6 +195,9 @@ impl Leader {
         let fenced = fence::keep(keeper, latest.clone());
         let distributed = distribute(self.clone(), latest, drains, faults);
         let task = tasks.spawn(async move {
+            if let Some(before) = before {
+                before.stop().await;
+            }
             tokio::select! {
                 never = told => never,
                 never = fenced => never,

@@ -5,12 +5,17 @@
 //! ```text
 //! config → leases → snapshot → assign → rebalance → distribute → leader → run
 //!                      ├─────→ rings  ───────────────────────────↗       ↗
+//!                      ├─────→ cleanup ──────────────────────────↗      ↗
 //!                      └─────→ webhook ─────────────────────────────────
 //! ```
+//!
+//! `command` starts `run`, or `cleanup` alone.
 //!
 //! Every replica runs the watches and the webhook; one of them leads and does the rest (`leader`).
 
 mod assign;
+mod cleanup;
+mod command;
 mod config;
 mod crd;
 mod distribute;
@@ -35,6 +40,7 @@ mod snapshot;
 mod target;
 mod webhook;
 
+pub use command::{Cleanup, CleanupError, Command, CommandError, Report};
 pub use config::{Config, Options, WebhookUrl};
 pub use run::{RunError, run};
 

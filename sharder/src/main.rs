@@ -2,21 +2,28 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use ringside_sharder::{Config, Options};
+use ringside_sharder::{Command, CommandError, run};
 
 #[tokio::main]
-#[allow(clippy::print_stderr, reason = "a configuration fault ends the process before there is a log")]
+#[allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "what a command has to say, and faults before there is a log"
+)]
 async fn main() -> ExitCode {
-    let outcome = match Config::try_from(Options::parse()) {
-        Ok(config) => ringside_sharder::run(config).await.map_err(anyhow::Error::from),
+    let outcome = match Command::parse(std::env::args_os()) {
+        Ok(Command::Run(config)) => run(*config).await.map_err(anyhow::Error::from),
+        Ok(Command::Cleanup(cleanup)) => match cleanup.run().await {
+            Ok(report) => {
+                println!("{report}");
+                return if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+            }
+            Err(error) => Err(error.into()),
+        },
+        Err(CommandError::Usage(usage)) => usage.exit(),
         Err(faults) => Err(faults.into()),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("ringside-sharder: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    eprintln!("ringside-sharder: {error}");
+    ExitCode::FAILURE
 }

@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    cleanup::departed::Departed,
     config::Config,
     leader::{Leader, campaign},
     metrics::Metrics,
@@ -170,6 +171,7 @@ impl Setup {
             snapshots: observed.snapshots,
             client_config: Arc::new(client_config),
             sync_period: config.sync_period,
+            departed: Departed::default(),
         };
         campaign(leader, clients.election, terms, observed.clock, shutdown).await
     }

@@ -4,8 +4,11 @@
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::print_stderr, reason = "what was measured")]
 
+mod acknowledgement;
+mod belongings;
 mod ground;
 mod history;
+mod removal;
 mod writes;
 
 use ringside_e2e::system::Settings;

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use kube::api::ListParams;
-use ringside_ring::ShardName;
+use kube::{Api, api::ListParams};
+use ringside_ring::{RingLabels, ShardName};
 
 use super::{
     BATCH, PARALLEL_WRITES, Scope,
@@ -13,7 +13,11 @@ use super::{
     plan::{Move, Search, child_destination, destinations, searches},
     write::{assign, write},
 };
-use crate::{faults::Task, resources::Resource, target::Target};
+use crate::{
+    faults::Task,
+    resources::{Object, Resource},
+    target::Target,
+};
 
 /// Moves the children of `moves`; returns the uids of owners whose children could not all be moved.
 ///
@@ -77,8 +81,15 @@ pub(crate) fn list(
     namespace: Option<&str>,
     parameters: ListParams,
 ) -> impl futures::Stream<Item = Result<Vec<Target>, kube::Error>> {
-    let api = kind.objects(&scope.client, namespace);
-    let labels = scope.snapshot.labels.clone();
+    pages_of(kind.objects(&scope.client, namespace), scope.snapshot.labels.clone(), parameters)
+}
+
+/// The same for whoever has no snapshot of the ring.
+pub(crate) fn pages_of(
+    api: Api<Object>,
+    labels: RingLabels,
+    parameters: ListParams,
+) -> impl futures::Stream<Item = Result<Vec<Target>, kube::Error>> + use<> {
     stream::try_unfold(Some(parameters), move |next| {
         let (api, labels) = (api.clone(), labels.clone());
         async move {

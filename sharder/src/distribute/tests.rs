@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 use super::*;
 use crate::{
     assign::tests::{CONFIG_MAPS, SECRETS, object, owned, path, scope},
+    cleanup::departed::Departed,
     fixtures::FakeApi,
     leases::tests::held_by,
     metrics::Metrics,
@@ -65,6 +66,7 @@ fn start(api: &FakeApi, latest: watch::Receiver<Arc<Snapshot>>) -> JoinHandle<In
         snapshots,
         client_config: Arc::new(client_config),
         sync_period: Duration::from_secs(60),
+        departed: Departed::default(),
     };
     let drains = Drains::new(latest.borrow().ring.clone(), Metrics::default());
     tokio::spawn(async move { distribute(leader, latest, drains, Faults::default()).await })

@@ -1,0 +1,57 @@
+//! What was made for a ring besides labels: its webhook configuration and its policies.
+//!
+//! The garbage collector removes them with their ring, a while later, and as long as one is there it may put labels back.
+
+use kube::{Api, Client, api::DeleteParams, core::DynamicObject};
+use ringside_ring::{RingName, cluster_ring::GroupResource, labels::webhook_configuration_name};
+use ringside_runtime::{
+    discovery::{self, LookUpError},
+    explain::{code, explain},
+};
+
+const GROUP: &str = "admissionregistration.k8s.io";
+/// A binding before its policy. All of them have the same name.
+const RESOURCES: [&str; 5] = [
+    "mutatingwebhookconfigurations",
+    "mutatingadmissionpolicybindings",
+    "mutatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "validatingadmissionpolicies",
+];
+
+/// Something that was made for a ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Belonging {
+    pub(crate) resource: GroupResource,
+    pub(crate) name: String,
+    /// Why it is still there.
+    pub(crate) fault: Option<String>,
+}
+
+/// Removes what is there, or only looks for it.
+pub(crate) async fn remove(client: &Client, ring: &RingName, dry_run: bool) -> Vec<Belonging> {
+    let name = webhook_configuration_name(ring);
+    let mut found = Vec::new();
+    let group = discovery::group(client, GROUP).await;
+    for resource in RESOURCES {
+        let resource = GroupResource { group: GROUP.to_owned(), resource: resource.to_owned() };
+        let outcome = match group.as_ref().map_err(Clone::clone).and_then(|group| group.find(&resource)) {
+            Ok(served) => {
+                let api: Api<DynamicObject> = Api::all_with(client.clone(), &served.api);
+                let done = match dry_run {
+                    true => api.get(&name).await.map(drop),
+                    false => api.delete(&name, &DeleteParams::background()).await.map(drop),
+                };
+                match done {
+                    Ok(()) => None,
+                    Err(error) if code(&error) == Some(404) => continue,
+                    Err(error) => Some(explain(&error)),
+                }
+            }
+            Err(LookUpError::NotServed(_)) => continue,
+            Err(error @ LookUpError::NoAnswer(_)) => Some(error.to_string()),
+        };
+        found.push(Belonging { resource, name: name.clone(), fault: outcome });
+    }
+    found
+}

@@ -1,0 +1,141 @@
+//! The rings that have gone since this replica started, and what the leader does about them.
+//!
+//! Every replica remembers them, so that the next leader goes on where one left off. Whoever becomes leader finds nothing
+//! left to do where it was done already.
+
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
+
+use kube::Client;
+use ringside_ring::RingName;
+use tokio::sync::watch;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+
+use super::{Cleanup, Tallies, belongings};
+use crate::{
+    assign::writes::Writes,
+    resources::Resource,
+    snapshot::{Snapshot, Snapshots},
+};
+
+/// With growing pauses these are some minutes: enough for an API server that restarts.
+const ATTEMPTS: usize = 12;
+
+/// Every resource that a ring named while this replica knew it, in the order in which labels are taken off: owners before
+/// what they control, as in a handover.
+type Resources = Vec<Arc<Resource>>;
+
+/// The rings that have gone; clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Departed(watch::Sender<BTreeMap<RingName, Resources>>);
+
+impl Departed {
+    /// Notes which rings go, and which come back.
+    pub(crate) async fn follow(&self, mut snapshots: watch::Receiver<Option<Arc<Snapshots>>>) -> Infallible {
+        let mut known: BTreeMap<RingName, Resources> = BTreeMap::new();
+        loop {
+            let now = snapshots.borrow_and_update().clone().unwrap_or_default();
+            let (here, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                known.into_iter().partition(|(ring, _)| now.contains_key(ring));
+            known = here;
+            for (ring, snapshot) in now.iter() {
+                remember(known.entry(ring.clone()).or_default(), snapshot);
+            }
+            self.0.send_if_modified(|departed| {
+                let before = departed.len();
+                departed.retain(|ring, _| !now.contains_key(ring));
+                let changed = !gone.is_empty() || departed.len() != before;
+                departed.extend(gone);
+                changed
+            });
+            if snapshots.changed().await.is_err() {
+                // Its sender ends only with the process.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Tells which rings have gone.
+    pub(crate) fn changes(&self) -> watch::Receiver<BTreeMap<RingName, Resources>> {
+        self.0.subscribe()
+    }
+
+    fn done(&self, ring: &RingName) {
+        self.0.send_if_modified(|departed| departed.remove(ring).is_some());
+    }
+}
+
+fn remember(resources: &mut Resources, snapshot: &Snapshot) {
+    let children = snapshot.mains.iter().flat_map(|main| &main.controlled);
+    let now = snapshot.mains.iter().map(|main| &main.resource).chain(children).cloned();
+    // What it names now comes first; what it named before stays among them.
+    let before = std::mem::take(resources);
+    for resource in now.chain(before) {
+        if !resources.iter().any(|known| known.id == resource.id) {
+            resources.push(resource);
+        }
+    }
+}
+
+/// The cleaning up after one ring; it stops when this is dropped.
+pub(crate) struct Leaving {
+    task: AbortOnDropHandle<()>,
+    writes: Writes,
+}
+
+impl Leaving {
+    /// Begins to clean up.
+    pub(crate) fn begin(
+        client: &Client,
+        all_writes: &TaskTracker,
+        departed: &Departed,
+        (ring, resources): (&RingName, &Resources),
+    ) -> Self {
+        let writes = Writes::among(all_writes);
+        let cleanup =
+            Cleanup { client: client.clone(), ring: ring.clone(), writes: writes.clone(), attempts: ATTEMPTS };
+        let (departed, resources) = (departed.clone(), resources.clone());
+        let task = tokio::spawn(async move {
+            clean(&cleanup, &resources).await;
+            departed.done(&cleanup.ring);
+        });
+        Self { task: AbortOnDropHandle::new(task), writes }
+    }
+
+    /// Stops, because there is a ring of that name again: what it sets from now on must stay.
+    pub(crate) async fn stop(self) {
+        self.task.abort();
+        if let Err(error) = self.task.await
+            && error.is_panic()
+        {
+            // A bug must not leave labels behind silently: the process ends.
+            std::panic::resume_unwind(error.into_panic());
+        }
+        self.writes.ended().await;
+    }
+}
+
+async fn clean(cleanup: &Cleanup, resources: &Resources) {
+    let ring = &cleanup.ring;
+    tracing::info!(%ring, "a ring is gone; taking its labels off");
+    for belonging in belongings::remove(&cleanup.client, ring, false).await {
+        if let Some(fault) = belonging.fault {
+            tracing::warn!(%ring, resource = %belonging.resource, name = belonging.name, fault, "can't remove what was made for a ring");
+        }
+    }
+    tell(ring, &cleanup.take_labels_off(resources).await);
+}
+
+fn tell(ring: &RingName, tallies: &Tallies) {
+    for (resource, tally) in tallies {
+        let (taken, left) = (tally.taken, tally.left);
+        match &tally.fault {
+            None => tracing::info!(%ring, %resource, taken, "took the labels of a ring off"),
+            Some(fault) => tracing::warn!(
+                %ring, %resource, taken, left, fault,
+                "can't take all labels of a ring off; mend that and run `ringside-sharder cleanup --ring {ring}`"
+            ),
+        }
+    }
+    let total: usize = tallies.values().map(|tally| tally.taken).sum();
+    tracing::info!(%ring, objects = total, "cleaned up after a ring");
+}

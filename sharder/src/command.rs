@@ -1,0 +1,96 @@
+//! What the program is started for: to be the sharder, or to clean up after a ring.
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+use ringside_runtime::config::Faults;
+
+mod cleanup;
+mod report;
+
+pub use self::{
+    cleanup::{Cleanup, CleanupError},
+    report::Report,
+};
+use crate::config::{Config, Options};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "ringside-sharder",
+    version,
+    about = "Assigns the objects of rings to shards",
+    args_conflicts_with_subcommands = true
+)]
+struct Line {
+    #[command(subcommand)]
+    command: Option<Other>,
+    #[command(flatten)]
+    options: Options,
+}
+
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// Takes a ring off the cluster without a trace: the ClusterRing, if it is still there, what was made for it, and the
+    /// labels of its objects. Prints how many; ends with 1 when something is left. May be repeated.
+    Cleanup(cleanup::Arguments),
+}
+
+/// What the arguments and the environment ask for.
+#[derive(Debug)]
+pub enum Command {
+    /// Be the sharder.
+    Run(Box<Config>),
+    /// Take a ring off.
+    Cleanup(Cleanup),
+}
+
+/// Why there is nothing to do.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The arguments are none that we know, or ask for help.
+    #[error(transparent)]
+    Usage(#[from] clap::Error),
+    /// What they say can't be.
+    #[error(transparent)]
+    Faults(#[from] Faults),
+}
+
+impl Command {
+    /// Parses the arguments, the first of which is the program's name; the environment fills in what they leave out.
+    ///
+    /// # Errors
+    /// With every fault.
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, CommandError> {
+        let Line { command, options } = Line::try_parse_from(arguments)?;
+        Ok(match command {
+            None => Self::Run(Box::new(Config::try_from(options)?)),
+            Some(Other::Cleanup(arguments)) => Self::Cleanup(arguments.check()?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Command, CommandError> {
+        Command::parse(std::iter::once("ringside-sharder").chain(arguments.iter().copied()).map(OsString::from))
+    }
+
+    #[test]
+    fn without_a_command_it_is_the_sharder() {
+        assert!(matches!(parse(&["--namespace=x"]).unwrap(), Command::Run(config) if config.namespace == "x"));
+        assert!(matches!(parse(&["cleanup", "--ring=x", "--dry-run"]).unwrap(), Command::Cleanup(_)));
+    }
+
+    #[test]
+    fn what_cannot_be_cleaned_up_is_said_with_every_fault() {
+        let text = parse(&["cleanup", "--ring=A_B", "--resource=.x", "--resource="]).unwrap_err().to_string();
+        assert!(text.contains("--ring: the ring name 'A_B'") && text.matches("--resource: ").count() == 2, "{text}");
+        for usage in [&["cleanup"][..], &["cleanup", "--ring=x", "--namespace=y"], &["clean"]] {
+            assert!(matches!(parse(usage), Err(CommandError::Usage(_))), "{usage:?}");
+        }
+    }
+}
