@@ -139,3 +139,70 @@ fn tell(ring: &RingName, tallies: &Tallies) {
     let total: usize = tallies.values().map(|tally| tally.taken).sum();
     tracing::info!(%ring, objects = total, "cleaned up after a ring");
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use ringside_ring::lease::ShardState::Ready;
+    use serde_json::{Value, json};
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::{
+        assign::tests::{CONFIG_MAPS, path},
+        fixtures::FakeApi,
+        snapshot::tests::{example_spec, resource, ring, snapshot_of},
+    };
+
+    fn snapshots(spec: Option<&Value>) -> Option<Arc<Snapshots>> {
+        let snapshot = spec.map(|spec| Arc::new(snapshot_of(&ring(spec), &[("a", Ready)])));
+        Some(Arc::new(snapshot.map(|snapshot| (snapshot.ring.clone(), snapshot)).into_iter().collect()))
+    }
+
+    #[tokio::test]
+    async fn a_ring_that_goes_is_remembered_with_all_that_it_named_until_it_is_back() {
+        let departed = Departed::default();
+        let (sender, receiver) = watch::channel(None);
+        let follower = departed.clone();
+        let task = tokio::spawn(async move { follower.follow(receiver).await });
+        let mut changes = departed.changes();
+        let deployments = json!({"resources": [{"group": "apps", "resource": "deployments"}]});
+        for spec in [&deployments, &example_spec()] {
+            sender.send_replace(snapshots(Some(spec)));
+            tokio::task::yield_now().await;
+        }
+        sender.send_replace(snapshots(None));
+        let gone = changes.wait_for(|departed| !departed.is_empty()).await.unwrap().clone();
+        let names: Vec<_> = gone.values().flatten().map(|resource| &*resource.id.resource).collect();
+        assert_eq!(names, ["configmaps", "secrets", "deployments"], "owners before what they control");
+        sender.send_replace(snapshots(Some(&example_spec())));
+        changes.wait_for(BTreeMap::is_empty).await.unwrap();
+        task.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn before_a_ring_is_taken_up_again_nothing_is_taken_off_any_more() {
+        let api = FakeApi::default();
+        let name: RingName = "example".parse().unwrap();
+        let key = ringside_ring::RingLabels::of(&name).shard;
+        let object = path(CONFIG_MAPS, "o");
+        api.put(
+            &object,
+            json!({"metadata": {"name": "o", "namespace": "default", "uid": "u", "resourceVersion": "7",
+            "labels": {&key: "a"}}}),
+        );
+        api.slow_writes(Duration::from_secs(1));
+        let resources = vec![resource("", "ConfigMap", CONFIG_MAPS)];
+        let leaving = Leaving::begin(&api.client(), &TaskTracker::new(), &Departed::default(), (&name, &resources));
+        sleep(Duration::from_millis(500)).await;
+        leaving.stop().await;
+        let labels = || api.get(&object).unwrap()["metadata"]["labels"].clone();
+        let then = labels();
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(labels(), then, "a write that was under way");
+        assert_eq!(then, json!({}));
+    }
+}

@@ -16,7 +16,7 @@ use crate::{
     resources::Resource,
     target::Target,
 };
-use ringside_runtime::explain::explain;
+use ringside_runtime::explain::{code, explain};
 
 /// The objects with any of the two labels, page by page; selectors can't say "or".
 fn pages(
@@ -40,7 +40,7 @@ pub(super) async fn take_off(client: &Client, writes: &Writes, labels: &RingLabe
         let page = match page {
             Ok(page) => page,
             Err(error) => {
-                tally.fault.get_or_insert_with(|| explain(&error));
+                tally.fault = tally.fault.or(unread(&error));
                 break;
             }
         };
@@ -68,12 +68,17 @@ pub(crate) async fn count(client: &Client, labels: &RingLabels, resource: &Resou
         match page {
             Ok(page) => tally.found += page.len(),
             Err(error) => {
-                tally.fault = Some(explain(&error));
+                tally.fault = unread(&error);
                 break;
             }
         }
     }
     tally
+}
+
+/// Why there may be objects that were not seen; a resource that is served no more has none.
+fn unread(error: &kube::Error) -> Option<String> {
+    (code(error) != Some(404)).then(|| explain(error))
 }
 
 /// Returns whether there was something to take off.

@@ -94,4 +94,8 @@ async fn what_can_not_be_taken_off_is_told_and_holds_up_nothing() {
     let tallies = cleanup(&api).take_labels_off(&resources()).await;
     assert_eq!(counts(&tallies), [(CONFIG_MAPS, 1, 0), (SECRETS, 0, 0)]);
     assert!(!tallies.values().all(Tally::is_clean), "what can't be looked at may have labels");
+
+    api.intercept(|asked, _| asked.path.ends_with(SECRETS).then_some(StatusCode::NOT_FOUND));
+    let tallies = cleanup(&api).take_labels_off(&resources()).await;
+    assert!(tallies.values().all(Tally::is_clean), "their definition went with them");
 }
