@@ -9,15 +9,17 @@
 use http::{HeaderMap, header};
 use ringside_ring::ResourceVersion;
 
-use crate::request::representation::{Encoding, JSON, PROTOBUF};
+use crate::request::representation::{Encoding, Form, JSON, PROTOBUF};
 
 mod cut;
+mod deleted;
 mod event;
 mod json;
 mod protobuf;
 mod sieve;
 mod websocket;
 
+pub use deleted::Deleted;
 pub use sieve::Sieve;
 
 /// The longest event that is kept for decoding. etcd refuses objects above 1.5 MiB by default; JSON escapes and
@@ -186,6 +188,20 @@ impl Frames {
             Decoder::Protobuf(lengths) => lengths.at_border().then(|| cut::protobuf(message)),
             Decoder::WebSocket(messages) => messages.border().map(|encoding| cut::websocket(message, encoding)),
             Decoder::Opaque => None,
+        }
+    }
+
+    /// A `DELETED` of the proxy's own, to stand between two events.
+    pub(crate) fn deleted(&self, deleted: &Deleted, form: Form) -> bytes::Bytes {
+        let event = |encoding| deleted.event(encoding, form);
+        match &self.0 {
+            Decoder::Json(_) => cut::line(&event(Encoding::Json)),
+            Decoder::Protobuf(_) => cut::behind_length(&event(Encoding::Protobuf)),
+            Decoder::WebSocket(messages) => {
+                let encoding = messages.border().unwrap_or(Encoding::Json);
+                cut::message(encoding, &event(encoding))
+            }
+            Decoder::Opaque => bytes::Bytes::new(),
         }
     }
 

@@ -1,12 +1,9 @@
 //! Lets go of objects that the sharder drains, once the controller can't be working on them any more.
 //!
 //! The proxy watches the metadata of `<shard>=<me>,<drain>` for each main resource of the ring: memory grows with
-//! the moves under way, not with the objects. Of DESIGN, "Handover", this does rule 1, of rule 2 the part (a)
-//! for open watches and lists in flight and the time of part (c), and rule 3. Not there yet: the fence on late
-//! writes and requests in flight (2 b), reads by name (4), old views that come back (5), `DELETED` for clients
-//! that miss one (6), chains of `continue`, asking whether a watch could show the object at all, and asking for
-//! bookmarks: a watch whose client wants none and that nothing happens on holds a drain. After a restart of the
-//! proxy or a gap in its Lease, the views of before are not known: an acknowledgement then rests on the grace alone.
+//! the moves under way, not with the objects. Of DESIGN, "Handover", these are the rules 1 to 3: wait until no view of the
+//! controller can show the object ([`settle`]) and it rests, then acknowledge. After a restart of the proxy, or a gap in its
+//! Lease, there are no views of before: the connections that carried them are gone too.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,23 +16,24 @@ use tokio::sync::{Semaphore, watch};
 use crate::{policy::Knowledge, views::Views};
 
 mod acknowledge;
+mod ask;
 mod drain;
 mod drains;
 mod follow;
 mod followed;
+mod settle;
+mod tell;
 #[cfg(test)]
 mod tests;
 
 pub use drains::Drains;
 use followed::Followed;
+use tell::Teller;
 
 /// Acknowledgements sent at a time: a scale-out drains thousands of objects at once, and the API server's
 /// fairness gives one client few seats.
 const CONCURRENT: usize = 16;
-/// A drain that takes longer than this is reported, and writes of others hold none for longer: by then any
-/// reconcile that answers at all has ended.
-const DEADLINE: Duration = Duration::from_secs(30);
-/// How often those are looked for.
+/// How often drains are looked for that take too long.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
 /// What letting go needs.
@@ -43,7 +41,9 @@ const REPORT_EVERY: Duration = Duration::from_secs(10);
 pub struct Handover {
     /// The shard that lets go.
     pub shard: ShardName,
-    /// Its ring's labels.
+    /// Its ring.
+    pub ring: RingName,
+    /// The ring's labels.
     pub labels: RingLabels,
     /// What the controller can still see.
     pub views: Views,
@@ -59,13 +59,14 @@ impl Handover {
     /// For a shard of a ring. `check` passes while the drained objects of all main resources are followed.
     pub fn new(ring: &RingName, shard: ShardName, views: Views, drains: Drains, grace: Duration, check: Check) -> Self {
         let (seats, followed) = (Arc::new(Semaphore::new(CONCURRENT)), Followed::new(check));
-        Self { labels: RingLabels::of(ring), shard, views, drains, grace, seats, followed }
+        Self { ring: ring.clone(), labels: RingLabels::of(ring), shard, views, drains, grace, seats, followed }
     }
 
     /// Lets go of what is drained, for as long as it is polled; the ring's main resources may change meanwhile.
     pub async fn run(&self, client: Client, mut knowledge: watch::Receiver<Knowledge>) {
         loop {
             let main = main_resources(&knowledge.borrow_and_update());
+            let now = knowledge.clone();
             self.followed.expect(&main);
             let follow = |resource: &GroupResource| follow::follow(self, client.clone(), resource.clone());
             let work = join_all(main.iter().map(follow));
@@ -74,15 +75,21 @@ impl Handover {
                 _ = work, if !main.is_empty() => {}
                 // What was under way begins anew: the drains are still there on the objects.
                 changed = changed => if !changed { return std::future::pending().await },
-                () = self.report() => {}
+                () = self.report(client.clone(), &now) => {}
             }
         }
     }
 
-    async fn report(&self) {
+    async fn report(&self, client: Client, knowledge: &watch::Receiver<Knowledge>) {
+        let mut teller = Teller::new(client, self.ring.clone(), &self.shard);
         loop {
+            if let Knowledge::Known(policy) = &*knowledge.borrow() {
+                self.drains.set_deadline(policy.drain_deadline);
+            }
             tokio::time::sleep(REPORT_EVERY).await;
-            self.drains.report(tokio::time::Instant::now(), DEADLINE);
+            if let Some(report) = self.drains.report(tokio::time::Instant::now()) {
+                teller.tell(&report).await;
+            }
         }
     }
 }

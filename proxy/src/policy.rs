@@ -43,6 +43,8 @@ pub struct Policy {
     pub resources: BTreeSet<GroupResource>,
     /// Those that the sharder drains; the objects that they control follow them.
     pub main: BTreeSet<GroupResource>,
+    /// How long letting go of an object may take.
+    pub drain_deadline: Duration,
     /// For every resource that is the ring's or has been: what is older than its joining or leaving.
     pub floors: BTreeMap<GroupResource, Floor>,
 }
@@ -51,7 +53,8 @@ impl Policy {
     /// What a ring says.
     pub fn of(ring: &ClusterRing) -> Self {
         let main = ring.spec.resources.iter().map(ringside_ring::cluster_ring::RingResource::group_resource).collect();
-        Self { resources: ring.spec.all_resources(), main, floors: BTreeMap::new() }
+        let (resources, drain_deadline) = (ring.spec.all_resources(), ring.spec.drain_deadline());
+        Self { resources, main, drain_deadline, floors: BTreeMap::new() }
     }
 
     /// This policy as the next after another one: with a new floor for what has joined or left in between.

@@ -6,6 +6,7 @@
 use http::{HeaderMap, Method, header};
 use ringside_ring::cluster_ring::GroupResource;
 
+pub(crate) mod page;
 mod path;
 pub mod query;
 pub mod representation;

@@ -10,6 +10,7 @@ use crate::{
     election::LockRefusal,
     request::{BadRequest, representation::Encoding, selector::ParseSelector},
     upstream::UpstreamError,
+    views::Expired,
     wire,
 };
 
@@ -34,6 +35,9 @@ pub enum Refusal {
     /// A state was asked for in which an object may still be this shard's that is not any more.
     #[error("too old resource version: {0}: objects of the ring were moved since: list again")]
     Expired(ResourceVersion),
+    /// The page of a list from before objects were let go.
+    #[error(transparent)]
+    ExpiredPage(#[from] Expired),
     /// This instance is not a shard at the moment.
     #[error("this instance does not hold its shard Lease at the moment")]
     NotAShard,
@@ -74,7 +78,7 @@ impl Refusal {
             Self::OpaqueBody(_) => answer(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "body"),
             Self::OpaqueWatch => answer(StatusCode::BAD_GATEWAY, "InternalError", "watch"),
             // The words by which clients know that they have to list again.
-            Self::Expired(_) => answer(StatusCode::GONE, "Expired", "expired"),
+            Self::Expired(_) | Self::ExpiredPage(_) => answer(StatusCode::GONE, "Expired", "expired"),
             Self::NotAShard => later("lease"),
             // No Retry-After, here and where the API server did not answer: client-go repeats every request that is
             // answered with one, a POST with generateName too, which may have made an object already.

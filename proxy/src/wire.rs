@@ -3,6 +3,8 @@
 //! Field numbers are those of `generated.proto` in k8s.io/apimachinery and k8s.io/api. Fields that are not
 //! named here are skipped unread.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use prost::Message;
 
@@ -59,6 +61,28 @@ pub(crate) struct AnyObject {
 pub(crate) struct VersionOnly {
     #[prost(string, optional, tag = "6")]
     pub(crate) resource_version: Option<String>,
+}
+
+/// Any object, as far as a `DELETED` of the proxy's own tells it.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AnyMetadata {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) metadata: Option<Metadata>,
+}
+
+/// Of `metav1.ObjectMeta` what says which object it is, and its labels.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Metadata {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, tag = "3")]
+    pub(crate) namespace: String,
+    #[prost(string, tag = "5")]
+    pub(crate) uid: String,
+    #[prost(string, tag = "6")]
+    pub(crate) resource_version: String,
+    #[prost(btree_map = "string, string", tag = "11")]
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 /// `metav1.Status`.

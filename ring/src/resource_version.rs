@@ -32,6 +32,27 @@ impl ResourceVersion {
     }
 }
 
+impl ResourceVersion {
+    /// The number before this one; that of 0 is 0.
+    #[must_use]
+    pub fn before(&self) -> Self {
+        let mut digits = self.0.as_bytes().to_vec();
+        for digit in digits.iter_mut().rev() {
+            if *digit > b'0' {
+                *digit -= 1;
+                break;
+            }
+            *digit = b'9';
+        }
+        if self.is_zero() {
+            return self.clone();
+        }
+        let text: String = digits.into_iter().map(char::from).collect();
+        let text = text.trim_start_matches('0');
+        Self(if text.is_empty() { "0" } else { text }.into())
+    }
+}
+
 impl Ord for ResourceVersion {
     fn cmp(&self, other: &Self) -> Ordering {
         // Without leading zeros the longer number is the larger one.
@@ -79,6 +100,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn before_is_one_less(a in prop_oneof![0..200_u128, 999_999..1_000_002_u128, any::<u128>()]) {
+            prop_assert_eq!(version(&a.to_string()).before(), version(&a.saturating_sub(1).to_string()));
+        }
+
         #[test]
         fn order_is_that_of_the_numbers(a: u128, b: u128, zeros in "0{0,5}") {
             prop_assert_eq!(version(&format!("{zeros}{a}")).cmp(&version(&b.to_string())), a.cmp(&b));

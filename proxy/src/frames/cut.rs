@@ -19,30 +19,58 @@ const TEXT: u8 = 0x81;
 const BINARY: u8 = 0x82;
 const CLOSE: u8 = 0x88;
 const LENGTH_IN_TWO_BYTES: u8 = 126;
+const LENGTH_IN_EIGHT_BYTES: u8 = 127;
 const NORMAL_CLOSURE: u16 = 1000;
 
 /// As a line of JSON.
 pub(super) fn json(message: &str) -> Bytes {
+    line(&text(message))
+}
+
+fn text(message: &str) -> Vec<u8> {
     let object = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {},
         "status": "Failure", "message": message, "reason": REASON, "code": CODE,
     });
     // serde_json orders keys by name, and the type must come first for readers that rely on it.
-    format!("{{\"type\":\"ERROR\",\"object\":{object}}}\n").into()
+    format!("{{\"type\":\"ERROR\",\"object\":{object}}}").into_bytes()
 }
 
-/// As a message, and the closing of the WebSocket behind it (RFC 6455, sections 5.2 and 5.5.1).
-pub(super) fn websocket(message: &str, encoding: Encoding) -> Bytes {
-    let (opcode, event) = match encoding {
-        Encoding::Json => (TEXT, json(message).trim_ascii_end().to_vec()),
-        Encoding::Protobuf => (BINARY, event(message)),
+/// An event in JSON as one of a plain watch.
+pub(super) fn line(event: &[u8]) -> Bytes {
+    [event, b"\n"].concat().into()
+}
+
+/// An event in protobuf as one of a plain watch.
+pub(super) fn behind_length(event: &[u8]) -> Bytes {
+    // An event of ours is far below 4 GiB.
+    let length = u32::try_from(event.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes()[..], event].concat().into()
+}
+
+/// An event as a message of a WebSocket (RFC 6455, section 5.2).
+pub(super) fn message(encoding: Encoding, event: &[u8]) -> Bytes {
+    let opcode = match encoding {
+        Encoding::Json => TEXT,
+        Encoding::Protobuf => BINARY,
     };
     let length = match u8::try_from(event.len()) {
         Ok(short) if short < LENGTH_IN_TWO_BYTES => vec![short],
-        // A message of ours is far below 64 KiB, the most of a length in two bytes.
-        _ => [&[LENGTH_IN_TWO_BYTES][..], &u16::try_from(event.len()).unwrap_or(u16::MAX).to_be_bytes()].concat(),
+        _ => match u16::try_from(event.len()) {
+            Ok(medium) => [&[LENGTH_IN_TWO_BYTES][..], &medium.to_be_bytes()].concat(),
+            Err(_) => [&[LENGTH_IN_EIGHT_BYTES][..], &(event.len() as u64).to_be_bytes()].concat(),
+        },
     };
-    [&[opcode], &length[..], &event, &close()].concat().into()
+    [&[opcode], &length[..], event].concat().into()
+}
+
+/// As a message, and the closing of the WebSocket behind it (section 5.5.1).
+pub(super) fn websocket(message: &str, encoding: Encoding) -> Bytes {
+    let event = match encoding {
+        Encoding::Json => text(message),
+        Encoding::Protobuf => event(message),
+    };
+    [self::message(encoding, &event), close()].concat().into()
 }
 
 /// The closing of a WebSocket alone, as the API server ends a watch at its timeout.
@@ -52,10 +80,7 @@ pub(super) fn close() -> Bytes {
 
 /// As protobuf behind its length.
 pub(super) fn protobuf(message: &str) -> Bytes {
-    let event = event(message);
-    // A message of ours is far below 4 GiB.
-    let length = u32::try_from(event.len()).unwrap_or(u32::MAX);
-    [&length.to_be_bytes()[..], &event].concat().into()
+    behind_length(&event(message))
 }
 
 /// As a `WatchEvent` in protobuf.

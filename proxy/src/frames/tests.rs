@@ -198,6 +198,37 @@ fn the_event_that_ends_a_watch_stands_between_events_only_and_is_one() {
 }
 
 #[test]
+fn a_deleted_of_our_own_is_one_in_every_format_and_form() {
+    let deleted = Deleted {
+        api_version: "x.io/v1".into(),
+        kind: "Thing".into(),
+        namespace: Some("ns".into()),
+        name: "a".into(),
+        uid: "u1".into(),
+        labels: [("tier".to_owned(), "x".repeat(70_000))].into(),
+        resource_version: "12".into(),
+    };
+    let websocket = |accept: &'static str| {
+        let headers = |name, value: &'static str| HeaderMap::from_iter([(name, http::HeaderValue::from_static(value))]);
+        Frames::of_handshake(&headers(header::ACCEPT, accept), &headers(header::UPGRADE, "websocket"))
+    };
+    let all = [Frames::json, Frames::protobuf, || Frames::opaque()].map(|new| new());
+    let [json, protobuf, opaque] = all;
+    assert!(opaque.deleted(&deleted, Form::Object).is_empty());
+    for mut frames in [json, protobuf, websocket(JSON), websocket(PROTOBUF)] {
+        for (form, kind) in
+            [(Form::Object, "Thing"), (Form::Metadata, "PartialObjectMetadata"), (Form::Table, "Partial")]
+        {
+            let event = frames.deleted(&deleted, form);
+            assert_eq!(found(&mut frames, &event, &[event.len()]), [Event::of("DELETED", Some("12"))], "{frames:?}");
+            for part in [kind, "ns", "u1", "tier"] {
+                assert!(event.windows(part.len()).any(|it| it == part.as_bytes()), "{frames:?} {form:?}: {part}");
+            }
+        }
+    }
+}
+
+#[test]
 fn our_message_stands_in_no_message_of_several_frames_and_behind_no_close() {
     let mut frames = Frames::websocket();
     frames.feed(b"\x01\x0b{\"type\":\"X\"\x89\x02hi", |_| ());

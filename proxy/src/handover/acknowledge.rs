@@ -11,13 +11,17 @@ use ringside_ring::{RingLabels, ShardName, patch};
 use ringside_runtime::explain::{code, explain};
 use tokio::time::timeout;
 
-use super::drain::Drained;
+use super::{
+    ask::{Shown, shown},
+    drain::Drained,
+};
+use crate::views::Scope;
 
 #[cfg(test)]
 mod tests;
 
 /// How long an attempt may take: kube's client has no bound on reading an answer, and there are few seats.
-const ANSWER: Duration = Duration::from_secs(10);
+pub(super) const ANSWER: Duration = Duration::from_secs(10);
 
 /// How an attempt ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,6 +36,9 @@ pub(super) enum Attempt {
 pub(super) trait Acknowledge: Send {
     /// Tries once.
     fn attempt(&self, object: &Drained) -> impl Future<Output = Attempt> + Send;
+
+    /// Asks whether a watch of this scope showed the object.
+    fn shown(&self, scope: &Scope, object: &Drained) -> impl Future<Output = Shown> + Send;
 }
 
 /// Acknowledges by a JSON patch that tests what was decided on.
@@ -50,6 +57,10 @@ impl Acknowledge for ByPatch {
             Ok(Err(error)) => Attempt::Again(explain(&error)),
             Err(_) => Attempt::Again(format!("no answer from the API server within {ANSWER:?}")),
         }
+    }
+
+    async fn shown(&self, scope: &Scope, object: &Drained) -> Shown {
+        shown(&self.client, &self.api, scope, object).await
     }
 }
 

@@ -1,15 +1,18 @@
 //! One drained object: wait until nobody can be working on it, then acknowledge.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    DEADLINE, Handover,
+    Handover,
     acknowledge::{Acknowledge, Attempt},
     drains::Phase,
+    settle::settle,
 };
+use crate::views::Leaving;
 
 /// How long to wait before the first retry of an acknowledgement, and at most.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
@@ -26,13 +29,26 @@ pub(super) struct Drained {
     pub(super) name: String,
     /// Its uid.
     pub(super) uid: String,
+    /// Its kind.
+    pub(super) kind: String,
     /// The drain label's value, unique to the move.
     pub(super) drain: String,
-    /// A resourceVersion at which the object was seen drained.
+    /// Its labels when it was first seen drained.
+    pub(super) labels: BTreeMap<String, String>,
+    /// The resourceVersion at which it was first seen drained.
     ///
     /// The write that drained it has this one or a lower one, so a watch that is past this is past that.
     /// A later write to the object needs no waiting: it changes nothing about what the watches show.
     pub(super) version: ResourceVersion,
+    /// Whether it is the very write that drained it. Not so when it was drained before our watch began.
+    pub(super) is_exact: bool,
+}
+
+impl Drained {
+    fn leaving(&self) -> Arc<Leaving> {
+        let Self { resource, namespace, name, uid, kind, labels, version, .. } = self.clone();
+        Arc::new(Leaving { resource, namespace, name, uid, kind, labels, version, excused: Mutex::default() })
+    }
 }
 
 /// Lets go of one object. Polled for as long as our own watch shows it with this drain.
@@ -46,20 +62,23 @@ pub(super) async fn let_go(
     acknowledge: impl Acknowledge,
 ) {
     let under_way = handover.drains.begin(object.clone(), Instant::now());
-    let Drained { resource, namespace, name, uid, version, .. } = &*object;
+    let Drained { resource, namespace, name, uid, .. } = &*object;
+    let leaving = object.leaving();
     let mut pause = FIRST_RETRY;
     loop {
         under_way.phase(Phase::Views);
-        handover.views.past(resource, namespace.as_deref(), version).await;
+        settle(&handover, &object, &leaving, &acknowledge).await;
         under_way.phase(Phase::Grace);
-        rest(handover.grace, &touched).await;
+        rest(&handover, &touched).await;
         under_way.phase(Phase::Acknowledgement);
         loop {
             // Closed never.
             let seat = handover.seats.acquire().await;
+            // First, so that no page of an old list is asked for after the look at the views.
+            handover.views.gone(&leaving);
             // Looked at with the seat in hand, since waiting for one may take long: a watch that was opened
             // meanwhile, from before the drain, may have brought the object back.
-            if handover.views.behind(resource, namespace.as_deref(), version) > 0 {
+            if handover.views.behind(&leaving) > 0 {
                 break;
             }
             let Attempt::Again(error) = acknowledge.attempt(&object).await else { return };
@@ -73,11 +92,11 @@ pub(super) async fn let_go(
 
 /// Returns once nobody wrote the object for the grace time. Writes count up to the deadline only: a kubelet or
 /// another controller that writes more often than the grace would hold the object for ever.
-async fn rest(grace: Duration, touched: &Notify) {
-    let deadline = Instant::now() + DEADLINE;
+async fn rest(handover: &Handover, touched: &Notify) {
+    let deadline = Instant::now() + handover.drains.deadline();
     loop {
         tokio::select! {
-            () = tokio::time::sleep(grace) => return,
+            () = tokio::time::sleep(handover.grace) => return,
             () = touched.notified(), if Instant::now() < deadline => {}
         }
     }

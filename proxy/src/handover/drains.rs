@@ -15,6 +15,7 @@ pub struct Drains(Arc<Mutex<Register>>);
 struct Register {
     next_id: u64,
     entries: HashMap<u64, Entry>,
+    deadline: Duration,
 }
 
 #[derive(Debug)]
@@ -46,6 +47,15 @@ impl Phase {
     }
 }
 
+/// A word about drains that take too long.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// For people.
+    pub(super) line: String,
+    /// The oldest of them.
+    pub(super) oldest: Arc<Drained>,
+}
+
 /// One drain in the register, until this is dropped.
 #[derive(Debug)]
 pub(super) struct UnderWay {
@@ -57,6 +67,17 @@ impl Drains {
     /// None.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// How long a drain may take before it is reported. Writes of others hold none for longer either: by then any reconcile
+    /// that answers at all has ended.
+    pub(super) fn deadline(&self) -> Duration {
+        self.0.lock().deadline
+    }
+
+    /// The ring says how long that is.
+    pub(super) fn set_deadline(&self, deadline: Duration) {
+        self.0.lock().deadline = deadline;
     }
 
     pub(super) fn begin(&self, object: Arc<Drained>, now: Instant) -> UnderWay {
@@ -78,27 +99,36 @@ impl Drains {
         Some(now.saturating_duration_since(oldest))
     }
 
-    /// Warns of drains older than `deadline`: of each once, and in one line for all that are new.
-    pub(super) fn report(&self, now: Instant, deadline: Duration) -> usize {
+    /// Warns of drains older than the deadline: of each once, and in one line for all that are new.
+    pub(super) fn report(&self, now: Instant) -> Option<Report> {
         let mut register = self.0.lock();
+        let deadline = register.deadline;
         let late = |entry: &&mut Entry| !entry.reported && now.saturating_duration_since(entry.since) >= deadline;
         let late: Vec<_> = register.entries.values_mut().filter(late).collect();
-        if let Some(oldest) = late.iter().min_by_key(|entry| entry.since) {
-            let Drained { resource, namespace, name, uid, .. } = &*oldest.object;
-            tracing::warn!(
-                count = late.len(),
-                %resource,
-                namespace,
-                name,
-                uid,
-                waits_for = oldest.phase.describe(),
-                age = ?now.saturating_duration_since(oldest.since),
-                "drained objects can't be let go yet; this is the oldest of them"
-            );
-        }
+        let oldest = late.iter().min_by_key(|entry| entry.since)?;
+        let (age, Drained { resource, namespace, name, uid, .. }) =
+            (now.saturating_duration_since(oldest.since), &*oldest.object);
+        let waits_for = oldest.phase.describe();
         let count = late.len();
+        tracing::warn!(
+            count,
+            %resource,
+            namespace,
+            name,
+            uid,
+            waits_for,
+            ?age,
+            "drained objects can't be let go yet; this is the oldest of them"
+        );
+        let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        let line = format!(
+            "{count} drained objects are held for longer than {deadline:?}; the oldest is {resource} {namespace}{name}, \
+             drained {}s ago, which waits for {waits_for}",
+            age.as_secs()
+        );
+        let oldest = oldest.object.clone();
         late.into_iter().for_each(|entry| entry.reported = true);
-        count
+        Some(Report { line, oldest })
     }
 }
 

@@ -73,7 +73,7 @@ async fn watch(handover: &Handover, client: Client, resource: &GroupResource, ap
     let drained = watcher::Config::default().labels(&handover.labels.drained_from(&handover.shard));
     let objects: Api<Object> = Api::all_with(client, api);
     let mut events = pin!(watcher(objects, drained).default_backoff());
-    let mut work = Work::new(handover.clone(), resource.clone(), by_patch);
+    let mut work = Work::new(handover.clone(), resource.clone(), &api.kind, by_patch);
     // When the watch that was begun counts as established. A watcher does not say it: only its failures show.
     let mut settles: Option<Instant> = None;
     loop {
@@ -125,6 +125,7 @@ fn code(error: &watcher::Error) -> Option<u16> {
 pub(super) struct Work<A> {
     handover: Handover,
     resource: GroupResource,
+    kind: String,
     acknowledge: A,
     by_uid: HashMap<String, Item>,
     /// Each ends with its object, or with `None` if it was taken back.
@@ -146,10 +147,11 @@ impl Drop for Item {
 }
 
 impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
-    pub(super) fn new(handover: Handover, resource: GroupResource, acknowledge: A) -> Self {
+    pub(super) fn new(handover: Handover, resource: GroupResource, kind: &str, acknowledge: A) -> Self {
         Self {
             handover,
             resource,
+            kind: kind.to_owned(),
             acknowledge,
             by_uid: HashMap::new(),
             under_way: FuturesUnordered::new(),
@@ -162,24 +164,28 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
             watcher::Event::Init => self.listed.clear(),
             watcher::Event::InitApply(object) => {
                 self.listed.extend(object.metadata.uid.clone());
-                self.seen(&object);
+                self.seen(&object, false);
             }
             watcher::Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
                 self.by_uid.retain(|uid, _| listed.contains(uid));
             }
-            watcher::Event::Apply(object) => self.seen(&object),
+            watcher::Event::Apply(object) => self.seen(&object, true),
             watcher::Event::Delete(object) => {
                 object.metadata.uid.as_ref().map(|uid| self.by_uid.remove(uid));
             }
         }
     }
 
-    fn seen(&mut self, object: &Object) {
+    /// In a list, or in an event. An event shows the very write that drained the object, unless that was drained before.
+    fn seen(&mut self, object: &Object, in_event: bool) {
         let Some(drained) = self.drained(object) else { return };
         match self.by_uid.get(&drained.uid) {
             Some(item) if item.object.drain == drained.drain => item.touched.notify_one(),
-            _ => self.begin(drained),
+            known => {
+                let is_exact = in_event && known.is_none();
+                self.begin(Drained { is_exact, ..drained });
+            }
         }
     }
 
@@ -217,8 +223,11 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
             namespace: metadata.namespace.clone(),
             name: metadata.name.clone()?,
             uid: metadata.uid.clone()?,
+            kind: self.kind.clone(),
             drain: ownership.drain?.to_owned(),
+            labels: metadata.labels.clone().unwrap_or_default(),
             version: version.ok()?,
+            is_exact: false,
         })
     }
 }

@@ -15,17 +15,23 @@ use tokio::time::{Instant, timeout};
 use ringside_runtime::admin::{Health, Probe};
 
 use super::{
-    CONCURRENT, DEADLINE, Handover,
+    CONCURRENT, Handover,
     acknowledge::{Acknowledge, Attempt},
+    ask::Shown,
     drain::Drained,
     drains::Drains,
     follow::Work,
 };
-use crate::views::{View, Views};
+use crate::{
+    request::selector::Selector,
+    views::{Fields, Kind, Scope, View, Views, fixtures},
+};
 
 mod following;
+mod settling;
 
 const GRACE: Duration = Duration::from_secs(2);
+const DEADLINE: Duration = Duration::from_secs(30);
 
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
@@ -34,6 +40,9 @@ struct Recorder {
     acknowledged: Arc<Mutex<Vec<(String, String)>>>,
     /// Is called by the next attempt, which then fails.
     failing: Arc<Mutex<Option<Meanwhile>>>,
+    /// The questions, by the field selector that they are about, and the answers to come, the last one first.
+    asked: Arc<Mutex<Vec<String>>>,
+    answers: Arc<Mutex<Vec<Shown>>>,
 }
 
 impl Acknowledge for Recorder {
@@ -44,6 +53,11 @@ impl Acknowledge for Recorder {
         }
         self.acknowledged.lock().push((object.name.clone(), object.drain.clone()));
         Attempt::Done
+    }
+
+    async fn shown(&self, scope: &Scope, object: &Drained) -> Shown {
+        self.asked.lock().push(scope.fields.and_name(&object.name));
+        self.answers.lock().pop().unwrap_or(Shown::Yes)
     }
 }
 
@@ -63,13 +77,28 @@ fn at(version: u64) -> ResourceVersion {
     version.to_string().parse().unwrap()
 }
 
+fn watch(views: &Views, from: Option<u64>) -> View {
+    fixtures::watch(views, things(), from)
+}
+
+fn list(views: &Views) -> View {
+    views.open(fixtures::scope(things(), None), Kind::List).unwrap()
+}
+
 impl Scene {
     fn new() -> Self {
         let (views, drains, recorder) = (Views::new(), Drains::new(), Recorder::default());
         let ring = "example".parse().unwrap();
         let check = Health::new().check("drains", Probe::Ready);
+        drains.set_deadline(DEADLINE);
         let handover = Handover::new(&ring, "me".parse().unwrap(), views.clone(), drains.clone(), GRACE, check);
-        Self { work: Work::new(handover.clone(), things(), recorder.clone()), recorder, views, drains, handover }
+        Self {
+            work: Work::new(handover.clone(), things(), "Thing", recorder.clone()),
+            recorder,
+            views,
+            drains,
+            handover,
+        }
     }
 
     fn object(&self, name: &str, version: u64, drain: &str) -> PartialObjectMeta<DynamicObject> {
@@ -115,7 +144,7 @@ fn ack(name: &str, drain: &str) -> (String, String) {
 #[tokio::test(start_paused = true)]
 async fn a_drain_is_acknowledged_after_every_watch_saw_it_go_and_the_grace() {
     let mut scene = Scene::new();
-    let (fast, slow) = (scene.views.open(things(), None, Some(at(5))), scene.views.open(things(), None, None));
+    let (fast, slow) = (watch(&scene.views, Some(5)), watch(&scene.views, None));
     scene.drained("a", 10, "m1");
     fast.advance(&at(10));
     scene.pass(10 * GRACE).await;
@@ -132,7 +161,7 @@ async fn a_drain_is_acknowledged_after_every_watch_saw_it_go_and_the_grace() {
 #[tokio::test(start_paused = true)]
 async fn a_write_to_the_object_begins_the_grace_anew_but_asks_no_more_of_the_watches() {
     let mut scene = Scene::new();
-    let _watch = scene.views.open(things(), None, Some(at(10)));
+    let _watch = watch(&scene.views, Some(10));
     scene.drained("a", 10, "m1");
     scene.pass(GRACE / 2).await;
     scene.drained("a", 15, "m1");
@@ -145,7 +174,7 @@ async fn a_write_to_the_object_begins_the_grace_anew_but_asks_no_more_of_the_wat
 #[tokio::test(start_paused = true)]
 async fn another_move_is_another_drain_and_one_that_is_gone_is_none() {
     let mut scene = Scene::new();
-    let watch = scene.views.open(things(), None, Some(at(10)));
+    let watch = watch(&scene.views, Some(10));
     scene.drained("a", 10, "m1");
     scene.drained("b", 10, "m1");
     scene.pass(GRACE / 2).await;
@@ -164,7 +193,7 @@ async fn a_watch_opened_from_before_the_drain_during_the_grace_holds_it() {
     let mut scene = Scene::new();
     scene.drained("a", 10, "m1");
     scene.pass(GRACE / 2).await;
-    let old = scene.views.open(things(), Some("ns".into()), Some(at(9)));
+    let old = watch(&scene.views, Some(9));
     scene.pass(10 * GRACE).await;
     assert_eq!(scene.acknowledged(), []);
     old.advance(&at(10));
@@ -179,7 +208,7 @@ async fn a_watch_opened_from_before_the_drain_while_waiting_for_a_seat_holds_it(
     let all = seats.acquire_many(u32::try_from(CONCURRENT).unwrap()).await.unwrap();
     scene.drained("a", 10, "m1");
     scene.pass(2 * GRACE).await;
-    let old = scene.views.open(things(), None, Some(at(9)));
+    let old = watch(&scene.views, Some(9));
     drop(all);
     scene.pass(10 * GRACE).await;
     assert_eq!(scene.acknowledged(), []);
@@ -195,7 +224,7 @@ async fn a_watch_opened_from_before_the_drain_holds_the_next_attempt_too() {
     let opened: Arc<Mutex<Option<View>>> = Arc::default();
     let (views, keep) = (scene.views.clone(), opened.clone());
     *scene.recorder.failing.lock() = Some(Box::new(move || {
-        *keep.lock() = Some(views.open(things(), None, Some(at(9))));
+        *keep.lock() = Some(list(&views));
     }));
     scene.drained("a", 10, "m1");
     scene.pass(10 * GRACE).await;
@@ -247,12 +276,15 @@ async fn a_new_list_forgets_what_it_does_not_name() {
 #[tokio::test(start_paused = true)]
 async fn a_drain_past_its_deadline_is_reported_once() {
     let mut scene = Scene::new();
-    let _list = scene.views.open(things(), None, None);
+    let _list = list(&scene.views);
     scene.drained("a", 10, "m1");
     scene.drained("b", 11, "m1");
-    scene.pass(super::DEADLINE / 2).await;
-    assert_eq!(scene.drains.report(Instant::now(), super::DEADLINE), 0);
-    scene.pass(super::DEADLINE).await;
-    assert_eq!(scene.drains.report(Instant::now(), super::DEADLINE), 2);
-    assert_eq!(scene.drains.report(Instant::now(), super::DEADLINE), 0);
+    scene.pass(DEADLINE / 2).await;
+    assert!(scene.drains.report(Instant::now()).is_none());
+    scene.pass(DEADLINE).await;
+    let line = scene.drains.report(Instant::now()).unwrap().line;
+    for part in ["2 drained objects", "longer than 30s", "things.x.io ns/", "drained 45s ago", "watch or list"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert!(scene.drains.report(Instant::now()).is_none());
 }

@@ -49,6 +49,32 @@ pub(crate) enum Encoding {
     Protobuf,
 }
 
+/// As what the objects of an answer come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As they are.
+    #[default]
+    Object,
+    /// As metadata alone.
+    Metadata,
+    /// As rows of a table.
+    Table,
+}
+
+impl Form {
+    /// What the first entry of `Accept` that can be read asks for, which an API server gives that knows it.
+    pub(crate) fn negotiated(headers: &HeaderMap) -> Self {
+        let mut entries = accepted(headers).filter_map(|entry| std::str::from_utf8(entry).ok());
+        let first = entries.find(|entry| Encoding::named(&essence(entry)).is_some());
+        let parameters = first.into_iter().flat_map(|entry| entry.split(';').skip(1));
+        match parameters.map(str::trim).find_map(|it| it.strip_prefix("as=")) {
+            Some("PartialObjectMetadata") => Self::Metadata,
+            Some("Table") => Self::Table,
+            _ => Self::Object,
+        }
+    }
+}
+
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub(crate) const JSON: &str = "application/json";
 
@@ -122,6 +148,20 @@ mod tests {
             Encoding::Protobuf
         );
         assert_eq!(Encoding::negotiated(&HeaderMap::new()), Encoding::Json);
+    }
+
+    #[test]
+    fn what_objects_come_as_is_what_the_first_entry_that_can_be_read_asks_for() {
+        for (value, form) in [
+            ("application/json", Form::Object),
+            ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Form::Table),
+            ("application/vnd.kubernetes.protobuf; as=PartialObjectMetadata; g=meta.k8s.io; v=v1", Form::Metadata),
+            ("application/yaml,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Form::Metadata),
+            ("application/json,application/json;as=Table", Form::Object),
+        ] {
+            assert_eq!(Form::negotiated(&accept(value)), form, "{value}");
+        }
+        assert_eq!(Form::negotiated(&HeaderMap::new()), Form::Object);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! joined with ours and sent on is the parsed selector, printed: of the client's text nothing can be left that
 //! somebody reads otherwise (Go's lexer, for one, takes a NUL for the end of the text).
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 mod lexer;
 
@@ -78,9 +78,30 @@ impl Selector {
         }
     }
 
+    /// Whether an object with these labels is selected, as `Requirement.Matches` of k8s.io/apimachinery decides it.
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|requirement| requirement.matches(labels.get(&requirement.key).map(String::as_str)))
+    }
+
     /// Whether it selects everything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+impl Requirement {
+    fn matches(&self, label: Option<&str>) -> bool {
+        let number = || label.and_then(|label| label.parse::<i64>().ok());
+        match &self.condition {
+            Condition::Exists => label.is_some(),
+            Condition::DoesNotExist => label.is_none(),
+            Condition::Equals(value) => label == Some(value),
+            Condition::NotEquals(value) => label != Some(value),
+            Condition::In(values) => label.is_some_and(|label| values.iter().any(|value| value == label)),
+            Condition::NotIn(values) => label.is_none_or(|label| values.iter().all(|value| value != label)),
+            Condition::GreaterThan(bound) => number().is_some_and(|number| number > *bound),
+            Condition::LessThan(bound) => number().is_some_and(|number| number < *bound),
+        }
     }
 }
 

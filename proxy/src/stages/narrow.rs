@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use futures::future::{Either, Ready, ready};
 use http::{HeaderValue, Request, Response, Uri, header, uri::PathAndQuery};
-use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
+use ringside_ring::ResourceVersion;
 use tower::Service;
 
 use super::{Next, admit::Admitted};
@@ -17,22 +17,22 @@ use crate::{
     body::Body,
     metrics::Metrics,
     request::{
-        BadPath, BadRequest, Query, RequestInfo, Verb,
+        BadPath, BadRequest, Query, RequestInfo, Resource, Verb,
+        page::start_of_list,
         representation::{opaque_body, refuse_cbor},
         selector::Selector,
     },
     status::Refusal,
+    views::{Fields, Kind, Scope},
 };
 
-/// On a request: what of the ring its answer will show.
+/// On a request: the view of the ring that its answer gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shows {
-    /// Which resource.
-    pub resource: GroupResource,
-    /// In which namespace; `None`: in all.
-    pub namespace: Option<String>,
-    /// From where on, for a watch that goes on from a known state.
-    pub from: Option<ResourceVersion>,
+    /// What it shows.
+    pub scope: Scope,
+    /// How it begins; `None` for a page of a list that must not be shown.
+    pub kind: Option<Kind>,
     /// Whether its client knows bookmarks.
     pub bookmarks: bool,
 }
@@ -79,7 +79,8 @@ impl<S> Narrow<S> {
         if info.verb == Verb::Watch && !bookmarks {
             info.query.set(BOOKMARKS, "true");
         }
-        let query = narrowed(&info.query, &admitted.term.selector)?;
+        let theirs = Selector::parse(info.query.first("labelSelector").unwrap_or_default())?;
+        let query = info.query.with("labelSelector", &joined(&admitted.term.selector, &theirs));
         *request.uri_mut() = with_query(request.uri(), &query)?;
         self.metrics.narrowed();
         if info.verb == Verb::Watch {
@@ -88,20 +89,36 @@ impl<S> Narrow<S> {
             request.headers_mut().remove(header::SEC_WEBSOCKET_EXTENSIONS);
         }
         if info.verb != Verb::DeleteCollection {
-            let from = (info.verb == Verb::Watch).then(|| start_of_watch(&info.query)).flatten();
-            let (resource, namespace) = (resource.kind, resource.namespace);
-            request.extensions_mut().insert(Shows { resource, namespace, from, bookmarks });
+            let kind = kind(info.verb, &info.query);
+            request.extensions_mut().insert(Shows { scope: scope(resource, &info.query, theirs), kind, bookmarks });
         }
         Ok(())
     }
 }
 
-/// The query with the client's selector and the shard's. Ours comes first: whatever a server might take for
-/// the end of a selector, it has read ours by then.
-fn narrowed(query: &Query, ours: &str) -> Result<String, Refusal> {
-    let theirs = Selector::parse(query.first("labelSelector").unwrap_or_default())?;
-    let joined = if theirs.is_empty() { ours.to_owned() } else { format!("{ours},{theirs}") };
-    Ok(query.with("labelSelector", &joined))
+/// The shard's selector and the client's. Ours comes first: whatever a server might take for the end of a selector, it has
+/// read ours by then.
+fn joined(ours: &str, theirs: &Selector) -> String {
+    if theirs.is_empty() { ours.to_owned() } else { format!("{ours},{theirs}") }
+}
+
+fn scope(resource: Resource, query: &Query, labels: Selector) -> Scope {
+    let Resource { kind, version, namespace, name, .. } = resource;
+    let fields = Fields::parse(query.first("fieldSelector").unwrap_or_default()).named(name.as_deref());
+    Scope { resource: kind, version, namespace, labels, fields }
+}
+
+/// How the view begins; `None` for a page of which the state is not known, or is not that of the pages before: it may show a
+/// new state beside an old one, from before an object was let go, and no event will ever take that back.
+fn kind(verb: Verb, query: &Query) -> Option<Kind> {
+    if verb == Verb::Watch {
+        let replaces = query.flag("sendInitialEvents");
+        return Some(if replaces { Kind::StreamingList } else { Kind::Watch(start_of_watch(query)) });
+    }
+    match query.first("continue").filter(|token| !token.is_empty()) {
+        Some(token) => Some(Kind::Page(start_of_list(token)?)),
+        None => Some(Kind::List),
+    }
 }
 
 /// A watch from a resourceVersion of its own goes on from there; one from none or 0, or with initial events,
@@ -139,6 +156,8 @@ impl<S: Next> Service<Request<Body>> for Narrow<S> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+
     use super::*;
 
     fn query(text: &str) -> Query {
@@ -147,13 +166,21 @@ mod tests {
 
     #[test]
     fn selectors_are_joined_with_ours_first() {
-        let join = |text: &str| narrowed(&query(text), "s=me,!d");
-        assert_eq!(join("limit=5").unwrap(), "limit=5&labelSelector=s%3Dme%2C%21d");
-        assert_eq!(join("labelSelector=").unwrap(), "labelSelector=s%3Dme%2C%21d");
-        assert_eq!(join("labelSelector=a+in+(b)").unwrap(), "labelSelector=s%3Dme%2C%21d%2Ca%20in%20%28b%29");
-        assert_eq!(join("labelSelector=a%00%00!d").unwrap(), "labelSelector=s%3Dme%2C%21d%2Ca");
-        assert_eq!(join("labelSelector=a&labelSelector=b").unwrap(), "labelSelector=s%3Dme%2C%21d%2Ca");
-        assert!(matches!(join("labelSelector=a,"), Err(Refusal::Selector(_))));
+        let join = |text: &str| joined("s=me,!d", &Selector::parse(text).unwrap());
+        assert_eq!(join(""), "s=me,!d");
+        assert_eq!(join("a in (b)"), "s=me,!d,a in (b)");
+        assert_eq!(join("a\0\0!d"), "s=me,!d,a");
+    }
+
+    #[test]
+    fn a_later_page_is_of_the_state_that_its_list_began_with() {
+        let of = |token: &str| kind(Verb::List, &query(&format!("limit=5&continue={token}")));
+        let token =
+            |rv: &str| BASE64_URL_SAFE_NO_PAD.encode(format!(r#"{{"v":"meta.k8s.io/v1","rv":{rv},"start":"a"}}"#));
+        assert_eq!(of(""), Some(Kind::List));
+        assert_eq!(of(&token("12")), Some(Kind::Page("12".parse().unwrap())));
+        assert_eq!(of("what-is-that"), None);
+        assert_eq!(of(&token("-1")), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use ringside_ring::ResourceVersion;
+use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use serde::Deserialize;
 use tower::{Service, ServiceExt};
 
@@ -94,7 +94,7 @@ fn concern(request: &Request<Body>) -> Option<(Read, Option<ResourceVersion>, Re
     }
     let from = (info.verb == Verb::Watch).then(|| start_of_watch(&info.query)).flatten();
     let mut question = Request::new(empty());
-    *question.uri_mut() = collection(resource, &info.query)?;
+    *question.uri_mut() = self::question(resource, &info.query)?;
     question.headers_mut().clone_from(request.headers());
     let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
     question.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
@@ -104,16 +104,21 @@ fn concern(request: &Request<Body>) -> Option<(Read, Option<ResourceVersion>, Re
 }
 
 /// One object of what the client may list: permissions can be for one namespace, or for one name.
-fn collection(resource: &Resource, query: &Query) -> Option<Uri> {
-    let encode = |part: &str| utf8_percent_encode(part, NON_ALPHANUMERIC).to_string();
-    let (group, version) = (&resource.kind.group, encode(&resource.version));
-    let api = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{}/{version}", encode(group)) };
-    let namespace = resource.namespace.as_deref().map(|name| format!("/namespaces/{}", encode(name)));
+fn question(resource: &Resource, query: &Query) -> Option<Uri> {
     let named = resource.name.as_ref().map(|name| format!("metadata.name={name}"));
     let fields = named.as_deref().or_else(|| query.first("fieldSelector")).unwrap_or_default();
     let query = Query::default().with("fieldSelector", fields);
-    let path = format!("{api}{}/{}", namespace.unwrap_or_default(), encode(&resource.kind.resource));
+    let path = collection(&resource.kind, &resource.version, resource.namespace.as_deref());
     format!("{path}?{query}&limit=1").parse().ok()
+}
+
+/// The path of a resource's objects.
+pub(super) fn collection(resource: &GroupResource, version: &str, namespace: Option<&str>) -> String {
+    let encode = |part: &str| utf8_percent_encode(part, NON_ALPHANUMERIC).to_string();
+    let (group, version) = (&resource.group, encode(version));
+    let api = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{}/{version}", encode(group)) };
+    let namespace = namespace.map(|name| format!("/namespaces/{}", encode(name)));
+    format!("{api}{}/{}", namespace.unwrap_or_default(), encode(&resource.resource))
 }
 
 #[derive(Deserialize)]

@@ -19,7 +19,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{
-    FutureExt, TryFutureExt,
+    FutureExt,
     future::{BoxFuture, pending, ready},
 };
 use http::{HeaderMap, Request, Response, StatusCode};
@@ -30,17 +30,25 @@ use ringside_ring::ResourceVersion;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+mod missed;
+
+use missed::Asks;
+
 use super::{Next, admit::Admitted, narrow::Shows, resume::Stale};
 use crate::{
-    body::{Body, BodyError, BoxError, until},
+    body::{Body, BodyError, BoxError, holding, until},
     frames::{Event, Frames, Sieve},
-    request::{RequestInfo, Verb},
+    request::{RequestInfo, Verb, representation::Form},
     status::Refusal,
-    views::{View, Views},
+    views::{Expired, Kind, View, Views},
 };
 
 /// What a client is told whose watch ends because the ring changed.
 const LIST_AGAIN: &str = "ringside-proxy: the resources of the ClusterRing changed: list again";
+
+/// What a client is told whose watch may have shown an object that is to be let go.
+const LIST_ANEW: &str =
+    "ringside-proxy: nothing tells whether this watch has seen what moved to other shards: list again";
 
 /// Why a watch ends with an error that ends otherwise without one.
 const WITHIN_AN_EVENT: &str = "the watch ended in the middle of an event";
@@ -67,6 +75,8 @@ pub struct Watched {
     view: Option<View>,
     /// For a client that asked for no bookmarks.
     sieve: Option<Sieve>,
+    /// What the client is told before anything else.
+    first: Option<Bytes>,
     /// What the last piece proves, once the client has it.
     pending: Option<ResourceVersion>,
     /// Gone once the watch has ended.
@@ -91,15 +101,29 @@ impl Handed {
 
 impl Watched {
     pub(super) fn new(frames: Frames, view: Option<View>, bookmarks: bool, end: BoxFuture<'static, End>) -> Self {
-        Self { frames, view, sieve: (!bookmarks).then(Sieve::default), pending: None, end: Some(end) }
+        Self { frames, view, sieve: (!bookmarks).then(Sieve::default), first: None, pending: None, end: Some(end) }
+    }
+
+    /// What has to be written before anything else, once.
+    pub fn first(&mut self) -> Option<Bytes> {
+        self.first.take()
     }
 
     /// Ready when the watch has to end, with what to tell the client before, if it can be told something here.
     pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Some(end) = &mut self.end else { return Poll::Ready(None) };
-        let end = task::ready!(end.as_mut().poll(context));
+        let Poll::Ready(end) = end.as_mut().poll(context) else {
+            // Who asks now has the client's connection take what was there.
+            self.idle(true);
+            return Poll::Pending;
+        };
         self.end = None;
-        Poll::Ready((end == End::RingChanged).then(|| self.frames.expired(LIST_AGAIN)).flatten())
+        let message = match end {
+            End::RingChanged => LIST_AGAIN,
+            End::Unplaced => LIST_ANEW,
+            End::Closing | End::NotUnderstood => return Poll::Ready(None),
+        };
+        Poll::Ready(self.frames.expired(message))
     }
 
     /// Whether what the client has is a number of whole events.
@@ -112,8 +136,31 @@ impl Watched {
         self.frames.close()
     }
 
+    /// The API server has answered. What the client missed before is the first that it is told; where nobody knows what that
+    /// is, it has to list again.
+    async fn begin<S: Next>(&mut self, asked: &Asked, next: S) {
+        let Some(view) = &self.view else { return };
+        let (Some(missed), Some(asks)) = (view.begun(), &asked.asks) else { return };
+        let Some(deleted) = asks.deleted(next, &missed).await else {
+            tracing::warn!(resource = %view.scope().resource, "can't ask what a client missed: its watch is ended");
+            self.end = Some(ready(End::Unplaced).boxed());
+            return;
+        };
+        tracing::info!(resource = %view.scope().resource, count = deleted.len(), "a client is told what moved while it did not watch");
+        let events: Vec<_> = deleted.iter().map(|event| self.frames.deleted(event, asked.form)).collect();
+        self.first = (!events.is_empty()).then(|| events.concat().into());
+        view.told(&missed);
+    }
+
+    fn idle(&self, idle: bool) {
+        if let Some(view) = &self.view {
+            view.idle(idle);
+        }
+    }
+
     /// Looks at a piece that passes; returns what of it the client gets now.
     pub fn pass(&mut self, piece: Bytes) -> Bytes {
+        self.idle(false);
         let pending = &mut self.pending;
         let found = |event: Event| {
             if let Some(version) = event.progress()
@@ -155,27 +202,52 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let shows = request.extensions_mut().remove::<Shows>();
+        let may_show = shows.as_ref().is_none_or(|it| it.kind.is_some());
         let bookmarks = shows.as_ref().is_none_or(|it| it.bookmarks);
         // Before the request is sent: what is drained while it is under way may already be in its answer.
-        let view = shows.map(|it| self.views.open(it.resource, it.namespace, it.from));
+        let view = match shows.map(|it| self.views.open(it.scope, it.kind.unwrap_or(Kind::List))).transpose() {
+            Ok(view) => view,
+            Err(expired) => return ready(Err(expired.into())).boxed(),
+        };
         let info = request.extensions().get::<RequestInfo>();
         let verb = info.map(|info| info.verb);
+        let watch = view.as_ref().filter(|_| verb == Some(Verb::Watch));
+        let asks = watch.and_then(|view| Asks::of(&request, view.scope()));
+        let form = Form::negotiated(request.headers());
         let handshake = info.filter(|info| info.upgrade).map(|_| request.headers().clone()).unwrap_or_default();
         let end = match verb {
             Some(Verb::Watch) if request.extensions().get::<Stale>().is_some() => Some(ready(End::RingChanged).boxed()),
-            Some(Verb::Watch) => Some(self.end_of_watch(&request)),
+            Some(Verb::Watch) => Some(self.end_of_watch(&request, view.as_ref())),
             _ => None,
         };
         let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
-        let tapped = move |response: Response<Body>| match (end, changed) {
-            (Some(end), _) => tap_watch(&handshake, response, view, bookmarks, end),
-            (None, Some(changed)) => {
-                Ok(response.map(|body| until(hold(body, view), changed.map(|()| LIST_AGAIN.into()))))
+        let (next, answered) = (self.next.clone(), self.next.call(request));
+        let tapped = async move {
+            let response = answered.await?;
+            match (end, changed) {
+                (Some(end), _) => {
+                    tap_watch(Asked { handshake, asks, form, bookmarks }, response, view, end, next).await
+                }
+                // It is the API server that says what is wrong with a token, if something is.
+                (None, Some(_)) if !may_show && response.status().is_success() => Err(Expired.into()),
+                (None, Some(changed)) => {
+                    Ok(tap_list(response, view).map(|body| until(body, changed.map(|()| LIST_AGAIN.into()))))
+                }
+                (None, None) => Ok(response),
             }
-            (None, None) => Ok(response),
         };
-        self.next.call(request).and_then(|response| ready(tapped(response))).boxed()
+        tapped.boxed()
     }
+}
+
+/// How a watch was asked for.
+struct Asked {
+    /// The headers of the handshake, of a watch by WebSocket.
+    handshake: HeaderMap,
+    /// How to find out what its client missed, for one that does not notice by itself.
+    asks: Option<Asks>,
+    form: Form,
+    bookmarks: bool,
 }
 
 /// Why a watch is ended.
@@ -183,6 +255,8 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
 pub(super) enum End {
     /// What the client knows is of another set of objects.
     RingChanged,
+    /// Nobody can say whether it has shown an object that is to be let go.
+    Unplaced,
     /// The proxy ends.
     Closing,
     /// It could not be told how far it has come.
@@ -190,11 +264,13 @@ pub(super) enum End {
 }
 
 impl<S> Tap<S> {
-    fn end_of_watch(&self, request: &Request<Body>) -> BoxFuture<'static, End> {
+    fn end_of_watch(&self, request: &Request<Body>, view: Option<&View>) -> BoxFuture<'static, End> {
         let (changed, closing) = (ring_changes(request), self.closing.clone().cancelled_owned());
+        let cut = view.map_or_else(|| pending().boxed(), |view| view.cut().boxed());
         async move {
             tokio::select! {
                 () = changed => End::RingChanged,
+                () = cut => End::Unplaced,
                 () = closing => End::Closing,
             }
         }
@@ -212,16 +288,16 @@ fn ring_changes(request: &Request<Body>) -> BoxFuture<'static, ()> {
     }
 }
 
-fn tap_watch(
-    asked: &HeaderMap,
+async fn tap_watch<S: Next>(
+    asked: Asked,
     mut response: Response<Body>,
     view: Option<View>,
-    bookmarks: bool,
     end: BoxFuture<'static, End>,
+    next: S,
 ) -> Result<Response<Body>, Refusal> {
     let frames = match response.status() {
         StatusCode::OK => Frames::of_response(response.headers()),
-        StatusCode::SWITCHING_PROTOCOLS => Frames::of_handshake(asked, response.headers()),
+        StatusCode::SWITCHING_PROTOCOLS => Frames::of_handshake(&asked.handshake, response.headers()),
         // A success that no API server gives to a watch: what is in it is not known.
         status if status.is_success() => Frames::opaque(),
         // No watch came of it.
@@ -230,7 +306,8 @@ fn tap_watch(
     if view.is_some() && frames.is_opaque() {
         return Err(Refusal::OpaqueWatch);
     }
-    let watched = Watched::new(frames, view, bookmarks, end);
+    let mut watched = Watched::new(frames, view, asked.bookmarks, end);
+    watched.begin(&asked, next).await;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         response.extensions_mut().insert(Handed::of(watched));
         return Ok(response);
@@ -239,11 +316,13 @@ fn tap_watch(
 }
 
 /// Keeps the view of a list open until its body has ended.
-fn hold(body: Body, view: Option<View>) -> Body {
-    match view {
-        Some(view) => crate::body::holding(body, view),
-        None => body,
+fn tap_list(response: Response<Body>, view: Option<View>) -> Response<Body> {
+    let Some(view) = view else { return response };
+    if response.status().is_success() {
+        // A list tells its client what is not there.
+        drop(view.begun());
     }
+    response.map(|body| holding(body, view))
 }
 
 struct TappedBody {
@@ -260,6 +339,9 @@ impl http_body::Body for TappedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(first) = self.watched.first() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
         loop {
             // Asking for more means that the connection took what it was given.
             self.watched.delivered();
@@ -316,7 +398,10 @@ mod tests {
     use ringside_ring::cluster_ring::GroupResource;
 
     use super::*;
-    use crate::{body::boxed, views::Views};
+    use crate::{
+        body::boxed,
+        views::{Views, fixtures::watch},
+    };
 
     /// Each watch has one of these, beside its stream and its view, for as long as it is open.
     #[test]
@@ -329,7 +414,7 @@ mod tests {
         let frames = pieces.iter().map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::copy_from_slice(piece))));
         let body = boxed(StreamBody::new(stream::iter(frames.collect::<Vec<_>>())));
         let things = GroupResource { group: "x.io".to_owned(), resource: "things".to_owned() };
-        let view = of_the_ring.then(|| Views::new().open(things, None, None));
+        let view = of_the_ring.then(|| watch(&Views::new(), things, None));
         let watched = Watched::new(Frames::json(), view, true, pending().boxed());
         let mut body = TappedBody { body, watched, ended: false };
         let mut out = BytesMut::new();

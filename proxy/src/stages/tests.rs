@@ -28,6 +28,7 @@ use crate::{
 
 mod authentication;
 mod election;
+mod missing;
 mod narrowing;
 mod resuming;
 mod upgrades;

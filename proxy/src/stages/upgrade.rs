@@ -161,6 +161,10 @@ async fn down(
     heartbeat: Option<&Heartbeat>,
 ) -> io::Result<()> {
     let (mut buffer, mut pongs) = (vec![0; BUFFER], heartbeat.map(Heartbeat::pongs));
+    if let Some(first) = watched.as_mut().and_then(Watched::first) {
+        to.write_all(&first).await?;
+        to.flush().await?;
+    }
     loop {
         // Between two pieces only: a piece that is written in part would be followed by what can't stand there.
         let length = tokio::select! {

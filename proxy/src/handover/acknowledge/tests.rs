@@ -1,7 +1,7 @@
 //! Attempts over an API server that answers as a test says.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
@@ -49,8 +49,11 @@ fn attempt(code: Option<StatusCode>, uid: &str, labels: &Value) -> (ByPatch, Dra
         namespace: Some("ns".into()),
         name: "a".into(),
         uid: "u1".into(),
+        kind: "Thing".into(),
         drain: "m1".into(),
+        labels: BTreeMap::new(),
         version: "10".parse().unwrap(),
+        is_exact: true,
     };
     (by_patch, object)
 }

@@ -6,6 +6,34 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
+fn objects_are_selected_by_their_labels() {
+    let labels = [("a", "1"), ("b", "x"), ("c", "")].map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    for (text, selected) in [
+        ("", true),
+        ("a", true),
+        ("!a", false),
+        ("d", false),
+        ("!d,a=1", true),
+        ("a=2", false),
+        ("a!=2,d!=2", true),
+        ("b!=x", false),
+        ("b in (x,y),b notin (z)", true),
+        ("b notin (x)", false),
+        ("d in (x)", false),
+        ("d notin (x)", true),
+        ("c=", true),
+        ("c", true),
+        ("d=", false),
+        ("a>0,a<2", true),
+        ("a>1", false),
+        ("b>0", false),
+        ("d<5", false),
+    ] {
+        assert_eq!(Selector::parse(text).unwrap().matches(&labels), selected, "{text}");
+    }
+}
+
+#[test]
 fn what_the_api_server_accepts_is_accepted() {
     let good = [
         ("", ""),

@@ -9,6 +9,7 @@ use tokio::{
 use tower::ServiceBuilder;
 
 use super::*;
+use crate::views::fixtures::leaving;
 
 /// More than a test sends.
 const ROOM: usize = 1 << 16;
@@ -78,11 +79,11 @@ async fn bytes_pass_both_ways_and_tell_how_far_the_watch_has_come() {
     pass(&mut client, &mut server, b"a ping, say").await;
     let event = br#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"12"}}}"#;
     let message = [&[0x81, u8::try_from(event.len()).unwrap()][..], event].concat();
-    let (twelve, views) = ("12".parse().unwrap(), &lab.shared.views);
-    assert_eq!(views.behind(&things(), None, &twelve), 1);
+    let (twelve, views) = (leaving(things(), None, 12), &lab.shared.views);
+    assert_eq!(views.behind(&twelve), 1);
     pass(&mut server, &mut client, &message).await;
     // The view is told a moment after the bytes are there to be read.
-    timeout(DEADLINE, views.past(&things(), None, &twelve)).await.unwrap();
+    timeout(DEADLINE, views.past(&twelve)).await.unwrap();
     drop(server);
     assert_eq!(rest(client).await, CLOSED, "the API server is gone, and did not close it");
 }
@@ -95,9 +96,9 @@ async fn bookmarks_that_nobody_asked_for_take_the_watch_further_and_stay_here() 
     let text = message(0x81, br#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"12"}}}"#);
     let object = [&b"\x0a\x08BOOKMARK\x12\x0e\x0a\x0ck8s\0\x12\x06\x0a\x04\x32\x0213"[..]].concat();
     let (binary, other) = (message(0x82, &object), message(0x81, br#"{"type":"ADDED","object":{}}"#));
-    for (bookmark, at) in [(text, "12"), (binary, "13")] {
+    for (bookmark, at) in [(text, 12), (binary, 13)] {
         server.write_all(&bookmark).await.unwrap();
-        timeout(DEADLINE, lab.shared.views.past(&things(), None, &at.parse().unwrap())).await.unwrap();
+        timeout(DEADLINE, lab.shared.views.past(&leaving(things(), None, at))).await.unwrap();
     }
     pass(&mut server, &mut client, &other).await;
 }

@@ -1,18 +1,13 @@
 //! How far watches have come, as the handover sees it, and how they end.
 
-use ringside_ring::ResourceVersion;
-
 use super::*;
+use crate::views::fixtures::leaving;
 
 const DELETED: &str = "{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"resourceVersion\":\"12\"}}}\n";
 
-fn at(version: u64) -> ResourceVersion {
-    version.to_string().parse().unwrap()
-}
-
 /// How many views could still show an object drained at `version`.
 fn behind(lab: &Lab, version: u64) -> usize {
-    lab.shared.views.behind(&things(), Some("ns"), &at(version))
+    lab.shared.views.behind(&leaving(things(), Some("ns"), version))
 }
 
 #[tokio::test]
@@ -31,7 +26,7 @@ async fn a_watch_is_past_a_drain_when_the_client_took_its_deleted_event() {
     assert!(body.frame().now_or_never().is_none());
     assert_eq!((behind(&lab, 12), behind(&lab, 13)), (0, 1));
     drop(body);
-    assert_eq!((behind(&lab, 13), lab.shared.views.count()), (0, 0));
+    assert_eq!((behind(&lab, 13), lab.shared.views.count()), (1, 0), "its client goes on from 12, and has not yet");
 }
 
 #[tokio::test]
@@ -53,6 +48,55 @@ async fn a_client_that_asked_for_no_bookmarks_gets_none_and_its_watch_goes_on_by
         }
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), DELETED, "{uri}");
         assert_eq!(behind(&lab, 12), 0, "{uri}: it was at the bookmark before it went on");
+    }
+}
+
+/// An acknowledgement after a gap in the Lease rests on what the controller watches, and not on luck.
+#[tokio::test(start_paused = true)]
+async fn what_a_watch_had_shown_when_the_lease_was_lost_is_known_after_the_gap() {
+    let silent = || json(boxed(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BoxError>>())));
+    let lab = Lab::new(move |_| silent());
+    let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
+    lab.shared.gate.close();
+    assert!(body.frame().await.unwrap().is_err());
+    drop(body);
+    lab.shared.gate.open(term());
+    assert_eq!((behind(&lab, 6), behind(&lab, 5)), (1, 0), "the controller still sees what it saw at 5");
+    let _again = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=12").await;
+    assert_eq!((behind(&lab, 12), behind(&lab, 13)), (0, 1), "it has listed again, and watches from there");
+}
+
+#[tokio::test]
+async fn a_later_page_of_a_list_from_before_a_move_is_gone() {
+    let lab = Lab::new(|_| ok());
+    // {"v":"meta.k8s.io/v1","rv":12,"start":"a"}
+    let page = "/apis/x.io/v1/things?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTIsInN0YXJ0IjoiYSJ9";
+    lab.shared.views.gone(&leaving(things(), Some("ns"), 12));
+    let answer = lab.get(page).await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!((behind(&lab, 12), behind(&lab, 13)), (0, 1), "it is under way");
+    drop(answer);
+    assert_eq!(behind(&lab, 13), 1, "there may be another page");
+    lab.shared.views.gone(&leaving(things(), Some("ns"), 13));
+    let expired = lab.get(page).await;
+    assert_eq!(expired.status(), StatusCode::GONE);
+    let status: serde_json::Value = serde_json::from_str(&text(expired).await).unwrap();
+    assert_eq!(status["reason"], "Expired");
+    assert_eq!(status["metadata"]["continue"], serde_json::Value::Null, "no way to go on with pages of two states");
+}
+
+#[tokio::test]
+async fn a_page_that_nobody_knows_the_state_of_is_not_shown() {
+    // {"v":"meta.k8s.io/v1","rv":-1,"start":"a"}: the newest, beside pages of whatever it was before.
+    for token in ["eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiYSJ9", "another-server"] {
+        let page = format!("/apis/x.io/v1/things?limit=1&continue={token}");
+        assert_eq!(Lab::new(|_| ok()).get(&page).await.status(), StatusCode::GONE, "{token}");
+        let refuses = Lab::new(|_| {
+            let mut bad = ok();
+            *bad.status_mut() = StatusCode::BAD_REQUEST;
+            bad
+        });
+        assert_eq!(refuses.get(&page).await.status(), StatusCode::BAD_REQUEST, "{token}");
     }
 }
 

@@ -11,7 +11,13 @@ use tokio::{
 };
 
 use super::{heartbeat::Pongs, *};
-use crate::{frames::Frames, views::Views};
+use crate::{
+    frames::Frames,
+    views::{
+        Views,
+        fixtures::{self, leaving},
+    },
+};
 
 /// A message of the client's, and its end, masked with zeros.
 const HELLO: &[u8] = b"\x81\x85\0\0\0\0hello";
@@ -28,21 +34,21 @@ async fn a_watch_by_websocket_has_come_as_far_as_what_the_client_took() {
     let event = br#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"12"}}}"#;
     let message = [&[0x81, u8::try_from(event.len()).unwrap()][..], event].concat();
     let (views, things) = (Views::new(), GroupResource { group: "x.io".into(), resource: "things".into() });
-    let view = views.open(things.clone(), None, None);
+    let view = fixtures::watch(&views, things.clone(), None);
     // The client's side takes half of the message before somebody reads it.
     let ((mut server, from), (to, mut client)) = (duplex(1024), duplex(message.len() / 2));
     server.write_all(&message).await.unwrap();
     let watched = Watched::new(Frames::websocket(), Some(view), true, pending().boxed());
     let mut copying = Box::pin(down(from, to, Some(watched), None));
-    let (twelve, mut taken) = ("12".parse().unwrap(), vec![0; message.len()]);
+    let (twelve, mut taken) = (leaving(things, None, 12), vec![0; message.len()]);
     assert!(poll_immediate(&mut copying).await.is_none());
-    assert_eq!(views.behind(&things, None, &twelve), 1);
+    assert_eq!(views.behind(&twelve), 1);
     tokio::select! {
         _ = &mut copying => unreachable!("the server goes on"),
         read = client.read_exact(&mut taken) => assert_eq!(read.unwrap(), message.len()),
     }
     assert!(poll_immediate(&mut copying).await.is_none());
-    assert_eq!((taken, views.behind(&things, None, &twelve)), (message, 0));
+    assert_eq!((taken, views.behind(&twelve)), (message, 0));
     drop(server);
     copying.await.unwrap();
     assert_eq!(views.count(), 0);

@@ -1,0 +1,82 @@
+//! A `DELETED` of the proxy's own, in each form that a watch may have been asked for: metadata is all that is known of the
+//! object, and all that tells which one it was.
+
+use std::collections::BTreeMap;
+
+use prost::Message;
+use serde_json::{Value, json};
+
+use crate::{
+    request::representation::{Encoding, Form},
+    wire::{self, AnyMetadata, Metadata, RawExtension, WatchEvent},
+};
+
+/// What the event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deleted {
+    /// Group and version, as in `apiVersion`.
+    pub api_version: String,
+    /// The object's kind.
+    pub kind: String,
+    /// Its namespace, if the resource has them.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// The labels that the client saw last, as far as is known.
+    pub labels: BTreeMap<String, String>,
+    /// Where the watch goes on from: a client that keeps it goes on from there too.
+    pub resource_version: String,
+}
+
+const METADATA_VERSION: &str = "meta.k8s.io/v1";
+
+impl Deleted {
+    /// The event, without what stands between events.
+    pub(super) fn event(&self, encoding: Encoding, form: Form) -> Vec<u8> {
+        match encoding {
+            Encoding::Json => format!("{{\"type\":\"DELETED\",\"object\":{}}}", self.json(form)).into_bytes(),
+            Encoding::Protobuf => self.protobuf(form),
+        }
+    }
+
+    fn kind(&self, form: Form) -> (&str, &str) {
+        match form {
+            Form::Object => (&self.api_version, &self.kind),
+            Form::Metadata | Form::Table => (METADATA_VERSION, "PartialObjectMetadata"),
+        }
+    }
+
+    fn json(&self, form: Form) -> Value {
+        let (api_version, kind) = self.kind(form);
+        let mut metadata = json!({
+            "name": self.name, "uid": self.uid, "resourceVersion": self.resource_version, "labels": self.labels,
+        });
+        if let Some(namespace) = &self.namespace {
+            metadata["namespace"] = json!(namespace);
+        }
+        let object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
+        if form != Form::Table {
+            return object;
+        }
+        json!({
+            "apiVersion": METADATA_VERSION, "kind": "Table", "metadata": {"resourceVersion": self.resource_version},
+            "columnDefinitions": [{"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}],
+            "rows": [{"cells": [self.name], "object": object}],
+        })
+    }
+
+    fn protobuf(&self, form: Form) -> Vec<u8> {
+        let (api_version, kind) = self.kind(form);
+        let metadata = Metadata {
+            name: self.name.clone(),
+            namespace: self.namespace.clone().unwrap_or_default(),
+            uid: self.uid.clone(),
+            resource_version: self.resource_version.clone(),
+            labels: self.labels.clone(),
+        };
+        let raw = wire::wrap(api_version, kind, &AnyMetadata { metadata: Some(metadata) });
+        WatchEvent { event_type: "DELETED".to_owned(), object: Some(RawExtension { raw }) }.encode_to_vec()
+    }
+}

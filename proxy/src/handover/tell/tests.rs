@@ -1,0 +1,84 @@
+//! What is written on the ring, and what is not.
+#![allow(clippy::unwrap_used)]
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::handover::drain::Drained;
+
+fn report(line: &str, name: &str) -> Report {
+    let oldest = Drained {
+        resource: ringside_ring::cluster_ring::GroupResource { group: "x.io".into(), resource: "things".into() },
+        namespace: Some("ns".into()),
+        name: name.into(),
+        uid: name.into(),
+        kind: "Thing".into(),
+        drain: "m1".into(),
+        labels: BTreeMap::new(),
+        version: "10".parse().unwrap(),
+        is_exact: true,
+    };
+    Report { line: line.into(), oldest: Arc::new(oldest) }
+}
+
+/// Paths and bodies.
+type Written = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// Keeps what is written, and answers writes with this status.
+fn teller(status: StatusCode) -> (Teller, Written) {
+    let written = Written::default();
+    let seen = written.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let seen = seen.clone();
+        async move {
+            let path = request.uri().path().to_owned();
+            let (status, answer) = if request.method() == Method::GET {
+                let ring = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": "example", "uid": "u1"}});
+                (StatusCode::OK, ring)
+            } else {
+                let event: Value = serde_json::from_slice(&request.into_body().collect().await?.to_bytes())?;
+                seen.lock().push((path, event.clone()));
+                let refused =
+                    json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"});
+                (status, if status.is_success() { event } else { refused })
+            };
+            Ok::<_, tower::BoxError>(Response::builder().status(status).body(Body::from(serde_json::to_vec(&answer)?))?)
+        }
+    });
+    let client = Client::new(service, "ns");
+    (Teller::new(client, "example".parse().unwrap(), &"me".parse().unwrap()), written)
+}
+
+#[tokio::test]
+async fn a_drain_past_its_deadline_is_an_event_on_the_ring() {
+    let (mut teller, written) = teller(StatusCode::CREATED);
+    teller.tell(&report(&"x".repeat(2000), "a")).await;
+    teller.tell(&report("another", "b")).await;
+    let written = written.lock();
+    let [(path, event), (_, other)] = &written[..] else { panic!("{written:?}") };
+    assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/default/events");
+    let regarding = &event["regarding"];
+    assert_eq!(
+        (&regarding["kind"], &regarding["name"], &regarding["uid"]),
+        (&json!("ClusterRing"), &json!("example"), &json!("u1"))
+    );
+    assert_eq!((&event["type"], &event["reason"]), (&json!("Warning"), &json!("DrainsHeld")));
+    assert_eq!((&event["reportingController"], &event["reportingInstance"]), (&json!("ringside-proxy"), &json!("me")));
+    assert_eq!(event["note"].as_str().unwrap().len(), LONGEST);
+    assert_eq!((&other["note"], &other["related"]["name"]), (&json!("another"), &json!("b")));
+}
+
+#[tokio::test]
+async fn who_may_not_write_events_goes_on() {
+    let (mut teller, written) = teller(StatusCode::FORBIDDEN);
+    teller.tell(&report("one", "a")).await;
+    teller.tell(&report("two", "b")).await;
+    assert!(teller.refused);
+    assert_eq!(written.lock().len(), 2, "it may be allowed by now");
+}

@@ -1,0 +1,99 @@
+//! Watches that hold a drain, and what is asked and done about them.
+
+use super::*;
+use crate::handover::settle::{ASK_AFTER, CUT_AFTER};
+
+fn selecting(views: &Views, labels: &str, fields: &str, from: Option<u64>) -> View {
+    let (labels, fields) = (Selector::parse(labels).unwrap(), Fields::parse(fields));
+    let scope = Scope { labels, fields, ..fixtures::scope(things(), None) };
+    let view = views.open(scope, Kind::Watch(from.map(at))).unwrap();
+    view.begun();
+    view.idle(true);
+    view
+}
+
+fn is_cut(view: &View) -> bool {
+    use futures::FutureExt;
+    view.cut().now_or_never().is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_api_server_is_asked_about_a_watch_with_a_selector_that_only_it_understands_and_only_then() {
+    let mut scene = Scene::new();
+    scene.recorder.answers.lock().push(Shown::No);
+    let _by_field = selecting(&scene.views, "", "spec.x=1", Some(5));
+    let _by_label = selecting(&scene.views, "tier=front", "", Some(5));
+    let whole = watch(&scene.views, Some(5));
+    scene.drained("a", 10, "m1");
+    whole.advance(&at(10));
+    scene.pass(ASK_AFTER / 2).await;
+    assert_eq!(*scene.recorder.asked.lock(), [""; 0], "its DELETED may be on the way");
+    scene.pass(ASK_AFTER).await;
+    assert_eq!(*scene.recorder.asked.lock(), ["spec.x=1,metadata.name=a"]);
+    scene.pass(GRACE).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_did_show_it_holds_it_and_one_that_nobody_remembers_is_ended() {
+    let mut scene = Scene::new();
+    let shows = selecting(&scene.views, "", "spec.x=1", Some(5));
+    scene.drained("a", 10, "m1");
+    scene.pass(2 * CUT_AFTER).await;
+    assert_eq!((scene.acknowledged(), scene.recorder.asked.lock().len(), is_cut(&shows)), (vec![], 1, false));
+    shows.advance(&at(10));
+    scene.pass(2 * GRACE).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
+
+    scene.recorder.answers.lock().extend([Shown::Compacted, Shown::Unanswered("busy".into())]);
+    scene.drained("b", 20, "m1");
+    scene.pass(4 * ASK_AFTER).await;
+    assert!(is_cut(&shows), "after the second question");
+    assert_eq!(scene.acknowledged().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_can_say_anything_about_is_ended_after_a_while() {
+    // Drained before our watch began, so by another write than the one that we see; or from a state of unknown age.
+    for (exact, from) in [(false, Some(5)), (true, None)] {
+        let mut scene = Scene::new();
+        let view = selecting(&scene.views, "", "", from);
+        let object = scene.object("a", 10, "m1");
+        scene.work.take(if exact { watcher::Event::Apply(object) } else { watcher::Event::InitApply(object) });
+        scene.pass(CUT_AFTER / 2).await;
+        assert!(!is_cut(&view), "there may be a bookmark");
+        scene.pass(CUT_AFTER).await;
+        assert!(is_cut(&view));
+        assert_eq!((scene.acknowledged(), scene.recorder.asked.lock().len()), (vec![], 0));
+        drop(view);
+        // Its client lists again, and watches from there.
+        let _again = selecting(&scene.views, "", "", Some(12));
+        scene.pass(2 * GRACE).await;
+        assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_has_its_deleted_is_left_alone() {
+    let mut scene = Scene::new();
+    let view = selecting(&scene.views, "", "", Some(5));
+    scene.drained("a", 10, "m1");
+    scene.pass(2 * CUT_AFTER).await;
+    assert!(!is_cut(&view) && scene.recorder.asked.lock().is_empty(), "it will have it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_of_an_old_list_is_refused_once_the_object_may_be_let_go_and_holds_it_before() {
+    let mut scene = Scene::new();
+    let page = |views: &Views| views.open(fixtures::scope(things(), None), Kind::Page(at(9)));
+    let view = page(&scene.views).unwrap();
+    scene.drained("a", 10, "m1");
+    scene.pass(5 * GRACE).await;
+    assert_eq!(scene.acknowledged(), []);
+    drop(view);
+    scene.pass(GRACE / 2).await;
+    drop(page(&scene.views).unwrap());
+    scene.pass(2 * GRACE).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
+    assert!(page(&scene.views).is_err());
+}

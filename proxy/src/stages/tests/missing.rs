@@ -1,0 +1,93 @@
+//! What a client is told that did not watch while objects moved.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::views::fixtures::leaving;
+
+const WATCH: &str = "/apis/x.io/v1/things?watch=1";
+
+/// Watches that stay open, and questions that are answered with these uids, or refused without.
+fn lab(ours: Option<&'static [&'static str]>) -> Lab {
+    Lab::new(move |seen| {
+        let query = seen.uri.query().unwrap();
+        if query.contains("watch=1") {
+            return json(boxed(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BoxError>>())));
+        }
+        let items: Vec<_> = ours.into_iter().flatten().map(|uid| json!({"metadata": {"uid": uid}})).collect();
+        let items = if items.is_empty() { Value::Null } else { items.into() };
+        let mut answer = json(full(json!({"kind": "PartialObjectMetadataList", "items": items}).to_string()));
+        if ours.is_none() {
+            *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        answer
+    })
+}
+
+async fn watch(lab: &Lab, query: &str) -> Body {
+    lab.get(&format!("{WATCH}{query}")).await.into_body()
+}
+
+fn first(mut body: Body) -> Option<Value> {
+    let frame = body.frame().now_or_never()?;
+    Some(serde_json::from_slice(&frame?.unwrap().into_data().unwrap()).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_skips_a_move_begins_with_its_deleted() {
+    let lab = lab(Some(&[]));
+    drop(watch(&lab, "&resourceVersion=5").await);
+    lab.shared.views.gone(&leaving(things(), Some("ns"), 12));
+    lab.shared.views.gone(&leaving(things(), Some("ns"), 30));
+    let event = first(watch(&lab, "&resourceVersion=20").await).unwrap();
+    let labels = json!({"tier": "front"});
+    let metadata = json!({"name": "a", "namespace": "ns", "uid": "uid-12", "resourceVersion": "20", "labels": labels});
+    assert_eq!(
+        event,
+        json!({"type": "DELETED", "object": {"apiVersion": "x.io/v1", "kind": "Thing", "metadata": metadata}})
+    );
+    let question = lab.last();
+    assert_eq!(question.uri.path(), "/apis/x%2Eio/v1/namespaces/ns/things");
+    let query = question.uri.query().unwrap();
+    for part in ["labelSelector=s%3Dme%2C%21d", "fieldSelector=metadata.name%3Da", "resourceVersion=20", "Match=Exact"]
+    {
+        assert!(query.contains(part), "{query}");
+    }
+    assert!(first(watch(&lab, "&resourceVersion=20").await).is_none(), "it was told, and 30 is still to come");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_went_on_where_it_was_or_notices_by_itself_is_told_nothing() {
+    for query in
+        ["&resourceVersion=5", "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "&resourceVersion=11"]
+    {
+        let lab = lab(Some(&[]));
+        drop(watch(&lab, "&resourceVersion=5").await);
+        lab.shared.views.gone(&leaving(things(), Some("ns"), 12));
+        assert!(first(watch(&lab, query).await).is_none(), "{query}");
+        assert_eq!(lab.seen.lock().len(), 2, "nothing is asked: {query}");
+    }
+    let lab = lab(Some(&[]));
+    lab.shared.views.gone(&leaving(things(), Some("ns"), 12));
+    assert!(first(watch(&lab, "&resourceVersion=20").await).is_none(), "it never watched");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_came_back_is_not_taken_away() {
+    let lab = lab(Some(&["uid-12"]));
+    drop(watch(&lab, "&resourceVersion=5").await);
+    lab.shared.views.gone(&leaving(things(), Some("ns"), 12));
+    assert!(first(watch(&lab, "&resourceVersion=20").await).is_none());
+    assert_eq!(lab.seen.lock().len(), 3, "it was asked about");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nobody_says_what_it_missed_a_client_lists_again_and_asks_anew() {
+    let lab = lab(None);
+    drop(watch(&lab, "&resourceVersion=5").await);
+    lab.shared.views.gone(&leaving(things(), Some("ns"), 12));
+    for _ in 0..2 {
+        let event = first(watch(&lab, "&resourceVersion=20").await).unwrap();
+        assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    }
+}

@@ -1,0 +1,194 @@
+//! What holds an object, and for how long.
+#![allow(clippy::unwrap_used)]
+
+use futures::FutureExt;
+
+use super::{
+    fixtures::{at, leaving, scope, watch},
+    *,
+};
+use crate::request::selector::Selector;
+
+fn things() -> GroupResource {
+    GroupResource { group: "x.io".into(), resource: "things".into() }
+}
+
+fn object(version: u64) -> Arc<Leaving> {
+    leaving(things(), Some("mine"), version)
+}
+
+fn open(views: &Views, namespace: Option<&str>, kind: Kind) -> View {
+    let view = views.open(scope(things(), namespace), kind).unwrap();
+    view.begun();
+    view
+}
+
+fn selecting(views: &Views, labels: &str, fields: &str) -> View {
+    let (labels, fields) = (Selector::parse(labels).unwrap(), Fields::parse(fields));
+    let view = views.open(Scope { labels, fields, ..scope(things(), None) }, Kind::Watch(Some(at(5)))).unwrap();
+    view.begun();
+    view
+}
+
+#[tokio::test]
+async fn a_drain_waits_for_each_view_that_covers_it() {
+    let views = Views::new();
+    let (all, other) = (watch(&views, things(), Some(3)), open(&views, Some("other"), Kind::List));
+    let ten = object(10);
+    let mut past = Box::pin(views.past(&ten));
+    assert!((&mut past).now_or_never().is_none());
+    all.advance(&at(9));
+    assert!((&mut past).now_or_never().is_none(), "9 is not past 10");
+    let late = open(&views, Some("mine"), Kind::Watch(None));
+    all.advance(&at(10));
+    assert!((&mut past).now_or_never().is_none(), "a watch of the present state may still show it");
+    late.advance(&at(11));
+    assert!(past.now_or_never().is_some(), "the view of another namespace does not count");
+    drop(other);
+}
+
+#[tokio::test]
+async fn a_list_that_ends_holds_nobody() {
+    let views = Views::new();
+    let list = open(&views, None, Kind::List);
+    let (low, high) = (object(1), object(100));
+    let mut waits = [Box::pin(views.past(&low)), Box::pin(views.past(&high))];
+    assert!(waits.iter_mut().all(|wait| wait.now_or_never().is_none()));
+    drop(list);
+    assert!(waits.iter_mut().all(|wait| wait.now_or_never().is_some()));
+    assert_eq!(views.count(), 0);
+}
+
+#[tokio::test]
+async fn views_of_one_resource_say_nothing_about_another() {
+    let views = Views::new();
+    let others = GroupResource { group: String::new(), resource: "things".into() };
+    let _open = views.open(scope(others, None), Kind::List).unwrap();
+    assert!(views.past(&object(1)).now_or_never().is_some());
+}
+
+#[tokio::test]
+async fn who_gives_up_leaves_nothing_behind() {
+    let views = Views::new();
+    let open = open(&views, None, Kind::List);
+    assert!(views.past(&object(5)).now_or_never().is_none());
+    assert!(views.0.lock().resources.values().all(|of| of.waiting.is_empty()));
+    drop(open);
+}
+
+#[tokio::test]
+async fn a_position_never_goes_back() {
+    let views = Views::new();
+    let view = watch(&views, things(), Some(10));
+    view.advance(&at(4));
+    assert_eq!(views.behind(&object(10)), 0);
+}
+
+#[tokio::test]
+async fn a_name_decides_whether_a_watch_could_show_it() {
+    let views = Views::new();
+    for (fields, holds) in [
+        ("metadata.name=b", 0),
+        ("metadata.name=a", 1),
+        ("metadata.namespace=other", 0),
+        ("metadata.name!=b", 1),
+        ("spec.x=1,metadata.name=b", 0),
+    ] {
+        let view = views.open(Scope { fields: Fields::parse(fields), ..scope(things(), None) }, Kind::List);
+        assert_eq!(views.behind(&object(10)), holds, "{fields}");
+        drop(view);
+    }
+}
+
+#[tokio::test]
+async fn labels_decide_for_a_watch_whose_client_took_all_that_came() {
+    let views = Views::new();
+    for (labels, holds) in [("tier=back", false), ("tier", true), ("!tier", false), ("tier in (front,back)", true)] {
+        let view = selecting(&views, labels, "");
+        let ten = object(10);
+        let mut past = Box::pin(views.past(&ten));
+        assert!((&mut past).now_or_never().is_none(), "{labels}: it may be on the way that it is selected no more");
+        view.idle(true);
+        assert_eq!((&mut past).now_or_never().is_none(), holds, "{labels}");
+        view.idle(false);
+        assert_eq!(views.behind(&ten), 1, "{labels}: there is something in hand again");
+        view.advance(&at(10));
+        assert_eq!(views.behind(&ten), 0, "{labels}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_with_selectors_may_show_an_older_state() {
+    let views = Views::new();
+    let labels = Selector::parse("tier=back").unwrap();
+    let list = views.open(Scope { labels, ..scope(things(), None) }, Kind::List).unwrap();
+    list.idle(true);
+    assert_eq!(views.behind(&object(10)), 1);
+}
+
+#[tokio::test]
+async fn who_is_excused_holds_that_object_no_more() {
+    let views = Views::new();
+    let view = selecting(&views, "", "spec.x=1");
+    let (ten, eleven) = (object(10), object(11));
+    assert!(views.idle_behind(&ten).is_empty(), "it has something in hand");
+    view.idle(true);
+    let [holding] = &views.idle_behind(&ten)[..] else { panic!("one holds it") };
+    assert!(holding.is_placed && holding.scope.fields.is_undecided());
+    ten.excuse(holding.id);
+    assert_eq!((views.behind(&ten), views.behind(&eleven)), (0, 1));
+    holding.cut();
+    assert!(view.cut().now_or_never().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ended_holds_what_it_has_not_seen_go_until_it_is_continued() {
+    let views = Views::new();
+    let (ten, start) = (object(10), Instant::now());
+    drop(watch(&views, things(), Some(10)));
+    drop(views.open(scope(things(), None), Kind::Watch(None)).unwrap());
+    assert_eq!(views.behind(&ten), 0, "one is past it, one was refused");
+    drop(watch(&views, things(), Some(9)));
+    assert_eq!((views.behind(&ten), views.count()), (1, 0));
+    views.past(&ten).await;
+    assert_eq!(start.elapsed(), WATCHES_AGAIN);
+
+    drop(watch(&views, things(), Some(9)));
+    let other = open(&views, Some("mine"), Kind::Watch(Some(at(10))));
+    assert_eq!(views.behind(&ten), 1, "that is another watch");
+    let refused = views.open(scope(things(), None), Kind::Watch(Some(at(10)))).unwrap();
+    assert_eq!(views.behind(&ten), 1, "the API server has not answered it");
+    refused.begun();
+    assert_eq!(views.behind(&ten), 0);
+    drop(other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_in_pages_holds_what_is_drained_after_it_began_while_pages_come() {
+    let views = Views::new();
+    let (ten, start) = (object(10), Instant::now());
+    let page = || open(&views, None, Kind::Page(at(9)));
+    for _ in 0..3 {
+        drop(page());
+        tokio::time::sleep(NEXT_PAGE / 2).await;
+        assert_eq!(views.behind(&ten), 1);
+    }
+    assert!(views.0.lock().resources.values().all(|of| of.open.len() == 1), "of a list its last page is remembered");
+    views.past(&ten).await;
+    assert_eq!(start.elapsed(), 2 * NEXT_PAGE);
+    views.gone(&ten);
+    assert_eq!(views.open(scope(things(), None), Kind::Page(at(9))).unwrap_err(), Expired);
+    assert!(views.open(scope(things(), None), Kind::Page(at(10))).is_ok());
+    assert!(views.open(scope(things(), None), Kind::Watch(Some(at(9)))).is_ok(), "it is sent the DELETED");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ended_is_remembered_up_to_a_bound() {
+    let views = Views::new();
+    let ended: Vec<_> = (0..MOST_ENDED + 10).map(|_| watch(&views, things(), Some(9))).collect();
+    drop(ended);
+    assert_eq!(views.behind(&object(10)), MOST_ENDED);
+    tokio::time::sleep(WATCHES_AGAIN + REMEMBERED).await;
+    drop(watch(&views, things(), Some(9)));
+    assert!(views.0.lock().resources.values().all(|of| of.open.len() == 1));
+}
