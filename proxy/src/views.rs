@@ -46,8 +46,8 @@ pub use scope::{Fields, Leaving, Scope};
 const WATCHES_AGAIN: Duration = Duration::from_secs(30);
 /// How long the position of a watch that ended is remembered, for what its client missed.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// The most objects let go of a resource that are remembered for that; the oldest make room.
-const MOST_GONE: usize = 4_096;
+/// The most drained objects of a resource that are remembered for that; the oldest make room.
+const MOST_LEAVING: usize = 4_096;
 /// How long after a page the next one is waited for. A client that takes longer has to list again.
 const NEXT_PAGE: Duration = Duration::from_secs(2);
 /// The most views of a resource that are remembered after their end; the oldest make room.
@@ -121,8 +121,8 @@ struct OfResource {
     waiting: BTreeMap<(ResourceVersion, u64), Waiting>,
     /// Objects that were drained up to here have been let go.
     gone: Option<ResourceVersion>,
-    /// The last of them.
-    last_gone: VecDeque<Arc<Leaving>>,
+    /// The last objects that were drained.
+    leaving: VecDeque<Arc<Leaving>>,
 }
 
 #[derive(Debug)]
@@ -231,7 +231,7 @@ impl OfResource {
                 && this.scope.covers(object)
                 && this.scope.selects(object)
         };
-        self.last_gone.iter().filter(is_missed).cloned().collect()
+        self.leaving.iter().filter(is_missed).cloned().collect()
     }
 }
 
@@ -286,17 +286,23 @@ impl Views {
         holding.collect()
     }
 
+    /// The object was drained: a watch that begins behind that may have missed it, also before it is let go.
+    pub fn leaves(&self, object: &Arc<Leaving>) {
+        let mut registry = self.0.lock();
+        let of = registry.resources.entry(object.resource.clone()).or_default();
+        of.leaving.retain(|it| it.uid != object.uid);
+        of.leaving.push_back(object.clone());
+        if of.leaving.len() > MOST_LEAVING {
+            of.leaving.pop_front();
+        }
+    }
+
     /// The object is let go from now on: no page of a list from before shows it any more.
-    pub fn gone(&self, object: &Arc<Leaving>) {
+    pub fn gone(&self, object: &Leaving) {
         let mut registry = self.0.lock();
         let of = registry.resources.entry(object.resource.clone()).or_default();
         if of.gone.as_ref().is_none_or(|gone| *gone < object.version) {
             of.gone = Some(object.version.clone());
-        }
-        of.last_gone.retain(|it| it.uid != object.uid);
-        of.last_gone.push_back(object.clone());
-        if of.last_gone.len() > MOST_GONE {
-            of.last_gone.pop_front();
         }
     }
 

@@ -64,6 +64,7 @@ pub(super) async fn let_go(
     let under_way = handover.drains.begin(object.clone(), Instant::now());
     let Drained { resource, namespace, name, uid, .. } = &*object;
     let leaving = object.leaving();
+    handover.views.leaves(&leaving);
     let mut pause = FIRST_RETRY;
     loop {
         under_way.phase(Phase::Views);

@@ -40,7 +40,7 @@ use crate::{
     frames::{Event, Frames, Sieve},
     request::{RequestInfo, Verb, representation::Form},
     status::Refusal,
-    views::{Expired, Kind, View, Views},
+    views::{Expired, View, Views},
 };
 
 /// What a client is told whose watch ends because the ring changed.
@@ -202,13 +202,9 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let shows = request.extensions_mut().remove::<Shows>();
-        let may_show = shows.as_ref().is_none_or(|it| it.kind.is_some());
         let bookmarks = shows.as_ref().is_none_or(|it| it.bookmarks);
         // Before the request is sent: what is drained while it is under way may already be in its answer.
-        let view = match shows.map(|it| self.views.open(it.scope, it.kind.unwrap_or(Kind::List))).transpose() {
-            Ok(view) => view,
-            Err(expired) => return ready(Err(expired.into())).boxed(),
-        };
+        let (view, may_show) = self.view(shows);
         let info = request.extensions().get::<RequestInfo>();
         let verb = info.map(|info| info.verb);
         let watch = view.as_ref().filter(|_| verb == Some(Verb::Watch));
@@ -228,7 +224,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
                 (Some(end), _) => {
                     tap_watch(Asked { handshake, asks, form, bookmarks }, response, view, end, next).await
                 }
-                // It is the API server that says what is wrong with a token, if something is.
+                // Not before it is sent: the API server says what is wrong with a token, if something is.
                 (None, Some(_)) if !may_show && response.status().is_success() => Err(Expired.into()),
                 (None, Some(changed)) => {
                     Ok(tap_list(response, view).map(|body| until(body, changed.map(|()| LIST_AGAIN.into()))))
@@ -264,6 +260,14 @@ pub(super) enum End {
 }
 
 impl<S> Tap<S> {
+    /// The view that the answer gives, and whether it may be shown.
+    fn view(&self, shows: Option<Shows>) -> (Option<View>, bool) {
+        let Some(Shows { scope, kind, .. }) = shows else { return (None, true) };
+        let view = kind.and_then(|kind| self.views.open(scope, kind).ok());
+        let may_show = view.is_some();
+        (view, may_show)
+    }
+
     fn end_of_watch(&self, request: &Request<Body>, view: Option<&View>) -> BoxFuture<'static, End> {
         let (changed, closing) = (ring_changes(request), self.closing.clone().cancelled_owned());
         let cut = view.map_or_else(|| pending().boxed(), |view| view.cut().boxed());

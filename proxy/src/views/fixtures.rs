@@ -29,6 +29,6 @@ pub(crate) fn leaving(resource: GroupResource, namespace: Option<&str>, version:
 /// A watch on all of a resource, which has begun.
 pub(crate) fn watch(views: &Views, resource: GroupResource, from: Option<u64>) -> View {
     let view = views.open(scope(resource, None), Kind::Watch(from.map(at))).unwrap();
-    view.begun();
+    view.begun().inspect(|missed| view.told(missed));
     view
 }

@@ -7,7 +7,7 @@ fn selecting(views: &Views, labels: &str, fields: &str, from: Option<u64>) -> Vi
     let (labels, fields) = (Selector::parse(labels).unwrap(), Fields::parse(fields));
     let scope = Scope { labels, fields, ..fixtures::scope(things(), None) };
     let view = views.open(scope, Kind::Watch(from.map(at))).unwrap();
-    view.begun();
+    view.begun().inspect(|missed| view.told(missed));
     view.idle(true);
     view
 }
@@ -71,6 +71,20 @@ async fn what_nobody_can_say_anything_about_is_ended_after_a_while() {
         scene.pass(2 * GRACE).await;
         assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_begins_behind_a_drain_under_way_is_told_of_it() {
+    let mut scene = Scene::new();
+    drop(watch(&scene.views, Some(5)));
+    scene.drained("a", 10, "m1");
+    scene.pass(GRACE / 2).await;
+    let again = scene.views.open(fixtures::scope(things(), None), Kind::Watch(Some(at(12)))).unwrap();
+    let missed = again.begun().unwrap();
+    assert_eq!(missed.objects.iter().map(|it| &it.uid[..]).collect::<Vec<_>>(), ["uid-a"]);
+    again.told(&missed);
+    scene.pass(2 * GRACE).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m1")], "it waited for the client to watch again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -37,8 +37,8 @@ fn first(mut body: Body) -> Option<Value> {
 async fn a_watch_that_skips_a_move_begins_with_its_deleted() {
     let lab = lab(Some(&[]));
     drop(watch(&lab, "&resourceVersion=5").await);
-    lab.shared.views.gone(&leaving(things(), Some("ns"), 12));
-    lab.shared.views.gone(&leaving(things(), Some("ns"), 30));
+    lab.shared.views.leaves(&leaving(things(), Some("ns"), 12));
+    lab.shared.views.leaves(&leaving(things(), Some("ns"), 30));
     let event = first(watch(&lab, "&resourceVersion=20").await).unwrap();
     let labels = json!({"tier": "front"});
     let metadata = json!({"name": "a", "namespace": "ns", "uid": "uid-12", "resourceVersion": "20", "labels": labels});
@@ -63,12 +63,12 @@ async fn who_went_on_where_it_was_or_notices_by_itself_is_told_nothing() {
     {
         let lab = lab(Some(&[]));
         drop(watch(&lab, "&resourceVersion=5").await);
-        lab.shared.views.gone(&leaving(things(), Some("ns"), 12));
+        lab.shared.views.leaves(&leaving(things(), Some("ns"), 12));
         assert!(first(watch(&lab, query).await).is_none(), "{query}");
         assert_eq!(lab.seen.lock().len(), 2, "nothing is asked: {query}");
     }
     let lab = lab(Some(&[]));
-    lab.shared.views.gone(&leaving(things(), Some("ns"), 12));
+    lab.shared.views.leaves(&leaving(things(), Some("ns"), 12));
     assert!(first(watch(&lab, "&resourceVersion=20").await).is_none(), "it never watched");
 }
 
@@ -76,7 +76,7 @@ async fn who_went_on_where_it_was_or_notices_by_itself_is_told_nothing() {
 async fn an_object_that_came_back_is_not_taken_away() {
     let lab = lab(Some(&["uid-12"]));
     drop(watch(&lab, "&resourceVersion=5").await);
-    lab.shared.views.gone(&leaving(things(), Some("ns"), 12));
+    lab.shared.views.leaves(&leaving(things(), Some("ns"), 12));
     assert!(first(watch(&lab, "&resourceVersion=20").await).is_none());
     assert_eq!(lab.seen.lock().len(), 3, "it was asked about");
 }
@@ -85,7 +85,7 @@ async fn an_object_that_came_back_is_not_taken_away() {
 async fn where_nobody_says_what_it_missed_a_client_lists_again_and_asks_anew() {
     let lab = lab(None);
     drop(watch(&lab, "&resourceVersion=5").await);
-    lab.shared.views.gone(&leaving(things(), Some("ns"), 12));
+    lab.shared.views.leaves(&leaving(things(), Some("ns"), 12));
     for _ in 0..2 {
         let event = first(watch(&lab, "&resourceVersion=20").await).unwrap();
         assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
