@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use kube::Client;
 use ringside_ring::{
     RingLabels, RingName,
-    labels::{LEASE_INSTANCE, LEASE_RING},
+    labels::{LEASE_INSTANCE, LEASE_RING, LEASE_TOKEN_POD},
 };
 use ringside_runtime::{
     admin::Check,
@@ -45,7 +45,11 @@ impl Shard {
             name: identity.shard.to_string(),
             holder: identity.shard.to_string(),
             duration: self.lease_duration,
-            labels: BTreeMap::from([(LEASE_RING.to_owned(), self.ring.to_string())]),
+            labels: [(LEASE_RING.to_owned(), self.ring.to_string())]
+                .into_iter()
+                // The sharder says on the ring when the API server's fence can't know this shard.
+                .chain(identity.token_pod.clone().map(|pod| (LEASE_TOKEN_POD.to_owned(), pod)))
+                .collect(),
             annotations: BTreeMap::from([(LEASE_INSTANCE.to_owned(), identity.instance.clone())]),
         }
     }

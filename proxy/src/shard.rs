@@ -37,12 +37,12 @@ impl Shard {
     /// Runs until `release`, and returns after the Lease was released.
     pub(crate) async fn run(self, release: Shutdown) -> Result<(), identity::IdentityError> {
         self.check.fail("the API server has not said yet which pod this is");
-        let pod = tokio::select! {
-            pod = identity::ask(&self.client) => pod,
+        let token = tokio::select! {
+            token = identity::ask(&self.client) => token,
             () = release.wait() => return Ok(()),
         };
         let identity = identity::decide(
-            pod,
+            token,
             self.config.shard_name.as_ref(),
             self.config.hostname.as_deref(),
             self.instance.clone(),

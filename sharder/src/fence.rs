@@ -108,6 +108,10 @@ impl Fences {
         resources: impl Iterator<Item = &'a GroupResource>,
         shard: &str,
     ) -> bool {
+        // Who can't see the policy does not know whether it is still there.
+        if self.fault(ring).is_some() {
+            return false;
+        }
         let account = self.known.lock().rings.get(ring).and_then(|ring| ring.shards.get(shard)?.clone().ok());
         self.covered(ring)
             .zip(account)
@@ -177,6 +181,9 @@ impl Fences {
 }
 
 /// Whether the ring asks for the API server's fence.
-pub(crate) fn asks(ring: &ClusterRing) -> bool {
+fn asks(ring: &ClusterRing) -> bool {
     ring.spec.fence == cluster_ring::Fence::ApiServer
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

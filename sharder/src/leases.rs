@@ -70,7 +70,7 @@ impl Leases {
         let place = held.map(|(key, seen)| Place {
             namespace: key.namespace.clone(),
             shard: key.name.clone(),
-            token_pod: seen.lease.metadata.annotations.as_ref().and_then(|all| all.get(LEASE_TOKEN_POD).cloned()),
+            token_pod: seen.lease.metadata.labels.as_ref().and_then(|all| all.get(LEASE_TOKEN_POD).cloned()),
         });
         place.collect()
     }

@@ -49,7 +49,7 @@ kind: ClusterRole
 metadata: {name: everything-of-the-ring}
 rules:
 - {apiGroups: [web.example.com], resources: [websites, websites/status], verbs: ['*']}
-- {apiGroups: [''], resources: [configmaps, secrets], verbs: ['*']}
+- {apiGroups: [''], resources: [configmaps, secrets, pods, pods/eviction], verbs: ['*']}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -142,17 +142,16 @@ impl Ground {
     /// A shard that holds its Lease for longer than any test, and lets go of nothing.
     pub(crate) async fn shard(&self, name: &str) -> Writer {
         let writer = self.pod(SHARDS, name).await;
-        self.lease(name, [].into()).await;
+        self.lease(name, Vec::new()).await;
         writer
     }
 
     /// A shard's Lease.
-    pub(crate) async fn lease(&self, name: &str, annotations: Vec<(String, String)>) {
+    pub(crate) async fn lease(&self, name: &str, labels: Vec<(String, String)>) {
         let lease = Lease {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
-                labels: Some([(LEASE_RING.to_owned(), RING.to_owned())].into()),
-                annotations: Some(annotations.into_iter().collect()),
+                labels: Some([(LEASE_RING.to_owned(), RING.to_owned())].into_iter().chain(labels).collect()),
                 ..ObjectMeta::default()
             },
             spec: Some(LeaseSpec {

@@ -7,4 +7,5 @@ mod ground;
 mod kept;
 mod others;
 mod tricks;
+mod unseen;
 mod writes;

@@ -25,6 +25,8 @@ pub struct Identity {
     /// Which instance of that name: a pod made again under the same name, or a second process that was given
     /// the same one, is another shard.
     pub instance: String,
+    /// The pod that its token is bound to, empty for none; nothing where that is not known.
+    pub token_pod: Option<String>,
 }
 
 /// Why it is not clear who we are.
@@ -54,6 +56,18 @@ pub enum IdentityError {
     Unknown,
 }
 
+/// What the API server says of our token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Token {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// It is bound to no pod.
+    Unbound,
+    /// It belongs to this pod.
+    Of(TokenPod),
+}
+
 /// The pod that a token belongs to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenPod {
@@ -61,11 +75,20 @@ pub struct TokenPod {
     uid: Option<String>,
 }
 
-impl TokenPod {
-    fn of(review: SelfSubjectReview) -> Option<Self> {
-        let mut extra: BTreeMap<String, Vec<String>> = review.status?.user_info?.extra?;
+impl Token {
+    fn of(review: SelfSubjectReview) -> Self {
+        let user = review.status.and_then(|status| status.user_info);
+        let mut extra: BTreeMap<String, Vec<String>> = user.and_then(|user| user.extra).unwrap_or_default();
         let mut first = |key| extra.remove(key).and_then(|values| values.into_iter().next());
-        Some(Self { name: first(POD_NAME)?, uid: first(POD_UID) })
+        first(POD_NAME).map_or(Self::Unbound, |name| Self::Of(TokenPod { name, uid: first(POD_UID) }))
+    }
+
+    fn pod(&self) -> Option<String> {
+        match self {
+            Self::Unknown => None,
+            Self::Unbound => Some(String::new()),
+            Self::Of(pod) => Some(pod.name.clone()),
+        }
     }
 }
 
@@ -75,29 +98,29 @@ impl TokenPod {
 /// # Errors
 /// When they contradict each other, or name nobody who can be a shard.
 pub fn decide(
-    pod: Option<TokenPod>,
+    token: Token,
     flag: Option<&ShardName>,
     hostname: Option<&str>,
     kept: String,
 ) -> Result<Identity, IdentityError> {
     let parse = |name: &str, from| name.parse().map_err(|source| IdentityError::Name { from, source });
-    match (pod, flag) {
-        (Some(pod), Some(flag)) if pod.name != flag.as_str() => {
+    let token_pod = token.pod();
+    let identity = |shard, instance| Identity { shard, instance, token_pod };
+    match (token, flag) {
+        (Token::Of(pod), Some(flag)) if pod.name != flag.as_str() => {
             Err(IdentityError::Contradiction { flag: flag.clone(), pod: pod.name })
         }
-        (Some(pod), _) => {
-            Ok(Identity { shard: parse(&pod.name, "the pod's name")?, instance: pod.uid.unwrap_or(kept) })
-        }
-        (None, Some(flag)) => Ok(Identity { shard: flag.clone(), instance: kept }),
-        (None, None) => {
+        (Token::Of(pod), _) => Ok(identity(parse(&pod.name, "the pod's name")?, pod.uid.unwrap_or(kept))),
+        (_, Some(flag)) => Ok(identity(flag.clone(), kept)),
+        (_, None) => {
             let hostname = hostname.ok_or(IdentityError::Unknown)?;
-            Ok(Identity { shard: parse(hostname, "the hostname")?, instance: kept })
+            Ok(identity(parse(hostname, "the hostname")?, kept))
         }
     }
 }
 
 /// Asks the API server whose token we have, for as long as it takes to get an answer.
-pub async fn ask(client: &Client) -> Option<TokenPod> {
+pub async fn ask(client: &Client) -> Token {
     let api: Api<SelfSubjectReview> = Api::all(client.clone());
     loop {
         let answer = timeout(ANSWER, api.create(&PostParams::default(), &SelfSubjectReview::default())).await;
@@ -106,11 +129,11 @@ pub async fn ask(client: &Client) -> Option<TokenPod> {
             continue;
         };
         match answer {
-            Ok(review) => return TokenPod::of(review),
+            Ok(review) => return Token::of(review),
             // Servers before 1.28 don't have the API, and a cluster may forbid it: both are answers.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
                 tracing::warn!(%status, "the API server does not say which pod this is; using --shard-name or the hostname");
-                return None;
+                return Token::Unknown;
             }
             Err(error) => {
                 tracing::warn!(error = causes(&error), "can't ask the API server who we are yet; trying again");
@@ -134,24 +157,33 @@ mod tests {
 
     use super::*;
 
-    fn pod(name: &str) -> TokenPod {
-        TokenPod { name: name.into(), uid: Some("u1".into()) }
+    fn pod(name: &str) -> Token {
+        Token::Of(TokenPod { name: name.into(), uid: Some("u1".into()) })
     }
 
     #[test]
     fn the_pod_of_the_token_comes_first_and_nothing_may_contradict_it() {
         let (a, b): (ShardName, ShardName) = ("a".parse().unwrap(), "b".parse().unwrap());
-        let decide = |pod, flag, hostname| super::decide(pod, flag, hostname, "kept".into());
-        let is =
-            |shard: &str, instance: &str| Ok(Identity { shard: shard.parse().unwrap(), instance: instance.to_owned() });
-        assert_eq!(decide(Some(pod("a")), None, Some("node-1")), is("a", "u1"));
-        assert_eq!(decide(Some(pod("a")), Some(&a), Some("node-1")), is("a", "u1"));
-        let error = decide(Some(pod("a")), Some(&b), None).unwrap_err();
+        let decide = |token, flag, hostname| {
+            super::decide(token, flag, hostname, "kept".into()).map(|it| (it.shard.to_string(), it.instance))
+        };
+        let is = |shard: &str, instance: &str| Ok((shard.to_owned(), instance.to_owned()));
+        assert_eq!(decide(pod("a"), None, Some("node-1")), is("a", "u1"));
+        assert_eq!(decide(pod("a"), Some(&a), Some("node-1")), is("a", "u1"));
+        let error = decide(pod("a"), Some(&b), None).unwrap_err();
         assert!(error.to_string().contains("--shard-name says 'b'") && error.to_string().contains("pod 'a'"));
-        assert_eq!(decide(None, Some(&b), Some("node-1")), is("b", "kept"));
-        assert_eq!(decide(None, None, Some("host")), is("host", "kept"));
-        assert_eq!(decide(Some(TokenPod { uid: None, ..pod("a") }), None, None), is("a", "kept"));
-        assert_eq!(decide(None, None, None), Err(IdentityError::Unknown));
+        assert_eq!(decide(Token::Unbound, Some(&b), Some("node-1")), is("b", "kept"));
+        assert_eq!(decide(Token::Unknown, None, Some("host")), is("host", "kept"));
+        assert_eq!(decide(Token::Of(TokenPod { name: "a".into(), uid: None }), None, None), is("a", "kept"));
+        assert_eq!(decide(Token::Unbound, None, None), Err(IdentityError::Unknown));
+    }
+
+    #[test]
+    fn what_the_token_is_bound_to_is_told_as_far_as_it_is_known() {
+        let told = |token| decide(token, None, Some("a"), "kept".into()).unwrap().token_pod;
+        assert_eq!(told(pod("a")).as_deref(), Some("a"));
+        assert_eq!(told(Token::Unbound).as_deref(), Some(""));
+        assert_eq!(told(Token::Unknown), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -171,13 +203,13 @@ mod tests {
             }
         });
         let client = Client::new(service, "default");
-        assert_eq!(timeout(3 * ANSWER, ask(&client)).await, Ok(None));
+        assert_eq!(timeout(3 * ANSWER, ask(&client)).await, Ok(Token::Unbound));
         assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
 
     #[test]
     fn a_pod_name_over_63_characters_is_refused_with_the_reason() {
-        let error = decide(Some(pod(&"a".repeat(64))), None, None, "kept".into()).unwrap_err().to_string();
+        let error = decide(pod(&"a".repeat(64)), None, None, "kept".into()).unwrap_err().to_string();
         assert!(error.contains("63 at most") && error.contains("the pod's name"), "{error}");
     }
 
@@ -189,7 +221,7 @@ mod tests {
             status: Some(SelfSubjectReviewStatus { user_info: Some(UserInfo { extra, ..UserInfo::default() }) }),
             ..SelfSubjectReview::default()
         };
-        assert_eq!(TokenPod::of(with(Some(extra))), Some(pod("a")));
-        assert_eq!(TokenPod::of(with(None)), None);
+        assert_eq!(Token::of(with(Some(extra))), pod("a"));
+        assert_eq!(Token::of(with(None)), Token::Unbound);
     }
 }

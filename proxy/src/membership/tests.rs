@@ -28,7 +28,7 @@ impl Scene {
             gate: Gate::new(),
             check: health.check("lease", Probe::Ready),
         };
-        let identity = Identity { shard: "me".parse().unwrap(), instance: "u1".into() };
+        let identity = Identity { shard: "me".parse().unwrap(), instance: "u1".into(), token_pod: Some("me".into()) };
         Self { shard, identity, health, clock: Arc::new(TokioClock::start()) }
     }
 
@@ -64,8 +64,13 @@ async fn a_validity_that_runs_out_cuts_what_passed_and_readiness() {
 }
 
 #[test]
-fn the_lease_says_which_instance_holds_it() {
+fn the_lease_says_which_instance_holds_it_and_whose_token_it_has() {
     let scene = Scene::new();
     let terms = scene.shard.terms(&scene.identity);
-    assert_eq!(terms.annotations, BTreeMap::from([("ringside.dev/instance".to_owned(), "u1".to_owned())]));
+    let of = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(terms.annotations, of(&[("ringside.dev/instance", "u1")]));
+    let labels = [("alpha.sharding.timebertt.dev/clusterring", "example"), ("ringside.dev/token-pod", "me")];
+    assert_eq!(terms.labels, of(&labels));
 }

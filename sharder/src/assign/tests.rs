@@ -36,6 +36,15 @@ pub(crate) fn scope(api: &FakeApi) -> Scope {
     }
 }
 
+/// A name of a ConfigMap that belongs to `shard`.
+pub(crate) fn name_of(shard: &str, scope: &Scope) -> String {
+    let belongs = |name: &String| {
+        let key = scope.main.resource.key(Some("default"), name);
+        scope.snapshot.hash_ring.owner(&key).unwrap().as_str() == shard
+    };
+    (0..).map(|i| format!("o-{i}")).find(belongs).unwrap()
+}
+
 /// An object with uid `uid-<name>`.
 pub(crate) fn object(scope: &Scope, name: &str, shard: Option<&str>) -> Value {
     let mut object = json!({"metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "resourceVersion": "7"}});

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::{
     api::admissionregistration::v1::{
-        MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
+        AuditAnnotation, MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
         ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
         Validation, Variable,
     },
@@ -56,6 +56,11 @@ const KEPT: &str = "request.operation != 'UPDATE' \
     || (variables.drain == '' && variables.was == '' && variables.shard == variables.pod && variables.resource in {controlled})";
 const KEPT_MESSAGE: &str = "'a shard leaves the labels of ClusterRing \"{ring}\" as they are: it gives an object away only by \
 removing both of them after it was asked to'";
+
+/// What goes to an object without showing whose it is: noted in the audit log, as nobody can judge it here.
+const UNSEEN: &str = "request.operation == 'CONNECT' || request.subResource in ['binding', 'eviction', 'scale'] \
+    ? 'pod ' + variables.pod + ': ' + request.operation + ' ' + request.subResource + ' of ' + variables.resource + ' ' \
+    + request.namespace + '/' + request.name : ''";
 
 /// What the policy of a ring says.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,7 +154,10 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
         ]),
         validations: Some(vec![rule(OWN, OWN_MESSAGE), rule(CREATED, CREATED_MESSAGE), rule(KEPT, KEPT_MESSAGE)]),
         failure_policy: Some("Fail".to_owned()),
-        audit_annotations: None,
+        audit_annotations: Some(vec![AuditAnnotation {
+            key: "unseen".to_owned(),
+            value_expression: UNSEEN.to_owned(),
+        }]),
         param_kind: None,
     }
 }
@@ -170,7 +178,7 @@ fn rules(named: &[GroupResource]) -> Vec<NamedRuleWithOperations> {
             None => rules.push(NamedRuleWithOperations {
                 api_groups: groups,
                 api_versions: Some(vec!["*".to_owned()]),
-                operations: Some(["CREATE", "UPDATE", "DELETE"].map(str::to_owned).to_vec()),
+                operations: Some(["CREATE", "UPDATE", "DELETE", "CONNECT"].map(str::to_owned).to_vec()),
                 resources: Some(resources.to_vec()),
                 resource_names: None,
                 scope: Some("*".to_owned()),

@@ -9,19 +9,10 @@ use super::*;
 use crate::{
     assign::{
         process,
-        tests::{CONFIG_MAPS, SECRETS, object, owned, path, scope},
+        tests::{CONFIG_MAPS, SECRETS, name_of, object, owned, path, scope},
     },
     fixtures::FakeApi,
 };
-
-/// A name of a ConfigMap that belongs to `shard`.
-fn name_of(shard: &str, scope: &Scope) -> String {
-    let belongs = |name: &String| {
-        let key = scope.main.resource.key(Some("default"), name);
-        scope.snapshot.hash_ring.owner(&key).unwrap().as_str() == shard
-    };
-    (0..).map(|i| format!("o-{i}")).find(belongs).unwrap()
-}
 
 fn labels_of(api: &FakeApi, path: &str) -> Value {
     api.get(path).unwrap()["metadata"]["labels"].clone()
