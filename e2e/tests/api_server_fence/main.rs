@@ -8,4 +8,5 @@ mod kept;
 mod others;
 mod tricks;
 mod unseen;
+mod whole;
 mod writes;

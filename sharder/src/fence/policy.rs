@@ -57,10 +57,11 @@ const KEPT: &str = "request.operation != 'UPDATE' \
 const KEPT_MESSAGE: &str = "'a shard leaves the labels of ClusterRing \"{ring}\" as they are: it gives an object away only by \
 removing both of them after it was asked to'";
 
-/// What goes to an object without showing whose it is: noted in the audit log, as nobody can judge it here.
-const UNSEEN: &str = "request.operation == 'CONNECT' || request.subResource in ['binding', 'eviction', 'scale'] \
-    ? 'pod ' + variables.pod + ': ' + request.operation + ' ' + request.subResource + ' of ' + variables.resource + ' ' \
-    + request.namespace + '/' + request.name : ''";
+/// What goes to an object without showing whose it is: noted in the audit log, as nobody can judge it here. What does not
+/// apply to a request, such as a subresource, is missing from it.
+const UNSEEN: &str = "request.operation == 'CONNECT' || request.?subResource.orValue('') in ['binding', 'eviction', 'scale'] \
+    ? 'pod ' + variables.pod + ': ' + request.operation + ' ' + request.?subResource.orValue('') + ' of ' \
+    + variables.resource + ' ' + request.?namespace.orValue('') + '/' + request.?name.orValue('') : ''";
 
 /// What the policy of a ring says.
 #[derive(Clone, Debug, PartialEq)]
