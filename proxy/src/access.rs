@@ -56,6 +56,8 @@ pub struct Access {
     pub tls: ServerConfig,
     /// A random id that is the same after a restart, and another with another folder.
     pub instance: String,
+    /// Whether a proxy ran with this folder before.
+    pub restarted: bool,
 }
 
 /// Reads the folder and writes what is missing or can't be used any more.
@@ -81,11 +83,12 @@ pub fn prepare(path: &std::path::Path, listen: SocketAddr, namespace: &str) -> R
     let token = folder.read("token").and_then(|text| Token::parse(&text)).unwrap_or_else(Token::generate);
     folder.write("token", token.secret())?;
     let instance = folder.read("instance").filter(|text| random::is_ours::<INSTANCE_BYTES>(text));
+    let restarted = instance.is_some();
     let instance = instance.unwrap_or_else(random::generate::<INSTANCE_BYTES>);
     folder.write("instance", &instance)?;
     folder.write("namespace", namespace)?;
     folder.write("kubeconfig", &kubeconfig::render(listen, &pair.ca, token.secret(), namespace))?;
-    Ok(Access { tls: pair.server_config()?, token, instance })
+    Ok(Access { tls: pair.server_config()?, token, instance, restarted })
 }
 
 #[cfg(test)]
@@ -110,7 +113,7 @@ mod tests {
     fn everything_is_there_with_its_permissions_and_stays_over_a_restart() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("ringside");
-        prepare(&path, listen(), "ns").unwrap();
+        assert!(!prepare(&path, listen(), "ns").unwrap().restarted);
         let read = |name: &str| fs::read_to_string(path.join(name)).unwrap();
         let before: Vec<_> =
             ["token", "ca.crt", "tls.crt", "tls.key", "kubeconfig", "instance"].iter().map(|name| read(name)).collect();
@@ -120,7 +123,7 @@ mod tests {
         }
         assert_eq!(mode("tls.key"), 0o600);
         assert_eq!(read("namespace"), "ns");
-        prepare(&path, listen(), "ns").unwrap();
+        assert!(prepare(&path, listen(), "ns").unwrap().restarted);
         let after: Vec<_> =
             ["token", "ca.crt", "tls.crt", "tls.key", "kubeconfig", "instance"].iter().map(|name| read(name)).collect();
         assert_eq!(before, after);

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 mod moved;
 mod moves;
+mod territory;
 #[cfg(test)]
 mod tests;
 mod writes;
@@ -23,6 +24,8 @@ mod writes;
 use moved::Moved;
 pub use moves::Guard;
 use moves::Moves;
+pub use territory::Era;
+use territory::Territory;
 use writes::Writes;
 pub use writes::{About, Target, Ticket};
 
@@ -51,7 +54,23 @@ struct Registry {
     writes: Writes,
     moves: Moves,
     moved: Moved,
+    territory: Territory,
     floors: HashMap<GroupResource, ResourceVersion>,
+}
+
+/// When something was asked: what was let go after that is not to be believed any more.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked(u64);
+
+/// What is known of an object without asking anybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is this shard's, and so is who controls it, who controls that, and so on: the uids of all of them.
+    Ours(Vec<Uid>),
+    /// It, or an object that controls it, was let go. It may be back.
+    Moved,
+    /// Its labels have to be asked for.
+    Unknown,
 }
 
 /// What the fence holds, for the metrics.
@@ -65,12 +84,21 @@ pub struct Numbers {
     pub moved: usize,
     /// Objects let go that were forgotten, because there were too many.
     pub moved_evicted: u64,
+    /// Objects that are known to be this shard's.
+    pub known: usize,
+    /// Of those how many were forgotten, because there were too many.
+    pub known_evicted: u64,
 }
 
 impl Fence {
-    /// Without any memory.
-    pub fn new() -> Self {
-        Self::default()
+    /// Without any memory. After a restart the proxy before may have sent what the API server still carries out, and
+    /// nobody knows about which objects.
+    pub fn new(after_restart: bool) -> Self {
+        let fence = Self::default();
+        if after_restart {
+            fence.0.lock().writes.assume(Instant::now());
+        }
+        fence
     }
 
     /// A drain is under way: requests about the object still pass, and are counted. `version` is a resourceVersion at
@@ -82,8 +110,9 @@ impl Fence {
         if *floor < *version {
             *floor = version.clone();
         }
-        // A new drain of an object that came back.
-        registry.moved.forget(&object.uid);
+        // What was let go before and came back stays closed until its labels were seen: so does what is drained by one
+        // and the same move as before, whose acknowledgement may still be on its way.
+        registry.territory.forget(&object.uid);
         let notify = registry.moves.begin(object.clone(), grace, Instant::now());
         Guard::new(self.clone(), object, notify)
     }
@@ -104,19 +133,49 @@ impl Fence {
         Ticket::new(self.clone(), id)
     }
 
-    /// Which object of that name was let go, if one was.
-    pub fn moved_by_name(&self, target: &Target) -> Option<Moving> {
-        self.0.lock().moved.by_name(target)
+    /// What is known of the object that a request names.
+    pub fn standing(&self, era: &Era, target: &Target) -> Standing {
+        let registry = self.0.lock();
+        if registry.moved.by_name(target).is_some() {
+            return Standing::Moved;
+        }
+        let uid = registry.moves.by_name(target).or_else(|| registry.territory.by_name(era, target));
+        uid.map_or(Standing::Unknown, |uid| registry.standing(era, uid))
     }
 
-    /// Whether the object of that uid was let go.
-    pub fn moved_by_uid(&self, uid: &str) -> Option<Moving> {
-        self.0.lock().moved.by_uid(uid)
+    /// What is known of the object with that uid.
+    pub fn standing_of(&self, era: &Era, uid: &Uid) -> Standing {
+        self.0.lock().standing(era, uid)
     }
 
-    /// An object that was let go is this shard's again: its labels say so.
-    pub fn came_back(&self, uid: &str) {
-        self.0.lock().moved.forget(uid);
+    /// Whether this object was let go.
+    pub fn has_moved(&self, uid: &str) -> bool {
+        self.0.lock().moved.by_uid(uid).is_some()
+    }
+
+    /// Something is about to be asked.
+    pub fn asking(&self) -> Asked {
+        Asked(self.0.lock().moved.last())
+    }
+
+    /// The labels of an object said that it is this shard's and stays so: it came back, if it was let go. `owner` is the
+    /// object of the ring that controls it. An answer that was overtaken by a drain says nothing.
+    pub fn learn(&self, era: &Era, target: &Target, uid: &Uid, owner: Option<Uid>, asked: Asked) {
+        let mut registry = self.0.lock();
+        if registry.moves.contains(uid) || registry.moved.has_left_since(uid, asked.0) {
+            return;
+        }
+        registry.moved.forget(uid);
+        registry.moved.release_name(target);
+        registry.territory.learn(era, target, uid.clone(), owner);
+    }
+
+    /// An object is about to be deleted: one of the same name after it is another.
+    pub fn forget(&self, era: &Era, target: &Target) {
+        let mut registry = self.0.lock();
+        if let Some(uid) = registry.territory.by_name(era, target).cloned() {
+            registry.territory.forget(&uid);
+        }
     }
 
     /// What it holds at the moment.
@@ -129,6 +188,31 @@ impl Fence {
             oldest_write: registry.writes.oldest(now),
             moved: registry.moved.count(),
             moved_evicted: registry.moved.evicted(),
+            known: registry.territory.count(),
+            known_evicted: registry.territory.evicted(),
         }
+    }
+}
+
+/// How long a chain of controllers may be. Longer ones, and circles, are not known.
+const LONGEST_CHAIN: usize = 8;
+
+impl Registry {
+    fn standing(&self, era: &Era, uid: &Uid) -> Standing {
+        let (mut chain, mut uid) = (Vec::new(), uid);
+        while chain.len() < LONGEST_CHAIN {
+            if self.moved.by_uid(uid).is_some() {
+                return Standing::Moved;
+            }
+            chain.push(uid.clone());
+            // While its drain is under way it is this shard's.
+            let owner = if self.moves.contains(uid) { Some(None) } else { self.territory.owner(era, uid) };
+            match owner {
+                None => return Standing::Unknown,
+                Some(None) => return Standing::Ours(chain),
+                Some(Some(owner)) => uid = owner,
+            }
+        }
+        Standing::Unknown
     }
 }

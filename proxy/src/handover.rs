@@ -13,7 +13,7 @@ use ringside_ring::{RingLabels, RingName, ShardName, cluster_ring::GroupResource
 use ringside_runtime::admin::Check;
 use tokio::sync::{Semaphore, watch};
 
-use crate::{policy::Knowledge, views::Views};
+use crate::{fence::Fence, policy::Knowledge, views::Views};
 
 mod acknowledge;
 mod ask;
@@ -49,6 +49,8 @@ pub struct Handover {
     pub views: Views,
     /// The drains under way.
     pub drains: Drains,
+    /// What the controller may not write any more, and what it is writing.
+    pub fence: Fence,
     /// How long an object rests before it is let go.
     pub grace: Duration,
     seats: Arc<Semaphore>,
@@ -57,9 +59,17 @@ pub struct Handover {
 
 impl Handover {
     /// For a shard of a ring. `check` passes while the drained objects of all main resources are followed.
-    pub fn new(ring: &RingName, shard: ShardName, views: Views, drains: Drains, grace: Duration, check: Check) -> Self {
+    pub fn new(
+        ring: &RingName,
+        shard: ShardName,
+        views: Views,
+        fence: Fence,
+        drains: Drains,
+        grace: Duration,
+        check: Check,
+    ) -> Self {
         let (seats, followed) = (Arc::new(Semaphore::new(CONCURRENT)), Followed::new(check));
-        Self { ring: ring.clone(), labels: RingLabels::of(ring), shard, views, drains, grace, seats, followed }
+        Self { ring: ring.clone(), labels: RingLabels::of(ring), shard, views, fence, drains, grace, seats, followed }
     }
 
     /// Lets go of what is drained, for as long as it is polled; the ring's main resources may change meanwhile.

@@ -29,6 +29,7 @@ pub mod fence;
 pub mod frames;
 pub mod handover;
 pub mod membership;
+pub mod metadata;
 pub mod metrics;
 pub mod policy;
 pub mod request;
@@ -100,12 +101,13 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let access = access::prepare(&config.access_dir, address, &namespace)?;
 
     let (health, knowledge) = (Health::new(), policy::channel());
-    let shared = shared(access.token, namespace.clone(), knowledge.clone());
+    let shared = shared(access.token, access.restarted, &namespace, &knowledge, &config.ring);
     let clock: SharedClock = Arc::new(Boottime);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let live = metrics::Live {
         views: shared.views.clone(),
         drains: drains.clone(),
+        fence: shared.fence.clone(),
         tenure: tenure.clone(),
         clock: metrics::Clock(clock.clone()),
     };
@@ -131,6 +133,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
         tenure,
         knowledge: knowledge.subscribe(),
         views: shared.views.clone(),
+        fence: shared.fence.clone(),
         drains,
     };
     let ring_check = health.check("ring", Probe::Ready);
@@ -149,16 +152,19 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
 
 fn shared(
     token: access::Token,
-    namespace: String,
-    knowledge: tokio::sync::watch::Sender<policy::Knowledge>,
+    restarted: bool,
+    namespace: &str,
+    knowledge: &tokio::sync::watch::Sender<policy::Knowledge>,
+    ring: &ringside_ring::RingName,
 ) -> stages::Shared {
     stages::Shared {
         token: Arc::new(token),
         gate: membership::Gate::new(),
-        knowledge,
-        locks: Arc::new(election::Locks::new(namespace)),
+        knowledge: knowledge.clone(),
+        locks: Arc::new(election::Locks::new(namespace.to_owned())),
         views: views::Views::new(),
-        fence: fence::Fence::new(),
+        fence: fence::Fence::new(restarted),
+        labels: Arc::new(ringside_ring::RingLabels::of(ring)),
         metrics: metrics::Metrics::default(),
         upgraded: TaskTracker::new(),
         closing: CancellationToken::new(),

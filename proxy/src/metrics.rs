@@ -9,12 +9,16 @@ use http::StatusCode;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-    metrics::{counter::Counter, family::Family, gauge::ConstGauge},
+    metrics::{
+        counter::{ConstCounter, Counter},
+        family::Family,
+        gauge::ConstGauge,
+    },
     registry::Registry,
 };
 use ringside_runtime::{clock::SharedClock, lease::Tenure};
 
-use crate::{handover::Drains, request::Verb, views::Views};
+use crate::{fence::Fence, handover::Drains, request::Verb, views::Views};
 
 /// The counters that the stages write to. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +26,7 @@ pub struct Metrics {
     requests: Family<Answered, Counter>,
     narrowed: Counter,
     refused: Family<Reason, Counter>,
+    asked: Counter,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -63,12 +68,19 @@ impl Metrics {
         self.refused.get_or_create(&Reason { reason }).inc();
     }
 
+    /// The labels of an object were asked for, for the fence.
+    pub fn asked(&self) {
+        self.asked.inc();
+    }
+
     /// A registry of these and of what is measured when somebody asks.
     pub fn registry(&self, live: Live) -> Registry {
         let mut registry = Registry::with_prefix("ringside_proxy");
         registry.register("requests", "Requests by what they do and how they ended", self.requests.clone());
         registry.register("narrowed_requests", "Requests narrowed to the shard", self.narrowed.clone());
         registry.register("refused_requests", "Requests that the proxy refused itself", self.refused.clone());
+        let asked = "Objects whose labels the fence asked the API server for";
+        registry.register("label_questions", asked, self.asked.clone());
         registry.register_collector(Box::new(live));
         registry
     }
@@ -81,6 +93,8 @@ pub struct Live {
     pub views: Views,
     /// The drains under way.
     pub drains: Drains,
+    /// The fence.
+    pub fence: Fence,
     /// The hold on the Lease, once there is one.
     pub tenure: Arc<OnceLock<Tenure>>,
     /// The clock that its validity counts on.
@@ -105,16 +119,33 @@ impl Collector for Live {
         // Numbers of open streams and drains are far below what a float holds exactly.
         #[allow(clippy::cast_precision_loss)]
         let count = |number: usize| number as f64;
+        let fence = self.fence.numbers();
         let gauges = [
             ("open_views", "Open watches and lists of the ring's resources", count(self.views.count())),
             ("drains", "Objects that the shard was asked to let go and has not yet", count(self.drains.count())),
             ("oldest_drain_seconds", "Age of the oldest of them", oldest),
+            ("writes_in_flight", "Writes of the ring's resources that may yet be carried out", count(fence.writes)),
+            (
+                "oldest_write_seconds",
+                "Age of the oldest of them: it may hold a drain",
+                fence.oldest_write.as_secs_f64(),
+            ),
+            ("moved_objects", "Objects let go that the fence remembers", count(fence.moved)),
+            ("known_objects", "Objects that the fence knows to be the shard's", count(fence.known)),
             ("lease_held", "Whether the shard Lease is held", count(usize::from(valid_until.is_some()))),
             ("lease_validity_seconds", "How long the Lease is valid without another renewal", left),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
+        let evictions = [
+            ("moved_objects_evictions", "Objects let go that the fence forgot for others", fence.moved_evicted),
+            ("known_objects_evictions", "Objects of the shard that the fence forgot for others", fence.known_evicted),
+        ];
+        for (name, help, value) in evictions {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
         Ok(())
     }

@@ -16,7 +16,10 @@ use kube::{
     Api, Client,
     runtime::{WatchStreamExt, watcher},
 };
-use ringside_ring::{ClusterRing, RingName, cluster_ring::GroupResource};
+use ringside_ring::{
+    ClusterRing, RingName,
+    cluster_ring::{GroupResource, ReadsByName, RingResource},
+};
 use ringside_runtime::{admin::Check, shutdown::Shutdown};
 use tokio::{
     sync::watch,
@@ -45,6 +48,10 @@ pub struct Policy {
     pub main: BTreeSet<GroupResource>,
     /// How long letting go of an object may take.
     pub drain_deadline: Duration,
+    /// Those whose objects belong where the object is worked on that controls them.
+    pub controlled: BTreeSet<GroupResource>,
+    /// Those of which a shard may get any object by name.
+    pub read_by_all: BTreeSet<GroupResource>,
     /// For every resource that is the ring's or has been: what is older than its joining or leaving.
     pub floors: BTreeMap<GroupResource, Floor>,
 }
@@ -52,9 +59,15 @@ pub struct Policy {
 impl Policy {
     /// What a ring says.
     pub fn of(ring: &ClusterRing) -> Self {
-        let main = ring.spec.resources.iter().map(ringside_ring::cluster_ring::RingResource::group_resource).collect();
-        let (resources, drain_deadline) = (ring.spec.all_resources(), ring.spec.drain_deadline());
-        Self { resources, main, drain_deadline, floors: BTreeMap::new() }
+        let all = |resource: &&RingResource| resource.reads_by_name == ReadsByName::All;
+        Self {
+            resources: ring.spec.all_resources(),
+            main: ring.spec.resources.iter().map(RingResource::group_resource).collect(),
+            controlled: ring.spec.resources.iter().flat_map(|main| main.controlled_resources.iter().cloned()).collect(),
+            read_by_all: ring.spec.resources.iter().filter(all).map(RingResource::group_resource).collect(),
+            drain_deadline: ring.spec.drain_deadline(),
+            floors: BTreeMap::new(),
+        }
     }
 
     /// This policy as the next after another one: with a new floor for what has joined or left in between.
@@ -238,7 +251,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use futures::FutureExt;
-    use ringside_ring::cluster_ring::{ClusterRingSpec, RingResource};
+    use ringside_ring::cluster_ring::ClusterRingSpec;
     use ringside_runtime::admin::{Health, Probe};
 
     use super::*;

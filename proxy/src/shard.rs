@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use crate::{
     config::Config,
+    fence::Fence,
     handover::{Drains, Handover},
     membership::{self, Gate, identity},
     policy::Knowledge,
@@ -30,6 +31,7 @@ pub(crate) struct Shard {
     pub(crate) tenure: Arc<OnceLock<Tenure>>,
     pub(crate) knowledge: watch::Receiver<Knowledge>,
     pub(crate) views: Views,
+    pub(crate) fence: Fence,
     pub(crate) drains: Drains,
 }
 
@@ -61,6 +63,7 @@ impl Shard {
             &self.config.ring,
             identity.shard.clone(),
             self.views.clone(),
+            self.fence.clone(),
             self.drains.clone(),
             self.config.drain_grace,
             self.drains_check.clone(),

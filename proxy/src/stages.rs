@@ -7,7 +7,7 @@
 //! | [`classify`] | finds out what is asked, and adds it to the request |
 //! | [`admit`] | holds requests for resources until this is a shard that knows its ring; cuts their answers when that ends |
 //! | [`elect`] | answers requests for the controller's election Lease itself |
-//! | *fence* | its place: refuses late writes to objects that have moved. Not there yet |
+//! | [`fence`] | refuses writes to what is another shard's, and shows nothing of it by name |
 //! | [`upgrade`] | joins the two connections of an upgraded request |
 //! | [`narrow`] | adds the shard's selector to what selects objects of the ring |
 //! | [`resume`] | marks watches that go on from before the ring's resources changed |
@@ -18,6 +18,7 @@
 use std::sync::Arc;
 
 use http::{Request, Response};
+use ringside_ring::RingLabels;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::{Service, ServiceBuilder};
@@ -32,6 +33,7 @@ pub mod answer;
 pub mod authenticate;
 pub mod classify;
 pub mod elect;
+pub mod fence;
 pub mod forward;
 pub mod narrow;
 pub mod raise;
@@ -67,6 +69,8 @@ pub struct Shared {
     pub views: Views,
     /// What it may not write any more, and what it is writing.
     pub fence: Fence,
+    /// The labels of the ring's objects.
+    pub labels: Arc<RingLabels>,
     /// Counters.
     pub metrics: Metrics,
     /// Upgraded connections, which outlive their request.
@@ -94,6 +98,7 @@ where
         .layer_fn(classify::Classify::new)
         .layer_fn(|next| admit::Admit::new(next, shared.gate.clone(), shared.knowledge.clone()))
         .layer_fn(|next| elect::Elect::new(next, shared.locks.clone()))
+        .layer_fn(|next| fence::Fence::new(next, shared.fence.clone(), shared.labels.clone(), shared.metrics.clone()))
         .layer_fn(|next| upgrade::Upgrade::new(next, shared.upgraded.clone(), shared.abort.clone()))
         .layer_fn(|next| narrow::Narrow::new(next, shared.metrics.clone()))
         .layer_fn(resume::Resume::new)

@@ -2,17 +2,31 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use ringside_ring::ResourceVersion;
+use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use serde_json::json;
 
 use crate::{
     body::{Body, full},
     election::LockRefusal,
-    request::{BadRequest, representation::Encoding, selector::ParseSelector},
+    metadata::Unreadable,
+    request::{
+        BadRequest,
+        representation::{Encoding, Opaque},
+        selector::ParseSelector,
+    },
     upstream::UpstreamError,
     views::Expired,
     wire,
 };
+
+/// An object, as a `Status` names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Its resource.
+    pub resource: GroupResource,
+    /// Its name.
+    pub name: String,
+}
 
 /// Why the proxy answers a request itself, and not as it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +42,7 @@ pub enum Refusal {
     Selector(#[from] ParseSelector),
     /// The body of a request to a sharded resource, or to a Lease that may be the controller's lock, can't be read.
     #[error("{0} can't be read here, where a resource of the ring or a Lease is written: send plain JSON or protobuf")]
-    OpaqueBody(&'static str),
+    OpaqueBody(Opaque),
     /// The answer to a watch of a sharded resource can't be read.
     #[error("the API server answered a watch of a resource of the ring in a format that was not asked for")]
     OpaqueWatch,
@@ -50,6 +64,38 @@ pub enum Refusal {
     /// The API server did not answer.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
+    /// An object of the ring that is another shard's.
+    #[error("{} \"{}\" not found: it is not this shard's", .0.resource, .0.name)]
+    NotOurs(Box<Named>),
+    /// A write about an object of the ring that is not this shard's, or not any more.
+    #[error(
+        "the request can't be fulfilled on {} \"{}\": {why}; it is that shard's to work on, and looks deleted here", .object.resource, .object.name
+    )]
+    Moved {
+        /// The object; for one that it would control, the controller.
+        object: Box<Named>,
+        /// Whose it is.
+        why: String,
+    },
+    /// It is not known whose an object is.
+    #[error("can't find out whose {} \"{}\" is: {why}", .object.resource, .object.name)]
+    Unverified {
+        /// The object.
+        object: Box<Named>,
+        /// What went wrong.
+        why: String,
+        /// Whether somebody has to mend that.
+        forbidden: bool,
+    },
+    /// The body of a write to a controlled resource can't be read for sure.
+    #[error("the owners in the body can't be read: {0}")]
+    Owners(#[from] Unreadable),
+    /// It is longer than the API server takes.
+    #[error("the body is longer than {0} bytes")]
+    TooLong(usize),
+    /// The client did not send the whole body.
+    #[error("the body did not come whole: {0}")]
+    Cut(String),
     /// A request to an election Lease that is answered here.
     #[error(transparent)]
     Lock(#[from] LockRefusal),
@@ -75,7 +121,11 @@ impl Refusal {
             Self::Unauthorized => answer(StatusCode::UNAUTHORIZED, "Unauthorized", "token"),
             Self::BadRequest(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "ambiguous"),
             Self::Selector(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "selector"),
-            Self::OpaqueBody(_) => answer(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "body"),
+            // Each as the API server refuses it (tried).
+            Self::OpaqueBody(Opaque::Compressed) => answer(StatusCode::BAD_REQUEST, "BadRequest", "body"),
+            Self::OpaqueBody(Opaque::Cbor) => {
+                answer(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "body")
+            }
             Self::OpaqueWatch => answer(StatusCode::BAD_GATEWAY, "InternalError", "watch"),
             // The words by which clients know that they have to list again.
             Self::Expired(_) | Self::ExpiredPage(_) => answer(StatusCode::GONE, "Expired", "expired"),
@@ -87,6 +137,15 @@ impl Refusal {
             // client-go repeats a request by itself when it may, which is when nothing can have happened yet.
             Self::Upstream(UpstreamError::Unreachable(_) | UpstreamError::NotProcessed(_)) => later("unreachable"),
             Self::Upstream(_) => answer(StatusCode::BAD_GATEWAY, "InternalError", "upstream"),
+            Self::NotOurs(_) => answer(StatusCode::NOT_FOUND, "NotFound", "foreign"),
+            Self::Moved { .. } => answer(StatusCode::CONFLICT, "Conflict", "moved"),
+            Self::Unverified { forbidden: true, .. } => answer(StatusCode::FORBIDDEN, "Forbidden", "labels"),
+            Self::Unverified { .. } => later("labels"),
+            Self::Owners(Unreadable::Form) => {
+                answer(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "owners")
+            }
+            Self::Owners(_) | Self::Cut(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "owners"),
+            Self::TooLong(_) => answer(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", "length"),
             Self::Lock(refusal) => answer(refusal.code(), refusal.reason(), "lock"),
         }
     }
@@ -96,13 +155,21 @@ impl Refusal {
         self.answer().label
     }
 
+    fn object(&self) -> Option<&Named> {
+        match self {
+            Self::NotOurs(object) | Self::Moved { object, .. } | Self::Unverified { object, .. } => Some(object),
+            _ => None,
+        }
+    }
+
     /// The answer to the client, in the form that it asked for.
     pub(crate) fn into_response(self, encoding: Encoding) -> Response<Body> {
-        let Answer { code, reason, retry, .. } = self.answer();
+        let answer = self.answer();
+        let Answer { code, retry, .. } = answer;
         let message = format!("ringside-proxy: {self}");
         let body = match encoding {
-            Encoding::Json => json(code, reason, &message, retry),
-            Encoding::Protobuf => protobuf(code, reason, message, retry),
+            Encoding::Json => json(&answer, &message, self.object()),
+            Encoding::Protobuf => protobuf(&answer, message, self.object()),
         };
         // As the API server, no WWW-Authenticate with a 401: clients have no other credentials to try.
         let mut response = Response::new(full(body));
@@ -117,25 +184,38 @@ impl Refusal {
     }
 }
 
-fn json(code: StatusCode, reason: &str, message: &str, retry: bool) -> Bytes {
+fn json(answer: &Answer, message: &str, object: Option<&Named>) -> Bytes {
     let mut status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": reason, "code": code.as_u16(),
+        "message": message, "reason": answer.reason, "code": answer.code.as_u16(),
     });
-    if retry {
-        status["details"] = json!({ "retryAfterSeconds": RETRY_AFTER });
+    if let Some(Named { resource, name }) = object {
+        // Of errors about one object the kind is the resource (`NewNotFound` of k8s.io/apimachinery).
+        status["details"] = json!({ "name": name, "group": resource.group, "kind": resource.resource });
+    }
+    if answer.retry {
+        status["details"]["retryAfterSeconds"] = json!(RETRY_AFTER);
     }
     status.to_string().into()
 }
 
-fn protobuf(code: StatusCode, reason: &str, message: String, retry: bool) -> Bytes {
+fn protobuf(answer: &Answer, message: String, object: Option<&Named>) -> Bytes {
+    let mut details = object.map(|Named { resource, name }| wire::StatusDetails {
+        name: name.clone(),
+        group: resource.group.clone(),
+        kind: resource.resource.clone(),
+        retry_after_seconds: 0,
+    });
+    if answer.retry {
+        details.get_or_insert_default().retry_after_seconds = RETRY_AFTER;
+    }
     let status = wire::Status {
         metadata: Some(wire::VersionOnly::default()),
         status: "Failure".to_owned(),
         message,
-        reason: reason.to_owned(),
-        details: retry.then_some(wire::StatusDetails { retry_after_seconds: RETRY_AFTER }),
-        code: code.as_u16().into(),
+        reason: answer.reason.to_owned(),
+        details,
+        code: answer.code.as_u16().into(),
     };
     wire::wrap("v1", "Status", &status)
 }

@@ -85,6 +85,41 @@ pub(crate) struct Metadata {
     pub(crate) labels: BTreeMap<String, String>,
 }
 
+/// Any object, with what says whose it is.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct OwnedObject {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) metadata: Option<Ownership>,
+}
+
+/// Of `metav1.ObjectMeta` what says whose an object is.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Ownership {
+    #[prost(string, optional, tag = "1")]
+    pub(crate) name: Option<String>,
+    #[prost(string, optional, tag = "5")]
+    pub(crate) uid: Option<String>,
+    #[prost(btree_map = "string, string", tag = "11")]
+    pub(crate) labels: BTreeMap<String, String>,
+    #[prost(message, repeated, tag = "13")]
+    pub(crate) owner_references: Vec<OwnerReference>,
+}
+
+/// `metav1.OwnerReference`.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct OwnerReference {
+    #[prost(string, tag = "1")]
+    pub(crate) kind: String,
+    #[prost(string, tag = "3")]
+    pub(crate) name: String,
+    #[prost(string, tag = "4")]
+    pub(crate) uid: String,
+    #[prost(string, tag = "5")]
+    pub(crate) api_version: String,
+    #[prost(bool, optional, tag = "6")]
+    pub(crate) controller: Option<bool>,
+}
+
 /// `metav1.Status`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Status {
@@ -102,9 +137,15 @@ pub(crate) struct Status {
     pub(crate) code: i32,
 }
 
-/// Of `metav1.StatusDetails` only when to try again.
+/// Of `metav1.StatusDetails` what it is about, and when to try again.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct StatusDetails {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, tag = "2")]
+    pub(crate) group: String,
+    #[prost(string, tag = "3")]
+    pub(crate) kind: String,
     #[prost(int32, tag = "5")]
     pub(crate) retry_after_seconds: i32,
 }

@@ -132,8 +132,8 @@ pub const REQUEST: [Change; 17] = [
     Change {
         header: "accept-encoding",
         always: false,
-        becomes: "`identity`, for watches of the ring's resources, and where an election Lease is tried",
-        reason: "the proxy reads events as they pass; API servers since 1.37 compress watches with initial events",
+        becomes: "`identity`, for watches of the ring's resources, for gets of one of its objects that name any, and where an election Lease is tried",
+        reason: "the proxy reads events as they pass, and the labels of an object; API servers since 1.37 compress watches with initial events",
     },
     Change {
         header: "sec-websocket-extensions",

@@ -36,6 +36,16 @@ impl Moved {
         }
     }
 
+    /// How many were let go so far.
+    pub(super) fn last(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether this one was let go after so many.
+    pub(super) fn has_left_since(&self, uid: &str, before: u64) -> bool {
+        self.by_uid.get(uid).is_some_and(|(_, at)| *at > before)
+    }
+
     pub(super) fn forget(&mut self, uid: &str) {
         let Some((object, _)) = self.by_uid.remove(uid) else { return };
         let name = Target::of(&object);
@@ -44,11 +54,16 @@ impl Moved {
         }
     }
 
-    pub(super) fn by_uid(&self, uid: &str) -> Option<Moving> {
-        self.by_uid.get(uid).map(|(object, _)| object.clone())
+    /// Another object has that name now.
+    pub(super) fn release_name(&mut self, name: &Target) {
+        self.by_name.remove(name);
     }
 
-    pub(super) fn by_name(&self, target: &Target) -> Option<Moving> {
+    pub(super) fn by_uid(&self, uid: &str) -> Option<&Moving> {
+        self.by_uid.get(uid).map(|(object, _)| object)
+    }
+
+    pub(super) fn by_name(&self, target: &Target) -> Option<&Moving> {
         self.by_uid(self.by_name.get(target)?)
     }
 

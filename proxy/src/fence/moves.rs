@@ -49,12 +49,20 @@ impl Moves {
         this
     }
 
+    pub(super) fn contains(&self, uid: &str) -> bool {
+        self.by_uid.contains_key(uid)
+    }
+
+    pub(super) fn by_name(&self, target: &Target) -> Option<&Uid> {
+        self.by_name.get(target)
+    }
+
     /// Something is sent about these, or has ended.
     pub(super) fn touch(&mut self, about: &About, now: Instant) {
         if self.by_uid.is_empty() {
             return;
         }
-        let mut touched: Vec<&Uid> = about.owners.iter().collect();
+        let mut touched: Vec<&Uid> = about.uids.iter().collect();
         if let Some(target) = &about.target {
             match &target.name {
                 Some(_) => touched.extend(self.by_name.get(target)),
@@ -96,8 +104,8 @@ impl Registry {
 
 /// One drain. While it is there, requests about its object are counted.
 ///
-/// Dropped after [`Guard::close`], it leaves the fence closed: the acknowledgement may have been done. Dropped before, the
-/// object is as it was, with nothing remembered of it.
+/// Dropped, it leaves the fence closed: the acknowledgement may have been done, or the object moved by force, or the drain
+/// taken back, which the object's labels will say.
 #[derive(Debug)]
 pub struct Guard {
     fence: Fence,
@@ -135,6 +143,10 @@ impl Guard {
     /// Closes the fence, if it is still quiet: from now on writes about the object are refused.
     pub fn close(&self) -> bool {
         let mut registry = self.fence.0.lock();
+        // Closed already: what came since was refused, and holds nothing.
+        if registry.moved.by_uid(&self.object.uid).is_some() {
+            return true;
+        }
         if !matches!(registry.quiet(&self.object, Instant::now()), Quiet::Now) {
             return false;
         }
@@ -150,6 +162,9 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.fence.0.lock().moves.end(&self.object, &self.notify);
+        let mut registry = self.fence.0.lock();
+        if registry.moves.end(&self.object, &self.notify) {
+            registry.moved.remember(self.object.clone());
+        }
     }
 }

@@ -5,6 +5,7 @@ use futures::FutureExt;
 use tokio::time::{advance, timeout};
 
 use super::{writes::OUTLIVES, *};
+use crate::membership::Term;
 
 const GRACE: Duration = Duration::from_secs(2);
 const MOMENT: Duration = Duration::from_millis(1);
@@ -18,16 +19,20 @@ fn object(name: &str) -> Moving {
 }
 
 fn named(name: &str) -> About {
-    About { target: Some(Target::of(&object(name))), owners: Vec::new() }
+    About { target: Some(Target::of(&object(name))), uids: Vec::new() }
 }
 
 fn all(namespace: Option<&str>) -> About {
     let target = Target { resource: things(), namespace: namespace.map(str::to_owned), name: None };
-    About { target: Some(target), owners: Vec::new() }
+    About { target: Some(target), uids: Vec::new() }
 }
 
 fn owned_by(uid: &str) -> About {
-    About { target: None, owners: vec![uid.into()] }
+    About { target: None, uids: vec![uid.into()] }
+}
+
+fn era() -> Era {
+    Era { term: Term::new("me".parse().unwrap(), "s=me".into(), || true), policy: Arc::default() }
 }
 
 fn drain(fence: &Fence, name: &str) -> Guard {
@@ -38,14 +43,21 @@ async fn is_quiet_within(guard: &Guard, time: Duration) -> bool {
     timeout(time, guard.quiet()).await.is_ok()
 }
 
-fn answered(mut ticket: Ticket) {
-    ticket.settled();
+fn answered(ticket: Ticket) {
+    ticket.sent();
+    ticket.answered();
+    drop(ticket);
+}
+
+fn cancelled(ticket: Ticket) {
+    ticket.sent();
+    drop(ticket);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_holds_the_drain_until_it_is_answered_and_the_grace_begins_anew() {
     for about in [named("a"), all(None), all(Some("ns")), owned_by("uid-a")] {
-        let fence = Fence::new();
+        let fence = Fence::new(false);
         let before = fence.enter(about.clone());
         let guard = drain(&fence, "a");
         assert!(!is_quiet_within(&guard, 10 * GRACE).await, "it began before the drain: {about:?}");
@@ -63,8 +75,9 @@ async fn a_write_holds_the_drain_until_it_is_answered_and_the_grace_begins_anew(
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_nobody_waits_for_holds_the_drain_while_it_may_still_be_carried_out() {
-    let fence = Fence::new();
-    drop(fence.enter(named("a")));
+    let fence = Fence::new(false);
+    drop(fence.enter(named("other")));
+    cancelled(fence.enter(named("a")));
     advance(MOMENT).await;
     let guard = drain(&fence, "a");
     assert_eq!(fence.numbers().writes, 1);
@@ -75,9 +88,9 @@ async fn a_write_that_nobody_waits_for_holds_the_drain_while_it_may_still_be_car
 
 #[tokio::test(start_paused = true)]
 async fn cancelled_writes_beyond_those_that_are_told_apart_hold_every_drain() {
-    let fence = Fence::new();
+    let fence = Fence::new(false);
     for _ in 0..5_000 {
-        drop(fence.enter(named("other")));
+        cancelled(fence.enter(named("other")));
     }
     assert!(fence.numbers().writes < 5_000);
     let guard = drain(&fence, "a");
@@ -86,8 +99,16 @@ async fn cancelled_writes_beyond_those_that_are_told_apart_hold_every_drain() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_proxy_before_has_sent_holds_every_drain() {
+    let fence = Fence::new(true);
+    let guard = drain(&fence, "a");
+    assert!(!is_quiet_within(&guard, OUTLIVES - MOMENT).await);
+    assert!(is_quiet_within(&guard, GRACE).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_concerns_others_holds_nobody() {
-    let fence = Fence::new();
+    let fence = Fence::new(false);
     let guard = drain(&fence, "a");
     let mut elsewhere = all(Some("other"));
     let _open = [named("b"), elsewhere.clone(), owned_by("uid-b")].map(|about| fence.enter(about));
@@ -98,7 +119,7 @@ async fn what_concerns_others_holds_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn the_fence_closes_only_while_it_is_quiet_and_then_for_owners_too() {
-    let fence = Fence::new();
+    let fence = Fence::new(false);
     let guard = drain(&fence, "a");
     guard.quiet().await;
     let late = fence.enter(About::default());
@@ -110,20 +131,22 @@ async fn the_fence_closes_only_while_it_is_quiet_and_then_for_owners_too() {
     drop(guard);
     let refused = fence.enter(About::default()).also_about(&["uid-b".into(), "uid-a".into()]);
     assert_eq!(*refused.unwrap_err(), object("a"));
-    assert_eq!(fence.moved_by_name(&Target::of(&object("a"))), Some(object("a")));
+    assert_eq!(fence.standing(&era(), &Target::of(&object("a"))), Standing::Moved);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_let_go_or_is_drained_again_is_not_closed() {
-    let fence = Fence::new();
+async fn what_was_not_let_go_is_open_and_what_is_drained_again_stays_closed() {
+    let fence = Fence::new(false);
     let guard = drain(&fence, "a");
     guard.quiet().await;
     assert!(guard.close());
     guard.reopen();
-    assert_eq!(fence.moved_by_uid("uid-a"), None);
+    assert!(!fence.has_moved("uid-a"));
     assert!(guard.close());
     let again = drain(&fence, "a");
-    assert_eq!(fence.moved_by_uid("uid-a"), None, "it came back");
+    assert!(fence.has_moved("uid-a"), "the acknowledgement of the first may be on its way");
+    fence.learn(&era(), &names(&object("a")), &object("a").uid, None, fence.asking());
+    assert!(fence.has_moved("uid-a"), "what is drained does not stay");
     // The first drain's end is not the second's.
     drop(guard);
     let _open = fence.enter(named("a"));
@@ -132,7 +155,7 @@ async fn what_was_not_let_go_or_is_drained_again_is_not_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn the_floor_is_the_highest_version_that_was_fenced() {
-    let fence = Fence::new();
+    let fence = Fence::new(false);
     for version in ["9", "10", "7"] {
         drop(fence.drained(object("a"), &version.parse().unwrap(), GRACE));
     }
@@ -154,4 +177,70 @@ fn of_too_many_moved_objects_the_oldest_are_forgotten_and_counted() {
     assert_eq!(u64::try_from(moved.count()).unwrap() + moved.evicted(), 5_001);
     let moved = Fence(Arc::new(Mutex::new(Registry { moved, ..Registry::default() })));
     assert!(moved.numbers().moved < 5_000 && moved.numbers().moved_evicted > 0);
+}
+
+fn names(object: &Moving) -> Target {
+    Target::of(object)
+}
+
+#[test]
+fn what_is_known_holds_in_its_era_and_with_its_owners() {
+    let (fence, era) = (Fence::new(false), era());
+    let (root, child, leaf) = (object("root"), object("child"), object("leaf"));
+    assert_eq!(fence.standing(&era, &names(&root)), Standing::Unknown);
+    fence.learn(&era, &names(&leaf), &leaf.uid, Some(child.uid.clone()), fence.asking());
+    fence.learn(&era, &names(&child), &child.uid, Some(root.uid.clone()), fence.asking());
+    assert_eq!(fence.standing(&era, &names(&leaf)), Standing::Unknown, "who controls it is not known");
+    fence.learn(&era, &names(&root), &root.uid, None, fence.asking());
+    let all = [&leaf, &child, &root].map(|it| it.uid.clone()).to_vec();
+    assert_eq!(fence.standing(&era, &names(&leaf)), Standing::Ours(all));
+    let later = Era { term: era.term.clone(), policy: Arc::default() };
+    assert_eq!(fence.standing(&later, &names(&leaf)), Standing::Unknown, "the ring changed");
+    assert_eq!(fence.standing(&self::era(), &names(&leaf)), Standing::Unknown, "the Lease was lost in between");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_takes_those_that_it_controls_with_it() {
+    let (fence, era) = (Fence::new(false), era());
+    let (root, child) = (object("root"), object("child"));
+    let learn = || {
+        fence.learn(&era, &names(&root), &root.uid, None, fence.asking());
+        fence.learn(&era, &names(&child), &child.uid, Some(root.uid.clone()), fence.asking());
+    };
+    learn();
+    let guard = drain(&fence, "root");
+    assert!(matches!(fence.standing(&era, &names(&child)), Standing::Ours(uids) if uids.len() == 2), "not yet");
+    let overtaken = fence.asking();
+    drop(guard);
+    assert_eq!(fence.standing(&era, &names(&child)), Standing::Moved, "it may have been moved by force");
+    fence.learn(&era, &names(&root), &root.uid, None, overtaken);
+    assert_eq!(fence.standing(&era, &names(&child)), Standing::Moved, "that was asked before");
+    learn();
+    let guard = drain(&fence, "root");
+    guard.quiet().await;
+    assert!(guard.close());
+    drop(guard);
+    assert_eq!(fence.standing(&era, &names(&child)), Standing::Moved);
+    assert_eq!(fence.standing_of(&era, &child.uid), Standing::Moved);
+    learn();
+    assert!(matches!(fence.standing(&era, &names(&child)), Standing::Ours(_)), "it came back");
+    fence.forget(&era, &names(&root));
+    assert_eq!(fence.standing(&era, &names(&root)), Standing::Unknown, "the next of that name is another");
+}
+
+#[test]
+fn a_circle_of_owners_and_too_many_objects_are_not_known() {
+    let (fence, era) = (Fence::new(false), era());
+    let (one, two) = (object("one"), object("two"));
+    fence.learn(&era, &names(&one), &one.uid, Some(two.uid.clone()), fence.asking());
+    fence.learn(&era, &names(&two), &two.uid, Some(one.uid.clone()), fence.asking());
+    assert_eq!(fence.standing(&era, &names(&one)), Standing::Unknown);
+    for number in 0..20_000 {
+        let it = object(&number.to_string());
+        fence.learn(&era, &names(&it), &it.uid, None, fence.asking());
+    }
+    assert_eq!(fence.standing(&era, &names(&object("0"))), Standing::Unknown);
+    assert!(matches!(fence.standing(&era, &names(&object("19999"))), Standing::Ours(_)));
+    let numbers = fence.numbers();
+    assert_eq!(numbers.known as u64 + numbers.known_evicted, 20_002);
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -33,13 +34,13 @@ pub struct Target {
 pub struct About {
     /// The object or objects that it names.
     pub target: Option<Target>,
-    /// The objects that control those.
-    pub owners: Vec<Uid>,
+    /// These objects, and those that control them.
+    pub uids: Vec<Uid>,
 }
 
 impl Target {
     /// Of one object.
-    pub(super) fn of(object: &Moving) -> Self {
+    pub fn of(object: &Moving) -> Self {
         let Moving { resource, namespace, name, .. } = object;
         Self { resource: resource.clone(), namespace: namespace.clone(), name: Some(name.clone()) }
     }
@@ -55,7 +56,7 @@ impl Target {
 impl About {
     /// Whether the object is among it.
     pub(super) fn concerns(&self, object: &Moving) -> bool {
-        self.owners.contains(&object.uid) || self.target.as_ref().is_some_and(|target| target.names(object))
+        self.uids.contains(&object.uid) || self.target.as_ref().is_some_and(|target| target.names(object))
     }
 }
 
@@ -94,6 +95,11 @@ impl Writes {
         self.next_id += 1;
         self.by_id.insert(self.next_id, Write { about, since: now, lingers: None });
         self.next_id
+    }
+
+    /// Anything may be carried out that was sent up to now.
+    pub(super) fn assume(&mut self, now: Instant) {
+        self.unknown_until = Some(now + OUTLIVES);
     }
 
     pub(super) fn about(&mut self, id: u64) -> Option<&mut About> {
@@ -152,38 +158,43 @@ impl Writes {
 
 /// A request that may change something, while it is under way.
 ///
-/// Dropped without an answer, it counts for as long as the API server may still carry it out.
+/// Dropped between being sent and being answered, it counts for as long as the API server may still carry it out.
 #[derive(Debug)]
 pub struct Ticket {
     fence: Fence,
     id: u64,
-    answered: bool,
+    at_large: AtomicBool,
 }
 
 impl Ticket {
     pub(super) fn new(fence: Fence, id: u64) -> Self {
-        Self { fence, id, answered: false }
+        Self { fence, id, at_large: AtomicBool::new(false) }
     }
 
-    /// It also concerns the objects of these uids: who controls what it writes.
+    /// It also concerns the objects of these uids: what it writes, and who controls that.
     ///
     /// # Errors
     /// Returns the one of them that was let go already.
-    pub fn also_about(&self, owners: &[Uid]) -> Result<(), Box<Moving>> {
+    pub fn also_about(&self, uids: &[Uid]) -> Result<(), Box<Moving>> {
         let mut registry = self.fence.0.lock();
-        if let Some(moved) = owners.iter().find_map(|uid| registry.moved.by_uid(uid)) {
-            return Err(Box::new(moved));
+        if let Some(moved) = uids.iter().find_map(|uid| registry.moved.by_uid(uid)) {
+            return Err(Box::new(moved.clone()));
         }
         let Some(about) = registry.writes.about(self.id) else { return Ok(()) };
-        about.owners.extend_from_slice(owners);
+        about.uids.extend_from_slice(uids);
         let about = about.clone();
         registry.moves.touch(&about, Instant::now());
         Ok(())
     }
 
-    /// The API server has carried it out, or refused it, or was not asked.
-    pub fn settled(&mut self) {
-        self.answered = true;
+    /// It is sent now.
+    pub fn sent(&self) {
+        self.at_large.store(true, Ordering::Relaxed);
+    }
+
+    /// The API server has carried it out, or refused it, or never got it.
+    pub fn answered(&self) {
+        self.at_large.store(false, Ordering::Relaxed);
     }
 }
 
@@ -191,7 +202,8 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let now = Instant::now();
         let mut registry = self.fence.0.lock();
-        let about = if self.answered { registry.writes.end(self.id) } else { registry.writes.linger(self.id, now) };
+        let about =
+            if *self.at_large.get_mut() { registry.writes.linger(self.id, now) } else { registry.writes.end(self.id) };
         if let Some(about) = about {
             registry.moves.touch(&about, now);
         }

@@ -12,7 +12,7 @@ use super::{
     drains::Phase,
     settle::settle,
 };
-use crate::views::Leaving;
+use crate::{fence::Moving, views::Leaving};
 
 /// How long to wait before the first retry of an acknowledgement, and at most.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
@@ -45,6 +45,11 @@ pub(super) struct Drained {
 }
 
 impl Drained {
+    fn moving(&self) -> Moving {
+        let Self { resource, namespace, name, uid, .. } = self.clone();
+        Moving { resource, namespace, name, uid: uid.into() }
+    }
+
     fn leaving(&self) -> Arc<Leaving> {
         let Self { resource, namespace, name, uid, kind, labels, version, .. } = self.clone();
         Arc::new(Leaving { resource, namespace, name, uid, kind, labels, version, excused: Mutex::default() })
@@ -65,12 +70,13 @@ pub(super) async fn let_go(
     let Drained { resource, namespace, name, uid, .. } = &*object;
     let leaving = object.leaving();
     handover.views.leaves(&leaving);
+    let fence = handover.fence.drained(object.moving(), &object.version, handover.grace);
     let mut pause = FIRST_RETRY;
     loop {
         under_way.phase(Phase::Views);
         settle(&handover, &object, &leaving, &acknowledge).await;
         under_way.phase(Phase::Grace);
-        rest(&handover, &touched).await;
+        tokio::join!(rest(&handover, &touched), fence.quiet());
         under_way.phase(Phase::Acknowledgement);
         loop {
             // Closed never.
@@ -79,9 +85,10 @@ pub(super) async fn let_go(
             handover.views.gone(&leaving);
             // Looked at with the seat in hand, since waiting for one may take long: a watch that was opened
             // meanwhile, from before the drain, may have brought the object back.
-            if handover.views.behind(&leaving) > 0 {
+            if handover.views.behind(&leaving) > 0 || !fence.close() {
                 break;
             }
+            // Closed from here on, whatever comes of the attempt: nobody knows whether one without answer was carried out.
             let Attempt::Again(error) = acknowledge.attempt(&object).await else { return };
             drop(seat);
             tracing::warn!(%resource, namespace, name, uid, error, retry_in = ?pause, "can't acknowledge a drain");

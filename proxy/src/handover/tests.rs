@@ -23,6 +23,7 @@ use super::{
     follow::Work,
 };
 use crate::{
+    fence::{About, Fence, Target},
     request::selector::Selector,
     views::{Fields, Kind, Scope, View, Views, fixtures},
 };
@@ -91,7 +92,8 @@ impl Scene {
         let ring = "example".parse().unwrap();
         let check = Health::new().check("drains", Probe::Ready);
         drains.set_deadline(DEADLINE);
-        let handover = Handover::new(&ring, "me".parse().unwrap(), views.clone(), drains.clone(), GRACE, check);
+        let handover =
+            Handover::new(&ring, "me".parse().unwrap(), views.clone(), Fence::new(false), drains.clone(), GRACE, check);
         Self {
             work: Work::new(handover.clone(), things(), "Thing", recorder.clone()),
             recorder,
@@ -287,4 +289,54 @@ async fn a_drain_past_its_deadline_is_reported_once() {
         assert!(line.contains(part), "{part}: {line}");
     }
     assert!(scene.drains.report(Instant::now()).is_none());
+}
+
+fn about(name: &str) -> About {
+    let target = Target { resource: things(), namespace: Some("ns".into()), name: Some(name.into()) };
+    About { target: Some(target), uids: Vec::new() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_under_way_holds_the_acknowledgement_and_none_begins_after_it() {
+    let mut scene = Scene::new();
+    let fence = scene.handover.fence.clone();
+    let writing = fence.enter(about("a"));
+    scene.drained("a", 10, "m1");
+    scene.pass(10 * GRACE).await;
+    assert_eq!(scene.acknowledged(), []);
+    drop(writing);
+    scene.pass(GRACE - Duration::from_millis(1)).await;
+    assert_eq!(scene.acknowledged(), [], "the grace begins with its end");
+    assert!(!fence.has_moved("uid-a"));
+    scene.pass(Duration::from_millis(2)).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
+    assert!(fence.has_moved("uid-a"), "the fence is closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_while_the_acknowledgement_waits_for_a_seat_holds_it() {
+    let mut scene = Scene::new();
+    let seats = scene.handover.seats.clone();
+    let all = seats.acquire_many(u32::try_from(CONCURRENT).unwrap()).await.unwrap();
+    scene.drained("a", 10, "m1");
+    scene.pass(2 * GRACE).await;
+    let writing = scene.handover.fence.enter(about("a"));
+    drop(all);
+    scene.pass(10 * GRACE).await;
+    assert_eq!(scene.acknowledged(), []);
+    drop(writing);
+    scene.pass(2 * GRACE).await;
+    assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_failed_is_not_held_by_what_is_refused_meanwhile() {
+    let mut scene = Scene::new();
+    let fence = scene.handover.fence.clone();
+    let late = fence.clone();
+    *scene.recorder.failing.lock() = Some(Box::new(move || drop(late.enter(about("a")))));
+    scene.drained("a", 10, "m1");
+    scene.pass(GRACE + Duration::from_secs(1)).await;
+    assert!(fence.has_moved("uid-a"));
+    assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
 }

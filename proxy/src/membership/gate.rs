@@ -37,6 +37,11 @@ impl Term {
         Self { shard, selector, number, held: Arc::new(held), over: CancellationToken::new() }
     }
 
+    /// Whether both are one and the same hold on the Lease.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.held, &other.held)
+    }
+
     fn is_on(&self) -> bool {
         (self.held)() && !self.over.is_cancelled()
     }

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderValue, header};
 
 /// A media type without its parameters, in lower case.
-fn essence(entry: &str) -> String {
+pub(crate) fn essence(entry: &str) -> String {
     entry.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
@@ -32,14 +32,32 @@ pub fn refuse_cbor(headers: &mut HeaderMap) {
     headers.insert(header::ACCEPT, accept);
 }
 
-/// What keeps a request's body from being understood, if anything: CBOR, or any compression.
-pub(crate) fn opaque_body(headers: &HeaderMap) -> Option<&'static str> {
+/// What keeps a request's body from being understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opaque {
+    /// It is CBOR, which the API server does not take by default either.
+    Cbor,
+    /// It is compressed, which no API server understands.
+    Compressed,
+}
+
+impl std::fmt::Display for Opaque {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Cbor => "a CBOR body",
+            Self::Compressed => "a compressed body",
+        })
+    }
+}
+
+/// What keeps a request's body from being understood, if anything does.
+pub(crate) fn opaque_body(headers: &HeaderMap) -> Option<Opaque> {
     let value = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     if headers.get(header::CONTENT_TYPE).is_some_and(|it| is_cbor(it.as_bytes())) {
-        return Some("a CBOR body");
+        return Some(Opaque::Cbor);
     }
     let encoding = value(header::CONTENT_ENCODING).is_some_and(|it| !it.eq_ignore_ascii_case("identity"));
-    encoding.then_some("a compressed body")
+    encoding.then_some(Opaque::Compressed)
 }
 
 /// A form in which the proxy itself can write or read an object.

@@ -9,12 +9,12 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use tower::Service;
 
 use super::Next;
 use crate::{
-    body::Body,
+    body::{Body, empty},
     metrics::Metrics,
     request::{Verb, representation::Encoding},
     stages::classify::VerbSeen,
@@ -52,7 +52,9 @@ impl<S: Next> Service<Request<Body>> for Answer<S> {
             let response = result.unwrap_or_else(|refusal| {
                 tracing::debug!(%method, %refusal, "refused");
                 metrics.refused(refusal.label());
-                refusal.into_response(encoding)
+                let answer = refusal.into_response(encoding);
+                // RFC 9110, section 9.3.2. The HTTP/2 side of the library would send a body.
+                if method == Method::HEAD { answer.map(|_| empty()) } else { answer }
             });
             let verb = response.extensions().get::<VerbSeen>().map_or(Verb::Unknown, |seen| seen.0);
             metrics.answered(verb, response.status());

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, h
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use parking_lot::Mutex;
-use ringside_ring::cluster_ring::GroupResource;
+use ringside_ring::{RingLabels, cluster_ring::GroupResource};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::{ServiceExt, service_fn, util::BoxCloneService};
 
@@ -28,6 +28,7 @@ use crate::{
 
 mod authentication;
 mod election;
+mod fencing;
 mod missing;
 mod narrowing;
 mod resuming;
@@ -72,13 +73,24 @@ impl Lab {
     }
 
     fn failing(respond: Respond) -> Self {
+        Self::over(move |seen| Some(respond(seen)))
+    }
+
+    /// With an API server that may never answer.
+    fn stuck(respond: impl Fn(&Seen) -> Option<Response<Body>> + Send + Sync + 'static) -> Self {
+        Self::over(move |seen| respond(seen).map(Ok))
+    }
+
+    fn over(respond: impl Fn(&Seen) -> Option<Result<Response<Body>, UpstreamError>> + Send + Sync + 'static) -> Self {
+        let respond = Arc::new(respond);
         let shared = Shared {
             token: Arc::new(Token::of("secret")),
             gate: Gate::new(),
             knowledge: policy::channel(),
             locks: Arc::new(Locks::new("ns".into())),
             views: Views::new(),
-            fence: Fence::new(),
+            fence: Fence::new(false),
+            labels: Arc::new(RingLabels { shard: "s".into(), drain: "d".into() }),
             metrics: Metrics::default(),
             upgraded: TaskTracker::new(),
             closing: CancellationToken::new(),
@@ -94,7 +106,12 @@ impl Lab {
                 let this = Seen { method: parts.method, uri: parts.uri, headers: parts.headers };
                 let answer = respond(&this);
                 seen.lock().push(this);
-                std::future::ready(answer)
+                async move {
+                    match answer {
+                        Some(answer) => answer,
+                        None => std::future::pending().await,
+                    }
+                }
             }
         });
         let stack = BoxCloneService::new(stack(&shared, upstream));

@@ -30,6 +30,7 @@ use self::{borders::Borders, heartbeat::Heartbeat};
 use super::{
     Next,
     admit::Admitted,
+    fence::Counted,
     tap::{Handed, Watched},
 };
 use crate::{body::Body, request::RequestInfo, status::Refusal};
@@ -66,6 +67,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let (true, Some(client)) = (wants, client) else { return self.next.call(request).boxed() };
         let over = request.extensions().get::<Admitted>().map(|admitted| admitted.term.over());
+        let counted = request.extensions_mut().remove::<Counted>();
         let answered = self.next.call(request);
         let (upgraded, abort) = (self.upgraded.clone(), self.abort.clone());
         let joined = async move {
@@ -82,6 +84,8 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
             let heartbeat = (watched.is_some() && is_websocket).then(Heartbeat::new);
             if let Some(server) = server {
                 upgraded.spawn(contained(async move {
+                    // Under way for as long as it is joined.
+                    let _counted = counted;
                     let until = async {
                         match over {
                             Some(over) => drop(over.await),

@@ -1,7 +1,11 @@
 //! Objects, lists and watches in every form that the API server has.
 
+use anyhow::ensure;
+use http::StatusCode;
+use ringside_e2e::compatibility::Outcome;
+
 use crate::{
-    client::Ask,
+    client::{Ask, Http},
     compare::Probe,
     objects::FIXED,
     stream::{JSON, METADATA, METADATA_PROTOBUF, PROTOBUF, TABLE},
@@ -28,8 +32,15 @@ pub(crate) fn cases() -> Vec<Case> {
     for (form, media_type) in FORMS {
         cases.push(case("get", form, move |ground, mark| async move {
             let probe = Probe::new(&ground, &mark);
-            let ask = Ask::get(format!("/api/v1/namespaces/{FIXED}/configmaps/other-0")).accept(media_type);
+            let ask = Ask::get(format!("/api/v1/namespaces/{FIXED}/configmaps/own-0")).accept(media_type);
             probe.same(&ask).await
+        }));
+        cases.push(case("get of what is another shard's", form, move |ground, mark| async move {
+            let ask = Ask::get(format!("/api/v1/namespaces/{FIXED}/configmaps/other-0")).accept(media_type);
+            let there = Probe::new(&ground, &mark).past(&ask).await?;
+            let shown = ground.main.proxied.exchange(Http::Two, &ask, &mark).await?;
+            ensure!((there.status, shown.status) == (StatusCode::OK, StatusCode::NOT_FOUND), "{}", shown.text());
+            Ok(Outcome::Changed("answered with 404: it looks deleted, as in lists and watches"))
         }));
     }
     for (form, media_type) in FORMS {

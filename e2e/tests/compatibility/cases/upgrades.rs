@@ -273,7 +273,10 @@ async fn too_long(probe: &Probe<'_>) -> Result<Outcome> {
 /// The client sees the names as Go writes them; and by HTTP/1.1 the API server as the client did. (HTTP/2 has small
 /// letters only.)
 async fn names(probe: &Probe<'_>, upstream: Http) -> Result<Outcome> {
-    let ask = Ask::get(format!("{MAPS}/own-1")).header("X-mIxEd", "1").header("x-lower", "2").header("ACCEPT", "*/*");
+    let ask = Ask::get(format!("{MAPS}/{}1", probe.shard.owns))
+        .header("X-mIxEd", "1")
+        .header("x-lower", "2")
+        .header("ACCEPT", "*/*");
     let direct = to_end(Raw::send(&probe.shard.direct, &ask, probe.mark).await?).await?;
     let proxied = to_end(Raw::send(&probe.shard.proxied, &ask, probe.mark).await?).await?;
     let head = probe.arrived()?.head.unwrap_or_default();

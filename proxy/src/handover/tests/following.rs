@@ -53,7 +53,8 @@ async fn a_shard_is_ready_once_it_follows_what_is_drained_and_says_what_it_may_n
     let (allowed, health) = (Arc::new(Mutex::new(Allowed::default())), Health::new());
     let check = health.check("drains", Probe::Ready);
     let ring = "example".parse().unwrap();
-    let handover = Handover::new(&ring, "me".parse().unwrap(), Views::new(), Drains::new(), GRACE, check);
+    let handover =
+        Handover::new(&ring, "me".parse().unwrap(), Views::new(), Fence::new(false), Drains::new(), GRACE, check);
     let GroupResource { group, resource } = things();
     let resources = vec![RingResource { group, resource, ..RingResource::default() }];
     let policy = Policy::of(&ClusterRing::new("example", ClusterRingSpec { resources, ..ClusterRingSpec::default() }));

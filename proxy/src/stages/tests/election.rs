@@ -144,11 +144,12 @@ async fn a_lease_in_a_body_that_can_not_be_read_is_refused_and_not_passed_by() {
         }
         let before = lab.seen.lock().len();
         for (method, uri) in [("POST", LEASES), ("PUT", &lock), ("PATCH", &lock)] {
-            for (name, value) in [("content-type", "application/cbor"), ("content-encoding", "gzip")] {
+            for (name, value, status) in [("content-type", "application/cbor", 415), ("content-encoding", "gzip", 400)]
+            {
                 let mut request = write(method, uri, record("lock", ""));
                 request.headers_mut().insert(name, HeaderValue::from_static(value));
                 let refused = lab.send(request).await;
-                assert_eq!(refused.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE, "{method}, {value}");
+                assert_eq!(refused.status(), status, "{method}, {value}");
             }
         }
         assert_eq!(lab.seen.lock().len(), before, "the real Lease is not written");

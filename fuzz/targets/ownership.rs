@@ -1,0 +1,49 @@
+//! Who controls what a request writes, and whose the object in an answer is, in any form. The input: a digit for the
+//! content type, and the body.
+#![no_main]
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use libfuzzer_sys::fuzz_target;
+use ringside_proxy::metadata::{controllers_in_request, of_answer, of_list};
+use serde_json::Value;
+
+const FORMS: [&str; 7] = [
+    "application/json",
+    "application/vnd.kubernetes.protobuf",
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/yaml",
+];
+
+fn of(form: &str) -> HeaderMap {
+    // The names above are valid.
+    HeaderMap::from_iter([(header::CONTENT_TYPE, form.parse().expect("a header value"))])
+}
+
+/// The uids of the controllers, by another way: the whole object as a tree.
+fn in_tree(object: &Value) -> Vec<&str> {
+    let owners = object["metadata"]["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
+    let controls = |owner: &&Value| owner["controller"] == Value::Bool(true);
+    owners.iter().filter(controls).map(|owner| owner["uid"].as_str().unwrap_or_default()).collect()
+}
+
+fuzz_target!(|input: &[u8]| {
+    let [form, body @ ..] = input else { return };
+    let form = FORMS[usize::from(*form) % FORMS.len()];
+    let body = Bytes::copy_from_slice(body);
+    let written = controllers_in_request(&of(form), &body);
+    let _ = (of_answer(&of(form), &body), of_list(&body));
+    let tree: Option<Value> = serde_json::from_slice(&body).ok();
+    if form != "application/json" {
+        return;
+    }
+    // What is read of JSON is what stands there, whatever is skipped around it, and the same is read as YAML.
+    if let (Ok(owners), Some(tree)) = (&written, &tree) {
+        let uids: Vec<_> = owners.iter().map(|owner| owner.uid.as_str()).collect();
+        assert_eq!(uids, in_tree(tree));
+        assert_eq!(controllers_in_request(&of("application/apply-patch+yaml"), &body).as_ref(), Ok(owners));
+    }
+});

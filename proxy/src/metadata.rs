@@ -1,0 +1,230 @@
+//! Of an object's bytes what says whose it is: its uid, its labels and its owners. Everything else is skipped unread.
+//!
+//! In every form that objects come in: JSON, YAML, protobuf, metadata alone, Tables of one row; and what patches would
+//! make of the owners. Whatever can't be read for sure is an error, and who asks fails closed: a field that is named
+//! twice, for instance, in which Go's decoders see the first, the last or both, by the type of the object.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use prost::Message;
+use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::{
+    request::representation::{JSON, PROTOBUF, essence, opaque_body},
+    wire,
+};
+
+mod patch;
+#[cfg(test)]
+mod tests;
+
+/// What is read of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// Its name.
+    pub name: Option<String>,
+    /// Its uid.
+    pub uid: Option<String>,
+    /// Its labels.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Who owns it.
+    pub owner_references: Option<Vec<Owner>>,
+}
+
+/// An owner reference.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Owner {
+    /// Group and version.
+    pub api_version: String,
+    /// The kind, which is not the resource's name.
+    pub kind: String,
+    /// The name, in the same namespace or in none.
+    pub name: String,
+    /// The uid.
+    pub uid: String,
+    /// Whether it controls the object, which one owner at most does.
+    pub controller: Option<bool>,
+}
+
+/// Why nothing can be said about an object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// The form is not one that the proxy knows.
+    #[error("its content type is not one that the proxy can read")]
+    Form,
+    /// It is not what its form says, or ambiguous.
+    #[error("{0}")]
+    Malformed(String),
+    /// A Table without objects in it, or with several.
+    #[error("it is a table that does not show one object's metadata")]
+    Table,
+}
+
+impl Metadata {
+    /// Those who control it: one at most, if the API server takes it.
+    pub fn controllers(&self) -> impl Iterator<Item = &Owner> {
+        self.owner_references.iter().flatten().filter(|owner| owner.controls())
+    }
+}
+
+impl Owner {
+    fn controls(&self) -> bool {
+        self.controller == Some(true)
+    }
+}
+
+/// Reads who would control what a request writes: by an object, an apply, or a patch of any kind.
+///
+/// # Errors
+/// When its form is not known, or it can't be read for sure.
+pub fn controllers_in_request(headers: &HeaderMap, body: &Bytes) -> Result<Vec<Owner>, Unreadable> {
+    if opaque_body(headers).is_some() {
+        return Err(Unreadable::Form);
+    }
+    let mut owners = match content_type(headers).as_str() {
+        JSON | "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
+            Written::owners(json(body)?)
+        }
+        "application/yaml" | "application/apply-patch+yaml" => Written::owners(yaml(body)?),
+        PROTOBUF => protobuf(body)?.owner_references.unwrap_or_default(),
+        "application/json-patch+json" => patch::owners(body)?,
+        _ => return Err(Unreadable::Form),
+    };
+    owners.retain(Owner::controls);
+    Ok(owners)
+}
+
+/// Reads the object in an answer.
+///
+/// # Errors
+/// When it shows no object's metadata, or not in a form that can be read here.
+pub fn of_answer(headers: &HeaderMap, body: &Bytes) -> Result<Metadata, Unreadable> {
+    if headers.contains_key(header::CONTENT_ENCODING) {
+        return Err(Unreadable::Form);
+    }
+    match content_type(headers).as_str() {
+        JSON => shown(json(body)?, || json(body)),
+        "application/yaml" => shown(yaml(body)?, || yaml(body)),
+        PROTOBUF => protobuf(body),
+        _ => Err(Unreadable::Form),
+    }
+}
+
+/// Reads the objects of a list in JSON.
+///
+/// # Errors
+/// When it is none.
+pub fn of_list(body: &Bytes) -> Result<Vec<Metadata>, Unreadable> {
+    let list: List = json(body)?;
+    Ok(list.items.into_iter().flatten().map(|object| object.metadata.unwrap_or_default()).collect())
+}
+
+/// An object to be written, or what a patch merges into one.
+#[derive(Deserialize)]
+struct Written {
+    metadata: Option<WrittenMetadata>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenMetadata {
+    owner_references: Option<Vec<Owner>>,
+}
+
+impl Written {
+    fn owners(written: Self) -> Vec<Owner> {
+        written.metadata.and_then(|metadata| metadata.owner_references).unwrap_or_default()
+    }
+}
+
+/// An object in an answer; a Table too.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Object {
+    api_version: Option<String>,
+    kind: Option<String>,
+    metadata: Option<Metadata>,
+}
+
+#[derive(Deserialize)]
+struct List {
+    /// Null where there is none, as Go writes an empty list. But it has to be there: to take something else for an empty
+    /// list would be to find no object.
+    #[serde(deserialize_with = "Option::deserialize")]
+    items: Option<Vec<Object>>,
+}
+
+/// What else a Table has. Read only where there is one: another object's `rows` can be anything.
+#[derive(Deserialize)]
+struct Table {
+    rows: Option<Vec<Row>>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    object: Option<Object>,
+}
+
+impl Object {
+    fn is_table(&self) -> bool {
+        let ours = self.api_version.as_deref().is_some_and(|version| version.starts_with("meta.k8s.io/"));
+        ours && self.kind.as_deref() == Some("Table")
+    }
+}
+
+/// The metadata that an answer shows: its own, or that in the one row of a Table.
+fn shown(object: Object, table: impl FnOnce() -> Result<Table, Unreadable>) -> Result<Metadata, Unreadable> {
+    if !object.is_table() {
+        return object.metadata.ok_or_else(|| Unreadable::Malformed("it has no metadata".to_owned()));
+    }
+    let [row] = <[Row; 1]>::try_from(table()?.rows.unwrap_or_default()).map_err(|_| Unreadable::Table)?;
+    row.object.and_then(|object| object.metadata).ok_or(Unreadable::Table)
+}
+
+/// The media type of a body, which is JSON where none is named.
+fn content_type(headers: &HeaderMap) -> String {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return JSON.to_owned() };
+    value.to_str().map(essence).unwrap_or_default()
+}
+
+fn json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Unreadable> {
+    serde_json::from_slice(body).map_err(|error| Unreadable::Malformed(error.to_string()))
+}
+
+/// client-go sends JSON where the API server takes YAML; every JSON object is the same object in YAML.
+fn yaml<T: DeserializeOwned>(body: &[u8]) -> Result<T, Unreadable> {
+    json(body).or_else(|_| serde_saphyr::from_slice(body).map_err(|error| Unreadable::Malformed(error.to_string())))
+}
+
+fn protobuf(body: &Bytes) -> Result<Metadata, Unreadable> {
+    let malformed = || Unreadable::Malformed("it is not an object in protobuf".to_owned());
+    let unknown = wire::unwrap(body).ok_or_else(malformed)?;
+    // Not offered in protobuf so far. Its first field would be another.
+    if unknown.type_meta.is_some_and(|it| it.kind == "Table") {
+        return Err(Unreadable::Table);
+    }
+    let object = wire::OwnedObject::decode(unknown.raw).map_err(|_| malformed())?;
+    Ok(object.metadata.map(Metadata::from).unwrap_or_default())
+}
+
+impl From<wire::Ownership> for Metadata {
+    fn from(message: wire::Ownership) -> Self {
+        let owner = |it: wire::OwnerReference| Owner {
+            api_version: it.api_version,
+            kind: it.kind,
+            name: it.name,
+            uid: it.uid,
+            controller: it.controller,
+        };
+        Self {
+            name: message.name,
+            uid: message.uid,
+            labels: Some(message.labels),
+            owner_references: Some(message.owner_references.into_iter().map(owner).collect()),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What is read of objects in each form, and that the same is read in all of them.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+const APPLY: &str = "application/apply-patch+yaml";
+const YAML: &str = "application/yaml";
+const JSON_PATCH: &str = "application/json-patch+json";
+const MERGE: [&str; 2] = ["application/merge-patch+json", "application/strategic-merge-patch+json"];
+
+fn headers(content_type: &str) -> HeaderMap {
+    HeaderMap::from_iter([(header::CONTENT_TYPE, content_type.parse().unwrap())])
+}
+
+fn uids(content_type: &str, body: impl Into<Bytes>) -> Result<Vec<String>, Unreadable> {
+    let owners = controllers_in_request(&headers(content_type), &body.into())?;
+    Ok(owners.into_iter().map(|owner| owner.uid).collect())
+}
+
+fn owner(uid: &str, controller: bool) -> Value {
+    json!({"apiVersion": "x.io/v1", "kind": "Thing", "name": "a", "uid": uid, "controller": controller})
+}
+
+fn child(owners: &[Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "c", "ownerReferences": owners}, "data": {}})
+}
+
+fn in_protobuf(metadata: wire::Ownership) -> Bytes {
+    wire::wrap("v1", "Secret", &wire::OwnedObject { metadata: Some(metadata) })
+}
+
+fn reference(uid: &str, controller: bool) -> wire::OwnerReference {
+    wire::OwnerReference { uid: uid.into(), controller: Some(controller), ..Default::default() }
+}
+
+#[test]
+fn the_controller_is_found_in_every_form_of_a_write() {
+    let body = child(&[owner("other", false), owner("mine", true)]).to_string();
+    for form in [JSON, "application/json; charset=utf-8", YAML, APPLY].into_iter().chain(MERGE) {
+        assert_eq!(uids(form, body.clone()).unwrap(), ["mine"], "{form}");
+    }
+    let yaml =
+        "metadata:\n  ownerReferences:\n  - {uid: other}\n  - uid: &it mine\n    controller: true\n    name: *it\n";
+    for form in [YAML, APPLY] {
+        assert_eq!(uids(form, yaml).unwrap(), ["mine"], "{form}");
+    }
+    let owner_references = vec![reference("other", false), reference("mine", true)];
+    let message = in_protobuf(wire::Ownership { owner_references, ..Default::default() });
+    assert_eq!(uids(PROTOBUF, message).unwrap(), ["mine"]);
+    assert_eq!(uids(JSON, "{}").unwrap(), [""; 0]);
+    assert_eq!(controllers_in_request(&HeaderMap::new(), &body.into()).unwrap().len(), 1, "without a type it is JSON");
+}
+
+#[test]
+fn escapes_are_in_nobodys_way() {
+    let body = r#"{"m\u0065tadata":{"\u006fwnerReferences":[{"\u0075id":"m\u0069ne","controller":true}]}}"#;
+    assert_eq!(uids(JSON, body).unwrap(), ["mine"]);
+    let yaml = "\"m\\u0065tadata\": {\"\\x6fwnerReferences\": [{\"uid\": \"m\\u0069ne\", controller: true}]}";
+    assert_eq!(uids(APPLY, yaml).unwrap(), ["mine"]);
+    let merged = "base: &base {ownerReferences: [{uid: mine, controller: true}]}\nmetadata: {<<: *base, name: c}\n";
+    assert_eq!(uids(APPLY, merged).unwrap(), ["mine"]);
+}
+
+#[test]
+fn a_json_patch_is_read_wherever_it_points() {
+    let one = owner("mine", true);
+    for (path, value) in [
+        ("", child(std::slice::from_ref(&one))),
+        ("/metadata", json!({"ownerReferences": [one.clone()]})),
+        ("/metadata/ownerReferences", json!([one.clone()])),
+        ("/metadata/ownerReferences/-", one.clone()),
+        ("/metadata/ownerReferences/0", one),
+    ] {
+        let patch = json!([{"op": "test", "path": "/x", "value": 1}, {"op": "add", "path": path, "value": value}]);
+        assert_eq!(uids(JSON_PATCH, patch.to_string()).unwrap(), ["mine"], "{path}");
+    }
+    for path in ["/metadata/ownerReferences/0/uid", "/metadata/ownerReferences/0/controller"] {
+        let patch = json!([{"op": "replace", "path": path, "value": "mine"}]);
+        assert!(uids(JSON_PATCH, patch.to_string()).is_err(), "{path}");
+    }
+    let other =
+        json!([{"op": "remove", "path": "/metadata/ownerReferences"}, {"op": "add", "path": "/spec", "value": 1}]);
+    assert_eq!(uids(JSON_PATCH, other.to_string()).unwrap(), [""; 0]);
+}
+
+#[test]
+fn what_can_be_read_in_two_ways_is_refused() {
+    let twice = r#"{"ownerReferences":[{"uid":"mine","controller":true}],"ownerReferences":[]}"#;
+    for (form, body) in [
+        (JSON, format!(r#"{{"metadata":{twice}}}"#)),
+        (JSON, format!(r#"{{"metadata":{twice},"metadata":{{}}}}"#)),
+        (APPLY, format!(r#"{{"metadata":{twice}}}"#)),
+        (APPLY, "metadata: {}\nmetadata: {}\n".to_owned()),
+        (YAML, "metadata: {}\n---\nmetadata: {}\n".to_owned()),
+        (JSON, r#"{"metadata":{}} {}"#.to_owned()),
+        (JSON, "[]".to_owned()),
+        (JSON, "metadata: {}".to_owned()),
+        (PROTOBUF, "{}".to_owned()),
+        (JSON_PATCH, "{}".to_owned()),
+        ("application/cbor", "{}".to_owned()),
+        ("application/apply-patch+cbor", "{}".to_owned()),
+        ("text/plain", "{}".to_owned()),
+    ] {
+        assert!(uids(form, body.clone()).is_err(), "{form}: {body}");
+    }
+    let mut compressed = headers(JSON);
+    compressed.insert(header::CONTENT_ENCODING, "gzip".parse().unwrap());
+    assert_eq!(controllers_in_request(&compressed, &Bytes::from_static(b"{}")), Err(Unreadable::Form));
+}
+
+#[test]
+fn an_answer_shows_its_labels_in_every_form() {
+    let metadata = json!({"name": "a", "uid": "1", "labels": {"s\u{e9}": "me"}});
+    let table = |objects: Vec<Value>| {
+        let rows: Vec<_> = objects.into_iter().map(|object| json!({"cells": [1], "object": object})).collect();
+        json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "rows": rows}).to_string()
+    };
+    let whole = json!({"kind": "Thing", "apiVersion": "x.io/v1", "metadata": metadata, "rows": 5}).to_string();
+    let protobuf = in_protobuf(wire::Ownership {
+        name: Some("a".into()),
+        uid: Some("1".into()),
+        labels: BTreeMap::from([("s\u{e9}".into(), "me".into())]),
+        ..Default::default()
+    });
+    for (form, body) in [
+        (JSON, whole.clone().into()),
+        (YAML, whole.into()),
+        (YAML, "kind: Thing\nmetadata:\n  name: a\n  uid: \"1\"\n  labels: {s\u{e9}: me}\n".into()),
+        (JSON, table(vec![json!({"metadata": metadata})]).into()),
+        (PROTOBUF, protobuf),
+    ] {
+        let read = of_answer(&headers(form), &body).unwrap();
+        assert_eq!((read.uid.as_deref(), read.labels.unwrap()["s\u{e9}"].as_str()), (Some("1"), "me"), "{form}");
+    }
+    for undecided in [table(vec![]), table(vec![Value::Null]), table(vec![json!({}), json!({})]), "{}".into()] {
+        assert!(of_answer(&headers(JSON), &undecided.clone().into()).is_err(), "{undecided}");
+    }
+    assert!(of_list(&Bytes::from_static(br#"{"kind":"Status"}"#)).is_err());
+    assert_eq!(of_list(&Bytes::from_static(br#"{"kind":"PartialObjectMetadataList","items":null}"#)), Ok(vec![]));
+}
+
+proptest! {
+    #[test]
+    fn json_yaml_and_protobuf_name_the_same_controllers(
+        owners in prop::collection::vec(("[ -~\u{e9}\u{1f600}]{0,12}", any::<bool>()), 0..4),
+        name in "\\PC{0,12}",
+    ) {
+        let expected: Vec<_> = owners.iter().filter(|(_, controls)| *controls).map(|(uid, _)| uid.clone()).collect();
+        let references: Vec<_> = owners.iter().map(|(uid, controls)| owner(uid, *controls)).collect();
+        let mut object = child(&references);
+        object["metadata"]["annotations"] = json!({ name: "}],\"ownerReferences\":[{\"uid\":\"x\",\"controller\":true}]" });
+        for form in [JSON, YAML, APPLY, MERGE[0]] {
+            prop_assert_eq!(&uids(form, object.to_string()).unwrap(), &expected);
+        }
+        // As YAML is written by hand, and not as JSON.
+        let yaml = serde_saphyr::to_string(&object).unwrap();
+        prop_assert_eq!(&uids(APPLY, yaml).unwrap(), &expected);
+        let owner_references = owners.iter().map(|(uid, controls)| reference(uid, *controls)).collect();
+        let message = in_protobuf(wire::Ownership { owner_references, ..Default::default() });
+        prop_assert_eq!(&uids(PROTOBUF, message).unwrap(), &expected);
+    }
+
+    #[test]
+    fn no_bytes_make_it_fall(body in prop::collection::vec(any::<u8>(), 0..200), protobuf in any::<bool>()) {
+        let body = Bytes::from(if protobuf { [wire::MAGIC, &body].concat() } else { body });
+        for form in [JSON, APPLY, PROTOBUF, JSON_PATCH] {
+            let _ = controllers_in_request(&headers(form), &body);
+            let _ = of_answer(&headers(form), &body);
+        }
+    }
+}

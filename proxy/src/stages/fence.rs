@@ -1,0 +1,158 @@
+//! Keeps the controller from what is another shard's, where no selector does: reads by name, and writes.
+//!
+//! | request, of a resource of the ring | what is done |
+//! | --- | --- |
+//! | get by name | another shard's object, by the labels in the answer, is answered 404, as after its `DELETED` |
+//! | get of a subresource but `status` | the same, by labels that are asked for first |
+//! | update, patch, apply, delete, `status` | passes if the object is known to be ours, else if its labels say so; or 409 |
+//! | any other subresource, impersonation | passes if the object's labels say so at this moment; or 409 |
+//! | create, update, patch, apply of a controlled resource | the same for the controller that the body names |
+//! | deletecollection | passes, narrowed by a later stage |
+//!
+//! What changes something is counted while it is under way ([`crate::fence`]). May change `Accept-Encoding` of a get.
+//! Bodies are collected of answers to gets by name and of what writes controlled resources: one object each, which etcd
+//! keeps to 1.5 MiB by default; labels and owners can stand anywhere in it. All other bodies pass as streams. Requests
+//! for resources that are not the ring's are not touched: Events about an object that moved pass.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::{HeaderMap, Request, Response};
+use ringside_ring::RingLabels;
+use tower::Service;
+
+use super::{Next, admit::Admitted};
+use crate::{
+    body::Body,
+    fence::{self, Era, Target, Ticket},
+    metrics::Metrics,
+    request::{RequestInfo, Resource, Verb, representation::opaque_body},
+    status::Refusal,
+};
+
+mod ask;
+mod judge;
+mod kinds;
+mod read;
+mod write;
+
+use ask::Asker;
+use judge::Judge;
+use kinds::Kinds;
+
+/// Subresources that connect the client to something: by GET too, they change what they like.
+const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
+
+/// On a request: its place among the writes under way, for whoever joins its connections.
+#[derive(Clone, Debug)]
+pub struct Counted(#[expect(dead_code, reason = "held, for its end")] Arc<Ticket>);
+
+/// See the module.
+#[derive(Clone)]
+pub struct Fence<S> {
+    next: S,
+    fence: fence::Fence,
+    labels: Arc<RingLabels>,
+    kinds: Kinds,
+    asker: Asker,
+}
+
+impl<S: Next> Fence<S> {
+    /// Around the stages that narrow and send requests.
+    pub fn new(next: S, fence: fence::Fence, labels: Arc<RingLabels>, metrics: Metrics) -> Self {
+        let asker = Asker::new(next.clone(), metrics);
+        Self { next, fence, labels, kinds: Kinds::default(), asker }
+    }
+}
+
+/// What is to be done with a request for a resource of the ring.
+enum Way {
+    Pass,
+    /// The answer's labels decide.
+    Read,
+    /// The object's labels are asked for first.
+    AskAndRead,
+    Write,
+}
+
+impl Way {
+    fn of(info: &RequestInfo, resource: &Resource, admitted: &Admitted) -> Self {
+        let connects = resource.subresource.as_deref().is_some_and(|it| CONNECTS.contains(&it));
+        let own = resource.name.is_some() && !admitted.policy.read_by_all.contains(&resource.kind);
+        match info.verb {
+            Verb::Get if connects => Self::Write,
+            Verb::Get if !own => Self::Pass,
+            Verb::Get if matches!(resource.subresource.as_deref(), None | Some("status")) => Self::Read,
+            Verb::Get => Self::AskAndRead,
+            Verb::Create if resource.name.is_none() && !admitted.policy.controlled.contains(&resource.kind) => {
+                Self::Pass
+            }
+            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => Self::Write,
+            // A method that means nothing is not known for what it does: `PROXY`, say, on `exec`.
+            Verb::Unknown => Self::Write,
+            Verb::List | Verb::Watch => Self::Pass,
+        }
+    }
+}
+
+/// What a request names.
+fn target(resource: &Resource) -> Target {
+    let Resource { kind, namespace, name, .. } = resource;
+    Target { resource: kind.clone(), namespace: namespace.clone(), name: name.clone() }
+}
+
+/// Whether the API server is asked to act as somebody else, whom its own fence does not know as a shard.
+fn impersonates(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with("impersonate-"))
+}
+
+impl<S: Next> Service<Request<Body>> for Fence<S> {
+    type Response = Response<Body>;
+    type Error = Refusal;
+    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.next.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let info = request.extensions().get::<RequestInfo>();
+        let admitted = request.extensions().get::<Admitted>();
+        let resource = info.and_then(|info| info.resource.as_ref());
+        let (Some(info), Some(admitted), Some(resource)) = (info, admitted, resource) else {
+            // Refused by a later stage where it should have had all of them.
+            return self.next.call(request).boxed();
+        };
+        if !admitted.policy.resources.contains(&resource.kind) {
+            return self.next.call(request).boxed();
+        }
+        let way = Way::of(info, resource, admitted);
+        if matches!(way, Way::Pass) {
+            return self.next.call(request).boxed();
+        }
+        if let Some(what) = opaque_body(request.headers()) {
+            return futures::future::ready(Err(Refusal::OpaqueBody(what))).boxed();
+        }
+        let (info, resource) = (info.clone(), resource.clone());
+        let era = Era { term: admitted.term.clone(), policy: admitted.policy.clone() };
+        let (next, judge) = (
+            self.next.clone(),
+            Judge {
+                asker: self.asker.clone(),
+                fence: self.fence.clone(),
+                labels: self.labels.clone(),
+                kinds: self.kinds.clone(),
+                era,
+                version: resource.version.clone(),
+            },
+        );
+        match way {
+            Way::Pass | Way::Write => write::write(next, judge, request, info, resource).boxed(),
+            Way::Read => read::read(next, judge, request, resource).boxed(),
+            Way::AskAndRead => read::ask_and_read(next, judge, request, resource).boxed(),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Questions of our own to the API server: whose an object is at this moment.
+//!
+//! By a list of one name, which needs no permission that a shard does not have for its watches, and which the API server
+//! answers from etcd as it does a get. The proxy asks as itself, whomever the client impersonates.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use parking_lot::Mutex;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::time::timeout;
+use tower::ServiceExt;
+
+use super::Next;
+use crate::{
+    body::{Body, empty},
+    fence::Target,
+    metadata::{self, Metadata},
+    metrics::Metrics,
+    request::{Query, RequestInfo, Verb},
+    status::{Named, Refusal},
+};
+
+/// The longest answer that is read: one object, of which etcd keeps 1.5 MiB at most by default, where the API server of a
+/// resource does not know how to send its metadata alone; or the resources of one group.
+const MAX_ANSWER: usize = 8 << 20;
+/// How long an answer may take: a client waits for its own meanwhile.
+const ANSWER: Duration = Duration::from_secs(10);
+
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const JSON: &str = "application/json";
+
+/// Who asks. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Asker {
+    send: Send,
+    metrics: Metrics,
+}
+
+type Answer = BoxFuture<'static, Result<Response<Body>, Refusal>>;
+type Send = Arc<dyn Fn(Request<Body>) -> Answer + std::marker::Send + Sync>;
+
+/// Why there is no answer.
+pub(super) struct Failed {
+    why: String,
+    forbidden: bool,
+}
+
+impl Failed {
+    /// It may pass.
+    pub(super) fn passing(why: &dyn fmt::Display) -> Self {
+        Self { why: why.to_string(), forbidden: false }
+    }
+
+    /// As the answer to a request that concerns this object.
+    pub(super) fn about(self, target: &Target) -> Refusal {
+        let Self { why, forbidden } = self;
+        Refusal::Unverified { object: Box::new(named(target)), why, forbidden }
+    }
+}
+
+/// As a `Status` names it.
+pub(super) fn named(target: &Target) -> Named {
+    Named { resource: target.resource.clone(), name: target.name.clone().unwrap_or_default() }
+}
+
+impl Asker {
+    /// By way of the stages that send requests, which need not be shared between threads: each question has its own.
+    pub(super) fn new(next: impl Next, metrics: Metrics) -> Self {
+        let next = Mutex::new(next);
+        let send = move |request| {
+            let next = next.lock().clone();
+            next.oneshot(request).boxed()
+        };
+        Self { send: Arc::new(send), metrics }
+    }
+
+    /// The metadata of the object as it is now, if there is one.
+    pub(super) async fn metadata(&self, target: &Target, version: &str) -> Result<Option<Metadata>, Failed> {
+        self.metrics.asked();
+        let name = target.name.as_deref().unwrap_or_default();
+        let Some(answer) = self.get(&list(target, version, name), METADATA).await? else {
+            // The resource is not served: there is no such object.
+            return Ok(None);
+        };
+        let found = metadata::of_list(&answer).map_err(|error| Failed::passing(&error))?;
+        Ok(found.into_iter().find(|it| it.name.as_deref() == Some(name)))
+    }
+
+    /// What a path shows in JSON, unless there is nothing.
+    pub(super) async fn json(&self, path: &str) -> Result<Option<Bytes>, Failed> {
+        self.get(path, JSON).await
+    }
+
+    async fn get(&self, path: &str, accept: &'static str) -> Result<Option<Bytes>, Failed> {
+        let mut request = Request::new(empty());
+        *request.uri_mut() = path.parse().map_err(|error| Failed::passing(&error))?;
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+        // For no resource, so that no later stage narrows it: whose an object is that is not ours is the question.
+        let info = RequestInfo { verb: Verb::Get, resource: None, query: Query::default(), upgrade: false };
+        request.extensions_mut().insert(info);
+        let answered = async {
+            let response = (self.send)(request).await.map_err(|error| Failed::passing(&error))?;
+            let (head, body) = response.into_parts();
+            let body =
+                Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| Failed::passing(&error))?.to_bytes();
+            match head.status {
+                StatusCode::OK => Ok(Some(body)),
+                StatusCode::NOT_FOUND => Ok(None),
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Failed {
+                    why: format!("allow the pod's service account to list the resource: {}", text(&body)),
+                    forbidden: true,
+                }),
+                status => Err(Failed::passing(&format!("the API server answered {status}: {}", text(&body)))),
+            }
+        };
+        let late = |_| Failed::passing(&format!("no answer from the API server within {ANSWER:?}"));
+        timeout(ANSWER, answered).await.map_err(late)?
+    }
+}
+
+fn list(target: &Target, version: &str, name: &str) -> String {
+    let segment = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let mut path = if target.resource.group.is_empty() {
+        format!("/api/{version}")
+    } else {
+        format!("/apis/{}/{version}", target.resource.group)
+    };
+    if let Some(namespace) = &target.namespace {
+        path += &format!("/namespaces/{}", segment(namespace));
+    }
+    // As `fields.EscapeValue` of k8s.io/apimachinery; a name may be a word like `system:node`, or worse.
+    let value: String =
+        name.chars().flat_map(|it| matches!(it, '\\' | ',' | '=').then_some('\\').into_iter().chain([it])).collect();
+    format!("{path}/{}?fieldSelector={}", target.resource.resource, segment(&format!("metadata.name={value}")))
+}
+
+/// The message of a `Status`, or the beginning of whatever it is.
+fn text(body: &Bytes) -> String {
+    let status: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let message = status.as_ref().and_then(|it| it["message"].as_str()).map(str::to_owned);
+    message.unwrap_or_else(|| String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned())
+}

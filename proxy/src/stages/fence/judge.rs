@@ -1,0 +1,184 @@
+//! Whose an object is: by what the fence remembers, or else by the labels that the object has at this moment.
+
+use std::sync::Arc;
+
+use ringside_ring::{RingLabels, labels::Ownership};
+
+use super::{
+    ask::{Asker, named},
+    kinds::Kinds,
+};
+use crate::{
+    fence::{Asked, Era, Fence, Standing, Target, Uid},
+    metadata::{Metadata, Owner},
+    status::Refusal,
+};
+
+/// How many owners above an object are asked about. A chain of more is not one that the sharder moves.
+const MOST_OWNERS: usize = 8;
+
+/// Judges what one request concerns.
+pub(super) struct Judge {
+    pub(super) asker: Asker,
+    pub(super) fence: Fence,
+    pub(super) labels: Arc<RingLabels>,
+    pub(super) kinds: Kinds,
+    pub(super) era: Era,
+    /// The API version of the request.
+    pub(super) version: String,
+}
+
+/// An object as its labels were at a moment.
+struct Seen {
+    target: Target,
+    metadata: Metadata,
+    asked: Asked,
+}
+
+/// What labels say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    Ours,
+    /// Ours, and the sharder asked for it back.
+    Draining,
+    Nobodys,
+    /// Another shard's.
+    Others(String),
+}
+
+impl Judge {
+    pub(super) fn whose(&self, metadata: &Metadata) -> Whose {
+        match self.labels.ownership(metadata.labels.as_ref()) {
+            Ownership { shard: None, .. } => Whose::Nobodys,
+            Ownership { shard: Some(shard), .. } if shard != self.era.term.shard.as_str() => {
+                Whose::Others(shard.to_owned())
+            }
+            Ownership { drain: Some(_), .. } => Whose::Draining,
+            Ownership { .. } => Whose::Ours,
+        }
+    }
+
+    /// The object is in the answer to a get.
+    ///
+    /// # Errors
+    /// When the controller must not see it.
+    pub(super) fn shown(&self, target: &Target, metadata: &Metadata) -> Result<(), Refusal> {
+        let uid = metadata.uid.as_deref().unwrap_or_default();
+        match self.whose(metadata) {
+            Whose::Ours => Ok(()),
+            Whose::Nobodys if !self.fence.has_moved(uid) => Ok(()),
+            Whose::Nobodys | Whose::Draining | Whose::Others(_) => Err(Refusal::NotOurs(Box::new(named(target)))),
+        }
+    }
+
+    /// The metadata of an object at this moment, if there is one.
+    pub(super) async fn ask(&self, target: &Target) -> Result<Option<Metadata>, Refusal> {
+        self.asker.metadata(target, &self.version).await.map_err(|failed| failed.about(target))
+    }
+
+    /// An object is about to be written: the uids of it and of all who control it. `asks`: whatever is remembered.
+    ///
+    /// # Errors
+    /// When it is not ours.
+    pub(super) async fn written(&self, target: &Target, asks: bool) -> Result<Vec<Uid>, Refusal> {
+        if !asks && let Standing::Ours(uids) = self.fence.standing(&self.era, target) {
+            return Ok(uids);
+        }
+        let asked = self.fence.asking();
+        match self.ask(target).await? {
+            Some(metadata) => self.with_owners(Seen { target: target.clone(), metadata, asked }).await,
+            // Nobody's yet: the API server says so itself, or makes one.
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// These owners are about to control what is written: their uids, and those of who controls them.
+    ///
+    /// # Errors
+    /// When one is an object of the ring that is not ours.
+    pub(super) async fn controlled_by(&self, owners: &[Owner], namespace: Option<&str>) -> Result<Vec<Uid>, Refusal> {
+        let mut uids = Vec::new();
+        for owner in owners {
+            uids.extend(self.controller(owner, namespace).await?);
+        }
+        Ok(uids)
+    }
+
+    async fn controller(&self, owner: &Owner, namespace: Option<&str>) -> Result<Vec<Uid>, Refusal> {
+        let uid: Uid = owner.uid.as_str().into();
+        if let Standing::Ours(uids) = self.fence.standing_of(&self.era, &uid) {
+            return Ok(uids);
+        }
+        match self.owner(owner, namespace).await? {
+            None => Ok(Vec::new()),
+            Some((_, Some(seen))) => self.with_owners(seen).await,
+            Some((target, None)) if self.fence.has_moved(&uid) => Err(moved(&target, None)),
+            // It is gone, and what names it will be collected.
+            Some((_, None)) => Ok(Vec::new()),
+        }
+    }
+
+    /// What an owner reference names, if that is a resource of the ring, and the object if it is there.
+    async fn owner(&self, owner: &Owner, namespace: Option<&str>) -> Result<Option<(Target, Option<Seen>)>, Refusal> {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        if !self.era.policy.resources.iter().any(|resource| resource.group == group) {
+            return Ok(None);
+        }
+        let reference = || Target {
+            resource: ringside_ring::cluster_ring::GroupResource { group: group.into(), resource: owner.kind.clone() },
+            namespace: None,
+            name: Some(owner.name.clone()),
+        };
+        let named = self.kinds.target(&self.asker, owner, namespace).await;
+        let Some((target, version)) = named.map_err(|failed| failed.about(&reference()))? else { return Ok(None) };
+        if !self.era.policy.resources.contains(&target.resource) {
+            return Ok(None);
+        }
+        let asked = self.fence.asking();
+        let metadata = self.asker.metadata(&target, &version).await.map_err(|failed| failed.about(&target))?;
+        let same = metadata.filter(|it| it.uid.as_deref() == Some(&owner.uid));
+        let seen = same.map(|metadata| Seen { target: target.clone(), metadata, asked });
+        Ok(Some((target, seen)))
+    }
+
+    /// Whose an object is and all who control it, as far up as they are the ring's. What is found to be ours is learned.
+    async fn with_owners(&self, mut seen: Seen) -> Result<Vec<Uid>, Refusal> {
+        let mut uids: Vec<Uid> = Vec::new();
+        while uids.len() < MOST_OWNERS {
+            let Seen { target, metadata, asked } = seen;
+            let uid: Uid = metadata.uid.as_deref().unwrap_or_default().into();
+            let whose = self.whose(&metadata);
+            match &whose {
+                Whose::Others(shard) => return Err(moved(&target, Some(shard))),
+                // Between the acknowledgement and the assignment, or while the acknowledgement is on its way.
+                Whose::Nobodys | Whose::Draining if self.fence.has_moved(&uid) => return Err(moved(&target, None)),
+                Whose::Nobodys | Whose::Draining | Whose::Ours => {}
+            }
+            uids.push(uid.clone());
+            let controller = metadata.controllers().next();
+            let above = match controller {
+                Some(owner) => self.owner(owner, target.namespace.as_deref()).await?,
+                None => None,
+            };
+            let controller: Option<Uid> = controller.filter(|_| above.is_some()).map(|owner| owner.uid.as_str().into());
+            if whose == Whose::Ours {
+                self.fence.learn(&self.era, &target, &uid, controller.clone(), asked);
+            }
+            match (above, controller) {
+                (Some((_, Some(next))), _) => seen = next,
+                (Some((owner, None)), Some(uid)) if self.fence.has_moved(&uid) => return Err(moved(&owner, None)),
+                _ => return Ok(uids),
+            }
+        }
+        Ok(uids)
+    }
+}
+
+/// The refusal of a write.
+pub(super) fn moved(target: &Target, to: Option<&str>) -> Refusal {
+    let why = match to {
+        Some(shard) => format!("it belongs to shard '{shard}'"),
+        None => "this shard has let it go, and another one takes it".to_owned(),
+    };
+    Refusal::Moved { object: Box::new(named(target)), why }
+}

@@ -1,0 +1,101 @@
+//! What changes something: counted while it is under way, and refused where it is about what is another shard's.
+
+use std::sync::Arc;
+
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tower::ServiceExt;
+
+use super::{
+    Counted, Next, impersonates,
+    judge::{Judge, moved},
+    target,
+};
+use crate::{
+    body::{Body, full, holding},
+    fence::{About, Target, Ticket},
+    metadata::{self, Owner},
+    request::{RequestInfo, Resource, Verb},
+    status::Refusal,
+    upstream::UpstreamError,
+};
+
+/// The longest body that the API server takes (`MaxRequestBodyBytes` of k8s.io/apiserver).
+const MAX_BODY: usize = 3 << 20;
+
+/// Sends a request, if it may be sent.
+pub(super) async fn write<S: Next>(
+    next: S,
+    judge: Judge,
+    request: Request<Body>,
+    info: RequestInfo,
+    resource: Resource,
+) -> Result<Response<Body>, Refusal> {
+    let target = target(&resource);
+    let creates = resource.name.is_none() && info.verb == Verb::Create;
+    // Before anything is asked: an object that is ours then stays so until this is answered.
+    let ticket = Arc::new(judge.fence.enter(About { target: (!creates).then(|| target.clone()), uids: Vec::new() }));
+    let mut request = allowed(&judge, &ticket, request, info.verb, &resource).await?;
+    if info.verb == Verb::Delete {
+        judge.fence.forget(&judge.era, &target);
+    }
+    if info.upgrade {
+        request.extensions_mut().insert(Counted(ticket.clone()));
+    }
+    ticket.sent();
+    let answered = next.oneshot(request).await;
+    if !may_go_on(&answered) {
+        ticket.answered();
+    }
+    Ok(answered?.map(|body| holding(body, ticket)))
+}
+
+/// Whether the API server may still carry out what was answered so: a gateway's word, or its own, that it took too long.
+fn may_go_on(answered: &Result<Response<Body>, Refusal>) -> bool {
+    match answered {
+        Ok(response) => matches!(response.status(), StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT),
+        Err(Refusal::Upstream(UpstreamError::Unreachable(_) | UpstreamError::NotProcessed(_))) => false,
+        Err(Refusal::Upstream(_)) => true,
+        // Of a stage on the way.
+        Err(_) => false,
+    }
+}
+
+/// The request, if all that it concerns is this shard's; the ticket knows what that is then.
+async fn allowed(
+    judge: &Judge,
+    ticket: &Ticket,
+    mut request: Request<Body>,
+    verb: Verb,
+    resource: &Resource,
+) -> Result<Request<Body>, Refusal> {
+    let whole = matches!(resource.subresource.as_deref(), None | Some("status"));
+    let mut uids = Vec::new();
+    if resource.name.is_some() {
+        // What the API server's own fence does not see is compared with the labels each time (DESIGN, "The fence has
+        // two layers").
+        let asks = !whole || impersonates(request.headers());
+        uids = judge.written(&target(resource), asks).await?;
+    }
+    let names_owners = whole && matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
+    if names_owners && judge.era.policy.controlled.contains(&resource.kind) {
+        let owners;
+        (request, owners) = with_owners(request).await?;
+        uids.extend(judge.controlled_by(&owners, resource.namespace.as_deref()).await?);
+    }
+    // Closed at this moment: then the questions above came too early.
+    ticket.also_about(&uids).map_err(|object| moved(&Target::of(&object), None))?;
+    Ok(request)
+}
+
+/// The controllers that the body names, and the request as it came.
+async fn with_owners(request: Request<Body>) -> Result<(Request<Body>, Vec<Owner>), Refusal> {
+    let (head, body) = request.into_parts();
+    let collected = Limited::new(body, MAX_BODY).collect().await.map_err(|error| match error {
+        long if long.is::<LengthLimitError>() => Refusal::TooLong(MAX_BODY),
+        cut => Refusal::Cut(cut.to_string()),
+    })?;
+    let body = collected.to_bytes();
+    let owners = metadata::controllers_in_request(&head.headers, &body)?;
+    Ok((Request::from_parts(head, full(body)), owners))
+}

@@ -1,0 +1,133 @@
+//! What of other shards is not shown by name, and which writes are refused, counted and asked about.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json as value};
+use tokio::time::{advance, timeout};
+
+use super::*;
+use crate::{
+    fence::{Guard, Moving},
+    wire,
+};
+
+mod children;
+mod flight;
+mod names;
+
+const GRACE: Duration = Duration::from_secs(2);
+const THINGS: &str = "/apis/x.io/v1/namespaces/a/things";
+const PARTS: &str = "/apis/x.io/v1/namespaces/a/parts";
+
+/// The labels of one object: shard and drain.
+type Labels = (Option<&'static str>, Option<&'static str>);
+
+const OURS: Labels = (Some("me"), None);
+const DRAINING: Labels = (Some("me"), Some("m1"));
+const OTHERS: Labels = (Some("other"), None);
+const NOBODYS: Labels = (None, None);
+
+/// What the API server has: metadata by path.
+type Objects = Arc<Mutex<BTreeMap<String, Value>>>;
+
+fn parts() -> GroupResource {
+    GroupResource { group: "x.io".into(), resource: "parts".into() }
+}
+
+/// A shard of things, which control parts, which control parts.
+struct Fenced {
+    lab: Lab,
+    objects: Objects,
+}
+
+fn metadata(name: &str, (shard, drain): Labels, owner: Option<Value>) -> Value {
+    let labels: BTreeMap<_, _> =
+        [("s", shard), ("d", drain)].into_iter().filter_map(|(key, it)| Some((key, it?))).collect();
+    value!({"name": name, "namespace": "a", "uid": format!("uid-{name}"), "labels": labels,
+        "ownerReferences": owner.map(|owner| vec![owner])})
+}
+
+/// As the reference of who controls something.
+fn owner(kind: &str, name: &str) -> Value {
+    value!({"apiVersion": "x.io/v1", "kind": kind, "name": name, "uid": format!("uid-{name}"), "controller": true})
+}
+
+fn answer(objects: &Objects, seen: &Seen) -> Response<Body> {
+    let path = seen.uri.path();
+    let is_question = seen.uri.query().is_some_and(|query| query.contains("fieldSelector"));
+    let body = if path == "/apis/x.io/v1" {
+        value!({"resources": [
+            {"name": "things", "kind": "Thing", "namespaced": true},
+            {"name": "parts/scale", "kind": "Part", "namespaced": true},
+            {"name": "parts", "kind": "Part", "namespaced": true},
+        ]})
+    } else if is_question {
+        let objects = objects.lock();
+        let of = objects.iter().filter(|(it, _)| it.rsplit_once('/').is_some_and(|(of, _)| of == path));
+        // All of the collection, as of a server that knows no field selectors.
+        let items: Vec<_> = of.map(|(_, metadata)| value!({ "metadata": metadata })).collect();
+        value!({ "items": items })
+    } else {
+        value!({"apiVersion": "x.io/v1", "kind": "Thing", "metadata": objects.lock().get(path)})
+    };
+    json(full(body.to_string()))
+}
+
+impl Fenced {
+    fn new() -> Self {
+        let objects = Objects::default();
+        let served = objects.clone();
+        Self::over(Lab::new(move |seen| answer(&served, seen)), objects)
+    }
+
+    fn over(lab: Lab, objects: Objects) -> Self {
+        let (main, controlled) = ([things()].into(), [parts()].into());
+        let policy = Policy { resources: [things(), parts()].into(), main, controlled, ..Policy::default() };
+        lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
+        Self { lab, objects }
+    }
+
+    fn put(&self, path: &str, labels: Labels, owner: Option<Value>) {
+        let name = path.rsplit('/').next().unwrap();
+        self.objects.lock().insert(path.to_owned(), metadata(name, labels, owner));
+    }
+
+    /// A thing `b`, as its labels say.
+    fn thing(&self, labels: Labels) {
+        self.put(&format!("{THINGS}/b"), labels, None);
+    }
+
+    fn drained(&self) -> Guard {
+        let (namespace, name, uid) = (Some("a".into()), "b".into(), "uid-b".into());
+        let object = Moving { resource: things(), namespace, name, uid };
+        self.lab.shared.fence.drained(object, &"7".parse().unwrap(), GRACE)
+    }
+
+    /// Lets the thing `b` go, up to the acknowledgement.
+    async fn let_go(&self) {
+        let guard = self.drained();
+        guard.quiet().await;
+        assert!(guard.close());
+    }
+
+    async fn status(&self, method: &str, uri: &str) -> StatusCode {
+        self.lab.send(ask(method, uri)).await.status()
+    }
+
+    async fn write(&self, method: &str, uri: &str, content_type: &str, body: impl Into<Bytes>) -> StatusCode {
+        let mut request = ask(method, uri).map(|_| full(body));
+        request.headers_mut().insert(header::CONTENT_TYPE, content_type.parse().unwrap());
+        self.lab.send(request).await.status()
+    }
+
+    /// How many requests of that method reached the API server.
+    fn reached(&self, method: &str) -> usize {
+        self.lab.seen.lock().iter().filter(|seen| seen.method == method).count()
+    }
+
+    /// How many questions about labels did.
+    fn questions(&self) -> usize {
+        let seen = self.lab.seen.lock();
+        seen.iter().filter(|seen| seen.uri.query().is_some_and(|query| query.contains("fieldSelector"))).count()
+    }
+}

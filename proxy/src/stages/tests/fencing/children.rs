@@ -1,0 +1,125 @@
+//! What is written under an owner.
+
+use super::*;
+
+const APPLY: &str = "application/apply-patch+yaml";
+
+fn child(owner: Option<Value>) -> Value {
+    value!({"apiVersion": "x.io/v1", "kind": "Part", "metadata": {"name": "p", "ownerReferences": owner.map(|it| vec![it])}})
+}
+
+fn in_protobuf() -> Bytes {
+    let reference = wire::OwnerReference {
+        api_version: "x.io/v1".into(),
+        kind: "Thing".into(),
+        name: "b".into(),
+        uid: "uid-b".into(),
+        controller: Some(true),
+    };
+    let metadata = wire::Ownership { owner_references: vec![reference], ..wire::Ownership::default() };
+    wire::wrap("x.io/v1", "Part", &wire::OwnedObject { metadata: Some(metadata) })
+}
+
+/// Every way to write a part under the thing `b`.
+fn writes() -> Vec<(&'static str, String, &'static str, Bytes)> {
+    let (one, object) = (format!("{PARTS}/p"), Bytes::from(child(Some(owner("Thing", "b"))).to_string()));
+    let escaped =
+        object.iter().map(|byte| if *byte == b'-' { "\\u002d".into() } else { char::from(*byte).to_string() });
+    let escaped: String = escaped.collect();
+    let adopt = value!([{"op": "add", "path": "/metadata/ownerReferences/-", "value": owner("Thing", "b")}]);
+    vec![
+        ("POST", PARTS.into(), "application/json", object.clone()),
+        ("POST", PARTS.into(), "application/json", escaped.into()),
+        ("POST", PARTS.into(), "application/yaml", object.clone()),
+        ("POST", PARTS.into(), "application/vnd.kubernetes.protobuf", in_protobuf()),
+        ("PUT", one.clone(), "application/json", object.clone()),
+        ("PATCH", one.clone(), APPLY, object.clone()),
+        ("PATCH", one.clone(), "application/merge-patch+json", object.clone()),
+        ("PATCH", one.clone(), "application/strategic-merge-patch+json", object),
+        ("PATCH", one, "application/json-patch+json", adopt.to_string().into()),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_under_an_owner_that_was_let_go() {
+    for (method, uri, form, body) in writes() {
+        let fenced = Fenced::new();
+        fenced.thing(OURS);
+        assert_eq!(fenced.write(method, &uri, form, body.clone()).await, 200, "{method} {form}");
+        fenced.let_go().await;
+        for labels in [DRAINING, NOBODYS, OTHERS] {
+            fenced.thing(labels);
+            assert_eq!(fenced.write(method, &uri, form, body.clone()).await, 409, "{labels:?} {method} {form}");
+        }
+        assert_eq!(fenced.reached(method), 1, "{method} {form}");
+        fenced.thing(OURS);
+        assert_eq!(fenced.write(method, &uri, form, body).await, 200, "it came back: {method} {form}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_written_under_an_owner_of_another_shard_that_nothing_is_known_of() {
+    for (method, uri, form, body) in writes() {
+        let fenced = Fenced::new();
+        fenced.thing(OTHERS);
+        assert_eq!(fenced.write(method, &uri, form, body.clone()).await, 409, "{method} {form}");
+        fenced.objects.lock().clear();
+        assert_eq!(fenced.write(method, &uri, form, body).await, 200, "an owner that is gone: {method} {form}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_is_asked_about_once_and_one_that_is_not_the_rings_never() {
+    let fenced = Fenced::new();
+    fenced.thing(OURS);
+    let body = child(Some(owner("Thing", "b"))).to_string();
+    for _ in 0..3 {
+        assert_eq!(fenced.write("POST", PARTS, "application/json", body.clone()).await, 200);
+    }
+    assert_eq!(fenced.questions(), 1);
+    let deployment =
+        value!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "b", "uid": "1", "controller": true});
+    for owner in [None, Some(deployment)] {
+        assert_eq!(fenced.write("POST", PARTS, "application/json", child(owner).to_string()).await, 200);
+    }
+    assert_eq!(fenced.lab.seen.lock().iter().filter(|it| it.method == "GET").count(), 2, "a kind and an object");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_goes_with_its_owner_and_so_does_a_childs_child() {
+    let fenced = Fenced::new();
+    fenced.thing(OURS);
+    let (one, two) = (format!("{PARTS}/p"), format!("{PARTS}/q"));
+    fenced.put(&one, OURS, Some(owner("Thing", "b")));
+    fenced.put(&two, OURS, Some(owner("Part", "p")));
+    let merge = "application/merge-patch+json";
+    for uri in [&two, &two, &one] {
+        assert_eq!(fenced.write("PATCH", &format!("{uri}/status"), merge, "{}").await, 200);
+        assert_eq!(fenced.questions(), 3, "all of them are known");
+    }
+    // The owner was let go, and the labels of what it controls are not moved yet.
+    fenced.let_go().await;
+    fenced.thing(NOBODYS);
+    for uri in [&one, &two] {
+        assert_eq!(fenced.status("DELETE", uri).await, 409, "{uri}");
+        assert_eq!(fenced.write("PATCH", uri, merge, "{}").await, 409, "{uri}");
+    }
+    let grandchild = child(Some(owner("Part", "p"))).to_string();
+    assert_eq!(fenced.write("POST", PARTS, "application/json", grandchild).await, 409);
+}
+
+#[tokio::test]
+async fn a_body_whose_owners_cannot_be_read_is_refused() {
+    let fenced = Fenced::new();
+    for (form, body, status) in [
+        ("application/json", r#"{"metadata":{"ownerReferences":[],"ownerReferences":[]}}"#.to_owned(), 400),
+        ("application/json", "{".into(), 400),
+        ("text/plain", "{}".into(), 415),
+        ("application/apply-patch+cbor", "{}".into(), 415),
+        ("application/json", " ".repeat(4 << 20), 413),
+    ] {
+        assert_eq!(fenced.write("POST", PARTS, form, body).await, status, "{form}");
+    }
+    assert_eq!(fenced.reached("POST"), 0);
+    assert_eq!(fenced.write("POST", THINGS, "application/json", "{").await, 200, "nobody controls things");
+}

@@ -1,0 +1,117 @@
+//! What is under way holds a drain.
+
+use super::*;
+
+/// A shard whose API server never answers a write.
+fn stuck() -> (Fenced, Arc<tokio::sync::Notify>) {
+    let (objects, sent) = (Objects::default(), Arc::new(tokio::sync::Notify::new()));
+    let (served, arrived) = (objects.clone(), sent.clone());
+    let lab = Lab::stuck(move |seen| {
+        let reads = seen.method == "GET";
+        if !reads {
+            arrived.notify_one();
+        }
+        reads.then(|| answer(&served, seen))
+    });
+    (Fenced::over(lab, objects), sent)
+}
+
+async fn holds(guard: &Guard, time: Duration) -> bool {
+    timeout(time, guard.quiet()).await.is_err()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_not_answered_holds_the_drain_also_after_the_client_is_gone() {
+    for (method, uri) in [
+        ("PUT", format!("{THINGS}/b")),
+        ("PATCH", format!("{THINGS}/b/status")),
+        ("DELETE", THINGS.to_owned()),
+        ("DELETE", format!("{PARTS}/p")),
+    ] {
+        let (fenced, sent) = stuck();
+        fenced.thing(OURS);
+        fenced.put(&format!("{PARTS}/p"), OURS, Some(owner("Thing", "b")));
+        let guard = fenced.drained();
+        let mut writing = Box::pin(fenced.lab.send(ask(method, &uri)));
+        tokio::select! {
+            _ = &mut writing => unreachable!("nobody answers"),
+            () = sent.notified() => {}
+        }
+        assert!(holds(&guard, 60 * GRACE).await, "{method} {uri}");
+        drop(writing);
+        assert!(holds(&guard, Duration::from_secs(34)).await, "the API server may be at it: {method} {uri}");
+        assert!(!holds(&guard, 2 * GRACE).await, "{method} {uri}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_under_the_object_holds_its_drain() {
+    let (fenced, sent) = stuck();
+    fenced.thing(OURS);
+    let child = value!({"metadata": {"ownerReferences": [owner("Thing", "b")]}}).to_string();
+    let mut request = ask("POST", PARTS).map(|_| full(child));
+    request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut writing = Box::pin(fenced.lab.send(request));
+    tokio::select! {
+        _ = &mut writing => unreachable!("nobody answers"),
+        () = sent.notified() => {}
+    }
+    // Begun before the drain was known.
+    let guard = fenced.drained();
+    assert!(holds(&guard, 60 * GRACE).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_holds_the_drain_until_the_end_of_its_answer() {
+    let (body, respond) = streaming();
+    let lab = Lab::new(respond);
+    let fenced = Fenced::over(lab, Objects::default());
+    let guard = fenced.drained();
+    let response = fenced.lab.send(ask("DELETE", THINGS)).await;
+    assert!(holds(&guard, 60 * GRACE).await);
+    drop((response, body));
+    assert!(!holds(&guard, GRACE + GRACE / 2).await, "the API server has answered: nothing goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_api_server_did_not_settle_may_go_on_and_what_it_never_got_does_not() {
+    let answers: [(Answer, bool); 6] = [
+        (|| Err(UpstreamError::Failed("reset".into())), true),
+        (|| Err(UpstreamError::Unreachable("refused".into())), false),
+        (|| Err(UpstreamError::NotProcessed("goaway".into())), false),
+        (|| Ok(with(StatusCode::GATEWAY_TIMEOUT)), true),
+        (|| Ok(with(StatusCode::BAD_GATEWAY)), true),
+        (|| Ok(with(StatusCode::CONFLICT)), false),
+    ];
+    for (number, (answer, goes_on)) in answers.into_iter().enumerate() {
+        let fenced = Fenced::over(Lab::failing(Arc::new(move |_| answer())), Objects::default());
+        let guard = fenced.drained();
+        drop(fenced.lab.send(ask("PUT", &format!("{THINGS}/b"))).await);
+        assert_eq!(holds(&guard, GRACE + GRACE / 2).await, goes_on, "{number}");
+    }
+}
+
+type Answer = fn() -> Result<Response<Body>, UpstreamError>;
+
+fn with(status: StatusCode) -> Response<Body> {
+    let mut response = ok();
+    *response.status_mut() = status;
+    response
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_write_begins_the_grace_anew_and_a_refused_one_leaves_nothing() {
+    let fenced = Fenced::new();
+    fenced.thing(OURS);
+    let guard = fenced.drained();
+    let mut quiet = Box::pin(guard.quiet());
+    for _ in 0..5 {
+        assert!((&mut quiet).now_or_never().is_none());
+        advance(GRACE / 2).await;
+        fenced.status("PUT", &format!("{THINGS}/b")).await;
+    }
+    assert!((&mut quiet).now_or_never().is_none());
+    advance(GRACE).await;
+    assert!(quiet.now_or_never().is_some());
+    assert_eq!(fenced.lab.shared.fence.numbers().writes, 0);
+}
