@@ -114,13 +114,24 @@ pub fn of_answer(headers: &HeaderMap, body: &Bytes) -> Result<Metadata, Unreadab
     }
 }
 
+/// A list, or a part of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Its objects.
+    pub items: Vec<Metadata>,
+    /// What the next part is asked for by, if there is one.
+    pub next: Option<String>,
+}
+
 /// Reads the objects of a list in JSON.
 ///
 /// # Errors
 /// When it is none.
-pub fn of_list(body: &Bytes) -> Result<Vec<Metadata>, Unreadable> {
+pub fn of_list(body: &Bytes) -> Result<Page, Unreadable> {
     let list: List = json(body)?;
-    Ok(list.items.into_iter().flatten().map(|object| object.metadata.unwrap_or_default()).collect())
+    let items = list.items.into_iter().flatten().map(|object| object.metadata.unwrap_or_default()).collect();
+    let next = list.metadata.and_then(|metadata| metadata.next).filter(|next| !next.is_empty());
+    Ok(Page { items, next })
 }
 
 /// An object to be written, or what a patch merges into one.
@@ -151,7 +162,14 @@ struct Object {
 }
 
 #[derive(Deserialize)]
+struct ListMetadata {
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
 struct List {
+    metadata: Option<ListMetadata>,
     /// Null where there is none, as Go writes an empty list. But it has to be there: to take something else for an empty
     /// list would be to find no object.
     #[serde(deserialize_with = "Option::deserialize")]

@@ -130,6 +130,12 @@ pub(crate) async fn by_name(ground: &Ground) {
         for late in [write.clone(), Ask::new(Method::DELETE, &child)] {
             shard.refuses(&late, StatusCode::CONFLICT).await;
         }
+        let all = Ask::new(Method::DELETE, format!("{MAPS}?fieldSelector=metadata.name%3Dchild"));
+        match shard_of_child {
+            OTHER => shard.expect(&all, StatusCode::OK).await,
+            _ => shard.refuses(&all, StatusCode::CONFLICT).await,
+        }
+        ground.admin(&Ask::get(&child)).await;
     }
     for path in [&path, &child] {
         ground.give_to(path, shard.name).await;

@@ -139,7 +139,13 @@ fn an_answer_shows_its_labels_in_every_form() {
         assert!(of_answer(&headers(JSON), &undecided.clone().into()).is_err(), "{undecided}");
     }
     assert!(of_list(&Bytes::from_static(br#"{"kind":"Status"}"#)).is_err());
-    assert_eq!(of_list(&Bytes::from_static(br#"{"kind":"PartialObjectMetadataList","items":null}"#)), Ok(vec![]));
+    assert_eq!(
+        of_list(&Bytes::from_static(br#"{"kind":"PartialObjectMetadataList","items":null}"#)),
+        Ok(Page::default())
+    );
+    let page =
+        of_list(&Bytes::from_static(br#"{"metadata":{"continue":"x"},"items":[{"metadata":{"uid":"1"}}]}"#)).unwrap();
+    assert_eq!((page.items.len(), page.next.as_deref()), (1, Some("x")));
 }
 
 proptest! {

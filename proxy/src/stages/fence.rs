@@ -7,7 +7,7 @@
 //! | update, patch, apply, delete, `status` | passes if the object is known to be ours, else if its labels say so; or 409 |
 //! | any other subresource, impersonation | passes if the object's labels say so at this moment; or 409 |
 //! | create, update, patch, apply of a controlled resource | the same for the controller that the body names |
-//! | deletecollection | passes, narrowed by a later stage |
+//! | deletecollection | narrowed by a later stage; of a controlled resource the same for the controllers of what it selects |
 //!
 //! What changes something is counted while it is under way ([`crate::fence`]). May change `Accept-Encoding` of a get.
 //! Bodies are collected of answers to gets by name and of what writes controlled resources: one object each, which etcd

@@ -98,7 +98,7 @@ impl<S> Narrow<S> {
 
 /// The shard's selector and the client's. Ours comes first: whatever a server might take for the end of a selector, it has
 /// read ours by then.
-fn joined(ours: &str, theirs: &Selector) -> String {
+pub(super) fn joined(ours: &str, theirs: &Selector) -> String {
     if theirs.is_empty() { ours.to_owned() } else { format!("{ours},{theirs}") }
 }
 

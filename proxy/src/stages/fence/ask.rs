@@ -30,6 +30,9 @@ const MAX_ANSWER: usize = 8 << 20;
 /// How long an answer may take: a client waits for its own meanwhile.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// How many objects are asked for at once: of metadata alone, even of a few kilobytes each, far less than is read.
+const PAGE: &str = "500";
+
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const JSON: &str = "application/json";
 
@@ -87,7 +90,27 @@ impl Asker {
             return Ok(None);
         };
         let found = metadata::of_list(&answer).map_err(|error| Failed::passing(&error))?;
-        Ok(found.into_iter().find(|it| it.name.as_deref() == Some(name)))
+        Ok(found.items.into_iter().find(|it| it.name.as_deref() == Some(name)))
+    }
+
+    /// The metadata of all objects of a collection that a query selects, in parts.
+    pub(super) async fn selected(
+        &self,
+        target: &Target,
+        version: &str,
+        mut query: Query,
+        mut each: impl FnMut(Metadata),
+    ) -> Result<(), Failed> {
+        query.set("limit", PAGE);
+        loop {
+            self.metrics.asked();
+            let path = format!("{}?{query}", collection(target, version));
+            let Some(answer) = self.get(&path, METADATA).await? else { return Ok(()) };
+            let page = metadata::of_list(&answer).map_err(|error| Failed::passing(&error))?;
+            page.items.into_iter().for_each(&mut each);
+            let Some(next) = page.next else { return Ok(()) };
+            query.set("continue", &next);
+        }
     }
 
     /// What a path shows in JSON, unless there is nothing.
@@ -122,8 +145,11 @@ impl Asker {
     }
 }
 
-fn list(target: &Target, version: &str, name: &str) -> String {
-    let segment = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+fn segment(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+fn collection(target: &Target, version: &str) -> String {
     let mut path = if target.resource.group.is_empty() {
         format!("/api/{version}")
     } else {
@@ -132,10 +158,15 @@ fn list(target: &Target, version: &str, name: &str) -> String {
     if let Some(namespace) = &target.namespace {
         path += &format!("/namespaces/{}", segment(namespace));
     }
+    format!("{path}/{}", target.resource.resource)
+}
+
+/// The list of one name.
+fn list(target: &Target, version: &str, name: &str) -> String {
     // As `fields.EscapeValue` of k8s.io/apimachinery; a name may be a word like `system:node`, or worse.
-    let value: String =
-        name.chars().flat_map(|it| matches!(it, '\\' | ',' | '=').then_some('\\').into_iter().chain([it])).collect();
-    format!("{path}/{}?fieldSelector={}", target.resource.resource, segment(&format!("metadata.name={value}")))
+    let escape = |it: char| matches!(it, '\\' | ',' | '=').then_some('\\').into_iter().chain([it]);
+    let value: String = name.chars().flat_map(escape).collect();
+    format!("{}?fieldSelector={}", collection(target, version), segment(&format!("metadata.name={value}")))
 }
 
 /// The message of a `Status`, or the beginning of whatever it is.

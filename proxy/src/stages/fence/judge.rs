@@ -1,6 +1,6 @@
 //! Whose an object is: by what the fence remembers, or else by the labels that the object has at this moment.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use ringside_ring::{RingLabels, labels::Ownership};
 
@@ -11,6 +11,7 @@ use super::{
 use crate::{
     fence::{Asked, Era, Fence, Standing, Target, Uid},
     metadata::{Metadata, Owner},
+    request::Query,
     status::Refusal,
 };
 
@@ -90,6 +91,21 @@ impl Judge {
             // Nobody's yet: the API server says so itself, or makes one.
             None => Ok(Vec::new()),
         }
+    }
+
+    /// All that a query selects is about to be deleted: the uids of who controls it.
+    ///
+    /// # Errors
+    /// When one of those is an object of the ring that is not ours.
+    pub(super) async fn deleted(&self, target: &Target, selecting: Query) -> Result<Vec<Uid>, Refusal> {
+        let mut owners: Vec<Owner> = Vec::new();
+        let mut uids: HashSet<String> = HashSet::new();
+        let each = |metadata: Metadata| {
+            owners.extend(metadata.controllers().filter(|owner| uids.insert(owner.uid.clone())).cloned());
+        };
+        let asked = self.asker.selected(target, &self.version, selecting, each).await;
+        asked.map_err(|failed| failed.about(target))?;
+        self.controlled_by(&owners, target.namespace.as_deref()).await
     }
 
     /// These owners are about to control what is written: their uids, and those of who controls them.

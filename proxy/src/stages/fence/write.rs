@@ -15,7 +15,8 @@ use crate::{
     body::{Body, full, holding},
     fence::{About, Target, Ticket},
     metadata::{self, Owner},
-    request::{RequestInfo, Resource, Verb},
+    request::{Query, RequestInfo, Resource, Verb, selector::Selector},
+    stages::narrow::joined,
     status::Refusal,
     upstream::UpstreamError,
 };
@@ -83,9 +84,26 @@ async fn allowed(
         (request, owners) = with_owners(request).await?;
         uids.extend(judge.controlled_by(&owners, resource.namespace.as_deref()).await?);
     }
+    if verb == Verb::DeleteCollection && judge.era.policy.controlled.contains(&resource.kind) {
+        // Children are labelled for this shard until the sharder moves them, which is after their owner was let go.
+        let selecting = selecting(&request, &judge.era.term.selector)?;
+        uids.extend(judge.deleted(&target(resource), selecting).await?);
+    }
     // Closed at this moment: then the questions above came too early.
     ticket.also_about(&uids).map_err(|object| moved(&Target::of(&object), None))?;
     Ok(request)
+}
+
+/// Of a deletion of many what it selects, within the shard's own.
+fn selecting(request: &Request<Body>, ours: &str) -> Result<Query, Refusal> {
+    let asked = request.extensions().get::<RequestInfo>().map(|info| info.query.clone()).unwrap_or_default();
+    let mut selecting = Query::default();
+    if let Some(fields) = asked.first("fieldSelector") {
+        selecting.set("fieldSelector", fields);
+    }
+    let theirs = Selector::parse(asked.first("labelSelector").unwrap_or_default())?;
+    selecting.set("labelSelector", &joined(ours, &theirs));
+    Ok(selecting)
 }
 
 /// The controllers that the body names, and the request as it came.

@@ -123,3 +123,22 @@ async fn a_body_whose_owners_cannot_be_read_is_refused() {
     assert_eq!(fenced.reached("POST"), 0);
     assert_eq!(fenced.write("POST", THINGS, "application/json", "{").await, 200, "nobody controls things");
 }
+
+#[tokio::test(start_paused = true)]
+async fn children_of_an_owner_that_was_let_go_are_not_deleted_with_others() {
+    let fenced = Fenced::new();
+    fenced.thing(OURS);
+    for (name, owner) in [("p", Some(owner("Thing", "b"))), ("q", None)] {
+        fenced.put(&format!("{PARTS}/{name}"), OURS, owner);
+    }
+    let uri = format!("{PARTS}?labelSelector=a&fieldSelector=b&resourceVersion=0&dryRun=All");
+    assert_eq!(fenced.status("DELETE", &uri).await, 200);
+    let question = fenced.lab.seen.lock()[0].uri.to_string();
+    assert_eq!(question, format!("{PARTS}?fieldSelector=b&labelSelector=s%3Dme%2C%21d%2Ca&limit=500"));
+    fenced.let_go().await;
+    fenced.thing(NOBODYS);
+    assert_eq!(fenced.status("DELETE", &uri).await, 409);
+    assert_eq!(fenced.reached("DELETE"), 1);
+    fenced.objects.lock().remove(&format!("{PARTS}/p"));
+    assert_eq!(fenced.status("DELETE", &uri).await, 200, "those that are left are nobody's children");
+}
