@@ -253,3 +253,44 @@ fn gone(outcome: Result<(), kube::Error>) -> Result<(), kube::Error> {
         outcome => outcome,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{fixtures::FakeApi, snapshot::tests::snapshot};
+
+    const PATH: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/";
+
+    fn stored<K: serde::de::DeserializeOwned>(name: &str, uid: &str, generation: i64) -> K {
+        let metadata = json!({"name": name, "uid": uid, "generation": generation, "resourceVersion": "7"});
+        serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_policy_is_in_place_only_after_it_was_stored_unchanged_for_the_margin() {
+        let (api, name) = (FakeApi::default(), fence_policy_name(&snapshot().ring));
+        let (policies, bindings) = (Api::all(api.client()), Api::all(api.client()));
+        let (accounts, findings) = (Accounts::default(), Findings::default());
+        let mut kept = Kept { policies, bindings, accounts, since: None, findings };
+        let whole = Covered { resources: ["configmaps".to_owned()].into(), ..Covered::default() };
+        let binding: ValidatingAdmissionPolicyBinding = stored(&name, "b", 1);
+        let mut note = async |generation| {
+            let policy: ValidatingAdmissionPolicy = stored(&name, "p", generation);
+            api.put(&format!("{PATH}{name}"), serde_json::to_value(&policy).unwrap());
+            let again = kept.note(policy, &binding, whole.clone()).await.unwrap();
+            let marked =
+                api.get(&format!("{PATH}{name}")).unwrap()["metadata"]["annotations"][mark::IN_PLACE].is_string();
+            (again, marked)
+        };
+        assert_eq!(note(1).await, (Some(MARGIN), false));
+        tokio::time::advance(MARGIN / 2).await;
+        assert_eq!(note(1).await, (Some(MARGIN / 2), false));
+        assert_eq!(note(2).await, (Some(MARGIN), false), "another policy begins anew");
+        tokio::time::advance(MARGIN).await;
+        assert_eq!(note(2).await, (None, true));
+    }
+}
