@@ -156,6 +156,25 @@ impl ClusterRingSpec {
         self.resources.iter().map(RingResource::group_resource).chain(controlled).collect()
     }
 
+    /// The resources whose objects follow those of `main`: those that it controls, those that these control, and so on,
+    /// nearest first. A chain can be said link by link, each under the one before, or all of it under `main`.
+    pub fn family(&self, main: &GroupResource) -> Vec<GroupResource> {
+        let mut family: Vec<GroupResource> = Vec::new();
+        let mut next = 0;
+        let mut above = Some(main.clone());
+        while let Some(link) = above {
+            let entries = self.resources.iter().filter(|entry| entry.group_resource() == link);
+            for child in entries.flat_map(|entry| &entry.controlled_resources) {
+                if child != main && !family.contains(child) {
+                    family.push(child.clone());
+                }
+            }
+            above = family.get(next).cloned();
+            next += 1;
+        }
+        family
+    }
+
     /// Whether another resource's objects, or its own, control objects of this one.
     pub fn is_controlled(&self, resource: &GroupResource) -> bool {
         self.resources.iter().any(|main| main.controlled_resources.contains(resource))
@@ -192,5 +211,26 @@ mod tests {
         let names: Vec<_> = spec.all_resources().iter().map(ToString::to_string).collect();
         assert_eq!(names, ["configmaps", "secrets"]);
         assert!(spec.is_controlled(&child) && !spec.is_controlled(&main("configmaps").group_resource()));
+    }
+
+    #[test]
+    fn a_chain_is_one_family_however_it_is_said() {
+        let of = |resource: &str| GroupResource { group: String::new(), resource: resource.into() };
+        let entry = |resource: &str, controlled: &[&str]| RingResource {
+            resource: resource.into(),
+            controlled_resources: controlled.iter().map(|child| of(child)).collect(),
+            ..RingResource::default()
+        };
+        let family = |resources: Vec<RingResource>| {
+            let family = ClusterRingSpec { resources, ..Default::default() }.family(&of("a"));
+            family.into_iter().map(|child| child.resource).collect::<Vec<_>>()
+        };
+        assert_eq!(family(vec![entry("a", &["b", "c"])]), ["b", "c"]);
+        assert_eq!(family(vec![entry("a", &["b"]), entry("b", &["c"])]), ["b", "c"]);
+        assert_eq!(
+            family(vec![entry("b", &["c", "a", "b"]), entry("a", &["d", "b"]), entry("x", &["y"])]),
+            ["d", "b", "c"]
+        );
+        assert_eq!(family(vec![entry("x", &["y"])]), Vec::<String>::new());
     }
 }

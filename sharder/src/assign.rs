@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 mod batch;
 mod begun;
 pub(crate) mod children;
+mod claims;
 pub(crate) mod failures;
 mod overdue;
 mod plan;
@@ -27,7 +28,7 @@ pub(crate) mod writes;
 
 #[cfg(test)]
 pub(crate) use self::batch::process;
-pub(crate) use self::begun::Begun;
+pub(crate) use self::{begun::Begun, claims::Claims};
 use self::{overdue::overdue, revisit::revisit, watch::feed, worker::work, writes::Writes};
 use crate::{
     drains::Drains,
@@ -37,6 +38,7 @@ use crate::{
     metrics::Metrics,
     namespaces::Namespaces,
     notices::Notices,
+    rebalance::Looks,
     snapshot::{Main, Snapshot},
     target::Target,
 };
@@ -44,10 +46,8 @@ use crate::{
 /// Objects in one batch: enough that listing the children once for all of them is cheap, few enough that
 /// the first ones don't wait long for the last.
 pub(crate) const BATCH: usize = 500;
-/// Writes at once for one resource. One object's write takes the API server a few milliseconds, most of it
-/// waiting for etcd: 16 of them keep it busy, and stay far below the API server's limit of requests in flight
-/// (400 writing ones by default, `--max-requests-inflight` and its mutating twin).
-pub(crate) const PARALLEL_WRITES: usize = 16;
+/// Objects looked at or written to at once; how many writes are under way is bounded for the whole ring.
+pub(crate) const PARALLEL: usize = 16;
 
 /// What the work on one resource of one ring needs to know. Valid for one snapshot.
 #[derive(Clone)]
@@ -63,6 +63,8 @@ pub(crate) struct Scope {
     pub(crate) fences: Fences,
     pub(crate) notices: Notices,
     pub(crate) begun: Begun,
+    pub(crate) claims: Claims,
+    pub(crate) looks: Looks,
     pub(crate) writes: Writes,
     pub(crate) faults: Faults,
     pub(crate) metrics: Metrics,
@@ -73,6 +75,9 @@ impl Scope {
     pub(crate) fn next_step(&self, target: &Target) -> Step {
         let key = self.main.resource.key(target.namespace.as_deref(), &target.name);
         let Snapshot { members, hash_ring, .. } = &*self.snapshot;
+        if let Some(to) = hash_ring.owner(&key).filter(|_| self.shard_of(target).is_some() && self.claims.has(target)) {
+            return Step::Assign { to: to.clone() };
+        }
         next_step(target.ownership(), self.patience(target), &key, members, hash_ring)
     }
 

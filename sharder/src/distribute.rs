@@ -10,12 +10,12 @@ use tokio::{
 };
 
 use crate::{
-    assign::{Begun, Scope, assign, writes::Writes},
+    assign::{Begun, Claims, Scope, assign, writes::Writes},
     drains::Drains,
     faults::Faults,
     leader::Leader,
     namespaces::Selection,
-    rebalance::{Due, Pass, passes},
+    rebalance::{Due, Looks, Pass, look_again, passes},
     snapshot::Snapshot,
 };
 
@@ -35,7 +35,9 @@ pub(crate) async fn distribute(
     drains: Drains,
     faults: Faults,
 ) -> Infallible {
-    let (due, begun, writes) = (Due::default(), Begun::default(), Writes::among(&leader.writes));
+    let (due, writes) = (Due::default(), Writes::among(&leader.writes));
+    let kept = Kept { drains, begun: Begun::default(), claims: Claims::default(), looks: Looks::default() };
+    let begun = &kept.begun;
     let mut relabelled = leader.namespaces.changes();
     let mut selection = Selection::default();
     let mut period = interval_at(Instant::now() + leader.sync_period, leader.sync_period);
@@ -45,8 +47,12 @@ pub(crate) async fn distribute(
         let late = !writes.ended().await;
         let snapshot = latest.borrow_and_update().clone();
         mark(&due, previous.as_deref(), &snapshot);
-        // What can't be waited for or remembered is looked for among all.
-        if late || begun.overflowed() {
+        let resources = snapshot.mains.iter().map(|main| &main.resource.id).collect();
+        begun.keep_only(&resources);
+        kept.claims.keep_only(&resources);
+        // What can't be waited for or remembered, or is not known of a leader before, is looked for among all.
+        let unknown = snapshot.distributed().any(|main| !begun.knows(&main.resource.id));
+        if late || begun.overflowed() || unknown {
             mark_all(&due, &snapshot);
         }
         if previous.as_deref().is_none_or(|previous| !previous.distributes_the_same(&snapshot)) {
@@ -54,7 +60,7 @@ pub(crate) async fn distribute(
             selection = leader.namespaces.selection(&snapshot.namespaces);
         }
         let mut anew: Option<Instant> = None;
-        let mut work = std::pin::pin!(work_on(&leader, &snapshot, (&drains, &begun, &writes, &faults), &due));
+        let mut work = std::pin::pin!(work_on(&leader, &snapshot, &kept, (&writes, &faults), &due));
         loop {
             tokio::select! {
                 never = &mut work => match never {},
@@ -107,11 +113,20 @@ fn mark_all(due: &Due, snapshot: &Snapshot) {
     due.mark(snapshot.mains.iter().map(|main| main.resource.id.clone()), &[Pass::Objects, Pass::Children]);
 }
 
+/// What is remembered beyond the work on one snapshot.
+struct Kept {
+    drains: Drains,
+    begun: Begun,
+    claims: Claims,
+    looks: Looks,
+}
+
 /// Works until it is dropped.
 async fn work_on(
     leader: &Leader,
     snapshot: &Arc<Snapshot>,
-    (drains, begun, writes, faults): (&Drains, &Begun, &Writes, &Faults),
+    kept: &Kept,
+    (writes, faults): (&Writes, &Faults),
     due: &Due,
 ) -> Infallible {
     if snapshot.distributed().next().is_none() || snapshot.hash_ring.shards().is_empty() {
@@ -127,10 +142,12 @@ async fn work_on(
             main: main.clone(),
             leases: leader.leases.clone(),
             namespaces: leader.namespaces.clone(),
-            drains: drains.clone(),
+            drains: kept.drains.clone(),
             fences: leader.fences.clone(),
             notices: leader.notices.clone(),
-            begun: begun.clone(),
+            begun: kept.begun.clone(),
+            claims: kept.claims.clone(),
+            looks: kept.looks.clone(),
             writes: writes.clone(),
             faults: faults.clone(),
             metrics: leader.metrics.clone(),
@@ -139,6 +156,7 @@ async fn work_on(
             tokio::select! {
                 never = assign(&scope) => never,
                 never = passes(&scope, due) => never,
+                never = look_again(&scope) => never,
             }
         })
     });

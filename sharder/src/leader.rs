@@ -12,7 +12,7 @@ use ringside_runtime::{
 };
 use tokio::{
     sync::watch,
-    task::{AbortHandle, JoinSet},
+    task::{AbortHandle, JoinError, JoinSet},
 };
 use tokio_util::task::TaskTracker;
 
@@ -71,12 +71,18 @@ pub(crate) async fn campaign(
             }
             tracing::info!(identity, "this replica leads");
             // Dropping the work stops it at its next await, wherever it is: every write tests what it relies on.
+            let mut rings = JoinSet::new();
             tokio::select! {
-                never = leader.lead() => match never {},
+                never = leader.lead(&mut rings) => match never {},
                 () = tenure.until_lost() => tracing::warn!(identity, "this replica no longer leads"),
                 () = shutdown.wait() => {}
             }
             leader.metrics.no_leader();
+            // A task that is being polled at this moment goes on to its next await, and may begin a write before that.
+            rings.abort_all();
+            while let Some(ended) = rings.join_next().await {
+                unless_panicked(ended);
+            }
             // The next leader, who may be this one, reads what they write.
             ended(&leader.writes).await;
         }
@@ -88,6 +94,15 @@ pub(crate) async fn campaign(
         _ = async { tokio::join!(keeper, terms_of_office) } => {}
     }
     Ok(())
+}
+
+/// A bug must not leave a ring without its sharder silently: the process ends.
+fn unless_panicked(ended: Result<Infallible, JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        std::panic::resume_unwind(error.into_panic());
+    }
 }
 
 /// A ring's tasks; dropping it stops them.
@@ -106,12 +121,12 @@ impl Drop for Running {
 }
 
 impl Leader {
-    async fn lead(&self) -> Infallible {
+    async fn lead(&self, rings: &mut JoinSet<Infallible>) -> Infallible {
         self.catch_up().await;
         let states = keep_states(self.client.clone(), self.leases.clone(), self.metrics.clone());
         tokio::select! {
             never = states => never,
-            never = self.rings() => never,
+            never = self.rings(rings) => never,
         }
     }
 
@@ -125,12 +140,10 @@ impl Leader {
     }
 
     /// A task a ring, so that one ring's work never waits for another's, and one for each that has gone.
-    async fn rings(&self) -> Infallible {
+    async fn rings(&self, tasks: &mut JoinSet<Infallible>) -> Infallible {
         let mut latest = self.snapshots.clone();
         let mut departed = self.departed.changes();
         let mut leaving: BTreeMap<RingName, Leaving> = BTreeMap::new();
-        // Dropping the set aborts what is in it.
-        let mut tasks = JoinSet::new();
         let mut running: BTreeMap<RingName, Running> = BTreeMap::new();
         loop {
             let snapshots = latest.borrow_and_update().clone().unwrap_or_default();
@@ -140,7 +153,7 @@ impl Leader {
                     Some(running) => running.snapshots.send_replace(snapshot.clone()),
                     None => {
                         let before = leaving.remove(ring);
-                        running.insert(ring.clone(), self.start(ring, snapshot, before, &mut tasks));
+                        running.insert(ring.clone(), self.start(ring, snapshot, before, tasks));
                         continue;
                     }
                 };
@@ -158,10 +171,7 @@ impl Leader {
                     // Its sender ends only with the process.
                     std::future::pending::<()>().await;
                 },
-                Some(ended) = tasks.join_next() => if let Err(error) = ended && error.is_panic() {
-                    // A bug must not leave a ring without its sharder silently: the process ends.
-                    std::panic::resume_unwind(error.into_panic());
-                },
+                Some(ended) = tasks.join_next() => unless_panicked(ended),
             }
         }
     }

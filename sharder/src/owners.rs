@@ -1,39 +1,96 @@
-//! Who works on the owner of a child at this moment.
+//! Who works on a child at this moment: whoever works on its owner, the object at the top of its chain of controllers.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
-use ringside_ring::ShardName;
+use ringside_ring::{PartitionKey, ShardName, cluster_ring::GroupResource};
 
-use crate::{leases::Leases, resources::Resource, snapshot::Snapshot, target::Target};
+use crate::{
+    leases::Leases,
+    resources::Resource,
+    snapshot::{Above, Main, Snapshot},
+    target::Target,
+};
 
-/// The owner as it is now. None when there is no such object any more.
-pub(crate) async fn read(
+/// Controllers above an object, one above the other, that are looked up: more than any chain of resources has.
+const LONGEST_CHAIN: usize = 8;
+
+/// Which object the owner of a child is.
+#[derive(Clone, Debug)]
+pub(crate) struct Owner<'a> {
+    /// Its resource.
+    pub(crate) main: &'a Main,
+    /// What the child, or the last link above it, calls it.
+    pub(crate) reference: OwnerReference,
+}
+
+impl Owner<'_> {
+    /// The key by which it is placed. `namespace` is the child's.
+    pub(crate) fn key(&self, namespace: Option<&str>) -> PartitionKey {
+        PartitionKey::of_owner(&self.reference, self.main.resource.namespaced, namespace.unwrap_or_default())
+    }
+
+    /// The owner as it is now. None when there is no such object any more.
+    pub(crate) async fn read(
+        &self,
+        client: &Client,
+        snapshot: &Snapshot,
+        namespace: Option<&str>,
+    ) -> Result<Option<Target>, kube::Error> {
+        read(client, snapshot, &self.main.resource, &self.reference, namespace).await
+    }
+}
+
+/// The object as it is now. None when there is no such object any more.
+async fn read(
     client: &Client,
     snapshot: &Snapshot,
     resource: &Resource,
-    owner: &OwnerReference,
+    reference: &OwnerReference,
     namespace: Option<&str>,
 ) -> Result<Option<Target>, kube::Error> {
-    let found = resource.objects(client, namespace).get_opt(&owner.name).await?;
+    let found = resource.objects(client, namespace).get_opt(&reference.name).await?;
     // One of the same name and another uid is another object.
-    let found = found.filter(|found| found.metadata.uid.as_deref() == Some(&owner.uid));
+    let found = found.filter(|found| found.metadata.uid.as_deref() == Some(&reference.uid));
     Ok(found.map(|found| Target::of(&found.metadata, &snapshot.labels)))
 }
 
-/// The available shard that works on the owner, or is about to let go of it. None when there is no such object any more,
-/// or no available shard has it.
+/// The owner of an object of `child` that `controller` controls. None when the chain does not lead to one of the ring's,
+/// or an object in between is gone.
+///
+/// A child's controller is its owner, which costs nothing to know; each link in between costs a read. Its label is not
+/// believed: on a move it gets that before the owner does.
+pub(crate) async fn owner<'a>(
+    client: &Client,
+    snapshot: &'a Snapshot,
+    child: &GroupResource,
+    controller: &OwnerReference,
+    namespace: Option<&str>,
+) -> Result<Option<Owner<'a>>, kube::Error> {
+    let (mut child, mut reference) = (child.clone(), controller.clone());
+    for _ in 0..LONGEST_CHAIN {
+        match snapshot.above(&child, &reference) {
+            Some(Above::Owner(main)) => return Ok(Some(Owner { main, reference })),
+            Some(Above::Link(resource)) => {
+                let link = read(client, snapshot, resource, &reference, namespace).await?;
+                let Some(next) = link.and_then(|link| link.controller) else { return Ok(None) };
+                (child, reference) = (resource.id.clone(), next);
+            }
+            None => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+/// The available shard that works on an owner, or is about to let go of it. None when no available shard has it.
 ///
 /// A shard that is not available as far as this replica knows may have come back: then its controller already creates
 /// children, and only the API server can tell.
 pub(crate) async fn live_shard(
     (client, leases): (&Client, &Leases),
     snapshot: &Snapshot,
-    resource: &Resource,
-    owner: &OwnerReference,
-    namespace: Option<&str>,
+    owner: &Target,
 ) -> Result<Option<ShardName>, kube::Error> {
-    let owner = read(client, snapshot, resource, owner, namespace).await?;
-    let Some(shard) = owner.and_then(|owner| owner.shard) else { return Ok(None) };
-    let available = snapshot.members.is_available(&shard) || leases.confirm(client, &snapshot.ring, &shard).await?;
+    let Some(shard) = &owner.shard else { return Ok(None) };
+    let available = snapshot.members.is_available(shard) || leases.confirm(client, &snapshot.ring, shard).await?;
     Ok(if available { shard.parse().ok() } else { None })
 }

@@ -7,16 +7,23 @@ use ringside_ring::cluster_ring::GroupResource;
 use tokio::sync::watch;
 
 mod children;
+mod looks;
 mod objects;
 
+pub(crate) use looks::{Looks, look_again};
+pub(crate) use objects::move_id;
+
 use crate::{
-    assign::{PARALLEL_WRITES, Scope, failures::Failures},
+    assign::{Scope, failures::Failures},
     faults::Task,
 };
 use ringside_runtime::explain::{code, explain};
 
 /// How soon a pass that failed is made again.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// How many passes there are.
+const BOTH: usize = 2;
 
 /// What a pass goes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,6 +83,7 @@ impl Due {
 /// Makes the passes over one resource whenever they are due.
 pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
     let resource = &scope.main.resource.id;
+    let mut made = BTreeSet::new();
     loop {
         let pass = due.next(resource).await;
         let (task, outcome) = match pass {
@@ -85,6 +93,10 @@ pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
         match outcome {
             Ok(refused) => {
                 due.done(resource, pass);
+                made.insert(pass);
+                if made.len() == BOTH {
+                    scope.begun.know(resource);
+                }
                 match refused {
                     Some(error) => scope.faults.failed(resource, task, &error),
                     None => scope.faults.works(resource, task),
@@ -100,16 +112,17 @@ pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
     }
 }
 
-/// Carries out the writes for a page of objects; returns how many of them changed something, and the first refusal.
+/// Carries out the writes for a page of objects, some of them at once; returns how many of them changed something, and the first refusal.
 ///
 /// One that the API server refuses stays as it is until the next pass: it must not hold up the others.
 async fn write_all(
     scope: &Scope,
     resource: &GroupResource,
     writes: impl Iterator<Item = impl Future<Output = Result<bool, kube::Error>>>,
+    at_once: usize,
     what: &'static str,
 ) -> Result<(usize, Option<kube::Error>), kube::Error> {
-    let mut outcomes = std::pin::pin!(stream::iter(writes).buffer_unordered(PARALLEL_WRITES));
+    let mut outcomes = std::pin::pin!(stream::iter(writes).buffer_unordered(at_once));
     let (mut written, mut failures) = (0, Failures::default());
     while let Some(outcome) = outcomes.next().await {
         match outcome {

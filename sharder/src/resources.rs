@@ -9,13 +9,14 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Api, Client,
     core::{DynamicObject, PartialObjectMeta},
     discovery::{ApiResource, verbs},
     runtime::reflector::Store,
 };
-use ringside_ring::{ClusterRing, PartitionKey, cluster_ring::GroupResource};
+use ringside_ring::{ClusterRing, PartitionKey, cluster_ring::GroupResource, partition::group_of};
 use tokio::sync::watch;
 
 use ringside_runtime::discovery::{self, LookUpError, Served};
@@ -46,6 +47,11 @@ impl Resource {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.api),
             None => Api::all_with(client.clone(), &self.api),
         }
+    }
+
+    /// Whether this is the resource of the object that a reference points to.
+    pub(crate) fn is_named_by(&self, reference: &OwnerReference) -> bool {
+        group_of(&reference.api_version) == self.id.group && reference.kind == self.api.kind
     }
 
     /// The partition key of an object of this resource.

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use kube::core::Selector;
 use ringside_ring::{
     ClusterRing, HashRing, Members, RingLabels, RingName,
@@ -30,6 +30,27 @@ pub(crate) type Snapshots = BTreeMap<RingName, Arc<Snapshot>>;
 pub(crate) struct Main {
     pub(crate) resource: Arc<Resource>,
     pub(crate) controlled: Vec<Arc<Resource>>,
+}
+
+impl Main {
+    /// Whether objects of this resource follow its own.
+    fn controls(&self, child: &GroupResource) -> bool {
+        self.controlled.iter().any(|controlled| controlled.id == *child)
+    }
+
+    /// The controlled resource of an object that itself controls another.
+    pub(crate) fn link(&self, controller: &OwnerReference) -> Option<&Arc<Resource>> {
+        self.controlled.iter().find(|controlled| controlled.is_named_by(controller))
+    }
+}
+
+/// What the controller of a controlled object is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Above<'a> {
+    /// An object of a main resource: the child goes where that is.
+    Owner(&'a Main),
+    /// A controlled object itself: both go where its own controller is.
+    Link(&'a Arc<Resource>),
 }
 
 /// One ring.
@@ -125,13 +146,11 @@ impl Snapshot {
         self.mains.iter().find(|main| main.resource.id == *name)
     }
 
-    /// The main resource whose objects are of `group` and `kind`, if they control objects of `child`.
-    pub(crate) fn controller_of(&self, child: &GroupResource, group: &str, kind: &str) -> Option<&Main> {
-        self.mains.iter().find(|main| {
-            main.resource.id.group == group
-                && main.resource.api.kind == kind
-                && main.controlled.iter().any(|controlled| controlled.id == *child)
-        })
+    /// What stands above a `child` that `controller` controls; none when that is nobody of the ring.
+    pub(crate) fn above(&self, child: &GroupResource, controller: &OwnerReference) -> Option<Above<'_>> {
+        let mains = || self.mains.iter().filter(|main| main.controls(child));
+        let owner = mains().find(|main| main.resource.is_named_by(controller)).map(Above::Owner);
+        owner.or_else(|| mains().find_map(|main| main.link(controller)).map(Above::Link))
     }
 
     /// Whether the same objects are to be distributed in both.
@@ -162,8 +181,9 @@ fn select_nothing() -> Selector {
 /// The main resources that are served. One without all of its controlled resources is distributed all the same, but
 /// its ring is not ready: the children would stay behind.
 ///
-/// A resource that another one controls is none of them. The two would place its objects by different keys and take
-/// them from each other, and a child goes with its owner without a drain of its own.
+/// A resource that another one controls is none of them: it is a link of a chain, or named twice by mistake. The two would
+/// place its objects by different keys and take them from each other, and a child goes with its owner without a drain of
+/// its own.
 fn mains(ring: &ClusterRing, catalog: &Catalog, problems: &mut Vec<String>) -> Vec<Main> {
     let mut find = |name: &GroupResource| match catalog.get(name) {
         Some(Ok(resource)) => Some(resource.clone()),
@@ -178,20 +198,20 @@ fn mains(ring: &ClusterRing, catalog: &Catalog, problems: &mut Vec<String>) -> V
         None => None,
     };
     let mut mains: BTreeMap<GroupResource, Main> = BTreeMap::new();
-    let mut controlled_too = BTreeSet::new();
+    let (mut controlled_too, mut circular) = (BTreeSet::new(), BTreeSet::new());
     for entry in &ring.spec.resources {
         let Some(resource) = find(&entry.group_resource()) else { continue };
         if ring.spec.is_controlled(&resource.id) {
-            controlled_too.insert(resource.id.clone());
-            continue;
-        }
-        let main = mains.entry(resource.id.clone()).or_insert(Main { resource, controlled: Vec::new() });
-        for child in entry.controlled_resources.iter().filter_map(&mut find) {
-            if !main.controlled.contains(&child) {
-                main.controlled.push(child);
-            }
+            controlled_too.extend(entry.controlled_resources.is_empty().then(|| resource.id.clone()));
+            circular.insert(resource.id.clone());
+        } else {
+            let controlled = ring.spec.family(&resource.id).iter().filter_map(&mut find).collect();
+            mains.insert(resource.id.clone(), Main { resource, controlled });
         }
     }
+    // What controls itself in the end follows nobody.
+    circular.retain(|name| !mains.values().any(|main| main.controls(name)));
+    controlled_too.extend(circular);
     problems.extend(controlled_too.iter().map(|name| {
         format!("resource '{name}' is in resources and in controlledResources, so its objects only follow their owners; remove it from one of the two")
     }));

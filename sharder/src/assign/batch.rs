@@ -1,64 +1,108 @@
 //! One batch of unowned objects: children first, then their owners.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use futures::{StreamExt, stream};
-use ringside_ring::handover::Step;
+use ringside_ring::{cluster_ring::GroupResource, handover::Step, patch};
 
 use super::{
-    PARALLEL_WRITES, Scope,
-    children::move_children,
+    PARALLEL, Scope,
+    children::{Family, families, move_family},
     failures::Failures,
     overdue,
     plan::{Move, moves},
     revisit::read,
     write::{Outcome, assign, write},
 };
-use crate::{faults::Task, target::Target};
+use crate::{faults::Task, rebalance::move_id, target::Target};
 use ringside_runtime::explain::explain;
 
 /// What came of an object.
 #[derive(Debug, Default)]
 struct Given {
-    /// Whether it was written to.
-    written: bool,
+    /// Its uid, when it was written to.
+    written: Option<String>,
     /// The object as it was, when it was taken from a shard that did not let go.
     taken: Option<Box<Target>>,
     /// The object, when its children may not be where it is.
     apart: Option<Target>,
 }
 
-/// Gives every object of the batch that needs one an owner, and brings children back to those that stay with theirs;
-/// returns those that must be tried again.
+/// What came of a batch.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    /// What must be tried again.
+    pub(super) again: Vec<Target>,
+    /// The uids of what has an owner by this: whatever was seen of it before is old.
+    pub(super) given: HashSet<String>,
+}
+
+/// Gives every object of the batch that needs one an owner; returns those that must be tried again.
+#[cfg(test)]
 pub(crate) async fn process(scope: &Scope, batch: Vec<Target>) -> Vec<Target> {
+    carry_out(scope, batch).await.again
+}
+
+/// Gives every object of the batch that needs one an owner, and brings children back to those that stay with theirs.
+pub(super) async fn carry_out(scope: &Scope, batch: Vec<Target>) -> Done {
     let (batch, mut again) = selected(scope, batch).await;
     let stays = |target: &Target| scope.shard_of(target).filter(|_| scope.begun.has(&target.uid));
     let moves = moves(batch, |target| scope.next_step(target), |uid| scope.drains.previous(uid), stays);
-    let (mut moves, absent, wait) = confirmed(scope, moves).await;
+    let (moves, mut absent, wait) = confirmed(scope, moves).await;
     again.extend(wait);
+    let (mut moves, claimed, wait) = claimed(scope, moves).await;
+    again.extend(wait);
+    if claimed {
+        let wait;
+        (moves, absent, wait) = confirmed(scope, moves).await;
+        again.extend(wait);
+    }
+    for one in moves.iter().filter(|one| one.target.shard.as_ref().is_some_and(|shard| absent.contains(shard))) {
+        scope.claims.add(&scope.main.resource.id, &one.target);
+    }
     if moves.is_empty() {
-        return again;
+        return Done { again, ..Done::default() };
     }
     begin(scope, &mut moves);
-    let failed = match move_children(scope, &moves).await {
-        Ok(failed) => failed,
+    let mut families = match families(scope, &moves).await {
+        Ok(families) => families,
         Err(error) => {
             let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
             scope.faults.failed(resource, Task::Assign, &error);
             let error = explain(&error);
             tracing::warn!(%ring, %resource, objects = moves.len(), error, "can't list children; their owners wait");
             again.extend(moves.into_iter().map(|one| one.target));
-            return again;
+            return Done { again, ..Done::default() };
         }
     };
-    let (wait, go): (Vec<_>, Vec<_>) = moves.into_iter().partition(|one| failed.contains(&one.target.uid));
-    again.extend(wait.into_iter().map(|one| one.target));
-    let writes = stream::iter(go).map(|one| give(scope, one, &absent)).buffer_unordered(PARALLEL_WRITES);
-    let mut outcomes: Vec<_> = writes.collect().await;
+    // Nobody waits for another's children.
+    let writes = moves.into_iter().map(|one| {
+        let family = families.remove(&one.target.uid).unwrap_or_default();
+        carry(scope, one, family, &absent)
+    });
+    let mut outcomes: Vec<_> = stream::iter(writes).buffer_unordered(PARALLEL).collect().await;
     let given = outcomes.iter_mut().filter_map(|outcome| outcome.as_mut().ok());
     overdue::taken(scope, given.filter_map(|given| given.taken.take()).map(|taken| *taken).collect()).await;
-    again.extend(report(scope, outcomes));
-    again
+    let mut done = report(scope, outcomes);
+    done.again.extend(again);
+    done
+}
+
+/// An object that must be tried again, and why.
+struct Failed {
+    target: Target,
+    /// The child that stays behind, if it is one.
+    child: Option<GroupResource>,
+    error: kube::Error,
+}
+
+/// Brings the family to where its owner is going, and then the owner.
+async fn carry(scope: &Scope, one: Move, family: Family, absent: &BTreeSet<String>) -> Result<Given, Failed> {
+    if let Err((child, error)) = move_family(scope, family, &one.to).await {
+        return Err(Failed { target: one.target, child: Some(child), error });
+    }
+    let given = give(scope, one, absent).await;
+    given.map_err(|(target, error)| Failed { target, child: None, error })
 }
 
 /// The objects in namespaces of the ring, and those where that can't be told at the moment.
@@ -81,10 +125,62 @@ async fn selected(scope: &Scope, batch: Vec<Target>) -> (Vec<Target>, Vec<Target
     (selected, unknown)
 }
 
+/// The moves with the drain label on every object that is labelled for a shard which is not there, whether there were such
+/// without it, and the objects that wait.
+///
+/// That shard may come back at any moment, as a container does that restarts. Its controller is not shown what is drained:
+/// so an object whose children have been sent ahead, or which gets its next shard just then, is nobody's meanwhile.
+async fn claimed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, bool, Vec<Target>) {
+    let (unclaimed, mut moves): (Vec<_>, Vec<_>) = moves.into_iter().partition(|one| {
+        one.target.shard.is_some() && one.target.drain.is_none() && scope.shard_of(&one.target).is_none()
+    });
+    let any = !unclaimed.is_empty();
+    let claims = stream::iter(unclaimed).map(|one| claim(scope, one)).buffer_unordered(PARALLEL);
+    let (mut again, mut failures) = (Vec::new(), Failures::default());
+    for outcome in claims.collect::<Vec<_>>().await {
+        match outcome {
+            Ok(Some(one)) => moves.push(one),
+            Ok(None) => {}
+            Err((target, error)) => {
+                again.push(target);
+                failures.add(error);
+            }
+        }
+    }
+    tell(scope, failures, "can't take objects from shards that are gone; trying again");
+    (moves, any, again)
+}
+
+/// Returns the move of an object that is drained from now on; nothing when somebody else gave it a shard, or it is gone.
+async fn claim(scope: &Scope, one: Move) -> Result<Option<Move>, (Target, kube::Error)> {
+    let (labels, id) = (&scope.snapshot.labels, move_id());
+    let api = scope.main.resource.objects(&scope.client, one.target.namespace.as_deref());
+    let decide = |target: &Target| match (scope.next_step(target), target.shard.as_deref()) {
+        (Step::Move { .. }, Some(from)) if target.drain.is_none() => Some(patch::drain(labels, &target.uid, from, &id)),
+        _ => None,
+    };
+    let gone = one.target.uid.clone();
+    let outcome = write(&scope.writes, &api, labels, one.target.clone(), decide).await;
+    let claimed = match outcome.map_err(|error| (one.target, error))? {
+        Outcome::Written(target) => Target { drain: Some(id), has_labels: true, ..*target },
+        Outcome::Needless(target) if matches!(scope.next_step(&target), Step::Move { .. } | Step::Assign { .. }) => {
+            *target
+        }
+        Outcome::Needless(_) => return Ok(None),
+        Outcome::Gone => {
+            scope.begun.end(&gone, true);
+            return Ok(None);
+        }
+    };
+    let from = claimed.shard.clone().or(one.from);
+    Ok(Some(Move { target: claimed, to: one.to, from }))
+}
+
 /// The moves that may be carried out, the shards that are confirmed to be absent, and the objects that wait.
 ///
-/// A move asks nobody, so the API server is asked whether the shard is really not there: once for each shard
-/// of the batch. If it is there after all, a new snapshot is on its way, which ends this work.
+/// A move asks nobody, so the API server is asked whether the shard is really not there: once for each shard of the batch,
+/// and again when its objects were claimed, as one that comes later finds them drained. If it is there after all, a new
+/// snapshot is on its way, which ends this work, and it lets go of what was claimed.
 async fn confirmed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, BTreeSet<String>, Vec<Target>) {
     let ring = &scope.snapshot.ring;
     let leaves = |one: &Move| one.target.shard.clone().filter(|_| scope.shard_of(&one.target).is_none());
@@ -107,13 +203,15 @@ async fn confirmed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, BTreeSet<Stri
     (go, absent, wait.into_iter().map(|one| one.target).collect())
 }
 
-/// From here on the children may have been sent ahead. Where they were sent elsewhere before, nobody knows who has them.
+/// From here on the children may have been sent ahead. Where they were sent elsewhere before, by whomever, nobody knows who
+/// has them.
 fn begin(scope: &Scope, moves: &mut [Move]) {
     if scope.main.controlled.is_empty() {
         return;
     }
+    let resource = &scope.main.resource.id;
     for one in moves {
-        if !scope.begun.begin(&scope.main.resource.id, &one.target, &one.to) {
+        if !scope.begun.begin(resource, &one.target, &one.to) || !scope.begun.knows(resource) {
             one.from = None;
         }
     }
@@ -121,8 +219,9 @@ fn begin(scope: &Scope, moves: &mut [Move]) {
 
 /// Returns what came of the object, or the object when that failed.
 async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Given, (Target, kube::Error)> {
-    let forced = matches!(scope.next_step(&one.target), Step::Force { .. });
-    if scope.shard_of(&one.target).is_some() && !forced {
+    let step = scope.next_step(&one.target);
+    let forced = matches!(step, Step::Force { .. });
+    if scope.shard_of(&one.target).is_some() && !matches!(step, Step::Force { .. } | Step::Assign { .. }) {
         return stay(scope, one).await;
     }
     let Move { target, to, from } = one;
@@ -141,7 +240,12 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Giv
         Ok(outcome) => outcome,
         Err(error) => return Err((target, error)),
     };
+    if matches!(outcome, Outcome::Written(_)) && !scope.main.controlled.is_empty() {
+        let left = target.shard.clone().or_else(|| scope.drains.previous(&target.uid));
+        left.inspect(|left| scope.looks.moved(resource, left));
+    }
     scope.drains.forget(&target.uid);
+    scope.claims.end(&target.uid);
     let found = |uid: &str| scope.begun.end(uid, from.is_none());
     match outcome {
         Outcome::Written(target) => {
@@ -154,7 +258,7 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Giv
                 scope.metrics.assigned(ring, resource);
             }
             let owner = |target: Target| Target { shard: Some(to.to_string()), drain: None, ..target };
-            Ok(Given { written: true, taken, apart: (!found(&target.uid)).then(|| owner(*target)) })
+            Ok(Given { written: Some(target.uid.clone()), taken, apart: (!found(&target.uid)).then(|| owner(*target)) })
         }
         Outcome::Gone => {
             scope.begun.end(&target.uid, true);
@@ -177,27 +281,32 @@ async fn stay(scope: &Scope, one: Move) -> Result<Given, (Target, kube::Error)> 
     Ok(Given { apart: apart.then_some(owner), ..Given::default() })
 }
 
-/// Returns the objects that must be tried again.
-fn report(scope: &Scope, outcomes: Vec<Result<Given, (Target, kube::Error)>>) -> Vec<Target> {
+fn report(scope: &Scope, outcomes: Vec<Result<Given, Failed>>) -> Done {
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
-    let (mut assigned, mut again, mut failures) = (0_usize, Vec::new(), Failures::default());
+    let (mut done, mut failures) = (Done::default(), Failures::default());
+    let mut children: BTreeMap<GroupResource, Failures> = BTreeMap::new();
     for outcome in outcomes {
         match outcome {
             Ok(Given { written, apart, .. }) => {
-                assigned += usize::from(written);
-                again.extend(apart);
+                done.given.extend(written);
+                done.again.extend(apart);
             }
-            Err((target, error)) => {
-                again.push(target);
-                failures.add(error);
+            Err(Failed { target, child, error }) => {
+                done.again.push(target);
+                child.map_or(&mut failures, |child| children.entry(child).or_default()).add(error);
             }
         }
     }
-    if assigned > 0 {
-        tracing::info!(%ring, %resource, assigned, "gave objects to shards");
+    if !done.given.is_empty() {
+        tracing::info!(%ring, %resource, assigned = done.given.len(), "gave objects to shards");
+    }
+    for (child, failures) in children {
+        if let Some(first) = failures.tell(ring, &child, "can't move children; their owners wait for them") {
+            scope.faults.failed(resource, Task::Assign, &first);
+        }
     }
     tell(scope, failures, "can't assign objects; trying again");
-    again
+    done
 }
 
 fn tell(scope: &Scope, failures: Failures, what: &'static str) {

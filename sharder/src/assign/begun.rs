@@ -2,10 +2,16 @@
 //!
 //! The work on a batch can be dropped between the children and their owner, because the shards have changed. The owner
 //! may then go to another shard than the one that its children went to, or stay where it is, as the shard that it was to
-//! leave is there again. Who remembers that looks for the children everywhere. What a leader before began is found by the
-//! pass over the children, which says so here when the owner is on the move.
+//! leave is there again. Who remembers that looks for the children everywhere.
+//!
+//! What a leader before began, nobody remembers. So a new one looks for children everywhere, and makes the passes anew for
+//! each change of the shards, until it has seen every owner and every child for the same set of shards: then each owner
+//! is with its children, or remembered here.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use ringside_ring::{ShardName, cluster_ring::GroupResource};
@@ -25,6 +31,8 @@ struct Register {
     by_uid: HashMap<String, Owner>,
     /// Whether there was no room for one.
     overflowed: bool,
+    /// The resources of which all owners have been seen with their children, or are remembered.
+    known: BTreeSet<GroupResource>,
 }
 
 struct Owner {
@@ -109,6 +117,27 @@ impl Begun {
         of_resource.map(target).collect()
     }
 
+    /// All owners and all children of the resource were seen, for one set of shards, and who was not with his children is
+    /// remembered; unless there was no room for that.
+    pub(crate) fn know(&self, resource: &GroupResource) {
+        let mut register = self.0.lock();
+        if !register.overflowed {
+            register.known.insert(resource.clone());
+        }
+    }
+
+    /// Whether the children of every owner that is not remembered are where it is, or was.
+    pub(crate) fn knows(&self, resource: &GroupResource) -> bool {
+        self.0.lock().known.contains(resource)
+    }
+
+    /// The ring's main resources are these now. What is kept of others would be old when they come back.
+    pub(crate) fn keep_only(&self, resources: &BTreeSet<&GroupResource>) {
+        let mut register = self.0.lock();
+        register.by_uid.retain(|_, owner| resources.contains(&owner.resource));
+        register.known.retain(|resource| resources.contains(resource));
+    }
+
     /// Whether there were more than could be remembered since this was asked: only a pass finds the children of those.
     pub(crate) fn overflowed(&self) -> bool {
         std::mem::take(&mut self.0.lock().overflowed)
@@ -155,6 +184,17 @@ mod tests {
     }
 
     #[test]
+    fn what_left_the_ring_is_forgotten() {
+        let begun = Begun::default();
+        begun.scatter(&xs(), &owner("u"));
+        begun.know(&xs());
+        begun.keep_only(&[&xs()].into());
+        assert!(begun.knows(&xs()) && begun.has("u"));
+        begun.keep_only(&BTreeSet::new());
+        assert!(!begun.knows(&xs()) && !begun.has("u"), "it may have changed when it comes back");
+    }
+
+    #[test]
     fn memory_is_bounded_and_says_when_it_did_not_suffice() {
         let begun = Begun::default();
         for i in 0..CAPACITY {
@@ -162,6 +202,8 @@ mod tests {
         }
         assert!(!begun.overflowed());
         begun.scatter(&xs(), &owner("one more"));
+        begun.know(&xs());
+        assert!(!begun.knows(&xs()));
         assert_eq!(begun.of(&xs()).len(), CAPACITY);
         assert!(begun.overflowed());
         assert!(!begun.overflowed(), "said once");

@@ -1,62 +1,125 @@
 //! Moves the children of a batch: before their owners get a shard, so that the new shard finds them and does
 //! not create them again (DESIGN, "Sharder: Children").
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::HashMap, sync::Arc};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::{Api, api::ListParams};
-use ringside_ring::{RingLabels, ShardName};
+use ringside_ring::{RingLabels, ShardName, cluster_ring::GroupResource};
 
 use super::{
-    BATCH, PARALLEL_WRITES, Scope,
-    failures::Failures,
-    plan::{Move, Search, child_destination, destinations, searches},
+    BATCH, PARALLEL, Scope,
+    plan::{Move, Search, is_with, searches},
     write::{assign, write},
 };
 use crate::{
-    faults::Task,
     resources::{Object, Resource},
     target::Target,
 };
 
-/// Moves the children of `moves`; returns the uids of owners whose children could not all be moved.
+/// A controlled object of an owner that moves.
+#[derive(Debug)]
+pub(super) struct Child {
+    kind: Arc<Resource>,
+    object: Target,
+}
+
+/// The objects that follow one owner, by their distance from it: its children, theirs, and so on.
+pub(super) type Family = Vec<Vec<Child>>;
+
+/// Finds the families of `moves`, by the uid of the owner. What is kept is what the batch moves, whatever else is listed.
+///
+/// A chain is followed link by link: who is controlled by a child is only known when all children are. Another list is made
+/// only of resources that showed objects with a controller that is controlled itself.
 ///
 /// # Errors
 /// When the children can't be listed: then none of the owners may be assigned.
-pub(super) async fn move_children(scope: &Scope, moves: &[Move]) -> Result<BTreeSet<String>, kube::Error> {
+pub(super) async fn families(scope: &Scope, moves: &[Move]) -> Result<HashMap<String, Family>, kube::Error> {
     let searches = searches(moves, &scope.snapshot.labels);
-    let destinations = destinations(moves);
-    let kinds = scope.main.controlled.iter().map(|kind| move_kind(scope, kind, &searches, &destinations));
-    let failed = futures::future::try_join_all(kinds).await?;
-    Ok(failed.into_iter().flatten().collect())
+    let mut families: HashMap<String, Family> = HashMap::new();
+    let mut owners: HashMap<String, String> =
+        moves.iter().map(|one| (one.target.uid.clone(), one.target.uid.clone())).collect();
+    let mut kinds = scope.main.controlled.clone();
+    let mut distance = 0;
+    while !kinds.is_empty() && !owners.is_empty() {
+        let found = kinds.iter().map(|kind| find(scope, kind, &searches, &owners));
+        let found = futures::future::try_join_all(found).await?;
+        let mut next = HashMap::new();
+        kinds = Vec::new();
+        for Found { kind, children, chained } in found {
+            for (owner, object) in children {
+                next.insert(object.uid.clone(), owner.clone());
+                let family = families.entry(owner).or_default();
+                family.resize_with(family.len().max(distance + 1), Vec::new);
+                family[distance].push(Child { kind: kind.clone(), object });
+            }
+            kinds.extend(chained.then_some(kind));
+        }
+        owners = next;
+        distance += 1;
+    }
+    Ok(families)
 }
 
-async fn move_kind(
+/// The objects of one kind that certain objects control.
+struct Found {
+    kind: Arc<Resource>,
+    /// Each with the uid of the owner that it follows in the end.
+    children: Vec<(String, Target)>,
+    /// Whether controlled objects control some of this kind.
+    chained: bool,
+}
+
+/// `owners`: the owner in the end, by the uid of the object that may control some of `kind`.
+async fn find(
     scope: &Scope,
-    kind: &Resource,
+    kind: &Arc<Resource>,
     searches: &[Search],
-    destinations: &BTreeMap<&str, &ShardName>,
-) -> Result<BTreeSet<String>, kube::Error> {
-    let (mut failed, mut failures) = (BTreeSet::new(), Failures::default());
+    owners: &HashMap<String, String>,
+) -> Result<Found, kube::Error> {
+    let mut found = Found { kind: kind.clone(), children: Vec::new(), chained: false };
     for search in searches {
         let mut pages = std::pin::pin!(pages(scope, kind, search));
         while let Some(page) = pages.try_next().await? {
-            let outcomes = stream::iter(page).map(|child| move_child(scope, kind, child, destinations));
-            let mut outcomes = std::pin::pin!(outcomes.buffer_unordered(PARALLEL_WRITES));
-            while let Some(outcome) = outcomes.next().await {
-                if let Err((owner, error)) = outcome {
-                    failed.extend(owner);
-                    failures.add(error);
+            for child in page {
+                let Some(controller) = &child.controller else { continue };
+                match owners.get(&controller.uid) {
+                    Some(owner) => found.children.push((owner.clone(), child)),
+                    None => found.chained |= scope.main.link(controller).is_some(),
                 }
             }
         }
     }
-    if let Some(first) =
-        failures.tell(&scope.snapshot.ring, &kind.id, "can't move children; their owners wait for them")
-    {
-        scope.faults.failed(&scope.main.resource.id, Task::Assign, &first);
+    Ok(found)
+}
+
+/// Brings a family to where its owner is going, the farthest first: whoever works on an object must find what follows it
+/// there. Fails when one of them stays behind, with its resource.
+pub(super) async fn move_family(
+    scope: &Scope,
+    family: Family,
+    to: &ShardName,
+) -> Result<(), (GroupResource, kube::Error)> {
+    for distance in family.into_iter().rev() {
+        let moved = distance.into_iter().map(|child| move_child(scope, child, to));
+        stream::iter(moved).buffer_unordered(PARALLEL).try_collect::<()>().await?;
     }
-    Ok(failed)
+    Ok(())
+}
+
+async fn move_child(scope: &Scope, child: Child, to: &ShardName) -> Result<(), (GroupResource, kube::Error)> {
+    let (labels, Child { kind, object }) = (&scope.snapshot.labels, child);
+    let controller = object.controller.as_ref().map(|controller| controller.uid.clone());
+    let api = kind.objects(&scope.client, object.namespace.as_deref());
+    // Another owner may have adopted it meanwhile, or taken its label off.
+    let decide = |child: &Target| {
+        let same = child.controller.as_ref().map(|controller| &controller.uid) == controller.as_ref();
+        (same && !is_with(child, to)).then(|| assign(labels, child, to))
+    };
+    match write(&scope.writes, &api, labels, object, decide).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err((kind.id.clone(), error)),
+    }
 }
 
 /// The objects of one kind where the children are, page by page.
@@ -101,19 +164,4 @@ pub(crate) fn pages_of(
             Ok(Some((targets, next)))
         }
     })
-}
-
-/// Returns the owner's uid when it failed.
-async fn move_child(
-    scope: &Scope,
-    kind: &Resource,
-    child: Target,
-    destinations: &BTreeMap<&str, &ShardName>,
-) -> Result<(), (Option<String>, kube::Error)> {
-    let labels = &scope.snapshot.labels;
-    let owner = child.controller.as_ref().map(|owner| owner.uid.clone());
-    let api = kind.objects(&scope.client, child.namespace.as_deref());
-    // Another owner may have adopted it meanwhile, or taken its label off.
-    let decide = |child: &Target| child_destination(child, destinations).map(|to| assign(labels, child, &to));
-    write(&scope.writes, &api, labels, child, decide).await.map(drop).map_err(|error| (owner, error))
 }

@@ -25,7 +25,10 @@ pub(super) fn moves(
 ) -> Vec<Move> {
     let latest: BTreeMap<String, Target> = batch.into_iter().map(|target| (target.uid.clone(), target)).collect();
     let of = |target: Target| match step(&target) {
-        Step::Assign { to } => Some(Move { from: previous(&target.uid), to, target }),
+        Step::Assign { to } => {
+            let from = target.shard.clone().or_else(|| previous(&target.uid));
+            Some(Move { from, to, target })
+        }
         Step::Move { to } | Step::Force { to } => Some(Move { from: target.shard.clone(), to, target }),
         Step::Keep | Step::AwaitAcknowledgement | Step::Drain { .. } => {
             stays(&target).map(|to| Move { from: None, to, target })
@@ -66,16 +69,9 @@ fn namespaces(moves: &[&Move]) -> BTreeSet<Option<String>> {
     moves.iter().map(|one| one.target.namespace.clone()).collect()
 }
 
-/// The objects of a batch by uid, with the shards that they go to.
-pub(super) fn destinations(moves: &[Move]) -> BTreeMap<&str, &ShardName> {
-    moves.iter().map(|one| (&*one.target.uid, &one.to)).collect()
-}
-
-/// Where a child goes; nowhere when it is somebody else's, or is there already.
-pub(super) fn child_destination(child: &Target, destinations: &BTreeMap<&str, &ShardName>) -> Option<ShardName> {
-    let to = *destinations.get(&*child.controller.as_ref()?.uid)?;
-    let there = child.shard.as_deref() == Some(to.as_str()) && child.drain.is_none();
-    (!there).then(|| to.clone())
+/// Whether a child is with a shard, without a drain label that was copied from its owner.
+pub(super) fn is_with(child: &Target, shard: &ShardName) -> bool {
+    child.shard.as_deref() == Some(shard.as_str()) && child.drain.is_none()
 }
 
 #[cfg(test)]

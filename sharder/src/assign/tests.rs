@@ -5,7 +5,13 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{fixtures::FakeApi, leases::tests::held_by, snapshot::tests::snapshot};
+use ringside_ring::lease::ShardState;
+
+use crate::{
+    fixtures::FakeApi,
+    leases::tests::held_by,
+    snapshot::tests::{ring, snapshot, snapshot_of},
+};
 
 pub(crate) const CONFIG_MAPS: &str = "configmaps";
 pub(crate) const SECRETS: &str = "secrets";
@@ -19,6 +25,8 @@ pub(crate) fn scope(api: &FakeApi) -> Scope {
     api.put("/api/v1/namespaces/default", json!({"metadata": {"name": "default", "labels": {"role": "project"}}}));
     let snapshot = Arc::new(snapshot());
     let (namespaces, _not_followed) = Namespaces::follow(api.client());
+    let begun = Begun::default();
+    begun.know(&snapshot.mains[0].resource.id);
     Scope {
         client: api.client(),
         watches: api.client(),
@@ -27,7 +35,9 @@ pub(crate) fn scope(api: &FakeApi) -> Scope {
         drains: Drains::new(snapshot.ring.clone(), Metrics::default()),
         fences: crate::fence::follow(api.client()).0,
         notices: Notices::new(api.client()),
-        begun: Begun::default(),
+        begun,
+        claims: Claims::default(),
+        looks: Looks::default(),
         writes: Writes::default(),
         faults: Faults::default(),
         namespaces,
@@ -55,8 +65,40 @@ pub(crate) fn object(scope: &Scope, name: &str, shard: Option<&str>) -> Value {
 }
 
 /// The same, controlled by the ConfigMap `owner`.
-pub(crate) fn owned(mut object: Value, owner: &str) -> Value {
-    object["metadata"]["ownerReferences"] = json!([
-        {"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": format!("uid-{owner}"), "controller": true}]);
+pub(crate) fn owned(object: Value, owner: &str) -> Value {
+    owned_by(object, ("v1", "ConfigMap"), owner)
+}
+
+fn owned_by(mut object: Value, (api_version, kind): (&str, &str), owner: &str) -> Value {
+    object["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": api_version, "kind": kind, "name": owner, "uid": format!("uid-{owner}"), "controller": true}]);
     object
+}
+
+/// A Deployment.
+pub(crate) fn top(name: &str) -> String {
+    format!("/apis/apps/v1/namespaces/default/deployments/{name}")
+}
+
+/// The same with Deployments that control ConfigMaps, which control Secrets.
+pub(crate) fn chain(api: &FakeApi) -> Scope {
+    let of = |group: &str, resource: &str| json!({"group": group, "resource": resource});
+    let spec = json!({
+        "resources": [{"group": "apps", "resource": "deployments", "controlledResources": [of("", "secrets"), of("", "configmaps")]}],
+        "namespaceSelector": {"matchLabels": {"role": "project"}},
+    });
+    let shards = [("a", ShardState::Ready), ("b", ShardState::Ready), ("gone", ShardState::Dead)];
+    let snapshot = Arc::new(snapshot_of(&ring(&spec), &shards));
+    let main = snapshot.mains[0].clone();
+    let scope = Scope { main, snapshot, ..scope(api) };
+    scope.begun.know(&scope.main.resource.id);
+    scope
+}
+
+/// A Deployment `top`, its ConfigMap `middle`, and the Secret `leaf` of that, all of them a shard's.
+pub(crate) fn put_chain(api: &FakeApi, scope: &Scope, shard: &str) {
+    api.put(&top("top"), object(scope, "top", Some(shard)));
+    let middle = owned_by(object(scope, "middle", Some(shard)), ("apps/v1", "Deployment"), "top");
+    api.put(&path(CONFIG_MAPS, "middle"), middle);
+    api.put(&path(SECRETS, "leaf"), owned(object(scope, "leaf", Some(shard)), "middle"));
 }

@@ -15,16 +15,25 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::oneshot, time::sleep};
+use tokio::{
+    sync::{Semaphore, oneshot},
+    time::sleep,
+};
 use tokio_util::task::TaskTracker;
 
 /// How long a write goes on that nobody waits for: twice what Kubernetes promises for 99 of 100 writes to one object
 /// (1 s, the SLO "API call latency").
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Writes at once for one ring. One object's write takes the API server a few milliseconds, most of it waiting for etcd:
+/// 16 of them keep it busy, and stay far below the API server's limit of requests in flight (400 writing ones by default,
+/// `--max-requests-inflight` and its mutating twin).
+const AT_ONCE: usize = 16;
+
 /// The writes of one ring; clones share them.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Writes {
+    seats: Arc<Semaphore>,
     ring: TaskTracker,
     /// Those of all rings, for who gives up leading.
     all: TaskTracker,
@@ -32,17 +41,28 @@ pub(crate) struct Writes {
     given_up: Arc<AtomicBool>,
 }
 
+impl Default for Writes {
+    /// Those of one ring alone.
+    fn default() -> Self {
+        Self::among(&TaskTracker::new())
+    }
+}
+
 impl Writes {
     /// The writes of a ring that belong to `all`.
     pub(crate) fn among(all: &TaskTracker) -> Self {
-        Self { ring: TaskTracker::new(), all: all.clone(), given_up: Arc::default() }
+        let seats = Arc::new(Semaphore::new(AT_ONCE));
+        Self { seats, ring: TaskTracker::new(), all: all.clone(), given_up: Arc::default() }
     }
 
     /// Carries out a write: it goes on for a while when this is dropped.
     pub(super) async fn carry_out<T: Send + 'static>(&self, write: impl Future<Output = T> + Send + 'static) -> T {
+        // Closed never. It is given back when the write has ended, whether anybody waits for it or not.
+        let seat = self.seats.clone().acquire_owned().await;
         let (waiting, dropped) = oneshot::channel::<()>();
         let given_up = self.given_up.clone();
         let bounded = async move {
+            let _seat = seat;
             let patience = async {
                 // Only its end counts.
                 dropped.await.ok();
@@ -86,7 +106,7 @@ mod tests {
 
     use std::future::pending;
 
-    use futures::FutureExt;
+    use futures::{FutureExt, future::join_all};
     use tokio::time::Instant;
 
     use super::*;
@@ -114,5 +134,13 @@ mod tests {
         let writes = Writes::default();
         assert_eq!(writes.carry_out(sleep(PATIENCE * 100).map(|()| 7)).await, 7);
         assert!(writes.carry_out(pending::<()>()).now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_are_under_way_at_once_and_no_more() {
+        let writes = Writes::default();
+        let start = Instant::now();
+        join_all((0..=AT_ONCE).map(|_| writes.carry_out(async { sleep(PATIENCE).await }))).await;
+        assert_eq!(start.elapsed(), 2 * PATIENCE);
     }
 }

@@ -8,7 +8,7 @@ use ringside_ring::{RingLabels, patch};
 use super::Tally;
 use crate::{
     assign::{
-        BATCH, PARALLEL_WRITES,
+        BATCH, PARALLEL,
         children::pages_of,
         write::{Outcome, write},
         writes::Writes,
@@ -46,7 +46,7 @@ pub(super) async fn take_off(client: &Client, writes: &Writes, labels: &RingLabe
         };
         tally.found += page.len();
         let outcomes = stream::iter(page).map(|target| release(client, writes, labels, resource, target));
-        let mut outcomes = std::pin::pin!(outcomes.buffer_unordered(PARALLEL_WRITES));
+        let mut outcomes = std::pin::pin!(outcomes.buffer_unordered(PARALLEL));
         while let Some(outcome) = outcomes.next().await {
             match outcome {
                 Ok(taken) => tally.taken += usize::from(taken),

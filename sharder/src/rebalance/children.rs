@@ -1,23 +1,24 @@
 //! The pass over controlled objects: those that are not with their owner are brought there.
 //!
 //! The owner's move takes its children along, and the webhook labels new ones; what both missed is found here. That
-//! includes what a leader before left half done, which nobody remembers.
+//! includes what a leader before left half done, which nobody remembers. A child of the owner itself costs a read only where
+//! it is not at home; of a chain each link costs one.
 
 use std::collections::HashMap;
 
 use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
-use ringside_ring::{PartitionKey, ShardName, partition::group_of};
+use ringside_ring::ShardName;
 
 use super::write_all;
 use crate::{
     assign::{
-        BATCH, Scope,
+        BATCH, PARALLEL, Scope,
         children::list,
         write::{Outcome, assign, write},
     },
-    owners,
+    owners::{Owner, owner},
     resources::Resource,
     target::Target,
 };
@@ -42,61 +43,78 @@ pub(super) async fn pass(scope: &Scope) -> Result<Option<kube::Error>, kube::Err
     Ok(refused)
 }
 
-async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<(usize, Option<kube::Error>), kube::Error> {
+/// Brings the strays of one page; returns how many there were, and the first refusal.
+pub(super) async fn bring(
+    scope: &Scope,
+    kind: &Resource,
+    page: Vec<Target>,
+) -> Result<(usize, Option<kube::Error>), kube::Error> {
     // Siblings stand together in a list, so knowing the owners of one page saves most reads, in bounded memory.
-    let mut known: HashMap<String, Option<Target>> = HashMap::new();
+    let mut known = Known::default();
     let mut strays = Vec::new();
     for child in page {
-        let Some(owner) = controller(scope, &child).filter(|owner| is_suspicious(scope, &child, owner)).cloned() else {
-            continue;
-        };
-        if !scope.selects(&child).await? {
+        let Some(controller) = child.controller.clone() else { continue };
+        let Some(owner) = known.owner(scope, kind, &child, &controller).await? else { continue };
+        if !is_suspicious(scope, &child, &owner) || !scope.selects(&child).await? {
             continue;
         }
-        let owner = owner_of(scope, &child, &owner, &mut known).await?;
+        let owner = known.look(scope, &child, &owner).await?;
         let shard = owner.and_then(|owner| settled_shard(scope, &owner));
         strays.extend(shard.filter(|shard| child.shard.as_deref() != Some(shard.as_str())).map(|shard| (child, shard)));
     }
     let writes = strays.into_iter().map(|(child, shard)| give(scope, kind, child, shard));
-    write_all(scope, &kind.id, writes, "can't bring children to their owners' shards").await
-}
-
-/// The child's controller, when that is an object of the main resource.
-fn controller<'a>(scope: &Scope, child: &'a Target) -> Option<&'a OwnerReference> {
-    let main = &scope.main.resource;
-    let of_main =
-        |owner: &&OwnerReference| group_of(&owner.api_version) == main.id.group && owner.kind == main.api.kind;
-    child.controller.as_ref().filter(of_main)
+    write_all(scope, &kind.id, writes, PARALLEL, "can't bring children to their owners' shards").await
 }
 
 /// Whether it is worth to read the owner: the child is not where the hash ring places both.
-fn is_suspicious(scope: &Scope, child: &Target, owner: &OwnerReference) -> bool {
-    let namespace = child.namespace.as_deref().unwrap_or_default();
-    let key = PartitionKey::of_owner(owner, scope.main.resource.namespaced, namespace);
-    let placed = scope.snapshot.hash_ring.owner(&key);
+fn is_suspicious(scope: &Scope, child: &Target, owner: &Owner<'_>) -> bool {
+    let placed = scope.snapshot.hash_ring.owner(&owner.key(child.namespace.as_deref()));
     child.shard.as_deref() != placed.map(ShardName::as_str)
 }
 
-/// The owner as it is now, or was a moment ago. One that is on the move without this child is remembered, so that whoever
-/// moves it looks for its children everywhere, and read again, as its move may have ended before it was remembered.
-async fn owner_of(
-    scope: &Scope,
-    child: &Target,
-    reference: &OwnerReference,
-    known: &mut HashMap<String, Option<Target>>,
-) -> Result<Option<Target>, kube::Error> {
-    let (main, namespace) = (&scope.main.resource, child.namespace.as_deref());
-    let read = || owners::read(&scope.client, &scope.snapshot, main, reference, namespace);
-    let mut owner = match known.remove(&reference.uid) {
-        Some(owner) => owner,
-        None => read().await?,
-    };
-    if let Some(moving) = owner.as_ref().filter(|owner| leaves_behind(scope, owner, child)) {
-        scope.begun.scatter(&main.id, moving);
-        owner = read().await?;
+/// What was learned of the owners of one page.
+#[derive(Default)]
+struct Known<'a> {
+    /// By the uid of a child's controller.
+    owners: HashMap<String, Option<Owner<'a>>>,
+    /// By their own.
+    found: HashMap<String, Option<Target>>,
+}
+
+impl<'a> Known<'a> {
+    /// Which object of the main resource the child follows, if it follows any.
+    async fn owner(
+        &mut self,
+        scope: &'a Scope,
+        kind: &Resource,
+        child: &Target,
+        controller: &OwnerReference,
+    ) -> Result<Option<Owner<'a>>, kube::Error> {
+        if let Some(known) = self.owners.get(&controller.uid) {
+            return Ok(known.clone());
+        }
+        let owner = owner(&scope.client, &scope.snapshot, &kind.id, controller, child.namespace.as_deref()).await?;
+        let owner = owner.filter(|owner| owner.main.resource == scope.main.resource);
+        self.owners.insert(controller.uid.clone(), owner.clone());
+        Ok(owner)
     }
-    known.insert(reference.uid.clone(), owner.clone());
-    Ok(owner)
+
+    /// The owner as it is now, or was a moment ago. One that is on the move without this child is remembered, so that
+    /// whoever moves it looks for its children everywhere, and read again, as its move may have ended before it was
+    /// remembered.
+    async fn look(&mut self, scope: &Scope, child: &Target, owner: &Owner<'_>) -> Result<Option<Target>, kube::Error> {
+        let read = || owner.read(&scope.client, &scope.snapshot, child.namespace.as_deref());
+        let mut found = match self.found.remove(&owner.reference.uid) {
+            Some(found) => found,
+            None => read().await?,
+        };
+        if let Some(moving) = found.as_ref().filter(|found| leaves_behind(scope, found, child)) {
+            scope.begun.scatter(&scope.main.resource.id, moving);
+            found = read().await?;
+        }
+        self.found.insert(owner.reference.uid.clone(), found.clone());
+        Ok(found)
+    }
 }
 
 /// Whether the owner is on the move and its child is not where the children are looked for.

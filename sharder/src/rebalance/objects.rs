@@ -4,7 +4,7 @@ use futures::TryStreamExt;
 use kube::api::ListParams;
 use rand::distr::{Alphanumeric, SampleString};
 use ringside_ring::{handover::Step, patch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::write_all;
 use crate::{
@@ -18,6 +18,8 @@ use crate::{
 
 /// Characters of a drain label's value: no two moves share one.
 const MOVE_ID_LENGTH: usize = 16;
+/// How many times as long as a drain the writes take that follow from it, several of them at a time.
+const FOLLOWING: u32 = 2;
 
 /// Looks at every object, page by page, and drains those that belong to another shard; returns the first refusal.
 /// Memory is a page.
@@ -27,6 +29,7 @@ pub(super) async fn pass(scope: &Scope) -> Result<Option<kube::Error>, kube::Err
     let start = Instant::now();
     let resource = &scope.main.resource.id;
     let (mut seen, mut drained, mut refused) = (0_usize, 0_usize, None);
+    let whereabouts_unknown = !scope.main.controlled.is_empty() && !scope.begun.knows(resource);
     let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX));
     let mut pages = std::pin::pin!(list(scope, &scope.main.resource, None, parameters));
     while let Some(page) = pages.try_next().await? {
@@ -36,6 +39,10 @@ pub(super) async fn pass(scope: &Scope) -> Result<Option<kube::Error>, kube::Err
                 continue;
             }
             seen += 1;
+            if whereabouts_unknown && scope.next_step(&target) != Step::Keep {
+                // It will be moved, and where a leader before may have sent its children by then is not known.
+                scope.begun.scatter(resource, &target);
+            }
             match (scope.next_step(&target), target.shard.clone(), target.drain.as_deref()) {
                 (Step::Drain { .. }, Some(shard), _) => drains.push((target, shard)),
                 (Step::AwaitAcknowledgement | Step::Force { .. }, Some(shard), Some(id)) => {
@@ -44,8 +51,8 @@ pub(super) async fn pass(scope: &Scope) -> Result<Option<kube::Error>, kube::Err
                 _ => {}
             }
         }
-        let drains = drains.into_iter().map(|(target, shard)| drain(scope, target, shard));
-        let (count, first) = write_all(scope, resource, drains, "can't drain objects").await?;
+        let drains = drains.into_iter().map(|(target, shard)| paced(drain(scope, target, shard)));
+        let (count, first) = write_all(scope, resource, drains, 1, "can't drain objects").await?;
         drained += count;
         refused = refused.or(first);
     }
@@ -55,10 +62,25 @@ pub(super) async fn pass(scope: &Scope) -> Result<Option<kube::Error>, kube::Err
     Ok(refused)
 }
 
+/// Lets so much time pass after a drain as it takes the API server to carry out what follows from it: the acknowledgement,
+/// the children, the assignment, and what the next shard writes. Were all drained at once, each would be without an owner
+/// until all others had one.
+async fn paced<T>(drain: impl Future<Output = T>) -> T {
+    let start = Instant::now();
+    let outcome = drain.await;
+    sleep(start.elapsed() * FOLLOWING).await;
+    outcome
+}
+
+/// The value of a drain label.
+pub(crate) fn move_id() -> String {
+    Alphanumeric.sample_string(&mut rand::rng(), MOVE_ID_LENGTH)
+}
+
 /// Asks the shard to let go; returns whether that was needed.
 async fn drain(scope: &Scope, target: Target, shard: String) -> Result<bool, kube::Error> {
     let labels = &scope.snapshot.labels;
-    let id = Alphanumeric.sample_string(&mut rand::rng(), MOVE_ID_LENGTH);
+    let id = move_id();
     let api = scope.main.resource.objects(&scope.client, target.namespace.as_deref());
     let decide = |target: &Target| match (scope.next_step(target), target.shard.as_deref()) {
         (Step::Drain { .. }, Some(from)) => Some(patch::drain(labels, &target.uid, from, &id)),

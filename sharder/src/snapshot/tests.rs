@@ -116,7 +116,7 @@ fn a_resource_named_twice_is_one_with_all_its_children() {
 #[test]
 fn a_resource_that_another_controls_is_not_distributed_on_its_own() {
     let mut spec = example_spec();
-    let secrets = json!({"group": "", "resource": "secrets", "controlledResources": [{"group": "apps", "resource": "deployments"}]});
+    let secrets = json!({"group": "", "resource": "secrets"});
     spec["resources"].as_array_mut().unwrap().extend([secrets.clone(), secrets]);
     let snapshot = snapshot_of(&ring(&spec), &[]);
     let mains: Vec<_> = snapshot.mains.iter().map(|main| main.resource.id.to_string()).collect();
@@ -124,6 +124,31 @@ fn a_resource_that_another_controls_is_not_distributed_on_its_own() {
     let problem = "resource 'secrets' is in resources and in controlledResources, so its objects only follow their owners; \
         remove it from one of the two";
     assert_eq!(snapshot.problems, [problem]);
+}
+
+fn names<'a>(resources: impl IntoIterator<Item = &'a Arc<Resource>>) -> Vec<String> {
+    resources.into_iter().map(|resource| resource.id.to_string()).collect()
+}
+
+#[test]
+fn a_chain_is_one_main_resource_however_it_is_said() {
+    let of = |group: &str, resource: &str, controlled: &[(&str, &str)]| {
+        let controlled: Vec<_> =
+            controlled.iter().map(|(group, resource)| json!({"group": group, "resource": resource})).collect();
+        json!({"group": group, "resource": resource, "controlledResources": controlled})
+    };
+    let at_once = json!({"resources": [of("apps", "deployments", &[("", "configmaps"), ("", "secrets")])]});
+    let link_by_link = json!({"resources": [of("", "configmaps", &[("", "secrets")]), of("apps", "deployments", &[("", "configmaps")])]});
+    for spec in [at_once, link_by_link] {
+        let snapshot = snapshot_of(&ring(&spec), &[]);
+        assert_eq!(snapshot.problems, Vec::<String>::new());
+        assert_eq!(names(snapshot.mains.iter().map(|main| &main.resource)), ["deployments.apps"]);
+        assert_eq!(names(&snapshot.mains[0].controlled), ["configmaps", "secrets"]);
+    }
+    let circle =
+        json!({"resources": [of("", "configmaps", &[("", "secrets")]), of("", "secrets", &[("", "configmaps")])]});
+    let snapshot = snapshot_of(&ring(&circle), &[]);
+    assert_eq!((snapshot.mains.len(), snapshot.problems.len()), (0, 2), "nobody is at its top");
 }
 
 #[test]

@@ -5,12 +5,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ringside_ring::{
     Ownership, PartitionKey, ShardName,
     handover::{Verdict, review},
-    partition::group_of,
     patch,
 };
 
 use super::request::Request;
-use crate::snapshot::{Main, Snapshot};
+use crate::{owners::Owner, snapshot::Snapshot};
 
 /// The decision on a write.
 #[derive(Debug, PartialEq)]
@@ -23,17 +22,8 @@ pub(super) enum Decision<'a> {
     Assign(Patch),
     /// The object keeps its shard by this change of the write.
     Restore(Patch),
-    /// The object belongs where its owner is worked on, which must be looked up.
-    Follow(Follow<'a>),
-}
-
-/// A controlled object without shard.
-#[derive(Debug, PartialEq)]
-pub(super) struct Follow<'a> {
-    pub(super) owner: &'a OwnerReference,
-    pub(super) main: &'a Main,
-    /// Where it goes when no available shard works on its owner: to where the owner will be placed.
-    otherwise: Option<ShardName>,
+    /// The object belongs where its owner is worked on, which must be looked up from this controller of it.
+    Follow(&'a OwnerReference),
 }
 
 /// Decides on a write.
@@ -41,47 +31,41 @@ pub(super) struct Follow<'a> {
 /// Whoever controls the object decides where it belongs; only without such an owner it is a main object.
 pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decision<'a> {
     let Some(write) = request.write(&snapshot.labels) else { return Decision::Leave };
-    let owner = request.controller().and_then(|owner| {
-        let main = snapshot.controller_of(&request.resource, group_of(&owner.api_version), &owner.kind)?;
-        Some((owner, main))
-    });
+    let owner = request.controller().filter(|controller| snapshot.above(&request.resource, controller).is_some());
     let main = snapshot.main(&request.resource);
     if owner.is_none() && main.is_none() {
         // A controlled resource without one of our owners is not covered; its owner may only be missing from the ring.
         return if snapshot.named.contains(&request.resource) { Decision::Leave } else { Decision::Foreign };
     }
-    // Controlled objects have no children of their own here: chains of ownership are one link long.
+    // A controlled object is not acknowledged: its children, if it has any, are moved with its owner.
     let moves_with_children = owner.is_none() && main.is_some_and(|main| !main.controlled.is_empty());
     match review(write, moves_with_children) {
         Verdict::Leave => Decision::Leave,
         Verdict::Restore(ownership) => Decision::Restore(label(request, snapshot, &ownership)),
-        // The API server's fence is about to be around these: the controller assigns the object once it is.
-        Verdict::Assign if owner.map(|(_, main)| main).or(main).is_some_and(|main| snapshot.withholds(main)) => {
-            Decision::Leave
-        }
         Verdict::Assign => match owner {
-            Some((owner, main)) => Decision::Follow(follow(request, snapshot, owner, main)),
+            Some(owner) => Decision::Follow(owner),
+            // The API server's fence is about to be around these: the controller assigns the object once it is.
+            None if main.is_some_and(|main| snapshot.withholds(main)) => Decision::Leave,
             None => place(request, snapshot),
         },
     }
 }
 
-fn follow<'a>(request: &Request, snapshot: &Snapshot, owner: &'a OwnerReference, main: &'a Main) -> Follow<'a> {
-    let namespace = request.namespace().unwrap_or_default();
-    let key = PartitionKey::of_owner(owner, main.resource.namespaced, namespace);
-    // Later the controller moves it together with its owner, in the right order.
-    let otherwise = request.creates().then(|| snapshot.hash_ring.owner(&key).cloned()).flatten();
-    Follow { owner, main, otherwise }
-}
-
-/// The decision once it is known who works on the owner.
+/// The decision once the owner is known, and the shard that works on it at this moment.
+///
+/// Where there is none, a new object goes to where the owner will be placed. One that is there already is left: the
+/// controller moves it together with its owner, in the right order.
 pub(super) fn followed<'a>(
     request: &Request,
     snapshot: &Snapshot,
+    owner: &Owner<'_>,
     live: Option<ShardName>,
-    follow: Follow<'_>,
 ) -> Decision<'a> {
-    match live.or(follow.otherwise) {
+    if snapshot.withholds(owner.main) {
+        return Decision::Leave;
+    }
+    let placed = || snapshot.hash_ring.owner(&owner.key(request.namespace())).cloned();
+    match live.or_else(|| request.creates().then(placed).flatten()) {
         Some(shard) => give(request, snapshot, &shard),
         None => Decision::Leave,
     }

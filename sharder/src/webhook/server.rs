@@ -18,6 +18,7 @@ use hyper_util::{
     },
     service::TowerToHyperService,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use ringside_runtime::{contained::Contained, shutdown::Shutdown};
 use tokio::{
@@ -25,6 +26,7 @@ use tokio::{
     net::TcpListener,
     sync::watch,
     task::JoinSet,
+    time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
 
@@ -36,7 +38,7 @@ use super::{
 use crate::{
     leases::Leases,
     metrics::Metrics,
-    owners::live_shard,
+    owners::{Owner, live_shard, owner},
     rings::WEBHOOK_PATH,
     snapshot::{Snapshot, Snapshots},
 };
@@ -56,6 +58,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long reading an owner may take: it leaves time to answer within the API server's 5 seconds.
 const OWNER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How soon an owner without a shard is read again: a move leaves it without one for some milliseconds.
+const BETWEEN_OWNERS: Duration = Duration::from_millis(20);
 /// Pause after a failure to accept, such as too many open files: an immediate next attempt would fail alike.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -103,7 +107,7 @@ pub(crate) async fn serve(
     }
     drop(listener);
     // What is in flight may end; idle connections are told to go elsewhere.
-    let _ended_in_time = tokio::time::timeout(DRAIN_TIMEOUT, connections.shutdown()).await.is_ok();
+    let _ended_in_time = timeout(DRAIN_TIMEOUT, connections.shutdown()).await.is_ok();
     Ok(())
 }
 
@@ -112,7 +116,7 @@ async fn connect<S>(stream: S, acceptor: TlsAcceptor, router: Router, watcher: W
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+    let stream = match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         // Probes and port scans end here too.
         Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake with the webhook failed"),
@@ -140,7 +144,7 @@ async fn answer(
     Path(ring): Path<String>,
     request: axum::extract::Request,
 ) -> Result<Json<Answer>, Response> {
-    let body = tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, &()));
+    let body = timeout(BODY_TIMEOUT, Bytes::from_request(request, &()));
     let body = body.await.map_err(|_| StatusCode::REQUEST_TIMEOUT.into_response())?;
     let body = body.map_err(IntoResponse::into_response)?;
     Ok(Json(reviewer.answer(&ring, &body).await))
@@ -182,20 +186,48 @@ impl Reviewer {
     /// Decides, looking up the owner where that counts. A draining owner is still its shard's: the child goes along
     /// when it moves.
     async fn decide<'a>(&self, request: &'a Request, snapshot: &'a Snapshot) -> Decision<'a> {
-        let follow = match decide(request, snapshot) {
-            Decision::Follow(follow) => follow,
+        let controller = match decide(request, snapshot) {
+            Decision::Follow(controller) => controller,
             decision => return decision,
         };
-        let namespace = request.namespace();
-        let live = live_shard((&self.client, &self.leases), snapshot, &follow.main.resource, follow.owner, namespace);
-        let fault = match tokio::time::timeout(OWNER_TIMEOUT, live).await {
-            Ok(Ok(live)) => return followed(request, snapshot, live, follow),
+        let mut known = None;
+        let fault = match timeout(OWNER_TIMEOUT, self.follow(request, snapshot, controller, &mut known)).await {
+            Ok(Ok(decision)) => return decision,
             Ok(Err(error)) => explain(&error),
-            Err(_) => "the API server takes too long".to_owned(),
+            Err(_) => "no shard has it, or the API server takes too long".to_owned(),
         };
-        let (ring, owner) = (&snapshot.ring, &follow.owner.name);
-        tracing::warn!(%ring, namespace, owner, fault, "can't read the owner of an object; placing it by its key");
-        followed(request, snapshot, None, follow)
+        let (ring, namespace, owner) = (&snapshot.ring, request.namespace(), &controller.name);
+        tracing::warn!(%ring, namespace, owner, fault, "can't tell who works on the owner of an object");
+        // By its key, where that is known; else a pass of the controller finds it.
+        known.map_or(Decision::Leave, |owner| followed(request, snapshot, &owner, None))
+    }
+
+    /// Decides by the owner of a controlled object. One that has just been let go of gets its next shard in a moment: a
+    /// child that is created right now must not be guessed to be elsewhere.
+    async fn follow<'a>(
+        &self,
+        request: &'a Request,
+        snapshot: &'a Snapshot,
+        controller: &OwnerReference,
+        known: &mut Option<Owner<'a>>,
+    ) -> Result<Decision<'a>, kube::Error> {
+        let namespace = request.namespace();
+        let owner = owner(&self.client, snapshot, &request.resource, controller, namespace).await?;
+        let Some(owner) = owner else { return Ok(Decision::Leave) };
+        let owner = known.insert(owner);
+        loop {
+            let found = owner.read(&self.client, snapshot, namespace).await?;
+            let live = match &found {
+                Some(found) => live_shard((&self.client, &self.leases), snapshot, found).await?,
+                None => None,
+            };
+            let between = found.is_some_and(|found| found.shard.is_none());
+            let comes = between && !snapshot.withholds(owner.main) && !snapshot.hash_ring.shards().is_empty();
+            if !(comes && request.creates()) {
+                return Ok(followed(request, snapshot, owner, live));
+            }
+            tokio::time::sleep(BETWEEN_OWNERS).await;
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    assign::tests::{CONFIG_MAPS, SECRETS, name_of, object, owned, path, scope},
-    fixtures::FakeApi,
+    assign::tests::{CONFIG_MAPS, SECRETS, chain, name_of, object, owned, path, put_chain, scope, top},
+    fixtures::{Asked, FakeApi},
     leases::tests::{held_by, stored},
     snapshot::tests::{example_spec, ring, snapshot_of},
 };
@@ -19,6 +19,16 @@ use crate::{
 fn shard_of(api: &FakeApi, path: &str, scope: &Scope) -> Option<String> {
     let object = api.get(path)?;
     object["metadata"]["labels"][&scope.snapshot.labels.shard].as_str().map(str::to_owned)
+}
+
+/// Whether it is the last write of a move: the one that names a shard.
+fn assigns(asked: &Asked) -> bool {
+    let last = asked.body.as_array().and_then(|operations| operations.last());
+    asked.method == Method::PATCH && last.is_some_and(|last| last["path"].as_str().unwrap().contains("/shard."))
+}
+
+fn uids(targets: &[Target]) -> Vec<&str> {
+    targets.iter().map(|target| &*target.uid).collect()
 }
 
 fn target(api: &FakeApi, path: &str, scope: &Scope) -> Target {
@@ -43,14 +53,33 @@ async fn children_are_moved_before_their_owner() {
     api.put(&path(SECRETS, "strange"), owned(object(&scope, "strange", Some("gone")), "another"));
     assert_eq!(process(&scope, vec![owner]).await, vec![]);
     let writes = api.writes();
-    assert_eq!(writes.len(), 3, "{writes:?}");
-    assert_eq!(writes.last().unwrap(), &format!("PATCH {}", path(CONFIG_MAPS, "o")));
+    assert_eq!(writes.len(), 4, "{writes:?}");
+    let owner = format!("PATCH {}", path(CONFIG_MAPS, "o"));
+    assert_eq!((&writes[0], &writes[3]), (&owner, &owner), "claimed first, should its shard come back");
     let to = shard_of(&api, &path(CONFIG_MAPS, "o"), &scope).unwrap();
     assert!(scope.snapshot.members.is_available(&to));
     for name in ["c1", "c2"] {
         assert_eq!(shard_of(&api, &path(SECRETS, name), &scope), Some(to.clone()));
     }
     assert_eq!(shard_of(&api, &path(SECRETS, "strange"), &scope).as_deref(), Some("gone"));
+}
+
+#[tokio::test]
+async fn what_follows_a_child_is_moved_before_it_and_all_of_them_before_the_owner() {
+    let api = FakeApi::default();
+    let scope = chain(&api);
+    put_chain(&api, &scope, "gone");
+    api.put(&path(SECRETS, "strange"), owned(object(&scope, "strange", Some("gone")), "another"));
+    let owner = target(&api, &top("top"), &scope);
+    assert_eq!(process(&scope, vec![owner]).await, vec![]);
+    let chain = [path(SECRETS, "leaf"), path(CONFIG_MAPS, "middle"), top("top")];
+    assert_eq!(api.writes()[1..], chain.clone().map(|path| format!("PATCH {path}")));
+    let to = shard_of(&api, &top("top"), &scope).unwrap();
+    for path in chain {
+        assert_eq!(shard_of(&api, &path, &scope).as_deref(), Some(&*to), "{path}");
+    }
+    let lists = |of: &str| api.asked().iter().filter(|asked| asked.path.ends_with(of)).count();
+    assert_eq!((lists("/configmaps"), lists("/secrets")), (1, 3), "only what can have more is listed again");
 }
 
 #[tokio::test]
@@ -62,8 +91,8 @@ async fn an_owner_waits_while_one_of_its_children_can_not_be_moved() {
     api.intercept(move |asked, _| {
         (asked.method == Method::PATCH && asked.path == stuck).then_some(StatusCode::INTERNAL_SERVER_ERROR)
     });
-    let again = process(&scope, vec![owner.clone()]).await;
-    assert_eq!(again, vec![owner]);
+    let again = process(&scope, vec![owner]).await;
+    assert_eq!(uids(&again), ["uid-o"]);
     assert_eq!(shard_of(&api, &path(CONFIG_MAPS, "o"), &scope).as_deref(), Some("gone"));
     api.intercept(|_, _| None);
     assert_eq!(process(&scope, again).await, vec![]);
@@ -76,10 +105,9 @@ async fn children_that_were_sent_ahead_are_found_when_their_owner_goes_elsewhere
     let scope = scope(&api);
     let owner = family(&api, &scope);
     api.intercept(|asked, _| {
-        (asked.method == Method::PATCH && asked.path == path(CONFIG_MAPS, "o"))
-            .then_some(StatusCode::SERVICE_UNAVAILABLE)
+        (assigns(asked) && asked.path == path(CONFIG_MAPS, "o")).then_some(StatusCode::SERVICE_UNAVAILABLE)
     });
-    assert_eq!(process(&scope, vec![owner.clone()]).await, vec![owner.clone()]);
+    assert_eq!(uids(&process(&scope, vec![owner.clone()]).await), ["uid-o"]);
     let first = shard_of(&api, &path(SECRETS, "c1"), &scope).unwrap();
     // That shard goes before the owner could follow.
     api.intercept(|_, _| None);
@@ -103,10 +131,11 @@ async fn children_that_were_sent_ahead_come_back_to_an_owner_that_stays() {
     let owner = family(&api, &scope);
     // Its shard comes back, and gets it back, while its children are being sent ahead: known from the refusal only.
     api.intercept(|asked, objects| {
-        (asked.method == Method::PATCH && asked.path == path(CONFIG_MAPS, "o")).then(|| {
-            let labels = objects.get_mut(&asked.path).unwrap()["metadata"]["labels"].as_object_mut().unwrap();
-            let stays = if asked.body[2]["value"] == "a" { "b" } else { "a" };
-            labels.values_mut().for_each(|shard| *shard = json!(stays));
+        (assigns(asked) && asked.path == path(CONFIG_MAPS, "o")).then(|| {
+            let labels = &mut objects.get_mut(&asked.path).unwrap()["metadata"]["labels"];
+            let stays = if asked.body.as_array().unwrap().last().unwrap()["value"] == "a" { "b" } else { "a" };
+            labels.as_object_mut().unwrap().retain(|key, _| key.starts_with("shard."));
+            labels.as_object_mut().unwrap().values_mut().for_each(|shard| *shard = json!(stays));
             StatusCode::UNPROCESSABLE_ENTITY
         })
     });
@@ -126,8 +155,8 @@ async fn owners_wait_while_children_can_not_be_listed() {
     let scope = scope(&api);
     let owner = family(&api, &scope);
     api.intercept(|asked, _| (asked.path.ends_with("/secrets")).then_some(StatusCode::FORBIDDEN));
-    assert_eq!(process(&scope, vec![owner.clone()]).await, vec![owner]);
-    assert_eq!(api.writes(), Vec::<String>::new());
+    assert_eq!(uids(&process(&scope, vec![owner]).await), ["uid-o"]);
+    assert_eq!(api.writes().len(), 1, "claimed, and no more");
 }
 
 #[tokio::test]
@@ -228,7 +257,61 @@ async fn without_controlled_resources_nothing_is_listed() {
     scope.main.controlled.clear();
     let owner = family(&api, &scope);
     assert_eq!(process(&scope, vec![owner]).await, vec![]);
-    assert_eq!(api.writes(), [format!("PATCH {}", path(CONFIG_MAPS, "o"))]);
+    assert_eq!(api.writes(), vec![format!("PATCH {}", path(CONFIG_MAPS, "o")); 2]);
+    assert!(api.asked().iter().all(|asked| !asked.path.ends_with("/secrets")));
+}
+
+/// It comes back after it was found to be away, and before its objects were claimed: it works on them.
+#[tokio::test]
+async fn a_shard_that_comes_back_while_its_objects_are_claimed_keeps_them_until_it_lets_go() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let owner = family(&api, &scope);
+    api.intercept(|asked, objects| {
+        if asked.method == Method::PATCH {
+            let (path, lease) = stored("gone", "gone");
+            objects.insert(path, lease);
+        }
+        None
+    });
+    assert_eq!(uids(&process(&scope, vec![owner]).await), ["uid-o"]);
+    let claimed = api.get(&path(CONFIG_MAPS, "o")).unwrap()["metadata"]["labels"].clone();
+    assert!(claimed[&scope.snapshot.labels.drain].is_string(), "it will let go");
+    assert_eq!(api.writes().len(), 1);
+    assert_eq!(shard_of(&api, &path(SECRETS, "c1"), &scope).as_deref(), Some("gone"));
+}
+
+/// It was away when its objects were claimed, and is back before these were given away: they were never shown to it, so
+/// nobody has to let go of them.
+#[tokio::test]
+async fn what_was_claimed_goes_on_without_its_shard_and_comes_back_where_it_belongs_there() {
+    for elsewhere in [false, true] {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let owner = family(&api, &scope);
+        api.intercept(|asked, _| assigns(asked).then_some(StatusCode::SERVICE_UNAVAILABLE));
+        let again = process(&scope, vec![owner]).await;
+        assert_eq!(uids(&again), ["uid-o"]);
+        api.intercept(|_, _| None);
+        let shards = [("a", ShardState::Ready), ("b", ShardState::Ready), ("gone", ShardState::Ready)];
+        let shards = if elsewhere { &shards[..] } else { &shards[2..] };
+        let mut snapshot = snapshot_of(&ring(&example_spec()), shards);
+        if elsewhere {
+            snapshot.hash_ring = scope.snapshot.hash_ring.clone();
+        }
+        let snapshot = Arc::new(snapshot);
+        let scope = Scope { main: snapshot.mains[0].clone(), snapshot, leases: held_by(&["a", "b", "gone"]), ..scope };
+        let seen = target(&api, &path(CONFIG_MAPS, "o"), &scope);
+        assert_eq!(process(&scope, vec![seen]).await, vec![]);
+        let owner = api.get(&path(CONFIG_MAPS, "o")).unwrap()["metadata"]["labels"].clone();
+        assert!(owner[&scope.snapshot.labels.drain].is_null(), "{owner}");
+        let with = owner[&scope.snapshot.labels.shard].as_str().unwrap();
+        assert_eq!(with == "gone", !elsewhere);
+        for child in ["c1", "c2"] {
+            assert_eq!(shard_of(&api, &path(SECRETS, child), &scope).as_deref(), Some(with));
+        }
+        assert_eq!(scope.claims.of(&scope.main.resource.id), []);
+    }
 }
 
 fn lease_reads(api: &FakeApi) -> usize {
@@ -260,7 +343,7 @@ async fn nothing_is_moved_while_it_can_not_be_told_whether_the_shard_is_there() 
 }
 
 #[tokio::test]
-async fn the_lease_of_a_shard_is_read_once_a_batch_and_only_for_moves() {
+async fn the_lease_of_a_shard_is_read_before_and_after_its_objects_are_claimed() {
     let api = FakeApi::default();
     let scope = scope(&api);
     let (path_of_lease, released) = stored("gone", "");
@@ -276,7 +359,7 @@ async fn the_lease_of_a_shard_is_read_once_a_batch_and_only_for_moves() {
     assert_eq!(process(&scope, batch(None)).await, vec![]);
     assert_eq!((lease_reads(&api), api.writes().len()), (0, 3));
     assert_eq!(process(&scope, batch(Some("gone"))).await, vec![]);
-    assert_eq!((lease_reads(&api), api.writes().len()), (1, 6));
+    assert_eq!((lease_reads(&api), api.writes().len()), (2, 9));
     let asked = api.asked().into_iter().find(|asked| asked.path.ends_with("/leases")).unwrap();
     assert_eq!(asked.path, "/apis/coordination.k8s.io/v1/leases");
     assert!(

@@ -1,7 +1,5 @@
 #![allow(clippy::unwrap_used)]
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-
 use super::*;
 
 fn target(uid: &str, namespace: &str, shard: Option<&str>) -> Target {
@@ -12,11 +10,6 @@ fn target(uid: &str, namespace: &str, shard: Option<&str>) -> Target {
         shard: shard.map(Into::into),
         ..Target::default()
     }
-}
-
-fn child(owner: &str, shard: Option<&str>) -> Target {
-    let controller = OwnerReference { uid: owner.into(), controller: Some(true), ..OwnerReference::default() };
-    Target { controller: Some(controller), ..target("child", "default", shard) }
 }
 
 fn shard(name: &str) -> ShardName {
@@ -90,15 +83,10 @@ fn objects_whose_shard_is_not_known_don_t_widen_the_search_for_the_others() {
 }
 
 #[test]
-fn only_children_of_the_batch_that_are_elsewhere_are_moved() {
-    let moves = [one("owner", "n", None)];
-    let to = destinations(&moves);
-    assert_eq!(child_destination(&child("owner", Some("a")), &to), Some(shard("b")));
-    assert_eq!(child_destination(&child("owner", None), &to), Some(shard("b")));
-    assert_eq!(child_destination(&child("owner", Some("b")), &to), None);
-    assert_eq!(child_destination(&child("stranger", Some("a")), &to), None);
-    assert_eq!(child_destination(&target("free", "n", Some("a")), &to), None);
+fn children_that_are_there_are_not_moved() {
+    let is_there = |child: &Target| is_with(child, &shard("b"));
+    let child = |shard: Option<&str>| target("child", "n", shard);
+    assert!(is_there(&child(Some("b"))) && !is_there(&child(Some("a"))) && !is_there(&child(None)));
     // A drain label that was copied from the owner goes.
-    let copied = Target { drain: Some("m".into()), ..child("owner", Some("b")) };
-    assert_eq!(child_destination(&copied, &to), Some(shard("b")));
+    assert!(!is_there(&Target { drain: Some("m".into()), ..child(Some("b")) }));
 }

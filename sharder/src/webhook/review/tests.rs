@@ -44,6 +44,12 @@ fn owned(mut object: Value) -> Value {
     object
 }
 
+/// The owner that a child is to follow.
+fn owner<'a>(child: &Request, snapshot: &'a Snapshot) -> Owner<'a> {
+    let Decision::Follow(controller) = decide(child, snapshot) else { panic!("a child") };
+    Owner { main: &snapshot.mains[0], reference: controller.clone() }
+}
+
 fn request(review: &Value) -> Request {
     parse(&serde_json::to_vec(review).unwrap()).unwrap()
 }
@@ -86,8 +92,7 @@ fn without_available_shards_nothing_is_assigned() {
     let main = request(&review_of("ConfigMap", None, &labelled(None, None)));
     assert_eq!(decide(&main, &nobody), Decision::Leave);
     let child = request(&review_of("Secret", None, &owned(labelled(None, None))));
-    let Decision::Follow(follow) = decide(&child, &nobody) else { panic!("a child") };
-    assert_eq!(followed(&child, &nobody, None, follow), Decision::Leave);
+    assert_eq!(followed(&child, &nobody, &owner(&child, &nobody), None), Decision::Leave);
 }
 
 #[test]
@@ -138,9 +143,8 @@ fn a_new_child_follows_its_owner_and_falls_back_to_where_that_will_be() {
     let new = owned(labelled(None, None));
     let request = request(&review_of("Secret", None, &new));
     let shard_after = |live: Option<&str>| {
-        let Decision::Follow(follow) = decide(&request, &ring) else { panic!("a child") };
-        assert_eq!(follow.main.resource.id.resource, "configmaps");
-        let decision = followed(&request, &ring, live.map(|shard| shard.parse().unwrap()), follow);
+        let live = live.map(|shard| shard.parse().unwrap());
+        let decision = followed(&request, &ring, &owner(&request, &ring), live);
         patched(&decision, new.clone()).unwrap()["metadata"]["labels"][&ring.labels.shard].clone()
     };
     let elsewhere = if placed("Secret") == "a" { "b" } else { "a" };
@@ -155,8 +159,7 @@ fn an_unlabelled_child_that_is_written_to_is_assigned_only_where_its_owner_is() 
     let ring = snapshot();
     let object = owned(labelled(None, None));
     let request = request(&review_of("Secret", Some(&object), &object));
-    let Decision::Follow(follow) = decide(&request, &ring) else { panic!("a child") };
-    assert_eq!(followed(&request, &ring, None, follow), Decision::Leave);
+    assert_eq!(followed(&request, &ring, &owner(&request, &ring), None), Decision::Leave);
 }
 
 #[test]

@@ -10,9 +10,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::client::Body;
 use prometheus_client::registry::Registry;
 use proptest::prelude::*;
+use ringside_ring::lease::ShardState;
 use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
+    ClientConfig, RootCertStore, crypto,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ use super::*;
 use crate::{
     fixtures::FakeApi,
     leases::tests::{held_by, stored},
-    snapshot::tests::snapshot,
+    snapshot::tests::{ring, snapshot, snapshot_of},
     webhook::{
         ServingIdentity,
         certificates::{Certificates, obtain, server_names},
@@ -115,6 +115,71 @@ async fn a_child_is_labelled_for_the_shard_that_works_on_its_owner_even_while_it
     assert_eq!(placed, ["a", "b", otherwise, "back", otherwise]);
 }
 
+/// The shard that the webhook gives to an object that is created.
+async fn labelled_for(api: &FakeApi, snapshot: Snapshot, kind: &str, object: &Value) -> Option<String> {
+    let (key, ring) = (snapshot.labels.shard.clone(), snapshot.ring.clone());
+    let body = serde_json::to_vec(&review_of(kind, None, object)).unwrap();
+    let snapshots = Some(Arc::new(BTreeMap::from([(ring, Arc::new(snapshot))])));
+    let answer = reviewer(api, snapshots).answer("example", &body).await;
+    let response = serde_json::to_value(answer).unwrap()["response"].clone();
+    response["patch"].as_str()?;
+    let patch: k8s_openapi::ByteString = serde_json::from_value(response["patch"].clone()).unwrap();
+    let patch: json_patch::Patch = serde_json::from_slice(&patch.0).unwrap();
+    let mut after = object.clone();
+    json_patch::patch(&mut after, &patch).unwrap();
+    Some(after["metadata"]["labels"][&key].as_str().unwrap().to_owned())
+}
+
+fn controlled_by(mut object: Value, api_version: &str, kind: &str) -> Value {
+    object["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": api_version, "kind": kind, "name": "o", "uid": "u", "controller": true}]);
+    object
+}
+
+fn with_uid(mut object: Value) -> Value {
+    object["metadata"]["uid"] = json!("u");
+    object
+}
+
+#[tokio::test]
+async fn a_grandchild_is_labelled_for_the_shard_that_works_on_the_owner_at_the_top() {
+    let api = FakeApi::default();
+    let spec = json!({"resources": [{"group": "apps", "resource": "deployments", "controlledResources":
+        [{"group": "", "resource": "configmaps"}, {"group": "", "resource": "secrets"}]}]});
+    let ring = || snapshot_of(&ring(&spec), &[("a", ShardState::Ready), ("b", ShardState::Ready)]);
+    let leaf = controlled_by(labelled(None, None), "v1", "ConfigMap");
+    // Its own controller was sent ahead already.
+    let middle = controlled_by(with_uid(labelled(Some("b"), None)), "apps/v1", "Deployment");
+    api.put("/api/v1/namespaces/default/configmaps/o", middle);
+    api.put("/apis/apps/v1/namespaces/default/deployments/o", with_uid(labelled(Some("a"), None)));
+    assert_eq!(labelled_for(&api, ring(), "Secret", &leaf).await.as_deref(), Some("a"));
+    let free = with_uid(labelled(Some("b"), None));
+    api.put("/api/v1/namespaces/default/configmaps/o", free);
+    assert_eq!(labelled_for(&api, ring(), "Secret", &leaf).await, None, "nobody of the ring is above it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_of_an_owner_between_two_shards_waits_for_the_next() {
+    let key = ringside_ring::PartitionKey::of("", "ConfigMap", "default", "o");
+    let placed = snapshot().hash_ring.owner(&key).unwrap().to_string();
+    let elsewhere = if placed == "a" { "b" } else { "a" };
+    for comes in [true, false] {
+        let api = FakeApi::default();
+        api.put("/api/v1/namespaces/default/configmaps/o", with_uid(labelled(None, None)));
+        let mut reads = 0;
+        api.intercept(move |asked, objects| {
+            reads += 1;
+            if comes && reads == 3 {
+                objects.insert(asked.path.clone(), with_uid(labelled(Some(elsewhere), None)));
+            }
+            None
+        });
+        let child = controlled_by(labelled(None, None), "v1", "ConfigMap");
+        let labelled_for = labelled_for(&api, snapshot(), "Secret", &child).await.unwrap();
+        assert_eq!(labelled_for, if comes { elsewhere } else { &*placed }, "not for ever, though");
+    }
+}
+
 async fn certificates() -> Certificates {
     let api = FakeApi::default();
     // Creating is a write to a path that is not there yet: the fake answers what the real one would.
@@ -134,7 +199,7 @@ async fn certificates() -> Certificates {
 fn connector(certificates: &Certificates) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&certificates.ca).unwrap()).unwrap();
-    let builder = ClientConfig::builder_with_provider(ring::default_provider().into());
+    let builder = ClientConfig::builder_with_provider(crypto::ring::default_provider().into());
     let config =
         builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots).with_no_client_auth();
     TlsConnector::from(Arc::new(config))
