@@ -29,6 +29,7 @@ func run() error {
 	namespace := flag.String("leader-election-namespace", "default", "namespace of the leader election's Lease")
 	concurrency := flag.Int("concurrency", 4, "how many Websites are worked on at once")
 	metrics := flag.String("metrics-bind-address", "0", "where metrics are served; 0 for nowhere")
+	chain := flag.Bool("chain", false, "whether the Secret belongs to the ConfigMap, and only that to the Website")
 	collector := flag.String("collector", "", "URL that the start and end of each reconcile are reported to")
 	logging := zap.Options{}
 	logging.BindFlags(flag.CommandLine)
@@ -60,6 +61,7 @@ func run() error {
 		Client:   mgr.GetClient(),
 		Report:   report.Reporter{URL: *collector, Instance: *instance},
 		Instance: *instance,
+		Chain:    *chain,
 	}
 	if err := reconciler.SetupWithManager(mgr, *concurrency); err != nil {
 		return err

@@ -23,6 +23,8 @@ type WebsiteReconciler struct {
 	client.Client
 	Report   report.Reporter
 	Instance string
+	// Chain makes the Secret the ConfigMap's child, and not the Website's.
+	Chain bool
 }
 
 // SetupWithManager has the manager run it.
@@ -54,29 +56,34 @@ func (r *WebsiteReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 		return ctrl.Result{}, ctx.Err()
 	case <-time.After(time.Duration(website.Spec.WorkMillis) * time.Millisecond):
 	}
-	if err := r.configMap(ctx, &website); err != nil {
+	configMap, err := r.configMap(ctx, &website)
+	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.secret(ctx, &website); err != nil {
+	var owner client.Object = &website
+	if r.Chain {
+		owner = configMap
+	}
+	if err := r.secret(ctx, &website, owner); err != nil {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{}, r.status(ctx, &website)
 }
 
-func (r *WebsiteReconciler) configMap(ctx context.Context, website *api.Website) error {
+func (r *WebsiteReconciler) configMap(ctx context.Context, website *api.Website) (*corev1.ConfigMap, error) {
 	child := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: website.Namespace, Name: website.Name}}
 	_, err := controllerutil.CreateOrUpdate(ctx, r.Client, child, func() error {
 		child.Data = map[string]string{"index.html": website.Spec.Content}
 		return controllerutil.SetControllerReference(website, child, r.Scheme())
 	})
-	return err
+	return child, err
 }
 
-func (r *WebsiteReconciler) secret(ctx context.Context, website *api.Website) error {
+func (r *WebsiteReconciler) secret(ctx context.Context, website *api.Website, owner client.Object) error {
 	child := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: website.Namespace, Name: website.Name}}
 	_, err := controllerutil.CreateOrUpdate(ctx, r.Client, child, func() error {
 		child.Data = map[string][]byte{"site": []byte(website.Name)}
-		return controllerutil.SetControllerReference(website, child, r.Scheme())
+		return controllerutil.SetControllerReference(owner, child, r.Scheme())
 	})
 	return err
 }

@@ -2,6 +2,7 @@
 
 mod objects;
 mod shards;
+mod versions;
 
 use std::{
     collections::BTreeMap,
@@ -21,6 +22,7 @@ use kube::{
 use ringside_ring::{RingLabels, RingName, labels};
 use tokio::task::JoinHandle;
 
+pub use self::versions::Versions;
 use self::{objects::Objects, shards::Shards};
 use crate::{collector::Recorder, website::Website};
 

@@ -25,12 +25,12 @@ use crate::{
     collector::{Collector, Recorder},
     control_plane::ControlPlane,
     eventually::eventually,
-    observer::Picture,
+    observer::{Picture, Versions},
     process::{Folder, keep_logs},
     toolchain::{self, Environment, RingsidePrograms, ToolchainError},
     workload::Workload,
 };
-use ringside_ring::{RingLabels, RingName};
+use ringside_ring::{RingLabels, RingName, cluster_ring::Fence};
 
 /// Where the shards' Pods are, as in the example manifests.
 pub const NAMESPACE: &str = "default";
@@ -46,6 +46,10 @@ pub struct Settings {
     pub sync_period: Duration,
     /// How many objects an operator works on at once.
     pub concurrency: usize,
+    /// Whether operators make chains of three: the Secret belongs to the ConfigMap, and only that to the Website.
+    pub chain: bool,
+    /// Who keeps a shard from writing to objects that are not its own.
+    pub fence: Fence,
     /// The log filter of proxies and sharders.
     pub log_filter: String,
     /// How the operators of shards find their proxy.
@@ -73,6 +77,8 @@ impl Default for Settings {
             // Far more often than the 5 minutes of the contract would only hide what a watch has missed.
             sync_period: Duration::from_secs(300),
             concurrency: 4,
+            chain: false,
+            fence: Fence::Proxy,
             log_filter: "info".to_owned(),
             way_in: WayIn::Kubeconfig,
             webhook: true,
@@ -109,6 +115,7 @@ pub struct System {
     sharders: Vec<Sharder>,
     monitor: Monitor,
     ring: Option<RingName>,
+    versions: Option<Versions>,
     ground: Ground,
 }
 
@@ -129,6 +136,7 @@ impl System {
             sharders: Vec::new(),
             monitor: Monitor::new(recorder.clone(), records),
             ring: None,
+            versions: None,
             ground: Ground {
                 settings,
                 control_plane,
@@ -166,8 +174,10 @@ impl System {
     /// Starts so many sharder replicas, creates the ring, and waits until a sharder has taken it up.
     pub async fn start_sharding(&mut self, replicas: usize) -> Result<RingName, SystemError> {
         self.start_sharders(replicas).await?;
-        let ring = install::ring(&self.ground.control_plane.client()).await?;
-        self.monitor.observe(&self.ground.control_plane.client(), &ring);
+        let ring = install::ring(&self.ground.control_plane.client(), self.ground.settings.fence).await?;
+        let client = self.ground.control_plane.client();
+        self.monitor.observe(&client, &ring);
+        self.versions = Some(Versions::start(&client, install::written(), &RingLabels::of(&ring)));
         self.ring = Some(ring.clone());
         Ok(ring)
     }
@@ -330,8 +340,10 @@ impl System {
     pub async fn judge_writes(&self) -> Result<Verdict, SystemError> {
         let ring = self.ring.clone().ok_or(SystemError::NoRing)?;
         let log = self.ground.control_plane.audit_log();
+        let seen = self.versions.as_ref().map(Versions::seen).unwrap_or_default();
         let judged = tokio::task::spawn_blocking(move || {
             let mut writes = Writes::new();
+            seen.into_iter().for_each(|seen| writes.seen(seen));
             audit::read(&log, &RingLabels::of(&ring), &unsharded::user(), |write| writes.record(write))?;
             Ok(writes.verdict())
         });

@@ -8,12 +8,17 @@ use serde::Deserialize;
 
 use crate::checker::{Change, Labels, Object, Write};
 
+/// The verbs that write.
+const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
+
 /// Who asks, by a token that is bound to a Pod.
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Event {
+    #[serde(rename = "auditID")]
+    id: String,
     stage: String,
     #[serde(rename = "requestURI")]
     request_uri: String,
@@ -96,6 +101,8 @@ pub(super) fn writes(line: &[u8], labels: &RingLabels, shards: &str) -> Result<V
     let reference = event.object_ref.unwrap_or_default();
     let change = match (&*event.verb, status.code) {
         ("create", 409) if status.reason == "AlreadyExists" => Change::Refused,
+        // Even so it may have been carried out: the API server gives up waiting, not the write.
+        (verb, 500..) if WRITES.contains(&verb) => Change::Unanswered,
         (_, 300..) => return Ok(Vec::new()),
         ("create", _) if reference.subresource.is_empty() => Change::Created,
         // Server-side apply creates what is not there.
@@ -110,6 +117,7 @@ pub(super) fn writes(line: &[u8], labels: &RingLabels, shards: &str) -> Result<V
     };
     let shard = event.user.extra.get(POD_NAME).filter(|_| event.user.username == shards);
     let write = |object: Object| Write {
+        id: event.id.clone(),
         received: event.request_received_timestamp.0,
         answered: event.stage_timestamp.0,
         shard: shard.and_then(|names| names.first()).cloned(),
@@ -118,7 +126,7 @@ pub(super) fn writes(line: &[u8], labels: &RingLabels, shards: &str) -> Result<V
         object,
     };
     let objects: Vec<Object> = match event.response_object {
-        _ if change == Change::Refused => vec![reference.object()],
+        _ if matches!(change, Change::Refused | Change::Unanswered) => vec![reference.object()],
         Some(Response { items: Some(items), .. }) => {
             items.into_iter().map(|item| item.object(labels)).collect::<Result<_, _>>()?
         }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ringside_ring::ResourceVersion;
+use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 
 mod children;
 mod history;
@@ -17,7 +17,7 @@ mod verdict;
 
 use self::history::{History, Version};
 pub use self::{
-    record::{Change, Labels, Object, Write},
+    record::{Change, Labels, Object, Seen, Write},
     verdict::{Child, Handover, Landed, Verdict},
 };
 use super::record::Uid;
@@ -31,6 +31,10 @@ pub struct Writes {
     objects: HashMap<Uid, History>,
     /// Creates that were refused, because there was such an object.
     second_creates: Vec<Landed>,
+    /// Requests without an answer, by resource and name.
+    unanswered: HashMap<(GroupResource, String), Vec<Write>>,
+    /// What watches showed.
+    seen: Vec<Seen>,
     /// By the name of a Lease: who held it, as of which version.
     holders: HashMap<String, BTreeMap<ResourceVersion, (Write, Option<String>)>>,
 }
@@ -49,6 +53,9 @@ impl Writes {
                 let holder = write.object.holder.clone().filter(|holder| !holder.is_empty());
                 self.holders.entry(name).or_default().insert(version, (write, holder));
             }
+        } else if write.change == Change::Unanswered {
+            let which = (write.resource.clone(), write.object.name.clone());
+            self.unanswered.entry(which).or_default().push(write);
         } else if write.change == Change::Refused {
             self.second_creates.extend(write.shard.clone().map(|shard| Landed::of(&write, shard, None)));
         } else {
@@ -56,8 +63,36 @@ impl Writes {
         }
     }
 
+    /// Takes in a version that a watch showed. Of those that no answer told, somebody made them who got no answer.
+    pub fn seen(&mut self, seen: Seen) {
+        self.seen.push(seen);
+    }
+
+    /// Gives each version that only watches showed to who may have made it.
+    fn attribute(&mut self) {
+        for Seen { at, resource, object } in std::mem::take(&mut self.seen) {
+            let history = self.objects.entry(object.uid.clone()).or_default();
+            let Some(version) = object.version.clone().filter(|version| !history.has(version)) else { continue };
+            let tried = self.unanswered.get(&(resource.clone(), object.name.clone()));
+            // The last one who asked before it was there: answers come within a second, if they do.
+            let by =
+                tried.into_iter().flatten().filter(|write| write.received <= at).max_by_key(|write| write.received);
+            let (change, version) = (Change::Updated, Some(version));
+            history.record(Write {
+                id: by.map(|by| by.id.clone()).unwrap_or_default(),
+                received: by.map_or(at, |by| by.received),
+                answered: at,
+                shard: by.and_then(|by| by.shard.clone()),
+                change,
+                resource,
+                object: Object { version, ..object },
+            });
+        }
+    }
+
     /// What all of them come to.
     pub fn verdict(mut self) -> Verdict {
+        self.attribute();
         self.objects.values_mut().for_each(History::complete);
         let second_creates = self.second_creates.iter().cloned().chain(self.made_again()).collect();
         let mut verdict = Verdict { second_creates, ..Verdict::default() };

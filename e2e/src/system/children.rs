@@ -30,8 +30,10 @@ pub(super) async fn apart(client: &Client, labels: &RingLabels, within: Duration
 async fn look(client: &Client, labels: &RingLabels) -> kube::Result<Vec<Apart>> {
     // The owners first: one that is moved in between is looked at again.
     let owners = list::<Website>(client).await?;
-    let mut apart = compare(labels, &owners, "ConfigMap", &list::<ConfigMap>(client).await?);
-    apart.extend(compare(labels, &owners, "Secret", &list::<Secret>(client).await?));
+    let (maps, mut secrets) = (list::<ConfigMap>(client).await?, list::<Secret>(client).await?);
+    lift(&mut secrets, &maps);
+    let mut apart = compare(labels, &owners, "ConfigMap", &maps);
+    apart.extend(compare(labels, &owners, "Secret", &secrets));
     Ok(apart)
 }
 
@@ -42,6 +44,17 @@ where
     let api: Api<K> = Api::namespaced(client.clone(), NAMESPACE);
     let found = api.list_metadata(&ListParams::default()).await?;
     Ok(found.items.into_iter().map(|object: PartialObjectMeta<K>| object.metadata).collect())
+}
+
+/// Makes grandchildren children: what one of `links` controls gets that one's controller.
+fn lift(children: &mut [ObjectMeta], links: &[ObjectMeta]) {
+    let links: HashMap<&str, _> =
+        links.iter().filter_map(|link| Some((link.uid.as_deref()?, &link.owner_references))).collect();
+    for child in children {
+        if let Some(above) = controller(child).and_then(|uid| links.get(uid)) {
+            child.owner_references = (*above).clone();
+        }
+    }
 }
 
 /// Each owner has one child of each kind. One that is missing is as bad as one that is elsewhere.
@@ -100,6 +113,14 @@ mod tests {
         let owners = [object("a", Some("s")), object("b", Some("t"))];
         let children = [child("b", Some("t")), child("a", Some("s")), object("of nobody", Some("u"))];
         assert_eq!(apart(&owners, &children), []);
+    }
+
+    #[test]
+    fn a_grandchild_counts_as_a_child() {
+        let (owner, link) = (object("a", Some("s")), child("a", Some("s")));
+        let mut leaves = [child("child", Some("t"))];
+        lift(&mut leaves, &[link]);
+        assert_eq!(apart(&[owner], &leaves), [(Some("s".to_owned()), Some("t".to_owned()))]);
     }
 
     #[test]

@@ -6,8 +6,16 @@ use std::{
     time::Duration,
 };
 
-use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
-use ringside_ring::{ClusterRing, RingName, cluster_ring::GroupResource};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{ConfigMap, Secret},
+};
+use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _, core::ApiResource};
+use ringside_ring::{
+    ClusterRing, RingName,
+    cluster_ring::{Fence, GroupResource},
+};
+use serde_json::json;
 
 use super::{Settings, SystemError};
 use crate::{control_plane::Options, eventually::eventually, manifests, website::Website};
@@ -18,15 +26,15 @@ const RING_DEADLINE: Duration = Duration::from_secs(60);
 /// The name of the definition that the sharder installs.
 const CLUSTER_RINGS: &str = "clusterrings.sharding.timebertt.dev";
 
+/// The resources of the ring.
+pub(super) fn written() -> Vec<ApiResource> {
+    vec![ApiResource::erase::<Website>(&()), ApiResource::erase::<ConfigMap>(&()), ApiResource::erase::<Secret>(&())]
+}
+
 /// A control plane that writes down what is written to the ring's resources, and who holds which Lease.
 pub(super) fn options(settings: &Settings) -> Options {
-    let of = |group: &str, resource: &str| GroupResource { group: group.to_owned(), resource: resource.to_owned() };
-    let audit_writes = vec![
-        of("web.example.com", "websites"),
-        of("", "configmaps"),
-        of("", "secrets"),
-        of("coordination.k8s.io", "leases"),
-    ];
+    let resources = written().into_iter().chain([ApiResource::erase::<Lease>(&())]);
+    let audit_writes = resources.map(|one| GroupResource { group: one.group, resource: one.plural }).collect();
     Options { audit_writes, api_server_flags: settings.api_server_flags.clone(), ..Options::default() }
 }
 
@@ -47,9 +55,11 @@ pub(super) async fn cluster_rings(client: &Client) -> Result<(), SystemError> {
     Ok(manifests::served(client, CLUSTER_RINGS).await?)
 }
 
-/// Creates the example's ring, and waits until the sharder says that it is ready.
-pub(super) async fn ring(client: &Client) -> Result<RingName, SystemError> {
-    manifests::apply(client, &manifests::read(&deploy("example/ring.yaml"))?).await?;
+/// Creates the example's ring, but for its fence, and waits until the sharder says that it is ready.
+pub(super) async fn ring(client: &Client, fence: Fence) -> Result<RingName, SystemError> {
+    let mut manifest = manifests::read(&deploy("example/ring.yaml"))?;
+    manifest.iter_mut().for_each(|ring| ring.data["spec"]["fence"] = json!(fence));
+    manifests::apply(client, &manifest).await?;
     let rings: Api<ClusterRing> = Api::all(client.clone());
     let ready = eventually("the ring is ready", RING_DEADLINE, || async {
         let all = rings.list(&Default::default()).await.map_err(|error| error.to_string())?;

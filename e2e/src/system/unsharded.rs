@@ -58,6 +58,7 @@ pub(super) fn start_operator(
     command
         .args(["--instance", instance, "--leader-election-namespace", lock_namespace])
         .args(["--concurrency", &ground.settings.concurrency.to_string()])
+        .arg(format!("--chain={}", ground.settings.chain))
         .args(["--collector", &ground.collector.url()]);
     Ok(Process::spawn(&name, &command, &ground.folder.path().join(format!("{name}.log")))?)
 }

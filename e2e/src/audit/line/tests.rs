@@ -58,6 +58,7 @@ fn others_are_no_shards_even_in_a_pod() {
 #[test]
 fn what_did_not_land_is_left_out_but_for_second_creates() {
     assert_eq!(with("/responseStatus", json!({"code": 409, "reason": "Conflict"})), []);
+    assert_eq!(with("/responseStatus", json!({"code": 504}))[0].change, Change::Unanswered);
     assert_eq!(with("/requestURI", json!("/apis/x?dryRun=All")), []);
     assert_eq!(with("/stage", json!("ResponseStarted")), []);
     let mut event = event();

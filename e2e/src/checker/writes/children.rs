@@ -51,16 +51,13 @@ impl Writes {
         again
     }
 
-    /// Whether the shard held its Lease when another object got this version, and had not just come back.
+    /// Whether the shard held its Lease when another object got this version, and had not just got it.
     fn works(&self, shard: &str, at: &Version) -> bool {
         let (Some(leases), Some(number)) = (self.holders.get(shard), &at.write.object.version) else { return false };
-        let mut before = leases.range::<ResourceVersion, _>((Bound::Unbounded, Bound::Included(number))).rev();
-        let held = |holder: &Option<String>| holder.as_deref() == Some(shard);
-        let now = before.next().is_some_and(|(_, (_, holder))| held(holder));
-        let lost = before.find(|(_, (_, holder))| !held(holder));
-        let just_back = lost.is_some_and(|(_, (write, _))| {
-            at.write.received.duration_since(write.answered).unsigned_abs() <= JUST_BACK
-        });
-        now && !just_back
+        let before = leases.range::<ResourceVersion, _>((Bound::Unbounded, Bound::Included(number))).rev();
+        // Since when it is held without a break.
+        let held = before.take_while(|(_, (_, holder))| holder.as_deref() == Some(shard));
+        let since = held.last().map(|(_, (write, _))| write.answered);
+        since.is_some_and(|since| at.write.received.duration_since(since).unsigned_abs() > JUST_BACK)
     }
 }

@@ -81,6 +81,10 @@ impl History {
         self.deleted.as_ref().is_some_and(|deletion| deletion.write.received <= other.write.answered)
     }
 
+    pub(super) fn has(&self, version: &ResourceVersion) -> bool {
+        self.versions.contains_key(version)
+    }
+
     pub(super) fn controller(&self) -> Option<&Uid> {
         self.controller.as_ref()
     }

@@ -8,6 +8,8 @@ use crate::checker::Uid;
 /// A write that the API server carried out, or a create that it refused because there is such an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
+    /// The request's audit id, which its client may choose.
+    pub id: String,
     /// When the request arrived.
     pub received: Timestamp,
     /// When it was answered.
@@ -33,6 +35,19 @@ pub enum Change {
     Deleted,
     /// It was to be created, and there was one already.
     Refused,
+    /// Nobody knows: the client was gone before the answer, or there was none in time.
+    Unanswered,
+}
+
+/// A version that a watch showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// When.
+    pub at: Timestamp,
+    /// The resource.
+    pub resource: GroupResource,
+    /// The object.
+    pub object: Object,
 }
 
 /// An object after a write.

@@ -15,6 +15,7 @@ fn write(version: u32, shard: Option<&str>, change: Change, resource: &str, obje
     let version =
         (change != Change::Deleted && change != Change::Refused).then(|| version.to_string().parse().unwrap());
     Write {
+        id: String::new(),
         received: at,
         answered: at,
         shard: shard.map(str::to_owned),
@@ -239,6 +240,33 @@ fn a_write_that_changes_nothing_did_not_land() {
     // Answered with the version that it found, a moment after that was made.
     let found = Write { answered: Timestamp::from_second(76).unwrap(), ..site(70, Some("a"), Change::Updated, "b") };
     assert!(with([found]).is_clean());
+}
+
+/// The client was gone before the answer; the write landed, and only a watch showed it.
+#[test]
+fn a_write_without_an_answer_is_found_by_what_a_watch_showed() {
+    let nameless = Object { name: "default/o".to_owned(), ..Object::default() };
+    let unanswered = |second| Write {
+        received: Timestamp::from_second(second).unwrap(),
+        ..write(0, Some("a"), Change::Unanswered, "websites", nameless.clone())
+    };
+    let judge = |records: Vec<Write>, seen: Option<Write>| {
+        let mut writes = Writes::new();
+        records.into_iter().for_each(|record| writes.record(record));
+        for Write { answered, resource, object, .. } in moved().into_iter().chain(seen) {
+            if resource.resource != "leases" {
+                writes.seen(Seen { at: answered, resource, object });
+            }
+        }
+        writes.verdict()
+    };
+    // An acknowledgement: the move is timed all the same.
+    let verdict = judge(without(40).into_iter().chain([unanswered(39)]).collect(), None);
+    assert!(verdict.is_clean() && verdict.handovers.len() == 1, "{verdict:#?}");
+    let late = || Some(site(90, None, Change::Updated, "b"));
+    assert_eq!(judge(moved().into_iter().chain([unanswered(89)]).collect(), late()).foreign.len(), 1);
+    assert!(judge(moved().into_iter().chain([unanswered(89)]).collect(), None).is_clean(), "it did not land");
+    assert!(judge(moved().into_iter().chain([unanswered(91)]).collect(), late()).is_clean(), "it was another's");
 }
 
 #[test]

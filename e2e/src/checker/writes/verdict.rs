@@ -32,6 +32,8 @@ pub struct Verdict {
 /// A write of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Landed {
+    /// The request's audit id.
+    pub id: String,
     /// Which shard's.
     pub shard: String,
     /// What it did.
@@ -116,6 +118,7 @@ fn between(from: &Version, to: &Version) -> Duration {
 impl Landed {
     pub(super) fn of(write: &Write, shard: String, owner: Option<String>) -> Self {
         Self {
+            id: write.id.clone(),
             shard,
             change: write.change,
             object: named(write),
