@@ -44,6 +44,9 @@ pub use scope::{Fields, Leaving, Scope};
 /// How long a watch that ended holds what it has not seen go, unless it is continued: client-go and kube wait 30 s at most
 /// between two attempts.
 const WATCHES_AGAIN: Duration = Duration::from_secs(30);
+/// How long before the end of a watch the one that continues it may have begun: to notice that a connection is gone can take
+/// longer than to make another.
+const EARLY: Duration = Duration::from_secs(5);
 /// How long the position of a watch that ended is remembered, for what its client missed.
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// The most drained objects of a resource that are remembered for that; the oldest make room.
@@ -133,6 +136,8 @@ struct Open {
     replaces: bool,
     position: Option<ResourceVersion>,
     state: Arc<State>,
+    /// When the API server answered, of a watch that continues none.
+    fresh: Option<Instant>,
     /// Of one that ended: until when it holds objects.
     ends: Option<Instant>,
 }
@@ -223,6 +228,17 @@ impl OfResource {
         Some(Missed { objects, from: this.position.clone(), before: *furthest })
     }
 
+    /// The watch that continues this one, which ends, if it has begun already.
+    fn continued_by(&self, ending: &Open, now: Instant) -> Option<u64> {
+        let continues = |open: &Open| {
+            open.is_watch
+                && open.ends.is_none()
+                && open.scope == ending.scope
+                && open.fresh.is_some_and(|begun| now < begun + EARLY)
+        };
+        self.open.iter().find(|(_, open)| continues(open)).map(|(id, _)| *id)
+    }
+
     /// What moved away behind `from` and is not shown by this watch any more.
     fn missed(&self, this: &Open, from: Option<&ResourceVersion>) -> Vec<Arc<Leaving>> {
         let is_missed = |object: &&Arc<Leaving>| {
@@ -261,7 +277,8 @@ impl Views {
             return Err(Expired);
         }
         let (scope, state) = (Arc::new(scope), Arc::new(State::default()));
-        let open = Open { scope: scope.clone(), is_watch, replaces, position, state: state.clone(), ends: None };
+        let open =
+            Open { scope: scope.clone(), is_watch, replaces, position, state: state.clone(), fresh: None, ends: None };
         of.open.insert(id, open);
         Ok(View { views: self.clone(), scope, id, state })
     }
@@ -368,8 +385,18 @@ impl View {
     /// The API server has answered: a watch goes on in place of one that ended, and a page is there in place of the last.
     /// Returns what moved away in between.
     pub fn begun(&self) -> Option<Missed> {
-        let first = !self.state.begun.swap(true, Ordering::AcqRel);
-        first.then(|| self.of(|of| of.take_over(self.id)))??
+        if self.state.begun.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        self.of(|of| {
+            let ended = of.open.len();
+            let missed = of.take_over(self.id);
+            let is_fresh = missed.is_none() && of.open.len() == ended;
+            if let Some(open) = of.open.get_mut(&self.id) {
+                open.fresh = is_fresh.then(Instant::now);
+            }
+            missed
+        })?
     }
 
     /// The client is told what it missed: the watch before is forgotten.
@@ -410,17 +437,30 @@ impl Drop for View {
     fn drop(&mut self) {
         let (id, begun) = (self.id, self.state.begun.load(Ordering::Acquire));
         self.of(|of| {
-            let Some(open) = of.open.get_mut(&id) else { return };
+            let now = Instant::now();
+            let Some(mut open) = of.open.remove(&id) else { return };
+            let next = of.continued_by(&open, now).filter(|_| open.is_watch && begun);
+            if let Some(next) = next.and_then(|next| of.open.get_mut(&next)) {
+                next.fresh = None;
+            }
+            let next = next.and_then(|next| of.open.get(&next));
+            let missed = next.map(|next| !next.replaces && !of.missed(next, open.position.as_ref()).is_empty());
+            if let (Some(true), Some(next)) = (missed, next) {
+                // It begins anew, and then with what it missed. It is not remembered: this one is.
+                next.state.begun.store(false, Ordering::Release);
+                next.state.cut.cancel();
+            }
             let remembered = match (open.is_watch, &open.position) {
                 (true, _) => WATCHES_AGAIN,
                 (false, Some(_)) => NEXT_PAGE,
                 (false, None) => Duration::ZERO,
             };
-            if !begun || remembered.is_zero() {
-                of.remove(id);
+            if !begun || remembered.is_zero() || missed == Some(false) {
+                of.wake(open.position.as_ref(), None);
                 return;
             }
-            open.ends = Some(Instant::now() + remembered);
+            open.ends = Some(now + remembered);
+            of.open.insert(id, open);
             let ended = of.ended();
             let too_many = ended.len().saturating_sub(MOST_ENDED);
             ended.into_iter().take(too_many).for_each(|(_, id)| of.remove(id));

@@ -164,6 +164,29 @@ async fn a_watch_that_ended_holds_what_it_has_not_seen_go_until_it_is_continued(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_may_be_continued_before_its_end_is_noticed() {
+    let (views, ten) = (Views::new(), object(10));
+    let (before, again) = (watch(&views, things(), Some(9)), watch(&views, things(), Some(10)));
+    drop(before);
+    assert_eq!(views.behind(&ten), 0, "the other one goes on in its place");
+    let (before, again) = (again, watch(&views, things(), Some(20)));
+    views.leaves(&ten);
+    views.leaves(&object(15));
+    drop(before);
+    assert!(again.cut().now_or_never().is_some(), "it has to be told about the one at 15");
+    drop(again);
+    let last = views.open(scope(things(), None), Kind::Watch(Some(at(21)))).unwrap();
+    let missed = last.begun().unwrap();
+    assert_eq!(missed.objects.iter().map(|it| &it.uid[..]).collect::<Vec<_>>(), ["uid-15"]);
+    last.told(&missed);
+    let late = watch(&views, things(), Some(21));
+    tokio::time::sleep(EARLY).await;
+    drop(last);
+    assert_eq!(views.behind(&object(30)), 2, "the other one is another client's");
+    drop(late);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_in_pages_holds_what_is_drained_after_it_began_while_pages_come() {
     let views = Views::new();
     let (ten, start) = (object(10), Instant::now());
@@ -186,6 +209,7 @@ async fn a_list_in_pages_holds_what_is_drained_after_it_began_while_pages_come()
 async fn what_ended_is_remembered_up_to_a_bound() {
     let views = Views::new();
     let ended: Vec<_> = (0..MOST_ENDED + 10).map(|_| watch(&views, things(), Some(9))).collect();
+    tokio::time::sleep(EARLY).await;
     drop(ended);
     assert_eq!(views.behind(&object(10)), MOST_ENDED);
     tokio::time::sleep(WATCHES_AGAIN + REMEMBERED).await;
