@@ -56,8 +56,19 @@ pub struct Access {
     pub tls: ServerConfig,
     /// A random id that is the same after a restart, and another with another folder.
     pub instance: String,
-    /// Whether a proxy ran with this folder before.
+    /// Whether a proxy ran with this folder before that may have left writes under way.
     pub restarted: bool,
+}
+
+/// Written by a proxy at its end, when nothing that passed it is under way any more. Its absence says nothing.
+const ENDED: &str = "ended-in-order";
+
+/// Says that nothing which passed this proxy is under way any more.
+///
+/// # Errors
+/// When the folder can't be written.
+pub fn ended_in_order(path: &std::path::Path) -> Result<(), AccessError> {
+    Folder::open(path)?.write_private(ENDED, "")
 }
 
 /// Reads the folder and writes what is missing or can't be used any more.
@@ -83,7 +94,7 @@ pub fn prepare(path: &std::path::Path, listen: SocketAddr, namespace: &str) -> R
     let token = folder.read("token").and_then(|text| Token::parse(&text)).unwrap_or_else(Token::generate);
     folder.write("token", token.secret())?;
     let instance = folder.read("instance").filter(|text| random::is_ours::<INSTANCE_BYTES>(text));
-    let restarted = instance.is_some();
+    let restarted = instance.is_some() && !folder.take(ENDED)?;
     let instance = instance.unwrap_or_else(random::generate::<INSTANCE_BYTES>);
     folder.write("instance", &instance)?;
     folder.write("namespace", namespace)?;
@@ -124,6 +135,9 @@ mod tests {
         assert_eq!(mode("tls.key"), 0o600);
         assert_eq!(read("namespace"), "ns");
         assert!(prepare(&path, listen(), "ns").unwrap().restarted);
+        ended_in_order(&path).unwrap();
+        assert!(!prepare(&path, listen(), "ns").unwrap().restarted, "the one before left nothing under way");
+        assert!(prepare(&path, listen(), "ns").unwrap().restarted, "of this one nobody knows");
         let after: Vec<_> =
             ["token", "ca.crt", "tls.crt", "tls.key", "kubeconfig", "instance"].iter().map(|name| read(name)).collect();
         assert_eq!(before, after);

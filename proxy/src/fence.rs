@@ -101,6 +101,13 @@ impl Fence {
         fence
     }
 
+    /// Whether the API server can carry out nothing any more that passed here.
+    pub fn is_idle(&self) -> bool {
+        let mut registry = self.0.lock();
+        registry.writes.prune(Instant::now());
+        registry.writes.is_idle()
+    }
+
     /// A drain is under way: requests about the object still pass, and are counted. `version` is a resourceVersion at
     /// which it was seen drained; `grace` is how long nothing may be sent about it before it is let go.
     #[must_use]

@@ -14,6 +14,7 @@ use ringside_runtime::{
     admin::{self, Health, Probe},
     client::{ApiServer, ConnectError},
     clock::{Boottime, SharedClock},
+    lease::Tenure,
     shutdown::Shutdown,
     tasks::{TaskFailed, Tasks},
 };
@@ -104,14 +105,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let shared = shared(access.token, access.restarted, &namespace, &knowledge, &config.ring);
     let clock: SharedClock = Arc::new(Boottime);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
-    let live = metrics::Live {
-        views: shared.views.clone(),
-        drains: drains.clone(),
-        fence: shared.fence.clone(),
-        tenure: tenure.clone(),
-        clock: metrics::Clock(clock.clone()),
-    };
-    let registry = Arc::new(shared.metrics.registry(live));
+    let registry = Arc::new(shared.metrics.registry(live(&shared, &drains, &tenure, &clock)));
     let server = serve::Server {
         listener,
         tls: access.tls,
@@ -140,6 +134,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
 
     // Everything but the server goes on until the last request has ended; the Lease is released after that.
     let (served, mut tasks) = (Shutdown::new(), Tasks::new());
+    let (fence, folder) = (shared.fence.clone(), config.access_dir.clone());
     let (stack, until, after) = (stages::stack(&shared, upstream), shutdown.clone(), served.clone());
     tasks.spawn("the server", server.run(stack, until).map_ok(move |()| after.trigger()));
     tasks.spawn("the admin server", admin::serve(admin_listener, health, registry, served.clone()));
@@ -147,7 +142,12 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     tasks.spawn("following the credentials", api_server.follow(served.clone()));
     tasks.spawn("the shard", shard.run(served));
     tracing::info!(%address, %admin, "ready for the controller to connect");
-    Ok(tasks.run(&shutdown, serve::ENDS_WITHIN).await?)
+    tasks.run(&shutdown, serve::ENDS_WITHIN).await?;
+    if fence.is_idle() {
+        // So that the next one need not wait for what this one may have sent.
+        access::ended_in_order(&folder)?;
+    }
+    Ok(())
 }
 
 fn shared(
@@ -169,6 +169,21 @@ fn shared(
         upgraded: TaskTracker::new(),
         closing: CancellationToken::new(),
         abort: CancellationToken::new(),
+    }
+}
+
+fn live(
+    shared: &stages::Shared,
+    drains: &handover::Drains,
+    tenure: &Arc<OnceLock<Tenure>>,
+    clock: &SharedClock,
+) -> metrics::Live {
+    metrics::Live {
+        views: shared.views.clone(),
+        drains: drains.clone(),
+        fence: shared.fence.clone(),
+        tenure: tenure.clone(),
+        clock: metrics::Clock(clock.clone()),
     }
 }
 

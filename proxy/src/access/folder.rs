@@ -27,6 +27,16 @@ impl Folder {
         fs::read_to_string(self.0.join(name)).ok()
     }
 
+    /// Takes a file away; whether there was one.
+    pub(super) fn take(&self, name: &str) -> Result<bool, AccessError> {
+        let path = self.0.join(name);
+        match fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(error("remove", &path, source)),
+        }
+    }
+
     pub(super) fn write(&self, name: &str, text: &str) -> Result<(), AccessError> {
         self.replace(name, text, SHARED)
     }

@@ -103,7 +103,21 @@ async fn what_a_proxy_before_has_sent_holds_every_drain() {
     let fence = Fence::new(true);
     let guard = drain(&fence, "a");
     assert!(!is_quiet_within(&guard, OUTLIVES - MOMENT).await);
+    assert!(!fence.is_idle(), "if it ends now, the next one has to wait too");
     assert!(is_quiet_within(&guard, GRACE).await);
+    assert!(fence.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_ends_with_a_write_that_nobody_waits_for_leaves_something_under_way() {
+    let fence = Fence::new(false);
+    let write = fence.enter(named("a"));
+    assert!(!fence.is_idle());
+    write.sent();
+    drop(write);
+    assert!(!fence.is_idle());
+    tokio::time::advance(OUTLIVES).await;
+    assert!(fence.is_idle());
 }
 
 #[tokio::test(start_paused = true)]

@@ -146,6 +146,11 @@ impl Writes {
         until.map_or(Traffic::None, Traffic::Until)
     }
 
+    /// After [`Self::prune`]: whether nothing at all is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.by_id.is_empty() && self.unknown_until.is_none()
+    }
+
     pub(super) fn count(&self) -> usize {
         self.by_id.len()
     }
