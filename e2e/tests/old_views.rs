@@ -129,7 +129,9 @@ async fn an_api_server_that_lags_shows_no_object_that_was_handed_over() {
     .unwrap();
     let resumed = Ask::get(format!("{COLLECTION}?watch=1&resourceVersion={before}&timeoutSeconds=2"));
     let replayed = ask(&through, &resumed, LATE).await.text();
-    assert!(replayed.contains(r#"{"type":"DELETED""#) && replayed.contains(r#""name":"moves""#), "{replayed}");
+    // An API server that had to begin its cache anew has forgotten so old a state, and says so.
+    let told = replayed.contains(r#"{"type":"DELETED""#) && replayed.contains(r#""name":"moves""#);
+    assert!(told || replayed.contains(r#""code":410"#), "{replayed}");
 }
 
 async fn ask(endpoint: &Endpoint, ask: &Ask, mark: &str) -> Answer {

@@ -16,7 +16,7 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::ground::{DEADLINE, NAMESPACE};
 
@@ -119,10 +119,12 @@ impl Watch {
         timeout(within, read).await.unwrap_or_else(|_| panic!("no '{wanted}' within {within:?}"));
     }
 
-    /// Waits for so long, in which nothing may come.
+    /// Waits for so long, in which nothing may come but a bookmark, which comes once a minute.
     pub(crate) async fn nothing(&mut self, within: Duration) {
-        if let Ok(frame) = timeout(within, self.body.frame()).await {
-            panic!("{frame:?}");
+        let until = Instant::now() + within;
+        while let Ok(frame) = timeout_at(until, self.body.frame()).await {
+            let data = frame.expect("the watch has ended").unwrap().into_data().unwrap_or_default();
+            assert!(data.starts_with(br#"{"type":"BOOKMARK""#), "{}", String::from_utf8_lossy(&data));
         }
     }
 

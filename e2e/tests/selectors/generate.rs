@@ -136,12 +136,13 @@ pub(crate) fn path() -> impl Strategy<Value = String> {
 const STARTS: &str = "//api/v1|/api//v1|/apis/v1|/api|/apis|/API/v1|/apis/Web.example.com/v1|/api/v2|/%61pi/v1|\
     /apis/web.example.com|/apis//v1|/api%2Fv1|/./api/v1|/x/../api/v1||/apis/web.example.com/v1beta1";
 
-const PARTS: &str = "configmaps|websites|configmaps|websites|namespaces|namespaces|default|other|object-4|object-5|watch|\
-    proxy|status|finalize|scale|||.|..|%2e|%2E%2E|%2F|c%6fnfigmaps|websites%2Fobject-4|Websites|website|\
-    default%20|%00|%ff|nodes|serviceaccounts|object-4;x|object-4,x|~|*|$|a:b";
+const PARTS: &str = "configmaps|websites|configmaps|websites|namespaces|namespaces|default|other|object-0|object-1|watch|\
+    proxy|status|finalize|scale|||.|..|%2e|%2E%2E|%2F|c%6fnfigmaps|websites%2Fobject-0|Websites|website|\
+    default%20|%00|%ff|nodes|serviceaccounts|object-0;x|object-0,x|~|*|$|a:b";
 
-const LIKELY: &str = "{}|{}|namespaces/default/{}|namespaces/other/{}|namespaces/other/{}/object-5|\
-    namespaces/default/{}/object-4|namespaces/default/{}/object-4/status|namespaces/default|namespaces|watch/{}|\
+/// By name the shard's own objects: what else is read or written by name is a matter of the fence.
+const LIKELY: &str = "{}|{}|namespaces/default/{}|namespaces/other/{}|namespaces/other/{}/object-1|\
+    namespaces/default/{}/object-0|namespaces/default/{}/object-0/status|namespaces/default|namespaces|watch/{}|\
     watch/namespaces/default/{}|watch/namespaces/other/{}|watch/namespaces/default/{}/object-4|\
     watch/namespaces/default/{}/object-8|proxy/namespaces/default/{}|namespaces/status/{}|watch|watch/watch/{}";
 

@@ -48,8 +48,8 @@ kind: ClusterRing
 metadata: {name: pairs}
 spec:
   resources:
-  - {group: '', resource: configmaps}
-  - {group: web.example.com, resource: websites}
+  - {group: '', resource: configmaps, readsByName: All}
+  - {group: web.example.com, resource: websites, readsByName: All}
 ";
 
 /// Both ways, and what is in the cluster.

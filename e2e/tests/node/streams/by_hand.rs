@@ -29,6 +29,9 @@ const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 /// Ends a connection from the client's side: a masked frame without a reason (RFC 6455, section 5.5.1).
 const CLOSE: [u8; 6] = [0x88, 0x80, 0, 0, 0, 0];
 
+/// The channel of exec and attach on which the kubelet says at the end how it went.
+const STATUS: u8 = 3;
+
 /// The bytes of each channel, in the order of their messages.
 type Channels = BTreeMap<u8, Vec<u8>>;
 
@@ -146,7 +149,15 @@ impl Held<'_> {
     /// What came on each channel, the same past the proxy and through it.
     async fn talk(&self, target: &str, talk: Talk) -> Result<Channels> {
         let (mark, ask) = (self.mark(), websocket(target, talk.subprotocol));
-        let [direct, proxied] = self.both(&ask, &mark, &talk.says, talk.until).await?.map(|bytes| channels(&bytes));
+        let both = self.both(&ask, &mark, &talk.says, talk.until).await?;
+        let [direct, proxied] = both.map(|bytes| {
+            let mut channels = channels(&bytes);
+            if talk.until.is_some() {
+                // The kubelet says how it went, or finds that the client has gone already.
+                channels.remove(&STATUS);
+            }
+            channels
+        });
         ensure!(direct == proxied, "{target}: without the proxy {direct:?}, with it {proxied:?}");
         Ok(proxied)
     }
