@@ -9,8 +9,8 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
-use kube::core::Selector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use kube::{Resource as _, core::Selector};
 use ringside_ring::{
     ClusterRing, HashRing, Members, RingLabels, RingName,
     cluster_ring::{ClusterRingSpec, ClusterRingStatus, GroupResource},
@@ -79,7 +79,28 @@ pub(crate) struct Snapshot {
     pub(crate) status: Option<ClusterRingStatus>,
 }
 
+/// The label of what the sharder writes for rings (CONTRACT, "Assignment", of the webhook's configuration).
+pub(crate) const BELONGING: (&str, &str) = ("app.kubernetes.io/name", "controller-sharding");
+
 impl Snapshot {
+    /// The metadata of an object that belongs to the ring: its name, its label, and the ring as its owner.
+    pub(crate) fn belonging(&self, name: String) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name),
+            labels: Some([(BELONGING.0.to_owned(), BELONGING.1.to_owned())].into()),
+            // The garbage collector removes it together with its ring.
+            owner_references: Some(vec![OwnerReference {
+                api_version: ClusterRing::api_version(&()).into_owned(),
+                kind: ClusterRing::kind(&()).into_owned(),
+                name: self.ring.to_string(),
+                uid: self.uid.clone(),
+                controller: Some(true),
+                block_owner_deletion: None,
+            }]),
+            ..ObjectMeta::default()
+        }
+    }
+
     /// Puts together what is known of a ring. `previous` lends its hash ring when the available shards are the same.
     pub(crate) fn build(
         name: RingName,

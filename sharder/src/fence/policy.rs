@@ -10,16 +10,13 @@ use k8s_openapi::{
         ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec,
         Validation, Variable,
     },
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference},
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::Resource;
-use ringside_ring::{ClusterRing, cluster_ring::GroupResource, labels::fence_policy_name};
+use ringside_ring::{cluster_ring::GroupResource, labels::fence_policy_name};
 use serde_json::json;
 
 use crate::snapshot::Snapshot;
 
-/// The label of what the sharder writes for rings (CONTRACT, "Assignment", of the webhook's configuration).
-pub(super) const LABEL: (&str, &str) = ("app.kubernetes.io/name", "controller-sharding");
 /// What stands before the list of accounts in the condition on who asks.
 const WHO: &str = "request.userInfo.username in ";
 /// What the API server puts into `extra` for a token that is bound to a pod (CONTROL-PLANE, 5).
@@ -73,7 +70,7 @@ pub(super) struct Wanted {
 /// What the ring's policy must say when its shards use these accounts.
 pub(super) fn wanted(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> Wanted {
     let name = fence_policy_name(&snapshot.ring);
-    let metadata = metadata(snapshot, &name);
+    let metadata = snapshot.belonging(name.clone());
     let policy =
         ValidatingAdmissionPolicy { metadata: metadata.clone(), spec: Some(spec(snapshot, accounts)), status: None };
     let binding = ValidatingAdmissionPolicyBindingSpec {
@@ -90,23 +87,6 @@ pub(super) fn accounts(policy: &ValidatingAdmissionPolicy) -> BTreeSet<String> {
     let conditions = policy.spec.as_ref().and_then(|spec| spec.match_conditions.as_deref()).unwrap_or_default();
     let lists = conditions.iter().filter_map(|condition| condition.expression.strip_prefix(WHO));
     lists.filter_map(|list| serde_json::from_str::<BTreeSet<String>>(list).ok()).flatten().collect()
-}
-
-fn metadata(snapshot: &Snapshot, name: &str) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name.to_owned()),
-        labels: Some([(LABEL.0.to_owned(), LABEL.1.to_owned())].into()),
-        // The garbage collector removes it together with its ring.
-        owner_references: Some(vec![OwnerReference {
-            api_version: ClusterRing::api_version(&()).into_owned(),
-            kind: ClusterRing::kind(&()).into_owned(),
-            name: snapshot.ring.to_string(),
-            uid: snapshot.uid.clone(),
-            controller: Some(true),
-            block_owner_deletion: None,
-        }]),
-        ..ObjectMeta::default()
-    }
 }
 
 fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmissionPolicySpec {

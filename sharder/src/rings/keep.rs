@@ -7,9 +7,8 @@
 use std::{convert::Infallible, time::Duration};
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, PostParams},
     core::DynamicObject,
     discovery::ApiResource,
@@ -18,13 +17,12 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use ringside_ring::{ClusterRing, labels::webhook_configuration_name};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until},
 };
 
-use crate::{FIELD_MANAGER, resources::Object, snapshot::Snapshot};
+use crate::{FIELD_MANAGER, resources::Object};
 use ringside_runtime::explain::{code, explain, explain_watch};
 
 /// How soon something that failed is tried again.
@@ -250,25 +248,6 @@ fn versions(objects: Api<Object>, name: String) -> impl Stream<Item = Option<Str
             std::future::ready(Some(seen))
         })
         .filter_map(std::future::ready)
-}
-
-/// The metadata of every object that belongs to a ring: its name, its label, and the ring as its owner.
-pub(super) fn metadata(snapshot: &Snapshot) -> ObjectMeta {
-    let label = ("app.kubernetes.io/name".to_owned(), "controller-sharding".to_owned());
-    ObjectMeta {
-        name: Some(webhook_configuration_name(&snapshot.ring)),
-        labels: Some([label].into()),
-        // The garbage collector removes it together with its ring.
-        owner_references: Some(vec![OwnerReference {
-            api_version: ClusterRing::api_version(&()).into_owned(),
-            kind: ClusterRing::kind(&()).into_owned(),
-            name: snapshot.ring.to_string(),
-            uid: snapshot.uid.clone(),
-            controller: Some(true),
-            block_owner_deletion: None,
-        }]),
-        ..ObjectMeta::default()
-    }
 }
 
 #[cfg(test)]

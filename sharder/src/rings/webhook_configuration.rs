@@ -8,10 +8,9 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
 use kube::core::{DynamicObject, TypeMeta};
-use ringside_ring::RingName;
+use ringside_ring::{RingName, labels::webhook_configuration_name};
 use serde_json::json;
 
-use super::keep::metadata;
 use crate::{config::WebhookUrl, snapshot::Snapshot};
 
 /// The path of a ring's webhook, before the ring's name.
@@ -54,7 +53,7 @@ impl ClientConfig {
 pub(super) fn webhook_configuration(snapshot: &Snapshot, client_config: &ClientConfig) -> DynamicObject {
     DynamicObject {
         types: Some(TypeMeta::resource::<MutatingWebhookConfiguration>()),
-        metadata: metadata(snapshot),
+        metadata: snapshot.belonging(webhook_configuration_name(&snapshot.ring)),
         data: json!({"webhooks": [webhook(snapshot, client_config)]}),
     }
 }

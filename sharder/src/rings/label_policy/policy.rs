@@ -8,7 +8,6 @@ use kube::{core::DynamicObject, core::TypeMeta, discovery::ApiResource};
 use ringside_ring::labels::webhook_configuration_name;
 use serde_json::{Value, json};
 
-use super::super::keep::metadata;
 use crate::snapshot::Snapshot;
 
 /// The policy; none when there is nothing that it could be about.
@@ -38,7 +37,11 @@ pub(super) fn binding(snapshot: &Snapshot, kind: &ApiResource) -> Option<Dynamic
 
 fn object(snapshot: &Snapshot, kind: &ApiResource, spec: &Value) -> DynamicObject {
     let types = TypeMeta { api_version: kind.api_version.clone(), kind: kind.kind.clone() };
-    DynamicObject { types: Some(types), metadata: metadata(snapshot), data: json!({"spec": spec}) }
+    DynamicObject {
+        types: Some(types),
+        metadata: snapshot.belonging(webhook_configuration_name(&snapshot.ring)),
+        data: json!({"spec": spec}),
+    }
 }
 
 /// The resources of the ring, and their statuses: with some of the built-in ones a write to the status can change labels.
