@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -127,9 +127,86 @@ pub struct ClusterRingStatus {
     /// How many of them take part in partitioning.
     #[serde(default)]
     pub available_shards: i32,
+    /// How its objects are distributed; absent before they were counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<ObjectCounts>,
     /// `Ready` says whether the ring was set up as its spec asks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// The resources whose objects may have labels of the ring: those of the spec, and those that it names no more until
+    /// their labels are off.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<LabelledResource>,
+}
+
+/// A resource whose objects may have labels of a ring, with those that follow them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelledResource {
+    /// The API group of the resource, empty for the core group.
+    #[serde(default)]
+    pub group: String,
+    /// The plural name of the resource.
+    pub resource: String,
+    /// The resources that follow it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub controlled_resources: Vec<GroupResource>,
+}
+
+impl LabelledResource {
+    /// The resource itself, without what it controls.
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource { group: self.group.clone(), resource: self.resource.clone() }
+    }
+}
+
+impl From<&RingResource> for LabelledResource {
+    fn from(resource: &RingResource) -> Self {
+        let RingResource { group, resource, controlled_resources, .. } = resource.clone();
+        Self { group, resource, controlled_resources }
+    }
+}
+
+/// How the objects of a ring's resources are distributed; what they control follows them, and is not counted.
+///
+/// What is absent is written as null: a merge patch takes it off then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectCounts {
+    /// Objects that an available shard has, those that it was asked to let go of among them.
+    #[serde(default)]
+    pub assigned: i64,
+    /// Objects that no available shard has.
+    #[serde(default)]
+    pub unassigned: i64,
+    /// Since when the first of those has been known to have none.
+    #[serde(default)]
+    pub unassigned_since: Option<Time>,
+    /// Objects whose shard was asked to let go of them, and has not.
+    #[serde(default)]
+    pub draining: i64,
+    /// Since when the first of those has been drained.
+    #[serde(default)]
+    pub draining_since: Option<Time>,
+    /// How many times as many objects the shard with the most has as a shard has on average.
+    #[serde(default)]
+    pub max_to_mean: Option<String>,
+    /// How many objects each available shard has; of very many shards those with the most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shards: Vec<ShardObjects>,
+    /// When all objects were counted last: what others created or deleted since then is not in `assigned`, `maxToMean` and
+    /// `shards`.
+    #[serde(default)]
+    pub counted_at: Option<Time>,
+}
+
+/// How many objects a shard has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct ShardObjects {
+    /// The shard.
+    pub name: String,
+    /// Its objects.
+    pub objects: i64,
 }
 
 /// The type of the condition that says whether the ring was set up.

@@ -63,7 +63,23 @@ impl Patience {
     }
 }
 
+/// The shard that an object without owner is given to: the one that it belongs to, or while that one's Lease has expired
+/// the one that it would belong to without those whose Leases have.
+///
+/// If such a shard is gone for good the object is where it belongs then; if the shard is back it belongs there again. So
+/// it moves once more at most ([`next_step`] leaves it where it is until that is decided).
+pub fn receiver<'a>(key: &PartitionKey, members: &Members, ring: &'a HashRing) -> Option<&'a ShardName> {
+    let home = ring.owner(key)?;
+    if members.may_receive(home.as_str()) {
+        return Some(home);
+    }
+    ring.owner_among(key, |shard| members.may_receive(shard.as_str())).or(Some(home))
+}
+
 /// Decides what the sharder does next with a main object.
+///
+/// No object leaves its shard for one whose Lease has expired: that one may be gone. And none leaves its shard while Pods
+/// are being replaced: it would move again. All are looked through when that is over.
 ///
 /// A drain that is under way is always seen through, also when the hash ring meanwhile names the same shard
 /// again: the shard may be acknowledging it at this moment, and withdrawing it would race with that. One that is past its
@@ -75,14 +91,43 @@ pub fn next_step(
     members: &Members,
     ring: &HashRing,
 ) -> Step {
-    let Some(to) = ring.owner(key).cloned() else { return Step::NoShard };
+    let (Some(home), Some(to)) = (ring.owner(key), receiver(key, members, ring)) else { return Step::NoShard };
+    let to = to.clone();
     match object {
         Ownership { shard: None, .. } => Step::Assign { to },
         Ownership { shard: Some(shard), .. } if !members.is_available(shard) => Step::Move { to },
         Ownership { drain: Some(_), .. } if patience == Patience::Over => Step::Force { to },
         Ownership { drain: Some(_), .. } => Step::AwaitAcknowledgement,
-        Ownership { shard: Some(shard), .. } if shard == to.as_str() => Step::Keep,
+        Ownership { shard: Some(shard), .. } if shard == home.as_str() => Step::Keep,
+        Ownership { .. } if *home != to || members.are_replaced() => Step::Keep,
         Ownership { .. } => Step::Drain { to },
+    }
+}
+
+/// What the sharder does next with an object that the ring no longer distributes: its namespace or its resource left the
+/// ring. Its labels come off in the order of a handover, as somebody may work on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Withdrawal {
+    /// Nothing: it has no labels.
+    Complete,
+    /// Its shard is available and must first let go: set the drain label.
+    Drain,
+    /// Nothing yet: its shard was asked to let go and has not acknowledged.
+    AwaitAcknowledgement,
+    /// Nobody works on it as the ring's: take the labels off.
+    Release,
+}
+
+/// Decides what the sharder does next with an object that the ring no longer distributes.
+pub fn next_withdrawal(object: Ownership<'_>, patience: Patience, members: &Members) -> Withdrawal {
+    match object {
+        Ownership { shard: None, drain: None } => Withdrawal::Complete,
+        Ownership { shard: Some(shard), drain } if members.is_available(shard) => match drain {
+            None => Withdrawal::Drain,
+            Some(_) if patience == Patience::Over => Withdrawal::Release,
+            Some(_) => Withdrawal::AwaitAcknowledgement,
+        },
+        Ownership { .. } => Withdrawal::Release,
     }
 }
 

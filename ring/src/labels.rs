@@ -17,6 +17,13 @@ pub const LEASE_INSTANCE: &str = "ringside.dev/instance";
 /// On a shard Lease: the Pod that the shard's token is bound to, empty when it is bound to none. An addition of ours,
 /// optional: the API server's fence tells shards apart by that Pod, and only the shard itself knows its token.
 pub const LEASE_TOKEN_POD: &str = "ringside.dev/token-pod";
+/// Annotation on a shard Lease: how much of the objects the shard gets, compared with the others. An addition of ours,
+/// optional, for whoever writes the Lease: the shard, or a person. See [`crate::weight::Weight`].
+pub const LEASE_WEIGHT: &str = "ringside.dev/weight";
+
+/// Annotation on a shard Lease: how long nothing was sent about an object before the shard lets go of it. An addition of
+/// ours, optional. See [`crate::grace::Grace`].
+pub const LEASE_GRACE: &str = "ringside.dev/grace";
 
 const SHARD_PREFIX: &str = "shard.alpha.sharding.timebertt.dev";
 const DRAIN_PREFIX: &str = "drain.alpha.sharding.timebertt.dev";

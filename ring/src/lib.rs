@@ -9,14 +9,19 @@
 //! | [`name`] | which ring and shard names are possible at all |
 //! | [`labels`] | the keys and values of all labels |
 //! | [`lease`] | the state of a shard Lease, and when it changes next |
+//! | [`grace`] | how long a shard keeps still about an object before it lets go |
 //! | [`members`] | the shards of a ring and which of them take part in partitioning |
+//! | [`generation`] | which Pods of a Deployment are about to be replaced |
 //! | [`partition`] | the key of an object |
 //! | [`placement`] | the hash ring: from key to shard |
 //! | [`handover`] | the next step for an object, at the sharder, the webhook and the proxy |
 //! | [`patch`] | the writes that carry out those steps, each testing what it relies on |
+//! | [`weight`] | how much of the objects a shard gets |
 //! | [`resource_version`] | the order of resourceVersions |
 
 pub mod cluster_ring;
+pub mod generation;
+pub mod grace;
 pub mod handover;
 pub mod labels;
 pub mod lease;
@@ -28,8 +33,10 @@ pub mod partition;
 pub mod patch;
 pub mod placement;
 pub mod resource_version;
+pub mod weight;
 
 pub use cluster_ring::ClusterRing;
+pub use grace::Grace;
 pub use labels::{Ownership, RingLabels};
 pub use members::Members;
 pub use moment::Moment;
@@ -37,3 +44,4 @@ pub use name::{RingName, ShardName};
 pub use partition::PartitionKey;
 pub use placement::HashRing;
 pub use resource_version::ResourceVersion;
+pub use weight::Weight;

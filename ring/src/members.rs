@@ -1,17 +1,30 @@
 //! The shards of one ring, and which of them take part in partitioning.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{lease::ShardState, name::ShardName};
+use crate::{lease::ShardState, name::ShardName, weight::Weight};
 
-/// The shards that have a Lease in a ring, or had one until a moment ago, with their states.
+/// What is known of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The state of its Lease.
+    pub state: ShardState,
+    /// How much of the objects it gets.
+    pub weight: Weight,
+}
+
+/// The shards that have a Lease in a ring, or had one until a moment ago.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Members(BTreeMap<ShardName, ShardState>);
+pub struct Members {
+    shards: BTreeMap<ShardName, Member>,
+    /// Those that are about to be replaced.
+    outgoing: BTreeSet<ShardName>,
+}
 
 impl Members {
     /// The state of a shard; `None` when it has no Lease.
     pub fn state(&self, shard: &str) -> Option<ShardState> {
-        self.0.get(shard).copied()
+        self.shards.get(shard).map(|member| member.state)
     }
 
     /// Whether the shard of this name takes part in partitioning: a name without a Lease does not.
@@ -21,28 +34,81 @@ impl Members {
 
     /// The shards that take part in partitioning, sorted by name.
     pub fn available(&self) -> impl Iterator<Item = &ShardName> {
-        self.0.iter().filter(|(_, state)| state.is_available()).map(|(shard, _)| shard)
+        self.weighted().map(|(shard, _)| shard)
+    }
+
+    /// The same with their weights.
+    pub fn weighted(&self) -> impl Iterator<Item = (&ShardName, Weight)> {
+        let available = self.shards.iter().filter(|(_, member)| member.state.is_available());
+        available.map(|(shard, member)| (shard, member.weight))
+    }
+
+    /// The same shards, of which these are about to be replaced.
+    #[must_use]
+    pub fn replacing(self, outgoing: impl IntoIterator<Item = ShardName>) -> Self {
+        Self { outgoing: outgoing.into_iter().collect(), ..self }
+    }
+
+    /// Whether an object without owner may be given to a shard: one that is ready, and not about to be replaced. Where
+    /// there is none of these, one that is ready; and where there is none of those either, any that is available, as all of
+    /// them are judged alike when it is the API server that does not answer.
+    pub fn may_receive(&self, shard: &str) -> bool {
+        let reluctance = self.reluctance(shard);
+        reluctance.is_some() && reluctance == self.available().filter_map(|shard| self.reluctance(shard.as_str())).min()
+    }
+
+    /// Whether some of the shards are about to be replaced, and there are others already.
+    pub fn are_replaced(&self) -> bool {
+        let mut available = self.available();
+        available.any(|shard| self.outgoing.contains(shard))
+            && self.available().any(|shard| !self.outgoing.contains(shard))
+    }
+
+    /// Why not to give an object to an available shard: the most important first.
+    fn reluctance(&self, shard: &str) -> Option<[bool; 2]> {
+        let (shard, Member { state, .. }) = self.shards.get_key_value(shard)?;
+        state.is_available().then(|| [*state != ShardState::Ready, self.outgoing.contains(shard)])
     }
 
     /// All shards with their states, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&ShardName, ShardState)> {
-        self.0.iter().map(|(shard, state)| (shard, *state))
+        self.shards.iter().map(|(shard, member)| (shard, member.state))
     }
 
     /// How many shards have a Lease, whatever its state.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.shards.len()
     }
 
     /// Whether no shard has a Lease.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.shards.is_empty()
+    }
+
+    /// The same shards with this one among them: as it is given here, if it was there before.
+    #[must_use]
+    pub fn with(mut self, shard: ShardName, member: Member) -> Self {
+        self.shards.insert(shard, member);
+        self
+    }
+
+    /// The same shards but this one; `None` where it is none of them.
+    #[must_use]
+    pub fn without(mut self, shard: &ShardName) -> Option<Self> {
+        self.shards.remove(shard).map(|_| self)
     }
 }
 
+impl FromIterator<(ShardName, Member)> for Members {
+    fn from_iter<T: IntoIterator<Item = (ShardName, Member)>>(shards: T) -> Self {
+        Self { shards: shards.into_iter().collect(), outgoing: BTreeSet::new() }
+    }
+}
+
+/// Shards that say nothing of a weight.
 impl FromIterator<(ShardName, ShardState)> for Members {
     fn from_iter<T: IntoIterator<Item = (ShardName, ShardState)>>(shards: T) -> Self {
-        Self(shards.into_iter().collect())
+        shards.into_iter().map(|(shard, state)| (shard, Member { state, weight: Weight::ONE })).collect()
     }
 }
 
@@ -57,5 +123,44 @@ mod tests {
         let available: Vec<_> = members.available().map(ShardName::as_str).collect();
         assert_eq!(available, ["expired", "ready", "uncertain"]);
         assert!(members.is_available("ready") && !members.is_available("dead") && !members.is_available("nobody"));
+    }
+
+    #[test]
+    fn a_shard_of_weight_zero_takes_part_without_objects() {
+        let idle: ShardName = "idle".parse().expect("valid");
+        let member = Member { state: ShardState::Ready, weight: Weight::ZERO };
+        let members = Members::default().with(idle.clone(), member);
+        assert!(members.is_available("idle"));
+        assert_eq!(members.weighted().collect::<Vec<_>>(), [(&idle, Weight::ZERO)]);
+        assert!(members.clone().without(&idle).is_some_and(|rest| rest.is_empty()));
+        assert_eq!(Members::default().without(&idle), None);
+    }
+
+    #[test]
+    fn what_has_no_owner_goes_to_ready_shards_while_there_are_some() {
+        let of = |states: &[ShardState]| -> Members {
+            states.iter().map(|state| (state.as_str().parse().expect("valid"), *state)).collect()
+        };
+        let receivers = |members: &Members| -> Vec<String> {
+            let all = members.iter().filter(|(shard, _)| members.may_receive(shard.as_str()));
+            all.map(|(shard, _)| shard.to_string()).collect()
+        };
+        assert_eq!(receivers(&of(&ShardState::ALL)), ["ready"]);
+        assert_eq!(receivers(&of(&ShardState::ALL[1..])), ["expired", "uncertain"]);
+        assert!(!of(&ShardState::ALL).may_receive("nobody"));
+        let late = || ["a", "b"].map(|shard| (shard.parse().expect("valid"), ShardState::Expired));
+        let members = |outgoing: &[&str]| -> Members {
+            let ready = ["c", "d"].map(|shard| (shard.parse().expect("valid"), ShardState::Ready));
+            let all: Members = late().into_iter().chain(ready).collect();
+            all.replacing(outgoing.iter().map(|shard| shard.parse().expect("valid")))
+        };
+        assert_eq!(receivers(&members(&["a", "c"])), ["d"]);
+        assert_eq!(
+            receivers(&members(&["c", "d"])),
+            ["c", "d"],
+            "one that is about to go is better than one that may be gone"
+        );
+        assert!(members(&["a", "c"]).are_replaced() && !members(&[]).are_replaced());
+        assert!(!members(&["a", "b", "c", "d"]).are_replaced(), "by whom");
     }
 }

@@ -1,10 +1,10 @@
 //! The hash ring: which shard an object belongs to, from the available shards alone.
 
-use std::num::NonZeroU32;
+use std::{fmt::Write as _, num::NonZeroU32};
 
 use xxhash_rust::xxh64::xxh64;
 
-use crate::{name::ShardName, partition::PartitionKey};
+use crate::{name::ShardName, partition::PartitionKey, weight::Weight};
 
 /// Tokens (virtual nodes) a shard has unless configured otherwise.
 ///
@@ -15,49 +15,118 @@ pub const DEFAULT_TOKENS_PER_SHARD: NonZeroU32 = NonZeroU32::new(4_000).expect("
 ///
 /// Token `i` of a shard is xxHash64 (seed 0) of `<shard><i>`; an object belongs to the shard of the
 /// first token at or after the hash of its key, past the last token to the first one. Nothing is
-/// stored: whoever knows the same shards computes the same placement.
+/// stored: whoever knows the same shards and weights computes the same placement.
+///
+/// A shard has as many tokens as its weight says, the first ones: a change of the weight adds some or takes some away,
+/// and moves what belongs to those. Where all weights are 0, all count as 1: a weight says how shards compare, and
+/// objects must have owners.
 #[derive(Clone, Debug)]
 pub struct HashRing {
     shards: Vec<ShardName>,
-    /// Ordered by hash; the index points into `shards`.
-    tokens: Vec<(u64, usize)>,
+    /// How many tokens each of them has.
+    counts: Vec<u32>,
+    /// Ordered by hash.
+    tokens: Vec<Token>,
+}
+
+/// A token: 12 bytes, where a pair of u64 and usize has 16. Its order is that of the hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Token {
+    high: u32,
+    low: u32,
+    /// The index of its shard. Shards are sorted, so that two with the same token (2^-64) are told apart alike by
+    /// everybody.
+    shard: u32,
+}
+
+impl Token {
+    fn new(hash: u64, shard: u32) -> Self {
+        #[allow(clippy::cast_possible_truncation, reason = "the two halves")]
+        let (high, low) = ((hash >> 32) as u32, hash as u32);
+        Self { high, low, shard }
+    }
+
+    fn hash(self) -> u64 {
+        (u64::from(self.high) << 32) | u64::from(self.low)
+    }
 }
 
 impl HashRing {
-    /// The ring of these shards, in whatever order and however often they are named.
+    /// The ring of these shards, all of weight 1, in whatever order and however often they are named.
     pub fn new(shards: impl IntoIterator<Item = ShardName>, tokens_per_shard: NonZeroU32) -> Self {
-        let mut shards: Vec<_> = shards.into_iter().collect();
-        // Sorted, so that two shards with the same token (2^-64) are told apart alike by everybody.
-        shards.sort_unstable();
-        shards.dedup();
-        let mut tokens: Vec<_> = shards
-            .iter()
-            .enumerate()
-            .flat_map(|(index, shard)| {
-                (0..tokens_per_shard.get()).map(move |i| (xxh64(format!("{shard}{i}").as_bytes(), 0), index))
-            })
-            .collect();
+        Self::weighted(shards.into_iter().map(|shard| (shard, Weight::ONE)), tokens_per_shard)
+    }
+
+    /// The ring of these shards; one of weight 1 has `tokens_per_shard` tokens.
+    pub fn weighted(shards: impl IntoIterator<Item = (ShardName, Weight)>, tokens_per_shard: NonZeroU32) -> Self {
+        let (shards, counts) = tokens_of(shards, tokens_per_shard);
+        let mut tokens = Vec::with_capacity(counts.iter().map(|count| *count as usize).sum());
+        let mut text = String::new();
+        for (index, (shard, count)) in (0..).zip(shards.iter().zip(&counts)) {
+            for number in 0..*count {
+                text.clear();
+                // Writing to a String can't fail.
+                let _ = write!(text, "{shard}{number}");
+                tokens.push(Token::new(xxh64(text.as_bytes(), 0), index));
+            }
+        }
         tokens.sort_unstable();
-        Self { shards, tokens }
+        Self { shards, counts, tokens }
+    }
+
+    /// Whether a ring of these shards would be the same.
+    pub fn is_of(&self, shards: impl IntoIterator<Item = (ShardName, Weight)>, tokens_per_shard: NonZeroU32) -> bool {
+        let (shards, counts) = tokens_of(shards, tokens_per_shard);
+        (&self.shards, &self.counts) == (&shards, &counts)
+    }
+
+    /// Whether every object belongs to the same shard in both.
+    pub fn places_like(&self, other: &Self) -> bool {
+        (&self.shards, &self.counts) == (&other.shards, &other.counts)
+    }
+
+    /// Whether objects may belong elsewhere here although their shard in `earlier` is still there: a shard came, or the
+    /// tokens of one are more or fewer. When shards only went, all others keep what they had.
+    pub fn takes_from_those_of(&self, earlier: &Self) -> bool {
+        let before = |shard: &ShardName| earlier.shards.binary_search(shard).ok().map(|at| earlier.counts[at]);
+        self.shards.iter().zip(&self.counts).any(|(shard, count)| before(shard) != Some(*count))
     }
 
     /// The shard that an object with this key belongs to; `None` when there is no shard at all.
     pub fn owner(&self, key: &PartitionKey) -> Option<&ShardName> {
         let hash = xxh64(key.as_str().as_bytes(), 0);
-        let at = self.tokens.partition_point(|(token, _)| *token < hash);
-        let (_, shard) = self.tokens.get(at).or_else(|| self.tokens.first())?;
-        self.shards.get(*shard)
+        let at = self.tokens.partition_point(|token| token.hash() < hash);
+        let token = self.tokens.get(at).or_else(|| self.tokens.first())?;
+        self.shards.get(token.shard as usize)
+    }
+
+    /// The shard that an object with this key would belong to if there were only those that `admits` admits.
+    pub fn owner_among(&self, key: &PartitionKey, admits: impl Fn(&ShardName) -> bool) -> Option<&ShardName> {
+        let hash = xxh64(key.as_str().as_bytes(), 0);
+        let at = self.tokens.partition_point(|token| token.hash() < hash);
+        let (before, after) = self.tokens.split_at(at);
+        // On to the next token until one is a shard's that is admitted: what the ring of those alone would say.
+        let mut shards = after.iter().chain(before).filter_map(|token| self.shards.get(token.shard as usize));
+        shards.find(|shard| admits(shard))
     }
 
     /// The shards of this ring, sorted by name.
     pub fn shards(&self) -> &[ShardName] {
         &self.shards
     }
+}
 
-    /// Whether `shard` is one of this ring's.
-    pub fn contains(&self, shard: &str) -> bool {
-        self.shards.binary_search_by(|known| known.as_str().cmp(shard)).is_ok()
-    }
+/// The shards, sorted by name and each once, with the number of tokens of each.
+fn tokens_of(
+    shards: impl IntoIterator<Item = (ShardName, Weight)>,
+    tokens_per_shard: NonZeroU32,
+) -> (Vec<ShardName>, Vec<u32>) {
+    let mut shards: Vec<_> = shards.into_iter().collect();
+    shards.sort_unstable();
+    shards.dedup_by(|later, first| later.0 == first.0);
+    let all_zero = shards.iter().all(|(_, weight)| *weight == Weight::ZERO);
+    let count = |weight: Weight| if all_zero { Weight::ONE } else { weight }.tokens(tokens_per_shard);
+    shards.into_iter().map(|(shard, weight)| (shard, count(weight))).unzip()
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
 //! Certificates of our own: an authority, and what it signs for a server.
 
-use jiff::{Timestamp, tz::TimeZone};
+use std::time::Duration;
+
+use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     date_time_ymd,
 };
 
+mod validity;
+
 pub use rcgen::Error as CertificateError;
 
-/// How long everything is valid: longer than a pod lives, or a cluster without an upgrade.
-const YEARS: i32 = 10;
+pub use self::validity::{ReadValidity, Validity};
 
 /// Who signs: a name and a key. A certificate of it that was made before is as good as one that is made now.
 #[derive(Debug)]
@@ -53,8 +56,8 @@ impl Authority {
     ///
     /// # Errors
     /// When it can't be made.
-    pub fn certificate(&self, now: Timestamp) -> Result<String, CertificateError> {
-        Ok(self.parameters(now)?.self_signed(&self.key)?.pem())
+    pub fn certificate(&self, validity: Validity) -> Result<String, CertificateError> {
+        Ok(self.parameters(validity)?.self_signed(&self.key)?.pem())
     }
 
     /// A pair for a server that is reached by these host names and addresses.
@@ -65,32 +68,37 @@ impl Authority {
         &self,
         server: &'static str,
         names: impl IntoIterator<Item = String>,
-        now: Timestamp,
+        validity: Validity,
     ) -> Result<ServingPair, CertificateError> {
-        let mut parameters = parameters(server, names.into_iter().collect(), now)?;
+        let mut parameters = parameters(server, names.into_iter().collect(), validity)?;
         parameters.use_authority_key_identifier_extension = true;
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate()?;
-        let certificate = parameters.signed_by(&key, &Issuer::new(self.parameters(now)?, &self.key))?;
+        let certificate = parameters.signed_by(&key, &Issuer::new(self.parameters(validity)?, &self.key))?;
         Ok(ServingPair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    fn parameters(&self, now: Timestamp) -> Result<CertificateParams, CertificateError> {
-        let mut parameters = parameters(self.name, Vec::new(), now)?;
+    fn parameters(&self, validity: Validity) -> Result<CertificateParams, CertificateError> {
+        let mut parameters = parameters(self.name, Vec::new(), validity)?;
         parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         Ok(parameters)
     }
 }
 
-fn parameters(common_name: &str, names: Vec<String>, now: Timestamp) -> Result<CertificateParams, CertificateError> {
-    let year = i32::from(now.to_zoned(TimeZone::UTC).year());
+fn parameters(
+    common_name: &str,
+    names: Vec<String>,
+    validity: Validity,
+) -> Result<CertificateParams, CertificateError> {
     let mut parameters = CertificateParams::new(names)?;
     parameters.distinguished_name.push(DnType::CommonName, common_name);
-    // From well before today: clocks differ.
-    parameters.not_before = date_time_ymd(year - 1, 1, 1);
-    parameters.not_after = date_time_ymd(year + YEARS, 1, 1);
+    let since_1970 = |moment: Timestamp| {
+        date_time_ymd(1970, 1, 1) + Duration::from_secs(u64::try_from(moment.as_second()).unwrap_or_default())
+    };
+    parameters.not_before = since_1970(validity.from);
+    parameters.not_after = since_1970(validity.until);
     Ok(parameters)
 }
 
@@ -98,7 +106,7 @@ fn parameters(common_name: &str, names: Vec<String>, now: Timestamp) -> Result<C
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::{sync::Arc, time::Duration};
+    use std::sync::Arc;
 
     use rustls::{
         RootCertStore,
@@ -124,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_pair_is_good_for_its_names_and_its_time_by_whatever_certificate_of_its_authority() {
-        let now = Timestamp::UNIX_EPOCH + Duration::from_secs(NOW);
+        let now = Validity::long(Timestamp::UNIX_EPOCH + Duration::from_secs(NOW));
         let authority = Authority::new("authority").unwrap();
         let before = authority.certificate(now).unwrap();
         let again = Authority::with_key("authority", &authority.key()).unwrap();

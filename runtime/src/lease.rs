@@ -17,6 +17,7 @@ use crate::{
 
 mod claim;
 mod keeper;
+mod others;
 mod tenure;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,13 @@ pub struct Terms {
     /// Annotations that the Lease gets. A Lease of the same holder with other values of these belongs to
     /// another instance of the same name and is waited for like anybody else's.
     pub annotations: BTreeMap<String, String>,
+    /// Annotations by which the holder says something about itself; `None` takes off what stood there before. Unlike the
+    /// others they are no identity: they are written with every renewal, and taken off with the release, as who is not
+    /// there says nothing.
+    pub facts: BTreeMap<String, Option<String>>,
+    /// Whether the Lease is watched while somebody else holds it: so it is taken as soon as he lets go, and its duration
+    /// counts from his last renewal, and not from when that was looked at. That takes permission to list and watch it.
+    pub prompt: bool,
 }
 
 impl Terms {

@@ -70,6 +70,39 @@ fn a_late_shard_loses_what_it_was_asked_for_only_where_the_api_server_keeps_it_f
 }
 
 #[test]
+fn what_left_the_ring_is_let_go_of_by_its_shard_before_its_labels_come_off() {
+    let (members, _) = world();
+    let step = |object, patience| next_withdrawal(object, patience, &members);
+    assert_eq!(step(NOBODY, Patience::Left), Withdrawal::Complete);
+    assert_eq!(step(owned("b"), Patience::Over), Withdrawal::Drain, "nobody asked for it yet");
+    assert_eq!(step(draining("b"), Patience::Left), Withdrawal::AwaitAcknowledgement);
+    assert_eq!(step(draining("b"), Patience::Needed), Withdrawal::AwaitAcknowledgement);
+    assert_eq!(step(draining("b"), Patience::Over), Withdrawal::Release);
+    for nobodys in [owned("gone"), draining("never-was"), Ownership { shard: None, drain: Some("left over") }] {
+        assert_eq!(step(nobodys, Patience::Left), Withdrawal::Release);
+    }
+}
+
+/// A shard whose Lease expires is passed over by what has no owner, and nothing leaves its shard for it.
+#[test]
+fn nothing_goes_to_a_shard_whose_lease_has_expired_while_another_is_ready() {
+    let (members, ring) = world();
+    let key = key_of("b", &ring);
+    let a: ShardName = "a".parse().unwrap();
+    let step = |object, members: &Members| next_step(object, Patience::Left, &key, members, &ring);
+    for object in [NOBODY, owned("gone"), draining("gone")] {
+        assert!(
+            matches!(step(object, &members), Step::Assign { to } | Step::Move { to } if to == a),
+            "{object:?} belongs to b, which is uncertain"
+        );
+    }
+    assert_eq!(step(owned("a"), &members), Step::Keep, "until it is known whether b is back");
+    assert_eq!(step(owned("b"), &members), Step::Keep);
+    let all_late: Members = ["a", "b"].map(|shard| (shard.parse().unwrap(), ShardState::Expired)).into_iter().collect();
+    assert_eq!(step(NOBODY, &all_late), Step::Assign { to: "b".parse().unwrap() }, "an owner is better than none");
+}
+
+#[test]
 fn without_shards_nothing_is_touched() {
     let ring = HashRing::new([], DEFAULT_TOKENS_PER_SHARD);
     let key = PartitionKey::of("", "ConfigMap", "default", "a");
@@ -116,7 +149,60 @@ fn the_webhook_assigns_what_is_created_without_an_owner() {
     assert_eq!(review(update(owned("a"), draining("a")), true), Verdict::Leave);
 }
 
+/// Carries out what is decided about an object until nothing is left to do; returns who has it, and how often it moved.
+fn settle(
+    mut shard: Option<String>,
+    key: &PartitionKey,
+    members: &Members,
+    ring: &HashRing,
+) -> (Option<String>, usize) {
+    let mut moves = 0;
+    loop {
+        let object = Ownership { shard: shard.as_deref(), drain: None };
+        match next_step(object, Patience::Left, key, members, ring) {
+            // Its shard lets go.
+            Step::Drain { .. } => {
+                shard = None;
+                moves += 1;
+            }
+            Step::Assign { to } => shard = Some(to.to_string()),
+            Step::Move { to } => {
+                shard = Some(to.to_string());
+                moves += 1;
+            }
+            Step::Keep | Step::AwaitAcknowledgement | Step::NoShard | Step::Force { .. } => return (shard, moves),
+        }
+    }
+}
+
 proptest! {
+    /// An object that was placed while Leases were late moves once at most when that is decided, whatever is decided.
+    #[test]
+    fn what_went_past_a_late_shard_moves_once_more_at_most(
+        states in proptest::collection::vec(0_usize..3, 2..6),
+        decided in proptest::collection::vec(any::<bool>(), 6),
+        name in "[a-z]{1,8}",
+    ) {
+        let name_of = |i: usize| -> ShardName { format!("shard-{i}").parse().unwrap() };
+        let members: Members = states.iter().enumerate().map(|(i, state)| (name_of(i), ShardState::ALL[*state])).collect();
+        let ring = HashRing::new(members.available().cloned(), std::num::NonZeroU32::new(20).unwrap());
+        let key = PartitionKey::of("", "ConfigMap", "", &name);
+        let (placed, moves) = settle(None, &key, &members, &ring);
+        let state = members.state(placed.as_deref().unwrap()).unwrap();
+        prop_assert!(state == ShardState::Ready || states.iter().all(|state| *state != 0), "given to one that is {state}");
+        prop_assert_eq!(moves, 0);
+        // Each late shard is back, or dead.
+        let after: Members = members.iter().zip(&decided).map(|((shard, state), back)| {
+            let state = if state == ShardState::Ready || *back { ShardState::Ready } else { ShardState::Dead };
+            (shard.clone(), state)
+        }).collect();
+        prop_assume!(after.available().next().is_some());
+        let ring = HashRing::new(after.available().cloned(), std::num::NonZeroU32::new(20).unwrap());
+        let (kept, moves) = settle(placed, &key, &after, &ring);
+        prop_assert!(moves <= 1, "{moves} moves");
+        prop_assert_eq!(kept.as_deref(), ring.owner(&key).map(ShardName::as_str));
+    }
+
     /// The first promise, at the place where it is decided: an object of an available shard
     /// is never given to another one without that shard's acknowledgement.
     #[test]

@@ -14,6 +14,7 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     Terms,
     claim::{Claim, Observation, claim, seconds},
+    others::Others,
     tenure::Standing,
     wait,
 };
@@ -54,14 +55,31 @@ impl Keeper {
     }
 
     pub(super) async fn run(mut self, shutdown: Shutdown) {
+        let mut others = Others::new(self.api.clone(), self.terms.name.clone());
         loop {
             let start = self.clock.now();
             let next = self.try_once(start).await;
-            if wait(&self.clock, next, &shutdown).await {
+            if self.rest(next, &mut others, &shutdown).await {
                 break;
             }
         }
         self.release().await;
+    }
+
+    /// Waits until the next attempt is due, or the Lease is seen to be free, or for the shutdown: `true` when it was that.
+    async fn rest(&mut self, next: Moment, others: &mut Others, shutdown: &Shutdown) -> bool {
+        if self.mine.is_some() || !self.terms.prompt {
+            others.rest();
+            return wait(&self.clock, next, shutdown).await;
+        }
+        loop {
+            let seen = tokio::select! {
+                ended = wait(&self.clock, next, shutdown) => return ended,
+                seen = others.next() => seen,
+            };
+            let Some(lease) = seen.filter(|lease| holder(lease.spec.as_ref()).is_some()) else { return false };
+            observe(&mut self.observed, &lease, self.clock.now());
+        }
     }
 
     /// One attempt with its timeout; says when the next one is due.
@@ -148,14 +166,7 @@ impl Keeper {
                 Err(error) => Err(error),
             };
         };
-        let observed = match self.observed.take() {
-            Some(mut observed) => {
-                observed.update(&lease, now);
-                observed
-            }
-            None => Observation::of(&lease, now),
-        };
-        match claim(&lease, self.observed.insert(observed), &self.terms, now) {
+        match claim(&lease, observe(&mut self.observed, &lease, now), &self.terms, now) {
             Claim::Wait { until, holder } => Ok(Attempt::Taken { by: holder, until }),
             Claim::Take => {
                 self.replace(lease, true).await?;
@@ -195,12 +206,19 @@ impl Keeper {
         }
     }
 
-    /// The Lease with our name, labels and annotations; those of others stay.
+    /// The Lease with our name, labels, annotations and facts; those of others stay.
     fn dressed(&self, mut lease: Lease) -> Lease {
         lease.metadata.name = Some(self.terms.name.clone());
         lease.metadata.managed_fields = None;
         lease.metadata.labels.get_or_insert_default().extend(self.terms.labels.clone());
-        lease.metadata.annotations.get_or_insert_default().extend(self.terms.annotations.clone());
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        annotations.extend(self.terms.annotations.clone());
+        for (key, value) in &self.terms.facts {
+            match value {
+                Some(value) => drop(annotations.insert(key.clone(), value.clone())),
+                None => drop(annotations.remove(key)),
+            }
+        }
         lease
     }
 
@@ -252,6 +270,9 @@ impl Keeper {
             return Ok(false);
         }
         lease.metadata.managed_fields = None;
+        if let Some(annotations) = &mut lease.metadata.annotations {
+            annotations.retain(|key, _| !self.terms.facts.contains_key(key));
+        }
         if let Some(spec) = &mut lease.spec {
             spec.holder_identity = Some(String::new());
             spec.renew_time = Some(now());
@@ -262,4 +283,11 @@ impl Keeper {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Takes in what somebody else's Lease looks like now.
+fn observe<'a>(observed: &'a mut Option<Observation>, lease: &Lease, now: Moment) -> &'a Observation {
+    let observed = observed.get_or_insert_with(|| Observation::of(lease, now));
+    observed.update(lease, now);
+    observed
 }

@@ -21,6 +21,8 @@ struct Fake {
     mute: bool,
     /// Writes that land and are never answered.
     mute_writes: bool,
+    /// Watches are served, each for as long as the Lease stays as it is.
+    watched: bool,
     /// The next read comes before somebody's create, and our create after it.
     hidden_once: bool,
     writes: usize,
@@ -74,6 +76,10 @@ fn client(fake: &Shared) -> Client {
         let fake = fake.clone();
         async move {
             let method = request.method().clone();
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            if query.contains("fieldSelector") {
+                return followed(&fake, query.contains("watch=true")).await;
+            }
             let body = request.into_body().collect_bytes().await?;
             let answer = fake.lock().unwrap().answer(&method, serde_json::from_slice(&body).ok());
             let mute = {
@@ -97,6 +103,30 @@ fn client(fake: &Shared) -> Client {
     Client::new(service, "default")
 }
 
+/// The answer to a list, or to a watch: whoever watches is told to list again when the Lease has changed.
+async fn followed(fake: &Shared, watch: bool) -> Result<Response<Body>, tower::BoxError> {
+    let (served, version) = {
+        let fake = fake.lock().unwrap();
+        (fake.watched, fake.version)
+    };
+    let body = match (served, watch) {
+        (false, _) => {
+            return Ok(Response::builder().status(StatusCode::FORBIDDEN).body(Body::from(b"{}".to_vec()))?);
+        }
+        (true, false) => {
+            let items: Vec<_> = fake.lock().unwrap().lease.clone().into_iter().collect();
+            json!({"metadata": {"resourceVersion": version.to_string()}, "items": items})
+        }
+        (true, true) => {
+            while fake.lock().unwrap().version == version {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            json!({"type": "ERROR", "object": {"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410}})
+        }
+    };
+    Ok(Response::new(Body::from(serde_json::to_vec(&body)?)))
+}
+
 fn terms() -> Terms {
     Terms {
         namespace: "default".into(),
@@ -105,6 +135,8 @@ fn terms() -> Terms {
         duration: Duration::from_secs(15),
         labels: BTreeMap::from([("ring".into(), "example".into())]),
         annotations: BTreeMap::from([("uid".into(), "1".into())]),
+        facts: BTreeMap::from([("weight".into(), Some("2".into())), ("unsaid".into(), None)]),
+        prompt: false,
     }
 }
 
@@ -133,13 +165,22 @@ struct World {
 
 impl World {
     fn start(lease: Option<Lease>) -> Self {
-        let fake = Shared::default();
+        Self::with(Fake::default(), lease, terms())
+    }
+
+    /// One that watches the Lease while another has it.
+    fn prompt(lease: Lease) -> Self {
+        Self::with(Fake { watched: true, ..Fake::default() }, Some(lease), Terms { prompt: true, ..terms() })
+    }
+
+    fn with(fake: Fake, lease: Option<Lease>, terms: Terms) -> Self {
+        let fake = Arc::new(Mutex::new(fake));
         if let Some(lease) = lease {
             fake.lock().unwrap().store(lease);
         }
         let clock: SharedClock = Arc::new(TokioClock::start());
         let shutdown = Shutdown::new();
-        let (tenure, keeping) = keep(client(&fake), terms(), clock.clone(), shutdown.clone());
+        let (tenure, keeping) = keep(client(&fake), terms, clock.clone(), shutdown.clone());
         Self { fake, clock, tenure, shutdown, task: tokio::spawn(keeping) }
     }
 
@@ -182,6 +223,40 @@ async fn anothers_lease_is_taken_only_after_it_stood_still_for_its_duration() {
 
 fn now() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime {
     k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(k8s_openapi::jiff::Timestamp::now())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_prompt_takes_a_lease_in_the_moment_in_which_it_is_released() {
+    let world = World::prompt(lease_of("b", "2"));
+    // Right after a look, so that the next one is far.
+    tokio::time::sleep(Duration::from_millis(6_100)).await;
+    assert!(!world.tenure.held());
+    world.fake.lock().unwrap().edit(|lease| lease.spec.as_mut().unwrap().holder_identity = Some(String::new()));
+    let since = world.clock.now();
+    world.tenure.until_held().await;
+    let took = world.clock.now().since(since);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn to_who_is_prompt_a_lease_stands_still_since_its_renewal_and_not_since_the_next_look() {
+    let world = World::prompt(lease_of("b", "2"));
+    tokio::time::sleep(Duration::from_millis(6_100)).await;
+    world.fake.lock().unwrap().edit(|lease| lease.spec.as_mut().unwrap().renew_time = Some(now()));
+    let renewed = world.clock.now();
+    world.tenure.until_held().await;
+    let stood = world.clock.now().since(renewed);
+    assert!((Duration::from_secs(15)..Duration::from_secs(17)).contains(&stood), "{stood:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_watch_looks_now_and_then() {
+    let world = World::with(Fake::default(), Some(lease_of("b", "2")), Terms { prompt: true, ..terms() });
+    tokio::time::sleep(Duration::from_millis(6_100)).await;
+    world.fake.lock().unwrap().edit(|lease| lease.spec.as_mut().unwrap().holder_identity = Some(String::new()));
+    let since = world.clock.now();
+    world.tenure.until_held().await;
+    assert!(world.clock.now().since(since) <= Duration::from_secs(3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,6 +316,34 @@ async fn a_label_written_by_others_is_no_loss() {
         assert!(world.tenure.held());
     }
     assert_eq!(world.fake.lock().unwrap().lease.clone().unwrap().metadata.labels.unwrap()["state"], "ready");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_holder_says_of_itself_is_no_identity_is_written_with_each_renewal_and_ends_with_the_release() {
+    let annotations = |fake: &Shared| fake.lock().unwrap().lease.clone().unwrap().metadata.annotations.unwrap();
+    let said = |fake: &Shared| {
+        let annotations = annotations(fake);
+        (annotations.get("weight").cloned(), annotations.get("unsaid").cloned())
+    };
+    // Before a restart of the same instance it said something else.
+    let mut before = lease_of("a", "1");
+    let old =
+        [("weight", "1"), ("unsaid", "x"), ("others", "y")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    before.metadata.annotations.get_or_insert_default().extend(old);
+    let mut world = World::start(Some(before));
+    world.tenure.until_held().await;
+    assert_eq!(world.seconds(), 0);
+    assert_eq!(said(&world.fake), (Some("2".into()), None));
+    world.fake.lock().unwrap().edit(|lease| {
+        lease.metadata.annotations.get_or_insert_default().extend([("weight".into(), "9".into())]);
+    });
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(world.tenure.held());
+    assert_eq!(said(&world.fake), (Some("2".into()), None));
+    world.shutdown.trigger();
+    (&mut world.task).await.unwrap();
+    assert_eq!(said(&world.fake), (None, None));
+    assert_eq!(annotations(&world.fake).into_keys().collect::<Vec<_>>(), ["others", "uid"]);
 }
 
 #[tokio::test(start_paused = true)]
