@@ -1,4 +1,5 @@
-//! WebSocket messages, to a client that is expected to read JSON and to one that asked for protobuf.
+//! WebSocket messages, to a client that is expected to read JSON and to one that asked for protobuf; and the answers to the
+//! proxy's own pings between them.
 #![no_main]
 
 use http::{HeaderMap, HeaderValue, header};
@@ -8,6 +9,7 @@ use ringside_proxy::frames::Frames;
 fuzz_target!(|input: &[u8]| {
     ringside_fuzz::frames(input, || negotiated("application/json"));
     ringside_fuzz::frames(input, || negotiated("application/vnd.kubernetes.protobuf"));
+    ringside_fuzz::split(input, ringside_fuzz::pongs);
 });
 
 /// The decoder as the proxy makes it: until the first message, what the handshake asked for is what the client reads.

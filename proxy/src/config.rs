@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
-use ringside_ring::{RingName, ShardName};
+use ringside_ring::{RingName, ShardName, Weight};
 use ringside_runtime::{
     config::{Faults, parse_address, parse_duration, parse_namespace},
     logging::{self, Format, parse_filter},
@@ -40,6 +40,10 @@ pub(crate) struct Options {
     /// reconcile takes that is under way at that moment.
     #[arg(long, env = "RINGSIDE_DRAIN_GRACE", default_value = "2s")]
     drain_grace: String,
+    /// How much of the objects this shard gets, compared with the others: 0 to 10, with two decimals at most. Default: 1, or
+    /// what a person wrote on the Lease.
+    #[arg(long, env = "RINGSIDE_WEIGHT")]
+    weight: Option<String>,
     /// What to log, such as info or info,ringside_proxy=debug.
     #[arg(long, env = "RINGSIDE_LOG_FILTER", default_value = LOG_FILTER)]
     log_filter: String,
@@ -71,6 +75,8 @@ pub struct Config {
     pub lease_duration: Duration,
     /// How long an object rests before it is let go.
     pub drain_grace: Duration,
+    /// The shard's weight, if it was given.
+    pub weight: Option<Weight>,
     /// What to log.
     pub log_filter: String,
     /// How to log.
@@ -121,6 +127,7 @@ impl Config {
         let admin_listen = faults.check("--admin-listen", parse_address(&options.admin_listen));
         let lease_duration = faults.check("--lease-duration", lease_duration(&options.lease_duration));
         let drain_grace = faults.check("--drain-grace", parse_duration(&options.drain_grace));
+        let weight = faults.check("--weight", options.weight.map(|weight| weight.parse()).transpose());
         let filter = faults.check("--log-filter", parse_filter(&options.log_filter));
         let log_format = faults.check("--log-format", options.log_format.parse());
         if listen.is_some_and(|it| it.port() != 0) && listen == admin_listen {
@@ -139,6 +146,7 @@ impl Config {
                 admin_listen: admin_listen?,
                 lease_duration: lease_duration?,
                 drain_grace: drain_grace?,
+                weight: weight?,
                 log_filter: options.log_filter,
                 log_format: log_format?,
             })
@@ -220,6 +228,8 @@ mod tests {
             "1500ms",
             "--drain-grace",
             "soon",
+            "--weight",
+            "heavy",
             "--log-filter",
             "a=b=c",
             "--log-format",
@@ -234,6 +244,7 @@ mod tests {
             "--admin-listen: ",
             "--lease-duration: ",
             "--drain-grace: ",
+            "--weight: ",
             "--log-filter: ",
             "--log-format: ",
         ] {

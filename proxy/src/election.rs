@@ -21,7 +21,7 @@ use crate::{
     body::{Body, full},
     request::{
         RequestInfo, Verb,
-        representation::{Encoding, opaque_body},
+        representation::{Encoding, is_compressed},
     },
 };
 
@@ -118,7 +118,7 @@ impl Locks {
             Asked::Create | Asked::Replace(_) => {
                 codec::decode(&parts.headers, body).is_some_and(|lease| is_election(&lease, shard))
             }
-            Asked::Patch(_) => opaque_body(&parts.headers).is_none() && patch::touches_spec(body),
+            Asked::Patch(_) => !is_compressed(&parts.headers) && patch::touches_spec(body),
             Asked::Read(_) | Asked::Delete(_) => false,
         }
     }

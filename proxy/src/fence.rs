@@ -104,7 +104,7 @@ impl Fence {
     /// Whether the API server can carry out nothing any more that passed here.
     pub fn is_idle(&self) -> bool {
         let mut registry = self.0.lock();
-        registry.writes.prune(Instant::now());
+        registry.prune(Instant::now());
         registry.writes.is_idle()
     }
 
@@ -138,6 +138,14 @@ impl Fence {
         registry.moves.touch(&about, now);
         let id = registry.writes.begin(about, now);
         Ticket::new(self.clone(), id)
+    }
+
+    /// A write that nobody waited for any more was answered: from here on it is not carried out.
+    pub fn settled(&self, ticket: u64) {
+        let mut registry = self.0.lock();
+        if let Some(about) = registry.writes.end(ticket) {
+            registry.moves.touch(&about, Instant::now());
+        }
     }
 
     /// What is known of the object that a request names.
@@ -189,7 +197,7 @@ impl Fence {
     pub fn numbers(&self) -> Numbers {
         let now = Instant::now();
         let mut registry = self.0.lock();
-        registry.writes.prune(now);
+        registry.prune(now);
         Numbers {
             writes: registry.writes.count(),
             oldest_write: registry.writes.oldest(now),

@@ -97,7 +97,7 @@ impl Handover {
                 self.drains.set_deadline(policy.drain_deadline);
             }
             tokio::time::sleep(REPORT_EVERY).await;
-            if let Some(report) = self.drains.report(tokio::time::Instant::now()) {
+            for report in self.drains.report(tokio::time::Instant::now()) {
                 teller.tell(&report).await;
             }
         }

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::Client;
 use ringside_ring::{
-    RingLabels, RingName,
-    labels::{LEASE_INSTANCE, LEASE_RING, LEASE_TOKEN_POD},
+    Grace, RingLabels, RingName, Weight,
+    labels::{LEASE_GRACE, LEASE_INSTANCE, LEASE_RING, LEASE_TOKEN_POD, LEASE_WEIGHT},
 };
 use ringside_runtime::{
     admin::Check,
@@ -32,6 +32,10 @@ pub struct Shard {
     pub namespace: String,
     /// How long the Lease lasts without renewal.
     pub lease_duration: Duration,
+    /// How long nothing was sent about an object before it is let go.
+    pub grace: Duration,
+    /// How much of the objects it gets; none when that is not for this process to say.
+    pub weight: Option<Weight>,
     /// What requests pass while it is held.
     pub gate: Gate,
     /// Readiness.
@@ -51,7 +55,17 @@ impl Shard {
                 .chain(identity.token_pod.clone().map(|pod| (LEASE_TOKEN_POD.to_owned(), pod)))
                 .collect(),
             annotations: BTreeMap::from([(LEASE_INSTANCE.to_owned(), identity.instance.clone())]),
+            facts: self.facts(),
+            // Who held a Lease of this name before is gone, or is about to be replaced; and shards may not watch Leases.
+            prompt: false,
         }
+    }
+
+    /// What the shard says about itself. Of its weight nothing, where that is left to whoever annotates the Lease.
+    fn facts(&self) -> BTreeMap<String, Option<String>> {
+        let grace = (LEASE_GRACE.to_owned(), Grace::of(self.grace).map(|grace| grace.to_string()));
+        let weight = self.weight.map(|weight| (LEASE_WEIGHT.to_owned(), Some(weight.to_string())));
+        std::iter::once(grace).chain(weight).collect()
     }
 
     /// Keeps the Lease, and the gate open while it is held, until `release`; then releases it.

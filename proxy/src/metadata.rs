@@ -4,21 +4,25 @@
 //! make of the owners. Whatever can't be read for sure is an error, and who asks fails closed: a field that is named
 //! twice, for instance, in which Go's decoders see the first, the last or both, by the type of the object.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io::Read};
 
 use bytes::Bytes;
+use flate2::bufread::MultiGzDecoder;
 use http::{HeaderMap, header};
 use prost::Message;
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
-    request::representation::{JSON, PROTOBUF, essence, opaque_body},
+    request::representation::{JSON, PROTOBUF, essence, is_compressed},
     wire,
 };
 
 mod patch;
 #[cfg(test)]
 mod tests;
+
+/// How much of an object is read, compressed or not. One of etcd's 1.5 MiB is a few times as long in JSON at most.
+pub const MAX_OBJECT: usize = 8 << 20;
 
 /// What is read of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -82,7 +86,7 @@ impl Owner {
 /// # Errors
 /// When its form is not known, or it can't be read for sure.
 pub fn controllers_in_request(headers: &HeaderMap, body: &Bytes) -> Result<Vec<Owner>, Unreadable> {
-    if opaque_body(headers).is_some() {
+    if is_compressed(headers) {
         return Err(Unreadable::Form);
     }
     let mut owners = match content_type(headers).as_str() {
@@ -103,15 +107,27 @@ pub fn controllers_in_request(headers: &HeaderMap, body: &Bytes) -> Result<Vec<O
 /// # Errors
 /// When it shows no object's metadata, or not in a form that can be read here.
 pub fn of_answer(headers: &HeaderMap, body: &Bytes) -> Result<Metadata, Unreadable> {
-    if headers.contains_key(header::CONTENT_ENCODING) {
-        return Err(Unreadable::Form);
-    }
+    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    let inflated = match (encodings.next(), encodings.next()) {
+        (None, _) => None,
+        (Some(only), None) if only == "gzip" => Some(inflate(body)?),
+        _ => return Err(Unreadable::Form),
+    };
+    let body = inflated.as_ref().unwrap_or(body);
     match content_type(headers).as_str() {
         JSON => shown(json(body)?, || json(body)),
         "application/yaml" => shown(yaml(body)?, || yaml(body)),
         PROTOBUF => protobuf(body),
         _ => Err(Unreadable::Form),
     }
+}
+
+/// A few bytes can stand for many: no more than [`MAX_OBJECT`] are made of them.
+fn inflate(body: &Bytes) -> Result<Bytes, Unreadable> {
+    let (mut inflated, most) = (Vec::new(), MAX_OBJECT as u64);
+    let read = MultiGzDecoder::new(&body[..]).take(most + 1).read_to_end(&mut inflated);
+    read.map_err(|error| Unreadable::Malformed(error.to_string()))?;
+    if inflated.len() > MAX_OBJECT { Err(Unreadable::Form) } else { Ok(inflated.into()) }
 }
 
 /// A list, or a part of one.

@@ -115,15 +115,22 @@ impl Collector for Live {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let valid_until = self.tenure.get().and_then(Tenure::valid_until);
         let left = valid_until.map_or(0.0, |until| until.since(self.clock.0.now()).as_secs_f64());
-        let oldest = self.drains.oldest(tokio::time::Instant::now()).map_or(0.0, |age| age.as_secs_f64());
+        let now = tokio::time::Instant::now();
+        let ((drains, oldest_drain), (refused, oldest_refused)) = (self.drains.all(now), self.drains.refused(now));
         // Numbers of open streams and drains are far below what a float holds exactly.
         #[allow(clippy::cast_precision_loss)]
         let count = |number: usize| number as f64;
         let fence = self.fence.numbers();
         let gauges = [
             ("open_views", "Open watches and lists of the ring's resources", count(self.views.count())),
-            ("drains", "Objects that the shard was asked to let go and has not yet", count(self.drains.count())),
-            ("oldest_drain_seconds", "Age of the oldest of them", oldest),
+            ("drains", "Objects that the shard was asked to let go and has not yet", count(drains)),
+            ("oldest_drain_seconds", "Age of the oldest of them", oldest_drain.as_secs_f64()),
+            (
+                "refused_drains",
+                "Of them those that the API server would not take, so that nobody works on them",
+                count(refused),
+            ),
+            ("oldest_refused_drain_seconds", "Age of the oldest of those", oldest_refused.as_secs_f64()),
             ("writes_in_flight", "Writes of the ring's resources that may yet be carried out", count(fence.writes)),
             (
                 "oldest_write_seconds",

@@ -54,6 +54,8 @@ impl Shard {
             ring: self.config.ring.clone(),
             namespace: self.namespace.clone(),
             lease_duration: self.config.lease_duration,
+            grace: self.config.drain_grace,
+            weight: self.config.weight,
             gate: self.gate.clone(),
             check: self.check.clone(),
         };

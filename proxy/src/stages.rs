@@ -5,6 +5,7 @@
 //! | [`answer`] | turns refusals into `Status` objects, counts |
 //! | [`authenticate`] | refuses who does not have the local token, and takes the token off |
 //! | [`classify`] | finds out what is asked, and adds it to the request |
+//! | [`negotiate`] | keeps CBOR out, of answers and of requests |
 //! | [`admit`] | holds requests for resources until this is a shard that knows its ring; cuts their answers when that ends |
 //! | [`elect`] | answers requests for the controller's election Lease itself |
 //! | [`fence`] | refuses writes to what is another shard's, and shows nothing of it by name |
@@ -17,7 +18,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{Request, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use ringside_ring::RingLabels;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -36,12 +39,16 @@ pub mod elect;
 pub mod fence;
 pub mod forward;
 pub mod narrow;
+pub mod negotiate;
 pub mod raise;
 pub mod resume;
 pub mod tap;
 #[cfg(test)]
 mod tests;
 pub mod upgrade;
+
+/// The longest body that the API server takes (`MaxRequestBodyBytes` of k8s.io/apiserver).
+const MAX_BODY: usize = 3 << 20;
 
 /// What is inside a stage: the stages after it, down to the API server.
 pub trait Next:
@@ -52,6 +59,15 @@ pub trait Next:
 impl<S> Next for S where
     S: Service<Request<Body>, Response = Response<Body>, Error = Refusal, Future: Send> + Clone + Send + 'static
 {
+}
+
+/// All of a request's body, which the API server reads at once as well.
+async fn whole(body: Body) -> Result<Bytes, Refusal> {
+    let collected = Limited::new(body, MAX_BODY).collect().await.map_err(|error| match error {
+        long if long.is::<LengthLimitError>() => Refusal::TooLong(MAX_BODY),
+        cut => Refusal::Cut(cut.to_string()),
+    })?;
+    Ok(collected.to_bytes())
 }
 
 /// What the stages share with other rooms.
@@ -73,7 +89,7 @@ pub struct Shared {
     pub labels: Arc<RingLabels>,
     /// Counters.
     pub metrics: Metrics,
-    /// Upgraded connections, which outlive their request.
+    /// What outlives its request: upgraded connections, and the wait for an answer that nobody else waits for.
     pub upgraded: TaskTracker,
     /// Ends watches, without an error, when the proxy ends.
     pub closing: CancellationToken,
@@ -96,9 +112,13 @@ where
         .layer_fn(|next| answer::Answer::new(next, shared.metrics.clone()))
         .layer_fn(|next| authenticate::Authenticate::new(next, shared.token.clone()))
         .layer_fn(classify::Classify::new)
+        .layer_fn(negotiate::Negotiate::new)
         .layer_fn(|next| admit::Admit::new(next, shared.gate.clone(), shared.knowledge.clone()))
         .layer_fn(|next| elect::Elect::new(next, shared.locks.clone()))
-        .layer_fn(|next| fence::Fence::new(next, shared.fence.clone(), shared.labels.clone(), shared.metrics.clone()))
+        .layer_fn(|next| {
+            let alone = fence::Alone { tasks: shared.upgraded.clone(), abort: shared.abort.clone() };
+            fence::Fence::new(next, shared.fence.clone(), shared.labels.clone(), shared.metrics.clone(), alone)
+        })
         .layer_fn(|next| upgrade::Upgrade::new(next, shared.upgraded.clone(), shared.abort.clone()))
         .layer_fn(|next| narrow::Narrow::new(next, shared.metrics.clone()))
         .layer_fn(resume::Resume::new)

@@ -9,11 +9,7 @@ use crate::{
     body::{Body, full},
     election::LockRefusal,
     metadata::Unreadable,
-    request::{
-        BadRequest,
-        representation::{Encoding, Opaque},
-        selector::ParseSelector,
-    },
+    request::{BadRequest, representation::Encoding, selector::ParseSelector},
     upstream::UpstreamError,
     views::Expired,
     wire,
@@ -41,8 +37,13 @@ pub enum Refusal {
     #[error("unable to parse the label selector: {0}")]
     Selector(#[from] ParseSelector),
     /// The body of a request to a sharded resource, or to a Lease that may be the controller's lock, can't be read.
-    #[error("{0} can't be read here, where a resource of the ring or a Lease is written: send plain JSON or protobuf")]
-    OpaqueBody(Opaque),
+    #[error(
+        "a compressed body can't be read here, where a resource of the ring or a Lease is written: send it uncompressed"
+    )]
+    CompressedBody,
+    /// The proxy reads no CBOR.
+    #[error("a CBOR body can't be read here: send JSON or protobuf")]
+    CborBody,
     /// The answer to a watch of a sharded resource can't be read.
     #[error("the API server answered a watch of a resource of the ring in a format that was not asked for")]
     OpaqueWatch,
@@ -90,8 +91,8 @@ pub enum Refusal {
     /// The body of a write to a controlled resource can't be read for sure.
     #[error("the owners in the body can't be read: {0}")]
     Owners(#[from] Unreadable),
-    /// It is longer than the API server takes.
-    #[error("the body is longer than {0} bytes")]
+    /// It is longer than the API server takes, which says so in these words.
+    #[error("Request entity too large: limit is {0}")]
     TooLong(usize),
     /// The client did not send the whole body.
     #[error("the body did not come whole: {0}")]
@@ -122,10 +123,8 @@ impl Refusal {
             Self::BadRequest(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "ambiguous"),
             Self::Selector(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "selector"),
             // Each as the API server refuses it (tried).
-            Self::OpaqueBody(Opaque::Compressed) => answer(StatusCode::BAD_REQUEST, "BadRequest", "body"),
-            Self::OpaqueBody(Opaque::Cbor) => {
-                answer(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "body")
-            }
+            Self::CompressedBody => answer(StatusCode::BAD_REQUEST, "BadRequest", "body"),
+            Self::CborBody => answer(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "body"),
             Self::OpaqueWatch => answer(StatusCode::BAD_GATEWAY, "InternalError", "watch"),
             // The words by which clients know that they have to list again.
             Self::Expired(_) | Self::ExpiredPage(_) => answer(StatusCode::GONE, "Expired", "expired"),
@@ -191,7 +190,10 @@ fn json(answer: &Answer, message: &str, object: Option<&Named>) -> Bytes {
     });
     if let Some(Named { resource, name }) = object {
         // Of errors about one object the kind is the resource (`NewNotFound` of k8s.io/apimachinery).
-        status["details"] = json!({ "name": name, "group": resource.group, "kind": resource.resource });
+        status["details"] = json!({ "name": name, "kind": resource.resource });
+        if !resource.group.is_empty() {
+            status["details"]["group"] = json!(resource.group);
+        }
     }
     if answer.retry {
         status["details"]["retryAfterSeconds"] = json!(RETRY_AFTER);

@@ -1,7 +1,15 @@
 //! The whole proxy in front of an API server that is not one: its start, its end, and what can be wrong with its input.
 #![allow(clippy::unwrap_used)]
 
-use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    fs,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    process::Stdio,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -260,4 +268,78 @@ async fn what_can_never_work_ends_the_proxy_with_the_reason() {
     let mut nowhere = config(&folder, free_address(), free_address(), &[]);
     nowhere.kubeconfig = Some(folder.path().join("missing"));
     assert!(run(nowhere).await.contains("missing"));
+}
+
+/// The program by itself, with these options; its log comes by its standard error.
+fn program(folder: &TempDir, more: &[&str]) -> tokio::process::Child {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_ringside-proxy"));
+    command.arg("--ring=example").arg("--kubeconfig").arg(folder.path().join("upstream")).arg("--access-dir");
+    command.arg(folder.path().join("access")).args(more).env_clear();
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap()
+}
+
+/// Where a process listens, by the system's own table.
+fn listening(process: u32) -> BTreeSet<SocketAddr> {
+    /// `TCP_LISTEN` of the kernel.
+    const LISTEN: &str = "0A";
+    let links =
+        fs::read_dir(format!("/proc/{process}/fd")).unwrap().filter_map(|it| fs::read_link(it.ok()?.path()).ok());
+    let sockets: BTreeSet<String> = links.map(|it| it.display().to_string()).collect();
+    let table = |name: &str| fs::read_to_string(format!("/proc/{process}/net/{name}")).unwrap_or_default();
+    let lines = table("tcp") + &table("tcp6");
+    let entry = |line: &str| {
+        let columns: Vec<_> = line.split_whitespace().collect();
+        let (address, state, inode) = (*columns.get(1)?, *columns.get(3)?, *columns.get(9)?);
+        (state == LISTEN && sockets.contains(&format!("socket:[{inode}]"))).then(|| parse(address))
+    };
+    lines.lines().filter_map(entry).collect()
+}
+
+/// As the kernel writes it: words of the machine's order, and the port as a number.
+fn parse(text: &str) -> SocketAddr {
+    let (address, port) = text.split_once(':').unwrap();
+    let words =
+        address.as_bytes().chunks(8).map(|word| u32::from_str_radix(std::str::from_utf8(word).unwrap(), 16).unwrap());
+    let bytes: Vec<u8> = words.flat_map(u32::to_ne_bytes).collect();
+    let ip: IpAddr = match <[u8; 4]>::try_from(&bytes[..]) {
+        Ok(four) => four.into(),
+        Err(_) => <[u8; 16]>::try_from(&bytes[..]).unwrap().into(),
+    };
+    (ip, u16::from_str_radix(port, 16).unwrap()).into()
+}
+
+#[tokio::test]
+async fn only_loopback_is_listened_on_unless_told_otherwise_with_a_warning_that_says_what_it_means() {
+    let folder = tempfile::tempdir().unwrap();
+    let _api = fake::start(&folder.path().join("upstream")).await;
+    for (listen, admin, warnings) in [
+        ("127.0.0.1:0", "127.0.0.1:0", &[][..]),
+        ("0.0.0.0:0", "127.0.0.1:0", &["--listen 0.0.0.0:0 is not a loopback address: whoever reaches it"][..]),
+        ("127.0.0.1:0", "0.0.0.0:0", &["--admin-listen 0.0.0.0:0 is not a loopback address: whoever reaches it"][..]),
+    ] {
+        let _ = fs::remove_dir_all(folder.path().join("access"));
+        let mut program = program(&folder, &["--listen", listen, "--admin-listen", admin]);
+        let seen = timeout(DEADLINE, async {
+            loop {
+                // Written once it listens, and has said so.
+                if folder.path().join("access/kubeconfig").exists() {
+                    return listening(program.id().unwrap());
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        let seen = seen.await.expect("it does not start");
+        let ips: Vec<_> = seen.iter().map(|it| it.ip().to_string()).collect();
+        let mut wanted = [listen, admin].map(|it| it.trim_end_matches(":0").to_owned());
+        wanted.sort();
+        assert_eq!(ips, wanted, "{seen:?}");
+        program.start_kill().unwrap();
+        let output = program.wait_with_output().await.unwrap();
+        let log = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+        let warned: Vec<_> = log.lines().filter(|line| line.contains("is not a loopback address")).collect();
+        assert_eq!(warned.len(), warnings.len(), "{log}");
+        for (line, warning) in warned.iter().zip(warnings) {
+            assert!(line.contains("WARN") && line.contains(warning), "{line}");
+        }
+    }
 }

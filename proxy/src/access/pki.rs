@@ -5,7 +5,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
-use ringside_runtime::certificates::{Authority, CertificateError, ServingPair};
+use ringside_runtime::certificates::{Authority, CertificateError, ServingPair, Validity};
 use rustls::{
     RootCertStore, ServerConfig,
     client::{WebPkiServerVerifier, danger::ServerCertVerifier},
@@ -42,9 +42,9 @@ pub(super) struct Pair {
 impl Pair {
     /// For a server that is reached by [`NAMES`] and at `listen`.
     pub(super) fn generate(listen: IpAddr) -> Result<Self, CertificateError> {
-        let (authority, now) = (Authority::new("ringside-proxy CA")?, Timestamp::now());
-        let ServingPair { certificate, key } = authority.sign("ringside-proxy", names(listen), now)?;
-        Ok(Self { ca: authority.certificate(now)?, certificate, key })
+        let (authority, validity) = (Authority::new("ringside-proxy CA")?, Validity::long(Timestamp::now()));
+        let ServingPair { certificate, key } = authority.sign("ringside-proxy", names(listen), validity)?;
+        Ok(Self { ca: authority.certificate(validity)?, certificate, key })
     }
 
     /// The pair, if a client that trusts the CA would accept the certificate, now and for a while.

@@ -15,13 +15,13 @@ use k8s_openapi::{
 use prost::Message;
 
 use crate::{
-    request::representation::{Encoding, opaque_body},
+    request::representation::{Encoding, is_compressed},
     wire,
 };
 
 /// Reads a Lease from a body; `None` if it is none, which is the API server's to judge.
 pub(super) fn decode(headers: &HeaderMap, body: &Bytes) -> Option<Lease> {
-    if opaque_body(headers).is_some() {
+    if is_compressed(headers) {
         return None;
     }
     match Encoding::of_body(headers)? {

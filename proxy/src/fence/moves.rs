@@ -73,9 +73,16 @@ impl Moves {
             if let Some(it) = self.by_uid.get_mut(uid)
                 && about.concerns(&it.object)
             {
-                it.last = now;
+                it.last = it.last.max(now);
                 it.notify.notify_one();
             }
+        }
+    }
+
+    /// Something about any of them may have been carried out then.
+    fn touch_all(&mut self, then: Instant) {
+        for it in self.by_uid.values_mut() {
+            it.last = it.last.max(then);
         }
     }
 }
@@ -89,8 +96,18 @@ enum Quiet {
 }
 
 impl Registry {
+    /// Forgets what can't be carried out any more: up to its end it could, so the grace is counted from there.
+    pub(super) fn prune(&mut self, now: Instant) {
+        while let Some((until, about)) = self.writes.pop_ended(now) {
+            self.moves.touch(&about, until);
+        }
+        if let Some(until) = self.writes.pop_unknown_ended(now) {
+            self.moves.touch_all(until);
+        }
+    }
+
     fn quiet(&mut self, object: &Moving, now: Instant) -> Quiet {
-        self.writes.prune(now);
+        self.prune(now);
         let Some(this) = self.moves.by_uid.get(&object.uid) else { return Quiet::Now };
         let rested = this.last + this.grace;
         let at = match self.writes.traffic(object) {

@@ -81,7 +81,7 @@ async fn a_write_that_nobody_waits_for_holds_the_drain_while_it_may_still_be_car
     advance(MOMENT).await;
     let guard = drain(&fence, "a");
     assert_eq!(fence.numbers().writes, 1);
-    assert!(!is_quiet_within(&guard, OUTLIVES - 2 * MOMENT).await);
+    assert!(!is_quiet_within(&guard, OUTLIVES + GRACE - 2 * MOMENT).await);
     assert!(is_quiet_within(&guard, GRACE).await);
     assert_eq!(fence.numbers().writes, 0);
 }
@@ -94,7 +94,7 @@ async fn cancelled_writes_beyond_those_that_are_told_apart_hold_every_drain() {
     }
     assert!(fence.numbers().writes < 5_000);
     let guard = drain(&fence, "a");
-    assert!(!is_quiet_within(&guard, OUTLIVES - MOMENT).await);
+    assert!(!is_quiet_within(&guard, OUTLIVES + GRACE - MOMENT).await);
     assert!(is_quiet_within(&guard, GRACE).await);
 }
 
@@ -104,8 +104,26 @@ async fn what_a_proxy_before_has_sent_holds_every_drain() {
     let guard = drain(&fence, "a");
     assert!(!is_quiet_within(&guard, OUTLIVES - MOMENT).await);
     assert!(!fence.is_idle(), "if it ends now, the next one has to wait too");
-    assert!(is_quiet_within(&guard, GRACE).await);
+    assert!(!is_quiet_within(&guard, GRACE).await);
     assert!(fence.is_idle());
+    assert!(is_quiet_within(&guard, GRACE).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_grace_begins_where_a_write_that_nobody_waits_for_could_be_carried_out_last() {
+    for unknown in [false, true] {
+        let fence = Fence::new(unknown);
+        if !unknown {
+            cancelled(fence.enter(named("a")));
+        }
+        let guard = drain(&fence, "a");
+        advance(OUTLIVES + GRACE / 2).await;
+        // Whoever looks meanwhile changes nothing.
+        assert_eq!(fence.numbers().writes, 0);
+        assert!(!guard.close());
+        advance(GRACE / 2).await;
+        assert!(guard.close());
+    }
 }
 
 #[tokio::test(start_paused = true)]

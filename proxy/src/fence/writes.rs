@@ -107,13 +107,12 @@ impl Writes {
     }
 
     /// The API server has answered, or was not asked.
-    fn end(&mut self, id: u64) -> Option<About> {
+    pub(super) fn end(&mut self, id: u64) -> Option<About> {
         self.by_id.remove(&id).map(|write| write.about)
     }
 
     /// Nobody waits for it any more, and nobody knows what the API server does.
     fn linger(&mut self, id: u64, now: Instant) -> Option<About> {
-        self.prune(now);
         let until = now + OUTLIVES;
         let write = self.by_id.get_mut(&id)?;
         write.lingers = Some(until);
@@ -128,12 +127,20 @@ impl Writes {
         Some(about)
     }
 
-    /// Forgets what can't be carried out any more.
-    pub(super) fn prune(&mut self, now: Instant) {
-        while let Some((_, id)) = self.lingering.pop_front_if(|(until, _)| *until <= now) {
-            self.by_id.remove(&id);
+    /// One that can't be carried out any more, and until when it could; it is forgotten.
+    pub(super) fn pop_ended(&mut self, now: Instant) -> Option<(Instant, About)> {
+        while let Some((until, id)) = self.lingering.pop_front_if(|(until, _)| *until <= now) {
+            // Else it was answered after all.
+            if let Some(write) = self.by_id.remove(&id) {
+                return Some((until, write.about));
+            }
         }
-        self.unknown_until = self.unknown_until.filter(|until| *until > now);
+        None
+    }
+
+    /// The same for writes about anything.
+    pub(super) fn pop_unknown_ended(&mut self, now: Instant) -> Option<Instant> {
+        self.unknown_until.take_if(|until| *until <= now)
     }
 
     /// What is under way about an object.
@@ -146,7 +153,7 @@ impl Writes {
         until.map_or(Traffic::None, Traffic::Until)
     }
 
-    /// After [`Self::prune`]: whether nothing at all is under way.
+    /// Of what was not forgotten: whether nothing at all is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.by_id.is_empty() && self.unknown_until.is_none()
     }
@@ -192,6 +199,11 @@ impl Ticket {
         Ok(())
     }
 
+    /// What [`Fence::settled`] knows it by.
+    pub fn number(&self) -> u64 {
+        self.id
+    }
+
     /// It is sent now.
     pub fn sent(&self) {
         self.at_large.store(true, Ordering::Relaxed);
@@ -207,6 +219,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let now = Instant::now();
         let mut registry = self.fence.0.lock();
+        registry.prune(now);
         let about =
             if *self.at_large.get_mut() { registry.writes.linger(self.id, now) } else { registry.writes.end(self.id) };
         if let Some(about) = about {

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
-use tokio::{sync::Notify, time::Instant};
+use ringside_ring::{Grace, ResourceVersion, cluster_ring::GroupResource};
+use tokio::time::Instant;
 
 use super::{
     Handover,
@@ -51,32 +51,28 @@ impl Drained {
     }
 
     fn leaving(&self) -> Arc<Leaving> {
-        let Self { resource, namespace, name, uid, kind, labels, version, .. } = self.clone();
-        Arc::new(Leaving { resource, namespace, name, uid, kind, labels, version, excused: Mutex::default() })
+        let Self { resource, namespace, name, uid, kind, labels, version, is_exact, .. } = self.clone();
+        Arc::new(Leaving { resource, namespace, name, uid, kind, labels, version, is_exact, excused: Mutex::default() })
     }
 }
 
 /// Lets go of one object. Polled for as long as our own watch shows it with this drain.
 ///
-/// `touched` says that the object was written again, which begins the grace time anew: the controller may be at
-/// work on it still. So may others be (a kubelet, another controller): see [`rest`].
-pub(super) async fn let_go(
-    handover: Handover,
-    object: Arc<Drained>,
-    touched: Arc<Notify>,
-    acknowledge: impl Acknowledge,
-) {
+/// What others write (a kubelet, another controller) holds nothing: the fence knows what the controller sends.
+pub(super) async fn let_go(handover: Handover, object: Arc<Drained>, acknowledge: impl Acknowledge) {
     let under_way = handover.drains.begin(object.clone(), Instant::now());
     let Drained { resource, namespace, name, uid, .. } = &*object;
     let leaving = object.leaving();
     handover.views.leaves(&leaving);
-    let fence = handover.fence.drained(object.moving(), &object.version, handover.grace);
+    // The sharder may rely on what this shard promised when it was drained, by a proxy that has been restarted since.
+    let asked = Grace::asked(&object.drain).map_or(Duration::ZERO, Grace::duration);
+    let fence = handover.fence.drained(object.moving(), &object.version, handover.grace.max(asked));
     let mut pause = FIRST_RETRY;
     loop {
         under_way.phase(Phase::Views);
         settle(&handover, &object, &leaving, &acknowledge).await;
         under_way.phase(Phase::Grace);
-        tokio::join!(rest(&handover, &touched), fence.quiet());
+        fence.quiet().await;
         under_way.phase(Phase::Acknowledgement);
         loop {
             // Closed never.
@@ -92,20 +88,9 @@ pub(super) async fn let_go(
             let Attempt::Again(error) = acknowledge.attempt(&object).await else { return };
             drop(seat);
             tracing::warn!(%resource, namespace, name, uid, error, retry_in = ?pause, "can't acknowledge a drain");
+            under_way.refused(error);
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LAST_RETRY);
-        }
-    }
-}
-
-/// Returns once nobody wrote the object for the grace time. Writes count up to the deadline only: a kubelet or
-/// another controller that writes more often than the grace would hold the object for ever.
-async fn rest(handover: &Handover, touched: &Notify) {
-    let deadline = Instant::now() + handover.drains.deadline();
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(handover.grace) => return,
-            () = touched.notified(), if Instant::now() < deadline => {}
         }
     }
 }

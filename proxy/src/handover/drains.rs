@@ -23,6 +23,8 @@ struct Entry {
     object: Arc<Drained>,
     since: Instant,
     phase: Phase,
+    /// What the API server said to the last attempt to acknowledge it.
+    refused: Option<String>,
     reported: bool,
 }
 
@@ -41,15 +43,26 @@ impl Phase {
     fn describe(self) -> &'static str {
         match self {
             Self::Views => "a watch or list of the controller that has not seen it go",
-            Self::Grace => "the grace time, which begins anew with each write to the object",
+            Self::Grace => "the grace time, which begins anew with each request of the controller about the object",
             Self::Acknowledgement => "the API server's answer to the acknowledgement",
         }
     }
 }
 
+/// Why drains take too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Their shard can't let go yet.
+    Held,
+    /// It has, and the API server does not take its word: nobody works on them.
+    Refused,
+}
+
 /// A word about drains that take too long.
 #[derive(Debug)]
 pub(super) struct Report {
+    /// What is the matter.
+    pub(super) reason: Reason,
     /// For people.
     pub(super) line: String,
     /// The oldest of them.
@@ -69,13 +82,7 @@ impl Drains {
         Self::default()
     }
 
-    /// How long a drain may take before it is reported. Writes of others hold none for longer either: by then any reconcile
-    /// that answers at all has ended.
-    pub(super) fn deadline(&self) -> Duration {
-        self.0.lock().deadline
-    }
-
-    /// The ring says how long that is.
+    /// How long a drain may take before it is reported, as the ring says.
     pub(super) fn set_deadline(&self, deadline: Duration) {
         self.0.lock().deadline = deadline;
     }
@@ -84,58 +91,88 @@ impl Drains {
         let mut register = self.0.lock();
         register.next_id += 1;
         let id = register.next_id;
-        register.entries.insert(id, Entry { object, since: now, phase: Phase::Views, reported: false });
+        register.entries.insert(id, Entry { object, since: now, phase: Phase::Views, refused: None, reported: false });
         UnderWay { drains: self.clone(), id }
     }
 
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.0.lock().entries.len()
+    /// How many there are, and the age of the oldest.
+    pub fn all(&self, now: Instant) -> (usize, Duration) {
+        self.of(now, |_| true)
     }
 
-    /// The age of the oldest.
-    pub fn oldest(&self, now: Instant) -> Option<Duration> {
-        let oldest = self.0.lock().entries.values().map(|entry| entry.since).min()?;
-        Some(now.saturating_duration_since(oldest))
+    /// How many of them the API server refused to take from this shard, or did not answer, and the age of the oldest.
+    pub fn refused(&self, now: Instant) -> (usize, Duration) {
+        self.of(now, |entry| entry.refused.is_some())
     }
 
-    /// Warns of drains older than the deadline: of each once, and in one line for all that are new.
-    pub(super) fn report(&self, now: Instant) -> Option<Report> {
+    fn of(&self, now: Instant, which: impl Fn(&Entry) -> bool) -> (usize, Duration) {
+        let register = self.0.lock();
+        let ages = register.entries.values().filter(|entry| which(entry)).map(|entry| entry.age(now));
+        ages.fold((0, Duration::ZERO), |(count, oldest), age| (count + 1, oldest.max(age)))
+    }
+
+    /// Warns of drains older than the deadline: of each once, and once more when its acknowledgement is refused; in one
+    /// line for all that are new of a kind.
+    pub(super) fn report(&self, now: Instant) -> Vec<Report> {
         let mut register = self.0.lock();
         let deadline = register.deadline;
-        let late = |entry: &&mut Entry| !entry.reported && now.saturating_duration_since(entry.since) >= deadline;
-        let late: Vec<_> = register.entries.values_mut().filter(late).collect();
-        let oldest = late.iter().min_by_key(|entry| entry.since)?;
-        let (age, Drained { resource, namespace, name, uid, .. }) =
-            (now.saturating_duration_since(oldest.since), &*oldest.object);
-        let waits_for = oldest.phase.describe();
-        let count = late.len();
-        tracing::warn!(
-            count,
-            %resource,
-            namespace,
-            name,
-            uid,
-            waits_for,
-            ?age,
-            "drained objects can't be let go yet; this is the oldest of them"
-        );
-        let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
-        let line = format!(
-            "{count} drained objects are held for longer than {deadline:?}; the oldest is {resource} {namespace}{name}, \
-             drained {}s ago, which waits for {waits_for}",
-            age.as_secs()
-        );
-        let oldest = oldest.object.clone();
-        late.into_iter().for_each(|entry| entry.reported = true);
-        Some(Report { line, oldest })
+        let late = register.entries.values_mut().filter(|entry| !entry.reported && entry.age(now) >= deadline);
+        let (refused, held): (Vec<_>, Vec<_>) = late.partition(|entry| entry.refused.is_some());
+        let reports = [(Reason::Held, held), (Reason::Refused, refused)];
+        reports.into_iter().filter_map(|(reason, late)| report(reason, late, deadline, now)).collect()
     }
+}
+
+impl Entry {
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
+    }
+
+    fn waits_for(&self) -> String {
+        match &self.refused {
+            None => self.phase.describe().to_owned(),
+            Some(error) => format!("the API server to take it from this shard: {error}"),
+        }
+    }
+}
+
+fn report(reason: Reason, mut late: Vec<&mut Entry>, deadline: Duration, now: Instant) -> Option<Report> {
+    let oldest = late.iter().min_by_key(|entry| entry.since)?;
+    let (age, waits_for, count) = (oldest.age(now), oldest.waits_for(), late.len());
+    let Drained { resource, namespace, name, uid, .. } = &*oldest.object;
+    tracing::warn!(
+        count,
+        %resource,
+        namespace,
+        name,
+        uid,
+        waits_for,
+        ?age,
+        "drained objects can't be let go yet; this is the oldest of them"
+    );
+    let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    let line = format!(
+        "{count} drained objects are held for longer than {deadline:?}; the oldest is {resource} {namespace}{name}, \
+         drained {}s ago, which waits for {waits_for}",
+        age.as_secs()
+    );
+    let oldest = oldest.object.clone();
+    late.iter_mut().for_each(|entry| entry.reported = true);
+    Some(Report { reason, line, oldest })
 }
 
 impl UnderWay {
     pub(super) fn phase(&self, phase: Phase) {
         if let Some(entry) = self.drains.0.lock().entries.get_mut(&self.id) {
             entry.phase = phase;
+        }
+    }
+
+    /// The API server did not take the acknowledgement.
+    pub(super) fn refused(&self, error: String) {
+        if let Some(entry) = self.drains.0.lock().entries.get_mut(&self.id) {
+            entry.reported &= entry.refused.is_some();
+            entry.refused = Some(error);
         }
     }
 }

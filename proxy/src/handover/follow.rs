@@ -22,10 +22,7 @@ use ringside_runtime::{
     discovery,
     explain::{self, explain_watch},
 };
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     Handover,
@@ -136,7 +133,6 @@ pub(super) struct Work<A> {
 
 struct Item {
     object: Arc<Drained>,
-    touched: Arc<Notify>,
     abort: AbortHandle,
 }
 
@@ -181,7 +177,7 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
     fn seen(&mut self, object: &Object, in_event: bool) {
         let Some(drained) = self.drained(object) else { return };
         match self.by_uid.get(&drained.uid) {
-            Some(item) if item.object.drain == drained.drain => item.touched.notify_one(),
+            Some(item) if item.object.drain == drained.drain => {}
             known => {
                 let is_exact = in_event && known.is_none();
                 self.begin(Drained { is_exact, ..drained });
@@ -190,12 +186,11 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
     }
 
     fn begin(&mut self, drained: Drained) {
-        let touched = Arc::new(Notify::new());
         let object = Arc::new(drained);
         let (handover, acknowledge) = (self.handover.clone(), self.acknowledge.clone());
-        let (work, abort) = abortable(let_go(handover, object.clone(), touched.clone(), acknowledge));
+        let (work, abort) = abortable(let_go(handover, object.clone(), acknowledge));
         let ended = object.clone();
-        self.by_uid.insert(object.uid.clone(), Item { object, touched, abort });
+        self.by_uid.insert(object.uid.clone(), Item { object, abort });
         self.under_way.push(work.map(|end| end.ok().map(|()| ended)).boxed());
     }
 

@@ -9,7 +9,7 @@ use kube::{
 use ringside_ring::{ClusterRing, RingName, ShardName};
 use ringside_runtime::explain::{code, explain};
 
-use super::drains::Report;
+use super::drains::{Reason, Report};
 
 /// What an Event's note may have at most (`noteLengthLimit` in k8s.io/kubernetes, pkg/apis/core/validation/events.go).
 const LONGEST: usize = 1024;
@@ -52,7 +52,10 @@ impl Teller {
         let oldest = report.oldest.as_ref().clone();
         let event = Event {
             type_: EventType::Warning,
-            reason: "DrainsHeld".to_owned(),
+            reason: match report.reason {
+                Reason::Held => "DrainsHeld".to_owned(),
+                Reason::Refused => "DrainsRefused".to_owned(),
+            },
             note: Some(note),
             action: "LetGo".to_owned(),
             // Events that differ in their note alone are counted, and show the first note for ever.

@@ -25,6 +25,8 @@ impl Scene {
             ring: "example".parse().unwrap(),
             namespace: "ns".into(),
             lease_duration: Duration::from_secs(15),
+            grace: Duration::from_secs(2),
+            weight: None,
             gate: Gate::new(),
             check: health.check("lease", Probe::Ready),
         };
@@ -73,4 +75,12 @@ fn the_lease_says_which_instance_holds_it_and_whose_token_it_has() {
     assert_eq!(terms.annotations, of(&[("ringside.dev/instance", "u1")]));
     let labels = [("alpha.sharding.timebertt.dev/clusterring", "example"), ("ringside.dev/token-pod", "me")];
     assert_eq!(terms.labels, of(&labels));
+}
+
+#[test]
+fn the_lease_says_a_weight_only_where_it_was_given() {
+    let mut scene = Scene::new();
+    assert!(!scene.shard.facts().contains_key(LEASE_WEIGHT), "what a person wrote there stays");
+    scene.shard.weight = Some("0.5".parse().unwrap());
+    assert_eq!(scene.shard.facts()[LEASE_WEIGHT].as_deref(), Some("0.5"));
 }

@@ -1,6 +1,9 @@
 //! What is read of objects in each form, and that the same is read in all of them.
 #![allow(clippy::unwrap_used)]
 
+use std::io::Write;
+
+use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -146,6 +149,36 @@ fn an_answer_shows_its_labels_in_every_form() {
     let page =
         of_list(&Bytes::from_static(br#"{"metadata":{"continue":"x"},"items":[{"metadata":{"uid":"1"}}]}"#)).unwrap();
     assert_eq!((page.items.len(), page.next.as_deref()), (1, Some("x")));
+}
+
+#[test]
+fn a_compressed_answer_is_read_as_far_as_it_is_an_object() {
+    let gzip = |body: &[u8]| -> Bytes {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(body).unwrap();
+        encoder.finish().unwrap().into()
+    };
+    let with = |encoding: &'static str| {
+        let mut headers = headers(JSON);
+        headers.append(header::CONTENT_ENCODING, encoding.parse().unwrap());
+        headers
+    };
+    let object = json!({"kind": "Thing", "metadata": {"uid": "1"}}).to_string();
+    let read = |body: &Bytes| of_answer(&with("gzip"), body).map(|it| it.uid);
+    assert_eq!(read(&gzip(object.as_bytes())), Ok(Some("1".to_owned())));
+    // As clients read it, which takes several parts for one.
+    let parts = [gzip(&object.as_bytes()[..9]), gzip(&object.as_bytes()[9..])].concat();
+    assert_eq!(read(&parts.into()), Ok(Some("1".to_owned())));
+    assert!(read(&gzip(object.as_bytes()).slice(..20)).is_err(), "cut");
+    assert!(read(&object.clone().into()).is_err(), "not compressed");
+    let mut long = object.clone().into_bytes();
+    long.resize(MAX_OBJECT + 1, b' ');
+    assert_eq!(read(&gzip(&long)), Err(Unreadable::Form), "a few kilobytes that stand for 8 MiB and more");
+    let mut twice = with("gzip");
+    twice.append(header::CONTENT_ENCODING, "gzip".parse().unwrap());
+    for unknown in [with("br"), twice] {
+        assert_eq!(of_answer(&unknown, &gzip(object.as_bytes())), Err(Unreadable::Form));
+    }
 }
 
 proptest! {

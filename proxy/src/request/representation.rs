@@ -18,9 +18,13 @@ fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii).filter(|entry| !entry.is_empty())
 }
 
+/// What is accepted where nothing is left: no API server has it, so each says 406 where it negotiates, and nothing where it
+/// does not.
+pub(crate) const NOTHING: &str = "application/x-nothing";
+
 /// Takes CBOR out of `Accept`, because the proxy can't find events in it (DESIGN, "Proxy: the way of a request").
 ///
-/// A client that accepts nothing else is given JSON, which every Kubernetes client can read.
+/// What is left decides. client-go and every other client that knows CBOR accept JSON beside it.
 pub fn refuse_cbor(headers: &mut HeaderMap) {
     if !accepted(headers).any(is_cbor) {
         return;
@@ -28,36 +32,18 @@ pub fn refuse_cbor(headers: &mut HeaderMap) {
     let rest: Vec<_> = accepted(headers).filter(|entry| !is_cbor(entry)).collect();
     // Parts of valid header values make a valid one.
     let rest = HeaderValue::from_bytes(&rest.join(&b','));
-    let accept = rest.ok().filter(|rest| !rest.is_empty()).unwrap_or(HeaderValue::from_static(JSON));
+    let accept = rest.ok().filter(|rest| !rest.is_empty()).unwrap_or(HeaderValue::from_static(NOTHING));
     headers.insert(header::ACCEPT, accept);
 }
 
-/// What keeps a request's body from being understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opaque {
-    /// It is CBOR, which the API server does not take by default either.
-    Cbor,
-    /// It is compressed, which no API server understands.
-    Compressed,
+/// Whether a body is CBOR, if there is one.
+pub(crate) fn is_cbor_body(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|it| is_cbor(it.as_bytes()))
 }
 
-impl std::fmt::Display for Opaque {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Cbor => "a CBOR body",
-            Self::Compressed => "a compressed body",
-        })
-    }
-}
-
-/// What keeps a request's body from being understood, if anything does.
-pub(crate) fn opaque_body(headers: &HeaderMap) -> Option<Opaque> {
-    let value = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
-    if headers.get(header::CONTENT_TYPE).is_some_and(|it| is_cbor(it.as_bytes())) {
-        return Some(Opaque::Cbor);
-    }
-    let encoding = value(header::CONTENT_ENCODING).is_some_and(|it| !it.eq_ignore_ascii_case("identity"));
-    encoding.then_some(Opaque::Compressed)
+/// Whether a body is compressed.
+pub(crate) fn is_compressed(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_ENCODING).is_some_and(|it| !it.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 /// A form in which the proxy itself can write or read an object.
@@ -93,6 +79,15 @@ impl Form {
     }
 }
 
+/// Whether the first entry of `Accept` that an object can be written in asks for YAML: JSON by another name, to who writes a
+/// `Status`.
+pub(crate) fn asks_for_yaml(headers: &HeaderMap) -> bool {
+    let essences = accepted(headers).filter_map(|entry| std::str::from_utf8(entry).ok()).map(essence);
+    let first = essences.into_iter().find(|essence| essence == YAML || Encoding::named(essence).is_some());
+    first.as_deref() == Some(YAML)
+}
+
+pub(crate) const YAML: &str = "application/yaml";
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub(crate) const JSON: &str = "application/json";
 
@@ -151,7 +146,7 @@ mod tests {
         {
             let mut only = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_bytes(odd.as_bytes()).unwrap())]);
             refuse_cbor(&mut only);
-            assert_eq!(only[header::ACCEPT], "application/json", "{odd}");
+            assert_eq!(only[header::ACCEPT], NOTHING, "{odd}");
         }
     }
 
@@ -166,6 +161,8 @@ mod tests {
             Encoding::Protobuf
         );
         assert_eq!(Encoding::negotiated(&HeaderMap::new()), Encoding::Json);
+        assert!(asks_for_yaml(&accept("text/html, application/yaml;q=0.9, application/json")));
+        assert!(!asks_for_yaml(&accept("application/json, application/yaml")) && !asks_for_yaml(&HeaderMap::new()));
     }
 
     #[test]
@@ -185,9 +182,10 @@ mod tests {
     #[test]
     fn compressed_and_cbor_bodies_are_noticed() {
         let with = |name, value: &str| HeaderMap::from_iter([(name, value.parse::<HeaderValue>().unwrap())]);
-        assert!(opaque_body(&with(header::CONTENT_TYPE, "application/cbor; charset=x")).is_some());
-        assert!(opaque_body(&with(header::CONTENT_ENCODING, "gzip")).is_some());
-        assert!(opaque_body(&with(header::CONTENT_ENCODING, "identity")).is_none());
-        assert!(opaque_body(&with(header::CONTENT_TYPE, "application/json")).is_none());
+        assert!(is_cbor_body(&with(header::CONTENT_TYPE, "application/cbor; charset=x")));
+        assert!(is_cbor_body(&with(header::CONTENT_TYPE, "application/apply-patch+cbor")));
+        assert!(!is_cbor_body(&with(header::CONTENT_TYPE, "application/json")));
+        assert!(is_compressed(&with(header::CONTENT_ENCODING, "gzip")));
+        assert!(!is_compressed(&with(header::CONTENT_ENCODING, "identity")));
     }
 }

@@ -9,14 +9,17 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use http::{Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, header};
 use tower::Service;
 
 use super::Next;
 use crate::{
     body::{Body, empty},
     metrics::Metrics,
-    request::{Verb, representation::Encoding},
+    request::{
+        Verb,
+        representation::{Encoding, YAML, asks_for_yaml},
+    },
     stages::classify::VerbSeen,
 };
 
@@ -47,12 +50,17 @@ impl<S: Next> Service<Request<Body>> for Answer<S> {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let metrics = self.metrics.clone();
         let (method, encoding) = (request.method().clone(), Encoding::negotiated(request.headers()));
+        let is_yaml = encoding == Encoding::Json && asks_for_yaml(request.headers());
         let answered = self.next.call(request);
         let count = move |result: Result<Response<Body>, crate::status::Refusal>| {
             let response = result.unwrap_or_else(|refusal| {
                 tracing::debug!(%method, %refusal, "refused");
                 metrics.refused(refusal.label());
-                let answer = refusal.into_response(encoding);
+                let mut answer = refusal.into_response(encoding);
+                if is_yaml {
+                    // Every text in JSON is one in YAML (YAML 1.2, section 1.2).
+                    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(YAML));
+                }
                 // RFC 9110, section 9.3.2. The HTTP/2 side of the library would send a body.
                 if method == Method::HEAD { answer.map(|_| empty()) } else { answer }
             });

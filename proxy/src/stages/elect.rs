@@ -16,20 +16,17 @@ use http::{HeaderValue, Request, Response, header, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use tower::{Service, ServiceExt};
 
-use super::{Next, admit::Admitted, narrow::with_query};
+use super::{Next, admit::Admitted, narrow::with_query, whole};
 use crate::{
     body::{Body, full},
     election::{LockRefusal, Locks},
+    metadata::MAX_OBJECT,
     request::{
         BadRequest, Query, RequestInfo,
-        representation::{Encoding, opaque_body},
+        representation::{Encoding, is_compressed},
     },
     status::Refusal,
 };
-
-/// The longest body of a write to a Lease. A Lease has some hundred bytes; managedFields and odd annotations
-/// make it a few thousand.
-const MAX_BODY: usize = 256 << 10;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -66,12 +63,12 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
                 // The client's own: it changes no lock, and makes none.
                 return next.oneshot(request).await;
             }
-            if let Some(what) = opaque_body(request.headers()) {
-                // An election in it would be found by nobody here. client-go goes on in JSON.
-                return Err(Refusal::OpaqueBody(what));
+            if is_compressed(request.headers()) {
+                // An election in it would be found by nobody here.
+                return Err(Refusal::CompressedBody);
             }
             let (parts, body) = request.into_parts();
-            let bytes = read(body).await?;
+            let bytes = whole(body).await?;
             if let Some(answer) = locks.answer(&asked, &parts, &bytes) {
                 return Ok(answer?);
             }
@@ -81,7 +78,7 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
                     return Ok(tried);
                 }
                 let (head, body) = tried.into_parts();
-                let body = Limited::new(body, MAX_BODY).collect().await.map_err(|_| LockRefusal::Answer)?;
+                let body = Limited::new(body, MAX_OBJECT).collect().await.map_err(|_| LockRefusal::Answer)?;
                 let tried = Response::from_parts(head, body.to_bytes());
                 if let Some(answer) = locks.adopt(&asked, &parts, &bytes, &tried, shard.as_str()) {
                     return Ok(answer?);
@@ -91,11 +88,6 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
         };
         answered.boxed()
     }
-}
-
-async fn read(body: Body) -> Result<Bytes, Refusal> {
-    let read = Limited::new(body, MAX_BODY).collect().await;
-    Ok(read.map_err(|error| LockRefusal::Body(error.to_string()))?.to_bytes())
 }
 
 /// The write as the API server should judge it, without storing it.

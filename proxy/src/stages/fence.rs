@@ -9,7 +9,7 @@
 //! | create, update, patch, apply of a controlled resource | the same for the controller that the body names |
 //! | deletecollection | narrowed by a later stage; of a controlled resource the same for the controllers of what it selects |
 //!
-//! What changes something is counted while it is under way ([`crate::fence`]). May change `Accept-Encoding` of a get.
+//! What changes something is counted while it is under way ([`crate::fence`]). Changes no request.
 //! Bodies are collected of answers to gets by name and of what writes controlled resources: one object each, which etcd
 //! keeps to 1.5 MiB by default; labels and owners can stand anywhere in it. All other bodies pass as streams. Requests
 //! for resources that are not the ring's are not touched: Events about an object that moved pass.
@@ -29,16 +29,18 @@ use crate::{
     body::Body,
     fence::{self, Era, Target, Ticket},
     metrics::Metrics,
-    request::{RequestInfo, Resource, Verb, representation::opaque_body},
+    request::{RequestInfo, Resource, Verb, representation::is_compressed},
     status::Refusal,
 };
 
+mod alone;
 mod ask;
 mod judge;
 mod kinds;
 mod read;
 mod write;
 
+pub use alone::Alone;
 use ask::Asker;
 use judge::Judge;
 use kinds::Kinds;
@@ -58,13 +60,14 @@ pub struct Fence<S> {
     labels: Arc<RingLabels>,
     kinds: Kinds,
     asker: Asker,
+    alone: Alone,
 }
 
 impl<S: Next> Fence<S> {
     /// Around the stages that narrow and send requests.
-    pub fn new(next: S, fence: fence::Fence, labels: Arc<RingLabels>, metrics: Metrics) -> Self {
+    pub fn new(next: S, fence: fence::Fence, labels: Arc<RingLabels>, metrics: Metrics, alone: Alone) -> Self {
         let asker = Asker::new(next.clone(), metrics);
-        Self { next, fence, labels, kinds: Kinds::default(), asker }
+        Self { next, fence, labels, kinds: Kinds::default(), asker, alone }
     }
 }
 
@@ -133,8 +136,8 @@ impl<S: Next> Service<Request<Body>> for Fence<S> {
         if matches!(way, Way::Pass) {
             return self.next.call(request).boxed();
         }
-        if let Some(what) = opaque_body(request.headers()) {
-            return futures::future::ready(Err(Refusal::OpaqueBody(what))).boxed();
+        if is_compressed(request.headers()) {
+            return futures::future::ready(Err(Refusal::CompressedBody)).boxed();
         }
         let (info, resource) = (info.clone(), resource.clone());
         let era = Era { term: admitted.term.clone(), policy: admitted.policy.clone() };
@@ -150,7 +153,7 @@ impl<S: Next> Service<Request<Body>> for Fence<S> {
             },
         );
         match way {
-            Way::Pass | Way::Write => write::write(next, judge, request, info, resource).boxed(),
+            Way::Pass | Way::Write => write::write(next, judge, request, (info, resource), self.alone.clone()).boxed(),
             Way::Read => read::read(next, judge, request, resource).boxed(),
             Way::AskAndRead => read::ask_and_read(next, judge, request, resource).boxed(),
         }

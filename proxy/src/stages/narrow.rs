@@ -1,6 +1,6 @@
 //! Narrows what a controller sees of the ring's resources to its shard, by the API server's own selectors.
 //!
-//! May change the query (the selector is joined with the client's) and `Accept` of requests for the ring's resources.
+//! May change the query of requests for the ring's resources: the selector is joined with the client's.
 //! Of watches it also takes away the wish for compression, which would make their bytes unreadable, and asks for
 //! bookmarks, which say how far a watch has come that nothing else happens on. Refuses what it can't narrow without doubt,
 //! and what did not pass the stages before. Touches nothing else. Tells the tap about each narrowed list and watch.
@@ -17,9 +17,7 @@ use crate::{
     body::Body,
     metrics::Metrics,
     request::{
-        BadPath, BadRequest, Query, RequestInfo, Resource, Verb,
-        page::start_of_list,
-        representation::{opaque_body, refuse_cbor},
+        BadPath, BadRequest, Query, RequestInfo, Resource, Verb, page::start_of_list, representation::is_compressed,
         selector::Selector,
     },
     status::Refusal,
@@ -67,10 +65,9 @@ impl<S> Narrow<S> {
         if !admitted.policy.resources.contains(&resource.kind) {
             return Ok(());
         }
-        if let Some(what) = opaque_body(request.headers()) {
-            return Err(Refusal::OpaqueBody(what));
+        if is_compressed(request.headers()) {
+            return Err(Refusal::CompressedBody);
         }
-        refuse_cbor(request.headers_mut());
         if !info.verb.selects() {
             return Ok(());
         }

@@ -11,33 +11,29 @@
 //! client opens the next from where it is. In the middle of an event it is an error, and so it is for all that is no
 //! watch: half a list must never look like a whole one.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{self, Context, Poll},
-};
+use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use futures::{
     FutureExt,
     future::{BoxFuture, pending, ready},
 };
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body::Frame;
 use http_body_util::BodyExt;
-use parking_lot::Mutex;
-use ringside_ring::ResourceVersion;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
+mod body;
 mod missed;
+mod watched;
 
+use body::TappedBody;
 use missed::Asks;
+pub use watched::{Handed, Watched};
 
 use super::{Next, admit::Admitted, narrow::Shows, resume::Stale};
 use crate::{
-    body::{Body, BodyError, BoxError, holding, until},
-    frames::{Event, Frames, Sieve},
+    body::{Body, holding, until},
+    frames::Frames,
     request::{RequestInfo, Verb, representation::Form},
     status::Refusal,
     views::{Expired, View, Views},
@@ -45,13 +41,6 @@ use crate::{
 
 /// What a client is told whose watch ends because the ring changed.
 const LIST_AGAIN: &str = "ringside-proxy: the resources of the ClusterRing changed: list again";
-
-/// What a client is told whose watch may have shown an object that is to be let go.
-const LIST_ANEW: &str =
-    "ringside-proxy: nothing tells whether this watch has seen what moved to other shards: list again";
-
-/// Why a watch ends with an error that ends otherwise without one.
-const WITHIN_AN_EVENT: &str = "the watch ended in the middle of an event";
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -65,129 +54,6 @@ impl<S> Tap<S> {
     /// Around the stages that send the request.
     pub fn new(next: S, views: Views, closing: CancellationToken) -> Self {
         Self { next, views, closing }
-    }
-}
-
-/// A watch, how far it has come, and when to end it.
-pub struct Watched {
-    frames: Frames,
-    /// None for a resource that is not the ring's.
-    view: Option<View>,
-    /// For a client that asked for no bookmarks.
-    sieve: Option<Sieve>,
-    /// What the client is told before anything else.
-    first: Option<Bytes>,
-    /// What the last piece proves, once the client has it.
-    pending: Option<ResourceVersion>,
-    /// Gone once the watch has ended.
-    end: Option<BoxFuture<'static, End>>,
-}
-
-/// On the response of a handshake: the watch, for whoever joins the connections. Extensions must be `Clone`,
-/// which a watch can't be, so it is taken once.
-#[derive(Clone)]
-pub struct Handed(Arc<Mutex<Option<Watched>>>);
-
-impl Handed {
-    fn of(watched: Watched) -> Self {
-        Self(Arc::new(Mutex::new(Some(watched))))
-    }
-
-    /// Takes the watch.
-    pub fn take(&self) -> Option<Watched> {
-        self.0.lock().take()
-    }
-}
-
-impl Watched {
-    pub(super) fn new(frames: Frames, view: Option<View>, bookmarks: bool, end: BoxFuture<'static, End>) -> Self {
-        Self { frames, view, sieve: (!bookmarks).then(Sieve::default), first: None, pending: None, end: Some(end) }
-    }
-
-    /// What has to be written before anything else, once.
-    pub fn first(&mut self) -> Option<Bytes> {
-        self.first.take()
-    }
-
-    /// Ready when the watch has to end, with what to tell the client before, if it can be told something here.
-    pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let Some(end) = &mut self.end else { return Poll::Ready(None) };
-        let Poll::Ready(end) = end.as_mut().poll(context) else {
-            // Who asks now has the client's connection take what was there.
-            self.idle(true);
-            return Poll::Pending;
-        };
-        self.end = None;
-        let message = match end {
-            End::RingChanged => LIST_AGAIN,
-            End::Unplaced => LIST_ANEW,
-            End::Closing | End::NotUnderstood => return Poll::Ready(None),
-        };
-        Poll::Ready(self.frames.expired(message))
-    }
-
-    /// Whether what the client has is a number of whole events.
-    pub fn at_border(&self) -> bool {
-        self.frames.at_border() || self.sieve.as_ref().is_some_and(Sieve::withholds)
-    }
-
-    /// What ends a WebSocket in order whose other end is gone, if it can be said here and was not said yet.
-    pub fn close(&self) -> Option<Bytes> {
-        self.frames.close()
-    }
-
-    /// The API server has answered. What the client missed before is the first that it is told; where nobody knows what that
-    /// is, it has to list again.
-    async fn begin<S: Next>(&mut self, asked: &Asked, next: S) {
-        let Some(view) = &self.view else { return };
-        let (Some(missed), Some(asks)) = (view.begun(), &asked.asks) else { return };
-        let Some(deleted) = asks.deleted(next, &missed).await else {
-            tracing::warn!(resource = %view.scope().resource, "can't ask what a client missed: its watch is ended");
-            self.end = Some(ready(End::Unplaced).boxed());
-            return;
-        };
-        tracing::info!(resource = %view.scope().resource, count = deleted.len(), "a client is told what moved while it did not watch");
-        let events: Vec<_> = deleted.iter().map(|event| self.frames.deleted(event, asked.form)).collect();
-        self.first = (!events.is_empty()).then(|| events.concat().into());
-        view.told(&missed);
-    }
-
-    fn idle(&self, idle: bool) {
-        if let Some(view) = &self.view {
-            view.idle(idle);
-        }
-    }
-
-    /// Looks at a piece that passes; returns what of it the client gets now.
-    pub fn pass(&mut self, piece: Bytes) -> Bytes {
-        self.idle(false);
-        let pending = &mut self.pending;
-        let found = |event: Event| {
-            if let Some(version) = event.progress()
-                && pending.as_ref().is_none_or(|highest| highest < version)
-            {
-                *pending = Some(version.clone());
-            }
-        };
-        let piece = match &mut self.sieve {
-            Some(sieve) => sieve.pass(&mut self.frames, piece, found),
-            None => {
-                self.frames.feed(&piece, found);
-                piece
-            }
-        };
-        if self.view.is_some() && self.frames.is_opaque() {
-            tracing::warn!("a watch is ended: what the API server sent is not in the format that it announced");
-            self.end = Some(ready(End::NotUnderstood).boxed());
-        }
-        piece
-    }
-
-    /// The client's connection took what passed.
-    pub fn delivered(&mut self) {
-        if let (Some(version), Some(view)) = (self.pending.take(), &self.view) {
-            view.advance(&version);
-        }
     }
 }
 
@@ -311,12 +177,12 @@ async fn tap_watch<S: Next>(
         return Err(Refusal::OpaqueWatch);
     }
     let mut watched = Watched::new(frames, view, asked.bookmarks, end);
-    watched.begin(&asked, next).await;
+    watched.begin(asked.asks.as_ref(), asked.form, next).await;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         response.extensions_mut().insert(Handed::of(watched));
         return Ok(response);
     }
-    Ok(response.map(|body| TappedBody { body, watched, ended: false }.boxed_unsync()))
+    Ok(response.map(|body| TappedBody::new(body, watched).boxed_unsync()))
 }
 
 /// Keeps the view of a list open until its body has ended.
@@ -327,130 +193,4 @@ fn tap_list(response: Response<Body>, view: Option<View>) -> Response<Body> {
         drop(view.begun());
     }
     response.map(|body| holding(body, view))
-}
-
-struct TappedBody {
-    body: Body,
-    watched: Watched,
-    ended: bool,
-}
-
-impl http_body::Body for TappedBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some(first) = self.watched.first() {
-            return Poll::Ready(Some(Ok(Frame::data(first))));
-        }
-        loop {
-            // Asking for more means that the connection took what it was given.
-            self.watched.delivered();
-            if self.ended {
-                return Poll::Ready(None);
-            }
-            if let Poll::Ready(told) = self.watched.poll_end(context) {
-                self.ended = true;
-                return Poll::Ready(match told {
-                    Some(event) => Some(Ok(Frame::data(event))),
-                    None if self.watched.at_border() => None,
-                    None => Some(Err(BoxError::from(WITHIN_AN_EVENT).into())),
-                });
-            }
-            let frame = task::ready!(Pin::new(&mut self.body).poll_frame(context));
-            match self.pass(frame) {
-                // Of this piece nothing is the client's.
-                Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty) => {}
-                frame => return Poll::Ready(frame),
-            }
-        }
-    }
-}
-
-impl TappedBody {
-    /// What the client gets for what came.
-    fn pass(&mut self, frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
-        match frame {
-            Some(Ok(frame)) => Some(Ok(frame.map_data(|piece| self.watched.pass(piece)))),
-            Some(Err(error)) => {
-                self.ended = true;
-                if self.watched.at_border() {
-                    tracing::debug!(%error, "the API server is gone: a watch ends");
-                    return None;
-                }
-                Some(Err(error))
-            }
-            None => {
-                self.ended = true;
-                // Whoever cut it on the way did so as if it were whole.
-                let cut = self.watched.view.is_some() && !self.watched.at_border();
-                cut.then(|| Err(BoxError::from(WITHIN_AN_EVENT).into()))
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bytes::BytesMut;
-    use futures::stream;
-    use http_body_util::StreamBody;
-    use proptest::prelude::*;
-    use ringside_ring::cluster_ring::GroupResource;
-
-    use super::*;
-    use crate::{
-        body::boxed,
-        views::{Views, fixtures::watch},
-    };
-
-    /// Each watch has one of these, beside its stream and its view, for as long as it is open.
-    #[test]
-    fn a_watch_is_small() {
-        assert!(size_of::<TappedBody>() <= 256, "{} bytes", size_of::<TappedBody>());
-    }
-
-    /// What comes out of a watch of `pieces`, of the ring or not, and whether it ended in order.
-    fn tapped(pieces: &[Vec<u8>], of_the_ring: bool) -> (BytesMut, bool) {
-        let frames = pieces.iter().map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::copy_from_slice(piece))));
-        let body = boxed(StreamBody::new(stream::iter(frames.collect::<Vec<_>>())));
-        let things = GroupResource { group: "x.io".to_owned(), resource: "things".to_owned() };
-        let view = of_the_ring.then(|| watch(&Views::new(), things, None));
-        let watched = Watched::new(Frames::json(), view, true, pending().boxed());
-        let mut body = TappedBody { body, watched, ended: false };
-        let mut out = BytesMut::new();
-        loop {
-            match body.frame().now_or_never() {
-                Some(Some(Ok(frame))) => out.extend_from_slice(frame.data_ref().map_or(&[], |bytes| bytes)),
-                Some(end) => return (out, end.is_none()),
-                None => return (out, false),
-            }
-        }
-    }
-
-    fn piece() -> impl Strategy<Value = Vec<u8>> {
-        let event = r#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"12"}}}"#;
-        prop_oneof![
-            prop::collection::vec(any::<u8>(), 0..20),
-            Just(format!("{event}\n").into_bytes()),
-            (0..event.len()).prop_map(move |at| event.as_bytes()[..at].to_vec()),
-            (0..event.len()).prop_map(move |at| format!("{}\n", &event[at..]).into_bytes()),
-        ]
-    }
-
-    proptest! {
-        /// Of a watch that is not understood any more the rest is cut off, with an error, and nothing is ever changed.
-        #[test]
-        fn bytes_out_are_bytes_in(pieces in prop::collection::vec(piece(), 0..12)) {
-            let sent = pieces.concat();
-            let (passed, _) = tapped(&pieces, false);
-            prop_assert_eq!(&passed[..], &sent[..]);
-            let (shown, in_order) = tapped(&pieces, true);
-            prop_assert!(sent.starts_with(&shown));
-            prop_assert!(!in_order || (shown.len() == sent.len() && (sent.is_empty() || sent.ends_with(b"\n"))));
-        }
-    }
 }

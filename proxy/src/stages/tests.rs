@@ -107,6 +107,10 @@ impl Lab {
                 let answer = respond(&this);
                 seen.lock().push(this);
                 async move {
+                    let late = answer.as_ref().and_then(|answer| answer.as_ref().ok()?.extensions().get().copied());
+                    if let Some(Late(time)) = late {
+                        tokio::time::sleep(time).await;
+                    }
                     match answer {
                         Some(answer) => answer,
                         None => std::future::pending().await,
@@ -130,6 +134,10 @@ impl Lab {
         self.seen.lock().last().unwrap().clone()
     }
 }
+
+/// On an answer: it comes so much later.
+#[derive(Clone, Copy)]
+struct Late(Duration);
 
 fn ask(method: &str, uri: &str) -> Request<Body> {
     let request = Request::builder().method(method).uri(uri).header(header::AUTHORIZATION, "Bearer secret");

@@ -165,9 +165,10 @@ async fn down(
     heartbeat: Option<&Heartbeat>,
 ) -> io::Result<()> {
     let (mut buffer, mut pongs) = (vec![0; BUFFER], heartbeat.map(Heartbeat::pongs));
-    if let Some(first) = watched.as_mut().and_then(Watched::first) {
+    if let Some((watched, first)) = watched.as_mut().and_then(|it| it.first().map(|first| (it, first))) {
         to.write_all(&first).await?;
         to.flush().await?;
+        watched.delivered();
     }
     loop {
         // Between two pieces only: a piece that is written in part would be followed by what can't stand there.

@@ -23,7 +23,7 @@ pub(crate) fn leaving(resource: GroupResource, namespace: Option<&str>, version:
     let labels = BTreeMap::from([("tier".to_owned(), "front".to_owned())]);
     let (name, uid, kind) = ("a".to_owned(), format!("uid-{version}"), "Thing".to_owned());
     let (namespace, excused) = (namespace.map(str::to_owned), Mutex::default());
-    Arc::new(Leaving { resource, namespace, name, uid, kind, labels, version: at(version), excused })
+    Arc::new(Leaving { resource, namespace, name, uid, kind, labels, version: at(version), is_exact: true, excused })
 }
 
 /// A watch on all of a resource, which has begun.

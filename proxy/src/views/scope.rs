@@ -48,6 +48,8 @@ pub struct Leaving {
     pub labels: BTreeMap<String, String>,
     /// The resourceVersion that views must have passed.
     pub version: ResourceVersion,
+    /// Whether that is the very write that drained it.
+    pub is_exact: bool,
     /// Views that never showed it: the API server said so.
     pub(crate) excused: Mutex<HashSet<u64>>,
 }

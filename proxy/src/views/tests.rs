@@ -5,6 +5,7 @@ use futures::FutureExt;
 
 use super::{
     fixtures::{at, leaving, scope, watch},
+    succession::{EARLY, REMEMBERED},
     *,
 };
 use crate::request::selector::Selector;
@@ -175,15 +176,110 @@ async fn a_watch_may_be_continued_before_its_end_is_noticed() {
     drop(before);
     assert!(again.cut().now_or_never().is_some(), "it has to be told about the one at 15");
     drop(again);
-    let last = views.open(scope(things(), None), Kind::Watch(Some(at(21)))).unwrap();
-    let missed = last.begun().unwrap();
-    assert_eq!(missed.objects.iter().map(|it| &it.uid[..]).collect::<Vec<_>>(), ["uid-15"]);
+    let (last, missed) = continued(&views, 21);
+    assert_eq!(uids(&missed), ["uid-10", "uid-15"], "no watch had either");
     last.told(&missed);
     let late = watch(&views, things(), Some(21));
     tokio::time::sleep(EARLY).await;
     drop(last);
     assert_eq!(views.behind(&object(30)), 2, "the other one is another client's");
     drop(late);
+}
+
+/// A watch that has begun, and the uids of what its client has to be told first.
+fn continued(views: &Views, from: u64) -> (View, Missed) {
+    let view = views.open(scope(things(), None), Kind::Watch(Some(at(from)))).unwrap();
+    let missed = view.begun().unwrap_or(Missed { objects: Vec::new(), from: None });
+    (view, missed)
+}
+
+fn uids(missed: &Missed) -> Vec<&str> {
+    missed.objects.iter().map(|it| &it.uid[..]).collect()
+}
+
+#[tokio::test]
+async fn what_a_client_missed_holds_until_it_is_told_by_whichever_watch() {
+    let (views, ten) = (Views::new(), object(10));
+    drop(watch(&views, things(), Some(5)));
+    views.leaves(&ten);
+    let (second, missed) = continued(&views, 20);
+    assert_eq!((uids(&missed), views.behind(&ten)), (vec!["uid-10"], 1), "its DELETED is on the way");
+    // Its client was gone before it came.
+    drop(second);
+    assert_eq!(views.behind(&ten), 1);
+    let (third, missed) = continued(&views, 21);
+    assert_eq!(uids(&missed), ["uid-10"]);
+    third.told(&missed);
+    assert_eq!(views.behind(&ten), 0);
+    drop(third);
+    assert!(uids(&continued(&views, 22).1).is_empty(), "it was told");
+}
+
+#[tokio::test]
+async fn a_drain_that_shows_up_behind_a_watch_that_skipped_it_makes_its_client_list_again() {
+    let (views, twelve) = (Views::new(), object(12));
+    drop(watch(&views, things(), Some(5)));
+    let again = watch(&views, things(), Some(20));
+    views.leaves(&object(5));
+    views.leaves(&object(21));
+    assert!(again.cut().now_or_never().is_none(), "the watch before saw the one, and this one will see the other");
+    again.advance(&at(30));
+    views.leaves(&twelve);
+    assert!(again.cut().now_or_never().is_some(), "who listed between 12 and 20 does not know that it is gone");
+    assert_eq!(views.behind(&twelve), 1);
+    drop(again);
+    let (last, missed) = continued(&views, 31);
+    assert_eq!(uids(&missed), ["uid-12"]);
+    last.told(&missed);
+    assert_eq!(views.behind(&twelve), 0);
+}
+
+#[tokio::test]
+async fn what_one_watch_skipped_is_remembered_for_those_that_go_on_from_where_it_was() {
+    let views = Views::new();
+    drop(watch(&views, things(), Some(5)));
+    drop(watch(&views, things(), Some(20)));
+    views.leaves(&object(11));
+    let (third, missed) = continued(&views, 20);
+    assert_eq!(uids(&missed), ["uid-11"], "it showed up while nobody watched");
+    third.told(&missed);
+    views.leaves(&object(12));
+    assert!(third.cut().now_or_never().is_some());
+    drop(third);
+    let (fourth, missed) = continued(&views, 20);
+    assert_eq!(uids(&missed), ["uid-12"]);
+    fourth.told(&missed);
+
+    let replaces = open(&views, None, Kind::StreamingList);
+    drop(fourth);
+    views.leaves(&object(13));
+    assert!(replaces.cut().now_or_never().is_none(), "its client notices what is gone");
+}
+
+#[tokio::test]
+async fn where_it_is_not_known_when_an_object_was_drained_a_gap_before_may_have_hidden_it() {
+    let inexact = |version| Arc::new(Leaving { is_exact: false, ..Arc::into_inner(object(version)).unwrap() });
+    let views = Views::new();
+    let straight_on = watch(&views, things(), Some(5));
+    views.leaves(&inexact(40));
+    assert!(straight_on.cut().now_or_never().is_none(), "it sees everything");
+    drop(straight_on);
+    let again = watch(&views, things(), Some(20));
+    views.leaves(&inexact(30));
+    assert!(again.cut().now_or_never().is_some(), "written at 30, and drained at some time before");
+}
+
+#[tokio::test]
+async fn a_watch_from_a_state_of_unknown_age_has_skipped_what_was_before_its_first_bookmark() {
+    let views = Views::new();
+    drop(watch(&views, things(), Some(5)));
+    let again = watch(&views, things(), None);
+    again.advance(&at(20));
+    again.advance(&at(30));
+    views.leaves(&object(25));
+    assert!(again.cut().now_or_never().is_none());
+    views.leaves(&object(15));
+    assert!(again.cut().now_or_never().is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::handover::drain::Drained;
 
-fn report(line: &str, name: &str) -> Report {
+fn report(line: &str, name: &str, reason: Reason) -> Report {
     let oldest = Drained {
         resource: ringside_ring::cluster_ring::GroupResource { group: "x.io".into(), resource: "things".into() },
         namespace: Some("ns".into()),
@@ -24,7 +24,7 @@ fn report(line: &str, name: &str) -> Report {
         version: "10".parse().unwrap(),
         is_exact: true,
     };
-    Report { line: line.into(), oldest: Arc::new(oldest) }
+    Report { reason, line: line.into(), oldest: Arc::new(oldest) }
 }
 
 /// Paths and bodies.
@@ -58,8 +58,8 @@ fn teller(status: StatusCode) -> (Teller, Written) {
 #[tokio::test]
 async fn a_drain_past_its_deadline_is_an_event_on_the_ring() {
     let (mut teller, written) = teller(StatusCode::CREATED);
-    teller.tell(&report(&"x".repeat(2000), "a")).await;
-    teller.tell(&report("another", "b")).await;
+    teller.tell(&report(&"x".repeat(2000), "a", Reason::Held)).await;
+    teller.tell(&report("another", "b", Reason::Refused)).await;
     let written = written.lock();
     let [(path, event), (_, other)] = &written[..] else { panic!("{written:?}") };
     assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/default/events");
@@ -72,13 +72,18 @@ async fn a_drain_past_its_deadline_is_an_event_on_the_ring() {
     assert_eq!((&event["reportingController"], &event["reportingInstance"]), (&json!("ringside-proxy"), &json!("me")));
     assert_eq!(event["note"].as_str().unwrap().len(), LONGEST);
     assert_eq!((&other["note"], &other["related"]["name"]), (&json!("another"), &json!("b")));
+    assert_eq!(
+        other["reason"],
+        json!("DrainsRefused"),
+        "an Event of the same reason would show the first note for ever"
+    );
 }
 
 #[tokio::test]
 async fn who_may_not_write_events_goes_on() {
     let (mut teller, written) = teller(StatusCode::FORBIDDEN);
-    teller.tell(&report("one", "a")).await;
-    teller.tell(&report("two", "b")).await;
+    teller.tell(&report("one", "a", Reason::Held)).await;
+    teller.tell(&report("two", "b", Reason::Held)).await;
     assert!(teller.refused);
     assert_eq!(written.lock().len(), 2, "it may be allowed by now");
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use http::{HeaderMap, HeaderValue, Request, Response, header};
+use http::{HeaderMap, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tower::ServiceExt;
@@ -10,26 +10,19 @@ use tower::ServiceExt;
 use super::{Next, judge::Judge, target};
 use crate::{
     body::{Body, BodyError},
-    metadata,
+    metadata::{self, MAX_OBJECT},
     request::Resource,
     status::Refusal,
 };
 
-/// How much of an answer is collected. An object of etcd's 1.5 MiB is a few times as long in JSON at most; of a longer
-/// one the labels are asked for, and it passes as a stream.
-const MAX_OBJECT: usize = 8 << 20;
-
-/// The object, or its `status`, whose answer has the object's labels.
+/// The object, or its `status`, whose answer has the object's labels. Of one that is longer than [`MAX_OBJECT`] the labels are
+/// asked for, and it passes as a stream.
 pub(super) async fn read<S: Next>(
     next: S,
     judge: Judge,
-    mut request: Request<Body>,
+    request: Request<Body>,
     resource: Resource,
 ) -> Result<Response<Body>, Refusal> {
-    // A compressed answer could not be read, and is one only where somebody asks for that.
-    if request.headers().contains_key(header::ACCEPT_ENCODING) {
-        request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    }
     let response = next.oneshot(request).await?;
     if !response.status().is_success() {
         return Ok(response);

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tower::ServiceExt;
 
 use super::{
-    Counted, Next, impersonates,
+    Counted, Next,
+    alone::{Alone, Sent},
+    impersonates,
     judge::{Judge, moved},
     target,
 };
@@ -16,21 +18,18 @@ use crate::{
     fence::{About, Target, Ticket},
     metadata::{self, Owner},
     request::{Query, RequestInfo, Resource, Verb, selector::Selector},
-    stages::narrow::joined,
+    stages::{narrow::joined, whole},
     status::Refusal,
     upstream::UpstreamError,
 };
-
-/// The longest body that the API server takes (`MaxRequestBodyBytes` of k8s.io/apiserver).
-const MAX_BODY: usize = 3 << 20;
 
 /// Sends a request, if it may be sent.
 pub(super) async fn write<S: Next>(
     next: S,
     judge: Judge,
     request: Request<Body>,
-    info: RequestInfo,
-    resource: Resource,
+    (info, resource): (RequestInfo, Resource),
+    alone: Alone,
 ) -> Result<Response<Body>, Refusal> {
     let target = target(&resource);
     let creates = resource.name.is_none() && info.verb == Verb::Create;
@@ -44,7 +43,12 @@ pub(super) async fn write<S: Next>(
         request.extensions_mut().insert(Counted(ticket.clone()));
     }
     ticket.sent();
-    let answered = next.oneshot(request).await;
+    let answer = next.oneshot(request).boxed();
+    let answered = if info.upgrade {
+        answer.await
+    } else {
+        Sent::new(answer, (&judge.fence, &ticket), judge.era.term.clone(), alone).await
+    };
     if !may_go_on(&answered) {
         ticket.answered();
     }
@@ -52,7 +56,7 @@ pub(super) async fn write<S: Next>(
 }
 
 /// Whether the API server may still carry out what was answered so: a gateway's word, or its own, that it took too long.
-fn may_go_on(answered: &Result<Response<Body>, Refusal>) -> bool {
+pub(super) fn may_go_on(answered: &Result<Response<Body>, Refusal>) -> bool {
     match answered {
         Ok(response) => matches!(response.status(), StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT),
         Err(Refusal::Upstream(UpstreamError::Unreachable(_) | UpstreamError::NotProcessed(_))) => false,
@@ -109,11 +113,7 @@ fn selecting(request: &Request<Body>, ours: &str) -> Result<Query, Refusal> {
 /// The controllers that the body names, and the request as it came.
 async fn with_owners(request: Request<Body>) -> Result<(Request<Body>, Vec<Owner>), Refusal> {
     let (head, body) = request.into_parts();
-    let collected = Limited::new(body, MAX_BODY).collect().await.map_err(|error| match error {
-        long if long.is::<LengthLimitError>() => Refusal::TooLong(MAX_BODY),
-        cut => Refusal::Cut(cut.to_string()),
-    })?;
-    let body = collected.to_bytes();
+    let body = whole(body).await?;
     let owners = metadata::controllers_in_request(&head.headers, &body)?;
     Ok((Request::from_parts(head, full(body)), owners))
 }

@@ -30,7 +30,10 @@ async fn watch(lab: &Lab, query: &str) -> Body {
 
 fn first(mut body: Body) -> Option<Value> {
     let frame = body.frame().now_or_never()?;
-    Some(serde_json::from_slice(&frame?.unwrap().into_data().unwrap()).unwrap())
+    let event = serde_json::from_slice(&frame?.unwrap().into_data().unwrap()).unwrap();
+    // Who asks for more has it.
+    assert!(body.frame().now_or_never().flatten().is_none());
+    Some(event)
 }
 
 #[tokio::test(start_paused = true)]
@@ -54,6 +57,31 @@ async fn a_watch_that_skips_a_move_begins_with_its_deleted() {
         assert!(query.contains(part), "{query}");
     }
     assert!(first(watch(&lab, "&resourceVersion=20").await).is_none(), "it was told, and 30 is still to come");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_gone_before_it_was_told_is_told_by_its_next_watch() {
+    let lab = lab(Some(&[]));
+    drop(watch(&lab, "&resourceVersion=5").await);
+    let twelve = leaving(things(), Some("ns"), 12);
+    lab.shared.views.leaves(&twelve);
+    drop(watch(&lab, "&resourceVersion=20").await);
+    assert_eq!(lab.shared.views.behind(&twelve), 1, "it may work on it still");
+    let event = first(watch(&lab, "&resourceVersion=20").await).unwrap();
+    assert_eq!((&event["type"], &event["object"]["metadata"]["uid"]), (&json!("DELETED"), &json!("uid-12")));
+    assert_eq!(lab.shared.views.behind(&twelve), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_listed_before_the_proxy_knew_of_a_drain_lists_again_and_is_told() {
+    let lab = lab(Some(&[]));
+    drop(watch(&lab, "&resourceVersion=5").await);
+    let again = watch(&lab, "&resourceVersion=20").await;
+    lab.shared.views.leaves(&leaving(things(), Some("ns"), 12));
+    let ended = first(again).unwrap();
+    assert_eq!((&ended["type"], &ended["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    let event = first(watch(&lab, "&resourceVersion=21").await).unwrap();
+    assert_eq!((&event["type"], &event["object"]["metadata"]["uid"]), (&json!("DELETED"), &json!("uid-12")));
 }
 
 #[tokio::test(start_paused = true)]

@@ -139,18 +139,39 @@ async fn what_cannot_be_narrowed_without_doubt_is_refused() {
 }
 
 #[tokio::test]
-async fn bodies_that_cannot_be_read_are_refused_for_the_ring_only() {
-    for (name, value, status) in [("content-encoding", "gzip", 400), ("content-type", "application/cbor", 415)] {
-        for (method, uri) in
-            [("DELETE", "/apis/x.io/v1/namespaces/a/things"), ("POST", "/apis/x.io/v1/namespaces/a/things")]
-        {
-            let lab = Lab::new(|_| ok());
-            let mut request = ask(method, uri);
-            request.headers_mut().insert(name, HeaderValue::from_static(value));
-            assert_eq!(lab.send(request).await.status(), status);
-            let mut request = ask("POST", "/api/v1/namespaces/a/pods");
-            request.headers_mut().insert(name, HeaderValue::from_static(value));
-            assert_eq!(lab.send(request).await.status(), StatusCode::OK);
+async fn compressed_bodies_are_refused_for_the_ring_only() {
+    let lab = Lab::new(|_| ok());
+    for (method, uri, status) in [
+        ("DELETE", "/apis/x.io/v1/namespaces/a/things", 400),
+        ("POST", "/apis/x.io/v1/namespaces/a/things", 400),
+        ("POST", "/api/v1/namespaces/a/pods", 200),
+    ] {
+        let mut request = ask(method, uri);
+        request.headers_mut().insert("content-encoding", HeaderValue::from_static("gzip"));
+        assert_eq!(lab.send(request).await.status(), status, "{method} {uri}");
+    }
+}
+
+#[tokio::test]
+async fn cbor_bodies_are_refused_whatever_they_are_for() {
+    let lab = Lab::new(|_| ok());
+    for (method, uri, status) in [
+        ("DELETE", "/apis/x.io/v1/namespaces/a/things", 415),
+        ("PATCH", "/apis/x.io/v1/namespaces/a/things/b", 415),
+        ("POST", "/api/v1/namespaces/a/pods", 415),
+        ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 415),
+        ("POST", "/version", 415),
+        // A server of somebody else's.
+        ("POST", "/api/v1/namespaces/a/services/b/proxy/measurements", 200),
+    ] {
+        let with = |body| {
+            let mut request = ask(method, uri).map(|_| body);
+            request.headers_mut().insert("content-type", HeaderValue::from_static("application/cbor"));
+            request
+        };
+        assert_eq!(lab.send(with(full("\u{a0}"))).await.status(), status, "{method} {uri}");
+        if !uri.contains("x.io") {
+            assert_eq!(lab.send(with(empty())).await.status(), 200, "{method} {uri} without a body");
         }
     }
 }
@@ -171,6 +192,15 @@ async fn cbor_and_the_compression_of_watches_are_negotiated_away() {
     );
     lab.send(with("/apis/x.io/v1/things")).await;
     assert_eq!(lab.last().headers["accept-encoding"], "gzip", "lists may be compressed");
-    lab.send(with("/api/v1/pods")).await;
-    assert_eq!(lab.last().headers["accept"], "application/cbor,application/json");
+    for uri in ["/api/v1/pods", "/api/v1/pods?watch=1", "/apis", "/openapi/v2"] {
+        lab.send(with(uri)).await;
+        assert_eq!(lab.last().headers["accept"], "application/json", "{uri}");
+    }
+    let behind = "/api/v1/namespaces/a/pods/b/proxy/measurements";
+    lab.send(with(behind)).await;
+    assert_eq!(lab.last().headers["accept"], "application/cbor,application/json", "a server of somebody else's");
+    let mut alone = ask("GET", "/api/v1/pods");
+    alone.headers_mut().insert("accept", HeaderValue::from_static("application/cbor"));
+    lab.send(alone).await;
+    assert_eq!(lab.last().headers["accept"], "application/x-nothing", "which the API server answers with 406");
 }

@@ -45,6 +45,33 @@ async fn a_write_that_is_not_answered_holds_the_drain_also_after_the_client_is_g
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_answer_to_a_write_whose_client_is_gone_is_waited_for_while_the_lease_is_held() {
+    for lost in [false, true] {
+        let objects = Objects::default();
+        let served = objects.clone();
+        let lab = Lab::new(move |seen| {
+            let mut response = answer(&served, seen);
+            if seen.method != "GET" {
+                response.extensions_mut().insert(Late(5 * GRACE));
+            }
+            response
+        });
+        let fenced = Fenced::over(lab, objects);
+        fenced.thing(OURS);
+        let guard = fenced.drained();
+        assert!(timeout(GRACE, fenced.status("PUT", &format!("{THINGS}/b"))).await.is_err(), "the client gives up");
+        assert_eq!(fenced.lab.shared.upgraded.len(), 1);
+        if lost {
+            fenced.lab.shared.gate.close();
+        }
+        assert!(holds(&guard, 4 * GRACE + GRACE / 2).await, "it was answered half a grace ago");
+        assert_eq!(fenced.lab.shared.upgraded.len(), 0);
+        assert_eq!(fenced.lab.shared.fence.is_idle(), !lost);
+        assert_eq!(holds(&guard, 2 * GRACE).await, lost, "what was broken off may be carried out");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_create_under_the_object_holds_its_drain() {
     let (fenced, sent) = stuck();
     fenced.thing(OURS);

@@ -1,0 +1,61 @@
+//! Keeps CBOR out, whatever is asked for: the proxy does not read it (DESIGN, "Proxy: the way of a request").
+//!
+//! May change `Accept`, from which it takes CBOR: what is left decides, and of nothing the API server itself says 406.
+//! Refuses bodies in CBOR, as API servers do that don't speak it. What stands behind an API server's `proxy` subresource is
+//! nothing of Kubernetes, and passes.
+
+use std::task::{Context, Poll};
+
+use futures::future::{Either, Ready, ready};
+use http::{Request, Response};
+use http_body::Body as _;
+use tower::Service;
+
+use super::Next;
+use crate::{
+    body::Body,
+    request::{
+        RequestInfo,
+        representation::{is_cbor_body, refuse_cbor},
+    },
+    status::Refusal,
+};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Negotiate<S> {
+    next: S,
+}
+
+impl<S> Negotiate<S> {
+    /// Around the stages that read what is negotiated.
+    pub fn new(next: S) -> Self {
+        Self { next }
+    }
+}
+
+/// Whether an API server reads it, and not somebody behind one.
+fn is_for_api_server(request: &Request<Body>) -> bool {
+    let resource = request.extensions().get::<RequestInfo>().and_then(|info| info.resource.as_ref());
+    resource.and_then(|it| it.subresource.as_deref()) != Some("proxy")
+}
+
+impl<S: Next> Service<Request<Body>> for Negotiate<S> {
+    type Response = Response<Body>;
+    type Error = Refusal;
+    type Future = Either<S::Future, Ready<Result<Response<Body>, Refusal>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.next.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if is_for_api_server(&request) {
+            if is_cbor_body(request.headers()) && !request.body().is_end_stream() {
+                return Either::Right(ready(Err(Refusal::CborBody)));
+            }
+            refuse_cbor(request.headers_mut());
+        }
+        Either::Left(self.next.call(request))
+    }
+}

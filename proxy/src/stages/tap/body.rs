@@ -1,0 +1,145 @@
+//! The body of a watch, as the client gets it.
+
+use std::{
+    pin::Pin,
+    task::{self, Context, Poll},
+};
+
+use bytes::Bytes;
+use http_body::Frame;
+
+use super::watched::Watched;
+use crate::body::{Body, BodyError, BoxError};
+
+/// Why a watch ends with an error that ends otherwise without one.
+const WITHIN_AN_EVENT: &str = "the watch ended in the middle of an event";
+
+/// See the module.
+pub(super) struct TappedBody {
+    body: Body,
+    watched: Watched,
+    ended: bool,
+}
+
+impl http_body::Body for TappedBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(first) = self.watched.first() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        loop {
+            // Asking for more means that the connection took what it was given.
+            self.watched.delivered();
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            if let Poll::Ready(told) = self.watched.poll_end(context) {
+                self.ended = true;
+                return Poll::Ready(match told {
+                    Some(event) => Some(Ok(Frame::data(event))),
+                    None if self.watched.at_border() => None,
+                    None => Some(Err(BoxError::from(WITHIN_AN_EVENT).into())),
+                });
+            }
+            let frame = task::ready!(Pin::new(&mut self.body).poll_frame(context));
+            match self.pass(frame) {
+                // Of this piece nothing is the client's.
+                Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty) => {}
+                frame => return Poll::Ready(frame),
+            }
+        }
+    }
+}
+
+impl TappedBody {
+    pub(super) fn new(body: Body, watched: Watched) -> Self {
+        Self { body, watched, ended: false }
+    }
+
+    /// What the client gets for what came.
+    fn pass(&mut self, frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
+        match frame {
+            Some(Ok(frame)) => Some(Ok(frame.map_data(|piece| self.watched.pass(piece)))),
+            Some(Err(error)) => {
+                self.ended = true;
+                if self.watched.at_border() {
+                    tracing::debug!(%error, "the API server is gone: a watch ends");
+                    return None;
+                }
+                Some(Err(error))
+            }
+            None => {
+                self.ended = true;
+                self.watched.is_cut_short().then(|| Err(BoxError::from(WITHIN_AN_EVENT).into()))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use futures::{FutureExt, future::pending, stream};
+    use http_body_util::{BodyExt, StreamBody};
+    use proptest::prelude::*;
+    use ringside_ring::cluster_ring::GroupResource;
+
+    use super::*;
+    use crate::{
+        body::boxed,
+        frames::Frames,
+        views::{Views, fixtures::watch},
+    };
+
+    /// Each watch has one of these, beside its stream and its view, for as long as it is open.
+    #[test]
+    fn a_watch_is_small() {
+        assert!(size_of::<TappedBody>() <= 256, "{} bytes", size_of::<TappedBody>());
+    }
+
+    /// What comes out of a watch of `pieces`, of the ring or not, and whether it ended in order.
+    fn tapped(pieces: &[Vec<u8>], of_the_ring: bool) -> (BytesMut, bool) {
+        let frames = pieces.iter().map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::copy_from_slice(piece))));
+        let body = boxed(StreamBody::new(stream::iter(frames.collect::<Vec<_>>())));
+        let things = GroupResource { group: "x.io".to_owned(), resource: "things".to_owned() };
+        let view = of_the_ring.then(|| watch(&Views::new(), things, None));
+        let watched = Watched::new(Frames::json(), view, true, pending().boxed());
+        let mut body = TappedBody::new(body, watched);
+        let mut out = BytesMut::new();
+        loop {
+            match body.frame().now_or_never() {
+                Some(Some(Ok(frame))) => out.extend_from_slice(frame.data_ref().map_or(&[], |bytes| bytes)),
+                Some(end) => return (out, end.is_none()),
+                None => return (out, false),
+            }
+        }
+    }
+
+    fn piece() -> impl Strategy<Value = Vec<u8>> {
+        let event = r#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"12"}}}"#;
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..20),
+            Just(format!("{event}\n").into_bytes()),
+            (0..event.len()).prop_map(move |at| event.as_bytes()[..at].to_vec()),
+            (0..event.len()).prop_map(move |at| format!("{}\n", &event[at..]).into_bytes()),
+        ]
+    }
+
+    proptest! {
+        /// Of a watch that is not understood any more the rest is cut off, with an error, and nothing is ever changed.
+        #[test]
+        fn bytes_out_are_bytes_in(pieces in prop::collection::vec(piece(), 0..12)) {
+            let sent = pieces.concat();
+            let (passed, _) = tapped(&pieces, false);
+            prop_assert_eq!(&passed[..], &sent[..]);
+            let (shown, in_order) = tapped(&pieces, true);
+            prop_assert!(sent.starts_with(&shown));
+            prop_assert!(!in_order || (shown.len() == sent.len() && (sent.is_empty() || sent.ends_with(b"\n"))));
+        }
+    }
+}

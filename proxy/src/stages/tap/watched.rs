@@ -1,0 +1,175 @@
+//! A watch as it passes: how far it has come, and when to end it.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
+use parking_lot::Mutex;
+use ringside_ring::ResourceVersion;
+
+use super::{super::Next, End, LIST_AGAIN, missed::Asks};
+use crate::{
+    frames::{Event, Frames, Sieve},
+    request::representation::Form,
+    views::{Missed, View},
+};
+
+/// What a client is told whose watch may have shown an object that is to be let go.
+const LIST_ANEW: &str =
+    "ringside-proxy: nothing tells whether this watch has seen what moved to other shards: list again";
+
+/// A watch, how far it has come, and when to end it.
+pub struct Watched {
+    frames: Frames,
+    /// None for a resource that is not the ring's.
+    view: Option<View>,
+    /// For a client that asked for no bookmarks.
+    sieve: Option<Sieve>,
+    /// What the client is told before anything else.
+    first: Option<Bytes>,
+    /// What it knows once it has that.
+    telling: Option<Box<Missed>>,
+    /// What the last piece proves, once the client has it.
+    pending: Option<ResourceVersion>,
+    /// Gone once the watch has ended.
+    end: Option<BoxFuture<'static, End>>,
+}
+
+/// On the response of a handshake: the watch, for whoever joins the connections. Extensions must be `Clone`,
+/// which a watch can't be, so it is taken once.
+#[derive(Clone)]
+pub struct Handed(Arc<Mutex<Option<Watched>>>);
+
+impl Handed {
+    pub(super) fn of(watched: Watched) -> Self {
+        Self(Arc::new(Mutex::new(Some(watched))))
+    }
+
+    /// Takes the watch.
+    pub fn take(&self) -> Option<Watched> {
+        self.0.lock().take()
+    }
+}
+
+impl Watched {
+    pub(in crate::stages) fn new(
+        frames: Frames,
+        view: Option<View>,
+        bookmarks: bool,
+        end: BoxFuture<'static, End>,
+    ) -> Self {
+        Self {
+            frames,
+            view,
+            sieve: (!bookmarks).then(Sieve::default),
+            first: None,
+            telling: None,
+            pending: None,
+            end: Some(end),
+        }
+    }
+
+    /// What has to be written before anything else, once.
+    pub fn first(&mut self) -> Option<Bytes> {
+        self.first.take()
+    }
+
+    /// Ready when the watch has to end, with what to tell the client before, if it can be told something here.
+    pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        let Poll::Ready(end) = end.as_mut().poll(context) else {
+            // Who asks now has the client's connection take what was there.
+            self.idle(true);
+            return Poll::Pending;
+        };
+        self.end = None;
+        let message = match end {
+            End::RingChanged => LIST_AGAIN,
+            End::Unplaced => LIST_ANEW,
+            End::Closing | End::NotUnderstood => return Poll::Ready(None),
+        };
+        Poll::Ready(self.frames.expired(message))
+    }
+
+    /// Whether what the client has is a number of whole events.
+    pub fn at_border(&self) -> bool {
+        self.frames.at_border() || self.sieve.as_ref().is_some_and(Sieve::withholds)
+    }
+
+    /// What ends a WebSocket in order whose other end is gone, if it can be said here and was not said yet.
+    pub fn close(&self) -> Option<Bytes> {
+        self.frames.close()
+    }
+
+    /// The API server has answered. What the client missed before is the first that it is told; where nobody knows what that
+    /// is, it has to list again.
+    pub(super) async fn begin<S: Next>(&mut self, asks: Option<&Asks>, form: Form, next: S) {
+        let Some(view) = &self.view else { return };
+        let (Some(missed), Some(asks)) = (view.begun(), asks) else { return };
+        let Some(deleted) = asks.deleted(next, &missed).await else {
+            tracing::warn!(resource = %view.scope().resource, "can't ask what a client missed: its watch is ended");
+            self.end = Some(ready(End::Unplaced).boxed());
+            return;
+        };
+        if deleted.is_empty() {
+            return view.told(&missed);
+        }
+        tracing::info!(resource = %view.scope().resource, count = deleted.len(), "a client is told what moved while it did not watch");
+        let events: Vec<_> = deleted.iter().map(|event| self.frames.deleted(event, form)).collect();
+        (self.first, self.telling) = (Some(events.concat().into()), Some(missed.into()));
+    }
+
+    fn idle(&self, idle: bool) {
+        if let Some(view) = &self.view {
+            view.idle(idle);
+        }
+    }
+
+    /// Looks at a piece that passes; returns what of it the client gets now.
+    pub fn pass(&mut self, piece: Bytes) -> Bytes {
+        self.idle(false);
+        let pending = &mut self.pending;
+        let found = |event: Event| {
+            if let Some(version) = event.progress()
+                && pending.as_ref().is_none_or(|highest| highest < version)
+            {
+                *pending = Some(version.clone());
+            }
+        };
+        let piece = match &mut self.sieve {
+            Some(sieve) => sieve.pass(&mut self.frames, piece, found),
+            None => {
+                self.frames.feed(&piece, found);
+                piece
+            }
+        };
+        if self.view.is_some() && self.frames.is_opaque() {
+            tracing::warn!("a watch is ended: what the API server sent is not in the format that it announced");
+            self.end = Some(ready(End::NotUnderstood).boxed());
+        }
+        piece
+    }
+
+    /// The client's connection took what passed.
+    pub fn delivered(&mut self) {
+        let Some(view) = &self.view else { return };
+        if let Some(missed) = self.telling.take() {
+            view.told(&missed);
+        }
+        if let Some(version) = self.pending.take() {
+            view.advance(&version);
+        }
+    }
+
+    /// Whether an end here takes away what the client can't do without: whoever cut a watch of the ring on the way did so as
+    /// if it were whole.
+    pub(super) fn is_cut_short(&self) -> bool {
+        self.view.is_some() && !self.at_border()
+    }
+}

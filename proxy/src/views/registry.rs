@@ -1,0 +1,143 @@
+//! The views of each resource, and who waits for them.
+//!
+//! ResourceVersions are comparable within one resource only, so nothing is shared between resources.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
+use tokio::{sync::oneshot, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{Kind, Leaving, Scope, succession::Gap};
+
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    last_id: u64,
+    pub(super) resources: HashMap<GroupResource, OfResource>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct OfResource {
+    /// Those that are open, and those that ended and are remembered.
+    pub(super) open: HashMap<u64, Open>,
+    /// Ordered by what they wait for, so that progress wakes only those whom it may concern.
+    pub(super) waiting: BTreeMap<(ResourceVersion, u64), Waiting>,
+    /// Objects that were drained up to here have been let go.
+    pub(super) gone: Option<ResourceVersion>,
+    /// The last objects that were drained.
+    pub(super) leaving: VecDeque<Arc<Leaving>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) scope: Arc<Scope>,
+    pub(super) is_watch: bool,
+    /// Whether its client notices by itself what is gone.
+    pub(super) replaces: bool,
+    /// Where it began.
+    pub(super) from: Option<ResourceVersion>,
+    pub(super) position: Option<ResourceVersion>,
+    /// What it may have skipped, of a watch that began behind another.
+    pub(super) gap: Option<Gap>,
+    /// What it skipped, and its client has yet to be told.
+    pub(super) missed: Vec<Arc<Leaving>>,
+    pub(super) state: Arc<State>,
+    /// When the API server answered, of a watch that continues none.
+    pub(super) fresh: Option<Instant>,
+    /// Of one that ended: until when it holds objects.
+    pub(super) ends: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The API server has answered it.
+    pub(super) begun: AtomicBool,
+    /// The client took all that came.
+    pub(super) idle: AtomicBool,
+    pub(super) cut: CancellationToken,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) object: Arc<Leaving>,
+    pub(super) wake: oneshot::Sender<()>,
+}
+
+impl Registry {
+    pub(super) fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+}
+
+impl Open {
+    pub(super) fn new(scope: Arc<Scope>, kind: Kind, state: Arc<State>) -> Self {
+        let replaces = kind == Kind::StreamingList;
+        let is_watch = replaces || matches!(kind, Kind::Watch(_));
+        let from = match kind {
+            Kind::List | Kind::StreamingList => None,
+            Kind::Page(version) => Some(version),
+            Kind::Watch(from) => from,
+        };
+        let position = from.clone();
+        Self {
+            scope,
+            is_watch,
+            replaces,
+            from,
+            position,
+            gap: None,
+            missed: Vec::new(),
+            state,
+            fresh: None,
+            ends: None,
+        }
+    }
+
+    fn holds(&self, id: u64, object: &Leaving, now: Instant) -> bool {
+        let is_behind = self.position.as_ref().is_none_or(|at| *at < object.version);
+        let is_decided = self.is_watch && self.state.idle.load(Ordering::Acquire) && !self.scope.selects(object);
+        let shows = is_behind && !is_decided && self.scope.covers(object);
+        self.ends.is_none_or(|ends| now < ends) && (shows || self.has_missed(object)) && !object.excuses(id)
+    }
+}
+
+impl OfResource {
+    pub(super) fn holding<'a>(&'a self, object: &'a Leaving) -> impl Iterator<Item = (u64, &'a Open)> {
+        let now = Instant::now();
+        self.open.iter().map(|(id, open)| (*id, open)).filter(move |(id, open)| open.holds(*id, object, now))
+    }
+
+    /// Wakes those who wait for something above `from` and up to `to`, if nothing holds them any more.
+    pub(super) fn wake(&mut self, from: Option<&ResourceVersion>, to: Option<&ResourceVersion>) {
+        let above = from.map_or(Bound::Unbounded, |from| Bound::Excluded((from.clone(), u64::MAX)));
+        let up_to = to.map_or(Bound::Unbounded, |to| Bound::Included((to.clone(), u64::MAX)));
+        let candidates: Vec<_> = self.waiting.range((above, up_to)).map(|(key, _)| key.clone()).collect();
+        for key in candidates {
+            let holds = self.waiting.get(&key).is_some_and(|it| self.holding(&it.object).next().is_some());
+            if !holds && let Some(waiting) = self.waiting.remove(&key) {
+                // Whoever waited may have given up.
+                let _ = waiting.wake.send(());
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: u64) {
+        if let Some(open) = self.open.remove(&id) {
+            self.released(&open);
+        }
+    }
+
+    /// This view holds nothing any more.
+    pub(super) fn released(&mut self, open: &Open) {
+        let from = open.position.as_ref().filter(|_| open.missed.is_empty());
+        self.wake(from, None);
+    }
+}

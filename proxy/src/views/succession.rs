@@ -1,0 +1,184 @@
+//! Which watch goes on in place of which, and what its client missed in between.
+//!
+//! A client that listed between two watches goes on from behind what the one before had seen, and of what moved away there
+//! it is sent no `DELETED`: not each client notices what is gone from a list. What is known to have moved by then it is
+//! told first (`Missed`). But a client can be faster than the proxy's own watch, which says what was drained: so each watch
+//! remembers what it may have skipped, its gap, and is ended for its client to list again when such a drain shows up after
+//! it began. Nothing is let go before the proxy's own watch has shown it, and nothing that a watch missed before its client
+//! was told; so this asks nobody, and is late for nobody.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use ringside_ring::ResourceVersion;
+use tokio::time::Instant;
+
+use super::{
+    Leaving, Missed,
+    registry::{OfResource, Open},
+};
+
+/// How long before the end of a watch the one that continues it may have begun: to notice that a connection is gone can take
+/// longer than to make another.
+pub(super) const EARLY: Duration = Duration::from_secs(5);
+/// How long the position of a watch that ended is remembered, for what its client missed.
+pub(super) const REMEMBERED: Duration = Duration::from_secs(600);
+
+/// The resourceVersions that a watch skips: those above the first, up to the last one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Gap {
+    above: Option<ResourceVersion>,
+    up_to: Option<ResourceVersion>,
+}
+
+impl Gap {
+    /// Between the end of one watch and the beginning of the next.
+    fn between(above: Option<&ResourceVersion>, up_to: Option<&ResourceVersion>) -> Option<Self> {
+        let is_empty = above.is_some_and(|above| up_to.is_some_and(|up_to| up_to <= above));
+        (!is_empty).then(|| Self { above: above.cloned(), up_to: up_to.cloned() })
+    }
+
+    /// Both, and what is between them: that may have been seen, and is told once more then.
+    fn join(self, other: Self) -> Self {
+        let up_to = self.up_to.zip(other.up_to).map(|(one, another)| one.max(another));
+        // `None` is below all.
+        Self { above: self.above.min(other.above), up_to }
+    }
+
+    /// Whether the object may have been drained there. When that was, is known for sure of what our own watch has seen
+    /// drained; else it was at some time before.
+    fn may_have_hidden(&self, object: &Leaving) -> bool {
+        let in_time = self.up_to.as_ref().is_none_or(|up_to| object.version <= *up_to) || !object.is_exact;
+        in_time && self.above.as_ref().is_none_or(|above| *above < object.version)
+    }
+}
+
+/// What a watch leaves to the one that goes on in its place.
+#[derive(Clone, Debug, Default)]
+struct Legacy {
+    position: Option<ResourceVersion>,
+    gap: Option<Gap>,
+    missed: Vec<Arc<Leaving>>,
+}
+
+impl Legacy {
+    /// That of several watches, of which nobody knows which one it was: of the one that had come least far, with all that
+    /// any of them missed.
+    fn of<'a>(watches: impl IntoIterator<Item = &'a Open>) -> Option<Self> {
+        let one =
+            |open: &Open| Self { position: open.position.clone(), gap: open.gap.clone(), missed: open.missed.clone() };
+        watches.into_iter().map(one).reduce(|mut all, one| {
+            all.missed.extend(one.missed);
+            Self { position: all.position.min(one.position), gap: joined(all.gap, one.gap), missed: all.missed }
+        })
+    }
+}
+
+fn joined(one: Option<Gap>, another: Option<Gap>) -> Option<Gap> {
+    match (one, another) {
+        (Some(one), Some(another)) => Some(one.join(another)),
+        (one, another) => one.or(another),
+    }
+}
+
+impl Open {
+    fn is_remembered(&self, now: Instant) -> bool {
+        let longer = if self.is_watch { REMEMBERED } else { Duration::ZERO };
+        self.ends.is_none_or(|ends| now < ends + longer)
+    }
+
+    /// Returns the position before.
+    pub(super) fn advance(&mut self, version: &ResourceVersion) -> Option<ResourceVersion> {
+        // A watch that begins with the state as it is says so how old that was: its initial events end with a bookmark.
+        if let Some(gap) = &mut self.gap {
+            gap.up_to.get_or_insert_with(|| version.clone());
+        }
+        self.position.replace(version.clone())
+    }
+
+    pub(super) fn has_missed(&self, object: &Leaving) -> bool {
+        self.missed.iter().any(|it| it.uid == object.uid)
+    }
+
+    /// The object was drained. If this watch skipped that, its client has to list again: the next watch begins with it.
+    pub(super) fn may_have_missed(&mut self, object: &Arc<Leaving>) {
+        self.missed.retain(|it| it.uid != object.uid);
+        if self.gap.as_ref().is_some_and(|gap| gap.may_have_hidden(object)) && self.miss(object) {
+            self.state.cut.cancel();
+        }
+    }
+
+    /// Returns whether its client is to be told.
+    fn miss(&mut self, object: &Arc<Leaving>) -> bool {
+        let is_new = self.scope.covers(object) && self.scope.selects(object) && !self.has_missed(object);
+        if is_new {
+            self.missed.push(object.clone());
+        }
+        is_new
+    }
+
+    /// Goes on in place of another.
+    fn succeed(&mut self, before: Legacy, leaving: &VecDeque<Arc<Leaving>>) {
+        if self.replaces {
+            return;
+        }
+        let skipped = Gap::between(before.position.as_ref(), self.from.as_ref().or(self.position.as_ref()));
+        let is_skipped = |object: &&Arc<Leaving>| skipped.as_ref().is_some_and(|gap| gap.may_have_hidden(object));
+        for object in before.missed.iter().chain(leaving.iter().filter(is_skipped)) {
+            self.miss(object);
+        }
+        self.gap = joined(before.gap, skipped);
+    }
+}
+
+impl OfResource {
+    /// Those that ended and are remembered, the oldest first, without those whose time is over.
+    pub(super) fn ended(&mut self) -> Vec<(Instant, u64)> {
+        let now = Instant::now();
+        self.open.retain(|_, open| open.is_remembered(now));
+        let mut ended: Vec<_> = self.open.iter().filter_map(|(id, open)| Some((open.ends?, *id))).collect();
+        ended.sort_unstable();
+        ended
+    }
+
+    /// A view has begun, in place of a page before it or of a watch that ended. Of several watches that one goes which
+    /// had come furthest: then the others hold and miss no less than they do. Returns what this one missed.
+    pub(super) fn take_over(&mut self, id: u64) -> Option<Missed> {
+        let ended = self.ended();
+        let mut this = self.open.remove(&id)?;
+        let is_before = |open: &Open| {
+            let same_list = open.position == this.position;
+            open.is_watch == this.is_watch && open.scope == this.scope && (this.is_watch || same_list)
+        };
+        let before = ended.iter().filter_map(|(_, id)| Some((*id, self.open.get(id)?)));
+        let before: Vec<_> = before.filter(|(_, open)| is_before(open)).collect();
+        let furthest = before.iter().max_by_key(|(_, open)| &open.position).map(|(id, _)| *id);
+        match Legacy::of(before.into_iter().map(|(_, open)| open)) {
+            Some(legacy) if this.is_watch => this.succeed(legacy, &self.leaving),
+            Some(_) => {}
+            None => this.fresh = Some(Instant::now()),
+        }
+        let missed = Missed { objects: this.missed.clone(), from: this.from.clone() };
+        self.open.insert(id, this);
+        furthest.into_iter().for_each(|id| self.remove(id));
+        (!missed.objects.is_empty()).then_some(missed)
+    }
+
+    /// Whether a watch that has begun already goes on in place of this one, which ends. What that one has missed its client
+    /// is told after it has listed again.
+    pub(super) fn is_continued(&mut self, ending: &Open) -> bool {
+        let now = Instant::now();
+        let continues = |open: &&mut Open| {
+            open.is_watch
+                && open.ends.is_none()
+                && open.scope == ending.scope
+                && open.fresh.is_some_and(|begun| now < begun + EARLY)
+        };
+        let Some(next) = self.open.values_mut().find(continues).filter(|_| ending.is_watch) else { return false };
+        next.fresh = None;
+        next.succeed(Legacy::of([ending]).unwrap_or_default(), &self.leaving);
+        if !next.missed.is_empty() {
+            next.state.cut.cancel();
+        }
+        true
+    }
+}
