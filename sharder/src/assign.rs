@@ -1,36 +1,44 @@
 //! Gives objects that no available shard owns to the shard that they belong to, children first.
 //!
 //! A watch ([`watch`]) finds them; batches of them are planned ([`plan`]) and written ([`batch`], [`children`]) by one
-//! worker ([`worker`]) a resource. What shards don't let go of in time comes the same way ([`overdue`]). What was begun is remembered beyond that ([`begun`]) and looked at again ([`revisit`]).
+//! worker ([`worker`]) a resource; children are known by then where that can be ([`foresight`]). What shards don't let go of in
+//! time comes the same way ([`overdue`]), and what is let go of because it left the ring ([`withdraw`]). What was begun is
+//! remembered beyond that ([`begun`]) and looked at again ([`revisit`]).
 
 use std::{convert::Infallible, sync::Arc};
 
 use kube::Client;
+use parking_lot::Mutex;
 use ringside_ring::{
     ShardName,
     cluster_ring::Fence,
-    handover::{Patience, Step, next_step},
+    handover::{Patience, Step, Withdrawal, next_step, next_withdrawal},
 };
 use tokio::sync::mpsc;
 
 mod batch;
 mod begun;
+mod carried;
 pub(crate) mod children;
 mod claims;
 pub(crate) mod failures;
+mod foresight;
 mod overdue;
 mod plan;
 mod revisit;
+mod tasks;
 mod watch;
+mod withdraw;
 mod worker;
 pub(crate) mod write;
 pub(crate) mod writes;
 
 #[cfg(test)]
 pub(crate) use self::batch::process;
-pub(crate) use self::{begun::Begun, claims::Claims};
-use self::{overdue::overdue, revisit::revisit, watch::feed, worker::work, writes::Writes};
+pub(crate) use self::{begun::Begun, carried::Carried, claims::Claims, foresight::Foresight, plan::Sought};
+use self::{foresight::look_ahead, overdue::overdue, revisit::revisit, watch::feed, worker::work, writes::Writes};
 use crate::{
+    census::Census,
     drains::Drains,
     faults::Faults,
     fence::Fences,
@@ -56,29 +64,64 @@ pub(crate) struct Scope {
     /// The client for watches, which may be silent for longer.
     pub(crate) watches: Client,
     pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) newest: Newest,
     pub(crate) main: Main,
     pub(crate) leases: Leases,
     pub(crate) namespaces: Namespaces,
     pub(crate) drains: Drains,
+    pub(crate) census: Census,
     pub(crate) fences: Fences,
     pub(crate) notices: Notices,
     pub(crate) begun: Begun,
     pub(crate) claims: Claims,
+    pub(crate) foresight: Foresight,
+    pub(crate) carried: Carried,
     pub(crate) looks: Looks,
     pub(crate) writes: Writes,
     pub(crate) faults: Faults,
     pub(crate) metrics: Metrics,
 }
 
+/// The newest snapshot of a ring, where it differs from the one that is worked on by nothing but who of the shards may
+/// receive objects: the work goes on. Clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Newest(Arc<Mutex<Option<Arc<Snapshot>>>>);
+
+impl Newest {
+    /// It is this one; none: the one that is worked on.
+    pub(crate) fn set(&self, snapshot: Option<Arc<Snapshot>>) {
+        *self.0.lock() = snapshot;
+    }
+}
+
 impl Scope {
+    fn newest(&self) -> Arc<Snapshot> {
+        self.newest.0.lock().as_ref().unwrap_or(&self.snapshot).clone()
+    }
+
     /// What is to be done with a main object next.
     pub(crate) fn next_step(&self, target: &Target) -> Step {
         let key = self.main.resource.key(target.namespace.as_deref(), &target.name);
-        let Snapshot { members, hash_ring, .. } = &*self.snapshot;
-        if let Some(to) = hash_ring.owner(&key).filter(|_| self.shard_of(target).is_some() && self.claims.has(target)) {
+        let newest = self.newest();
+        let Snapshot { members, hash_ring, .. } = &*newest;
+        if let Some(to) = newest.receiver(&key).filter(|_| self.shard_of(target).is_some() && self.claims.has(target)) {
             return Step::Assign { to: to.clone() };
         }
         next_step(target.ownership(), self.patience(target), &key, members, hash_ring)
+    }
+
+    /// What is to be done next with a main object in a namespace that is not the ring's.
+    pub(crate) fn next_withdrawal(&self, target: &Target) -> Withdrawal {
+        next_withdrawal(target.ownership(), self.patience(target), &self.newest().members)
+    }
+
+    /// Whether an object stays where it is only until it is known whether the shard that it belongs to is gone.
+    pub(crate) fn is_held_back(&self, target: &Target) -> bool {
+        let key = self.main.resource.key(target.namespace.as_deref(), &target.name);
+        let newest = self.newest();
+        let belongs = [newest.hash_ring.owner(&key), newest.receiver(&key)].into_iter().flatten();
+        let mut belongs = belongs.map(ShardName::as_str);
+        self.next_step(target) == Step::Keep && !belongs.any(|shard| target.shard.as_deref() == Some(shard))
     }
 
     /// How long the shard of a drained object is waited for.
@@ -116,7 +159,9 @@ pub(crate) fn queue() -> (Queue, mpsc::Receiver<Target>) {
 pub(crate) async fn assign(scope: &Scope) -> Infallible {
     loop {
         let (sender, receiver) = queue();
-        let feeding = async { tokio::join!(revisit(scope, &sender), overdue(scope, &sender), feed(scope, &sender)).2 };
+        let feeding = async {
+            tokio::join!(revisit(scope, &sender), overdue(scope, &sender), look_ahead(scope), feed(scope, &sender)).3
+        };
         tokio::select! {
             never = feeding => match never {},
             () = work(scope, receiver) => {}

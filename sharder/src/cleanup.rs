@@ -15,14 +15,14 @@ pub(crate) mod belongings;
 pub(crate) mod departed;
 mod labels;
 
-pub(crate) use labels::count;
+pub(crate) use labels::{change, count};
 
 use crate::{assign::writes::Writes, pauses::Pauses, resources::Resource};
 
 /// How long after a ring has gone somebody may still be setting its labels. The longest of these: a review of the webhook
 /// that began before (5 s), a write of the sharder's that was under way (2 s), a policy that puts labels back until the API
 /// servers have learned that it is gone (about 1 s).
-const SETTLED: Duration = Duration::from_secs(5);
+pub(crate) const SETTLED: Duration = Duration::from_secs(5);
 /// The pause between two passes that both find something to do.
 const PAUSE: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,4 @@
-//! What the program is started for: to be the sharder, or to clean up after a ring.
+//! What the program is started for: to be the sharder, to say what one would do, or to clean up after a ring.
 
 use std::ffi::OsString;
 
@@ -6,10 +6,12 @@ use clap::{Parser, Subcommand};
 use ringside_runtime::config::Faults;
 
 mod cleanup;
+mod plan;
 mod report;
 
 pub use self::{
     cleanup::{Cleanup, CleanupError},
+    plan::{Forecast, Plan, PlanError},
     report::Report,
 };
 use crate::config::{Config, Options};
@@ -33,6 +35,9 @@ enum Other {
     /// Takes a ring off the cluster without a trace: the ClusterRing, if it is still there, what was made for it, and the
     /// labels of its objects. Prints how many; ends with 1 when something is left. May be repeated.
     Cleanup(cleanup::Arguments),
+    /// Says what the sharder would do with the objects of a ring, by shard, and writes nothing. Ends with 1 when not all could
+    /// be looked at.
+    Plan(plan::Arguments),
 }
 
 /// What the arguments and the environment ask for.
@@ -42,6 +47,8 @@ pub enum Command {
     Run(Box<Config>),
     /// Take a ring off.
     Cleanup(Cleanup),
+    /// Say what would be done with a ring's objects.
+    Plan(Plan),
 }
 
 /// Why there is nothing to do.
@@ -65,6 +72,7 @@ impl Command {
         Ok(match command {
             None => Self::Run(Box::new(Config::try_from(options)?)),
             Some(Other::Cleanup(arguments)) => Self::Cleanup(arguments.check()?),
+            Some(Other::Plan(arguments)) => Self::Plan(arguments.check()?),
         })
     }
 }
@@ -86,10 +94,21 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_cleaned_up_is_said_with_every_fault() {
+    fn what_a_command_cannot_do_is_said_with_every_fault() {
         let text = parse(&["cleanup", "--ring=A_B", "--resource=.x", "--resource="]).unwrap_err().to_string();
         assert!(text.contains("--ring: the ring name 'A_B'") && text.matches("--resource: ").count() == 2, "{text}");
-        for usage in [&["cleanup"][..], &["cleanup", "--ring=x", "--namespace=y"], &["clean"]] {
+        let text = parse(&["plan", "--ring=A", "--add-shard=a=heavy", "--remove-shard=B", "--tokens-per-shard=0"]);
+        let text = text.unwrap_err().to_string();
+        for option in ["ring", "add-shard", "remove-shard", "tokens-per-shard"] {
+            assert!(text.contains(&format!("--{option}: ")), "{option} in {text}");
+        }
+        for usage in [
+            &["cleanup"][..],
+            &["plan"],
+            &["plan", "--ring=x", "--output=xml"],
+            &["cleanup", "--ring=x", "--namespace=y"],
+            &["clean"],
+        ] {
             assert!(matches!(parse(usage), Err(CommandError::Usage(_))), "{usage:?}");
         }
     }

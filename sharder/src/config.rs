@@ -27,6 +27,15 @@ pub struct Options {
     /// URL at which the API server reaches the webhook, instead of the Service `sharder`: for a sharder outside the cluster.
     #[arg(long, env = "RINGSIDE_WEBHOOK_URL", value_name = "URL")]
     webhook_url: Option<String>,
+    /// How long a certificate of the webhook is valid that the sharder makes itself; its authority's, four times that.
+    #[arg(long, env = "RINGSIDE_WEBHOOK_CERTIFICATE_LIFETIME", value_name = "DURATION", default_value = "2160h")]
+    webhook_certificate_lifetime: String,
+    /// Folder with a certificate of cert-manager's, as tls.crt and tls.key, instead of one that the sharder makes.
+    #[arg(long, env = "RINGSIDE_WEBHOOK_CERTIFICATE_DIR", value_name = "DIR")]
+    webhook_certificate_dir: Option<PathBuf>,
+    /// The Certificate behind that folder: cert-manager writes its authority into the webhook configurations.
+    #[arg(long, env = "RINGSIDE_WEBHOOK_INJECT_CA_FROM", value_name = "NAMESPACE/NAME")]
+    webhook_inject_ca_from: Option<String>,
     /// Address of /livez, /readyz and /metrics. The probes come from the kubelet and the scrapes from other
     /// pods, so loopback would not do.
     #[arg(long, env = "RINGSIDE_ADMIN_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
@@ -37,7 +46,7 @@ pub struct Options {
     /// Tokens (virtual nodes) that a shard has on the hash ring; 100 gives the placement of the thesis.
     #[arg(long, env = "RINGSIDE_TOKENS_PER_SHARD", value_name = "NUMBER", default_value_t = DEFAULT_TOKENS_PER_SHARD.to_string())]
     tokens_per_shard: String,
-    /// Name of this replica in the leader election, which gets a random suffix. Container runtimes set HOSTNAME to the pod's name.
+    /// Name of this replica in the leader election, where its token names no Pod; it gets a random suffix.
     #[arg(long, env = "HOSTNAME", default_value = "ringside-sharder")]
     identity: String,
     /// Which events are logged, such as `info` or `info,ringside_sharder=debug`.
@@ -62,18 +71,37 @@ pub struct Config {
     pub webhook_listen: SocketAddr,
     /// Where the API server finds the webhook; through the Service without it.
     pub webhook_url: Option<WebhookUrl>,
+    /// Whose certificate the webhook has.
+    pub webhook_certificate: CertificateSource,
     /// Address of the admin server.
     pub admin_listen: SocketAddr,
     /// How often all objects are looked through.
     pub sync_period: Duration,
     /// Tokens a shard has on the hash ring.
     pub tokens_per_shard: NonZeroU32,
-    /// Name of this replica in the leader election, before its random suffix.
+    /// Name of this replica in the leader election where it is no Pod, before its random suffix.
     pub identity: String,
     /// Which events are logged.
     pub log_filter: EnvFilter,
     /// How they are logged.
     pub log_format: logging::Format,
+}
+
+/// Where the webhook's certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateSource {
+    /// From an authority of the sharder's own.
+    Own {
+        /// How long it is valid.
+        lifetime: Duration,
+    },
+    /// From cert-manager.
+    CertManager {
+        /// The folder where it is.
+        folder: PathBuf,
+        /// The Certificate that it is of, as `NAMESPACE/NAME`.
+        certificate: String,
+    },
 }
 
 /// A URL of the webhook for API servers that can't use the Service.
@@ -116,6 +144,12 @@ impl TryFrom<Options> for Config {
         let namespace = faults.check("--namespace", parse_namespace(&options.namespace));
         let webhook_listen = faults.check("--webhook-listen", parse_address(&options.webhook_listen));
         let webhook_url = faults.check("--webhook-url", options.webhook_url.as_deref().map(str::parse).transpose());
+        let certificate =
+            faults.check("--webhook-certificate-lifetime", parse_lifetime(&options.webhook_certificate_lifetime));
+        let managed = (options.webhook_certificate_dir, options.webhook_inject_ca_from);
+        let webhook_certificate = faults
+            .check("--webhook-certificate-dir", parse_managed(managed))
+            .map(|managed| managed.or_else(|| certificate.map(|lifetime| CertificateSource::Own { lifetime })));
         let admin_listen = faults.check("--admin-listen", parse_address(&options.admin_listen));
         let sync_period = faults.check("--sync-period", parse_period(&options.sync_period));
         let tokens = faults.check("--tokens-per-shard", parse_tokens(&options.tokens_per_shard));
@@ -127,6 +161,7 @@ impl TryFrom<Options> for Config {
                 namespace: namespace?,
                 webhook_listen: webhook_listen?,
                 webhook_url: webhook_url?,
+                webhook_certificate: webhook_certificate??,
                 admin_listen: admin_listen?,
                 sync_period: sync_period?,
                 tokens_per_shard: tokens?,
@@ -155,7 +190,38 @@ fn parse_period(text: &str) -> Result<Duration, String> {
     Ok(period)
 }
 
-fn parse_tokens(text: &str) -> Result<NonZeroU32, String> {
+/// Shorter than this, a certificate could end while it is on its way into the API server's memory.
+const SHORTEST_LIFETIME: Duration = Duration::from_secs(10);
+
+fn parse_lifetime(text: &str) -> Result<Duration, String> {
+    let lifetime = parse_duration(text).map_err(|fault| fault.to_string())?;
+    if lifetime < SHORTEST_LIFETIME {
+        return Err(format!("'{text}' is too short to exchange certificates in time, so write 10s or more"));
+    }
+    Ok(lifetime)
+}
+
+/// The certificate of cert-manager's, if there is one: its files and its name say two halves of that.
+fn parse_managed(
+    (folder, certificate): (Option<PathBuf>, Option<String>),
+) -> Result<Option<CertificateSource>, &'static str> {
+    let is_name = |name: &str| {
+        name.split_once('/')
+            .is_some_and(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'))
+    };
+    match (folder, certificate) {
+        (None, None) => Ok(None),
+        (Some(_), None) => Err("say of which Certificate the files are, with --webhook-inject-ca-from NAMESPACE/NAME"),
+        (None, Some(_)) => Err("say in which folder the Certificate's Secret is mounted"),
+        (Some(folder), Some(certificate)) if is_name(&certificate) => {
+            Ok(Some(CertificateSource::CertManager { folder, certificate }))
+        }
+        _ => Err("write the Certificate of --webhook-inject-ca-from as NAMESPACE/NAME"),
+    }
+}
+
+/// Parses `--tokens-per-shard`.
+pub(crate) fn parse_tokens(text: &str) -> Result<NonZeroU32, String> {
     let fault = || format!("'{text}' is not a number of tokens: write one from 1 to {MOST_TOKENS_PER_SHARD}");
     text.parse().ok().filter(|tokens: &NonZeroU32| tokens.get() <= MOST_TOKENS_PER_SHARD).ok_or_else(fault)
 }
@@ -199,6 +265,25 @@ mod tests {
             assert!(faults.contains(&format!("--{option}: '")), "{option} in {faults}");
         }
         assert!(parse(&["--sync-period=10ms"]).unwrap_err().contains("write 1s or more"));
+    }
+
+    #[test]
+    fn a_certificate_is_our_own_or_cert_managers_with_all_that_belongs_to_it() {
+        let source = |arguments: &[&str]| parse(arguments).map(|config| config.webhook_certificate);
+        let ninety_days = Duration::from_secs(90 * 24 * 60 * 60);
+        assert_eq!(source(&[]), Ok(CertificateSource::Own { lifetime: ninety_days }));
+        let managed = ["--webhook-certificate-dir=/certificate", "--webhook-inject-ca-from=sharding-system/webhook"];
+        let certificate = "sharding-system/webhook".to_owned();
+        assert_eq!(source(&managed), Ok(CertificateSource::CertManager { folder: "/certificate".into(), certificate }));
+        for (bad, remedy) in [
+            (&managed[..1], "--webhook-inject-ca-from NAMESPACE/NAME"),
+            (&managed[1..], "in which folder"),
+            (&[managed[0], "--webhook-inject-ca-from=webhook"], "as NAMESPACE/NAME"),
+            (&["--webhook-certificate-lifetime=9s"], "write 10s or more"),
+        ] {
+            let faults = source(bad).unwrap_err();
+            assert!(faults.contains(remedy) && faults.lines().count() == 2, "{bad:?}: {faults}");
+        }
     }
 
     #[test]

@@ -10,7 +10,8 @@ use tokio::{
 };
 
 use crate::{
-    assign::{Begun, Claims, Scope, assign, writes::Writes},
+    assign::{Begun, Carried, Claims, Foresight, Newest, Scope, assign, writes::Writes},
+    census::Census,
     drains::Drains,
     faults::Faults,
     leader::Leader,
@@ -21,6 +22,9 @@ use crate::{
 
 /// Namespaces that are relabelled together, by whoever rolls out a policy, make for one new beginning.
 const RELABEL_PAUSE: Duration = Duration::from_secs(1);
+/// How long after something left the ring the webhook may still be labelling it: a review that began before takes 5 s at
+/// most, and an API server learns of a namespace's labels, or of the configuration, within a second or so.
+const SETTLED: Duration = Duration::from_secs(7);
 
 /// Distributes the objects of one ring, for as long as this replica leads.
 ///
@@ -28,18 +32,17 @@ const RELABEL_PAUSE: Duration = Duration::from_secs(1);
 /// writes that are under way are waited for. Nothing is lost by that: every write tests what it relies on, the new
 /// watches begin with all objects that are without owner, and whose children were sent ahead is remembered. For that
 /// reason it also begins anew once a period, unless a pass is still due, which would never end otherwise, and when
-/// namespaces became the ring's: whatever was missed, for whatever reason, is found then.
+/// namespaces became the ring's or cease to be: whatever was missed, for whatever reason, is found then.
 pub(crate) async fn distribute(
     leader: Leader,
     mut latest: watch::Receiver<Arc<Snapshot>>,
-    drains: Drains,
+    (drains, census): (Drains, Census),
     faults: Faults,
 ) -> Infallible {
     let (due, writes) = (Due::default(), Writes::among(&leader.writes));
-    let kept = Kept { drains, begun: Begun::default(), claims: Claims::default(), looks: Looks::default() };
-    let begun = &kept.begun;
+    let kept = Kept::with(drains, census);
     let mut relabelled = leader.namespaces.changes();
-    let mut selection = Selection::default();
+    let mut occasions = Occasions::default();
     let mut period = interval_at(Instant::now() + leader.sync_period, leader.sync_period);
     period.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut previous: Option<Arc<Snapshot>> = None;
@@ -47,19 +50,15 @@ pub(crate) async fn distribute(
         let late = !writes.ended().await;
         let snapshot = latest.borrow_and_update().clone();
         mark(&due, previous.as_deref(), &snapshot);
-        let resources = snapshot.mains.iter().map(|main| &main.resource.id).collect();
-        begun.keep_only(&resources);
-        kept.claims.keep_only(&resources);
         // What can't be waited for or remembered, or is not known of a leader before, is looked for among all.
-        let unknown = snapshot.distributed().any(|main| !begun.knows(&main.resource.id));
-        if late || begun.overflowed() || unknown {
+        if !kept.fits(&snapshot) || late {
             mark_all(&due, &snapshot);
         }
         if previous.as_deref().is_none_or(|previous| !previous.distributes_the_same(&snapshot)) {
-            // Everything is looked through now.
-            selection = leader.namespaces.selection(&snapshot.namespaces);
+            occasions.changed(leader.namespaces.selection(&snapshot.namespaces), previous.is_some());
         }
-        let mut anew: Option<Instant> = None;
+        occasions.anew = None;
+        previous = Some(snapshot.clone());
         let mut work = std::pin::pin!(work_on(&leader, &snapshot, &kept, (&writes, &faults), &due));
         loop {
             tokio::select! {
@@ -74,34 +73,75 @@ pub(crate) async fn distribute(
                     if !(same && new.among_the_same(&snapshot)) {
                         break;
                     }
+                    // Shards that are late, or ready again.
+                    mark(&due, previous.as_deref(), &new);
+                    kept.newest.set(Some(new.clone()));
+                    previous = Some(new);
                 }
                 _ = period.tick() => if due.is_empty() {
-                    anew = Some(Instant::now());
+                    occasions.anew = Some(Instant::now());
                 },
                 // The sender lives in `leader`.
-                _ = relabelled.changed() => {
-                    let now = leader.namespaces.selection(&snapshot.namespaces);
-                    if now.gains_over(&selection) {
-                        anew = anew.or_else(|| Some(Instant::now() + RELABEL_PAUSE));
-                    }
-                    selection = now;
-                }
-                () = sleep_until(anew.unwrap_or_else(Instant::now)), if anew.is_some() => {
+                _ = relabelled.changed() => occasions.relabelled(leader.namespaces.selection(&snapshot.namespaces)),
+                () = at(occasions.anew) => {
                     mark_all(&due, &snapshot);
                     break;
                 }
+                () = at(occasions.afterwards) => {
+                    occasions.afterwards = None;
+                    mark_all(&due, &snapshot);
+                }
             }
         }
-        previous = Some(snapshot.clone());
+    }
+}
+
+/// When all objects are to be looked through, because what belongs to the ring has changed.
+#[derive(Default)]
+struct Occasions {
+    selection: Selection,
+    /// With a new beginning.
+    anew: Option<Instant>,
+    /// For labels that were given in the moment in which something left the ring.
+    afterwards: Option<Instant>,
+}
+
+impl Occasions {
+    /// The ring is another one, and all objects are looked through at once.
+    fn changed(&mut self, selection: Selection, before: bool) {
+        self.selection = selection;
+        self.afterwards = before.then(|| Instant::now() + SETTLED);
+    }
+
+    /// Namespaces have changed.
+    fn relabelled(&mut self, selection: Selection) {
+        let (gains, loses) = (selection.gains_over(&self.selection), selection.loses_from(&self.selection));
+        if gains || loses {
+            self.anew = self.anew.or_else(|| Some(Instant::now() + RELABEL_PAUSE));
+        }
+        if loses {
+            self.afterwards = Some(Instant::now() + SETTLED);
+        }
+        self.selection = selection;
+    }
+}
+
+/// Waits until then; for ever if that is never.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 
 /// The passes that a change makes necessary. When shards only went, the watch on unowned objects finds
-/// theirs: no object of another shard moves then.
+/// theirs: no object of another shard moves then, but for those that stayed where they were until it was known whether a
+/// shard is gone.
 fn mark(due: &Due, previous: Option<&Snapshot>, snapshot: &Snapshot) {
     match previous {
         Some(previous) if previous.distributes_the_same(snapshot) => {
-            if snapshot.adds_to(previous) {
+            let decided = previous.is_decided_by(snapshot) && due.take_held_back();
+            if decided || snapshot.takes_from_those_of(previous) {
                 due.mark(snapshot.mains.iter().map(|main| main.resource.id.clone()), &[Pass::Objects]);
             }
         }
@@ -116,9 +156,39 @@ fn mark_all(due: &Due, snapshot: &Snapshot) {
 /// What is remembered beyond the work on one snapshot.
 struct Kept {
     drains: Drains,
+    census: Census,
+    newest: Newest,
     begun: Begun,
     claims: Claims,
+    foresight: Foresight,
+    carried: Carried,
     looks: Looks,
+}
+
+impl Kept {
+    fn with(drains: Drains, census: Census) -> Self {
+        Self {
+            drains,
+            census,
+            newest: Newest::default(),
+            begun: Begun::default(),
+            claims: Claims::default(),
+            foresight: Foresight::default(),
+            carried: Carried::default(),
+            looks: Looks::default(),
+        }
+    }
+
+    /// Forgets what is not for this snapshot; returns whether what is left is all that there was.
+    fn fits(&self, snapshot: &Snapshot) -> bool {
+        self.newest.set(None);
+        let resources = snapshot.mains.iter().map(|main| &main.resource.id).collect();
+        self.begun.keep_only(&resources);
+        self.claims.keep_only(&resources);
+        self.census.keep_only(&resources);
+        let known = snapshot.distributed().all(|main| self.begun.knows(&main.resource.id));
+        !self.begun.overflowed() && known
+    }
 }
 
 /// Works until it is dropped.
@@ -139,14 +209,18 @@ async fn work_on(
             client: leader.client.clone(),
             watches: leader.watches.clone(),
             snapshot: snapshot.clone(),
+            newest: kept.newest.clone(),
             main: main.clone(),
             leases: leader.leases.clone(),
             namespaces: leader.namespaces.clone(),
             drains: kept.drains.clone(),
+            census: kept.census.clone(),
             fences: leader.fences.clone(),
             notices: leader.notices.clone(),
             begun: kept.begun.clone(),
             claims: kept.claims.clone(),
+            foresight: kept.foresight.clone(),
+            carried: kept.carried.clone(),
             looks: kept.looks.clone(),
             writes: writes.clone(),
             faults: faults.clone(),

@@ -4,27 +4,30 @@
 //! children only, and at all children otherwise: forgetting costs time, nothing else.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use parking_lot::Mutex;
-use ringside_ring::{RingName, cluster_ring::GroupResource};
-use tokio::time::Instant;
+use ringside_ring::{Grace, cluster_ring::GroupResource};
+use tokio::{sync::watch, time::Instant};
 
-use crate::metrics::Metrics;
+use crate::{assign::Sought, move_id, target::Target};
 
 /// Objects remembered at most: memory must not grow with the objects (DESIGN, "Sharder").
 const CAPACITY: usize = 10_000;
 
 struct Drain {
     resource: GroupResource,
+    namespace: Option<String>,
     shard: String,
     /// The value of the drain label: another one is another drain.
     id: String,
     /// Whether it was reported that the shard is late.
     reported: bool,
+    /// When it began, by the clock of whoever began it.
+    began: SystemTime,
     since: Instant,
     last_seen: Instant,
 }
@@ -33,26 +36,41 @@ struct Drain {
 struct Register {
     by_uid: HashMap<String, Drain>,
     by_age: BTreeSet<(Instant, String)>,
+    /// How many of each resource there were when somebody last looked at all: there may be more than can be remembered.
+    found: BTreeMap<GroupResource, usize>,
+    /// Tells when something begins to drain.
+    changes: watch::Sender<()>,
+}
+
+/// What is told of the drains of a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    pub(crate) draining: usize,
+    /// When the first of them began.
+    pub(crate) since: Option<SystemTime>,
+    /// By shard, those that it has not let go of in time, and keeps.
+    pub(crate) overdue: BTreeMap<String, usize>,
+}
+
+/// A drain whose shard said how long it sends nothing about the object before it lets go.
+#[derive(Debug)]
+pub(crate) struct Promised {
+    /// The object, and where its children are.
+    pub(crate) sought: Sought,
+    /// The value of the drain label.
+    pub(crate) id: String,
+    pub(crate) grace: Duration,
 }
 
 /// The drains of one ring; clones share them.
-#[derive(Clone)]
-pub(crate) struct Drains {
-    ring: RingName,
-    metrics: Metrics,
-    register: Arc<Mutex<Register>>,
-}
+#[derive(Clone, Default)]
+pub(crate) struct Drains(Arc<Mutex<Register>>);
 
 impl Drains {
-    /// None known.
-    pub(crate) fn new(ring: RingName, metrics: Metrics) -> Self {
-        Self { ring, metrics, register: Arc::default() }
-    }
-
     /// `shard` was asked by `id` to let go of the object, and has not done so.
-    pub(crate) fn remember(&self, resource: &GroupResource, uid: &str, shard: &str, id: &str) {
-        let now = Instant::now();
-        let mut register = self.register.lock();
+    pub(crate) fn remember(&self, resource: &GroupResource, target: &Target, shard: &str, id: &str) {
+        let (uid, now) = (&*target.uid, Instant::now());
+        let mut register = self.0.lock();
         // An earlier drain of the object was acknowledged, and nobody saw who had it since.
         if let Some(earlier) = register.by_uid.get(uid).filter(|drain| drain.id != id).map(|drain| drain.since) {
             register.by_uid.remove(uid);
@@ -64,63 +82,116 @@ impl Drains {
         } else if register.by_uid.len() < CAPACITY {
             let drain = Drain {
                 resource: resource.clone(),
+                namespace: target.namespace.clone(),
                 shard: shard.to_owned(),
                 id: id.to_owned(),
                 reported: false,
+                began: SystemTime::now() - move_id::age(id, SystemTime::now()).unwrap_or_default(),
                 since: now,
                 last_seen: now,
             };
             register.by_uid.insert(uid.to_owned(), drain);
             register.by_age.insert((now, uid.to_owned()));
+            register.changes.send_replace(());
         }
-        self.tell(&register);
+    }
+
+    /// Tells when something begins to drain.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.0.lock().changes.subscribe()
+    }
+
+    /// Of a resource's objects those with a promise that, by its grace and the age of the drain, are worth it: the oldest
+    /// first, and not more than `most`.
+    pub(crate) fn promised(
+        &self,
+        resource: &GroupResource,
+        most: usize,
+        worth: impl Fn(Duration, Duration) -> bool,
+    ) -> Vec<Promised> {
+        let Register { by_uid, by_age, .. } = &*self.0.lock();
+        let promised = by_age.iter().filter_map(|(since, uid)| {
+            let drain = by_uid.get(uid).filter(|drain| drain.resource == *resource)?;
+            let grace = Grace::asked(&drain.id)?.duration();
+            let (namespace, from) = (drain.namespace.clone(), Some(drain.shard.clone()));
+            let sought = Sought { uid: uid.clone(), namespace, from };
+            worth(grace, since.elapsed()).then(|| Promised { sought, id: drain.id.clone(), grace })
+        });
+        promised.take(most).collect()
+    }
+
+    /// The value of the drain label by which the object was last asked for.
+    pub(crate) fn id(&self, uid: &str) -> Option<String> {
+        self.0.lock().by_uid.get(uid).map(|drain| drain.id.clone())
     }
 
     /// Who was asked to let go of the object.
     pub(crate) fn previous(&self, uid: &str) -> Option<String> {
-        self.register.lock().by_uid.get(uid).map(|drain| drain.shard.clone())
+        self.0.lock().by_uid.get(uid).map(|drain| drain.shard.clone())
+    }
+
+    /// When the object's drain began, as far as that is known.
+    pub(crate) fn began(&self, uid: &str) -> Option<SystemTime> {
+        self.0.lock().by_uid.get(uid).map(|drain| drain.began)
     }
 
     /// For how long the object has been known to be drained by `id`.
     pub(crate) fn age(&self, uid: &str, id: &str) -> Duration {
-        let register = self.register.lock();
+        let register = self.0.lock();
         register.by_uid.get(uid).filter(|drain| drain.id == id).map_or(Duration::ZERO, |drain| drain.since.elapsed())
     }
 
     /// Since when the first of a resource's objects has been waiting.
     pub(crate) fn oldest(&self, resource: &GroupResource) -> Option<Instant> {
-        let register = self.register.lock();
+        let register = self.0.lock();
         let of_resource = |uid: &str| register.by_uid.get(uid).is_some_and(|drain| drain.resource == *resource);
         register.by_age.iter().find(|(_, uid)| of_resource(uid)).map(|(since, _)| *since)
     }
 
     /// Whether it is the first time that this drain is reported.
     pub(crate) fn report(&self, uid: &str) -> bool {
-        let mut register = self.register.lock();
+        let mut register = self.0.lock();
         register.by_uid.get_mut(uid).is_some_and(|drain| !std::mem::replace(&mut drain.reported, true))
     }
 
     /// The object has an owner again, or is gone.
     pub(crate) fn forget(&self, uid: &str) {
-        let mut register = self.register.lock();
+        let mut register = self.0.lock();
         if let Some(drain) = register.by_uid.remove(uid) {
             register.by_age.remove(&(drain.since, uid.to_owned()));
         }
-        self.tell(&register);
     }
 
-    /// A pass over all objects of a resource that began at `start` has seen all of them that drain: the others are gone.
-    pub(crate) fn forget_unseen_since(&self, resource: &GroupResource, start: Instant) {
-        let mut register = self.register.lock();
-        let Register { by_uid, by_age } = &mut *register;
+    /// Whoever looked at all objects of a resource, from `start` on, has seen `found` that drain: the others are gone.
+    pub(crate) fn forget_unseen_since(&self, resource: &GroupResource, start: Instant, found: usize) {
+        let mut register = self.0.lock();
+        let Register { by_uid, by_age, found: all_found, .. } = &mut *register;
         by_uid.retain(|_, drain| drain.resource != *resource || drain.last_seen >= start);
         by_age.retain(|(_, uid)| by_uid.contains_key(uid));
-        self.tell(&register);
+        all_found.insert(resource.clone(), found);
     }
 
-    fn tell(&self, register: &Register) {
-        let oldest = register.by_age.first().map(|(since, _)| SystemTime::now() - since.elapsed());
-        self.metrics.draining(&self.ring, register.by_uid.len(), oldest);
+    /// What is known of the drains of each resource.
+    pub(crate) fn figures(&self) -> BTreeMap<GroupResource, Figures> {
+        let register = self.0.lock();
+        let mut figures: BTreeMap<GroupResource, Figures> = BTreeMap::new();
+        for drain in register.by_uid.values() {
+            if !figures.contains_key(&drain.resource) {
+                figures.insert(drain.resource.clone(), Figures::default());
+            }
+            let Some(figures) = figures.get_mut(&drain.resource) else { continue };
+            figures.draining += 1;
+            figures.since = figures.since.into_iter().chain([drain.began]).min();
+            if drain.reported {
+                *figures.overdue.entry(drain.shard.clone()).or_default() += 1;
+            }
+        }
+        if register.by_uid.len() == CAPACITY {
+            for (resource, figures) in &mut figures {
+                figures.draining = figures.draining.max(register.found.get(resource).copied().unwrap_or_default());
+            }
+        }
+        figures
     }
 }
 
@@ -134,48 +205,58 @@ mod tests {
         GroupResource { group: String::new(), resource: name.into() }
     }
 
+    fn target(uid: &str) -> Target {
+        Target { uid: uid.into(), ..Target::default() }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_a_whole_pass_does_not_see_is_forgotten() {
-        let drains = Drains::new("example".parse().unwrap(), Metrics::default());
-        drains.remember(&resource("xs"), "gone", "a", "m");
-        drains.remember(&resource("xs"), "here", "a", "m");
-        drains.remember(&resource("ys"), "other", "a", "m");
+        let drains = Drains::default();
+        drains.remember(&resource("xs"), &target("gone"), "a", "m");
+        drains.remember(&resource("xs"), &target("here"), "a", "m");
+        drains.remember(&resource("ys"), &target("other"), "a", "m");
         tokio::time::advance(Duration::from_secs(1)).await;
         let start = Instant::now();
-        drains.remember(&resource("xs"), "here", "a", "m");
-        drains.forget_unseen_since(&resource("xs"), start);
+        drains.remember(&resource("xs"), &target("here"), "a", "m");
+        drains.forget_unseen_since(&resource("xs"), start, 1);
         assert_eq!((drains.previous("gone"), drains.previous("here")), (None, Some("a".into())));
         assert_eq!(drains.previous("other").as_deref(), Some("a"), "another resource's pass is another");
         drains.forget("other");
         drains.forget("here");
         assert_eq!(drains.previous("here"), None);
-        let register = drains.register.lock();
+        let register = drains.0.lock();
         assert!(register.by_uid.is_empty() && register.by_age.is_empty());
     }
 
     #[tokio::test]
     async fn memory_is_bounded() {
-        let drains = Drains::new("example".parse().unwrap(), Metrics::default());
+        let drains = Drains::default();
         for i in 0..=CAPACITY {
-            drains.remember(&resource("xs"), &i.to_string(), "a", "m");
+            drains.remember(&resource("xs"), &target(&i.to_string()), "a", "m");
         }
-        assert_eq!(drains.register.lock().by_uid.len(), CAPACITY);
-        drains.remember(&resource("xs"), "0", "b", "m");
+        assert_eq!(drains.0.lock().by_uid.len(), CAPACITY);
+        drains.remember(&resource("xs"), &target("0"), "b", "m");
         assert_eq!(drains.previous("0").as_deref(), Some("b"));
+        drains.forget_unseen_since(&resource("xs"), Instant::now() - Duration::from_secs(60), CAPACITY + 7);
+        assert_eq!(drains.figures()[&resource("xs")].draining, CAPACITY + 7, "all that there are");
+        drains.forget("0");
+        assert_eq!(drains.figures()[&resource("xs")].draining, CAPACITY - 1, "all of them are remembered");
     }
 
     #[tokio::test(start_paused = true)]
     async fn another_drain_of_an_object_has_its_own_age() {
-        let drains = Drains::new("example".parse().unwrap(), Metrics::default());
-        drains.remember(&resource("xs"), "u", "a", "m1");
+        let drains = Drains::default();
+        drains.remember(&resource("xs"), &target("u"), "a", "m1");
         tokio::time::advance(Duration::from_secs(9)).await;
-        drains.remember(&resource("xs"), "u", "a", "m1");
+        drains.remember(&resource("xs"), &target("u"), "a", "m1");
         assert_eq!((drains.age("u", "m1"), drains.age("u", "m2")), (Duration::from_secs(9), Duration::ZERO));
+        assert_eq!(drains.figures()[&resource("xs")].overdue, BTreeMap::new());
         assert!(drains.report("u") && !drains.report("u"));
-        drains.remember(&resource("xs"), "u", "b", "m2");
+        assert_eq!(drains.figures()[&resource("xs")].overdue, BTreeMap::from([("a".to_owned(), 1)]));
+        drains.remember(&resource("xs"), &target("u"), "b", "m2");
         assert_eq!((drains.age("u", "m2"), drains.oldest(&resource("xs"))), (Duration::ZERO, Some(Instant::now())));
         assert!(drains.report("u"));
         assert_eq!(drains.oldest(&resource("ys")), None);
-        assert_eq!(drains.register.lock().by_age.len(), 1);
+        assert_eq!(drains.0.lock().by_age.len(), 1);
     }
 }

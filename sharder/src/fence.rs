@@ -148,15 +148,12 @@ impl Fences {
         let name = fence_policy_name(ring);
         let (policy, binding) =
             (self.policies.get(&ObjectRef::new(&name))?, self.bindings.get(&ObjectRef::new(&name))?);
-        mark::read(&policy, &binding)
+        mark::read(&policy.metadata, &binding.metadata)
     }
 
-    fn has_policy(&self, name: &str) -> bool {
-        self.policies.get(&ObjectRef::new(name)).is_some()
-    }
-
-    fn has_binding(&self, name: &str) -> bool {
-        self.bindings.get(&ObjectRef::new(name)).is_some()
+    /// Whether there is a policy or a binding of the ring.
+    fn has_any(&self, name: &str) -> bool {
+        self.policies.get(&ObjectRef::new(name)).is_some() || self.bindings.get(&ObjectRef::new(name)).is_some()
     }
 
     fn fault(&self, ring: &RingName) -> Option<String> {

@@ -30,6 +30,7 @@ struct State {
     version: u64,
     drops_labels: bool,
     write_takes: Duration,
+    list_takes: Duration,
 }
 
 /// The server; clones share it. Objects are stored by the path they are read at.
@@ -67,6 +68,11 @@ impl FakeApi {
         self.0.lock().objects.get(path).cloned()
     }
 
+    /// Deletes an object, as somebody else.
+    pub(crate) fn remove(&self, path: &str) {
+        self.0.lock().objects.remove(path);
+    }
+
     /// Looks at each request before it is carried out; may change the store, or answer with a failure.
     pub(crate) fn intercept(
         &self,
@@ -85,6 +91,11 @@ impl FakeApi {
         self.0.lock().write_takes = write_takes;
     }
 
+    /// From now on lists take this long, and show what was there when they began.
+    pub(crate) fn slow_lists(&self, list_takes: Duration) {
+        self.0.lock().list_takes = list_takes;
+    }
+
     /// What was asked, in order.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.0.lock().asked.clone()
@@ -99,7 +110,11 @@ impl FakeApi {
     async fn carry_out(&self, asked: Asked) -> Response<Body> {
         let write_takes = self.0.lock().write_takes;
         if asked.method == Method::GET || write_takes.is_zero() {
-            return self.answer(&asked);
+            let (answer, list_takes) = (self.answer(&asked), self.0.lock().list_takes);
+            if asked.method == Method::GET && is_collection(&asked.path) && !list_takes.is_zero() {
+                tokio::time::sleep(list_takes).await;
+            }
+            return answer;
         }
         let this = self.clone();
         let write = tokio::spawn(async move {
@@ -135,6 +150,11 @@ impl FakeApi {
                 }
                 None => failure(StatusCode::NOT_FOUND),
             },
+            Method::POST if is_collection(&asked.path) && asked.body["metadata"]["name"].is_string() => {
+                state.create(asked)
+            }
+            // A question, such as a review: what is stored there is the answer.
+            Method::POST if objects.contains_key(&asked.path) => success(&objects[&asked.path]),
             Method::DELETE => match objects.remove(&asked.path) {
                 Some(object) => success(&object),
                 None => failure(StatusCode::NOT_FOUND),
@@ -178,6 +198,20 @@ fn is_selected(query: &str, object: &Value) -> bool {
 }
 
 impl State {
+    fn create(&mut self, asked: &Asked) -> Response<Body> {
+        let path = format!("{}/{}", asked.path, asked.body["metadata"]["name"].as_str().unwrap());
+        if self.objects.contains_key(&path) {
+            return failure(StatusCode::CONFLICT);
+        }
+        self.version += 1;
+        let mut object = asked.body.clone();
+        object["metadata"]["resourceVersion"] = json!((1_000 + self.version).to_string());
+        object["metadata"]["uid"] = json!(format!("uid-{}", self.version));
+        let answer = success(&object);
+        self.objects.insert(path, object);
+        answer
+    }
+
     fn write(&mut self, asked: &Asked) -> Response<Body> {
         let Some(object) = self.objects.get_mut(&asked.path) else { return failure(StatusCode::NOT_FOUND) };
         match &asked.body {

@@ -18,17 +18,20 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     assign::writes::ended,
+    census::Census,
     cleanup::departed::{Departed, Leaving},
     distribute::distribute,
     drains::Drains,
     faults::Faults,
     fence::{self, Fences, Keeper},
     leases::{Leases, keep_states},
+    leftovers::{Leftovers, withdraw},
     metrics::Metrics,
     namespaces::Namespaces,
     notices::Notices,
     pauses::Pauses,
-    rings::{ClientConfig, Told, reconcile},
+    reach::{self, Reach},
+    rings::{ClientConfig, Told, Trust, reconcile},
     snapshot::{Snapshot, Snapshots},
 };
 
@@ -47,8 +50,12 @@ pub(crate) struct Leader {
     pub(crate) metrics: Metrics,
     pub(crate) snapshots: watch::Receiver<Option<Arc<Snapshots>>>,
     pub(crate) client_config: Arc<ClientConfig>,
+    /// Who vouches for the webhook's certificate.
+    pub(crate) trust: watch::Receiver<Option<Trust>>,
     pub(crate) sync_period: Duration,
     pub(crate) departed: Departed,
+    /// Whether the API server reaches the webhook.
+    pub(crate) reach: Reach,
 }
 
 /// Runs for leadership by `election` until the shutdown, and leads whenever it is won.
@@ -70,6 +77,7 @@ pub(crate) async fn campaign(
                 () = shutdown.wait() => break,
             }
             tracing::info!(identity, "this replica leads");
+            leader.metrics.leads();
             // Dropping the work stops it at its next await, wherever it is: every write tests what it relies on.
             let mut rings = JoinSet::new();
             tokio::select! {
@@ -77,12 +85,12 @@ pub(crate) async fn campaign(
                 () = tenure.until_lost() => tracing::warn!(identity, "this replica no longer leads"),
                 () = shutdown.wait() => {}
             }
-            leader.metrics.no_leader();
             // A task that is being polled at this moment goes on to its next await, and may begin a write before that.
             rings.abort_all();
             while let Some(ended) = rings.join_next().await {
                 unless_panicked(ended);
             }
+            leader.metrics.no_leader();
             // The next leader, who may be this one, reads what they write.
             ended(&leader.writes).await;
         }
@@ -123,9 +131,12 @@ impl Drop for Running {
 impl Leader {
     async fn lead(&self, rings: &mut JoinSet<Infallible>) -> Infallible {
         self.catch_up().await;
-        let states = keep_states(self.client.clone(), self.leases.clone(), self.metrics.clone());
+        let states = keep_states(self.client.clone(), self.leases.clone(), self.metrics.clone(), self.notices.clone());
+        let clients = (&self.client, &self.watches);
         tokio::select! {
             never = states => never,
+            never = self.notices.write() => never,
+            never = reach::look(clients, (&self.client_config, self.trust.clone()), self.sync_period, &self.reach) => never,
             never = self.rings(rings) => never,
         }
     }
@@ -184,26 +195,35 @@ impl Leader {
         tasks: &mut JoinSet<Infallible>,
     ) -> Running {
         let (snapshots, latest) = watch::channel(snapshot.clone());
-        let drains = Drains::new(ring.clone(), self.metrics.clone());
-        let faults = Faults::default();
+        let (drains, census, faults) = (Drains::default(), Census::default(), Faults::default());
+        let leftovers = Leftovers::default();
         let told = Told {
             client: self.client.clone(),
             watches: self.watches.clone(),
             client_config: self.client_config.clone(),
+            trust: self.trust.clone(),
             faults: faults.clone(),
+            leftovers: leftovers.clone(),
             fences: self.fences.clone(),
+            drains: drains.clone(),
+            census: census.clone(),
+            reach: self.reach.clone(),
+            leases: self.leases.clone(),
+            notices: self.notices.clone(),
             metrics: self.metrics.clone(),
             period: self.sync_period,
         };
         let told = reconcile(told, latest.clone());
         let keeper = Keeper {
             client: self.client.clone(),
+            watches: self.watches.clone(),
             leases: self.leases.clone(),
             fences: self.fences.clone(),
             period: self.sync_period,
         };
         let fenced = fence::keep(keeper, latest.clone());
-        let distributed = distribute(self.clone(), latest, drains, faults);
+        let withdrawn = withdraw(self.client.clone(), self.writes.clone(), leftovers, latest.clone());
+        let distributed = distribute(self.clone(), latest, (drains, census), faults);
         let task = tasks.spawn(async move {
             if let Some(before) = before {
                 before.stop().await;
@@ -211,6 +231,7 @@ impl Leader {
             tokio::select! {
                 never = told => never,
                 never = fenced => never,
+                never = withdrawn => never,
                 never = distributed => never,
             }
         });

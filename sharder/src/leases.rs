@@ -4,14 +4,14 @@
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, api::ListParams, runtime::watcher::Event};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ObjectReference};
+use kube::{Api, Client, Resource as _, api::ListParams, runtime::watcher::Event};
 use parking_lot::Mutex;
 use ringside_ring::{
-    Members, Moment, RingName,
-    labels::{LEASE_RING, LEASE_TOKEN_POD},
+    Grace, Members, Moment, RingName,
+    labels::{LEASE_RING, LEASE_TOKEN_POD, LEASE_WEIGHT},
 };
-use ringside_runtime::clock::{SharedClock, sleep_until};
+use ringside_runtime::clock::{Boottime, SharedClock, sleep_until};
 use tokio::sync::watch as channel;
 
 mod act;
@@ -39,7 +39,7 @@ pub(crate) struct Place {
 pub(crate) struct Leases {
     book: Arc<Mutex<Book>>,
     clock: SharedClock,
-    /// Shards came, went, or changed between available and not.
+    /// Shards came, went, or changed between ready, late and gone.
     membership: channel::Sender<()>,
     /// A Lease changed in a way that its state label does not say yet.
     attention: channel::Sender<()>,
@@ -52,7 +52,19 @@ impl Leases {
         Self { book: Arc::new(Mutex::new(Book::default())), clock, membership: signal(), attention: signal() }
     }
 
-    /// Tells when shards come, go, or change between available and not.
+    /// The Leases of a ring as they are now, for who does not follow them.
+    pub(crate) async fn look(client: &Client, ring: &RingName) -> Result<Self, kube::Error> {
+        let leases = Self::new(Arc::new(Boottime));
+        leases.observe(Event::Init);
+        let of_ring = ListParams::default().labels(&format!("{LEASE_RING}={ring}"));
+        for lease in Api::<Lease>::all(client.clone()).list(&of_ring).await? {
+            leases.observe(Event::InitApply(lease));
+        }
+        leases.observe(Event::InitDone);
+        Ok(leases)
+    }
+
+    /// Tells when shards come, go, or change between ready, late and gone.
     pub(crate) fn membership(&self) -> channel::Receiver<()> {
         self.membership.subscribe()
     }
@@ -61,6 +73,16 @@ impl Leases {
     pub(crate) fn members(&self) -> Option<BTreeMap<RingName, Members>> {
         let now = self.clock.now();
         self.book.lock().members(now, Moment::default())
+    }
+
+    /// What can't be read of the weights of a ring's shards, for people.
+    pub(crate) fn weight_faults(&self, ring: &RingName) -> Vec<String> {
+        let book = self.book.lock();
+        let of_ring = book.iter().filter(|(_, seen)| seen.ring == *ring);
+        let fault = of_ring.filter_map(|(_, seen)| Some((&seen.shard, seen.weight.as_ref().err()?)));
+        fault
+            .map(|(shard, fault)| format!("shard '{shard}' counts with weight 1: {LEASE_WEIGHT} on its Lease: {fault}"))
+            .collect()
     }
 
     /// Where the shards of a ring are that hold their Leases.
@@ -73,6 +95,26 @@ impl Leases {
             token_pod: seen.lease.metadata.labels.as_ref().and_then(|all| all.get(LEASE_TOKEN_POD).cloned()),
         });
         place.collect()
+    }
+
+    /// The Lease of a shard, for Events about it.
+    pub(crate) fn reference(&self, ring: &RingName, shard: &str) -> Option<ObjectReference> {
+        let book = self.book.lock();
+        let found = book.iter().find(|(key, seen)| key.name == shard && seen.ring == *ring);
+        found.map(|(_, seen)| seen.lease.object_ref(&()))
+    }
+
+    /// What a shard that holds its Lease promised to keep to: of several Leases of its name, the least.
+    pub(crate) fn grace(&self, ring: &RingName, shard: &str) -> Option<Grace> {
+        let book = self.book.lock();
+        let of_shard =
+            book.iter().map(|(_, seen)| seen).filter(|seen| seen.ring == *ring && seen.shard.as_str() == shard);
+        of_shard.filter(|seen| seen.facts.held_by_shard).map(|seen| Grace::promised(&seen.lease)).min().flatten()
+    }
+
+    /// The time on the clock that neither steps nor stops.
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
     }
 
     /// Whether a shard takes part in partitioning, as the API server itself says now.
@@ -100,7 +142,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Lets go of vanished shards when their time is over.
+    /// Lets go of vanished shards when their time is over, and tells when Leases run out.
     async fn expire(&self) -> Infallible {
         let mut membership = self.membership();
         loop {

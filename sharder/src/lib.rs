@@ -9,11 +9,13 @@
 //!                      └─────→ webhook ─────────────────────────────────
 //! ```
 //!
-//! `command` starts `run`, or `cleanup` alone.
+//! `command` starts `run`, or `cleanup` alone, or only looks at what `run` would do (`plan`).
 //!
 //! Every replica runs the watches and the webhook; one of them leads and does the rest (`leader`).
 
 mod assign;
+mod candidate;
+mod census;
 mod cleanup;
 mod command;
 mod config;
@@ -24,24 +26,32 @@ mod faults;
 mod fence;
 #[cfg(test)]
 mod fixtures;
+mod keep;
 mod leader;
 mod leases;
+mod leftovers;
 mod metrics;
+mod move_id;
 mod namespaces;
 mod notices;
 mod observe;
 mod owners;
 mod pauses;
+mod reach;
 mod rebalance;
 mod resources;
 mod rings;
 mod run;
 mod snapshot;
+mod survey;
 mod target;
 mod webhook;
 
-pub use command::{Cleanup, CleanupError, Command, CommandError, Report};
-pub use config::{Config, Options, WebhookUrl};
+#[cfg(fuzzing)]
+pub use webhook::fuzzing;
+
+pub use command::{Cleanup, CleanupError, Command, CommandError, Forecast, Plan, PlanError, Report};
+pub use config::{CertificateSource, Config, Options, WebhookUrl};
 pub use run::{RunError, run};
 
 /// Who the sharder is to server-side apply.

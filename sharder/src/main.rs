@@ -11,19 +11,20 @@ use ringside_sharder::{Command, CommandError, run};
     reason = "what a command has to say, and faults before there is a log"
 )]
 async fn main() -> ExitCode {
-    let outcome = match Command::parse(std::env::args_os()) {
-        Ok(Command::Run(config)) => run(*config).await.map_err(anyhow::Error::from),
-        Ok(Command::Cleanup(cleanup)) => match cleanup.run().await {
-            Ok(report) => {
-                println!("{report}");
-                return if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-            }
-            Err(error) => Err(error.into()),
-        },
+    let said = match Command::parse(std::env::args_os()) {
+        Ok(Command::Run(config)) => run(*config).await.map(|()| None).map_err(anyhow::Error::from),
+        Ok(Command::Cleanup(cleanup)) => cleanup.run().await.map(|report| Some(report.said())).map_err(Into::into),
+        Ok(Command::Plan(plan)) => plan.run().await.map(|forecast| Some(forecast.said(&plan))).map_err(Into::into),
         Err(CommandError::Usage(usage)) => usage.exit(),
         Err(faults) => Err(faults.into()),
     };
-    let Err(error) = outcome else { return ExitCode::SUCCESS };
-    eprintln!("ringside-sharder: {error}");
+    match said {
+        Ok(None) => return ExitCode::SUCCESS,
+        Ok(Some((text, code))) => {
+            println!("{text}");
+            return ExitCode::from(code);
+        }
+        Err(error) => eprintln!("ringside-sharder: {error}"),
+    }
     ExitCode::FAILURE
 }

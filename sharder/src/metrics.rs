@@ -2,15 +2,21 @@
 
 use std::{
     collections::BTreeMap,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 use ringside_ring::{Members, RingName, cluster_ring::GroupResource, lease::ShardState};
+
+mod rings;
+
+pub(crate) use rings::{Objects, RingFigures};
+
+use rings::Rings;
 
 /// The labels of what happens to objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -32,20 +38,33 @@ struct StateLabels {
     state: &'static str,
 }
 
+/// How long something took, by ring.
+#[derive(Clone, Debug)]
+struct Durations(Family<RingLabel, Histogram, fn() -> Histogram>);
+
+/// From what nobody notices to what somebody looks into.
+const BUCKETS: [f64; 13] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+
+impl Default for Durations {
+    fn default() -> Self {
+        Self(Family::new_with_constructor(|| Histogram::new(BUCKETS)))
+    }
+}
+
 /// All metrics; clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     assignments: Family<ResourceLabels, Counter>,
     movements: Family<ResourceLabels, Counter>,
     drains: Family<ResourceLabels, Counter>,
-    ring_calculations: Family<RingLabel, Counter>,
-    shards: Family<RingLabel, Gauge>,
-    available_shards: Family<RingLabel, Gauge>,
-    shard_state: Family<StateLabels, Gauge>,
     forced: Family<ResourceLabels, Counter>,
-    overdue: Family<ResourceLabels, Gauge>,
-    draining: Family<RingLabel, Gauge>,
-    oldest_drain: Family<RingLabel, Gauge>,
+    ring_calculations: Family<RingLabel, Counter>,
+    move_duration: Durations,
+    assignment_duration: Durations,
+    shard_state: Family<StateLabels, Gauge>,
+    shard_state_since: Family<StateLabels, Gauge>,
+    leader: Gauge,
+    rings: Rings,
 }
 
 impl Metrics {
@@ -64,30 +83,25 @@ impl Metrics {
             "Objects that were given another shard because theirs did not let go in time, and the API server fences it",
             &metrics.forced,
         );
-        registry.register(
-            "overdue_objects",
-            "Objects that their shard has not let go of in time, and that nobody may take from it",
-            metrics.overdue.clone(),
-        );
         registry.register("ring_calculations", "Hash rings computed", metrics.ring_calculations.clone());
-        registry.register("clusterring_status_shards", "Shards that have a Lease", metrics.shards.clone());
         registry.register(
-            "clusterring_status_available_shards",
-            "Shards that take part in partitioning",
-            metrics.available_shards.clone(),
+            "move_duration_seconds",
+            "From when an object was to leave its shard until another one had it",
+            metrics.move_duration.0.clone(),
+        );
+        registry.register(
+            "assignment_duration_seconds",
+            "From when an object was seen without owner until it had its first one",
+            metrics.assignment_duration.0.clone(),
         );
         registry.register("shard_state", "Shards in each state", metrics.shard_state.clone());
         registry.register(
-            "draining_objects",
-            "Objects known to wait for their shard to let go",
-            metrics.draining.clone(),
+            "shard_state_timestamp_seconds",
+            "Since when there has been a shard in this state all the time, in seconds since 1970",
+            metrics.shard_state_since.clone(),
         );
-        // A time rather than an age: it is true whenever it is read, and `time() - …` is the age.
-        registry.register(
-            "oldest_drain_timestamp_seconds",
-            "When the drain began that waits the longest, in seconds since 1970",
-            metrics.oldest_drain.clone(),
-        );
+        registry.register("leader", "Whether this replica leads", metrics.leader.clone());
+        registry.register_collector(Box::new(metrics.rings.clone()));
         metrics
     }
 
@@ -101,6 +115,12 @@ impl Metrics {
         self.movements.get_or_create(&labels(ring, resource)).inc();
     }
 
+    /// How many movements were counted of a resource.
+    #[cfg(test)]
+    pub(crate) fn movements_of(&self, ring: &RingName, resource: &GroupResource) -> u64 {
+        self.movements.get_or_create(&labels(ring, resource)).get()
+    }
+
     /// A shard was asked to let go of an object.
     pub(crate) fn drained(&self, ring: &RingName, resource: &GroupResource) {
         self.drains.get_or_create(&labels(ring, resource)).inc();
@@ -111,66 +131,67 @@ impl Metrics {
         self.forced.get_or_create(&labels(ring, resource)).inc();
     }
 
-    /// So many objects are held by shards that are late to let go.
-    pub(crate) fn overdue(&self, ring: &RingName, resource: &GroupResource, objects: usize) {
-        self.overdue.get_or_create(&labels(ring, resource)).set(i64::try_from(objects).unwrap_or(i64::MAX));
-    }
-
     /// A hash ring was computed.
     pub(crate) fn ring_calculated(&self, ring: &RingName) {
         self.ring_calculations.get_or_create(&ring_label(ring)).inc();
     }
 
-    /// The shards of a ring, as its status says.
-    pub(crate) fn status(&self, ring: &RingName, shards: i32, available: i32) {
-        self.shards.get_or_create(&ring_label(ring)).set(i64::from(shards));
-        self.available_shards.get_or_create(&ring_label(ring)).set(i64::from(available));
+    /// An object has come from one shard to another.
+    pub(crate) fn move_took(&self, ring: &RingName, duration: Duration) {
+        self.move_duration.0.get_or_create(&ring_label(ring)).observe(duration.as_secs_f64());
+    }
+
+    /// An object that had no owner has one.
+    pub(crate) fn assignment_took(&self, ring: &RingName, duration: Duration) {
+        self.assignment_duration.0.get_or_create(&ring_label(ring)).observe(duration.as_secs_f64());
+    }
+
+    /// What is known of a ring.
+    pub(crate) fn ring(&self, ring: &RingName, figures: RingFigures) {
+        self.rings.set(ring, figures);
     }
 
     /// The states of all shards, as the leader judges them.
     pub(crate) fn states(&self, rings: &BTreeMap<RingName, Members>) {
-        // A ring without Leases is not among them, and must not keep its last figures.
-        self.shard_state.clear();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let (mut counts, mut since) = (Vec::new(), Vec::new());
         for (ring, members) in rings {
             for state in ShardState::ALL {
                 let labels = StateLabels { ring: ring.to_string(), state: state.as_str() };
                 let count = members.iter().filter(|(_, of)| *of == state).count();
-                self.shard_state.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+                if count > 0 {
+                    let before = self.shard_state_since.get(&labels).map_or(now, |since| since.get());
+                    since.push((labels.clone(), before));
+                }
+                counts.push((labels, i64::try_from(count).unwrap_or(i64::MAX)));
+            }
+        }
+        // A ring without Leases is not among them, and must not keep its last figures.
+        for (family, values) in [(&self.shard_state, counts), (&self.shard_state_since, since)] {
+            family.clear();
+            for (labels, value) in values {
+                family.get_or_create(&labels).set(value);
             }
         }
     }
 
     /// The ring is gone.
     pub(crate) fn ring_gone(&self, ring: &RingName) {
-        for family in [&self.shards, &self.available_shards, &self.draining, &self.oldest_drain] {
-            family.remove(&ring_label(ring));
-        }
-        // It is known again at the next look, for the other rings.
-        self.overdue.clear();
+        self.rings.remove(ring);
     }
 
-    /// How many objects of a ring are known to wait for their shard, and since when the first of them.
-    pub(crate) fn draining(&self, ring: &RingName, objects: usize, oldest: Option<SystemTime>) {
-        self.draining.get_or_create(&ring_label(ring)).set(i64::try_from(objects).unwrap_or(i64::MAX));
-        match oldest.and_then(|since| since.duration_since(UNIX_EPOCH).ok()) {
-            Some(since) => {
-                let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-                self.oldest_drain.get_or_create(&ring_label(ring)).set(seconds);
-            }
-            None => {
-                self.oldest_drain.remove(&ring_label(ring));
-            }
-        }
+    /// This replica leads.
+    pub(crate) fn leads(&self) {
+        self.leader.set(1);
     }
 
     /// Takes back what only the leader can know, so that two replicas never say different things about one ring.
     pub(crate) fn no_leader(&self) {
-        self.shards.clear();
-        self.available_shards.clear();
+        self.leader.set(0);
         self.shard_state.clear();
-        self.draining.clear();
-        self.overdue.clear();
-        self.oldest_drain.clear();
+        self.shard_state_since.clear();
+        self.rings.clear();
     }
 }
 
@@ -183,41 +204,4 @@ fn ring_label(ring: &RingName) -> RingLabel {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    #[test]
-    fn the_names_are_those_of_the_contract() {
-        let mut registry = Registry::default();
-        let metrics = Metrics::register(&mut registry);
-        let ring: RingName = "example".parse().unwrap();
-        let resource = GroupResource { group: "apps".into(), resource: "deployments".into() };
-        metrics.assigned(&ring, &resource);
-        metrics.moved(&ring, &resource);
-        metrics.drained(&ring, &resource);
-        metrics.ring_calculated(&ring);
-        metrics.draining(&ring, 3, Some(UNIX_EPOCH + std::time::Duration::from_secs(9)));
-        metrics.status(&ring, 2, 1);
-        let members = [("a", ShardState::Ready), ("b", ShardState::Dead)];
-        let members = members.map(|(shard, state)| (shard.parse().unwrap(), state)).into_iter().collect();
-        metrics.states(&BTreeMap::from([(ring, members)]));
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        for line in [
-            r#"controller_sharding_assignments_total{ring="example",group="apps",resource="deployments"} 1"#,
-            r#"controller_sharding_movements_total{ring="example",group="apps",resource="deployments"} 1"#,
-            r#"controller_sharding_drains_total{ring="example",group="apps",resource="deployments"} 1"#,
-            r#"controller_sharding_ring_calculations_total{ring="example"} 1"#,
-            r#"controller_sharding_clusterring_status_shards{ring="example"} 2"#,
-            r#"controller_sharding_clusterring_status_available_shards{ring="example"} 1"#,
-            r#"controller_sharding_shard_state{ring="example",state="ready"} 1"#,
-            r#"controller_sharding_shard_state{ring="example",state="orphaned"} 0"#,
-            r#"controller_sharding_draining_objects{ring="example"} 3"#,
-            r#"controller_sharding_oldest_drain_timestamp_seconds{ring="example"} 9"#,
-        ] {
-            assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
-        }
-    }
-}
+mod tests;

@@ -60,6 +60,11 @@ impl Namespaces {
         Selection(selected.collect())
     }
 
+    /// Whether it is known that objects in `namespace` are not selected.
+    pub(crate) fn excludes(&self, selector: &Selector, namespace: Option<&str>) -> bool {
+        namespace.and_then(|namespace| self.labels(namespace)).is_some_and(|known| !selector.matches(&known))
+    }
+
     /// Whether objects in `namespace` are selected; those without a namespace are.
     ///
     /// An object may be seen before its new namespace is, so an unknown namespace is asked for.
@@ -113,10 +118,16 @@ impl Selection {
     pub(crate) fn gains_over(&self, before: &Self) -> bool {
         self.0.iter().any(|(namespace, selected)| *selected && before.0.get(namespace) == Some(&false))
     }
+
+    /// Whether a namespace is not selected here that was before: its objects no longer belong to the ring. With one that is
+    /// gone its objects are.
+    pub(crate) fn loses_from(&self, before: &Self) -> bool {
+        before.0.iter().any(|(namespace, selected)| *selected && self.0.get(namespace) == Some(&false))
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
 
     use serde_json::json;
@@ -128,8 +139,18 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": name, "labels": {"role": role}}})).unwrap()
     }
 
+    /// These namespaces and no others, each with its role.
+    pub(crate) fn known(api: &FakeApi, namespaces: &[(&str, &str)]) -> Namespaces {
+        let mut writer = Writer::default();
+        let known = Namespaces { store: writer.as_reader(), client: api.client(), changed: watch::Sender::new(()) };
+        for (name, role) in namespaces {
+            take_in(Event::Apply(namespace(name, role)), &mut writer, &known);
+        }
+        known
+    }
+
     #[tokio::test]
-    async fn only_a_known_namespace_that_becomes_a_rings_brings_it_objects() {
+    async fn only_a_known_namespace_brings_objects_to_a_ring_or_takes_them_away() {
         let mut writer = Writer::default();
         let namespaces = Namespaces {
             store: writer.as_reader(),
@@ -139,24 +160,26 @@ mod tests {
         let selector = snapshot().namespaces;
         let mut changes = namespaces.changes();
         let mut before = Selection::default();
-        let mut gains = |event: Event<Metadata>| {
+        let mut change = |event: Event<Metadata>| {
             take_in(event, &mut writer, &namespaces);
             let now = namespaces.selection(&selector);
             let gains = now.gains_over(&before);
+            let loses = now.loses_from(&before);
             before = now;
             let told = changes.has_changed().unwrap();
             changes.borrow_and_update();
-            assert!(told || !gains, "it is told when it can be seen");
-            gains
+            assert!(told || !(gains || loses), "it is told when it can be seen");
+            (gains, loses)
         };
-        assert!(!gains(Event::Apply(namespace("n", "other"))));
-        assert!(!gains(Event::Apply(namespace("new", "project"))), "it is new");
-        assert!(!gains(Event::Apply(namespace("n", "another"))), "it is still not the ring's");
-        assert!(gains(Event::Apply(namespace("n", "project"))));
-        assert!(!gains(Event::Apply(namespace("n", "project"))));
-        assert!(!gains(Event::Apply(namespace("n", "other"))), "objects stay where they are");
-        assert!(!gains(Event::Init));
-        assert!(!gains(Event::InitApply(namespace("n", "project"))));
-        assert!(gains(Event::InitDone), "what a list brought");
+        let (neither, gained, lost) = ((false, false), (true, false), (false, true));
+        assert_eq!(change(Event::Apply(namespace("n", "other"))), neither);
+        assert_eq!(change(Event::Apply(namespace("new", "project"))), neither, "it is new");
+        assert_eq!(change(Event::Apply(namespace("n", "another"))), neither, "it is still not the ring's");
+        assert_eq!(change(Event::Apply(namespace("n", "project"))), gained);
+        assert_eq!(change(Event::Apply(namespace("n", "project"))), neither);
+        assert_eq!(change(Event::Apply(namespace("n", "other"))), lost);
+        assert_eq!(change(Event::Init), neither);
+        assert_eq!(change(Event::InitApply(namespace("n", "project"))), neither);
+        assert_eq!(change(Event::InitDone), gained, "what a list brought; what it did not bring has no objects");
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn observe(
     let (publish_catalog, catalog) = watch::channel(Arc::default());
     let (publish, snapshots) = watch::channel(None);
     let lookup = resources::follow(
-        clients.requests.clone(),
+        (clients.requests.clone(), watches()),
         (rings.clone(), rings_changed.clone()),
         publish_catalog,
         config.sync_period,
@@ -89,7 +89,7 @@ pub(crate) fn observe(
 }
 
 /// A task that is simply dropped at the shutdown.
-fn until(
+pub(crate) fn until(
     shutdown: &Shutdown,
     task: impl Future<Output = Result<(), Infallible>> + Send + 'static,
 ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {

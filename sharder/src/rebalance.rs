@@ -1,6 +1,14 @@
 //! Passes over all objects: those that belong elsewhere are drained, and children that strayed are brought back.
 
-use std::{collections::BTreeSet, convert::Infallible, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::{StreamExt, stream};
 use ringside_ring::cluster_ring::GroupResource;
@@ -11,11 +19,11 @@ mod looks;
 mod objects;
 
 pub(crate) use looks::{Looks, look_again};
-pub(crate) use objects::move_id;
 
 use crate::{
-    assign::{Scope, failures::Failures},
+    assign::{PARALLEL, Scope, failures::Failures},
     faults::Task,
+    survey::Way,
 };
 use ringside_runtime::explain::{code, explain};
 
@@ -37,14 +45,20 @@ pub(crate) enum Pass {
 
 /// Which passes are due. It outlives the work on a snapshot: a pass that is broken off stays due.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Due(watch::Sender<BTreeSet<(GroupResource, Pass)>>);
+pub(crate) struct Due {
+    /// With how often each has been marked since it was done.
+    passes: watch::Sender<BTreeMap<(GroupResource, Pass), u64>>,
+    held_back: Arc<AtomicBool>,
+}
 
 impl Due {
     /// These passes are due for these resources.
     pub(crate) fn mark(&self, resources: impl IntoIterator<Item = GroupResource>, passes: &[Pass]) {
-        self.0.send_modify(|due| {
+        self.passes.send_modify(|due| {
             for resource in resources {
-                due.extend(passes.iter().map(|pass| (resource.clone(), *pass)));
+                for pass in passes {
+                    *due.entry((resource.clone(), *pass)).or_default() += 1;
+                }
             }
         });
     }
@@ -52,27 +66,44 @@ impl Due {
     /// What is due for a resource.
     #[cfg(test)]
     pub(crate) fn of(&self, resource: &GroupResource) -> Vec<Pass> {
-        self.0.borrow().iter().filter(|(of, _)| of == resource).map(|(_, pass)| *pass).collect()
+        self.passes.borrow().keys().filter(|(of, _)| of == resource).map(|(_, pass)| *pass).collect()
     }
 
     /// Whether nothing is due for any resource.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
+        self.passes.borrow().is_empty()
     }
 
-    fn done(&self, resource: &GroupResource, pass: Pass) {
-        self.0.send_modify(|due| {
-            due.remove(&(resource.clone(), pass));
+    /// An object stays where it is until it is known whether the shard that it belongs to is gone.
+    fn hold_back(&self) {
+        self.held_back.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was so of any object since this was asked.
+    pub(crate) fn take_held_back(&self) -> bool {
+        self.held_back.swap(false, Ordering::Relaxed)
+    }
+
+    /// A pass is done that had been marked so often when it began. It stays due if it was marked meanwhile: it may have gone
+    /// by already what that was for.
+    fn done(&self, resource: &GroupResource, (pass, marked): (Pass, u64)) {
+        self.passes.send_modify(|due| {
+            let key = (resource.clone(), pass);
+            if due.get(&key) == Some(&marked) {
+                due.remove(&key);
+            }
         });
     }
 
-    /// The pass that is due next; objects before children, which follow them.
-    async fn next(&self, resource: &GroupResource) -> Pass {
-        let mut due = self.0.subscribe();
+    /// The pass that is due next, and how often it has been marked; objects before children, which follow them.
+    async fn next(&self, resource: &GroupResource) -> (Pass, u64) {
+        let mut due = self.passes.subscribe();
         loop {
-            let found = due.borrow_and_update().iter().find(|(of, _)| of == resource).map(|(_, pass)| *pass);
-            if let Some(pass) = found {
-                return pass;
+            let of_resource =
+                |((of, pass), marked): (&(GroupResource, Pass), &u64)| (of == resource).then_some((*pass, *marked));
+            let found = due.borrow_and_update().iter().find_map(of_resource);
+            if let Some(found) = found {
+                return found;
             }
             // The sender is `self`.
             let _ = due.changed().await;
@@ -83,16 +114,17 @@ impl Due {
 /// Makes the passes over one resource whenever they are due.
 pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
     let resource = &scope.main.resource.id;
-    let mut made = BTreeSet::new();
+    let (mut made, mut way) = (BTreeSet::new(), Way::Stream);
     loop {
-        let pass = due.next(resource).await;
+        let (pass, marked) = due.next(resource).await;
         let (task, outcome) = match pass {
-            Pass::Objects => (Task::Drain, objects::pass(scope).await),
-            Pass::Children => (Task::Children, children::pass(scope).await),
+            Pass::Objects => (Task::Drain, objects::pass(scope, due, way).await),
+            Pass::Children => (Task::Children, children::pass(scope, way).await),
         };
         match outcome {
             Ok(refused) => {
-                due.done(resource, pass);
+                way = Way::Stream;
+                due.done(resource, (pass, marked));
                 made.insert(pass);
                 if made.len() == BOTH {
                     scope.begun.know(resource);
@@ -102,10 +134,15 @@ pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
                     None => scope.faults.works(resource, task),
                 }
             }
+            Err(error) if way == Way::Stream => {
+                tracing::debug!(ring = %scope.snapshot.ring, %resource, ?pass, error = explain(&error), "a stream of all objects broke; asking for pages");
+                way = Way::Pages;
+            }
             Err(error) => {
                 scope.faults.failed(resource, task, &error);
                 let (ring, error) = (&scope.snapshot.ring, explain(&error));
                 tracing::warn!(%ring, %resource, ?pass, error, "can't look through all objects; trying again");
+                way = Way::Stream;
                 tokio::time::sleep(RETRY).await;
             }
         }
@@ -119,10 +156,9 @@ async fn write_all(
     scope: &Scope,
     resource: &GroupResource,
     writes: impl Iterator<Item = impl Future<Output = Result<bool, kube::Error>>>,
-    at_once: usize,
     what: &'static str,
 ) -> Result<(usize, Option<kube::Error>), kube::Error> {
-    let mut outcomes = std::pin::pin!(stream::iter(writes).buffer_unordered(at_once));
+    let mut outcomes = std::pin::pin!(stream::iter(writes).buffer_unordered(PARALLEL));
     let (mut written, mut failures) = (0, Failures::default());
     while let Some(outcome) = outcomes.next().await {
         match outcome {

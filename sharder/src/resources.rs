@@ -19,6 +19,8 @@ use kube::{
 use ringside_ring::{ClusterRing, PartitionKey, cluster_ring::GroupResource, partition::group_of};
 use tokio::sync::watch;
 
+mod definitions;
+
 use ringside_runtime::discovery::{self, LookUpError, Served};
 
 /// An object of whatever resource, reduced to its metadata: requests for it ask for nothing else.
@@ -26,6 +28,10 @@ pub(crate) type Object = PartialObjectMeta<DynamicObject>;
 
 /// How soon a resource that is not served is looked for again: its CustomResourceDefinition may come after the ring.
 const RETRY: Duration = Duration::from_secs(5);
+/// How soon it is looked again after a definition has changed, and how often: the API server takes a second or two to serve
+/// what it says, or to serve it no more.
+const SOON: Duration = Duration::from_secs(1);
+const LOOKS: usize = 5;
 /// Groups asked at once.
 const PARALLEL_GROUPS: usize = 4;
 
@@ -84,19 +90,26 @@ impl fmt::Display for Unusable {
 /// What is known of the resources that rings name.
 pub(crate) type Catalog = BTreeMap<GroupResource, Result<Arc<Resource>, Unusable>>;
 
-/// Keeps the catalog of what the rings name: at once when they change, soon while something is missing, and every `period`.
+/// Keeps the catalog of what the rings name: at once when they change, or the definition of a resource does, soon while
+/// something is missing, and every `period`.
 pub(crate) async fn follow(
-    client: Client,
+    (client, watches): (Client, Client),
     (rings, mut changed): (Store<ClusterRing>, watch::Receiver<()>),
     catalog: watch::Sender<Arc<Catalog>>,
     period: Duration,
 ) -> Result<(), Infallible> {
+    let mut definitions = std::pin::pin!(definitions::changes(watches));
+    // What a definition says is served a moment later.
+    let mut soon = 0_usize;
     loop {
         changed.borrow_and_update();
         let names = wanted(&rings);
         let known = catalog.borrow().clone();
         let found = look_up(&client, &names, &known).await;
-        let pause = if found.values().all(Result::is_ok) { period } else { RETRY };
+        let complete = found.values().all(Result::is_ok);
+        let pause = [(soon > 0, SOON), (!complete, RETRY)].into_iter().find(|(applies, _)| *applies);
+        let pause = pause.map_or(period, |(_, pause)| pause);
+        soon = soon.saturating_sub(1);
         catalog.send_if_modified(|known| {
             let changed = **known != found;
             if changed {
@@ -109,6 +122,10 @@ pub(crate) async fn follow(
         loop {
             tokio::select! {
                 () = &mut next => break,
+                Some(changed) = definitions.next() => if names.iter().any(|name| changed.defines(name)) {
+                    soon = LOOKS;
+                    break;
+                },
                 // The sender ends only with the process. A ring's status changes more often than its spec.
                 outcome = changed.changed() => match outcome {
                     Ok(()) if wanted(&rings) == names => {}
@@ -120,12 +137,20 @@ pub(crate) async fn follow(
     }
 }
 
-/// The resources that the rings name.
+/// The resources that the rings name, or have named until lately.
 fn wanted(rings: &Store<ClusterRing>) -> BTreeSet<GroupResource> {
-    rings.state().iter().flat_map(|ring| ring.spec.all_resources()).collect()
+    let rings = rings.state();
+    rings.iter().flat_map(|ring| ring.spec.all_resources().into_iter().chain(labelled(ring))).collect()
 }
 
-async fn look_up(client: &Client, names: &BTreeSet<GroupResource>, known: &Catalog) -> Catalog {
+/// The resources of which the ring's status says that their objects may have labels.
+pub(crate) fn labelled(ring: &ClusterRing) -> impl Iterator<Item = GroupResource> {
+    let entries = ring.status.iter().flat_map(|status| &status.resources);
+    entries.flat_map(|entry| entry.controlled_resources.iter().cloned().chain([entry.group_resource()]))
+}
+
+/// What the API server serves of these; of what it can't say it stands as it was `known`.
+pub(crate) async fn look_up(client: &Client, names: &BTreeSet<GroupResource>, known: &Catalog) -> Catalog {
     let groups: BTreeSet<_> = names.iter().map(|name| name.group.clone()).collect();
     let groups: BTreeMap<_, _> = stream::iter(groups)
         .map(|group| async move {

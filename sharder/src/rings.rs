@@ -14,14 +14,15 @@ use kube::{
 use ringside_ring::ClusterRing;
 use tokio::sync::watch;
 
-mod keep;
+mod announce;
+mod figures;
 mod label_policy;
 mod reconcile;
 mod status;
 mod webhook_configuration;
 
 pub(crate) use reconcile::{Told, reconcile};
-pub(crate) use webhook_configuration::{ClientConfig, WEBHOOK_PATH};
+pub(crate) use webhook_configuration::{ClientConfig, Trust, WEBHOOK_PATH};
 
 use ringside_runtime::explain::explain_watch;
 

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, convert::Infallible, io, net::SocketAddr, sync:
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use prometheus_client::registry::Registry;
-use rand::distr::{Alphanumeric, SampleString};
 use ringside_runtime::{
     admin::{self, Check, Health, Probe},
     client::{ApiServer, ConnectError},
@@ -14,21 +13,22 @@ use ringside_runtime::{
     shutdown::Shutdown,
     tasks::{TaskFailed, Tasks},
 };
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    candidate::{free_from_who_is_gone, holder_of},
     cleanup::departed::Departed,
-    config::Config,
+    config::{CertificateSource, Config},
     leader::{Leader, campaign},
     metrics::Metrics,
     notices::Notices,
-    observe::{Clients, Observed, observe},
-    pauses::Pauses,
-    rings::ClientConfig,
+    observe::{Clients, Observed, observe, until},
+    reach::Reach,
+    rings::{ClientConfig, Trust},
     webhook::{
-        ServingIdentity,
-        certificates::{Certificates, obtain, server_names},
+        Room, ServingIdentity,
+        certificates::{self, Lifetimes, follow_files, server_names},
         server::{Reviewer, serve},
     },
 };
@@ -43,8 +43,6 @@ const ELECTION_LEASE: Duration = Duration::from_secs(15);
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(10);
 /// The Lease of the election.
 const ELECTION_NAME: &str = "ringside-sharder";
-/// Random characters after a replica's name: a restarted container is another replica.
-const IDENTITY_SUFFIX: usize = 8;
 
 /// Why the sharder ended.
 #[derive(Debug, thiserror::Error)]
@@ -116,49 +114,85 @@ fn start(
         leases: observed.leases.clone(),
         snapshots: observed.snapshots.clone(),
         metrics: metrics.clone(),
+        room: Room::default(),
     };
     tasks.spawn("the webhook", serve(webhook, identity.acceptor()?, reviewer, shutdown.clone()));
-    let setup = Setup { config, clients, metrics, observed, identity };
-    tasks.spawn("the leader", setup.lead(certified, shutdown.clone()));
+    let trust = keep_certificate(tasks, &config, &clients.requests, (identity, certified), shutdown);
+    let setup = Setup { config, clients, metrics, observed, trust };
+    tasks.spawn("the leader", setup.lead(shutdown.clone()));
     Ok(())
 }
 
-/// What there is before there are certificates.
+/// Sees to the webhook's certificate; returns who vouches for it, once somebody does.
+fn keep_certificate(
+    tasks: &mut Tasks,
+    config: &Config,
+    client: &Client,
+    (identity, certified): (ServingIdentity, Check),
+    shutdown: &Shutdown,
+) -> watch::Receiver<Option<Trust>> {
+    match &config.webhook_certificate {
+        CertificateSource::Own { lifetime } => {
+            let (trust, trusted) = watch::channel(None);
+            let names = server_names(&config.namespace, config.webhook_url.as_ref().map(|url| url.host.as_str()));
+            let keeper = certificates::Keeper::new(
+                (client, &config.namespace),
+                (names, Lifetimes(*lifetime)),
+                (identity, certified),
+                trust,
+                Arc::new(Timestamp::now),
+            );
+            tasks.spawn("the webhook's certificates", until(shutdown, keeper.run()));
+            trusted
+        }
+        CertificateSource::CertManager { folder, certificate } => {
+            let followed = follow_files(folder.clone(), identity, certified);
+            tasks.spawn("the webhook's certificates", until(shutdown, followed));
+            watch::channel(Some(Trust::InjectedFrom(certificate.clone()))).1
+        }
+    }
+}
+
+/// What there is before the first snapshots.
 struct Setup {
     config: Config,
     clients: Clients,
     metrics: Metrics,
     observed: Observed,
-    identity: ServingIdentity,
+    trust: watch::Receiver<Option<Trust>>,
 }
 
 impl Setup {
-    /// Gets the certificates and the first snapshots, then runs for leadership: a leader without them could do nothing.
-    async fn lead(self, certified: Check, shutdown: Shutdown) -> Result<(), Infallible> {
+    /// Waits for the first snapshots, then runs for leadership: a leader without them could do nothing.
+    async fn lead(self, shutdown: Shutdown) -> Result<(), Infallible> {
         let mut snapshots = self.observed.snapshots.clone();
-        let ready = async {
-            let certificates = certificates(&self.clients.requests, &self.config, &self.identity).await;
-            certified.pass();
+        tokio::select! {
             // Fails only when the process ends.
-            let _ = snapshots.wait_for(Option::is_some).await;
-            certificates
+            _ = snapshots.wait_for(Option::is_some) => {}
+            () = shutdown.wait() => return Ok(()),
+        }
+        let Self { config, clients, metrics, observed, trust } = self;
+        let elected = async {
+            let holder = holder_of(&clients.requests, &config.identity).await;
+            free_from_who_is_gone(&clients.requests, &config.namespace, ELECTION_NAME, &holder).await;
+            holder
         };
-        let certificates = tokio::select! {
-            certificates = ready => certificates,
+        let holder = tokio::select! {
+            holder = elected => holder,
             () = shutdown.wait() => return Ok(()),
         };
-        let suffix = Alphanumeric.sample_string(&mut rand::rng(), IDENTITY_SUFFIX).to_lowercase();
-        let Self { config, clients, metrics, observed, .. } = self;
         let terms = Terms {
             namespace: config.namespace.clone(),
             name: ELECTION_NAME.to_owned(),
-            holder: format!("{}_{suffix}", config.identity),
+            holder,
             duration: ELECTION_LEASE,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
+            facts: BTreeMap::new(),
+            // The next one acts at once after a graceful end.
+            prompt: true,
         };
-        let client_config =
-            ClientConfig { namespace: config.namespace, url: config.webhook_url, ca_bundle: certificates.ca };
+        let client_config = ClientConfig { namespace: config.namespace, url: config.webhook_url };
         let leader = Leader {
             notices: Notices::new(clients.requests.clone()),
             client: clients.requests,
@@ -170,29 +204,12 @@ impl Setup {
             metrics,
             snapshots: observed.snapshots,
             client_config: Arc::new(client_config),
+            trust,
             sync_period: config.sync_period,
             departed: Departed::default(),
+            reach: Reach::default(),
         };
         campaign(leader, clients.election, terms, observed.clock, shutdown).await
-    }
-}
-
-/// Tries until there are certificates that can be served.
-async fn certificates(client: &Client, config: &Config, identity: &ServingIdentity) -> Certificates {
-    let names = server_names(&config.namespace, config.webhook_url.as_ref().map(|url| url.host.as_str()));
-    let mut pauses = Pauses::new();
-    loop {
-        let fault = match obtain(client, &config.namespace, &names, Timestamp::now()).await {
-            Ok(certificates) => match identity.set(&certificates) {
-                Ok(()) => return certificates,
-                Err(fault) => format!(
-                    "the certificate in the Secret can't be served: {fault}; delete the Secret to get a new one"
-                ),
-            },
-            Err(fault) => fault.to_string(),
-        };
-        tracing::warn!(namespace = config.namespace, fault, "no certificates for the webhook; trying again");
-        pauses.next().await;
     }
 }
 

@@ -9,18 +9,22 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use k8s_openapi::{
+    api::core::v1::ObjectReference,
+    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference},
+};
 use kube::{Resource as _, core::Selector};
 use ringside_ring::{
-    ClusterRing, HashRing, Members, RingLabels, RingName,
+    ClusterRing, HashRing, Members, PartitionKey, RingLabels, RingName, ShardName,
     cluster_ring::{ClusterRingSpec, ClusterRingStatus, GroupResource},
+    handover::receiver,
 };
 
 mod maintain;
 
 pub(crate) use maintain::{Sources, maintain};
 
-use crate::resources::{Catalog, Resource};
+use crate::resources::{Catalog, Resource, Unusable, labelled};
 
 /// All rings.
 pub(crate) type Snapshots = BTreeMap<RingName, Arc<Snapshot>>;
@@ -67,6 +71,8 @@ pub(crate) struct Snapshot {
     pub(crate) namespace_selector: LabelSelector,
     /// The same, ready to be asked.
     pub(crate) namespaces: Selector,
+    /// What is known of the resources that the spec names no more, and whose objects may have labels.
+    pub(crate) departing: BTreeMap<GroupResource, Result<Arc<Resource>, Unusable>>,
     /// Whether resources of the spec are still being looked up: too early to say how the ring is.
     pub(crate) pending: bool,
     /// Why parts of the spec can't be carried out.
@@ -117,10 +123,10 @@ impl Snapshot {
             select_nothing()
         });
         let mains = mains(ring, catalog, &mut problems);
-        let same_shards = |previous: &&Self| members.available().eq(previous.hash_ring.shards());
-        let hash_ring = match previous.filter(same_shards) {
+        let weighted = || members.weighted().map(|(shard, weight)| (shard.clone(), weight));
+        let hash_ring = match previous.filter(|previous| previous.hash_ring.is_of(weighted(), tokens_per_shard)) {
             Some(previous) => previous.hash_ring.clone(),
-            None => Arc::new(HashRing::new(members.available().cloned(), tokens_per_shard)),
+            None => Arc::new(HashRing::weighted(weighted(), tokens_per_shard)),
         };
         Self {
             labels: RingLabels::of(&name),
@@ -128,6 +134,7 @@ impl Snapshot {
             generation: ring.metadata.generation.unwrap_or_default(),
             pending: ring.spec.all_resources().iter().any(|name| !catalog.contains_key(name)),
             named: ring.spec.all_resources().into_iter().collect(),
+            departing: departing(ring, catalog),
             status: ring.status.clone(),
             spec: ring.spec.clone(),
             withheld: BTreeSet::new(),
@@ -138,6 +145,23 @@ impl Snapshot {
             problems,
             members,
             hash_ring,
+        }
+    }
+
+    /// The same ring, about which people should know this as well.
+    pub(crate) fn noting(mut self, problems: Vec<String>) -> Self {
+        self.problems.extend(problems);
+        self
+    }
+
+    /// The ring, for Events about it.
+    pub(crate) fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(ClusterRing::api_version(&()).into_owned()),
+            kind: Some(ClusterRing::kind(&()).into_owned()),
+            name: Some(self.ring.to_string()),
+            uid: Some(self.uid.clone()),
+            ..ObjectReference::default()
         }
     }
 
@@ -179,15 +203,48 @@ impl Snapshot {
         self.uid == other.uid && self.mains == other.mains && self.namespace_selector == other.namespace_selector
     }
 
-    /// Whether they are to be distributed among the same shards.
+    /// Whether they are to be distributed among the same shards, and as evenly.
     pub(crate) fn among_the_same(&self, other: &Self) -> bool {
-        self.hash_ring.shards() == other.hash_ring.shards()
+        self.hash_ring.places_like(&other.hash_ring)
     }
 
-    /// Whether a shard is available here that was not in `earlier`: only then do objects leave other available shards.
-    pub(crate) fn adds_to(&self, earlier: &Self) -> bool {
-        self.hash_ring.shards().iter().any(|shard| !earlier.hash_ring.contains(shard.as_str()))
+    /// Whether the same of the shards get what has no owner.
+    pub(crate) fn receives_alike(&self, other: &Self) -> bool {
+        self.receivers().eq(other.receivers())
     }
+
+    /// The shards that get what has no owner.
+    fn receivers(&self) -> impl Iterator<Item = &ShardName> {
+        self.members.available().filter(|shard| self.members.may_receive(shard.as_str()))
+    }
+
+    /// The shard that an object without owner is given to.
+    pub(crate) fn receiver(&self, key: &PartitionKey) -> Option<&ShardName> {
+        receiver(key, &self.members, &self.hash_ring)
+    }
+
+    /// Whether objects are to leave available shards that were right in `earlier`: a shard came, or weighs more or less, or one
+    /// is ready again that was passed over.
+    pub(crate) fn takes_from_those_of(&self, earlier: &Self) -> bool {
+        self.hash_ring.takes_from_those_of(&earlier.hash_ring)
+            || self.receivers().any(|shard| !earlier.members.may_receive(shard.as_str()))
+    }
+
+    /// Whether objects stay where they are here until something is known that `later` knows: whether a shard is back or
+    /// gone, or that no Pods are being replaced any more.
+    pub(crate) fn is_decided_by(&self, later: &Self) -> bool {
+        if self.members.are_replaced() && !later.members.are_replaced() {
+            return true;
+        }
+        let mut late = self.members.available().filter(|shard| !self.members.may_receive(shard.as_str()));
+        late.any(|shard| !later.members.is_available(shard.as_str()) || later.members.may_receive(shard.as_str()))
+    }
+}
+
+fn departing(ring: &ClusterRing, catalog: &Catalog) -> BTreeMap<GroupResource, Result<Arc<Resource>, Unusable>> {
+    let named = ring.spec.all_resources();
+    let labelled = labelled(ring).filter(|name| !named.contains(name));
+    labelled.filter_map(|name| Some((name.clone(), catalog.get(&name)?.clone()))).collect()
 }
 
 /// Fails closed: a ring whose selector is unusable must not take objects of all namespaces.

@@ -1,13 +1,18 @@
 //! The admission webhook: objects get their shard in the write that creates them, and keep it in writes that would drop it.
 //!
-//! Every replica answers it. [`server`] speaks TLS and HTTP, [`request`] reads what is asked, [`review`] decides,
-//! [`certificates`] and [`identity`] see to the certificate.
+//! Every replica answers it. [`server`] speaks TLS and HTTP, [`body`] and [`request`] read what is asked, also where it is
+//! odd ([`lenient`]), [`review`] decides, [`certificates`] and [`identity`] see to the certificate.
 
+mod body;
 pub(crate) mod certificates;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod identity;
+mod lenient;
 mod request;
 mod response;
 mod review;
 pub(crate) mod server;
 
+pub(crate) use body::Room;
 pub(crate) use identity::ServingIdentity;

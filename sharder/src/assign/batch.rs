@@ -1,20 +1,25 @@
 //! One batch of unowned objects: children first, then their owners.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    time::SystemTime,
+};
 
 use futures::{StreamExt, stream};
-use ringside_ring::{cluster_ring::GroupResource, handover::Step, patch};
+use ringside_ring::{ShardName, cluster_ring::GroupResource, handover::Step, patch};
 
 use super::{
     PARALLEL, Scope,
-    children::{Family, families, move_family},
+    children::{Family, move_family},
     failures::Failures,
+    foresight::families_of,
     overdue,
     plan::{Move, moves},
     revisit::read,
+    withdraw::withdraw,
     write::{Outcome, assign, write},
 };
-use crate::{faults::Task, rebalance::move_id, target::Target};
+use crate::{faults::Task, move_id::move_id, target::Target};
 use ringside_runtime::explain::explain;
 
 /// What came of an object.
@@ -64,7 +69,7 @@ pub(super) async fn carry_out(scope: &Scope, batch: Vec<Target>) -> Done {
         return Done { again, ..Done::default() };
     }
     begin(scope, &mut moves);
-    let mut families = match families(scope, &moves).await {
+    let mut families = match families_of(scope, &moves).await {
         Ok(families) => families,
         Err(error) => {
             let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
@@ -82,7 +87,8 @@ pub(super) async fn carry_out(scope: &Scope, batch: Vec<Target>) -> Done {
     });
     let mut outcomes: Vec<_> = stream::iter(writes).buffer_unordered(PARALLEL).collect().await;
     let given = outcomes.iter_mut().filter_map(|outcome| outcome.as_mut().ok());
-    overdue::taken(scope, given.filter_map(|given| given.taken.take()).map(|taken| *taken).collect()).await;
+    let taken: Vec<_> = given.filter_map(|given| given.taken.take()).map(|taken| *taken).collect();
+    overdue::taken(scope, &taken);
     let mut done = report(scope, outcomes);
     done.again.extend(again);
     done
@@ -105,15 +111,21 @@ async fn carry(scope: &Scope, one: Move, family: Family, absent: &BTreeSet<Strin
     given.map_err(|(target, error)| Failed { target, child: None, error })
 }
 
-/// The objects in namespaces of the ring, and those where that can't be told at the moment.
+/// The objects in namespaces of the ring, and those where that can't be told at the moment. The others lose their labels.
 async fn selected(scope: &Scope, batch: Vec<Target>) -> (Vec<Target>, Vec<Target>) {
-    let (mut selected, mut unknown) = (Vec::with_capacity(batch.len()), Vec::new());
+    let (mut selected, mut others, mut unknown) = (Vec::with_capacity(batch.len()), Vec::new(), Vec::new());
     let mut failures = Failures::default();
     for target in batch {
         match scope.selects(&target).await {
-            Ok(true) => selected.push(target),
+            Ok(true) => {
+                if scope.shard_of(&target).is_none() {
+                    scope.census.waits(&scope.main.resource.id, &target.uid);
+                }
+                selected.push(target);
+            }
             Ok(false) => {
-                scope.begun.end(&target.uid, true);
+                scope.census.settled(&scope.main.resource.id, &target.uid);
+                others.push(target);
             }
             Err(error) => {
                 failures.add(error);
@@ -122,6 +134,9 @@ async fn selected(scope: &Scope, batch: Vec<Target>) -> (Vec<Target>, Vec<Target
         }
     }
     tell(scope, failures, "can't read the namespaces of objects; they wait");
+    let (again, failures) = withdraw(scope, others).await;
+    tell(scope, failures, "can't take labels off objects that left the ring; trying again");
+    unknown.extend(again);
     (selected, unknown)
 }
 
@@ -153,22 +168,26 @@ async fn claimed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, bool, Vec<Targe
 
 /// Returns the move of an object that is drained from now on; nothing when somebody else gave it a shard, or it is gone.
 async fn claim(scope: &Scope, one: Move) -> Result<Option<Move>, (Target, kube::Error)> {
-    let (labels, id) = (&scope.snapshot.labels, move_id());
+    let (labels, id) = (&scope.snapshot.labels, move_id(SystemTime::now()));
     let api = scope.main.resource.objects(&scope.client, one.target.namespace.as_deref());
     let decide = |target: &Target| match (scope.next_step(target), target.shard.as_deref()) {
         (Step::Move { .. }, Some(from)) if target.drain.is_none() => Some(patch::drain(labels, &target.uid, from, &id)),
         _ => None,
     };
-    let gone = one.target.uid.clone();
+    let uid = one.target.uid.clone();
     let outcome = write(&scope.writes, &api, labels, one.target.clone(), decide).await;
     let claimed = match outcome.map_err(|error| (one.target, error))? {
         Outcome::Written(target) => Target { drain: Some(id), has_labels: true, ..*target },
         Outcome::Needless(target) if matches!(scope.next_step(&target), Step::Move { .. } | Step::Assign { .. }) => {
             *target
         }
-        Outcome::Needless(_) => return Ok(None),
+        Outcome::Needless(_) => {
+            scope.census.settled(&scope.main.resource.id, &uid);
+            return Ok(None);
+        }
         Outcome::Gone => {
-            scope.begun.end(&gone, true);
+            scope.census.settled(&scope.main.resource.id, &uid);
+            scope.begun.end(&uid, true);
             return Ok(None);
         }
     };
@@ -227,10 +246,11 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Giv
     let Move { target, to, from } = one;
     let labels = &scope.snapshot.labels;
     let api = scope.main.resource.objects(&scope.client, target.namespace.as_deref());
+    // Where its children are by now: a shard that has become late since is not passed any more.
     let decide = |target: &Target| match scope.next_step(target) {
-        Step::Assign { to } | Step::Force { to } => Some(assign(labels, target, &to)),
+        Step::Assign { .. } | Step::Force { .. } => Some(assign(labels, target, &to)),
         // One that was labelled for somebody else meanwhile comes again by the watch.
-        Step::Move { to } => {
+        Step::Move { .. } => {
             target.shard.as_ref().filter(|from| absent.contains(*from)).map(|_| assign(labels, target, &to))
         }
         Step::Keep | Step::AwaitAcknowledgement | Step::NoShard | Step::Drain { .. } => None,
@@ -240,9 +260,12 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Giv
         Ok(outcome) => outcome,
         Err(error) => return Err((target, error)),
     };
-    if matches!(outcome, Outcome::Written(_)) && !scope.main.controlled.is_empty() {
-        let left = target.shard.clone().or_else(|| scope.drains.previous(&target.uid));
-        left.inspect(|left| scope.looks.moved(resource, left));
+    let left = target.shard.clone().or_else(|| scope.drains.previous(&target.uid));
+    if matches!(outcome, Outcome::Written(_)) {
+        count(scope, &target, left.as_deref(), &to);
+        left.filter(|_| !scope.main.controlled.is_empty()).inspect(|left| scope.looks.moved(resource, left));
+    } else {
+        scope.census.settled(resource, &target.uid);
     }
     scope.drains.forget(&target.uid);
     scope.claims.end(&target.uid);
@@ -250,12 +273,12 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Giv
     match outcome {
         Outcome::Written(target) => {
             let taken = (forced && target.drain.is_some()).then(|| target.clone());
-            if taken.is_some() {
-                scope.metrics.forced(ring, resource);
-            } else if target.shard.is_some() {
-                scope.metrics.moved(ring, resource);
-            } else {
-                scope.metrics.assigned(ring, resource);
+            match target.shard.as_deref() {
+                _ if taken.is_some() => scope.metrics.forced(ring, resource),
+                None => scope.metrics.assigned(ring, resource),
+                Some(from) if from != to.as_str() => scope.metrics.moved(ring, resource),
+                // Its shard came back while it was to be moved, and has it again.
+                Some(_) => {}
             }
             let owner = |target: Target| Target { shard: Some(to.to_string()), drain: None, ..target };
             Ok(Given { written: Some(target.uid.clone()), taken, apart: (!found(&target.uid)).then(|| owner(*target)) })
@@ -270,6 +293,17 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Giv
             let apart = with.is_some_and(|with| scope.begun.has(&target.uid) && (with != to || !found(&target.uid)));
             Ok(Given { apart: apart.then_some(*target), ..Given::default() })
         }
+    }
+}
+
+/// The object, which `left` had, was given to `to`.
+fn count(scope: &Scope, target: &Target, left: Option<&str>, to: &ShardName) {
+    let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
+    let waited = scope.census.given(resource, &target.uid, (target.shard.as_deref(), left), to.as_str());
+    let drained = scope.drains.began(&target.uid).and_then(|began| began.elapsed().ok());
+    match left {
+        Some(_) => scope.metrics.move_took(ring, drained.unwrap_or(waited)),
+        None => scope.metrics.assignment_took(ring, waited),
     }
 }
 

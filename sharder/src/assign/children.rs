@@ -9,7 +9,7 @@ use ringside_ring::{RingLabels, ShardName, cluster_ring::GroupResource};
 
 use super::{
     BATCH, PARALLEL, Scope,
-    plan::{Move, Search, is_with, searches},
+    plan::{Search, Sought, is_with, searches},
     write::{assign, write},
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A controlled object of an owner that moves.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Child {
     kind: Arc<Resource>,
     object: Target,
@@ -27,18 +27,23 @@ pub(super) struct Child {
 /// The objects that follow one owner, by their distance from it: its children, theirs, and so on.
 pub(super) type Family = Vec<Vec<Child>>;
 
-/// Finds the families of `moves`, by the uid of the owner. What is kept is what the batch moves, whatever else is listed.
+/// Finds the families of `owners`, by the uid of the owner. What is kept is what follows them, whatever else is listed, and
+/// no more than `most` objects: of an owner whose family is too large there is nothing.
 ///
 /// A chain is followed link by link: who is controlled by a child is only known when all children are. Another list is made
 /// only of resources that showed objects with a controller that is controlled itself.
 ///
 /// # Errors
 /// When the children can't be listed: then none of the owners may be assigned.
-pub(super) async fn families(scope: &Scope, moves: &[Move]) -> Result<HashMap<String, Family>, kube::Error> {
-    let searches = searches(moves, &scope.snapshot.labels);
-    let mut families: HashMap<String, Family> = HashMap::new();
-    let mut owners: HashMap<String, String> =
-        moves.iter().map(|one| (one.target.uid.clone(), one.target.uid.clone())).collect();
+pub(super) async fn families(
+    scope: &Scope,
+    sought: &[Sought],
+    most: usize,
+) -> Result<HashMap<String, Family>, kube::Error> {
+    let searches = searches(sought, &scope.snapshot.labels);
+    let mut families = Families { most, ..Families::default() };
+    families.by_owner.extend(sought.iter().map(|one| (one.uid.clone(), Family::new())));
+    let mut owners: HashMap<String, String> = sought.iter().map(|one| (one.uid.clone(), one.uid.clone())).collect();
     let mut kinds = scope.main.controlled.clone();
     let mut distance = 0;
     while !kinds.is_empty() && !owners.is_empty() {
@@ -49,16 +54,36 @@ pub(super) async fn families(scope: &Scope, moves: &[Move]) -> Result<HashMap<St
         for Found { kind, children, chained } in found {
             for (owner, object) in children {
                 next.insert(object.uid.clone(), owner.clone());
-                let family = families.entry(owner).or_default();
-                family.resize_with(family.len().max(distance + 1), Vec::new);
-                family[distance].push(Child { kind: kind.clone(), object });
+                families.add(&owner, distance, Child { kind: kind.clone(), object });
             }
             kinds.extend(chained.then_some(kind));
         }
         owners = next;
         distance += 1;
     }
-    Ok(families)
+    Ok(families.by_owner)
+}
+
+/// Families as they are found.
+#[derive(Default)]
+struct Families {
+    by_owner: HashMap<String, Family>,
+    size: usize,
+    most: usize,
+}
+
+impl Families {
+    fn add(&mut self, owner: &str, distance: usize, child: Child) {
+        let Some(family) = self.by_owner.get_mut(owner) else { return };
+        if self.size >= self.most {
+            self.size -= family.iter().map(Vec::len).sum::<usize>();
+            self.by_owner.remove(owner);
+            return;
+        }
+        family.resize_with(family.len().max(distance + 1), Vec::new);
+        family[distance].push(child);
+        self.size += 1;
+    }
 }
 
 /// The objects of one kind that certain objects control.

@@ -38,6 +38,22 @@ pub(super) fn moves(
     latest.into_values().filter_map(of).collect()
 }
 
+/// An owner whose family is looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sought {
+    pub(crate) uid: String,
+    pub(crate) namespace: Option<String>,
+    /// Who has the family, as far as that is known.
+    pub(crate) from: Option<String>,
+}
+
+impl Sought {
+    pub(super) fn of(one: &Move) -> Self {
+        let (uid, namespace) = (one.target.uid.clone(), one.target.namespace.clone());
+        Self { uid, namespace, from: one.from.clone() }
+    }
+}
+
 /// Where children of a batch are looked for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Search {
@@ -49,8 +65,8 @@ pub(super) struct Search {
 
 /// Where the children of these objects are: with the shards that had the objects. Where that is not known, they may be
 /// with anybody in the object's namespace: few such objects must not make everything be listed.
-pub(super) fn searches(moves: &[Move], labels: &RingLabels) -> Vec<Search> {
-    let (known, unknown): (Vec<_>, Vec<_>) = moves.iter().partition(|one| one.from.is_some());
+pub(super) fn searches(owners: &[Sought], labels: &RingLabels) -> Vec<Search> {
+    let (known, unknown): (Vec<_>, Vec<_>) = owners.iter().partition(|one| one.from.is_some());
     let unselective = namespaces(&unknown).into_iter().map(|namespace| Search { namespace, selector: None });
     let from: BTreeSet<&str> = known.iter().filter_map(|one| one.from.as_deref()).collect();
     let selective = (!from.is_empty()).then(|| {
@@ -65,8 +81,8 @@ pub(super) fn searches(moves: &[Move], labels: &RingLabels) -> Vec<Search> {
 }
 
 /// Objects without a namespace have children in any.
-fn namespaces(moves: &[&Move]) -> BTreeSet<Option<String>> {
-    moves.iter().map(|one| one.target.namespace.clone()).collect()
+fn namespaces(owners: &[&Sought]) -> BTreeSet<Option<String>> {
+    owners.iter().map(|one| one.namespace.clone()).collect()
 }
 
 /// Whether a child is with a shard, without a drain label that was copied from its owner.

@@ -1,46 +1,71 @@
-//! Looks again at what was being moved when the shards changed: an object whose shard is there again is shown by no watch,
-//! but its children may be apart from it, or it is drained and nobody works on it.
+//! Looks again at what was being moved, or about to be, when the shards changed. An object whose shard is there again is
+//! shown by no watch, but its children may be apart from it, or it is drained and nobody works on it. Others are shown by the
+//! new watch, but that takes a while.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, mem::take};
 
 use futures::{StreamExt, stream};
 
 use super::{PARALLEL, Queue, Scope, failures::Failures};
 use crate::{pauses::Pauses, target::Target};
 
-/// Queues those that an available shard has, as they are now; the watch brings the others. Ends when all were read.
+/// The carried objects that are not in the queue yet. Dropped, it leaves them to whoever begins next: nobody else remembers
+/// them.
+struct Unread<'a> {
+    scope: &'a Scope,
+    by_uid: BTreeMap<String, Target>,
+}
+
+impl<'a> Unread<'a> {
+    fn take(scope: &'a Scope) -> Self {
+        let carried = scope.carried.take(&scope.main.resource.id);
+        Self { scope, by_uid: carried.into_iter().map(|target| (target.uid.clone(), target)).collect() }
+    }
+}
+
+impl Drop for Unread<'_> {
+    fn drop(&mut self) {
+        self.scope.carried.leave(&self.scope.main.resource.id, take(&mut self.by_uid).into_values());
+    }
+}
+
+/// Queues them as they are now. Ends when all were read.
 ///
 /// What is remembered is what was being worked on when the shards changed, so these are few.
 pub(super) async fn revisit(scope: &Scope, queue: &Queue) {
     let resource = &scope.main.resource.id;
+    let mut carried = Unread::take(scope);
     let known: BTreeMap<String, Target> = scope
         .begun
         .of(resource)
         .into_iter()
         .chain(scope.claims.of(resource))
+        .chain(carried.by_uid.values().cloned())
         .map(|owner| (owner.uid.clone(), owner))
         .collect();
     let mut owners: Vec<_> = known.into_values().collect();
     let mut pauses = Pauses::new();
     while !owners.is_empty() {
         let (mut unread, mut failures) = (Vec::new(), Failures::default());
-        let mut read = stream::iter(owners).map(|owner| read(scope, owner)).buffer_unordered(PARALLEL);
-        while let Some(outcome) = read.next().await {
+        let reads = stream::iter(owners).map(|owner| async move { (owner.uid.clone(), read(scope, owner).await) });
+        let mut reads = reads.buffer_unordered(PARALLEL);
+        while let Some((uid, outcome)) = reads.next().await {
             match outcome {
-                Ok(Some(owner)) if scope.shard_of(&owner).is_some() => {
+                Ok(Some(owner)) => {
                     if queue.send(owner).await.is_err() {
                         // The worker ends only together with this.
                         std::future::pending::<()>().await;
                     }
+                    carried.by_uid.remove(&uid);
                 }
-                Ok(_) => {}
+                Ok(None) => drop(carried.by_uid.remove(&uid)),
                 Err((owner, error)) => {
                     unread.push(owner);
                     failures.add(error);
                 }
             }
         }
-        drop(read);
+        drop(reads);
         owners = unread;
         let what = "can't read objects whose moves were broken off; trying again";
         if failures.tell(&scope.snapshot.ring, resource, what).is_some() {
@@ -63,4 +88,44 @@ pub(super) async fn read(scope: &Scope, owner: Target) -> Result<Option<Target>,
         scope.claims.end(&owner.uid);
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use http::StatusCode;
+    use tokio::{sync::mpsc, time::timeout};
+
+    use super::*;
+    use crate::{
+        assign::tests::{CONFIG_MAPS, object, path, scope},
+        fixtures::FakeApi,
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_carried_over_and_is_not_queued_when_the_shards_change_again_is_carried_on() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let resource = &scope.main.resource.id;
+        let seen = |name: &str| {
+            let object: crate::resources::Object = serde_json::from_value(object(&scope, name, None)).unwrap();
+            Target::of(&object.metadata, &scope.snapshot.labels)
+        };
+        for name in ["o", "p"] {
+            api.put(&path(CONFIG_MAPS, name), object(&scope, name, None));
+        }
+        scope.carried.leave(resource, ["o", "p", "deleted"].map(seen));
+        let (queue, mut receiver) = mpsc::channel(1);
+        let soon = Duration::from_secs(1);
+        api.intercept(|_, _| Some(StatusCode::SERVICE_UNAVAILABLE));
+        assert!(timeout(soon, revisit(&scope, &queue)).await.is_err());
+        api.intercept(|_, _| None);
+        assert!(timeout(soon, revisit(&scope, &queue)).await.is_err(), "the queue has room for one");
+        let queued = receiver.recv().await.unwrap().uid;
+        let left: Vec<_> = scope.carried.take(resource).into_iter().map(|target| target.uid).collect();
+        assert_eq!(left, [if queued == "uid-o" { "uid-p" } else { "uid-o" }]);
+    }
 }

@@ -5,13 +5,13 @@ use std::convert::Infallible;
 use futures::StreamExt;
 use kube::runtime::{
     WatchStreamExt,
-    watcher::{self, Event, InitialListStrategy, watcher},
+    watcher::{self, Event, watcher},
 };
 use ringside_ring::RingLabels;
 
-use super::{Queue, Scope};
+use super::{Queue, Scope, carried::Events, revisit::read};
 use crate::{faults::Task, resources::Object, target::Target};
-use ringside_runtime::explain::{code, explain_watch};
+use ringside_runtime::explain::explain_watch;
 
 /// The objects that none of `available` owns: unassigned ones, and those labelled for nobody.
 ///
@@ -24,35 +24,104 @@ pub(crate) fn unowned(labels: &RingLabels, available: &[ringside_ring::ShardName
 /// Puts every unowned object into the queue, for as long as the set of available shards is the same.
 ///
 /// No store: an object is looked at once and forgotten, however many there are.
+///
+/// By list and watch, not by a streaming list: kube-rs begins that at resourceVersion 0, which may show an object as it was
+/// before its last move (CONTROL-PLANE, 10). Among other shards than then it would be sent elsewhere, its children first.
 pub(crate) async fn feed(scope: &Scope, queue: &Queue) -> Infallible {
-    let selector = unowned(&scope.snapshot.labels, scope.snapshot.hash_ring.shards());
-    let mut strategy = InitialListStrategy::StreamingList;
+    let before = scope.carried.take_watch(&scope.main.resource);
+    let mut watching = Watching { scope, before, now: None, caught_up: false };
     loop {
-        let api = scope.main.resource.objects(&scope.watches, None);
-        let config = watcher::Config { initial_list_strategy: strategy.clone(), ..watcher::Config::default() };
-        let mut events = std::pin::pin!(watcher(api, config.labels(&selector)).default_backoff());
-        while let Some(event) = events.next().await {
-            tell(scope, &event);
-            match event {
-                Ok(Event::Apply(object) | Event::InitApply(object)) => {
-                    let target = Target::of(&object.metadata, &scope.snapshot.labels);
-                    if queue.send(target).await.is_err() {
-                        // The worker ends only together with this.
-                        std::future::pending::<()>().await;
+        let target = match watching.next().await {
+            (Source::Now, event) => {
+                tell(scope, &event);
+                if let Ok(event) = &event {
+                    scope.census.shown(&scope.main.resource.id, event);
+                }
+                match event {
+                    Ok(Event::Apply(object) | Event::InitApply(object)) => Some(target(scope, &object)),
+                    // Gone, or owned by an available shard now.
+                    Ok(Event::Delete(_) | Event::Init) => None,
+                    Ok(Event::InitDone) => {
+                        (watching.before, watching.caught_up) = (None, true);
+                        None
+                    }
+                    Err(error) => {
+                        let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
+                        let error = explain_watch(&error);
+                        tracing::warn!(%ring, %resource, error, "can't watch for objects without owner; trying again");
+                        None
                     }
                 }
-                // Gone, or owned by an available shard now.
-                Ok(Event::Delete(_) | Event::Init | Event::InitDone) => {}
-                Err(error) if strategy == InitialListStrategy::StreamingList && refuses_streaming(&error) => break,
-                Err(error) => {
-                    let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
-                    let error = explain_watch(&error);
-                    tracing::warn!(%ring, %resource, error, "can't watch for objects without owner; trying again");
+            }
+            // It was decided about by other shards since it was shown: an old view of it would send its children elsewhere.
+            (Source::Before, Ok(Event::Apply(object))) => read(scope, target(scope, &object)).await.ok().flatten(),
+            (Source::Before, _) => None,
+        };
+        if let Some(target) = target
+            && queue.send(target).await.is_err()
+        {
+            // The worker ends only together with this.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn target(scope: &Scope, object: &Object) -> Target {
+    Target::of(&object.metadata, &scope.snapshot.labels)
+}
+
+/// A watch for this set of shards, and the one of before until this one has shown all there is. Dropped, it leaves the one
+/// that is ahead.
+struct Watching<'a> {
+    scope: &'a Scope,
+    before: Option<Events>,
+    now: Option<Events>,
+    caught_up: bool,
+}
+
+/// Which of the two.
+enum Source {
+    Before,
+    Now,
+}
+
+impl Watching<'_> {
+    async fn next(&mut self) -> (Source, Result<Event<Object>, watcher::Error>) {
+        loop {
+            let now = self.now.get_or_insert_with(|| begin(self.scope));
+            let before = async {
+                match &mut self.before {
+                    Some(before) => before.next().await,
+                    None => std::future::pending().await,
                 }
+            };
+            tokio::select! {
+                event = now.next() => match event {
+                    Some(event) => return (Source::Now, event),
+                    None => self.now = None,
+                },
+                event = before => match event {
+                    Some(event) => return (Source::Before, event),
+                    None => self.before = None,
+                },
             }
         }
-        strategy = InitialListStrategy::ListWatch;
     }
+}
+
+impl Drop for Watching<'_> {
+    fn drop(&mut self) {
+        let ahead = if self.caught_up { self.now.take() } else { self.before.take().or_else(|| self.now.take()) };
+        if let Some(events) = ahead {
+            self.scope.carried.leave_watch(&self.scope.main.resource, events);
+        }
+    }
+}
+
+fn begin(scope: &Scope) -> Events {
+    let selector = unowned(&scope.snapshot.labels, scope.snapshot.hash_ring.shards());
+    let config = watcher::Config::default().labels(&selector);
+    watcher(scope.main.resource.objects(&scope.watches, None), config).default_backoff().boxed()
 }
 
 /// The beginning of a list comes before its request, so it says nothing.
@@ -68,11 +137,6 @@ fn tell(scope: &Scope, event: &Result<Event<Object>, watcher::Error>) {
     }
 }
 
-/// API servers without `WatchList` answer 422 to `sendInitialEvents`.
-fn refuses_streaming(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::WatchStartFailed(error) if code(error) == Some(422))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -81,7 +145,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        assign::{queue, tests::scope},
+        assign::{
+            queue,
+            tests::{CONFIG_MAPS, object, path, scope},
+        },
         fixtures::FakeApi,
     };
 
@@ -91,6 +158,21 @@ mod tests {
         let shards = ["a".parse().unwrap(), "b-1".parse().unwrap()];
         let key = "shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example";
         assert_eq!(unowned(&labels, &shards), format!("{key} notin (a,b-1)"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_no_owner_at_the_beginning_is_not_shown_as_it_was_before() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        api.put(&path(CONFIG_MAPS, "o"), object(&scope, "o", None));
+        let (queue, mut receiver) = queue();
+        tokio::select! {
+            never = feed(&scope, &queue) => match never {},
+            seen = receiver.recv() => assert_eq!(seen.unwrap().uid, "uid-o"),
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+        }
+        let first = &api.asked()[0].query;
+        assert!(!first.contains("watch") && !first.contains("resourceVersion"), "{first}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -114,5 +196,36 @@ mod tests {
         assert_eq!(scope.faults.of(&scope.snapshot).len(), 1);
         tell(&scope, &Ok(Event::InitDone));
         assert_eq!(scope.faults.of(&scope.snapshot), Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_watch_of_before_goes_on_until_the_new_one_has_caught_up_and_what_it_shows_is_read_again() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let mut acknowledged = object(&scope, "o", None);
+        let old = serde_json::from_value(acknowledged.clone()).unwrap();
+        acknowledged["metadata"]["resourceVersion"] = "8".into();
+        api.put(&path(CONFIG_MAPS, "o"), acknowledged);
+        api.intercept(|asked, _| asked.path.ends_with("/configmaps").then_some(http::StatusCode::SERVICE_UNAVAILABLE));
+        let (events, before) = futures::channel::mpsc::unbounded();
+        scope.carried.leave_watch(&scope.main.resource, before.boxed());
+        events.unbounded_send(Ok(Event::Apply(old))).unwrap();
+        let (queue, mut receiver) = queue();
+        tokio::select! {
+            never = feed(&scope, &queue) => match never {},
+            seen = receiver.recv() => assert_eq!(seen.unwrap().resource_version, "8"),
+        }
+        // So it does when the shards change once more before that.
+        assert!(!events.is_closed());
+        let before = scope.carried.take_watch(&scope.main.resource).unwrap();
+        let mut watching = Watching { scope: &scope, before: Some(before), now: None, caught_up: false };
+        assert!(matches!(watching.next().await, (Source::Now, Ok(Event::Init))));
+        watching.caught_up = true;
+        drop(watching);
+        let ahead = scope.carried.take_watch(&scope.main.resource).unwrap();
+        assert!(events.is_closed(), "the new one is ahead now");
+        // A watch on another version of the resource says nothing.
+        scope.carried.leave_watch(&scope.main.controlled[0], ahead);
+        assert!(scope.carried.take_watch(&scope.main.resource).is_none());
     }
 }

@@ -1,9 +1,6 @@
 //! The worker of a resource: takes unowned objects from the queue, in batches.
 
-use std::{
-    collections::{HashMap, HashSet},
-    time::Duration,
-};
+use std::time::Duration;
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::{
@@ -14,57 +11,45 @@ use tokio::{
 use super::{
     BATCH, Scope,
     batch::{Done, carry_out},
+    tasks::{Lane, Tasks},
 };
 use crate::{faults::Task, target::Target};
 
 /// How soon objects that could not be written to are tried again, at first and at last.
 const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 
-/// Batches at once. While one waits for answers the next objects to come needn't wait for it; and not one each, as a list
-/// of children costs the same for one owner as for many.
-const BATCHES: usize = 3;
-
 /// Works until objects were lost track of that nobody would bring again: then there must be a new beginning.
 ///
 /// A batch is what has arrived while others were worked on: an object that comes alone does not wait for company, and many
-/// share the list of their children. Nothing is lost when it is dropped: the watch of its successor begins with all
-/// objects that are still unowned.
-pub(crate) async fn work(scope: &Scope, mut queue: mpsc::Receiver<Target>) {
+/// share the list of their children. Nothing is lost when it is dropped: its successor looks at what is left first, and its
+/// watch begins with all objects that are still unowned.
+pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
     let mut again: Vec<Target> = Vec::new();
     let mut pause = RETRY[0];
     let (mut due, mut anew): (Instant, Option<Instant>) = (Instant::now(), None);
-    let mut batches = FuturesUnordered::new();
-    let mut busy = Busy::default();
-    let start = |batch: Vec<Target>, retrying| {
-        let uids: Vec<_> = batch.iter().map(|target| target.uid.clone()).collect();
-        carry_out(scope, batch).map(move |done| (uids, done, retrying))
-    };
+    // What shards left behind comes by the hundred.
+    let many = Scope { writes: scope.writes.among_many(), ..scope.clone() };
+    let (mut tasks, mut batches) = (Tasks::new(scope, queue), FuturesUnordered::new());
     loop {
-        let free = batches.len() < BATCHES;
-        let mut batch = Vec::new();
-        let (uids, Done { again: failed, given }, retried) = tokio::select! {
+        while let Some(batch) = tasks.next_batch() {
+            let lane = batch.lane;
+            let uids: Vec<_> = batch.targets.iter().map(|target| target.uid.clone()).collect();
+            let scope = if lane == Lane::Left { &many } else { scope };
+            batches.push(carry_out(scope, batch.targets).map(move |done| (lane, uids, done)));
+        }
+        let (lane, uids, Done { again: failed, given }) = tokio::select! {
             // Whatever fails, new objects are taken: theirs may be another fate.
-            taken = queue.recv_many(&mut batch, BATCH), if free => {
-                if taken == 0 {
-                    // The feeders end only together with this.
-                    std::future::pending::<()>().await;
-                }
-                batches.push(start(busy.take(batch), false));
-                continue;
-            }
-            () = sleep_until(due), if free && !again.is_empty() => {
-                batches.push(start(busy.take(std::mem::take(&mut again)), true));
+            () = tasks.take_in(), if tasks.has_room() => continue,
+            () = sleep_until(due), if !again.is_empty() => {
+                tasks.retry(std::mem::take(&mut again));
                 continue;
             }
             () = sleep_until(anew.unwrap_or(due)), if anew.is_some() => return,
             Some(ended) = batches.next() => ended,
         };
-        let changed = busy.end(&uids, &given);
-        if !changed.is_empty() {
-            batches.push(start(busy.take(changed), false));
-        }
+        tasks.end(lane, &uids, &given);
         if failed.is_empty() {
-            if retried {
+            if lane == Lane::Again {
                 pause = RETRY[0];
             }
             if again.is_empty() && anew.is_none() && batches.is_empty() {
@@ -83,37 +68,6 @@ pub(crate) async fn work(scope: &Scope, mut queue: mpsc::Receiver<Target>) {
             again.drain(..surplus);
             anew.get_or_insert(Instant::now() + RETRY[1]);
         }
-    }
-}
-
-/// The objects that are being worked on. The watch shows them again meanwhile, as they are written to.
-#[derive(Default)]
-struct Busy {
-    uids: HashSet<String>,
-    /// What was seen last of those that changed.
-    changed: HashMap<String, Target>,
-}
-
-impl Busy {
-    /// Of what was seen, what nobody works on; the rest waits.
-    fn take(&mut self, seen: Vec<Target>) -> Vec<Target> {
-        let mut free: HashMap<String, Target> = HashMap::new();
-        for target in seen {
-            let of = if self.uids.contains(&target.uid) { &mut self.changed } else { &mut free };
-            of.insert(target.uid.clone(), target);
-        }
-        self.uids.extend(free.keys().cloned());
-        free.into_values().collect()
-    }
-
-    /// Work on these has ended. Returns what has changed meanwhile, but for what has an owner now.
-    fn end(&mut self, uids: &[String], given: &HashSet<String>) -> Vec<Target> {
-        let mut changed = Vec::new();
-        for uid in uids {
-            self.uids.remove(uid);
-            changed.extend(self.changed.remove(uid).filter(|_| !given.contains(uid)));
-        }
-        changed
     }
 }
 
@@ -164,22 +118,6 @@ mod tests {
         tokio::time::sleep(RETRY[1] * 2).await;
         assert_eq!(api.asked().len(), asked, "nothing is left to do");
         worker.abort();
-    }
-
-    #[test]
-    fn what_changes_while_it_is_worked_on_is_looked_at_after_that_unless_it_was_given() {
-        let seen = |uid: &str, version: &str| Target {
-            uid: uid.into(),
-            resource_version: version.into(),
-            ..Target::default()
-        };
-        let mut busy = Busy::default();
-        assert_eq!(busy.take(vec![seen("a", "1"), seen("a", "2")]), [seen("a", "2")], "each once, as it was seen last");
-        assert_eq!(busy.take(vec![seen("b", "3")]), [seen("b", "3")]);
-        assert_eq!(busy.take(vec![seen("a", "4"), seen("b", "5")]), []);
-        let uids = ["a".to_owned(), "b".to_owned()];
-        assert_eq!(busy.end(&uids, &["b".to_owned()].into()), [seen("a", "4")]);
-        assert_eq!(busy.take(vec![seen("b", "6")]), [seen("b", "6")]);
     }
 
     #[tokio::test(start_paused = true)]

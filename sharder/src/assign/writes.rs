@@ -29,11 +29,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// 16 of them keep it busy, and stay far below the API server's limit of requests in flight (400 writing ones by default,
 /// `--max-requests-inflight` and its mutating twin).
 const AT_ONCE: usize = 16;
+/// How many of those are for writes of which there are hundreds at a time: the others stay free for what can't wait.
+const OF_MANY: usize = 12;
 
 /// The writes of one ring; clones share them.
 #[derive(Clone)]
 pub(crate) struct Writes {
     seats: Arc<Semaphore>,
+    /// For the writes of which there are many.
+    turns: Arc<Semaphore>,
+    among_many: bool,
     ring: TaskTracker,
     /// Those of all rings, for who gives up leading.
     all: TaskTracker,
@@ -51,18 +56,30 @@ impl Default for Writes {
 impl Writes {
     /// The writes of a ring that belong to `all`.
     pub(crate) fn among(all: &TaskTracker) -> Self {
-        let seats = Arc::new(Semaphore::new(AT_ONCE));
-        Self { seats, ring: TaskTracker::new(), all: all.clone(), given_up: Arc::default() }
+        Self {
+            seats: Arc::new(Semaphore::new(AT_ONCE)),
+            turns: Arc::new(Semaphore::new(OF_MANY)),
+            among_many: false,
+            ring: TaskTracker::new(),
+            all: all.clone(),
+            given_up: Arc::default(),
+        }
+    }
+
+    /// The same, for whoever has many: they leave some seats to others.
+    pub(super) fn among_many(&self) -> Self {
+        Self { among_many: true, ..self.clone() }
     }
 
     /// Carries out a write: it goes on for a while when this is dropped.
     pub(super) async fn carry_out<T: Send + 'static>(&self, write: impl Future<Output = T> + Send + 'static) -> T {
-        // Closed never. It is given back when the write has ended, whether anybody waits for it or not.
+        // Closed never. They are given back when the write has ended, whether anybody waits for it or not.
+        let turn = if self.among_many { self.turns.clone().acquire_owned().await.ok() } else { None };
         let seat = self.seats.clone().acquire_owned().await;
         let (waiting, dropped) = oneshot::channel::<()>();
         let given_up = self.given_up.clone();
         let bounded = async move {
-            let _seat = seat;
+            let _held = (turn, seat);
             let patience = async {
                 // Only its end counts.
                 dropped.await.ok();
@@ -141,6 +158,20 @@ mod tests {
         let writes = Writes::default();
         let start = Instant::now();
         join_all((0..=AT_ONCE).map(|_| writes.carry_out(async { sleep(PATIENCE).await }))).await;
+        assert_eq!(start.elapsed(), 2 * PATIENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_writes_leave_some_seats_to_others() {
+        let writes = Writes::default();
+        let many: Vec<_> = (0..AT_ONCE).map(|_| writes.among_many()).collect();
+        let all = join_all(many.iter().map(|writes| writes.carry_out(async { sleep(PATIENCE).await })));
+        let start = Instant::now();
+        let others = join_all((0..AT_ONCE - OF_MANY).map(|_| writes.carry_out(async { sleep(PATIENCE).await })));
+        tokio::join!(all, async {
+            others.await;
+            assert_eq!(start.elapsed(), PATIENCE);
+        });
         assert_eq!(start.elapsed(), 2 * PATIENCE);
     }
 }

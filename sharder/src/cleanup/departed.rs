@@ -66,7 +66,9 @@ impl Departed {
 
 fn remember(resources: &mut Resources, snapshot: &Snapshot) {
     let children = snapshot.mains.iter().flat_map(|main| &main.controlled);
-    let now = snapshot.mains.iter().map(|main| &main.resource).chain(children).cloned();
+    // And what it names no more, but may have left labels on.
+    let departing = snapshot.departing.values().filter_map(|resource| resource.as_ref().ok());
+    let now = snapshot.mains.iter().map(|main| &main.resource).chain(children).chain(departing).cloned();
     // What it names now comes first; what it named before stays among them.
     let before = std::mem::take(resources);
     for resource in now.chain(before) {

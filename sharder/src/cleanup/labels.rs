@@ -34,6 +34,17 @@ fn pages(
 
 /// Looks at every object that carries a label, and takes both off.
 pub(super) async fn take_off(client: &Client, writes: &Writes, labels: &RingLabels, resource: &Resource) -> Tally {
+    change(client, writes, labels, resource, |target| patch::release(labels, &target.uid, &target.ownership())).await
+}
+
+/// Looks at every object that carries a label, and writes what `decide` says.
+pub(crate) async fn change(
+    client: &Client,
+    writes: &Writes,
+    labels: &RingLabels,
+    resource: &Resource,
+    decide: impl Fn(&Target) -> Option<Patch>,
+) -> Tally {
     let mut tally = Tally::default();
     let mut pages = std::pin::pin!(pages(client, labels, resource));
     while let Some(page) = pages.next().await {
@@ -45,7 +56,7 @@ pub(super) async fn take_off(client: &Client, writes: &Writes, labels: &RingLabe
             }
         };
         tally.found += page.len();
-        let outcomes = stream::iter(page).map(|target| release(client, writes, labels, resource, target));
+        let outcomes = stream::iter(page).map(|target| apply(client, writes, labels, resource, target, &decide));
         let mut outcomes = std::pin::pin!(outcomes.buffer_unordered(PARALLEL));
         while let Some(outcome) = outcomes.next().await {
             match outcome {
@@ -81,15 +92,15 @@ fn unread(error: &kube::Error) -> Option<String> {
     (code(error) != Some(404)).then(|| explain(error))
 }
 
-/// Returns whether there was something to take off.
-async fn release(
+/// Returns whether there was something to write.
+async fn apply(
     client: &Client,
     writes: &Writes,
     labels: &RingLabels,
     resource: &Resource,
     target: Target,
+    decide: &impl Fn(&Target) -> Option<Patch>,
 ) -> Result<bool, kube::Error> {
     let api = resource.objects(client, target.namespace.as_deref());
-    let decide = |target: &Target| -> Option<Patch> { patch::release(labels, &target.uid, &target.ownership()) };
     Ok(matches!(write(writes, &api, labels, target, decide).await?, Outcome::Written(_)))
 }

@@ -17,6 +17,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// What is printed, and the exit code.
+    pub fn said(&self) -> (String, u8) {
+        (self.to_string(), u8::from(!self.is_clean()))
+    }
+
     /// Whether nothing is left that should be gone.
     pub fn is_clean(&self) -> bool {
         self.belongings.iter().all(|belonging| belonging.fault.is_none()) && self.tallies.values().all(Tally::is_clean)

@@ -1,19 +1,11 @@
-//! Keeps the policy of one ring: writes it, puts it back when somebody changed it, notes when it is in place, and takes it
-//! away when the ring does not ask for it any more. The leader does this.
-//!
-//! It is replaced as a whole and not applied: what others add to it, such as a condition that is never met, would stay.
+//! Keeps the policy of one ring and its binding ([`crate::keep`]), notes on the policy when it is in place, and takes both
+//! away when the ring does not ask for them any more. The leader does this.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use k8s_openapi::{
-    api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, PostParams},
-};
-use ringside_ring::{RingName, cluster_ring::Fence, labels::fence_policy_name};
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
+use kube::{Api, Client, ResourceExt, core::DynamicObject, discovery::ApiResource};
+use ringside_ring::{RingName, cluster_ring, labels::fence_policy_name};
 use ringside_runtime::explain::{code, explain};
 use tokio::{
     sync::watch,
@@ -24,9 +16,13 @@ use super::{
     Fences, Findings,
     accounts::Accounts,
     mark::{self, Covered, Writing},
-    policy::{self, Wanted, wanted},
+    policy::{accounts, binding, policy, spec_of},
 };
-use crate::{FIELD_MANAGER, leases::Leases, snapshot::Snapshot};
+use crate::{
+    keep::{Kept, Standing},
+    leases::Leases,
+    snapshot::Snapshot,
+};
 
 /// How long a policy must have been stored before anything relies on it. An API server takes a second, and the time of its
 /// watch: some milliseconds as a rule. One that is later than this by far serves old objects as well.
@@ -37,52 +33,36 @@ const RETRY: Duration = Duration::from_secs(2);
 /// What keeping a ring's fence needs.
 pub(crate) struct Keeper {
     pub(crate) client: Client,
+    /// The client for watches, which may be silent for longer.
+    pub(crate) watches: Client,
     pub(crate) leases: Leases,
     pub(crate) fences: Fences,
     pub(crate) period: Duration,
 }
 
-/// One ring's fence, as far as its keeper remembers it.
-struct Kept {
-    policies: Api<ValidatingAdmissionPolicy>,
-    bindings: Api<ValidatingAdmissionPolicyBinding>,
-    accounts: Accounts,
-    /// What is stored, and since when it was seen to be.
-    since: Option<(Writing, Instant)>,
-    findings: Findings,
-}
-
 /// Keeps the fence of one ring.
-pub(crate) async fn keep(keeper: Keeper, mut snapshots: watch::Receiver<Arc<Snapshot>>) -> Infallible {
-    let Keeper { client, leases, fences, period } = keeper;
-    let mut changes = fences.changes();
-    let mut kept = Kept {
-        policies: Api::all(client.clone()),
-        bindings: Api::all(client.clone()),
+pub(crate) async fn keep(keeper: Keeper, snapshots: watch::Receiver<Arc<Snapshot>>) -> Infallible {
+    let ring = snapshots.borrow().ring.clone();
+    let (clients, name) = ((&keeper.client, &keeper.watches), fence_policy_name(&ring));
+    let policies = ApiResource::erase::<ValidatingAdmissionPolicy>(&());
+    let bindings = ApiResource::erase::<ValidatingAdmissionPolicyBinding>(&());
+    let (policy, policy_keeper) = Kept::new(clients, &policies, name.clone(), keeper.period);
+    let (binding, binding_keeper) = Kept::new(clients, &bindings, name.clone(), keeper.period);
+    let fence = Fence {
+        policies: Api::all_with(keeper.client.clone(), &policies),
+        bindings: Api::all_with(keeper.client.clone(), &bindings),
+        policy,
+        binding,
+        name,
         accounts: Accounts::default(),
-        since: None,
+        stored: None,
         findings: Findings::default(),
     };
-    let ring = snapshots.borrow().ring.clone();
-    let _forgotten_at_the_end = Forget(&fences, &ring);
-    loop {
-        let snapshot = snapshots.borrow_and_update().clone();
-        changes.borrow_and_update();
-        let outcome = match snapshot.spec.fence {
-            Fence::ApiServer => kept.put_up(&client, &leases, &snapshot).await,
-            Fence::Proxy => kept.take_down(&fences, &ring).await.map(|()| None),
-        };
-        let pause = kept.judge(&ring, outcome).unwrap_or(period);
-        fences.found(&ring, &kept.findings);
-        tokio::select! {
-            changed = snapshots.changed() => if changed.is_err() {
-                // The ring is gone: whoever started this is about to stop it.
-                std::future::pending::<()>().await;
-            },
-            // The sender lives in `fences`.
-            _ = changes.changed() => {}
-            () = sleep(pause) => {}
-        }
+    let _forgotten_at_the_end = Forget(&keeper.fences, &ring);
+    tokio::select! {
+        never = policy_keeper.run() => never,
+        never = binding_keeper.run() => never,
+        never = fence.steer(&keeper, snapshots) => never,
     }
 }
 
@@ -95,131 +75,150 @@ impl Drop for Forget<'_> {
     }
 }
 
-impl Kept {
-    /// Takes in how it went; returns when to look again.
-    fn judge(&mut self, ring: &RingName, outcome: Result<Option<Duration>, kube::Error>) -> Option<Duration> {
-        let error = match outcome {
-            Ok(pause) => {
-                self.findings.refused = None;
-                return pause;
+/// One ring's fence, as far as its keeper remembers it.
+struct Fence {
+    policies: Api<DynamicObject>,
+    bindings: Api<DynamicObject>,
+    policy: Kept,
+    binding: Kept,
+    name: String,
+    accounts: Accounts,
+    /// Policy and binding as they are stored, as far as is known; none before anybody looked.
+    stored: Option<[Option<Arc<DynamicObject>>; 2]>,
+    findings: Findings,
+}
+
+impl Fence {
+    /// Says how policy and binding should be, and takes in how they stand.
+    async fn steer(mut self, keeper: &Keeper, mut snapshots: watch::Receiver<Arc<Snapshot>>) -> Infallible {
+        let (mut changes, fences) = (keeper.fences.changes(), &keeper.fences);
+        let (mut policy_stands, mut binding_stands) = (self.policy.changes(), self.binding.changes());
+        loop {
+            let snapshot = snapshots.borrow_and_update().clone();
+            changes.borrow_and_update();
+            policy_stands.borrow_and_update();
+            binding_stands.borrow_and_update();
+            let pause = match snapshot.spec.fence {
+                cluster_ring::Fence::ApiServer => self.put_up(keeper, &snapshot).await,
+                cluster_ring::Fence::Proxy => Ok(self.take_down(fences)),
+            };
+            let pause = pause.unwrap_or_else(|error| {
+                self.refused(code(&error), &explain(&error));
+                Some(RETRY)
+            });
+            fences.found(&snapshot.ring, &self.findings);
+            tokio::select! {
+                changed = snapshots.changed() => if changed.is_err() {
+                    // The ring is gone: whoever started this is about to stop it.
+                    std::future::pending::<()>().await;
+                },
+                // The senders live in `fences` and in `self`.
+                _ = changes.changed() => {}
+                _ = policy_stands.changed() => {}
+                _ = binding_stands.changed() => {}
+                () = sleep(pause.unwrap_or(keeper.period)) => {}
             }
-            Err(error) => error,
-        };
-        let text = explain(&error);
-        if code(&error) != Some(409) {
-            tracing::warn!(%ring, error = text, "can't keep the policy that fences a ring; trying again");
         }
-        // What passes by itself changes nothing about what is stored.
-        if let Some(fault) = code(&error).and_then(|code| impossible(code, &text)) {
-            self.findings.refused = Some(fault);
-        }
-        Some(RETRY)
     }
 
-    /// Sees that policy and binding are as the ring asks; returns when there is something to do again.
-    async fn put_up(
-        &mut self,
-        client: &Client,
-        leases: &Leases,
-        snapshot: &Snapshot,
-    ) -> Result<Option<Duration>, kube::Error> {
-        let name = fence_policy_name(&snapshot.ring);
-        self.findings.shards = self.accounts.learn(client, &leases.places(&snapshot.ring)).await?;
-        let stored = (self.policies.get_opt(&name).await?, self.bindings.get_opt(&name).await?);
-        if let Some(policy) = &stored.0 {
-            self.accounts.add(policy::accounts(policy));
+    /// Wants policy and binding to be as the ring asks; returns when there is something to do again.
+    async fn put_up(&mut self, keeper: &Keeper, snapshot: &Snapshot) -> Result<Option<Duration>, kube::Error> {
+        let places = keeper.leases.places(&snapshot.ring);
+        self.findings.shards = self.accounts.learn(&keeper.client, &places).await?;
+        if self.stored.is_none() {
+            let found = [self.policies.get_opt(&self.name).await?, self.bindings.get_opt(&self.name).await?];
+            self.accounts.add(found[0].as_ref().map(accounts).unwrap_or_default());
+            self.stored = Some(found.map(|found| found.map(Arc::new)));
+        } else if self.stands().contains(&Standing::Pending) {
+            // What comes of it decides what is noted in the next write.
+            return Ok(None);
         }
-        let Wanted { policy, binding } = wanted(snapshot, self.accounts.all());
+        let since = self.take_in();
         let whole = Covered {
             resources: snapshot.named.iter().map(ToString::to_string).collect(),
             accounts: self.accounts.all().clone(),
         };
-        let binding = self.bind(stored.1, binding).await?;
-        let policy = self.write(stored.0, policy, &binding, &whole).await?;
-        self.note(policy, &binding, whole).await
-    }
-
-    async fn bind(
-        &self,
-        stored: Option<ValidatingAdmissionPolicyBinding>,
-        wanted: ValidatingAdmissionPolicyBinding,
-    ) -> Result<ValidatingAdmissionPolicyBinding, kube::Error> {
-        let Some(mut stored) = stored else { return self.bindings.create(&by_us(), &wanted).await };
-        let adorned = adorn(&mut stored.metadata, &wanted.metadata);
-        if stored.spec == wanted.spec && !adorned {
-            return Ok(stored);
-        }
-        tracing::info!(policy = stored.name_any(), "putting the binding of a ring's policy in order");
-        let stored = ValidatingAdmissionPolicyBinding { spec: wanted.spec, ..stored };
-        self.bindings.replace(&stored.name_any(), &by_us(), &stored).await
-    }
-
-    async fn write(
-        &self,
-        stored: Option<ValidatingAdmissionPolicy>,
-        wanted: ValidatingAdmissionPolicy,
-        binding: &ValidatingAdmissionPolicyBinding,
-        whole: &Covered,
-    ) -> Result<ValidatingAdmissionPolicy, kube::Error> {
-        let Some(mut stored) = stored else {
-            tracing::info!(policy = wanted.name_any(), "writing the policy that fences a ring");
-            return self.policies.create(&by_us(), &wanted).await;
+        let mut wanted = policy(snapshot, self.accounts.all());
+        let again = match &self.stored {
+            Some([Some(policy), Some(binding)]) => note(&mut wanted, (policy, binding), whole, since),
+            _ => None,
         };
-        let adorned = adorn(&mut stored.metadata, &wanted.metadata);
-        if stored.spec == wanted.spec && !adorned {
-            return Ok(stored);
-        }
-        tracing::info!(policy = stored.name_any(), "putting the policy that fences a ring in order");
-        if stored.spec != wanted.spec {
-            // What it was around already stays fenced: an API server goes from the old spec to the new one in one step.
-            let covered = mark::read(&stored, binding).unwrap_or_default().and(whole);
-            let next = Writing::of(&stored, binding).next();
-            mark::write(&mut stored, next, covered);
-        }
-        let stored = ValidatingAdmissionPolicy { spec: wanted.spec, status: None, ..stored };
-        self.policies.replace(&stored.name_any(), &by_us(), &stored).await
+        self.policy.want(Some(wanted));
+        self.binding.want(Some(binding(snapshot)));
+        Ok(again)
     }
 
-    /// Notes on the policy that it is in place, once it has been for the margin.
-    async fn note(
-        &mut self,
-        mut policy: ValidatingAdmissionPolicy,
-        binding: &ValidatingAdmissionPolicyBinding,
-        whole: Covered,
-    ) -> Result<Option<Duration>, kube::Error> {
-        if mark::read(&policy, binding).as_ref() == Some(&whole) {
-            return Ok(None);
+    fn take_down(&mut self, fences: &Fences) -> Option<Duration> {
+        if fences.has_any(&self.name) || self.stored.take().is_some() {
+            self.binding.want(None);
+            self.policy.want(None);
         }
-        let now = Writing::of(&policy, binding);
-        let since = match &self.since {
-            Some((of, since)) if *of == now => *since,
-            _ => Instant::now(),
-        };
-        self.since = Some((now.clone(), since));
-        if let Some(rest) = MARGIN.checked_sub(since.elapsed()).filter(|rest| !rest.is_zero()) {
-            return Ok(Some(rest));
-        }
-        mark::write(&mut policy, now, whole);
-        // Only this very version of it: it tests the resourceVersion.
-        self.policies.replace(&policy.name_any(), &by_us(), &policy).await?;
-        tracing::info!(policy = policy.name_any(), "the policy that fences a ring is in place");
-        Ok(None)
-    }
-
-    async fn take_down(&mut self, fences: &Fences, ring: &RingName) -> Result<(), kube::Error> {
         self.findings = Findings::default();
-        self.since = None;
         self.accounts = Accounts::default();
-        let (name, parameters) = (fence_policy_name(ring), DeleteParams::default());
-        if fences.has_binding(&name) {
-            gone(self.bindings.delete(&name, &parameters).await.map(drop))?;
-        }
-        if fences.has_policy(&name) {
-            gone(self.policies.delete(&name, &parameters).await.map(drop))?;
-            tracing::info!(policy = name, "took away the policy that fenced a ring");
-        }
-        Ok(())
+        None
     }
+
+    fn stands(&self) -> [Standing; 2] {
+        [self.policy.standing(), self.binding.standing()]
+    }
+
+    /// Takes in how both stand; returns since when both have been in place.
+    fn take_in(&mut self) -> Option<Instant> {
+        let mut since = None;
+        for (index, standing) in self.stands().into_iter().enumerate() {
+            match standing {
+                Standing::InPlace { since: of_one, object } => {
+                    self.stored.get_or_insert_default()[index] = Some(object);
+                    since = since.max(Some(of_one));
+                    self.findings.refused = None;
+                }
+                Standing::Refused { code, why } => {
+                    self.refused(code, &why);
+                    return None;
+                }
+                Standing::Pending | Standing::Absent => return None,
+            }
+        }
+        since
+    }
+
+    /// What passes by itself changes nothing about what is stored.
+    fn refused(&mut self, code: Option<u16>, why: &str) {
+        if let Some(fault) = code.and_then(|code| impossible(code, why)) {
+            self.findings.refused = Some(fault);
+        }
+    }
+}
+
+/// Notes on the policy as it is about to be written what it will have been in place for. `stored`: policy and binding as
+/// they are, both of them since then. Returns when there will be more to note.
+///
+/// Whatever is noted counts for one generation of both (see [`mark`]): where somebody was faster, it counts for nothing.
+fn note(
+    wanted: &mut DynamicObject,
+    (policy, binding): (&DynamicObject, &DynamicObject),
+    whole: Covered,
+    since: Option<Instant>,
+) -> Option<Duration> {
+    let (covered, now) =
+        (mark::read(&policy.metadata, &binding.metadata), Writing::of(&policy.metadata, &binding.metadata));
+    if spec_of(policy) != spec_of(wanted) {
+        // What it was around already stays fenced: an API server goes from the old spec to the new one in one step.
+        mark::write(&mut wanted.metadata, now.next(), covered.unwrap_or_default().and(&whole));
+        return None;
+    }
+    if covered.as_ref() == Some(&whole) {
+        mark::keep(&mut wanted.metadata, &policy.metadata);
+        return None;
+    }
+    let rest = MARGIN.saturating_sub(since.as_ref().map_or(Duration::ZERO, Instant::elapsed));
+    if rest.is_zero() {
+        tracing::info!(policy = policy.name_any(), "the policy that fences a ring is in place");
+        mark::write(&mut wanted.metadata, now, whole);
+        return None;
+    }
+    mark::keep(&mut wanted.metadata, &policy.metadata);
+    Some(rest)
 }
 
 /// Why there can't be a fence until somebody does something about it; none for what passes by itself.
@@ -235,62 +234,56 @@ pub(super) fn impossible(code: u16, error: &str) -> Option<String> {
     }
 }
 
-fn by_us() -> PostParams {
-    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
-}
-
-/// Sets what is ours in an object's metadata; returns whether something was not.
-fn adorn(stored: &mut ObjectMeta, wanted: &ObjectMeta) -> bool {
-    let before = stored.clone();
-    stored.labels.get_or_insert_default().extend(wanted.labels.clone().unwrap_or_default());
-    stored.owner_references.clone_from(&wanted.owner_references);
-    *stored != before
-}
-
-fn gone(outcome: Result<(), kube::Error>) -> Result<(), kube::Error> {
-    match outcome {
-        Err(error) if code(&error) == Some(404) => Ok(()),
-        outcome => outcome,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use serde_json::json;
+    use std::collections::BTreeSet;
 
     use super::*;
-    use crate::{fixtures::FakeApi, snapshot::tests::snapshot};
+    use crate::snapshot::tests::snapshot;
 
-    const PATH: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/";
-
-    fn stored<K: serde::de::DeserializeOwned>(name: &str, uid: &str, generation: i64) -> K {
-        let metadata = json!({"name": name, "uid": uid, "generation": generation, "resourceVersion": "7"});
-        serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    fn stored(mut object: DynamicObject, generation: i64) -> DynamicObject {
+        object.metadata.uid = Some("uid".to_owned());
+        object.metadata.generation = Some(generation);
+        object
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_policy_is_in_place_only_after_it_was_stored_unchanged_for_the_margin() {
-        let (api, name) = (FakeApi::default(), fence_policy_name(&snapshot().ring));
-        let (policies, bindings) = (Api::all(api.client()), Api::all(api.client()));
-        let (accounts, findings) = (Accounts::default(), Findings::default());
-        let mut kept = Kept { policies, bindings, accounts, since: None, findings };
+        let (snapshot, nobody) = (snapshot(), BTreeSet::new());
         let whole = Covered { resources: ["configmaps".to_owned()].into(), ..Covered::default() };
-        let binding: ValidatingAdmissionPolicyBinding = stored(&name, "b", 1);
-        let mut note = async |generation| {
-            let policy: ValidatingAdmissionPolicy = stored(&name, "p", generation);
-            api.put(&format!("{PATH}{name}"), serde_json::to_value(&policy).unwrap());
-            let again = kept.note(policy, &binding, whole.clone()).await.unwrap();
-            let marked =
-                api.get(&format!("{PATH}{name}")).unwrap()["metadata"]["annotations"][mark::IN_PLACE].is_string();
-            (again, marked)
+        let binding = stored(binding(&snapshot), 1);
+        let start = Instant::now();
+        let written = |generation: i64, since: Instant| {
+            let mut wanted = policy(&snapshot, &nobody);
+            let policy = stored(policy(&snapshot, &nobody), generation);
+            let again = note(&mut wanted, (&policy, &binding), whole.clone(), Some(since));
+            (again, mark::read(&stored(wanted, generation).metadata, &binding.metadata))
         };
-        assert_eq!(note(1).await, (Some(MARGIN), false));
+        assert_eq!(written(1, start), (Some(MARGIN), None));
         tokio::time::advance(MARGIN / 2).await;
-        assert_eq!(note(1).await, (Some(MARGIN / 2), false));
-        assert_eq!(note(2).await, (Some(MARGIN), false), "another policy begins anew");
-        tokio::time::advance(MARGIN).await;
-        assert_eq!(note(2).await, (None, true));
+        assert_eq!(written(1, start), (Some(MARGIN / 2), None));
+        assert_eq!(written(2, Instant::now()), (Some(MARGIN), None), "another policy begins anew");
+        tokio::time::advance(MARGIN / 2).await;
+        assert_eq!(written(1, start), (None, Some(whole.clone())));
+    }
+
+    #[tokio::test]
+    async fn a_policy_that_changes_goes_on_around_what_it_was_around() {
+        let (snapshot, a, b) = (snapshot(), BTreeSet::from(["a".to_owned()]), BTreeSet::from(["b".to_owned()]));
+        let covers = |accounts: &BTreeSet<String>| Covered {
+            resources: ["configmaps".to_owned()].into(),
+            accounts: accounts.clone(),
+        };
+        let (mut before, binding) = (stored(policy(&snapshot, &a), 7), stored(binding(&snapshot), 1));
+        let now = Writing::of(&before.metadata, &binding.metadata);
+        mark::write(&mut before.metadata, now, covers(&a));
+        let both = &a | &b;
+        let mut wanted = policy(&snapshot, &both);
+        assert_eq!(note(&mut wanted, (&before, &binding), covers(&both), Some(Instant::now())), None);
+        let after = |generation| mark::read(&stored(wanted.clone(), generation).metadata, &binding.metadata);
+        assert_eq!(after(8), Some(covers(&a)));
+        assert_eq!(after(9), None, "somebody else has written it in between");
     }
 }

@@ -6,10 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::{
-    api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ringside_ring::cluster_ring::GroupResource;
 use serde::{Deserialize, Serialize};
 
@@ -45,10 +42,10 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    pub(super) fn of(policy: &ValidatingAdmissionPolicy, binding: &ValidatingAdmissionPolicyBinding) -> Self {
+    pub(super) fn of(policy: &ObjectMeta, binding: &ObjectMeta) -> Self {
         let of =
             |metadata: &ObjectMeta| (metadata.uid.clone().unwrap_or_default(), metadata.generation.unwrap_or_default());
-        Self { policy: of(&policy.metadata), binding: of(&binding.metadata) }
+        Self { policy: of(policy), binding: of(binding) }
     }
 
     /// The policy as it is after the next change of its spec.
@@ -65,18 +62,25 @@ struct Mark {
 }
 
 /// What the policy has been in place for.
-pub(super) fn read(policy: &ValidatingAdmissionPolicy, binding: &ValidatingAdmissionPolicyBinding) -> Option<Covered> {
-    let text = policy.metadata.annotations.as_ref()?.get(IN_PLACE)?;
+pub(super) fn read(policy: &ObjectMeta, binding: &ObjectMeta) -> Option<Covered> {
+    let text = policy.annotations.as_ref()?.get(IN_PLACE)?;
     let mark: Mark = serde_json::from_str(text).ok()?;
-    let going = policy.metadata.deletion_timestamp.is_some() || binding.metadata.deletion_timestamp.is_some();
+    let going = policy.deletion_timestamp.is_some() || binding.deletion_timestamp.is_some();
     (mark.of == Writing::of(policy, binding) && !going).then_some(mark.covers)
 }
 
 /// Notes on the policy what this writing of it has been in place for.
-pub(super) fn write(policy: &mut ValidatingAdmissionPolicy, of: Writing, covers: Covered) {
+pub(super) fn write(policy: &mut ObjectMeta, of: Writing, covers: Covered) {
     // Strings, numbers and sets of strings have no failing representation.
     let text = serde_json::to_string(&Mark { of, covers }).unwrap_or_default();
-    policy.metadata.annotations.get_or_insert_default().insert(IN_PLACE.to_owned(), text);
+    policy.annotations.get_or_insert_default().insert(IN_PLACE.to_owned(), text);
+}
+
+/// Leaves the note as it stands.
+pub(super) fn keep(policy: &mut ObjectMeta, stored: &ObjectMeta) {
+    if let Some(text) = stored.annotations.as_ref().and_then(|all| all.get(IN_PLACE)) {
+        policy.annotations.get_or_insert_default().insert(IN_PLACE.to_owned(), text.clone());
+    }
 }
 
 #[cfg(test)]
@@ -89,24 +93,19 @@ mod tests {
         ObjectMeta { uid: Some(uid.into()), generation: Some(generation), ..ObjectMeta::default() }
     }
 
-    fn pair() -> (ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding) {
-        let policy = ValidatingAdmissionPolicy { metadata: metadata("p", 2), ..Default::default() };
-        (policy, ValidatingAdmissionPolicyBinding { metadata: metadata("b", 1), ..Default::default() })
-    }
-
     #[test]
     fn a_change_of_policy_or_binding_ends_what_was_in_place() {
-        let (mut policy, mut binding) = pair();
+        let (mut policy, mut binding) = (metadata("p", 2), metadata("b", 1));
         assert_eq!(read(&policy, &binding), None);
         let covers = Covered { resources: ["secrets".to_owned()].into(), accounts: ["a".to_owned()].into() };
         let now = Writing::of(&policy, &binding);
         write(&mut policy, now.clone(), covers.clone());
         assert_eq!(read(&policy, &binding), Some(covers.clone()));
-        policy.metadata.generation = Some(3);
+        policy.generation = Some(3);
         assert_eq!(read(&policy, &binding), None, "somebody changed it, or changed it and back");
         write(&mut policy, now.next(), covers.clone());
         assert_eq!(read(&policy, &binding), Some(covers));
-        binding.metadata.uid = Some("another".into());
+        binding.uid = Some("another".into());
         assert_eq!(read(&policy, &binding), None, "it was away for a while");
     }
 }

@@ -12,8 +12,10 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
+use kube::core::{DynamicObject, Resource, TypeMeta};
 use ringside_ring::{cluster_ring::GroupResource, labels::fence_policy_name};
-use serde_json::json;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::snapshot::Snapshot;
 
@@ -60,31 +62,35 @@ const UNSEEN: &str = "request.operation == 'CONNECT' || request.?subResource.orV
     ? 'pod ' + variables.pod + ': ' + request.operation + ' ' + request.?subResource.orValue('') + ' of ' \
     + variables.resource + ' ' + request.?namespace.orValue('') + '/' + request.?name.orValue('') : ''";
 
-/// What the policy of a ring says.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Wanted {
-    pub(super) policy: ValidatingAdmissionPolicy,
-    pub(super) binding: ValidatingAdmissionPolicyBinding,
+/// The ring's policy when its shards use these accounts.
+pub(super) fn policy(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> DynamicObject {
+    object::<ValidatingAdmissionPolicy>(snapshot, &json!(spec(snapshot, accounts)))
 }
 
-/// What the ring's policy must say when its shards use these accounts.
-pub(super) fn wanted(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> Wanted {
-    let name = fence_policy_name(&snapshot.ring);
-    let metadata = snapshot.belonging(name.clone());
-    let policy =
-        ValidatingAdmissionPolicy { metadata: metadata.clone(), spec: Some(spec(snapshot, accounts)), status: None };
-    let binding = ValidatingAdmissionPolicyBindingSpec {
-        policy_name: Some(name),
+/// What puts it into effect.
+pub(super) fn binding(snapshot: &Snapshot) -> DynamicObject {
+    let spec = ValidatingAdmissionPolicyBindingSpec {
+        policy_name: Some(fence_policy_name(&snapshot.ring)),
         // Also in the audit log, with which rule it was.
         validation_actions: Some(vec!["Deny".to_owned(), "Audit".to_owned()]),
         ..Default::default()
     };
-    Wanted { policy, binding: ValidatingAdmissionPolicyBinding { metadata, spec: Some(binding) } }
+    object::<ValidatingAdmissionPolicyBinding>(snapshot, &json!(spec))
+}
+
+fn object<K: Resource<DynamicType = ()>>(snapshot: &Snapshot, spec: &Value) -> DynamicObject {
+    let metadata = snapshot.belonging(fence_policy_name(&snapshot.ring));
+    DynamicObject { types: Some(TypeMeta::resource::<K>()), metadata, data: json!({"spec": spec}) }
+}
+
+/// What a policy says. An API server of another version may store more than is known here, and that is no difference.
+pub(super) fn spec_of(policy: &DynamicObject) -> Option<ValidatingAdmissionPolicySpec> {
+    ValidatingAdmissionPolicySpec::deserialize(&policy.data["spec"]).ok()
 }
 
 /// The accounts that a policy names, as far as it is one of ours.
-pub(super) fn accounts(policy: &ValidatingAdmissionPolicy) -> BTreeSet<String> {
-    let conditions = policy.spec.as_ref().and_then(|spec| spec.match_conditions.as_deref()).unwrap_or_default();
+pub(super) fn accounts(policy: &DynamicObject) -> BTreeSet<String> {
+    let conditions = spec_of(policy).and_then(|spec| spec.match_conditions).unwrap_or_default();
     let lists = conditions.iter().filter_map(|condition| condition.expression.strip_prefix(WHO));
     lists.filter_map(|list| serde_json::from_str::<BTreeSet<String>>(list).ok()).flatten().collect()
 }
@@ -180,20 +186,20 @@ mod tests {
     fn the_accounts_are_read_back_from_the_policy() {
         let two: BTreeSet<_> = ["system:serviceaccount:a:b", "system:serviceaccount:c:d"].map(str::to_owned).into();
         for set in [two, BTreeSet::new()] {
-            let mut policy = wanted(&snapshot(), &set).policy;
+            let mut policy = policy(&snapshot(), &set);
             assert_eq!(accounts(&policy), set);
-            policy.spec.as_mut().unwrap().match_conditions.as_mut().unwrap()[0].expression = "false".into();
+            policy.data["spec"]["matchConditions"][0]["expression"] = "false".into();
             assert_eq!(accounts(&policy), BTreeSet::new());
         }
     }
 
     #[test]
     fn the_policy_names_the_ring_s_resources_and_keys_and_none_of_its_shards() {
-        let Wanted { policy, binding } = wanted(&snapshot(), &["system:serviceaccount:a:b".to_owned()].into());
+        let policy = policy(&snapshot(), &["system:serviceaccount:a:b".to_owned()].into());
         assert_eq!(policy.metadata.name.as_deref(), Some("sharding-clusterring-50d858e0-example"));
         assert_eq!(policy.metadata.owner_references.as_ref().unwrap()[0].uid, "ring-uid");
-        assert_eq!(binding.spec.unwrap().policy_name, policy.metadata.name);
-        let spec = policy.spec.unwrap();
+        assert_eq!(binding(&snapshot()).data["spec"]["policyName"].as_str(), policy.metadata.name.as_deref());
+        let spec = spec_of(&policy).unwrap();
         let rules = spec.match_constraints.unwrap().resource_rules.unwrap();
         assert_eq!(rules.len(), 1);
         let resources = ["configmaps", "configmaps/*", "secrets", "secrets/*"].map(str::to_owned);

@@ -28,8 +28,8 @@ pub(crate) fn in_place(snapshot: &Snapshot, resources: &[&str], shards: &[&str])
     };
     let binding = ValidatingAdmissionPolicyBinding { metadata: metadata("b"), ..Default::default() };
     let mut policy = ValidatingAdmissionPolicy { metadata: metadata("p"), ..Default::default() };
-    let writing = Writing::of(&policy, &binding);
-    mark::write(&mut policy, writing, covers);
+    let writing = Writing::of(&policy.metadata, &binding.metadata);
+    mark::write(&mut policy.metadata, writing, covers);
     policies.apply_watcher_event(&Event::Apply(policy));
     bindings.apply_watcher_event(&Event::Apply(binding));
     let shards = shards.iter().map(|shard| ((*shard).to_owned(), Ok(ACCOUNT.to_owned()))).collect();

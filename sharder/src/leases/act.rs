@@ -5,7 +5,7 @@ use std::{convert::Infallible, time::Duration};
 use futures::{StreamExt, stream};
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::{
-    Api, Client,
+    Api, Client, Resource as _,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
     runtime::watcher::Event,
 };
@@ -18,7 +18,10 @@ use super::{
     book::state_label,
     plan::{Action, Todo, acquired, plan},
 };
-use crate::metrics::Metrics;
+use crate::{
+    metrics::Metrics,
+    notices::{Notice, Notices},
+};
 use ringside_runtime::explain::{code, explain};
 
 /// Writes at once: many Leases change together when the sharder starts or the network was away.
@@ -50,7 +53,7 @@ impl WriteError {
 ///
 /// Leadership begins a new observation: before that, somebody else judged, and what this replica
 /// missed or saw late must not cost a shard its time (DESIGN, "Shard membership").
-pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics) -> Infallible {
+pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics, notices: Notices) -> Infallible {
     let since = leases.clock.now();
     let mut attention = leases.attention.subscribe();
     loop {
@@ -61,7 +64,7 @@ pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics
             metrics.states(&book.members(now, since).unwrap_or_default());
             plan(&book, now, since)
         };
-        let failed = carry_out(&client, &leases, todos).await;
+        let failed = carry_out(&client, &leases, &notices, todos).await;
         let wake = failed.then(|| leases.clock.now() + RETRY).into_iter().chain(next).min();
         wait(&leases, &mut attention, wake).await;
     }
@@ -82,9 +85,12 @@ async fn wait(leases: &Leases, attention: &mut tokio::sync::watch::Receiver<()>,
 }
 
 /// Returns whether anything failed.
-async fn carry_out(client: &Client, leases: &Leases, todos: Vec<Todo>) -> bool {
+async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: Vec<Todo>) -> bool {
     let outcomes = stream::iter(todos).map(|todo| async move {
         let outcome = act(client, leases, &todo).await;
+        if let Ok(Some(lease)) = &outcome {
+            tell(notices, &todo, lease);
+        }
         if let Err(error) = &outcome {
             let (namespace, lease, action) = (&todo.key.namespace, &todo.key.name, &todo.action);
             tracing::warn!(namespace, lease, ?action, %error, "can't write to a shard's Lease; trying again");
@@ -94,7 +100,8 @@ async fn carry_out(client: &Client, leases: &Leases, todos: Vec<Todo>) -> bool {
     outcomes.buffer_unordered(PARALLEL_WRITES).fold(false, |any, failed| async move { any | failed }).await
 }
 
-async fn act(client: &Client, leases: &Leases, todo: &Todo) -> Result<(), WriteError> {
+/// Returns the Lease as it was written, if it was.
+async fn act(client: &Client, leases: &Leases, todo: &Todo) -> Result<Option<Lease>, WriteError> {
     let api: Api<Lease> = Api::namespaced(client.clone(), &todo.key.namespace);
     let outcome = match &todo.action {
         Action::Label(state) => label(&api, todo, *state).await.map(Some),
@@ -110,21 +117,44 @@ async fn act(client: &Client, leases: &Leases, todo: &Todo) -> Result<(), WriteE
         Action::Delete => delete(&api, todo).await.map(|()| None),
     };
     match outcome {
-        Ok(None) => Ok(()),
+        Ok(None) => Ok(None),
         Ok(Some(lease)) => {
             // Not only by the watch: the next action is decided on the answer, resourceVersion included.
-            leases.observe(Event::Apply(lease));
+            leases.observe(Event::Apply(lease.clone()));
             leases.attention.send_replace(());
-            Ok(())
+            Ok(Some(lease))
         }
         Err(error) => match error.code() {
             // Deleted meanwhile; the watch will say so.
-            Some(404) => Ok(()),
+            Some(404) => Ok(None),
             // Written meanwhile, most likely a renewal: what it says now decides.
-            Some(409) => reread(&api, leases, &todo.key.name).await,
+            Some(409) => reread(&api, leases, &todo.key.name).await.map(|()| None),
             _ => Err(error),
         },
     }
+}
+
+/// Tells on the Lease what has become of its shard. What a shard is, its label says, so that no change is told twice, also
+/// when another replica leads.
+fn tell(notices: &Notices, todo: &Todo, lease: &Lease) {
+    let (before, Some(now)) = (todo.state_label(), state_label(lease)) else { return };
+    let (reason, what) = match now {
+        "ready" => ("ShardReady", "the shard holds its Lease"),
+        "expired" => ("ShardExpired", "the shard has not renewed its Lease in time; it still takes part"),
+        "uncertain" => (
+            "ShardUncertain",
+            "the shard does not renew its Lease, and the sharder can't acquire it; it still takes part",
+        ),
+        _ if matches!(todo.action, Action::Acquire) => {
+            ("ShardDead", "the shard did not renew its Lease, so the sharder acquired it: its objects go to others")
+        }
+        _ => ("ShardDead", "the shard has released its Lease: its objects go to others"),
+    };
+    let before = before.map(|before| format!(" (it was {before})")).unwrap_or_default();
+    let released = now == ShardState::Dead.as_str() && !matches!(todo.action, Action::Acquire);
+    let warns = now != ShardState::Ready.as_str() && !released;
+    let notice = Notice { warns, reason: reason.to_owned(), action: "Judge", note: format!("{what}{before}") };
+    notices.tell(lease.object_ref(&()), None, notice);
 }
 
 async fn reread(api: &Api<Lease>, leases: &Leases, name: &str) -> Result<(), WriteError> {

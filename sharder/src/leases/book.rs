@@ -8,9 +8,11 @@ use std::{
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::runtime::watcher::Event;
 use ringside_ring::{
-    Members, Moment, ResourceVersion, RingName, ShardName,
+    Members, Moment, ResourceVersion, RingName, ShardName, Weight,
     labels::{LEASE_RING, LEASE_STATE},
     lease::{Judgement, LeaseFacts, ShardState, judge},
+    members::Member,
+    weight::InvalidWeight,
 };
 
 use super::vanished::Vanished;
@@ -28,8 +30,11 @@ pub(super) struct Observed {
     pub(super) ring: RingName,
     pub(super) shard: ShardName,
     pub(super) facts: LeaseFacts,
+    pub(super) weight: Result<Weight, InvalidWeight>,
     /// When its spec was last seen to change, or it was first seen.
     pub(super) changed: Moment,
+    /// Whether a judge before had found it late when it was first seen, and it has not been renewed since.
+    late_before: bool,
     pub(super) lease: Arc<Lease>,
 }
 
@@ -42,6 +47,11 @@ impl Observed {
     /// The state that its label tells people.
     pub(super) fn state_label(&self) -> Option<&str> {
         state_label(&self.lease)
+    }
+
+    /// How much of the objects it gets. What can't be read counts as 1: a typing error must not empty the shard.
+    pub(super) fn weight(&self) -> Weight {
+        self.weight.clone().unwrap_or_default()
     }
 
     fn is_same_lease(&self, other: &Self) -> bool {
@@ -64,8 +74,19 @@ impl Observed {
         // Metadata is no sign of life: the state label is written by the sharder itself.
         if self.is_same_lease(known) && self.lease.spec == known.lease.spec {
             self.changed = known.changed;
+            self.late_before = known.late_before;
+        } else {
+            self.late_before = false;
         }
         self
+    }
+
+    /// Its state for whoever places objects: nobody waits for this one's judgement of a shard that others found to be late.
+    fn state(&self, now: Moment, since: Moment) -> ShardState {
+        match self.judge(now, since).state {
+            ShardState::Ready if self.late_before => ShardState::Expired,
+            state => state,
+        }
     }
 }
 
@@ -87,6 +108,8 @@ pub(super) struct Book {
     /// The Leases of a list that has not ended; `None` between lists.
     arriving: Option<BTreeMap<LeaseKey, Observed>>,
     vanished: Vanished,
+    /// The Leases that were known to be late when that was last looked at.
+    late: BTreeSet<LeaseKey>,
     complete: bool,
     /// What was complained about: once is enough.
     complaints: BTreeSet<String>,
@@ -119,9 +142,23 @@ impl Book {
         }
     }
 
-    /// Forgets vanished shards whose time is over; returns whether there were any, and when that is next to be looked at.
+    /// Forgets vanished shards whose time is over, and notes which Leases are late by now; returns whether there were any,
+    /// and when that is next to be looked at. Renewals put that off, so it may turn out to be early.
     pub(super) fn expire(&mut self, now: Moment) -> (bool, Option<Moment>) {
-        (self.vanished.expire(now), self.vanished.next())
+        let vanished = self.vanished.expire(now);
+        let late = self.note_late(now);
+        let ready = self.leases.values().filter(|seen| seen.state(now, Moment::default()) == ShardState::Ready);
+        let first = ready.filter_map(|seen| seen.judge(now, Moment::default()).until).min();
+        (vanished || late, first.into_iter().chain(self.vanished.next()).min())
+    }
+
+    /// Notes the Leases of shards that take part in partitioning and are not ready; returns whether these are others.
+    fn note_late(&mut self, now: Moment) -> bool {
+        let is_late =
+            |seen: &Observed| matches!(seen.state(now, Moment::default()), ShardState::Expired | ShardState::Uncertain);
+        let late = self.leases.iter().filter(|(_, seen)| is_late(seen)).map(|(key, _)| key.clone()).collect();
+        let before = std::mem::replace(&mut self.late, late);
+        before != self.late
     }
 
     /// All Leases.
@@ -132,20 +169,24 @@ impl Book {
     /// The shards of each ring for a judge that has been watching since `since`; `None` before the first list has ended.
     ///
     /// Which of them are available follows from the Leases alone, not from `now`: an uncertain shard is available
-    /// until its Lease was acquired. So all replicas agree, whenever they started to watch.
+    /// until its Lease was acquired. So all replicas agree on what belongs to whom, whenever they started to watch. Which
+    /// are ready they may see a moment apart.
     pub(super) fn members(&self, now: Moment, since: Moment) -> Option<BTreeMap<RingName, Members>> {
         self.complete.then_some(())?;
-        let mut rings: BTreeMap<RingName, BTreeMap<ShardName, ShardState>> = BTreeMap::new();
-        for observed in self.leases.values() {
-            let state = observed.judge(now, since).state;
-            let shards = rings.entry(observed.ring.clone()).or_default();
+        let mut rings: BTreeMap<RingName, BTreeMap<ShardName, Member>> = BTreeMap::new();
+        let mut count = |ring: &RingName, shard: &ShardName, member: Member| {
+            let known = rings.entry(ring.clone()).or_default().entry(shard.clone()).or_insert(member);
             // Two namespaces may have Leases of one name: that shard is there as long as one of them is held.
-            let known = shards.entry(observed.shard.clone()).or_insert(state);
-            *known = state.min(*known);
+            if member.state < known.state {
+                *known = member;
+            }
+        };
+        for observed in self.leases.values() {
+            let member = Member { state: observed.state(now, since), weight: observed.weight() };
+            count(&observed.ring, &observed.shard, member);
         }
-        for (ring, shard) in self.vanished.iter() {
-            let known = rings.entry(ring.clone()).or_default().entry(shard.clone()).or_insert(ShardState::Expired);
-            *known = ShardState::Expired.min(*known);
+        for (ring, shard, weight) in self.vanished.iter() {
+            count(ring, shard, Member { state: ShardState::Expired, weight });
         }
         Some(rings.into_iter().map(|(ring, shards)| (ring, shards.into_iter().collect())).collect())
     }
@@ -168,7 +209,8 @@ impl Book {
             }
         }
         let first = !std::mem::replace(&mut self.complete, true);
-        let same = !first && membership(&before) == membership(&self.leases);
+        let late = self.note_late(now);
+        let same = !first && !late && membership(&before) == membership(&self.leases);
         if same { Change::Attention } else { Change::Membership }
     }
 
@@ -193,8 +235,13 @@ impl Book {
         if let Some(last) = before.filter(|before| before.ring != seen.ring) {
             self.vanished.insert(&key, last, now);
         }
+        // Ready again: what it was passed over for may come to it.
+        let back = self.late.contains(&key) && seen.state(now, Moment::default()) == ShardState::Ready;
+        if back {
+            self.late.remove(&key);
+        }
         self.leases.insert(key, seen);
-        match (joined, renewed && !fits) {
+        match (joined || back, renewed && !fits) {
             (true, _) => Change::Membership,
             (false, true) => Change::Attention,
             (false, false) => Change::Nothing,
@@ -210,12 +257,18 @@ impl Book {
         let (ring, shard) = match names {
             Ok(names) => names,
             Err(fault) => {
-                self.complain(&key, &fault.to_string());
+                self.complain(&key, "ignoring a Lease that can't be a shard's", &fault.to_string());
                 return None;
             }
         };
         let facts = LeaseFacts::of(&lease);
-        let seen = Observed { ring, shard, facts, changed: now, lease: Arc::new(lease) };
+        let weight = Weight::of(&lease);
+        if let Err(fault) = &weight {
+            self.complain(&key, "a shard counts with weight 1, as its weight can't be read", &fault.to_string());
+        }
+        let late = [ShardState::Expired, ShardState::Uncertain].map(|state| Some(state.as_str()));
+        let late_before = facts.held_by_shard && late.contains(&state_label(&lease));
+        let seen = Observed { ring, shard, facts, weight, changed: now, late_before, lease: Arc::new(lease) };
         let seen = match self.leases.get(&key) {
             Some(known) => seen.after(known),
             None => seen,
@@ -223,10 +276,10 @@ impl Book {
         Some((key, seen))
     }
 
-    fn complain(&mut self, key: &LeaseKey, fault: &str) {
+    fn complain(&mut self, key: &LeaseKey, what: &'static str, fault: &str) {
         let LeaseKey { namespace, name } = key;
         if self.complaints.insert(format!("{namespace}/{name}: {fault}")) {
-            tracing::warn!(namespace, lease = name, fault, "ignoring a Lease that can't be a shard's");
+            tracing::warn!(namespace, lease = name, fault, "{what}");
         }
     }
 }
@@ -240,12 +293,14 @@ fn key_of(lease: &Lease) -> Option<LeaseKey> {
     Some(LeaseKey { namespace: lease.metadata.namespace.clone()?, name: lease.metadata.name.clone()? })
 }
 
-/// What decides about membership.
-fn facts_of(observed: &Observed) -> (&RingName, bool) {
-    (&observed.ring, observed.facts.held_by_shard)
+/// What decides about membership, about what belongs to whom, and about when that is next to be looked at.
+type Facts<'a> = (&'a RingName, &'a LeaseFacts, &'a Result<Weight, InvalidWeight>);
+
+fn facts_of(observed: &Observed) -> Facts<'_> {
+    (&observed.ring, &observed.facts, &observed.weight)
 }
 
-fn membership(leases: &BTreeMap<LeaseKey, Observed>) -> BTreeMap<&LeaseKey, (&RingName, bool)> {
+fn membership(leases: &BTreeMap<LeaseKey, Observed>) -> BTreeMap<&LeaseKey, Facts<'_>> {
     leases.iter().map(|(key, observed)| (key, facts_of(observed))).collect()
 }
 

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use ringside_ring::labels::LEASE_GRACE;
 use ringside_runtime::clock::TokioClock;
 
 use super::{
@@ -20,6 +21,13 @@ pub(crate) fn held_by(shards: &[&str]) -> Leases {
     }
     leases.observe(Event::InitDone);
     leases
+}
+
+/// The shard says that it keeps to this grace.
+pub(crate) fn promises(leases: &Leases, shard: &str, grace: &str) {
+    let mut lease = lease(shard, shard, 0, 1);
+    lease.metadata.annotations = Some([(LEASE_GRACE.to_owned(), grace.to_owned())].into());
+    leases.observe(Event::Apply(lease));
 }
 
 /// The path and the content of a Lease of the ring `example`, as the API server stores it.

@@ -2,17 +2,24 @@
 //!
 //! Such a shard works on until it notices, at its next renewal at the latest. There is no Lease that the sharder could
 //! acquire, so time alone says when it is gone; until then it takes part in partitioning, and is counted, as an
-//! expired one: it is there, and does not renew.
+//! expired one: it is there, and does not renew. It keeps its weight: what moves now would move again when it is gone.
 
 use std::collections::BTreeMap;
 
-use ringside_ring::{Moment, RingName, ShardName, lease::vanished_until};
+use ringside_ring::{Moment, RingName, ShardName, Weight, lease::vanished_until};
 
 use super::book::{LeaseKey, Observed};
 
 /// The shards, and until when each of them counts. A process that starts later does not know them.
 #[derive(Debug, Default)]
-pub(super) struct Vanished(BTreeMap<(LeaseKey, RingName), (ShardName, Moment)>);
+pub(super) struct Vanished(BTreeMap<(LeaseKey, RingName), Last>);
+
+#[derive(Debug)]
+struct Last {
+    shard: ShardName,
+    weight: Weight,
+    until: Moment,
+}
 
 impl Vanished {
     /// The Lease, last seen as `last`, was seen to be gone at `now`.
@@ -20,7 +27,8 @@ impl Vanished {
         if let Some(until) = vanished_until(&last.facts, now) {
             let (namespace, shard, ring) = (&key.namespace, &last.shard, &last.ring);
             tracing::warn!(%ring, %shard, namespace, "the Lease of a shard that held it vanished; giving the shard time to notice");
-            self.0.insert((key.clone(), last.ring.clone()), (last.shard.clone(), until));
+            let last_seen = Last { shard: shard.clone(), weight: last.weight(), until };
+            self.0.insert((key.clone(), ring.clone()), last_seen);
         }
     }
 
@@ -32,17 +40,17 @@ impl Vanished {
     /// Forgets those whose time is over; returns whether there were any.
     pub(super) fn expire(&mut self, now: Moment) -> bool {
         let before = self.0.len();
-        self.0.retain(|_, (_, until)| now < *until);
+        self.0.retain(|_, last| now < last.until);
         self.0.len() != before
     }
 
     /// When the time of the first is over.
     pub(super) fn next(&self) -> Option<Moment> {
-        self.0.values().map(|(_, until)| *until).min()
+        self.0.values().map(|last| last.until).min()
     }
 
-    /// The shards and their rings.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&RingName, &ShardName)> {
-        self.0.iter().map(|((_, ring), (shard, _))| (ring, shard))
+    /// The shards with their rings and weights.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&RingName, &ShardName, Weight)> {
+        self.0.iter().map(|((_, ring), last)| (ring, &last.shard, last.weight))
     }
 }

@@ -1,4 +1,5 @@
-//! The pass over controlled objects: those that are not with their owner are brought there.
+//! The pass over controlled objects: those that are not with their owner are brought there, and those whose owner is not
+//! the ring's any more lose their labels.
 //!
 //! The owner's move takes its children along, and the webhook labels new ones; what both missed is found here. That
 //! includes what a leader before left half done, which nobody remembers. A child of the owner itself costs a read only where
@@ -8,27 +9,26 @@ use std::collections::HashMap;
 
 use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::ListParams;
-use ringside_ring::ShardName;
+use ringside_ring::{Ownership, ShardName, patch};
 
 use super::write_all;
 use crate::{
     assign::{
-        BATCH, PARALLEL, Scope,
-        children::list,
+        BATCH, Scope,
         write::{Outcome, assign, write},
     },
     owners::{Owner, owner},
     resources::Resource,
+    survey::{Way, survey},
     target::Target,
 };
 
-/// Looks at every object of the resources that the main resource controls, page by page; returns the first refusal.
-pub(super) async fn pass(scope: &Scope) -> Result<Option<kube::Error>, kube::Error> {
+/// Looks at every object of the resources that the main resource controls; returns the first refusal.
+pub(super) async fn pass(scope: &Scope, way: Way) -> Result<Option<kube::Error>, kube::Error> {
     let mut refused = None;
     for kind in &scope.main.controlled {
-        let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX));
-        let mut pages = std::pin::pin!(list(scope, kind, None, parameters));
+        let all = survey(kind.objects(&scope.watches, None), scope.snapshot.labels.clone(), way).await?;
+        let mut pages = std::pin::pin!(all.try_chunks(BATCH).map_err(|error| error.1));
         let mut brought = 0_usize;
         while let Some(page) = pages.try_next().await? {
             let (count, first) = bring(scope, kind, page).await?;
@@ -43,7 +43,8 @@ pub(super) async fn pass(scope: &Scope) -> Result<Option<kube::Error>, kube::Err
     Ok(refused)
 }
 
-/// Brings the strays of one page; returns how many there were, and the first refusal.
+/// Brings the strays of one page, and takes the labels off what follows nobody of the ring; returns how many strays there
+/// were, and the first refusal.
 pub(super) async fn bring(
     scope: &Scope,
     kind: &Resource,
@@ -51,10 +52,23 @@ pub(super) async fn bring(
 ) -> Result<(usize, Option<kube::Error>), kube::Error> {
     // Siblings stand together in a list, so knowing the owners of one page saves most reads, in bounded memory.
     let mut known = Known::default();
-    let mut strays = Vec::new();
+    let (mut strays, mut strangers) = (Vec::new(), Vec::new());
     for child in page {
-        let Some(controller) = child.controller.clone() else { continue };
+        let is_labelled = child.ownership() != Ownership::default();
+        let Some(controller) = controller_in_ring(scope, kind, &child).cloned() else {
+            strangers.extend(is_labelled.then_some(child));
+            continue;
+        };
         let Some(owner) = known.owner(scope, kind, &child, &controller).await? else { continue };
+        if scope.namespaces.excludes(&scope.snapshot.namespaces, child.namespace.as_deref()) {
+            // Not before its owner: until then somebody works on both.
+            if is_labelled
+                && known.read(scope, &child, &owner).await?.is_none_or(|owner| scope.shard_of(&owner).is_none())
+            {
+                strangers.push(child);
+            }
+            continue;
+        }
         if !is_suspicious(scope, &child, &owner) || !scope.selects(&child).await? {
             continue;
         }
@@ -62,8 +76,20 @@ pub(super) async fn bring(
         let shard = owner.and_then(|owner| settled_shard(scope, &owner));
         strays.extend(shard.filter(|shard| child.shard.as_deref() != Some(shard.as_str())).map(|shard| (child, shard)));
     }
+    let releases = strangers.into_iter().map(|child| release(scope, kind, child));
+    let what = "can't take labels off children of objects that are not the ring's";
+    let (released, refused) = write_all(scope, &kind.id, releases, what).await?;
+    if released > 0 {
+        tracing::info!(ring = %scope.snapshot.ring, resource = %kind.id, objects = released, "took labels off children that follow nobody of the ring");
+    }
     let writes = strays.into_iter().map(|(child, shard)| give(scope, kind, child, shard));
-    write_all(scope, &kind.id, writes, PARALLEL, "can't bring children to their owners' shards").await
+    let (brought, first) = write_all(scope, &kind.id, writes, "can't bring children to their owners' shards").await?;
+    Ok((brought, refused.or(first)))
+}
+
+/// The controller of a child, if its resource is one that is followed in this ring.
+fn controller_in_ring<'a>(scope: &Scope, kind: &Resource, child: &'a Target) -> Option<&'a OwnerReference> {
+    child.controller.as_ref().filter(|controller| scope.snapshot.above(&kind.id, controller).is_some())
 }
 
 /// Whether it is worth to read the owner: the child is not where the hash ring places both.
@@ -103,15 +129,21 @@ impl<'a> Known<'a> {
     /// whoever moves it looks for its children everywhere, and read again, as its move may have ended before it was
     /// remembered.
     async fn look(&mut self, scope: &Scope, child: &Target, owner: &Owner<'_>) -> Result<Option<Target>, kube::Error> {
-        let read = || owner.read(&scope.client, &scope.snapshot, child.namespace.as_deref());
-        let mut found = match self.found.remove(&owner.reference.uid) {
-            Some(found) => found,
-            None => read().await?,
-        };
+        let mut found = self.read(scope, child, owner).await?;
         if let Some(moving) = found.as_ref().filter(|found| leaves_behind(scope, found, child)) {
             scope.begun.scatter(&scope.main.resource.id, moving);
-            found = read().await?;
+            self.found.remove(&owner.reference.uid);
+            found = self.read(scope, child, owner).await?;
         }
+        Ok(found)
+    }
+
+    /// The owner as it is now, or was a moment ago.
+    async fn read(&mut self, scope: &Scope, child: &Target, owner: &Owner<'_>) -> Result<Option<Target>, kube::Error> {
+        if let Some(found) = self.found.get(&owner.reference.uid) {
+            return Ok(found.clone());
+        }
+        let found = owner.read(&scope.client, &scope.snapshot, child.namespace.as_deref()).await?;
         self.found.insert(owner.reference.uid.clone(), found.clone());
         Ok(found)
     }
@@ -126,6 +158,19 @@ fn leaves_behind(scope: &Scope, owner: &Target, child: &Target) -> bool {
 /// The shard that works on the owner and is to keep it; none while the owner is on the move, which takes its children along.
 fn settled_shard(scope: &Scope, owner: &Target) -> Option<ShardName> {
     scope.shard_of(owner).filter(|_| owner.drain.is_none())
+}
+
+/// Returns whether there was something to take off.
+async fn release(scope: &Scope, kind: &Resource, child: Target) -> Result<bool, kube::Error> {
+    let labels = &scope.snapshot.labels;
+    let api = kind.objects(&scope.client, child.namespace.as_deref());
+    let controller = child.controller.clone();
+    // Whoever adopted it meanwhile may have got its label set.
+    let decide = |child: &Target| {
+        let same = child.controller == controller;
+        same.then(|| patch::release(labels, &child.uid, &child.ownership())).flatten()
+    };
+    Ok(matches!(write(&scope.writes, &api, labels, child, decide).await?, Outcome::Written(_)))
 }
 
 /// Returns whether the object was written to.

@@ -1,65 +1,143 @@
 //! The pass over the objects of a main resource.
 
+use std::{collections::HashSet, time::SystemTime};
+
 use futures::TryStreamExt;
-use kube::api::ListParams;
-use rand::distr::{Alphanumeric, SampleString};
-use ringside_ring::{handover::Step, patch};
+use ringside_ring::{
+    Grace,
+    handover::{Step, Withdrawal},
+    patch,
+};
 use tokio::time::{Instant, sleep};
 
-use super::write_all;
+use super::Due;
 use crate::{
     assign::{
-        BATCH, Scope,
-        children::list,
+        Scope,
+        failures::Failures,
         write::{Outcome, write},
     },
+    move_id::move_id,
+    survey::{Way, survey},
     target::Target,
 };
+use ringside_runtime::explain::code;
 
-/// Characters of a drain label's value: no two moves share one.
-const MOVE_ID_LENGTH: usize = 16;
 /// How many times as long as a drain the writes take that follow from it, several of them at a time.
 const FOLLOWING: u32 = 2;
 
-/// Looks at every object, page by page, and drains those that belong to another shard; returns the first refusal.
-/// Memory is a page.
+/// Objects drained between two looks at all of them: memory must not grow with the objects.
+pub(super) const DRAINS: usize = 5_000;
+
+/// So many refusals, and the pass asks nobody any more: it could not tell all of them from what it has not asked for yet.
+/// Somebody refuses everything then; what is left waits for the next pass, as what was refused does.
+pub(super) const REFUSALS: usize = 2 * DRAINS;
+
+/// Looks at every object, and drains those that belong to another shard, or to the ring no longer; returns the first
+/// refusal. It drains when it has looked, as the API server does not wait for one who takes what it streams slowly.
 ///
 /// Those without owner are left to the watch: it began with all of them, and the worker would meet each twice.
-pub(super) async fn pass(scope: &Scope) -> Result<Option<kube::Error>, kube::Error> {
-    let start = Instant::now();
-    let resource = &scope.main.resource.id;
-    let (mut seen, mut drained, mut refused) = (0_usize, 0_usize, None);
-    let whereabouts_unknown = !scope.main.controlled.is_empty() && !scope.begun.knows(resource);
-    let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX));
-    let mut pages = std::pin::pin!(list(scope, &scope.main.resource, None, parameters));
-    while let Some(page) = pages.try_next().await? {
-        let mut drains = Vec::new();
-        for target in page {
-            if !scope.selects(&target).await? {
-                continue;
-            }
-            seen += 1;
-            if whereabouts_unknown && scope.next_step(&target) != Step::Keep {
-                // It will be moved, and where a leader before may have sent its children by then is not known.
-                scope.begun.scatter(resource, &target);
-            }
-            match (scope.next_step(&target), target.shard.clone(), target.drain.as_deref()) {
-                (Step::Drain { .. }, Some(shard), _) => drains.push((target, shard)),
-                (Step::AwaitAcknowledgement | Step::Force { .. }, Some(shard), Some(id)) => {
-                    scope.drains.remember(resource, &target.uid, &shard, id);
+pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<kube::Error>, kube::Error> {
+    let (resource, start) = (&scope.main.resource.id, Instant::now());
+    let (mut drained, mut refused, mut failures) = (0_usize, HashSet::new(), Failures::default());
+    let (seen, draining) = loop {
+        let Look { seen, drains, draining, whole } = look(scope, due, way, &refused).await?;
+        let mut count = 0;
+        for (shard, target, why) in drains {
+            let uid = target.uid.clone();
+            match paced(drain(scope, due, (target, shard, why))).await {
+                Ok(done) => count += usize::from(done),
+                // It must not hold up the others.
+                Err(error) if code(&error).is_some() => {
+                    failures.add(error);
+                    refused.insert(uid);
                 }
-                _ => {}
+                Err(error) => return Err(error),
             }
         }
-        let drains = drains.into_iter().map(|(target, shard)| paced(drain(scope, target, shard)));
-        let (count, first) = write_all(scope, resource, drains, 1, "can't drain objects").await?;
         drained += count;
-        refused = refused.or(first);
-    }
-    scope.drains.forget_unseen_since(resource, start);
+        if whole {
+            break (seen, draining + count);
+        }
+    };
+    let refused = failures.tell(&scope.snapshot.ring, resource, "can't drain objects");
+    scope.drains.forget_unseen_since(resource, start, draining);
     let (ring, took) = (&scope.snapshot.ring, start.elapsed());
     tracing::info!(%ring, %resource, objects = seen, drained, ?took, "looked through all objects");
     Ok(refused)
+}
+
+/// What was seen of the objects.
+struct Look {
+    seen: usize,
+    /// What is to be drained, by its shard.
+    drains: Vec<(String, Target, Why)>,
+    /// What was drained before.
+    draining: usize,
+    /// Whether that is all.
+    whole: bool,
+}
+
+/// Looks until it has found enough to drain, besides what was `refused`.
+async fn look(scope: &Scope, due: &Due, way: Way, refused: &HashSet<String>) -> Result<Look, kube::Error> {
+    let resource = &scope.main.resource.id;
+    let may_ask = refused.len() < REFUSALS;
+    let whereabouts_unknown = !scope.main.controlled.is_empty() && !scope.begun.knows(resource);
+    let mut look = Look { seen: 0, drains: Vec::new(), draining: 0, whole: true };
+    let objects = scope.main.resource.objects(&scope.watches, None);
+    let mut targets = survey(objects, scope.snapshot.labels.clone(), way).await?;
+    let mut count = scope.census.pass(resource);
+    while let Some(target) = targets.try_next().await? {
+        let why = if scope.selects(&target).await? { Why::Move } else { Why::Withdraw };
+        if why == Why::Move {
+            look.seen += 1;
+            count.count(&scope.snapshot.members, target.shard.as_deref());
+        }
+        if why == Why::Move && whereabouts_unknown && scope.next_step(&target) != Step::Keep {
+            // It will be moved, and where a leader before may have sent its children by then is not known.
+            scope.begun.scatter(resource, &target);
+        }
+        if why == Why::Move && scope.is_held_back(&target) {
+            due.hold_back();
+        }
+        match (&target.shard, &target.drain) {
+            (Some(shard), None) if may_ask && why.asks(scope, &target) && !refused.contains(&target.uid) => {
+                look.drains.push((shard.clone(), target, why));
+            }
+            (Some(shard), Some(id)) if scope.shard_of(&target).is_some() => {
+                scope.drains.remember(resource, &target, shard, id);
+                look.draining += 1;
+            }
+            _ => {}
+        }
+        if look.drains.len() == DRAINS {
+            look.whole = false;
+            break;
+        }
+    }
+    if look.whole {
+        count.end();
+    }
+    Ok(look)
+}
+
+/// Why a shard is asked to let go of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// It belongs to another shard.
+    Move,
+    /// Its namespace is not the ring's any more.
+    Withdraw,
+}
+
+impl Why {
+    /// Whether the shard is to be asked now.
+    fn asks(self, scope: &Scope, target: &Target) -> bool {
+        match self {
+            Self::Move => matches!(scope.next_step(target), Step::Drain { .. }),
+            Self::Withdraw => scope.next_withdrawal(target) == Withdrawal::Drain,
+        }
+    }
 }
 
 /// Lets so much time pass after a drain as it takes the API server to carry out what follows from it: the acknowledgement,
@@ -72,23 +150,19 @@ async fn paced<T>(drain: impl Future<Output = T>) -> T {
     outcome
 }
 
-/// The value of a drain label.
-pub(crate) fn move_id() -> String {
-    Alphanumeric.sample_string(&mut rand::rng(), MOVE_ID_LENGTH)
-}
-
 /// Asks the shard to let go; returns whether that was needed.
-async fn drain(scope: &Scope, target: Target, shard: String) -> Result<bool, kube::Error> {
+async fn drain(scope: &Scope, due: &Due, (target, shard, why): (Target, String, Why)) -> Result<bool, kube::Error> {
     let labels = &scope.snapshot.labels;
-    let id = move_id();
+    let promised = scope.leases.grace(&scope.snapshot.ring, &shard);
+    let id = Grace::drain_value(&move_id(SystemTime::now()), promised);
     let api = scope.main.resource.objects(&scope.client, target.namespace.as_deref());
-    let decide = |target: &Target| match (scope.next_step(target), target.shard.as_deref()) {
-        (Step::Drain { .. }, Some(from)) => Some(patch::drain(labels, &target.uid, from, &id)),
-        _ => None,
+    let decide = |target: &Target| {
+        let from = target.shard.as_deref().filter(|_| why.asks(scope, target))?;
+        Some(patch::drain(labels, &target.uid, from, &id))
     };
     // Remembered before it is asked: the acknowledgement may come at once.
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
-    scope.drains.remember(resource, &target.uid, &shard, &id);
+    scope.drains.remember(resource, &target, &shard, &id);
     let (namespace, name, uid) = (target.namespace.clone(), target.name.clone(), target.uid.clone());
     match write(&scope.writes, &api, labels, target, decide).await {
         Ok(Outcome::Written(target)) => {
@@ -96,8 +170,15 @@ async fn drain(scope: &Scope, target: Target, shard: String) -> Result<bool, kub
             tracing::debug!(%ring, %resource, namespace, name, uid, from = target.shard, id, "asked a shard to let go of an object");
             Ok(true)
         }
-        Ok(Outcome::Needless(_) | Outcome::Gone) => {
+        Ok(outcome) => {
             scope.drains.forget(&uid);
+            // The shard that it belongs to may be late since it was looked at.
+            if let Outcome::Needless(target) = outcome
+                && why == Why::Move
+                && scope.is_held_back(&target)
+            {
+                due.hold_back();
+            }
             Ok(false)
         }
         Err(error) => {

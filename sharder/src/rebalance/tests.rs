@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use http::{Method, StatusCode};
-use ringside_ring::lease::ShardState;
+use ringside_ring::{RingLabels, lease::ShardState};
 use serde_json::{Value, json};
 
 use super::*;
@@ -13,6 +13,7 @@ use crate::{
         tests::{CONFIG_MAPS, SECRETS, chain, name_of, object, owned, path, put_chain, scope, top},
     },
     fixtures::FakeApi,
+    leases::tests::promises,
     snapshot::tests::{example_spec, ring, snapshot_of},
 };
 
@@ -31,17 +32,31 @@ async fn what_belongs_elsewhere_is_drained_once_and_what_has_no_owner_is_left_to
     let at_home = name_of("b", &scope);
     api.put(&path(CONFIG_MAPS, &at_home), object(&scope, &at_home, Some("b")));
     api.put(&path(CONFIG_MAPS, "x-orphan"), object(&scope, "x-orphan", Some("gone")));
-    objects::pass(&scope).await.unwrap();
+    objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
     let labels = labels_of(&api, &misplaced);
     assert_eq!(labels[&shard], "b", "its shard must let go first");
     let id = labels[&drain].as_str().unwrap().to_owned();
-    assert_eq!(id.len(), 16);
+    assert!(crate::move_id::age(&id, std::time::SystemTime::now()).is_some(), "{id} does not say when it began");
     assert_eq!(api.writes(), [format!("PATCH {misplaced}")]);
     assert_eq!(scope.drains.previous(&format!("uid-{name}")).as_deref(), Some("b"));
     // A drain that is under way is left alone, its value above all.
-    objects::pass(&scope).await.unwrap();
+    objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
     assert_eq!(labels_of(&api, &misplaced)[&drain], id.as_str());
     assert_eq!(api.writes().len(), 1);
+}
+
+#[tokio::test]
+async fn a_drain_says_what_its_shard_promised() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    promises(&scope.leases, "b", "1500ms");
+    let name = name_of("a", &scope);
+    let misplaced = path(CONFIG_MAPS, &name);
+    api.put(&misplaced, object(&scope, &name, Some("b")));
+    objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    let drain = labels_of(&api, &misplaced)[&scope.snapshot.labels.drain].as_str().unwrap().to_owned();
+    assert!(drain.ends_with(".1500ms"), "{drain}");
+    assert_eq!(scope.drains.id(&format!("uid-{name}")), Some(drain));
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +71,7 @@ async fn drains_leave_the_api_server_time_for_what_follows_from_them() {
     }
     let (write, start) = (std::time::Duration::from_millis(100), tokio::time::Instant::now());
     api.slow_writes(write);
-    objects::pass(&scope).await.unwrap();
+    objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
     assert_eq!(api.writes().len(), 2);
     assert_eq!(start.elapsed(), 2 * (write + 2 * write));
 }
@@ -78,10 +93,69 @@ async fn an_object_that_the_api_server_refuses_does_not_hold_up_the_others() {
     api.intercept(move |asked, _| {
         (asked.method == Method::PATCH && asked.path == refused).then_some(StatusCode::FORBIDDEN)
     });
-    let refused = objects::pass(&scope).await.unwrap();
+    let refused = objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
     assert_eq!(refused.and_then(|error| code(&error)), Some(403), "and is told");
     assert!(labels_of(&api, &bad)[&scope.snapshot.labels.drain].is_null());
     assert!(labels_of(&api, &path(CONFIG_MAPS, &other))[&scope.snapshot.labels.drain].is_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_after_many_refusals_is_looked_at_and_drained() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let belongs = |name: &String| {
+        scope.snapshot.hash_ring.owner(&scope.main.resource.key(Some("default"), name)).unwrap().as_str() == "a"
+    };
+    let last = (0..).map(|i| format!("z-{i}")).find(belongs).unwrap();
+    for name in (0..).map(|i| format!("o-{i}")).filter(belongs).take(objects::DRAINS).chain([last.clone()]) {
+        api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("b")));
+    }
+    api.intercept(|asked, _| {
+        (asked.method == Method::PATCH && asked.path.contains("/o-")).then_some(StatusCode::FORBIDDEN)
+    });
+    let refused = objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    assert_eq!(refused.and_then(|error| code(&error)), Some(403));
+    assert!(labels_of(&api, &path(CONFIG_MAPS, &last))[&scope.snapshot.labels.drain].is_string());
+    assert_eq!(api.writes().len(), objects::DRAINS + 1, "nobody is asked twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_everything_is_refused_a_pass_sees_all_and_ends() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let belongs = |name: &String| {
+        scope.snapshot.hash_ring.owner(&scope.main.resource.key(Some("default"), name)).unwrap().as_str() == "a"
+    };
+    let misplaced = objects::REFUSALS + 1;
+    for name in (0..).map(|i| format!("o-{i}")).filter(belongs).take(misplaced) {
+        api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("b")));
+    }
+    api.intercept(|asked, _| (asked.method == Method::PATCH).then_some(StatusCode::FORBIDDEN));
+    let refused = objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    assert_eq!(refused.and_then(|error| code(&error)), Some(403));
+    assert_eq!(api.writes().len(), objects::REFUSALS);
+    let counted = scope.census.figures(&scope.snapshot.members).remove(&scope.main.resource.id).unwrap();
+    assert_eq!(counted.shards.unwrap()["b"], u64::try_from(misplaced).unwrap(), "all were seen");
+}
+
+#[tokio::test]
+async fn what_is_moved_before_the_answer_begins_is_counted_once() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let name = name_of("a", &scope);
+    let (census, resource) = (scope.census.clone(), scope.main.resource.id.clone());
+    let moved = object(&scope, &name, Some("a"));
+    api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("b")));
+    api.intercept(move |asked, objects| {
+        if asked.path.ends_with("/configmaps") {
+            objects.insert(path(CONFIG_MAPS, &name), moved.clone());
+            census.given(&resource, &format!("uid-{name}"), (Some("b"), Some("b")), "a");
+        }
+        None
+    });
+    objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    let counted = scope.census.figures(&scope.snapshot.members).remove(&scope.main.resource.id).unwrap();
+    assert_eq!(counted.shards.unwrap(), [("a".to_owned(), 1), ("b".to_owned(), 0)].into());
 }
 
 #[tokio::test]
@@ -102,7 +176,7 @@ async fn stray_children_are_brought_to_their_owner_unless_it_is_on_the_move() {
     ] {
         api.put(&path(CONFIG_MAPS, &name), owner);
         api.put(&child, owned(object(&scope, "c", None), &name));
-        children::pass(&scope).await.unwrap();
+        children::pass(&scope, Way::Pages).await.unwrap();
         assert_eq!(labels_of(&api, &child)[&shard], expected);
     }
 }
@@ -117,7 +191,7 @@ async fn a_child_that_a_leader_before_sent_elsewhere_is_found_when_its_owner_mov
     api.put(&path(CONFIG_MAPS, &name), owner.clone());
     // Then `b` was where both belonged.
     api.put(&path(SECRETS, "c"), owned(object(&scope, "c", Some("b")), &name));
-    children::pass(&scope).await.unwrap();
+    children::pass(&scope, Way::Pages).await.unwrap();
     assert_eq!(labels_of(&api, &path(SECRETS, "c"))[&shard], "b", "where it belongs depends on where its owner goes");
     let owner: crate::resources::Object = serde_json::from_value(owner).unwrap();
     let owner = crate::target::Target::of(&owner.metadata, &scope.snapshot.labels);
@@ -143,7 +217,7 @@ async fn a_child_is_brought_to_an_owner_whose_move_ends_while_the_child_is_looke
         }
         None
     });
-    children::pass(&scope).await.unwrap();
+    children::pass(&scope, Way::Pages).await.unwrap();
     assert_eq!(labels_of(&api, &path(SECRETS, "c"))[&shard], "a");
 }
 
@@ -158,7 +232,7 @@ async fn children_at_home_cost_no_request_and_strangers_are_left_alone() {
     pods["metadata"]["ownerReferences"][0]["kind"] = json!("Pod");
     pods["metadata"]["ownerReferences"][0]["uid"] = json!("uid-of-a-pod");
     api.put(&path(SECRETS, "of-a-pod"), pods);
-    children::pass(&scope).await.unwrap();
+    children::pass(&scope, Way::Pages).await.unwrap();
     assert_eq!(api.asked().len(), 1, "{:?}", api.asked());
 }
 
@@ -179,7 +253,7 @@ async fn a_grandchild_is_brought_to_the_owner_at_the_top() {
     let mut middle = api.get(&path(CONFIG_MAPS, "middle")).unwrap();
     middle["metadata"]["ownerReferences"][0]["name"] = json!(name);
     api.put(&path(CONFIG_MAPS, "middle"), middle);
-    children::pass(&scope).await.unwrap();
+    children::pass(&scope, Way::Pages).await.unwrap();
     for path in [path(CONFIG_MAPS, "middle"), path(SECRETS, "leaf")] {
         assert_eq!(labels_of(&api, &path)[&shard], "a", "{path}");
     }
@@ -240,13 +314,113 @@ async fn a_child_that_is_created_in_the_moment_of_a_move_is_brought_after_it() {
     assert_eq!(labels_of(&api, &path(SECRETS, "late"))[&shard], "a");
 }
 
+/// A ring with a shard whose Lease has expired.
+fn with_late_shard(api: &FakeApi) -> Scope {
+    let states = [("a", ShardState::Ready), ("b", ShardState::Ready), ("late", ShardState::Expired)];
+    Scope { snapshot: std::sync::Arc::new(snapshot_of(&ring(&example_spec()), &states)), ..scope(api) }
+}
+
+#[tokio::test]
+async fn nothing_leaves_its_shard_for_one_whose_lease_has_expired_until_that_is_decided() {
+    let api = FakeApi::default();
+    let scope = with_late_shard(&api);
+    let name = name_of("late", &scope);
+    let past = scope.snapshot.receiver(&scope.main.resource.key(Some("default"), &name)).unwrap().to_string();
+    let other = if past == "a" { "b" } else { "a" };
+    for (shard, held_back) in [("late", false), (&*past, false), (other, true)] {
+        let due = Due::default();
+        api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some(shard)));
+        objects::pass(&scope, &due, Way::Pages).await.unwrap();
+        assert_eq!(api.writes(), Vec::<String>::new());
+        assert_eq!(due.take_held_back(), held_back, "with {shard}, past the late one it goes to {past}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_drained_as_its_next_shard_became_late_meanwhile_is_held_back() {
+    let api = FakeApi::default();
+    let late = with_late_shard(&api);
+    let states = ["a", "b", "late"].map(|shard| (shard, ShardState::Ready));
+    let ready = std::sync::Arc::new(snapshot_of(&ring(&example_spec()), &states));
+    let scope = Scope { snapshot: ready, ..late.clone() };
+    let goes_past_to_a = |name: &String| {
+        let key = scope.main.resource.key(Some("default"), name);
+        let owner = scope.snapshot.hash_ring.owner(&key).unwrap();
+        owner.as_str() == "late" && late.snapshot.receiver(&key).unwrap().as_str() == "a"
+    };
+    for name in (0..).map(|i| format!("o-{i}")).filter(goes_past_to_a).take(2) {
+        api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("b")));
+    }
+    // The Lease expires while the first is drained.
+    let newest = scope.newest.clone();
+    api.intercept(move |asked, _| {
+        if asked.method == Method::PATCH {
+            newest.set(Some(late.snapshot.clone()));
+        }
+        None
+    });
+    let due = Due::default();
+    objects::pass(&scope, &due, Way::Pages).await.unwrap();
+    assert_eq!(api.writes().len(), 1);
+    assert!(due.take_held_back());
+}
+
+#[tokio::test]
+async fn objects_in_a_namespace_that_left_are_drained_and_their_children_lose_their_labels_after_them() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let scope = Scope { namespaces: crate::namespaces::tests::known(&api, &[("default", "another")]), ..scope };
+    let RingLabels { shard, drain } = scope.snapshot.labels.clone();
+    let (owner, child) = (path(CONFIG_MAPS, "o"), path(SECRETS, "c"));
+    api.put(&owner, object(&scope, "o", Some("b")));
+    api.put(&child, owned(object(&scope, "c", Some("b")), "o"));
+    objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    assert!(labels_of(&api, &owner)[&drain].is_string() && labels_of(&api, &owner)[&shard] == "b");
+    children::pass(&scope, Way::Pages).await.unwrap();
+    assert_eq!(labels_of(&api, &child)[&shard], "b", "its owner is still worked on");
+    let mut acknowledged = api.get(&owner).unwrap();
+    acknowledged["metadata"]["labels"] = json!({});
+    api.put(&owner, acknowledged);
+    children::pass(&scope, Way::Pages).await.unwrap();
+    assert_eq!(labels_of(&api, &child), json!({}));
+}
+
+#[tokio::test]
+async fn a_labelled_object_that_follows_nobody_of_the_ring_loses_its_labels() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    api.put(&path(SECRETS, "free"), object(&scope, "free", Some("a")));
+    let mut of_a_pod = owned(object(&scope, "of-a-pod", Some("a")), "o");
+    of_a_pod["metadata"]["ownerReferences"][0]["kind"] = json!("Pod");
+    api.put(&path(SECRETS, "of-a-pod"), of_a_pod);
+    children::pass(&scope, Way::Pages).await.unwrap();
+    for name in ["free", "of-a-pod"] {
+        assert_eq!(labels_of(&api, &path(SECRETS, name)), json!({}));
+    }
+}
+
 #[tokio::test]
 async fn a_pass_stays_due_until_it_is_done() {
     let due = Due::default();
     let resource = GroupResource { group: String::new(), resource: "configmaps".into() };
     due.mark([resource.clone()], &[Pass::Children, Pass::Objects]);
-    assert_eq!(due.next(&resource).await, Pass::Objects);
-    assert_eq!(due.next(&resource).await, Pass::Objects, "it was broken off");
-    due.done(&resource, Pass::Objects);
-    assert_eq!(due.next(&resource).await, Pass::Children);
+    assert_eq!(due.next(&resource).await.0, Pass::Objects);
+    let objects = due.next(&resource).await;
+    assert_eq!(objects.0, Pass::Objects, "it was broken off");
+    due.done(&resource, objects);
+    assert_eq!(due.next(&resource).await.0, Pass::Children);
+}
+
+#[tokio::test]
+async fn a_pass_that_is_marked_while_it_is_made_is_made_again() {
+    let due = Due::default();
+    let resource = GroupResource { group: String::new(), resource: "configmaps".into() };
+    due.mark([resource.clone()], &[Pass::Objects]);
+    let first = due.next(&resource).await;
+    due.mark([resource.clone()], &[Pass::Objects]);
+    due.done(&resource, first);
+    assert_eq!(due.of(&resource), [Pass::Objects]);
+    let second = due.next(&resource).await;
+    due.done(&resource, second);
+    assert!(due.is_empty());
 }

@@ -14,11 +14,11 @@ use tokio::{sync::watch, time::sleep};
 mod policy;
 
 use self::policy::{binding, policy};
-use super::{
+use super::status::Finding;
+use crate::{
     keep::{Kept, Standing},
-    status::Finding,
+    snapshot::Snapshot,
 };
-use crate::snapshot::Snapshot;
 use ringside_runtime::{
     discovery::{self, LookUpError},
     explain::explain,
@@ -226,7 +226,7 @@ async fn keep(protector: &Protector, ground: &Ground) -> Infallible {
 /// What both amount to; none while it is not known.
 fn come_of(rule: &Standing, link: &Standing) -> Option<Outcome> {
     match (rule, link) {
-        (Standing::Refused(why), _) | (_, Standing::Refused(why)) => Some(Outcome::Refused(why.clone())),
+        (Standing::Refused { why, .. }, _) | (_, Standing::Refused { why, .. }) => Some(Outcome::Refused(why.clone())),
         (Standing::Pending, _) | (_, Standing::Pending) => None,
         (Standing::InPlace { .. }, Standing::InPlace { .. }) => Some(Outcome::InPlace),
         (Standing::Absent, _) | (_, Standing::Absent) => Some(Outcome::Needless),

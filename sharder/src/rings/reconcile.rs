@@ -14,18 +14,29 @@ use ringside_ring::{
     labels::webhook_configuration_name,
 };
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior, interval},
+};
 
 use super::{
-    keep::{Kept, Standing},
+    announce::Announcer,
+    figures::{Figures, figures},
     label_policy::Protection,
-    status::{fenced_by, status},
-    webhook_configuration::{ClientConfig, webhook_configuration},
+    status::{Finding, fenced_by, in_time, reached, status, worked_on},
+    webhook_configuration::{ClientConfig, Trust, webhook_configuration},
 };
 use crate::{
+    census::Census,
+    drains::Drains,
     faults::Faults,
-    fence::{Fences, Report},
-    metrics::Metrics,
+    fence::{self, Fences},
+    keep::{Kept, Standing},
+    leases::Leases,
+    leftovers::Leftovers,
+    metrics::{Metrics, RingFigures},
+    notices::Notices,
+    reach::Reach,
     snapshot::Snapshot,
 };
 use ringside_runtime::explain::explain;
@@ -33,15 +44,30 @@ use ringside_runtime::explain::explain;
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// How often what is counted is looked at, for metrics and conditions: no request comes of it.
+const LOOK: Duration = Duration::from_secs(2);
+/// How soon the status is written again when nothing but its counts have changed: no more often than a person reads it, as
+/// every proxy of the ring is sent it too.
+const COUNTS: Duration = Duration::from_secs(10);
+
 /// What telling about a ring needs.
 pub(crate) struct Told {
     pub(crate) client: Client,
     /// The client for watches, which may be silent for longer.
     pub(crate) watches: Client,
     pub(crate) client_config: Arc<ClientConfig>,
+    /// Who vouches for the webhook's certificate; none while there is no certificate.
+    pub(crate) trust: watch::Receiver<Option<Trust>>,
     /// What is refused to those who distribute the objects.
     pub(crate) faults: Faults,
+    /// What the ring names no more.
+    pub(crate) leftovers: Leftovers,
     pub(crate) fences: Fences,
+    pub(crate) drains: Drains,
+    pub(crate) census: Census,
+    pub(crate) reach: Reach,
+    pub(crate) leases: Leases,
+    pub(crate) notices: Notices,
     pub(crate) metrics: Metrics,
     pub(crate) period: Duration,
 }
@@ -51,7 +77,9 @@ pub(crate) async fn reconcile(told: Told, snapshots: watch::Receiver<Arc<Snapsho
     let name = webhook_configuration_name(&snapshots.borrow().ring);
     let clients = (&told.client, &told.watches);
     let kind = ApiResource::erase::<MutatingWebhookConfiguration>(&());
+    let left_to_others = told.trust.borrow().as_ref().map(Trust::left_to_others).unwrap_or_default();
     let (webhook, keeper) = Kept::new(clients, &kind, name.clone(), told.period);
+    let keeper = keeper.leaving_to_others(left_to_others);
     let (protection, protector) = Protection::new(clients, name, told.period);
     tokio::select! {
         never = keeper.run() => never,
@@ -67,67 +95,151 @@ async fn tell(
     protection: &Protection,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
 ) -> Infallible {
-    let (mut refused, mut fenced) = (told.faults.changes(), told.fences.changes());
+    let (mut refused, mut fenced, mut reach) = (told.faults.changes(), told.fences.changes(), told.reach.subscribe());
+    let mut withdrawn = told.leftovers.changes();
     let (mut webhook_stands, mut labels_stand) = (webhook.changes(), protection.changes());
+    let mut trust = told.trust.clone();
+    let mut report = Report::new(told);
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
         refused.borrow_and_update();
+        withdrawn.borrow_and_update();
         fenced.borrow_and_update();
+        reach.borrow_and_update();
         webhook_stands.borrow_and_update();
         labels_stand.borrow_and_update();
-        webhook.want(Some(webhook_configuration(&snapshot, &told.client_config)));
+        if let Some(trust) = &*trust.borrow_and_update() {
+            webhook.want(Some(webhook_configuration(&snapshot, &told.client_config, trust)));
+        }
         protection.want(&snapshot);
-        let pause = match (webhook.standing(), protection.finding()) {
-            (Standing::Pending, _) | (_, None) => None,
+        report.announcer.members(&snapshot);
+        let figures = figures(&snapshot, &told.census, &told.drains);
+        report.announcer.overdue(&snapshot, &figures.overdue);
+        match (webhook.standing(), protection.finding()) {
+            (Standing::Pending, _) | (_, None) => {}
             (standing, Some(protected)) => {
-                let mut problems = Vec::new();
-                if let Standing::Refused(why) = standing {
-                    problems.push(format!("the webhook can't be configured: {why}"));
-                }
-                problems.extend(told.faults.of(&snapshot));
-                let asked = snapshot.spec.fence == Fence::ApiServer;
-                let fence = told.fences.report(&snapshot.ring, asked, &snapshot.named);
-                if let Report::Impossible(fault) = &fence {
-                    problems.push(fault.clone());
-                }
-                let findings = [Some(protected), fenced_by(&fence)];
-                let status = status(&snapshot, &problems, findings.into_iter().flatten(), Timestamp::now());
-                Some(report(told, &snapshot, &status).await)
+                let before = report.stored(&snapshot);
+                let wanted = status_of((&snapshot, before.as_ref()), told, &standing, protected, &figures);
+                let wanted = ClusterRingStatus { resources: told.leftovers.record(&snapshot), ..wanted };
+                report.make((&snapshot, before), wanted, figures.measured).await;
             }
-        };
+        }
         tokio::select! {
             changed = snapshots.changed() => if changed.is_err() {
                 // The ring is gone: whoever started this is about to stop it.
                 std::future::pending::<()>().await;
             },
+            // Its sender ends only with the process.
+            Ok(()) = trust.changed() => {}
             // The senders live in `told`, `webhook` and `protection`, so these fail never.
             _ = refused.changed() => {}
+            _ = withdrawn.changed() => {}
             _ = fenced.changed() => {}
+            _ = reach.changed() => {}
             _ = webhook_stands.changed() => {}
             _ = labels_stand.changed() => {}
-            () = tokio::time::sleep(pause.unwrap_or(told.period)) => {}
+            _ = look.tick() => {}
         }
     }
 }
 
-/// Writes the status if it is another one; returns when to look again.
-async fn report(told: &Told, snapshot: &Snapshot, status: &ClusterRingStatus) -> Duration {
-    told.metrics.status(&snapshot.ring, status.shards, status.available_shards);
-    match write(&told.client, snapshot, status).await {
-        Ok(()) => told.period,
-        Err(error) => {
-            tracing::warn!(ring = %snapshot.ring, error = %explain(&error), "can't write the status of a ring; trying again");
-            RETRY
+/// The status as everything stands.
+fn status_of(
+    (snapshot, before): (&Snapshot, Option<&ClusterRingStatus>),
+    told: &Told,
+    webhook: &Standing,
+    protected: Finding,
+    figures: &Figures,
+) -> ClusterRingStatus {
+    let mut problems = Vec::new();
+    if let Standing::Refused { why, .. } = webhook {
+        problems.push(format!("the webhook can't be configured: {why}"));
+    }
+    problems.extend(told.faults.of(snapshot));
+    let asked = snapshot.spec.fence == Fence::ApiServer;
+    let fence = told.fences.report(&snapshot.ring, asked, &snapshot.named);
+    if let fence::Report::Impossible(fault) = &fence {
+        problems.push(fault.clone());
+    }
+    let reach = told.reach.borrow().clone();
+    let findings = [
+        Some(worked_on(snapshot)),
+        reached(reach.as_ref()),
+        Some(in_time(snapshot, &figures.overdue)),
+        Some(protected),
+        fenced_by(&fence),
+    ];
+    // To the second, as it is stored.
+    let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
+    status(snapshot, before, &problems, findings.into_iter().flatten(), figures.objects.clone(), now)
+}
+
+/// How a ring was reported last.
+struct Report<'a> {
+    told: &'a Told,
+    announcer: Announcer,
+    /// What was written, and on which snapshot: its watch may not have shown it yet.
+    written: Option<(Arc<Snapshot>, ClusterRingStatus)>,
+    /// Before these times nothing is written, and no counts.
+    not_before: Instant,
+    no_counts_before: Instant,
+}
+
+impl<'a> Report<'a> {
+    fn new(told: &'a Told) -> Self {
+        let announcer = Announcer::new(told.notices.clone(), told.leases.clone());
+        Self { told, announcer, written: None, not_before: Instant::now(), no_counts_before: Instant::now() }
+    }
+
+    /// What was told last.
+    fn stored(&self, snapshot: &Arc<Snapshot>) -> Option<ClusterRingStatus> {
+        let written = self.written.as_ref().filter(|(of, _)| Arc::ptr_eq(of, snapshot));
+        written.map(|(_, status)| status).or(snapshot.status.as_ref()).cloned()
+    }
+
+    /// Writes the status if it is another one.
+    async fn make(
+        &mut self,
+        (snapshot, before): (&Arc<Snapshot>, Option<ClusterRingStatus>),
+        wanted: ClusterRingStatus,
+        mut measured: RingFigures,
+    ) {
+        (measured.shards, measured.available_shards) = (wanted.shards, wanted.available_shards);
+        let conditions = wanted.conditions.iter();
+        measured.conditions = conditions
+            .map(|it| (it.type_.clone(), (it.status == "True", it.last_transition_time.0.as_second())))
+            .collect();
+        self.told.metrics.ring(&snapshot.ring, measured);
+        let now = Instant::now();
+        let but_for_counts = |of: &ClusterRingStatus| ClusterRingStatus { objects: None, ..of.clone() };
+        let same = before.as_ref().is_some_and(|before| but_for_counts(before) == but_for_counts(&wanted));
+        let same_counts = before.as_ref().is_some_and(|before| before.objects == wanted.objects);
+        if snapshot.pending || now < self.not_before || (same && (same_counts || now < self.no_counts_before)) {
+            return;
+        }
+        match write(&self.told.client, snapshot, &wanted).await {
+            Ok(()) => {
+                self.announcer.conditions(snapshot, before.as_ref(), &wanted);
+                self.no_counts_before = now + COUNTS;
+                self.written = Some((snapshot.clone(), wanted));
+            }
+            Err(error) => {
+                tracing::warn!(ring = %snapshot.ring, error = %explain(&error), "can't write the status of a ring; trying again");
+                self.not_before = now + RETRY;
+            }
         }
     }
 }
 
 async fn write(client: &Client, snapshot: &Snapshot, wanted: &ClusterRingStatus) -> Result<(), kube::Error> {
-    if snapshot.pending || snapshot.status.as_ref() == Some(wanted) {
-        return Ok(());
-    }
     let api: Api<ClusterRing> = Api::all(client.clone());
-    let patch = Patch::Merge(json!({"metadata": {"uid": snapshot.uid}, "status": wanted}));
+    let mut patch = json!({"metadata": {"uid": snapshot.uid}, "status": wanted});
+    // What is left out of a merge patch stays as it is.
+    patch["status"]["resources"] = json!(wanted.resources);
+    patch["status"]["objects"] = json!(wanted.objects);
+    let patch = Patch::Merge(patch);
     api.patch_status(snapshot.ring.as_str(), &PatchParams::default(), &patch).await?;
     tracing::info!(
         ring = %snapshot.ring, shards = wanted.shards, available = wanted.available_shards,
@@ -137,52 +249,4 @@ async fn write(client: &Client, snapshot: &Snapshot, wanted: &ClusterRingStatus)
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use kube::core::Status;
-
-    use super::*;
-    use crate::{faults::Task, fixtures::FakeApi, snapshot::tests::snapshot};
-
-    const STATUS: &str = "/apis/sharding.timebertt.dev/v1alpha1/clusterrings/example/status";
-
-    #[tokio::test(start_paused = true)]
-    async fn a_ring_is_not_ready_while_its_objects_are_refused() {
-        let api = FakeApi::default();
-        let ring = json!({"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": "example"}, "spec": {}});
-        api.put(STATUS, ring);
-        let client_config = ClientConfig { namespace: "sharding-system".into(), url: None, ca_bundle: Vec::new() };
-        let snapshot = Arc::new(snapshot());
-        let wanted = webhook_configuration(&snapshot, &client_config);
-        let path = format!(
-            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{}",
-            webhook_configuration_name(&snapshot.ring)
-        );
-        api.put(&path, serde_json::to_value(&wanted).unwrap());
-        let faults = Faults::default();
-        let told = Told {
-            client: api.client(),
-            watches: api.client(),
-            client_config: Arc::new(client_config),
-            faults: faults.clone(),
-            fences: crate::fence::follow(api.client()).0,
-            metrics: Metrics::default(),
-            period: Duration::from_secs(300),
-        };
-        let (_sender, snapshots) = watch::channel(snapshot.clone());
-        let task = tokio::spawn(async move { reconcile(told, snapshots).await });
-        let ready = async || {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            let condition = api.get(STATUS).unwrap()["status"]["conditions"][0].clone();
-            (condition["status"].as_str().unwrap().to_owned(), condition["message"].as_str().unwrap().to_owned())
-        };
-        assert_eq!(ready().await.0, "True");
-        let main = &snapshot.mains[0].resource.id;
-        let forbidden = kube::Error::Api(Status::failure("cannot watch", "Forbidden").with_code(403).boxed());
-        faults.failed(main, Task::Watch, &forbidden);
-        let message = "objects of 'configmaps' can't be watched: missing permission: cannot watch";
-        assert_eq!(ready().await, ("False".to_owned(), message.to_owned()));
-        task.abort();
-    }
-}
+mod tests;

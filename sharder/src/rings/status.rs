@@ -1,17 +1,25 @@
 //! The status of a ring: how many shards it has, and whether it was set up as its spec asks.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
-use ringside_ring::cluster_ring::{CONDITION_READY, ClusterRingStatus, MESSAGE_SUCCEEDED, REASON_SUCCEEDED};
+use ringside_ring::cluster_ring::{
+    CONDITION_READY, ClusterRingStatus, MESSAGE_SUCCEEDED, ObjectCounts, REASON_SUCCEEDED,
+};
 
+use super::announce::PENDING;
 use crate::{fence::Report, snapshot::Snapshot};
 
 /// The reason in the condition when something could not be set up.
 const REASON_FAILED: &str = "ReconciliationFailed";
 /// The type of the condition that says whether the API server's fence is in place, where the ring asks for it.
 const CONDITION_FENCED: &str = "Fenced";
+
+/// Shards that are named in one sentence at most.
+const NAMED: usize = 5;
 
 /// What is found out about one aspect of a ring: a condition without its times.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,14 +30,17 @@ pub(super) struct Finding {
     pub(super) message: String,
 }
 
-/// The status that the ring should have; `problems` are those of carrying it out, besides those of the snapshot.
+/// The status that a ring should have that is told to be as `before`; `problems` are those of carrying it out, besides those
+/// of the snapshot. Without counts of its objects those that are told already stay.
 pub(super) fn status(
     snapshot: &Snapshot,
+    before: Option<&ClusterRingStatus>,
     problems: &[String],
     findings: impl IntoIterator<Item = Finding>,
+    objects: Option<ObjectCounts>,
     now: Timestamp,
 ) -> ClusterRingStatus {
-    let before = snapshot.status.clone().unwrap_or_default();
+    let before = before.cloned().unwrap_or_default();
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     // Conditions that others set stay as they are.
     let mut conditions = before.conditions;
@@ -42,8 +53,67 @@ pub(super) fn status(
         observed_generation: snapshot.generation,
         shards: count(snapshot.members.len()),
         available_shards: count(snapshot.members.available().count()),
+        objects: objects.or(before.objects),
         conditions,
+        resources: before.resources,
     }
+}
+
+/// Whether anybody works on the objects.
+pub(super) fn worked_on(snapshot: &Snapshot) -> Finding {
+    let (all, available) = (snapshot.members.len(), snapshot.members.available().count());
+    let (holds, reason, message) = match (all, available) {
+        (0, _) => (
+            false,
+            "NoShards",
+            format!(
+                "no shard has a Lease in this ring, so nobody works on its objects: start the controller with its proxy, and see that its --ring is '{}'",
+                snapshot.ring
+            ),
+        ),
+        (all, 0) => (
+            false,
+            "NoneAvailable",
+            format!(
+                "none of {all} shards holds its Lease any more, so nobody works on the objects: look at the controller's pods"
+            ),
+        ),
+        _ => (true, "Available", "there are shards that work on the objects".to_owned()),
+    };
+    Finding { type_: "ShardsAvailable", holds, reason, message }
+}
+
+/// Whether the API server reaches the webhook; nothing while nobody knows.
+pub(super) fn reached(reach: Option<&Result<(), String>>) -> Option<Finding> {
+    let (holds, reason, message) = match reach? {
+        Ok(()) => (true, "Reached", "the API server reaches the webhook".to_owned()),
+        Err(why) => (
+            false,
+            "NotReached",
+            format!(
+                "the API server does not reach the webhook, so objects are assigned a moment after they are created, not with it: {why}"
+            ),
+        ),
+    };
+    Some(Finding { type_: "WebhookReachable", holds, reason, message })
+}
+
+/// Whether the shards let go in time of what they are asked to.
+pub(super) fn in_time(snapshot: &Snapshot, overdue: &BTreeMap<String, usize>) -> Finding {
+    let (type_, deadline) = ("DrainsInTime", snapshot.spec.drain_deadline().as_secs());
+    if overdue.is_empty() {
+        let message = "every shard lets go in time of what it is asked to".to_owned();
+        return Finding { type_, holds: true, reason: "InTime", message };
+    }
+    let named = overdue.iter().take(NAMED).map(|(shard, objects)| format!("shard '{shard}' of {objects}"));
+    let mut late = named.collect::<Vec<_>>().join(", ");
+    if overdue.len() > NAMED {
+        late = format!("{late}, and {} more shards", overdue.len() - NAMED);
+    }
+    let message = format!(
+        "objects were not let go of within {deadline} s: {late}; they stay with it: look at its proxy, end its pod, or let the API server fence the ring (fence: APIServer)"
+    );
+    Finding { type_, holds: false, reason: "DrainOverdue", message }
 }
 
 /// Nothing where the ring leaves it to the shards themselves.
@@ -53,7 +123,7 @@ pub(super) fn fenced_by(fence: &Report) -> Option<Finding> {
         Report::InPlace => {
             (true, "InPlace", "the API server refuses what a shard writes to others' objects".to_owned())
         }
-        Report::Pending => (false, "Pending", "the policy may not act everywhere yet".to_owned()),
+        Report::Pending => (false, PENDING, "the policy may not act everywhere yet".to_owned()),
         Report::Leaky(shards) => (false, "ShardsOutside", shards.join("; ")),
         Report::Impossible(fault) => (false, "Impossible", fault.clone()),
     };
@@ -92,8 +162,20 @@ fn set(conditions: &mut Vec<Condition>, finding: Finding, generation: i64, now: 
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use ringside_ring::lease::ShardState;
+
     use super::*;
-    use crate::snapshot::tests::snapshot;
+    use crate::snapshot::tests::{example_spec, ring as ring_of, snapshot, snapshot_of};
+
+    fn status(
+        ring: &Snapshot,
+        problems: &[String],
+        findings: impl IntoIterator<Item = Finding>,
+        objects: Option<ObjectCounts>,
+        now: Timestamp,
+    ) -> ClusterRingStatus {
+        super::status(ring, ring.status.as_ref(), problems, findings, objects, now)
+    }
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -101,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_ring_that_is_set_up_is_ready() {
-        let status = status(&snapshot(), &[], [], at(1));
+        let status = status(&snapshot(), &[], [], None, at(1));
         let ready = &status.conditions[0];
         assert_eq!((status.shards, status.available_shards, status.observed_generation), (3, 2, 1));
         assert_eq!((&*ready.status, &*ready.reason, &*ready.message), ("True", REASON_SUCCEEDED, MESSAGE_SUCCEEDED));
@@ -110,20 +192,20 @@ mod tests {
     #[test]
     fn the_status_stays_the_same_while_nothing_changes() {
         let mut ring = snapshot();
-        let first = status(&ring, &[], [], at(1));
+        let first = status(&ring, &[], [], None, at(1));
         ring.status = Some(first.clone());
-        assert_eq!(status(&ring, &[], [], at(2)), first);
+        assert_eq!(status(&ring, &[], [], None, at(2)), first);
     }
 
     #[test]
     fn a_problem_is_told_and_dated_and_other_conditions_are_kept() {
         let mut ring = snapshot();
-        let mut before = status(&ring, &[], [], at(1));
+        let mut before = status(&ring, &[], [], None, at(1));
         let foreign = Condition { type_: "Audited".into(), ..before.conditions[0].clone() };
         before.conditions.insert(0, foreign.clone());
         ring.status = Some(before);
         ring.problems = vec!["resource 'websites' is not served".into()];
-        let after = status(&ring, &["no permission".into()], [], at(5));
+        let after = status(&ring, &["no permission".into()], [], None, at(5));
         assert_eq!(after.conditions[0], foreign);
         let ready = &after.conditions[1];
         assert_eq!((&*ready.status, ready.last_transition_time.0), ("False", at(5)));
@@ -134,8 +216,8 @@ mod tests {
     fn what_is_found_out_has_a_condition_of_its_own() {
         let finding = |holds| Finding { type_: "LabelsProtected", holds, reason: "SoIt", message: "is".to_owned() };
         let mut ring = snapshot();
-        ring.status = Some(status(&ring, &[], [finding(false)], at(1)));
-        let after = status(&ring, &["no permission".into()], [finding(true)], at(5));
+        ring.status = Some(status(&ring, &[], [finding(false)], None, at(1)));
+        let after = status(&ring, &["no permission".into()], [finding(true)], None, at(5));
         let told: Vec<_> =
             after.conditions.iter().map(|it| (&*it.type_, &*it.status, it.last_transition_time.0)).collect();
         assert_eq!(told, [(CONDITION_READY, "False", at(5)), ("LabelsProtected", "True", at(5))]);
@@ -156,9 +238,41 @@ mod tests {
             (Report::InPlace, said("True", "InPlace")),
             (Report::Unasked, None),
         ] {
-            let status = status(&ring, &[], fenced_by(&report), at(1));
+            let status = status(&ring, &[], fenced_by(&report), None, at(1));
             assert_eq!(of(&status), wanted);
             ring.status = Some(status);
         }
+    }
+
+    #[test]
+    fn what_is_wrong_is_one_sentence() {
+        let ring = snapshot();
+        assert!(worked_on(&ring).holds);
+        let of = |shards: &[(&str, ShardState)]| worked_on(&snapshot_of(&ring_of(&example_spec()), shards));
+        assert_eq!(of(&[]).reason, "NoShards");
+        assert!(of(&[]).message.ends_with("see that its --ring is 'example'"));
+        assert_eq!(of(&[("a", ShardState::Dead), ("b", ShardState::Orphaned)]).reason, "NoneAvailable");
+        assert_eq!(reached(None), None);
+        assert!(reached(Some(&Ok(()))).unwrap().holds);
+        let why = "failed calling webhook: connection refused".to_owned();
+        assert!(reached(Some(&Err(why.clone()))).unwrap().message.ends_with(&why));
+        assert!(in_time(&ring, &BTreeMap::new()).holds);
+        let late = |shards: usize| (0..shards).map(|shard| (format!("s-{shard}"), 3)).collect();
+        let told = in_time(&ring, &late(1)).message;
+        assert!(
+            told.starts_with("objects were not let go of within 60 s: shard 's-0' of 3; they stay with it"),
+            "{told}"
+        );
+        let told = in_time(&ring, &late(7)).message;
+        assert!(told.contains("shard 's-4' of 3, and 2 more shards;"), "{told}");
+    }
+
+    #[test]
+    fn counts_stay_until_there_are_others() {
+        let mut ring = snapshot();
+        let counts = |assigned| Some(ObjectCounts { assigned, ..ObjectCounts::default() });
+        ring.status = Some(status(&ring, &[], [], counts(7), at(1)));
+        assert_eq!(status(&ring, &[], [], None, at(2)).objects, counts(7));
+        assert_eq!(status(&ring, &[], [], counts(8), at(2)).objects, counts(8));
     }
 }

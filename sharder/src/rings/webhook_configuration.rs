@@ -1,5 +1,7 @@
 //! The `MutatingWebhookConfiguration` of a ring (CONTRACT, "Assignment").
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{
@@ -8,7 +10,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
 use kube::core::{DynamicObject, TypeMeta};
-use ringside_ring::{RingName, labels::webhook_configuration_name};
+use ringside_ring::labels::webhook_configuration_name;
 use serde_json::json;
 
 use crate::{config::WebhookUrl, snapshot::Snapshot};
@@ -20,19 +22,51 @@ const SERVICE_NAME: &str = "sharder";
 /// How long a request for an object may wait for the webhook.
 const TIMEOUT_SECONDS: i32 = 5;
 
+/// On a webhook configuration: the Certificate, as `NAMESPACE/NAME`, whose authority cert-manager's injector writes into it
+/// (CONTRACT, "Assignment": only where cert-manager manages the certificate).
+const INJECT_CA_FROM: &str = "cert-manager.io/inject-ca-from";
+
 /// How the API server reaches the webhook of this installation.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientConfig {
     pub(crate) namespace: String,
     pub(crate) url: Option<WebhookUrl>,
-    /// The CA that signed the webhook's certificate, as PEM.
-    pub(crate) ca_bundle: Vec<u8>,
+}
+
+/// Who vouches for the webhook's certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// These authorities, as PEM.
+    Bundle(Vec<u8>),
+    /// The authority of this Certificate of cert-manager, which itself writes it into the configuration.
+    InjectedFrom(String),
+}
+
+impl Trust {
+    /// The fields of a configuration that are others' to set, as JSON pointers.
+    pub(crate) fn left_to_others(&self) -> &'static [&'static str] {
+        match self {
+            Self::Bundle(_) => &[],
+            Self::InjectedFrom(_) => &["/webhooks/0/clientConfig/caBundle"],
+        }
+    }
+
+    /// What a configuration has to say about that.
+    pub(crate) fn annotations(&self) -> Option<BTreeMap<String, String>> {
+        match self {
+            Self::Bundle(_) => None,
+            Self::InjectedFrom(certificate) => Some([(INJECT_CA_FROM.to_owned(), certificate.clone())].into()),
+        }
+    }
 }
 
 impl ClientConfig {
-    fn of(&self, ring: &RingName) -> WebhookClientConfig {
-        let path = format!("{WEBHOOK_PATH}{ring}");
-        let ca_bundle = Some(ByteString(self.ca_bundle.clone()));
+    /// How it calls this path.
+    pub(crate) fn of(&self, path: &str, trust: &Trust) -> WebhookClientConfig {
+        let ca_bundle = match trust {
+            Trust::Bundle(bundle) => Some(ByteString(bundle.clone())),
+            Trust::InjectedFrom(_) => None,
+        };
         match &self.url {
             Some(url) => WebhookClientConfig { ca_bundle, url: Some(format!("{}{path}", url.base)), service: None },
             None => WebhookClientConfig {
@@ -41,7 +75,7 @@ impl ClientConfig {
                 service: Some(ServiceReference {
                     name: SERVICE_NAME.to_owned(),
                     namespace: self.namespace.clone(),
-                    path: Some(path),
+                    path: Some(path.to_owned()),
                     port: Some(443),
                 }),
             },
@@ -50,15 +84,17 @@ impl ClientConfig {
 }
 
 /// The configuration of a ring's webhook.
-pub(super) fn webhook_configuration(snapshot: &Snapshot, client_config: &ClientConfig) -> DynamicObject {
+pub(super) fn webhook_configuration(snapshot: &Snapshot, client_config: &ClientConfig, trust: &Trust) -> DynamicObject {
+    let mut metadata = snapshot.belonging(webhook_configuration_name(&snapshot.ring));
+    metadata.annotations = trust.annotations();
     DynamicObject {
         types: Some(TypeMeta::resource::<MutatingWebhookConfiguration>()),
-        metadata: snapshot.belonging(webhook_configuration_name(&snapshot.ring)),
-        data: json!({"webhooks": [webhook(snapshot, client_config)]}),
+        metadata,
+        data: json!({"webhooks": [webhook(snapshot, client_config, trust)]}),
     }
 }
 
-fn webhook(snapshot: &Snapshot, client_config: &ClientConfig) -> MutatingWebhook {
+fn webhook(snapshot: &Snapshot, client_config: &ClientConfig, trust: &Trust) -> MutatingWebhook {
     let unassigned = LabelSelectorRequirement {
         key: snapshot.labels.shard.clone(),
         operator: "DoesNotExist".to_owned(),
@@ -66,7 +102,7 @@ fn webhook(snapshot: &Snapshot, client_config: &ClientConfig) -> MutatingWebhook
     };
     MutatingWebhook {
         name: WEBHOOK_NAME.to_owned(),
-        client_config: client_config.of(&snapshot.ring),
+        client_config: client_config.of(&format!("{WEBHOOK_PATH}{}", snapshot.ring), trust),
         rules: Some(rules(snapshot)),
         namespace_selector: Some(snapshot.namespace_selector.clone()),
         object_selector: Some(LabelSelector { match_expressions: Some(vec![unassigned]), match_labels: None }),
@@ -113,16 +149,16 @@ mod tests {
     use crate::snapshot::tests::snapshot;
 
     fn client_config(url: Option<&str>) -> ClientConfig {
-        ClientConfig {
-            namespace: "sharding-system".into(),
-            url: url.map(|url| url.parse().unwrap()),
-            ca_bundle: b"CA".to_vec(),
-        }
+        ClientConfig { namespace: "sharding-system".into(), url: url.map(|url| url.parse().unwrap()) }
+    }
+
+    fn ours() -> Trust {
+        Trust::Bundle(b"CA".to_vec())
     }
 
     #[test]
     fn the_configuration_is_that_of_the_contract() {
-        let made = serde_json::to_value(webhook_configuration(&snapshot(), &client_config(None))).unwrap();
+        let made = serde_json::to_value(webhook_configuration(&snapshot(), &client_config(None), &ours())).unwrap();
         let wanted = json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
@@ -150,10 +186,20 @@ mod tests {
 
     #[test]
     fn a_url_takes_the_place_of_the_service() {
-        let made = webhook_configuration(&snapshot(), &client_config(Some("https://127.0.0.1:9443")));
+        let made = webhook_configuration(&snapshot(), &client_config(Some("https://127.0.0.1:9443")), &ours());
         let made = &made.data["webhooks"][0]["clientConfig"];
         assert_eq!(made["url"], "https://127.0.0.1:9443/webhooks/sharder/clusterring/example");
         assert_eq!(made.get("service"), None);
+    }
+
+    #[test]
+    fn an_authority_that_cert_manager_injects_is_only_named() {
+        let trust = Trust::InjectedFrom("sharding-system/webhook".into());
+        let made = webhook_configuration(&snapshot(), &client_config(None), &trust);
+        let annotations = made.metadata.annotations.unwrap();
+        assert_eq!(annotations["cert-manager.io/inject-ca-from"], "sharding-system/webhook");
+        assert_eq!(made.data["webhooks"][0]["clientConfig"].get("caBundle"), None);
+        assert_eq!(webhook_configuration(&snapshot(), &client_config(None), &ours()).metadata.annotations, None);
     }
 
     #[test]

@@ -77,12 +77,18 @@ fn build(sources: &Sources, previous: Option<&Snapshots>, complaints: &mut HashS
         let before = previous.and_then(|previous| previous.get(&name)).map(|snapshot| &**snapshot);
         let members = members.remove(&name).unwrap_or_default();
         let snapshot = Snapshot::build(name.clone(), &ring, &catalog, members, before, sources.tokens_per_shard)
-            .withholding(sources.fences.withheld(&name, &ring));
+            .withholding(sources.fences.withheld(&name, &ring))
+            .noting(sources.leases.weight_faults(&name));
         if before.is_none_or(|before| !Arc::ptr_eq(&before.hash_ring, &snapshot.hash_ring)) {
             sources.metrics.ring_calculated(&name);
         }
-        if before.is_some_and(|before| !before.among_the_same(&snapshot)) {
-            tracing::info!(ring = %name, available = snapshot.hash_ring.shards().len(), shards = snapshot.members.len(), "the shards of a ring changed");
+        if before.is_some_and(|before| !before.among_the_same(&snapshot) || !before.receives_alike(&snapshot)) {
+            let late =
+                snapshot.members.available().filter(|shard| !snapshot.members.may_receive(shard.as_str())).count();
+            tracing::info!(
+                ring = %name, available = snapshot.hash_ring.shards().len(), late, shards = snapshot.members.len(),
+                "the shards of a ring changed"
+            );
         }
         snapshots.insert(name, Arc::new(snapshot));
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use kube::discovery::ApiResource;
-use ringside_ring::lease::ShardState;
+use ringside_ring::{PartitionKey, lease::ShardState, members::Member};
 use serde_json::json;
 
 use super::*;
@@ -60,7 +60,7 @@ pub(crate) fn example_spec() -> serde_json::Value {
 pub(crate) fn snapshot() -> Snapshot {
     snapshot_of(
         &ring(&example_spec()),
-        &[("a", ShardState::Ready), ("b", ShardState::Uncertain), ("gone", ShardState::Dead)],
+        &[("a", ShardState::Ready), ("b", ShardState::Ready), ("gone", ShardState::Dead)],
     )
 }
 
@@ -79,9 +79,54 @@ fn the_hash_ring_is_computed_only_when_the_available_shards_change() {
     let expired = rebuilt(&before, &[("a", ShardState::Expired), ("b", ShardState::Ready)]);
     assert!(Arc::ptr_eq(&before.hash_ring, &expired.hash_ring));
     assert!(before.among_the_same(&expired) && before.distributes_the_same(&expired));
+    assert!(!before.receives_alike(&expired), "nothing new goes to a");
+    assert!(!expired.takes_from_those_of(&before) && before.takes_from_those_of(&expired), "a is back");
+    assert!(!before.is_decided_by(&expired) && expired.is_decided_by(&before));
+    let uncertain = rebuilt(&before, &[("a", ShardState::Uncertain), ("b", ShardState::Ready)]);
+    assert!(expired.receives_alike(&uncertain) && !expired.is_decided_by(&uncertain));
+    assert!(uncertain.is_decided_by(&rebuilt(&before, &[("a", ShardState::Dead), ("b", ShardState::Ready)])));
     let joined = rebuilt(&before, &[("a", ShardState::Ready), ("b", ShardState::Ready), ("gone", ShardState::Ready)]);
     assert!(!Arc::ptr_eq(&before.hash_ring, &joined.hash_ring));
-    assert!(joined.adds_to(&before) && !before.adds_to(&joined));
+    assert!(joined.takes_from_those_of(&before) && !before.takes_from_those_of(&joined));
+}
+
+#[test]
+fn another_weight_makes_another_hash_ring_and_one_for_which_objects_leave() {
+    let weighing = |weight: &str| {
+        let member = Member { state: ShardState::Ready, weight: weight.parse().unwrap() };
+        let members = members(&[("a", ShardState::Ready)]).with("b".parse().unwrap(), member);
+        Snapshot::build("example".parse().unwrap(), &ring(&example_spec()), &catalog(), members, None, TOKENS)
+    };
+    let (one, two, none) = (weighing("1"), weighing("2"), weighing("0"));
+    assert!(one.among_the_same(&weighing("1")) && !one.among_the_same(&two));
+    assert!(two.takes_from_those_of(&one) && one.takes_from_those_of(&two) && none.takes_from_those_of(&one));
+    assert_eq!(none.hash_ring.shards().len(), 2, "one without objects is a shard all the same");
+}
+
+/// From the option to the placement.
+#[test]
+fn with_a_hundred_tokens_objects_are_where_the_thesis_has_them() {
+    #[derive(serde::Deserialize)]
+    struct Vector {
+        shards: Vec<String>,
+        owners: BTreeMap<String, String>,
+    }
+    let vectors: Vec<Vector> = serde_json::from_str(include_str!("../../../ring/testdata/placement.json")).unwrap();
+    let tokens = crate::config::parse_tokens("100").unwrap();
+    let mut compared = 0;
+    for Vector { shards, owners } in vectors {
+        let members = shards.iter().map(|shard| (shard.parse().unwrap(), ShardState::Ready)).collect();
+        let ring = ring(&example_spec());
+        let snapshot = Snapshot::build("example".parse().unwrap(), &ring, &catalog(), members, None, tokens);
+        for (key, owner) in owners {
+            let mut parts = key.splitn(4, '/');
+            let mut next = || parts.next().unwrap();
+            let key = PartitionKey::of(next(), next(), next(), next());
+            assert_eq!(snapshot.hash_ring.owner(&key).unwrap().as_str(), owner, "{key:?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 200, "only {compared} placements in the vectors");
 }
 
 #[test]

@@ -1,170 +1,102 @@
-//! The webhook's own CA and serving certificate, in a Secret that all replicas share.
+//! The webhook's certificates: of an authority of our own, in a Secret that all replicas share ([`keep`]), or of cert-manager,
+//! in files ([`files`]).
 //!
-//! Whoever comes first creates it. The leader puts the CA into the webhook configurations.
+//! Everything that is to be known about our own is in the certificates themselves: how long they are valid, who signed what
+//! ([`check`]). So a new leader, a new version of the sharder, or a Secret from a backup goes on from there, and what must
+//! happen next is a function of them and of the time ([`plan`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::BTreeSet, time::Duration};
 
-use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
-use kube::{Api, Client, api::PostParams, core::ObjectMeta};
+use ringside_runtime::certificates::ServingPair;
 
-use ringside_runtime::{
-    certificates::{Authority, CertificateError},
-    explain::code,
+mod check;
+mod files;
+mod keep;
+mod plan;
+mod published;
+mod secret;
+
+#[cfg(test)]
+pub(super) mod tests;
+
+pub(super) use self::check::{UnusableCertificate, certified};
+pub(crate) use self::{
+    files::follow_files,
+    keep::{Keeper, server_names},
 };
 
-/// The Secret.
-const SECRET_NAME: &str = "ringside-sharder-webhook";
-/// The names that the serving certificate is good for, so that a missing one is noticed without taking it apart.
-const NAMES_ANNOTATION: &str = "ringside.dev/certificate-names";
-/// The CA's name. Replacing it while all replicas serve is a matter of its own: until then it must last.
+/// The name of every authority: a client tries all that it trusts of this name.
 const AUTHORITY: &str = "ringside-sharder-ca";
 
-/// CA and serving pair, as PEM.
+/// An authority, as PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Certificates {
-    pub(crate) ca: Vec<u8>,
-    ca_key: Vec<u8>,
-    pub(super) certificate: Vec<u8>,
-    pub(super) key: Vec<u8>,
+struct Signer {
+    certificate: String,
+    key: String,
+}
+
+/// What all replicas share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Certificates {
+    /// Who signs.
+    signer: Signer,
+    /// Who will sign once every API server trusts it.
+    next: Option<Signer>,
+    /// Who has signed before, as PEM: trusted until their end, as certificates of theirs may be served until then.
+    retired: Vec<String>,
+    /// What is served.
+    pair: ServingPair,
+    /// The names that it is good for.
     names: BTreeSet<String>,
 }
 
-/// Why there are no certificates.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CertificatesError {
-    /// The Secret can't be read or written.
-    #[error("{}", ringside_runtime::explain::explain(.0))]
-    Secret(#[from] kube::Error),
-    /// They can't be made.
-    #[error("can't make a certificate: {0}")]
-    Generate(#[from] CertificateError),
-}
-
-/// The names at which the API server calls the webhook.
-pub(crate) fn server_names(namespace: &str, host: Option<&str>) -> BTreeSet<String> {
-    let service = format!("sharder.{namespace}.svc");
-    let cluster_local = format!("{service}.cluster.local");
-    let fixed = ["localhost", "127.0.0.1"].map(str::to_owned);
-    fixed.into_iter().chain([service, cluster_local]).chain(host.map(str::to_owned)).collect()
-}
-
-/// Reads the certificates that all replicas use, or makes them when this is the first one.
-pub(crate) async fn obtain(
-    client: &Client,
-    namespace: &str,
-    names: &BTreeSet<String>,
-    now: Timestamp,
-) -> Result<Certificates, CertificatesError> {
-    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    loop {
-        let stored = api.get_opt(SECRET_NAME).await?;
-        let known = stored.as_ref().and_then(read);
-        if let Some(certificates) = known.as_ref().filter(|known| names.is_subset(&known.names)) {
-            return Ok(certificates.clone());
-        }
-        let certificates = match known {
-            // The same CA, so that what the API server trusts already goes on working.
-            Some(known) => known.renewed_for(names, now)?,
-            None => Certificates::generate(names, now)?,
-        };
-        let secret = secret(&certificates, stored.map(|stored| stored.metadata));
-        let written = match secret.metadata.resource_version {
-            Some(_) => api.replace(SECRET_NAME, &PostParams::default(), &secret).await,
-            None => api.create(&PostParams::default(), &secret).await,
-        };
-        match written {
-            Ok(_) => {
-                tracing::info!(namespace, secret = SECRET_NAME, "made certificates for the webhook");
-                return Ok(certificates);
-            }
-            // Another replica was faster: its certificates count.
-            Err(error) if code(&error) == Some(409) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
 impl Certificates {
-    fn generate(names: &BTreeSet<String>, now: Timestamp) -> Result<Self, CertificateError> {
-        let authority = Authority::new(AUTHORITY)?;
-        let (ca, ca_key) = (authority.certificate(now)?, authority.key());
-        let none =
-            Self { ca: ca.into(), ca_key: ca_key.into(), certificate: vec![], key: vec![], names: BTreeSet::new() };
-        none.renewed_for(names, now)
+    /// All authorities that clients are to trust, as PEM, the one that signs first.
+    fn trusted(&self) -> impl Iterator<Item = &str> {
+        let next = self.next.iter().map(|next| next.certificate.as_str());
+        [self.signer.certificate.as_str()].into_iter().chain(next).chain(self.retired.iter().map(String::as_str))
     }
 
-    /// The same CA with a serving certificate for these names as well.
-    fn renewed_for(&self, names: &BTreeSet<String>, now: Timestamp) -> Result<Self, CertificateError> {
-        let authority = Authority::with_key(AUTHORITY, &String::from_utf8_lossy(&self.ca_key))?;
-        let names: BTreeSet<_> = self.names.union(names).cloned().collect();
-        let pair = authority.sign("ringside-sharder", names.iter().cloned(), now)?;
-        Ok(Self { certificate: pair.certificate.into(), key: pair.key.into(), names, ..self.clone() })
+    /// The same in one.
+    fn bundle(&self) -> Vec<u8> {
+        self.trusted().collect::<String>().into_bytes()
     }
 }
 
-fn secret(certificates: &Certificates, stored: Option<ObjectMeta>) -> Secret {
-    let mut metadata = stored.unwrap_or_default();
-    metadata.name = Some(SECRET_NAME.to_owned());
-    metadata.managed_fields = None;
-    let names = certificates.names.iter().cloned().collect::<Vec<_>>().join(",");
-    metadata.annotations.get_or_insert_default().insert(NAMES_ANNOTATION.to_owned(), names);
-    let data = [
-        ("ca.crt", &certificates.ca),
-        ("ca.key", &certificates.ca_key),
-        ("tls.crt", &certificates.certificate),
-        ("tls.key", &certificates.key),
-    ];
-    let data: BTreeMap<_, _> = data.map(|(name, pem)| (name.to_owned(), ByteString(pem.clone()))).into();
-    Secret { metadata, data: Some(data), ..Secret::default() }
-}
+/// How long certificates are valid, and what follows from that: parts of the lifetime of what is served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lifetimes(pub(crate) Duration);
 
-/// What the Secret holds; none when something is missing, as in a Secret that was made by hand.
-fn read(secret: &Secret) -> Option<Certificates> {
-    let data = secret.data.as_ref()?;
-    let get = |name: &str| data.get(name).map(|bytes| bytes.0.clone()).filter(|pem| !pem.is_empty());
-    let names = secret.metadata.annotations.as_ref()?.get(NAMES_ANNOTATION)?;
-    Some(Certificates {
-        ca: get("ca.crt")?,
-        ca_key: get("ca.key")?,
-        certificate: get("tls.crt")?,
-        key: get("tls.key")?,
-        names: names.split(',').map(str::to_owned).collect(),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-    use crate::webhook::ServingIdentity;
-
-    fn names(host: Option<&str>) -> BTreeSet<String> {
-        server_names("sharding-system", host)
+impl Lifetimes {
+    /// Of what is served.
+    fn serving(self) -> Duration {
+        self.0
     }
 
-    #[test]
-    fn certificates_survive_the_secret_and_can_be_served() {
-        let made = Certificates::generate(&names(None), Timestamp::UNIX_EPOCH).unwrap();
-        let read = read(&secret(&made, None)).unwrap();
-        assert_eq!(read, made);
-        ServingIdentity::default().set(&read).unwrap();
+    /// What is served is made anew when less than this is left: a third, as cert-manager does.
+    fn renewal(self) -> Duration {
+        self.0 / 3
     }
 
-    #[test]
-    fn another_host_gets_another_certificate_of_the_same_authority() {
-        let made = Certificates::generate(&names(None), Timestamp::UNIX_EPOCH).unwrap();
-        let more = made.renewed_for(&names(Some("sharder.example.com")), Timestamp::UNIX_EPOCH).unwrap();
-        assert_eq!(more.ca, made.ca);
-        assert_ne!(more.certificate, made.certificate);
-        assert!(more.names.is_superset(&made.names) && more.names.contains("sharder.example.com"));
+    /// Of an authority. It must outlive all that it signs.
+    fn authority(self) -> Duration {
+        self.0 * 4
     }
 
-    #[test]
-    fn a_secret_with_something_missing_is_not_used() {
-        let made = Certificates::generate(&names(None), Timestamp::UNIX_EPOCH).unwrap();
-        let mut secret = secret(&made, None);
-        secret.data.as_mut().unwrap().remove("ca.key");
-        assert_eq!(read(&secret), None);
+    /// Another authority is made when less than this is left of the one that signs: time for every API server to hear of
+    /// it, and for what is signed meanwhile to end before its authority does.
+    fn succession(self) -> Duration {
+        self.0 * 2
+    }
+
+    /// How long an authority has stood in all webhook configurations before it signs: an API server that lost its watch
+    /// waits up to 30 s before the next (client-go's reflector), and until then trusts what it saw last.
+    fn settling(self) -> Duration {
+        Duration::from_secs(60).min(self.0 / 10)
+    }
+
+    /// How often the Secret is looked at.
+    fn look(self) -> Duration {
+        Duration::from_secs(60).min(self.0 / 60)
     }
 }

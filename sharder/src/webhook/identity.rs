@@ -6,37 +6,28 @@ use arc_swap::ArcSwapOption;
 use rustls::{
     ServerConfig,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::certificates::Certificates;
-
-/// Why certificates can't be served.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum UnusableCertificate {
-    /// They are not what they should be.
-    #[error("it is no PEM: {0}")]
-    Pem(#[from] rustls::pki_types::pem::Error),
-    /// Certificate and key don't fit.
-    #[error(transparent)]
-    Tls(#[from] rustls::Error),
-}
+use super::certificates::{UnusableCertificate, certified};
 
 /// The certificate that is shown in new handshakes; clones share it. None at first: handshakes then fail.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServingIdentity(Arc<ArcSwapOption<CertifiedKey>>);
 
 impl ServingIdentity {
-    /// Shows these from now on.
-    pub(crate) fn set(&self, certificates: &Certificates) -> Result<(), UnusableCertificate> {
-        let chain = CertificateDer::pem_slice_iter(&certificates.certificate).collect::<Result<Vec<_>, _>>()?;
-        let key = PrivateKeyDer::from_pem_slice(&certificates.key)?;
-        let certified = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
-        self.0.store(Some(Arc::new(certified)));
+    /// Shows this certificate, with its chain and its key as PEM, from now on.
+    pub(crate) fn set(&self, certificate: &[u8], key: &[u8]) -> Result<(), UnusableCertificate> {
+        self.0.store(Some(Arc::new(certified(certificate, key)?)));
         Ok(())
+    }
+
+    /// What is shown at the moment.
+    #[cfg(test)]
+    pub(super) fn shown(&self) -> Option<Arc<CertifiedKey>> {
+        self.0.load_full()
     }
 
     /// Accepts TLS connections with whatever certificate is current.

@@ -8,24 +8,45 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ringside_ring::{Ownership, RingLabels, cluster_ring::GroupResource, handover::Write, partition::controller_of};
 use serde::Deserialize;
 
+use super::lenient;
+
 /// Where the API server says which Pod a token is bound to (CONTROL-PLANE, 5).
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 
 /// An `AdmissionReview`, as far as it matters.
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Review {
+    api_version: Option<String>,
+    kind: Option<String>,
+    #[serde(default, deserialize_with = "lenient::object")]
     request: Option<Request>,
 }
 
-/// Only the uid, for an answer when the rest can't be read.
-#[derive(Debug, Deserialize)]
-struct Envelope {
-    request: Option<Uid>,
+/// A version of reviews. The answer must be of the same; what we read and write of it is the same in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// The one that our webhook configurations ask for.
+    V1,
+    /// What API servers sent before, and somebody else's configuration might ask for.
+    V1Beta1,
 }
 
-#[derive(Debug, Deserialize)]
-struct Uid {
-    uid: String,
+impl Version {
+    /// As `apiVersion` says it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::V1 => "admission.k8s.io/v1",
+            Self::V1Beta1 => "admission.k8s.io/v1beta1",
+        }
+    }
+
+    fn of(api_version: Option<&str>) -> Option<Self> {
+        match api_version {
+            None => Some(Self::V1),
+            Some(text) => [Self::V1, Self::V1Beta1].into_iter().find(|version| version.as_str() == text),
+        }
+    }
 }
 
 /// The request in a review.
@@ -42,9 +63,12 @@ pub(super) struct Request {
     #[serde(default)]
     pub(super) dry_run: Option<bool>,
     operation: String,
+    sub_resource: Option<String>,
     #[serde(default)]
     user_info: UserInfo,
+    #[serde(default, deserialize_with = "lenient::object")]
     object: Option<Reviewed>,
+    #[serde(default, deserialize_with = "lenient::object")]
     old_object: Option<Reviewed>,
 }
 
@@ -63,14 +87,15 @@ pub(super) struct Kind {
 /// An object in a review.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Reviewed {
-    #[serde(default)]
-    metadata: Metadata,
+    #[serde(default, deserialize_with = "lenient::object")]
+    metadata: Option<Metadata>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     name: Option<String>,
+    #[serde(default, deserialize_with = "lenient::labels")]
     labels: Option<BTreeMap<String, String>>,
     owner_references: Option<Vec<OwnerReference>>,
 }
@@ -83,25 +108,65 @@ pub(super) struct Unreadable {
     reason: String,
 }
 
+impl Unreadable {
+    /// For a review of which there are only these bytes.
+    pub(super) fn new(body: &[u8], reason: impl Into<String>) -> Self {
+        Self { uid: lenient::uid(body), reason: reason.into() }
+    }
+}
+
+/// Why a request is none that the webhook is there for. Our webhook configurations ask for no such.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Odd {
+    /// It does not write the object itself.
+    #[error("writes of the subresource '{0}' are not reviewed")]
+    Subresource(String),
+    /// It does not write an object.
+    #[error("only CREATE and UPDATE are reviewed, not '{0}'")]
+    Operation(String),
+    /// What it writes, or what is there, is missing.
+    #[error("the object, or its metadata, is missing")]
+    NoObject,
+}
+
 /// Reads a review.
-pub(super) fn parse(body: &[u8]) -> Result<Request, Unreadable> {
-    let unreadable = |reason: String| {
-        let envelope: Option<Envelope> = serde_json::from_slice(body).ok();
-        Unreadable { uid: envelope.and_then(|envelope| envelope.request).map(|request| request.uid), reason }
-    };
-    let review: Review = serde_json::from_slice(body).map_err(|error| unreadable(error.to_string()))?;
-    review.request.ok_or_else(|| unreadable("it has no request".to_owned()))
+pub(super) fn parse(body: &[u8]) -> Result<(Version, Request), Unreadable> {
+    let unreadable = |reason: String| Unreadable::new(body, reason);
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let review = lenient::object::<_, Review>(&mut json).and_then(|review| json.end().map(|()| review));
+    let review = review.map_err(|error| unreadable(error.to_string()))?;
+    let review = review.ok_or_else(|| unreadable("it is null".to_owned()))?;
+    if let Some(kind) = review.kind.filter(|kind| kind != "AdmissionReview") {
+        return Err(unreadable(format!("it is of kind '{kind}'")));
+    }
+    let version = Version::of(review.api_version.as_deref());
+    let version = version.ok_or_else(|| unreadable("its version is unknown".to_owned()))?;
+    Ok((version, review.request.ok_or_else(|| unreadable("it has no request".to_owned()))?))
 }
 
 impl Request {
-    /// The write; none when nothing is written that could have an owner.
-    pub(super) fn write(&self, labels: &RingLabels) -> Option<Write<'_>> {
-        let new = self.object.as_ref()?.ownership(labels);
-        match (&*self.operation, &self.old_object) {
-            ("CREATE", _) => Some(Write::Create { new }),
-            ("UPDATE", Some(old)) => Some(Write::Update { old: old.ownership(labels), new, writer: self.pod() }),
-            _ => None,
+    /// The write, if it is one that could give an object an owner, or take it.
+    pub(super) fn write(&self, labels: &RingLabels) -> Result<Write<'_>, Odd> {
+        if let Some(subresource) = self.sub_resource.as_ref().filter(|subresource| !subresource.is_empty()) {
+            return Err(Odd::Subresource(subresource.clone()));
         }
+        let updates = match &*self.operation {
+            "CREATE" => false,
+            "UPDATE" => true,
+            other => return Err(Odd::Operation(other.to_owned())),
+        };
+        let new = self.object.as_ref().filter(|object| object.metadata.is_some()).ok_or(Odd::NoObject)?;
+        let new = new.ownership(labels);
+        if !updates {
+            return Ok(Write::Create { new });
+        }
+        let old = self.old_object.as_ref().ok_or(Odd::NoObject)?.ownership(labels);
+        Ok(Write::Update { old, new, writer: self.pod() })
+    }
+
+    /// The drain label of the object before the write.
+    pub(super) fn drain(&self, labels: &RingLabels) -> Option<&str> {
+        self.old_object.as_ref()?.ownership(labels).drain
     }
 
     /// The Pod that the writer's token is bound to.
@@ -116,7 +181,7 @@ impl Request {
 
     /// The object's name; none while it is still to be generated. It is in the object sooner than in the request.
     pub(super) fn name(&self) -> Option<&str> {
-        let in_object = self.object.as_ref().and_then(|object| object.metadata.name.as_deref());
+        let in_object = self.object.as_ref().and_then(|object| object.metadata.as_ref()?.name.as_deref());
         self.name.as_deref().into_iter().chain(in_object).find(|name| !name.is_empty())
     }
 
@@ -124,7 +189,8 @@ impl Request {
     /// a template drops it together with the labels.
     pub(super) fn controller(&self) -> Option<&OwnerReference> {
         let objects = self.object.iter().chain(&self.old_object);
-        objects.filter_map(|object| controller_of(object.metadata.owner_references.as_deref())).next()
+        let metadata = objects.filter_map(|object| object.metadata.as_ref());
+        metadata.filter_map(|metadata| controller_of(metadata.owner_references.as_deref())).next()
     }
 
     /// Who would own the object after the write as it is.
@@ -134,7 +200,10 @@ impl Request {
 
     /// Whether the new object has a labels map that a patch can add to.
     pub(super) fn has_labels(&self) -> bool {
-        self.object.as_ref().is_some_and(|object| object.metadata.labels.is_some())
+        self.object
+            .as_ref()
+            .and_then(|object| object.metadata.as_ref())
+            .is_some_and(|metadata| metadata.labels.is_some())
     }
 
     /// The namespace, for a key; none for an object without one.
@@ -145,6 +214,6 @@ impl Request {
 
 impl Reviewed {
     fn ownership(&self, labels: &RingLabels) -> Ownership<'_> {
-        labels.ownership(self.metadata.labels.as_ref())
+        labels.ownership(self.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref()))
     }
 }

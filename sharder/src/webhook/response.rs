@@ -4,6 +4,8 @@ use json_patch::Patch;
 use k8s_openapi::ByteString;
 use serde::Serialize;
 
+use super::request::{Unreadable, Version};
+
 /// Characters that the API server passes on of a warning (AdmissionReview: "over 256 characters may be truncated").
 const LONGEST_WARNING: usize = 256;
 
@@ -31,9 +33,14 @@ struct Response {
 
 impl Answer {
     /// The write may go on as it is.
-    pub(super) fn allow(uid: impl Into<String>) -> Self {
+    pub(super) fn allow(version: Version, uid: impl Into<String>) -> Self {
         let response = Response { uid: uid.into(), allowed: true, patch_type: None, patch: None, warnings: Vec::new() };
-        Self { api_version: "admission.k8s.io/v1", kind: "AdmissionReview", response }
+        Self { api_version: version.as_str(), kind: "AdmissionReview", response }
+    }
+
+    /// So may one that can't be read, if it is known which it is.
+    pub(super) fn allow_unread(fault: &Unreadable) -> Self {
+        Self::allow(Version::V1, fault.uid.clone().unwrap_or_default()).with_warning(fault.to_string())
     }
 
     /// It goes on with this change.

@@ -8,7 +8,7 @@ use ringside_ring::{
     patch,
 };
 
-use super::request::Request;
+use super::request::{Odd, Request};
 use crate::{owners::Owner, snapshot::Snapshot};
 
 /// The decision on a write.
@@ -16,6 +16,8 @@ use crate::{owners::Owner, snapshot::Snapshot};
 pub(super) enum Decision<'a> {
     /// The write goes on as it is.
     Leave,
+    /// The write is none that the webhook is there for.
+    Odd(Odd),
     /// The resource is none of the ring's: its webhook configuration is older than its spec.
     Foreign,
     /// The object gets a shard by this change of the write.
@@ -30,7 +32,10 @@ pub(super) enum Decision<'a> {
 ///
 /// Whoever controls the object decides where it belongs; only without such an owner it is a main object.
 pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decision<'a> {
-    let Some(write) = request.write(&snapshot.labels) else { return Decision::Leave };
+    let write = match request.write(&snapshot.labels) {
+        Ok(write) => write,
+        Err(odd) => return Decision::Odd(odd),
+    };
     let owner = request.controller().filter(|controller| snapshot.above(&request.resource, controller).is_some());
     let main = snapshot.main(&request.resource);
     if owner.is_none() && main.is_none() {
@@ -64,7 +69,7 @@ pub(super) fn followed<'a>(
     if snapshot.withholds(owner.main) {
         return Decision::Leave;
     }
-    let placed = || snapshot.hash_ring.owner(&owner.key(request.namespace())).cloned();
+    let placed = || snapshot.receiver(&owner.key(request.namespace())).cloned();
     match live.or_else(|| request.creates().then(placed).flatten()) {
         Some(shard) => give(request, snapshot, &shard),
         None => Decision::Leave,
@@ -77,7 +82,7 @@ fn place<'a>(request: &Request, snapshot: &Snapshot) -> Decision<'a> {
     // `kind` is that of the rule which matched, whatever version the request was made in; the group is the ring's.
     let namespace = request.namespace().unwrap_or_default();
     let key = PartitionKey::of(&request.kind.group, &request.kind.kind, namespace, name);
-    match snapshot.hash_ring.owner(&key) {
+    match snapshot.receiver(&key) {
         Some(shard) => give(request, snapshot, shard),
         None => Decision::Leave,
     }

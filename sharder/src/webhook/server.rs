@@ -1,13 +1,14 @@
 //! The webhook's server: TLS by the current certificate, one route.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use axum::{
     Json, Router,
-    body::Bytes,
-    extract::{DefaultBodyLimit, FromRequest, Path, State},
-    http::StatusCode,
-    response::{IntoResponse, Response},
+    extract::{Path, State},
     routing::post,
 };
 use hyper_util::{
@@ -31,29 +32,32 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    request::{Request, parse},
+    body::{Arrived, Room},
+    request::{Request, Unreadable, parse},
     response::Answer,
     review::{Decision, decide, followed},
 };
 use crate::{
     leases::Leases,
     metrics::Metrics,
+    move_id,
     owners::{Owner, live_shard, owner},
+    reach,
     rings::WEBHOOK_PATH,
     snapshot::{Snapshot, Snapshots},
 };
 use ringside_runtime::explain::explain;
 
-/// A review carries an object twice, of 1.5 MB at most each (etcd's limit), and some of it twice again as escapes.
-const LARGEST_REVIEW: usize = 8 << 20;
 /// A client that can't finish a TLS handshake in this time is none that waits 5 seconds for an answer.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may wait for a request's headers. That includes the time between requests, and the API server
 /// keeps idle connections for 90 s (Go's default transport): it is to be the one who closes them, else a review might
 /// meet a connection that is just being closed.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(100);
-/// How long a review may take to arrive: after this the API server no longer waits for an answer.
-const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the webhook answers as usual after the signal to end: so long API servers may still be led to this replica, as
+/// it takes a moment until a Service no longer has a Pod that is about to go. A call that is refused would let its write
+/// pass without anybody noticing.
+const FAREWELL: Duration = Duration::from_secs(3);
 /// How long connections have to end at shutdown: as long as the API server waits for an answer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long reading an owner may take: it leaves time to answer within the API server's 5 seconds.
@@ -70,6 +74,7 @@ pub(crate) struct Reviewer {
     pub(crate) leases: Leases,
     pub(crate) snapshots: watch::Receiver<Option<Arc<Snapshots>>>,
     pub(crate) metrics: Metrics,
+    pub(crate) room: Room,
 }
 
 /// Serves the webhook until the shutdown.
@@ -83,6 +88,10 @@ pub(crate) async fn serve(
     let connections = GracefulShutdown::new();
     // Dropping it ends what is still there when the time at shutdown is over.
     let mut tasks = JoinSet::new();
+    let mut end = std::pin::pin!(async {
+        shutdown.wait().await;
+        tokio::time::sleep(FAREWELL).await;
+    });
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -93,10 +102,14 @@ pub(crate) async fn serve(
                 }
                 continue;
             }
-            () = shutdown.wait() => break,
+            () = &mut end => break,
         };
         match accepted {
             Ok((stream, _)) => {
+                // An answer is to leave at once, and not with the next one.
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "can't set TCP_NODELAY on a connection to the webhook");
+                }
                 tasks.spawn(connect(stream, acceptor.clone(), router.clone(), connections.watcher()));
             }
             Err(error) => {
@@ -135,7 +148,7 @@ where
 fn router(reviewer: Reviewer) -> Router {
     Router::new()
         .route(&format!("{WEBHOOK_PATH}{{ring}}"), post(answer))
-        .layer(DefaultBodyLimit::max(LARGEST_REVIEW))
+        .route(reach::PATH, post(reached))
         .with_state(reviewer)
 }
 
@@ -143,44 +156,78 @@ async fn answer(
     State(reviewer): State<Reviewer>,
     Path(ring): Path<String>,
     request: axum::extract::Request,
-) -> Result<Json<Answer>, Response> {
-    let body = timeout(BODY_TIMEOUT, Bytes::from_request(request, &()));
-    let body = body.await.map_err(|_| StatusCode::REQUEST_TIMEOUT.into_response())?;
-    let body = body.map_err(IntoResponse::into_response)?;
-    Ok(Json(reviewer.answer(&ring, &body).await))
+) -> Json<Answer> {
+    Json(reviewer.read(&ring, request, async |body| reviewer.answer(&ring, body).await).await)
+}
+
+/// Marks the write by which the leader finds out whether the API server reaches this.
+async fn reached(State(reviewer): State<Reviewer>, request: axum::extract::Request) -> Json<Answer> {
+    let mark = async |body: &[u8]| match parse(body) {
+        Ok((version, request)) => Answer::allow(version, &request.uid).with_patch(&reach::mark()),
+        Err(fault) => unread("of the probe", &fault),
+    };
+    Json(reviewer.read("of the probe", request, mark).await)
+}
+
+fn unread(ring: &str, fault: &Unreadable) -> Answer {
+    tracing::warn!(ring, %fault, "got a review that can't be read");
+    Answer::allow_unread(fault)
 }
 
 impl Reviewer {
+    /// Answers a review once it has arrived.
+    async fn read(
+        &self,
+        ring: &str,
+        request: axum::extract::Request,
+        answer: impl AsyncFnOnce(&[u8]) -> Answer,
+    ) -> Answer {
+        let (head, body) = request.into_parts();
+        match self.room.collect(&head.headers, body).await {
+            Arrived::Whole(body, _room) => answer(&body).await,
+            Arrived::Part(beginning, why) => unread(ring, &Unreadable::new(&beginning, why)),
+        }
+    }
+
     /// Answers a review for a ring.
-    async fn answer(&self, ring: &str, body: &[u8]) -> Answer {
-        let request = match parse(body) {
-            Ok(request) => request,
-            Err(fault) => {
-                tracing::warn!(ring, %fault, "got a review that can't be read");
-                return Answer::allow(fault.uid.clone().unwrap_or_default()).with_warning(fault.to_string());
-            }
+    pub(super) async fn answer(&self, ring: &str, body: &[u8]) -> Answer {
+        let (version, request) = match parse(body) {
+            Ok(parsed) => parsed,
+            Err(fault) => return unread(ring, &fault),
         };
-        let allow = Answer::allow(&request.uid);
+        let allow = Answer::allow(version, &request.uid);
         let Some(snapshots) = self.snapshots.borrow().clone() else {
             // Just started: the object is assigned by the controller.
             return allow;
         };
-        let Some(snapshot) = snapshots.get(ring) else {
-            return allow.with_warning(format!("there is no ClusterRing '{ring}', so the object is not assigned"));
-        };
+        let unknown = || format!("there is no ClusterRing '{ring}', so the object is not assigned");
+        let Some(snapshot) = snapshots.get(ring) else { return allow.with_warning(unknown()) };
         match self.decide(&request, snapshot).await {
+            // A label of a ring that is gone would be there for ever: they may have been taken off already.
+            Decision::Restore(_) | Decision::Assign(_) if self.is_gone(snapshot) => allow.with_warning(unknown()),
             Decision::Restore(patch) => allow.with_patch(&patch),
             Decision::Assign(patch) => {
                 if request.dry_run != Some(true) {
                     self.metrics.assigned(&snapshot.ring, &request.resource);
+                    // An acknowledgement: nobody else sees this move end.
+                    let age = request.drain(&snapshot.labels).and_then(|id| move_id::age(id, SystemTime::now()));
+                    age.inspect(|age| self.metrics.move_took(&snapshot.ring, *age));
                 }
                 allow.with_patch(&patch)
             }
             Decision::Foreign => {
                 allow.with_warning(format!("'{}' is not a resource of ClusterRing '{ring}'", request.resource))
             }
+            Decision::Odd(odd) => allow.with_warning(odd.to_string()),
             Decision::Leave | Decision::Follow(_) => allow,
         }
+    }
+
+    /// Whether the ring was deleted since the snapshot was taken.
+    fn is_gone(&self, snapshot: &Snapshot) -> bool {
+        let now = self.snapshots.borrow();
+        let same = |rings: &Snapshots| rings.get(&snapshot.ring).is_some_and(|ring| ring.uid == snapshot.uid);
+        !now.as_deref().is_some_and(same)
     }
 
     /// Decides, looking up the owner where that counts. A draining owner is still its shard's: the child goes along

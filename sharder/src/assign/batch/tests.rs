@@ -190,10 +190,10 @@ async fn an_object_that_changed_is_decided_on_anew() {
 }
 
 #[tokio::test]
-async fn an_object_outside_the_rings_namespaces_is_left_alone() {
+async fn an_object_without_labels_outside_the_rings_namespaces_is_left_alone() {
     let api = FakeApi::default();
     let scope = scope(&api);
-    let owner = family(&api, &scope);
+    let owner = Target { shard: None, ..family(&api, &scope) };
     for labels in [json!({}), json!({"role": "other"})] {
         api.put("/api/v1/namespaces/default", json!({"metadata": {"name": "default", "labels": labels}}));
         assert_eq!(process(&scope, vec![owner.clone()]).await, vec![]);
@@ -219,7 +219,7 @@ async fn a_late_shard_loses_an_object_after_its_children_where_the_fence_is_arou
         api.put(&main, drained);
         api.put(&child, owned(object(&scope, "child", Some("a")), &name));
         let owner = target(&api, &main, &scope);
-        scope.drains.remember(&scope.main.resource.id, &owner.uid, "a", "m");
+        scope.drains.remember(&scope.main.resource.id, &owner, "a", "m");
         let deadline = scope.snapshot.spec.drain_deadline();
         tokio::time::advance(if late { deadline } else { deadline / 2 }).await;
         assert!(process(&scope, vec![owner]).await.is_empty());
@@ -241,7 +241,7 @@ async fn who_was_drained_is_remembered_so_that_only_its_children_are_listed() {
         let lists = api.asked().into_iter().filter(|asked| asked.path.ends_with("/secrets"));
         lists.map(|asked| asked.query.contains("labelSelector")).collect()
     };
-    scope.drains.remember(&scope.main.resource.id, &owner.uid, "a", "m");
+    scope.drains.remember(&scope.main.resource.id, &owner, "a", "m");
     process(&scope, vec![owner.clone()]).await;
     assert_eq!(selectors(&api), [true]);
     assert_eq!(scope.drains.previous(&owner.uid), None, "forgotten once it has an owner");
@@ -307,6 +307,8 @@ async fn what_was_claimed_goes_on_without_its_shard_and_comes_back_where_it_belo
         assert!(owner[&scope.snapshot.labels.drain].is_null(), "{owner}");
         let with = owner[&scope.snapshot.labels.shard].as_str().unwrap();
         assert_eq!(with == "gone", !elsewhere);
+        let moved = scope.metrics.movements_of(&scope.snapshot.ring, &scope.main.resource.id);
+        assert_eq!(moved, u64::from(elsewhere), "what comes back has not moved");
         for child in ["c1", "c2"] {
             assert_eq!(shard_of(&api, &path(SECRETS, child), &scope).as_deref(), Some(with));
         }
@@ -380,4 +382,29 @@ async fn an_object_that_was_labelled_meanwhile_is_not_taken_from_a_shard_that_no
     api.put(&path(CONFIG_MAPS, "o"), labelled);
     assert_eq!(process(&scope, vec![seen]).await, vec![]);
     assert_eq!(shard_of(&api, &path(CONFIG_MAPS, "o"), &scope).as_deref(), Some("new"));
+}
+
+#[tokio::test]
+async fn what_is_gone_or_somebody_elses_when_it_is_claimed_waits_for_no_owner() {
+    for is_gone in [true, false] {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let owner = family(&api, &scope);
+        let shard = scope.snapshot.labels.shard.clone();
+        api.intercept(move |asked, objects| {
+            if asked.method != Method::PATCH {
+                return None;
+            }
+            if is_gone {
+                objects.remove(&asked.path);
+            } else {
+                objects.get_mut(&asked.path).unwrap()["metadata"]["labels"][&shard] = json!("a");
+            }
+            None
+        });
+        assert_eq!(process(&scope, vec![owner]).await, vec![]);
+        assert_eq!(api.writes().len(), 1);
+        let figures = scope.census.figures(&scope.snapshot.members);
+        assert_eq!(figures[&scope.main.resource.id].unassigned, 0, "gone: {is_gone}");
+    }
 }

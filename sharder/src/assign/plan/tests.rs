@@ -20,10 +20,6 @@ fn labels() -> RingLabels {
     RingLabels::of(&"example".parse().unwrap())
 }
 
-fn one(uid: &str, namespace: &str, from: Option<&str>) -> Move {
-    Move { target: target(uid, namespace, None), to: shard("b"), from: from.map(Into::into) }
-}
-
 #[test]
 fn each_object_is_moved_once_as_it_was_seen_last() {
     let batch = vec![target("u1", "n", Some("dead")), target("u2", "n", None), target("u1", "n", None)];
@@ -59,6 +55,10 @@ fn children_come_from_anywhere_to_an_owner_that_stays() {
     }
 }
 
+fn sought(uid: &str, namespace: &str, from: Option<&str>) -> Sought {
+    Sought::of(&Move { target: target(uid, namespace, None), to: shard("b"), from: from.map(Into::into) })
+}
+
 fn found(namespace: Option<&str>, shards: Option<&str>) -> Search {
     let selector = shards.map(|shards| format!("{} in ({shards})", labels().shard));
     Search { namespace: namespace.map(Into::into), selector }
@@ -67,15 +67,15 @@ fn found(namespace: Option<&str>, shards: Option<&str>) -> Search {
 #[test]
 fn children_are_looked_for_where_they_can_be() {
     assert_eq!(searches(&[], &labels()), []);
-    let known = [one("1", "n", Some("y")), one("2", "n", Some("x")), one("3", "n", Some("y"))];
+    let known = [sought("1", "n", Some("y")), sought("2", "n", Some("x")), sought("3", "n", Some("y"))];
     assert_eq!(searches(&known, &labels()), [found(Some("n"), Some("x,y"))]);
-    let spread = [one("1", "n", Some("x")), one("2", "m", Some("x"))];
+    let spread = [sought("1", "n", Some("x")), sought("2", "m", Some("x"))];
     assert_eq!(searches(&spread, &labels()), [found(None, Some("x"))]);
 }
 
 #[test]
 fn objects_whose_shard_is_not_known_don_t_widen_the_search_for_the_others() {
-    let some = [one("1", "n", Some("x")), one("2", "m", None), one("3", "k", None), one("4", "m", None)];
+    let some = [sought("1", "n", Some("x")), sought("2", "m", None), sought("3", "k", None), sought("4", "m", None)];
     assert_eq!(
         searches(&some, &labels()),
         [found(Some("n"), Some("x")), found(Some("k"), None), found(Some("m"), None)]

@@ -44,7 +44,8 @@ async fn world_with(first: Lease, observed_before: u64) -> World {
         leases.observe(event);
     }
     advance(Duration::from_secs(observed_before)).await;
-    let leader = tokio::spawn(keep_states(api.client(), leases.clone(), Metrics::default()));
+    let leader =
+        tokio::spawn(keep_states(api.client(), leases.clone(), Metrics::default(), Notices::new(api.client())));
     World { api, leases, leader }
 }
 

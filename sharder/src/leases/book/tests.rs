@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use ringside_ring::lease::SHARDER_HOLDER;
+use ringside_ring::{labels::LEASE_WEIGHT, lease::SHARDER_HOLDER};
 use serde_json::json;
 
 use super::*;
@@ -42,6 +42,41 @@ fn list(book: &mut Book, leases: impl IntoIterator<Item = Lease>, now: Moment) -
         assert_eq!(book.apply(Event::InitApply(lease), now), Change::Nothing);
     }
     book.apply(Event::InitDone, now)
+}
+
+pub(crate) fn weighing(mut lease: Lease, weight: &str) -> Lease {
+    lease.metadata.annotations.get_or_insert_default().insert(LEASE_WEIGHT.to_owned(), weight.to_owned());
+    lease
+}
+
+fn weight(book: &Book, shard: &str) -> Option<String> {
+    let rings = book.members(at(0), Moment::default()).unwrap();
+    let members = rings.get(&"example".parse::<RingName>().unwrap())?;
+    members.weighted().find(|(name, _)| name.as_str() == shard).map(|(_, weight)| weight.to_string())
+}
+
+#[test]
+fn a_weight_is_told_when_it_changes_and_is_one_when_it_cannot_be_read() {
+    let held = |version| lease("a", "a", 0, version);
+    let mut book = book([weighing(held(1), "2")], at(0));
+    assert_eq!(weight(&book, "a").as_deref(), Some("2"));
+    let mut see = |lease, wanted: &str| {
+        let change = book.apply(Event::Apply(lease), at(1));
+        assert_eq!(weight(&book, "a").as_deref(), Some(wanted));
+        change
+    };
+    assert_eq!(see(weighing(held(2), "2"), "2"), Change::Nothing);
+    assert_eq!(see(weighing(held(3), "0.5"), "0.5"), Change::Membership);
+    assert_eq!(see(weighing(held(4), "half"), "1"), Change::Membership, "people are told");
+    assert_eq!(see(held(5), "1"), Change::Membership, "there is nothing to tell any more");
+}
+
+#[test]
+fn a_shard_whose_lease_vanished_keeps_its_weight() {
+    let held = weighing(lease("a", "a", 0, 1), "3");
+    let mut book = book([held.clone()], at(0));
+    book.apply(Event::Delete(held), at(1));
+    assert_eq!(weight(&book, "a").as_deref(), Some("3"));
 }
 
 fn state(book: &Book, shard: &str, now: u64) -> Option<ShardState> {
@@ -101,6 +136,7 @@ fn a_shard_outlives_the_lease_that_it_held() {
         let mut book = book([lease("a", "a", 0, 1)], at(0));
         assert_eq!(vanish(&mut book), Change::Membership);
         assert_eq!(state(&book, "a", 24), Some(ShardState::Expired));
+        book.expire(at(24));
         assert_eq!(book.expire(at(24)), (false, Some(at(25))));
         assert!(
             plan(&book, at(24), at(0))
@@ -133,7 +169,7 @@ fn a_lease_that_appears_again_says_what_its_shard_is() {
         book.apply(Event::Delete(lease("a", "a", 0, 1)), at(5));
         book.apply(Event::Apply(lease("a", holder, 6, 3)), at(6));
         assert_eq!(state(&book, "a", 6), Some(expected));
-        assert_eq!(book.expire(at(6)), (false, None));
+        assert!(!book.expire(at(6)).0);
         book.apply(Event::Delete(lease("a", "a", 0, 1)), at(7));
         list(&mut book, [lease("a", holder, 6, 3)], at(8));
         assert_eq!(state(&book, "a", 8), Some(expected));
@@ -182,6 +218,36 @@ fn only_what_needs_action_wakes_somebody() {
     // It came back after its label was changed to expired.
     assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 20, 4), "expired")), at(20)), Change::Attention);
     assert_eq!(book.apply(Event::Apply(labelled(lease("a", "", 21, 5), "ready")), at(21)), Change::Membership);
+}
+
+#[test]
+fn who_places_objects_is_told_when_a_lease_runs_out_and_when_it_is_renewed() {
+    let mut book = book([lease("a", "a", 0, 1), lease("b", "b", 0, 1)], at(0));
+    assert_eq!(book.expire(at(1)), (false, Some(at(10))));
+    assert_eq!(book.apply(Event::Apply(labelled(lease("b", "b", 8, 2), "ready")), at(8)), Change::Nothing);
+    assert_eq!(book.expire(at(10)), (true, Some(at(18))));
+    assert_eq!(book.expire(at(15)), (false, Some(at(18))), "said once");
+    let renewed = |second, version| Event::Apply(labelled(lease("a", "a", second, version), "ready"));
+    assert_eq!(book.apply(renewed(16, 3), at(16)), Change::Membership);
+    assert_eq!(book.apply(renewed(17, 4), at(17)), Change::Nothing);
+    // A list shows all at once after a watch that was away.
+    assert_eq!(book.expire(at(40)), (true, None));
+    let both = [lease("a", "a", 39, 9), lease("b", "b", 39, 9)];
+    assert_eq!(list(&mut book, both.map(|lease| labelled(lease, "ready")), at(41)), Change::Membership);
+}
+
+#[test]
+fn a_shard_that_another_judge_found_late_is_ready_when_it_renews() {
+    for found in ["expired", "uncertain"] {
+        let mut book = book([labelled(lease("a", "a", 0, 1), found)], at(0));
+        assert_eq!(state(&book, "a", 0), Some(ShardState::Expired));
+        book.expire(at(0));
+        // Its leader judges anew, and says so.
+        book.apply(Event::Apply(labelled(lease("a", "a", 0, 2), "ready")), at(1));
+        assert_eq!(state(&book, "a", 1), Some(ShardState::Expired));
+        assert_eq!(book.apply(Event::Apply(labelled(lease("a", "a", 2, 3), "ready")), at(2)), Change::Membership);
+        assert_eq!(state(&book, "a", 2), Some(ShardState::Ready));
+    }
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn owner<'a>(child: &Request, snapshot: &'a Snapshot) -> Owner<'a> {
 }
 
 fn request(review: &Value) -> Request {
-    parse(&serde_json::to_vec(review).unwrap()).unwrap()
+    parse(&serde_json::to_vec(review).unwrap()).unwrap().1
 }
 
 /// The object after the webhook's patch, when there is one.
@@ -198,17 +198,49 @@ fn what_has_its_label_is_left_alone_and_foreign_resources_are_noticed() {
 }
 
 #[test]
-fn other_operations_and_missing_objects_are_left_alone() {
+fn what_is_no_write_of_an_object_is_told_and_left_alone() {
+    let odd = |change: &dyn Fn(&mut Value)| {
+        let mut review = review_of("ConfigMap", None, &labelled(None, None));
+        change(&mut review["request"]);
+        match decide(&request(&review), &snapshot()) {
+            Decision::Odd(odd) => odd,
+            other => panic!("{other:?}"),
+        }
+    };
+    for operation in ["DELETE", "CONNECT", "", "create"] {
+        assert_eq!(odd(&|request| request["operation"] = json!(operation)), Odd::Operation(operation.to_owned()));
+    }
+    assert_eq!(odd(&|request| request["object"] = Value::Null), Odd::NoObject);
+    assert_eq!(odd(&|request| drop(request.as_object_mut().unwrap().remove("object"))), Odd::NoObject);
+    assert_eq!(odd(&|request| request["operation"] = json!("UPDATE")), Odd::NoObject);
+    assert_eq!(odd(&|request| request["subResource"] = json!("scale")), Odd::Subresource("scale".to_owned()));
+    let mut none = review_of("ConfigMap", None, &labelled(None, None));
+    none["request"]["subResource"] = json!("");
+    assert!(matches!(decide(&request(&none), &snapshot()), Decision::Assign(_)));
+}
+
+#[test]
+fn labels_are_found_however_they_are_written() {
     let ring = snapshot();
-    let mut review = review_of("ConfigMap", None, &labelled(None, None));
-    review["request"]["operation"] = json!("DELETE");
-    assert_eq!(decide(&request(&review), &ring), Decision::Leave);
-    review["request"]["operation"] = json!("UPDATE");
-    review["request"]["oldObject"] = Value::Null;
-    assert_eq!(decide(&request(&review), &ring), Decision::Leave);
-    review["request"]["operation"] = json!("CREATE");
-    review["request"]["object"] = Value::Null;
-    assert_eq!(decide(&request(&review), &ring), Decision::Leave);
+    let text = serde_json::to_string(&review_of("ConfigMap", None, &labelled(None, None))).unwrap();
+    let assigned = |metadata: &str| {
+        let body = text.replace(r#""metadata":{"name":"o""#, &format!(r#""metadata":{{"name":"o",{metadata}"#));
+        assert_ne!(body, text);
+        match decide(&parse(body.as_bytes()).unwrap().1, &ring) {
+            Decision::Leave => false,
+            Decision::Assign(_) => true,
+            other => panic!("{other:?}"),
+        }
+    };
+    let escaped: String = ring.labels.shard.chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect();
+    assert!(!assigned(&format!(r#""labels":{{"{}":"a"}},"x":1"#, ring.labels.shard)));
+    assert!(!assigned(&format!(r#""labels":{{"{escaped}":"\u0061"}},"x":1"#)));
+    assert!(!assigned(&format!(r#""\u006cabels":{{"{escaped}":"a","other":null}},"x":1"#)));
+    // What is no text names nobody.
+    for value in ["null", "1", "-1", "0.5", "true", "[]", "{}", r#"["a"]"#, r#"{"a":{}}"#] {
+        assert!(assigned(&format!(r#""labels":{{"{}":{value}}},"x":1"#, ring.labels.shard)), "{value}");
+    }
+    assert!(assigned(r#""labels":null,"x":1"#));
 }
 
 #[test]

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
-use k8s_openapi::jiff::Timestamp;
 use kube::client::Body;
 use prometheus_client::registry::Registry;
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ use crate::{
     snapshot::tests::{ring, snapshot, snapshot_of},
     webhook::{
         ServingIdentity,
-        certificates::{Certificates, obtain, server_names},
+        certificates::tests::served,
         review::tests::{labelled, review_of},
     },
 };
@@ -40,7 +40,13 @@ fn reviewer(api: &FakeApi, snapshots: Option<Arc<Snapshots>>) -> Reviewer {
     let (sender, snapshots) = watch::channel(snapshots);
     // The last value stays readable.
     drop(sender);
-    Reviewer { client: api.client(), leases: held_by(&["a", "b"]), snapshots, metrics: Metrics::default() }
+    Reviewer {
+        client: api.client(),
+        leases: held_by(&["a", "b"]),
+        snapshots,
+        metrics: Metrics::default(),
+        room: Room::default(),
+    }
 }
 
 fn example() -> Option<Arc<Snapshots>> {
@@ -57,19 +63,144 @@ fn new_config_map() -> Vec<u8> {
     serde_json::to_vec(&review_of("ConfigMap", None, &labelled(None, None))).unwrap()
 }
 
+/// A new ConfigMap's review as the API server writes it: with the uid first.
+fn as_sent() -> String {
+    let text = String::from_utf8(new_config_map()).unwrap();
+    let uid = r#""uid":"review-1","#;
+    let text =
+        text.replacen(r#","uid":"review-1""#, "", 1).replacen(r#""request":{"#, &format!(r#""request":{{{uid}"#), 1);
+    assert_eq!(text.matches(uid).count(), 1);
+    text
+}
+
+/// What the server answers to a body, whatever it is.
+async fn posted(content_type: &str, body: impl Into<axum::body::Body>) -> Value {
+    let request = http::Request::post("/webhooks/sharder/clusterring/example")
+        .header("content-type", content_type)
+        .body(body.into())
+        .unwrap();
+    let response = router(reviewer(&FakeApi::default(), example())).oneshot(request).await.unwrap();
+    assert_eq!(
+        (response.status(), &response.headers()["content-type"]),
+        (StatusCode::OK, &"application/json".parse().unwrap())
+    );
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice(&body).unwrap()
+}
+
+/// Whether a review is allowed with a warning, and nothing else, by its uid.
+fn assert_warned(answer: &Value, uid: &str, about: &str) {
+    let response = &answer["response"];
+    assert_eq!((&answer["apiVersion"], &answer["kind"]), (&json!("admission.k8s.io/v1"), &json!("AdmissionReview")));
+    assert_eq!((&response["allowed"], &response["uid"], response.get("patch")), (&json!(true), &json!(uid), None));
+    let warning = response["warnings"][0].as_str().unwrap();
+    assert!(warning.starts_with("ringside-sharder: ") && warning.contains(about) && warning.len() <= 256, "{warning}");
+}
+
 #[tokio::test]
 async fn every_review_is_allowed_and_odd_ones_carry_a_warning() {
-    let no_request = br#"{"kind": "AdmissionReview"}"#;
-    let no_kind = br#"{"request": {"uid": "review-1", "operation": "CREATE"}}"#;
-    let wrong_types = br#"{"request": {"uid": "review-1", "kind": {"kind": "X"}, "resource": {"resource": "xs"},
-        "operation": "CREATE", "object": {"metadata": {"labels": ["a"]}}}}"#;
-    for (body, uid) in
-        [(&b"no json"[..], ""), (no_request, ""), (no_kind, "review-1"), (wrong_types, "review-1"), (b"", "")]
-    {
-        let response = answered(example(), "example", body).await;
-        assert_eq!((&response["allowed"], &response["uid"]), (&json!(true), &json!(uid)));
-        let warning = response["warnings"][0].as_str().unwrap();
-        assert!(warning.starts_with("ringside-sharder: the AdmissionReview can't be read") && warning.len() <= 256);
+    let text = as_sent();
+    let with = |from: &str, to: &str| {
+        assert!(text.contains(from), "{text}");
+        text.replacen(from, to, 1).into_bytes()
+    };
+    let no_utf8 = |at: &str| {
+        let position = text.find(at).unwrap();
+        [&text.as_bytes()[..position], b"\xff\xfe", &text.as_bytes()[position..]].concat()
+    };
+    let cut = text.as_bytes()[..text.len() - 1].to_vec();
+    for (body, uid, about) in [
+        (b"".to_vec(), "", "EOF"),
+        (b"no json".to_vec(), "", "can't be read"),
+        (b"[]".to_vec(), "", "can't be read"),
+        (b"null".to_vec(), "", "can't be read"),
+        (br#"{"kind": "AdmissionReview"}"#.to_vec(), "", "no request"),
+        (br#"{"request": {"uid": "review-1", "operation": "CREATE"}}"#.to_vec(), "review-1", "missing field"),
+        (with(r#""metadata":{"#, r#""metadata":{"labels":["a"],"#), "review-1", "can't be read"),
+        (with(r#""metadata":{"#, r#""metadata":null,"m":{"#), "review-1", "is missing"),
+        (with(r#""metadata":{"#, r#""metadata":[],"m":{"#), "review-1", "expected an object"),
+        (with(r#""object":{"#, r#""object":["a"],"m":{"#), "review-1", "expected an object"),
+        (with(r#""request":{"#, r#""request":[],"m":{"#), "", "expected an object"),
+        (with(r#""uid":"review-1""#, r#""uid":"first","uid":"review-1""#), "review-1", "duplicate"),
+        (with("AdmissionReview", "ConversionReview"), "review-1", "of kind 'ConversionReview'"),
+        (with("admission.k8s.io/v1", "admission.k8s.io/v2"), "review-1", "version is unknown"),
+        (with("CREATE", "DELETE"), "review-1", "not 'DELETE'"),
+        (with("CREATE", "CONNECT"), "review-1", "not 'CONNECT'"),
+        (with(r#""operation":"CREATE""#, r#""operation":"CREATE","subResource":"scale""#), "review-1", "'scale'"),
+        (
+            with(r#""resource":"configmaps""#, r#""resource":"pods""#),
+            "review-1",
+            "'pods' is not a resource of ClusterRing",
+        ),
+        (no_utf8(r#"CREATE"#), "review-1", "can't be read"),
+        (cut, "review-1", "EOF"),
+    ] {
+        assert_warned(&posted("application/json", body).await, uid, about);
+    }
+}
+
+#[tokio::test]
+async fn what_is_odd_about_a_review_and_no_matter_changes_nothing() {
+    let text = as_sent();
+    let plain = posted("application/json", text.clone()).await;
+    assert_eq!(plain["response"]["patchType"], "JSONPatch");
+    for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", ""] {
+        assert_eq!(posted(content_type, text.clone()).await, plain, "{content_type}");
+    }
+    let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
+    for data in ["\"\\u0000\"", "null", "1e999", &deep] {
+        let odd = text.replacen(r#""data":{"k":"v"}"#, &format!(r#""data":{data}"#), 1);
+        assert_ne!(odd, text);
+        assert_eq!(posted("application/json", odd).await, plain, "{}", &data[..data.len().min(20)]);
+    }
+    let mut raw = text.replacen("\"k\":\"v\"", "\"k\":\"#\"", 1).into_bytes();
+    let position = raw.iter().position(|byte| *byte == b'#').unwrap();
+    raw[position] = 0xff;
+    assert_eq!(posted("application/json", raw).await, plain, "no UTF-8 where nothing is read");
+    let escaped = text.replacen("\"metadata\"", "\"met\\u0061data\"", 1);
+    assert_eq!(posted("application/json", escaped).await, plain);
+    let before = posted("application/json", text.replacen("admission.k8s.io/v1", "admission.k8s.io/v1beta1", 1)).await;
+    assert_eq!(before["apiVersion"], "admission.k8s.io/v1beta1");
+    assert_eq!(before["response"], plain["response"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_review_that_is_too_large_or_never_arrives_is_allowed_with_its_own_uid() {
+    let text = as_sent();
+    let large = text.replacen(r#""k":"v""#, &format!(r#""k":"{}""#, "x".repeat(7 << 20)), 1);
+    assert_eq!(posted("application/json", large).await["response"]["patchType"], "JSONPatch");
+    let too_large = text.replacen(r#""k":"v""#, &format!(r#""k":"{}""#, "x".repeat(9 << 20)), 1);
+    assert_warned(&posted("application/json", too_large).await, "review-1", "larger than objects can be");
+    let begin =
+        futures::stream::iter([Ok::<_, io::Error>(bytes::Bytes::from(text.clone().into_bytes()[..200].to_vec()))]);
+    let hangs = axum::body::Body::from_stream(futures::StreamExt::chain(begin, futures::stream::pending()));
+    assert_warned(&posted("application/json", hangs).await, "review-1", "too long to arrive");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_of_a_ring_that_goes_during_the_call_gets_no_label_of_it() {
+    let child = controlled_by(labelled(None, None), "v1", "ConfigMap");
+    let body = serde_json::to_vec(&review_of("Secret", None, &child)).unwrap();
+    let again = Arc::new(BTreeMap::from([{
+        let snapshot = Snapshot { uid: "another".into(), ..snapshot() };
+        (snapshot.ring.clone(), Arc::new(snapshot))
+    }]));
+    for (then, labelled) in [(None, false), (Some(Arc::default()), false), (Some(again), false), (example(), true)] {
+        let api = FakeApi::default();
+        let (sender, snapshots) = watch::channel(example());
+        api.intercept(move |asked, _| {
+            if asked.path.ends_with("/configmaps/o") {
+                sender.send_replace(then.clone());
+            }
+            None
+        });
+        let reviewer = Reviewer { snapshots, ..reviewer(&api, None) };
+        let answer = serde_json::to_value(reviewer.answer("example", &body).await).unwrap();
+        if labelled {
+            assert_eq!(answer["response"]["patchType"], "JSONPatch");
+        } else {
+            assert_warned(&answer, "review-1", "there is no ClusterRing 'example'");
+        }
     }
 }
 
@@ -180,25 +311,9 @@ async fn a_child_of_an_owner_between_two_shards_waits_for_the_next() {
     }
 }
 
-async fn certificates() -> Certificates {
-    let api = FakeApi::default();
-    // Creating is a write to a path that is not there yet: the fake answers what the real one would.
-    api.intercept(|asked, objects| {
-        (asked.method == http::Method::POST).then(|| {
-            objects.insert(
-                format!("{}/{}", asked.path, asked.body["metadata"]["name"].as_str().unwrap()),
-                asked.body.clone(),
-            );
-            http::StatusCode::CONFLICT
-        })
-    });
-    // The conflict stands for another replica that was faster: its certificates are read and used.
-    obtain(&api.client(), "sharding-system", &server_names("sharding-system", None), Timestamp::now()).await.unwrap()
-}
-
-fn connector(certificates: &Certificates) -> TlsConnector {
+fn connector(authority: &[u8]) -> TlsConnector {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(&certificates.ca).unwrap()).unwrap();
+    roots.add(CertificateDer::from_pem_slice(authority).unwrap()).unwrap();
     let builder = ClientConfig::builder_with_provider(crypto::ring::default_provider().into());
     let config =
         builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots).with_no_client_auth();
@@ -213,14 +328,14 @@ async fn the_webhook_is_served_by_the_certificate_that_the_ca_bundle_vouches_for
     let shutdown = Shutdown::new();
     let reviewer = reviewer(&FakeApi::default(), example());
     let server = tokio::spawn(serve(listener, identity.acceptor().unwrap(), reviewer, shutdown.clone()));
-    let certificates = certificates().await;
+    let (pair, authority) = served();
     let name = ServerName::try_from("sharder.sharding-system.svc").unwrap();
     let handshake = async || {
-        let stream = TcpStream::connect(address).await.unwrap();
-        connector(&certificates).connect(name.clone(), stream).await
+        let stream = TcpStream::connect(address).await?;
+        connector(&authority).connect(name.clone(), stream).await
     };
     assert!(handshake().await.is_err(), "there is no certificate yet");
-    identity.set(&certificates).unwrap();
+    identity.set(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap();
     let stream = handshake().await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
     let connection = tokio::spawn(connection);
@@ -234,9 +349,13 @@ async fn the_webhook_is_served_by_the_certificate_that_the_ca_bundle_vouches_for
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let answer: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(answer["response"]["patchType"], "JSONPatch");
-    // An idle connection does not hold up the shutdown.
+    // While a Service may still lead here, the webhook answers.
     shutdown.trigger();
-    tokio::time::timeout(DRAIN_TIMEOUT, server).await.unwrap().unwrap().unwrap();
+    tokio::time::sleep(FAREWELL / 2).await;
+    handshake().await.unwrap();
+    // An idle connection does not hold up the shutdown any longer.
+    tokio::time::timeout(FAREWELL + DRAIN_TIMEOUT / 2, server).await.unwrap().unwrap().unwrap();
+    assert!(handshake().await.is_err(), "nobody listens");
     connection.await.unwrap().unwrap();
 }
 
@@ -260,25 +379,15 @@ async fn only_what_was_nobodys_counts_as_assigned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_does_not_arrive_is_not_waited_for() {
-    let start = Instant::now();
-    let never = futures::stream::pending::<Result<Bytes, io::Error>>();
-    let request =
-        http::Request::post("/webhooks/sharder/clusterring/example").body(axum::body::Body::from_stream(never));
-    let response = router(reviewer(&FakeApi::default(), example())).oneshot(request.unwrap()).await.unwrap();
-    assert_eq!((response.status(), start.elapsed()), (StatusCode::REQUEST_TIMEOUT, BODY_TIMEOUT));
-}
-
-#[tokio::test(start_paused = true)]
 async fn headers_that_do_not_arrive_are_not_waited_for() {
-    let (identity, certificates) = (ServingIdentity::default(), certificates().await);
-    identity.set(&certificates).unwrap();
+    let (identity, (pair, authority)) = (ServingIdentity::default(), served());
+    identity.set(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap();
     let (client, server) = tokio::io::duplex(1 << 16);
     let connections = GracefulShutdown::new();
     let router = router(reviewer(&FakeApi::default(), example()));
     let served = tokio::spawn(connect(server, identity.acceptor().unwrap(), router, connections.watcher()));
     let name = ServerName::try_from("sharder.sharding-system.svc").unwrap();
-    let mut stream = connector(&certificates).connect(name, client).await.unwrap();
+    let mut stream = connector(&authority).connect(name, client).await.unwrap();
     stream.write_all(b"POST /webhooks/sharder/clusterring/example HTTP/1.1\r\nhost: ").await.unwrap();
     let start = Instant::now();
     let mut answer = Vec::new();

@@ -1,0 +1,212 @@
+//! What a worker has to do: objects wait in lanes, by how long their work takes, so that none waits for slower ones.
+
+use std::{
+    collections::{HashMap, HashSet},
+    mem::take,
+};
+
+use tokio::sync::mpsc;
+
+use super::{BATCH, PARALLEL, Scope};
+use crate::target::Target;
+
+/// Batches at once where children must be looked for. While one waits for answers the next objects to come needn't wait for
+/// it; and not one each, as a list of children costs the same for one owner as for many.
+const BATCHES: usize = 3;
+
+/// Where an object waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// It was let go, and its children are known: there is nothing to share, and writes are bounded elsewhere.
+    Known,
+    /// It has no owner, and its children must be looked for.
+    Unowned,
+    /// It must be taken from somebody who is not there. Those come by the hundred when a shard has gone.
+    Left,
+    /// Something of it failed.
+    Again,
+}
+
+/// The lanes in the order in which they are served.
+const LANES: [Lane; 4] = [Lane::Known, Lane::Unowned, Lane::Left, Lane::Again];
+
+impl Lane {
+    /// Batches at once.
+    fn width(self) -> usize {
+        match self {
+            Self::Known => PARALLEL,
+            Self::Unowned | Self::Left => BATCHES,
+            Self::Again => 1,
+        }
+    }
+}
+
+/// Objects to be worked on together.
+pub(super) struct Batch {
+    pub(super) lane: Lane,
+    pub(super) targets: Vec<Target>,
+}
+
+/// What is to be done. When the work is dropped, whoever begins anew looks at it first.
+pub(super) struct Tasks<'a> {
+    scope: &'a Scope,
+    queue: mpsc::Receiver<Target>,
+    busy: Busy,
+    waiting: [Vec<Target>; LANES.len()],
+    under_way: [usize; LANES.len()],
+}
+
+impl<'a> Tasks<'a> {
+    pub(super) fn new(scope: &'a Scope, queue: mpsc::Receiver<Target>) -> Self {
+        Self { scope, queue, busy: Busy::default(), waiting: Default::default(), under_way: [0; LANES.len()] }
+    }
+
+    /// Whether more can be taken in.
+    pub(super) fn has_room(&self) -> bool {
+        self.room() > 0
+    }
+
+    fn room(&self) -> usize {
+        BATCH.saturating_sub(self.waiting.iter().map(Vec::len).sum())
+    }
+
+    /// Waits for objects to come. Nothing is lost when it is dropped meanwhile.
+    pub(super) async fn take_in(&mut self) {
+        let (mut seen, room) = (Vec::new(), self.room());
+        if self.queue.recv_many(&mut seen, room).await == 0 {
+            // The feeders end only together with this.
+            std::future::pending::<()>().await;
+        }
+        self.wait(seen);
+    }
+
+    /// These are tried again.
+    pub(super) fn retry(&mut self, failed: Vec<Target>) {
+        self.waiting[Lane::Again as usize].extend(self.busy.take(failed));
+    }
+
+    /// The next objects to be worked on, if there is a place for them.
+    pub(super) fn next_batch(&mut self) -> Option<Batch> {
+        let lane = LANES.into_iter().find(|lane| {
+            let at = *lane as usize;
+            !self.waiting[at].is_empty() && self.under_way[at] < lane.width()
+        })?;
+        self.under_way[lane as usize] += 1;
+        Some(Batch { lane, targets: take(&mut self.waiting[lane as usize]) })
+    }
+
+    /// The work on a batch has ended; what has changed meanwhile waits again, but for what has an owner now.
+    pub(super) fn end(&mut self, lane: Lane, uids: &[String], given: &HashSet<String>) {
+        self.under_way[lane as usize] -= 1;
+        let changed = self.busy.end(uids, given);
+        self.wait(changed);
+    }
+
+    fn wait(&mut self, seen: Vec<Target>) {
+        for target in self.busy.take(seen) {
+            let lane = if self.scope.foresight.knows(self.scope, &target) {
+                Lane::Known
+            } else if target.shard.is_none() {
+                Lane::Unowned
+            } else {
+                Lane::Left
+            };
+            self.waiting[lane as usize].push(target);
+        }
+    }
+}
+
+impl Drop for Tasks<'_> {
+    fn drop(&mut self) {
+        let queued = std::iter::from_fn(|| self.queue.try_recv().ok());
+        let begun = self.busy.begun.drain().map(|(_, target)| target);
+        self.scope.carried.leave(&self.scope.main.resource.id, begun.chain(queued));
+    }
+}
+
+/// The objects that are being worked on. The watch shows them again meanwhile, as they are written to.
+#[derive(Default)]
+struct Busy {
+    begun: HashMap<String, Target>,
+    /// What was seen last of those that changed.
+    changed: HashMap<String, Target>,
+}
+
+impl Busy {
+    /// Of what was seen, what nobody works on; the rest waits.
+    fn take(&mut self, seen: Vec<Target>) -> Vec<Target> {
+        let mut free: HashMap<String, Target> = HashMap::new();
+        for target in seen {
+            let of = if self.begun.contains_key(&target.uid) { &mut self.changed } else { &mut free };
+            of.insert(target.uid.clone(), target);
+        }
+        self.begun.extend(free.clone());
+        free.into_values().collect()
+    }
+
+    /// Work on these has ended. Returns what has changed meanwhile, but for what has an owner now.
+    fn end(&mut self, uids: &[String], given: &HashSet<String>) -> Vec<Target> {
+        let mut changed = Vec::new();
+        for uid in uids {
+            self.begun.remove(uid);
+            changed.extend(self.changed.remove(uid).filter(|_| !given.contains(uid)));
+        }
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{
+        assign::{queue, tests::scope},
+        fixtures::FakeApi,
+    };
+
+    #[test]
+    fn what_changes_while_it_is_worked_on_is_looked_at_after_that_unless_it_was_given() {
+        let seen = |uid: &str, version: &str| Target {
+            uid: uid.into(),
+            resource_version: version.into(),
+            ..Target::default()
+        };
+        let mut busy = Busy::default();
+        assert_eq!(busy.take(vec![seen("a", "1"), seen("a", "2")]), [seen("a", "2")], "each once, as it was seen last");
+        assert_eq!(busy.take(vec![seen("b", "3")]), [seen("b", "3")]);
+        assert_eq!(busy.take(vec![seen("a", "4"), seen("b", "5")]), []);
+        let uids = ["a".to_owned(), "b".to_owned()];
+        assert_eq!(busy.end(&uids, &["b".to_owned()].into()), [seen("a", "4")]);
+        assert_eq!(busy.take(vec![seen("b", "6")]), [seen("b", "6")]);
+    }
+
+    fn seen(uid: &str, shard: Option<&str>) -> Target {
+        Target { uid: uid.into(), shard: shard.map(Into::into), ..Target::default() }
+    }
+
+    #[tokio::test]
+    async fn what_a_shard_left_behind_holds_up_nothing_that_was_let_go_and_is_kept_for_who_begins_anew() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let (sender, receiver) = queue();
+        let mut tasks = Tasks::new(&scope, receiver);
+        for number in 0..BATCHES + 1 {
+            sender.send(seen(&format!("left-{number}"), Some("gone"))).await.unwrap();
+            tasks.take_in().await;
+            assert_eq!(tasks.next_batch().map(|batch| batch.lane), (number < BATCHES).then_some(Lane::Left));
+        }
+        sender.send(seen("free", None)).await.unwrap();
+        tasks.take_in().await;
+        let batch = tasks.next_batch().unwrap();
+        assert_eq!((batch.lane, &*batch.targets[0].uid), (Lane::Unowned, "free"));
+        sender.send(seen("queued", None)).await.unwrap();
+        tasks.end(Lane::Left, &["left-0".to_owned()], &HashSet::new());
+        assert_eq!(tasks.next_batch().unwrap().targets[0].uid, "left-3");
+        drop(tasks);
+        let mut kept: Vec<_> =
+            scope.carried.take(&scope.main.resource.id).into_iter().map(|target| target.uid).collect();
+        kept.sort();
+        assert_eq!(kept, ["free", "left-1", "left-2", "left-3", "queued"]);
+    }
+}

@@ -1,0 +1,87 @@
+//! Objects in namespaces that are not the ring's any more: their labels come off.
+//!
+//! Those of available shards were drained by a pass, and their shards take the labels off. They come here as objects without
+//! owner, with those of shards that are gone. What they control follows them: its labels come off when the children of the
+//! shard are looked at ([`crate::rebalance`]).
+
+use std::collections::{BTreeMap, btree_map::Entry};
+
+use futures::{StreamExt, stream};
+use ringside_ring::{handover::Withdrawal, patch};
+
+use super::{
+    PARALLEL, Scope,
+    failures::Failures,
+    write::{Outcome, write},
+};
+use crate::target::Target;
+
+/// Takes off what labels are there, unless a shard works on the object; returns those that must be tried again.
+///
+/// The watch shows every object of these namespaces: most never had labels, and cost nothing here.
+pub(super) async fn withdraw(scope: &Scope, targets: Vec<Target>) -> (Vec<Target>, Failures) {
+    let (mut release, mut again, mut failures) = (Vec::new(), Vec::new(), Failures::default());
+    // That a shard is gone is asked once for all of its objects: a pass drains them when it is not.
+    let mut absent: BTreeMap<String, bool> = BTreeMap::new();
+    for target in targets {
+        scope.begun.end(&target.uid, true);
+        scope.claims.end(&target.uid);
+        if target.ownership() == Default::default() {
+            end(scope, &target);
+            continue;
+        }
+        let gone = match target.shard.clone().filter(|_| scope.shard_of(&target).is_none()) {
+            None => true,
+            Some(shard) => match absent.entry(shard) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(unknown) => {
+                    let there = scope.leases.confirm(&scope.client, &scope.snapshot.ring, unknown.key()).await;
+                    *unknown.insert(there.map_err(|error| failures.add(error)) == Ok(false))
+                }
+            },
+        };
+        match (scope.next_withdrawal(&target), gone) {
+            (Withdrawal::Release, true) => release.push(target),
+            (Withdrawal::Release, false) => again.push(target),
+            _ => {}
+        }
+    }
+    let mut writes = stream::iter(release).map(|target| take_off(scope, target)).buffer_unordered(PARALLEL);
+    while let Some(outcome) = writes.next().await {
+        if let Err((target, error)) = outcome {
+            again.push(target);
+            failures.add(error);
+        }
+    }
+    drop(writes);
+    (again, failures)
+}
+
+async fn take_off(scope: &Scope, target: Target) -> Result<(), (Target, kube::Error)> {
+    let labels = &scope.snapshot.labels;
+    let api = scope.main.resource.objects(&scope.client, target.namespace.as_deref());
+    let from = target.shard.clone();
+    let decide = |target: &Target| {
+        let same = target.shard == from && scope.next_withdrawal(target) == Withdrawal::Release;
+        same.then(|| patch::release(labels, &target.uid, &target.ownership())).flatten()
+    };
+    match write(&scope.writes, &api, labels, target.clone(), decide).await {
+        Ok(Outcome::Written(target)) => end(scope, &target),
+        Ok(Outcome::Needless(_) | Outcome::Gone) => {}
+        Err(error) => return Err((target, error)),
+    }
+    Ok(())
+}
+
+/// Nobody works on the object any more, so its children are looked at.
+fn end(scope: &Scope, target: &Target) {
+    let from = target.shard.clone().or_else(|| scope.drains.previous(&target.uid));
+    let Some(from) = from else { return };
+    scope.drains.forget(&target.uid);
+    if !scope.main.controlled.is_empty() {
+        scope.looks.moved(&scope.main.resource.id, &from);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! How many objects of a ring are with whom, without a memory of them.
+//!
+//! A pass over all objects counts them as it goes by, and what this replica moves from then on is added to that. What
+//! others do in between, objects that are created or deleted, is in the next count. Objects without owner are known one by
+//! one, as long as they are few: they are being worked on.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use kube::runtime::watcher::Event;
+use parking_lot::Mutex;
+use ringside_ring::{Members, cluster_ring::GroupResource};
+use tokio::time::Instant;
+
+use crate::resources::Object;
+
+/// Objects without owner that are known one by one at most (DESIGN, "Sharder": memory must not grow with the objects). More
+/// are counted by the passes.
+const CAPACITY: usize = 10_000;
+
+/// Objects by the shard that their label names; under none those that have no label, or one that is no shard's.
+type Tally = BTreeMap<Option<String>, i64>;
+
+/// The counts of one ring; clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Census(Arc<Mutex<BTreeMap<GroupResource, Counts>>>);
+
+#[derive(Default)]
+struct Counts {
+    /// As the last whole pass found them, with what has moved since.
+    objects: Tally,
+    /// When that pass began.
+    counted: Option<(Instant, SystemTime)>,
+    /// What has moved since the pass under way began.
+    moved: Tally,
+    /// When that began.
+    began: Option<Instant>,
+    unowned: HashMap<String, Unowned>,
+    /// How many lists of the objects without owner have begun.
+    lists: u64,
+    /// Whether the last of them has ended.
+    listed: bool,
+}
+
+/// An object without owner.
+struct Unowned {
+    since: Instant,
+    seen_at: SystemTime,
+    list: u64,
+}
+
+/// How the objects of a resource are distributed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// By available shard; none before the first pass.
+    pub(crate) shards: Option<BTreeMap<String, u64>>,
+    /// Those that no available shard has.
+    pub(crate) unassigned: u64,
+    /// Since when the first of them has been known to be.
+    pub(crate) unassigned_since: Option<SystemTime>,
+    /// When the pass began that counted them.
+    pub(crate) counted: Option<SystemTime>,
+}
+
+/// A count under way. Without an end it is none.
+pub(crate) struct Pass<'a> {
+    census: &'a Census,
+    resource: &'a GroupResource,
+    began: (Instant, SystemTime),
+    objects: Tally,
+}
+
+impl Census {
+    /// A pass over all objects of a resource begins, once the answer has: that shows them as they were by then, and what
+    /// moves from here on is added to it.
+    pub(crate) fn pass<'a>(&'a self, resource: &'a GroupResource) -> Pass<'a> {
+        let began = (Instant::now(), SystemTime::now());
+        self.with(resource, |counts| {
+            counts.moved.clear();
+            counts.began = Some(began.0);
+        });
+        Pass { census: self, resource, began, objects: Tally::new() }
+    }
+
+    /// What the watch on objects without owner shows.
+    pub(crate) fn shown(&self, resource: &GroupResource, event: &Event<Object>) {
+        self.with(resource, |counts| match event {
+            Event::Init => {
+                counts.lists += 1;
+                counts.listed = false;
+            }
+            Event::InitApply(object) => {
+                let known = object.metadata.uid.as_ref().and_then(|uid| counts.unowned.get_mut(uid));
+                if let Some(known) = known {
+                    known.list = counts.lists;
+                }
+            }
+            Event::InitDone => {
+                let list = counts.lists;
+                counts.unowned.retain(|_, known| known.list == list);
+                counts.listed = true;
+            }
+            Event::Apply(_) => {}
+            Event::Delete(object) => {
+                object.metadata.uid.as_ref().map(|uid| counts.unowned.remove(uid));
+            }
+        });
+    }
+
+    /// The object needs an owner.
+    pub(crate) fn waits(&self, resource: &GroupResource, uid: &str) {
+        self.with(resource, |counts| {
+            if !counts.unowned.contains_key(uid) && counts.unowned.len() < CAPACITY {
+                let unowned = Unowned { since: Instant::now(), seen_at: SystemTime::now(), list: counts.lists };
+                counts.unowned.insert(uid.to_owned(), unowned);
+            }
+        });
+    }
+
+    /// The object needs none any more: it is gone, or somebody else gave it one.
+    pub(crate) fn settled(&self, resource: &GroupResource, uid: &str) {
+        self.with(resource, |counts| counts.unowned.remove(uid));
+    }
+
+    /// The object, whose label names `label`, and which `left` had before as far as is known, was given to `to`; returns how
+    /// long it was known to be without owner.
+    pub(crate) fn given(
+        &self,
+        resource: &GroupResource,
+        uid: &str,
+        (label, left): (Option<&str>, Option<&str>),
+        to: &str,
+    ) -> Duration {
+        self.with(resource, |counts| {
+            let since = counts.unowned.remove(uid).map(|unowned| unowned.since);
+            let counted = counts.counted.map(|(began, _)| began);
+            for (tally, began) in [(&mut counts.objects, counted), (&mut counts.moved, counts.began)] {
+                // A pass that began after its shard had let go of it has found it with nobody.
+                let let_go = label.is_none() && since.zip(began).is_some_and(|(since, began)| since < began);
+                let from = if let_go { None } else { left };
+                *tally.entry(from.map(str::to_owned)).or_default() -= 1;
+                *tally.entry(Some(to.to_owned())).or_default() += 1;
+            }
+            // Not counted before: it is new.
+            counts.objects.retain(|_, objects| *objects > 0);
+            since.map_or(Duration::ZERO, |since| since.elapsed())
+        })
+    }
+
+    /// Forgets the counts of all other resources.
+    pub(crate) fn keep_only(&self, resources: &BTreeSet<&GroupResource>) {
+        self.0.lock().retain(|resource, _| resources.contains(resource));
+    }
+
+    /// How the objects of each resource are distributed among these shards.
+    pub(crate) fn figures(&self, members: &Members) -> BTreeMap<GroupResource, Figures> {
+        let counts = self.0.lock();
+        counts.iter().map(|(resource, counts)| (resource.clone(), counts.figures(members))).collect()
+    }
+
+    fn with<T>(&self, resource: &GroupResource, change: impl FnOnce(&mut Counts) -> T) -> T {
+        let mut all = self.0.lock();
+        match all.get_mut(resource) {
+            Some(counts) => change(counts),
+            None => change(all.entry(resource.clone()).or_default()),
+        }
+    }
+}
+
+impl Pass<'_> {
+    /// An object whose label names `shard`.
+    pub(crate) fn count(&mut self, members: &Members, shard: Option<&str>) {
+        let shard = shard.filter(|shard| members.state(shard).is_some());
+        match self.objects.get_mut(&shard.map(str::to_owned)) {
+            Some(objects) => *objects += 1,
+            None => {
+                self.objects.insert(shard.map(str::to_owned), 1);
+            }
+        }
+    }
+
+    /// All were seen, as they were when the answer began. All pages of a list show the state of the first (Kubernetes,
+    /// "Retrieving large results sets in chunks"). A streaming list begins with one state as well; what changes before its
+    /// end comes as another event, which a survey leaves out.
+    pub(crate) fn end(mut self) {
+        let began = self.began;
+        self.census.with(self.resource, |counts| {
+            for (shard, moved) in std::mem::take(&mut counts.moved) {
+                *self.objects.entry(shard).or_default() += moved;
+            }
+            self.objects.retain(|_, objects| *objects > 0);
+            counts.objects = std::mem::take(&mut self.objects);
+            counts.counted = Some(began);
+        });
+    }
+}
+
+impl Counts {
+    fn figures(&self, members: &Members) -> Figures {
+        let count = |objects: i64| u64::try_from(objects).unwrap_or_default();
+        let mut shards: BTreeMap<String, u64> = members.available().map(|shard| (shard.to_string(), 0)).collect();
+        let mut nobodys = 0;
+        for (shard, objects) in &self.objects {
+            match shard.as_ref().and_then(|shard| shards.get_mut(shard)) {
+                Some(of_shard) => *of_shard = count(*objects),
+                None => nobodys += count(*objects),
+            }
+        }
+        let known = self.unowned.len();
+        // Those are all that there are, unless there are too many, or the list of them has not ended.
+        let all_known = self.listed && known < CAPACITY;
+        let known = u64::try_from(known).unwrap_or(u64::MAX);
+        Figures {
+            shards: self.counted.is_some().then_some(shards),
+            unassigned: if all_known { known } else { known.max(nobodys) },
+            unassigned_since: self.unowned.values().map(|unowned| unowned.seen_at).min(),
+            counted: self.counted.map(|(_, at)| at),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+#![allow(clippy::unwrap_used)]
+
+use ringside_ring::lease::ShardState::{Dead, Ready};
+use serde_json::json;
+
+use super::*;
+use crate::snapshot::tests::members;
+
+fn websites() -> GroupResource {
+    GroupResource { group: "web.example.com".into(), resource: "websites".into() }
+}
+
+fn object(uid: &str) -> Object {
+    serde_json::from_value(json!({"metadata": {"name": uid, "uid": uid}})).unwrap()
+}
+
+fn figures(census: &Census, members: &Members) -> Figures {
+    census.figures(members).remove(&websites()).unwrap()
+}
+
+fn by_shard(census: &Census, members: &Members) -> Vec<(String, u64)> {
+    figures(census, members).shards.unwrap().into_iter().collect()
+}
+
+fn counts(of: &[(&str, u64)]) -> Vec<(String, u64)> {
+    of.iter().map(|(shard, objects)| ((*shard).to_owned(), *objects)).collect()
+}
+
+#[test]
+fn a_pass_counts_and_what_is_moved_since_is_added() {
+    let (census, resource) = (Census::default(), websites());
+    let members = members(&[("a", Ready), ("b", Ready), ("gone", Dead)]);
+    let mut pass = census.pass(&resource);
+    for shard in [Some("a"), Some("a"), Some("gone"), Some("nonsense"), None] {
+        pass.count(&members, shard);
+    }
+    assert_eq!(figures(&census, &members).shards, None, "it has not ended");
+    // It was counted already, as it was when the pass began.
+    census.given(&resource, "1", (Some("a"), Some("a")), "b");
+    pass.end();
+    assert_eq!(by_shard(&census, &members), counts(&[("a", 1), ("b", 1)]));
+    assert_eq!(figures(&census, &members).unassigned, 3);
+    census.given(&resource, "2", (Some("gone"), Some("gone")), "b");
+    census.given(&resource, "3", (None, None), "b");
+    census.given(&resource, "new", (Some("nobody knows"), Some("nobody knows")), "b");
+    assert_eq!(by_shard(&census, &members), counts(&[("a", 1), ("b", 4)]));
+    assert_eq!(figures(&census, &members).unassigned, 1);
+}
+
+#[test]
+fn a_pass_that_is_broken_off_counts_for_nothing() {
+    let (census, resource) = (Census::default(), websites());
+    let members = members(&[("a", Ready)]);
+    let mut pass = census.pass(&resource);
+    pass.count(&members, Some("a"));
+    census.given(&resource, "1", (None, None), "a");
+    drop(pass);
+    assert_eq!(figures(&census, &members).shards, None);
+    let mut pass = census.pass(&resource);
+    pass.count(&members, Some("a"));
+    pass.end();
+    assert_eq!(by_shard(&census, &members), counts(&[("a", 1)]), "what was moved before it is in it");
+}
+
+#[test]
+fn what_has_no_owner_is_known_from_the_moment_it_was_seen_until_it_has_one() {
+    let (census, resource) = (Census::default(), websites());
+    let members = members(&[("a", Ready)]);
+    for event in [Event::Init, Event::InitApply(object("1")), Event::InitDone] {
+        census.shown(&resource, &event);
+    }
+    for uid in ["1", "2", "3"] {
+        census.waits(&resource, uid);
+    }
+    let since = figures(&census, &members).unassigned_since.unwrap();
+    census.waits(&resource, "1");
+    assert_eq!(figures(&census, &members).unassigned_since, Some(since), "it has waited since then");
+    census.given(&resource, "1", (None, None), "a");
+    census.shown(&resource, &Event::Delete(object("2")));
+    assert_eq!(figures(&census, &members).unassigned, 1);
+    // While nobody watched, it was given to somebody, or deleted.
+    census.shown(&resource, &Event::Init);
+    census.waits(&resource, "4");
+    census.shown(&resource, &Event::InitDone);
+    let now = figures(&census, &members);
+    assert_eq!(now.unassigned, 1);
+    census.settled(&resource, "4");
+    assert_eq!((figures(&census, &members).unassigned, figures(&census, &members).unassigned_since), (0, None));
+}
+
+#[test]
+fn memory_is_bounded_and_what_is_beyond_is_counted_by_the_passes() {
+    let (census, resource) = (Census::default(), websites());
+    let members = members(&[("a", Ready)]);
+    census.shown(&resource, &Event::InitDone);
+    let objects = CAPACITY + 5;
+    let mut pass = census.pass(&resource);
+    for uid in 0..objects {
+        pass.count(&members, None);
+        census.waits(&resource, &uid.to_string());
+    }
+    pass.end();
+    assert_eq!(census.0.lock()[&resource].unowned.len(), CAPACITY);
+    assert_eq!(figures(&census, &members).unassigned, u64::try_from(objects).unwrap());
+    census.keep_only(&BTreeSet::new());
+    assert!(census.0.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_between_two_shards_when_it_was_counted_is_taken_from_nobody() {
+    let (census, resource) = (Census::default(), websites());
+    let members = members(&[("a", Ready), ("b", Ready)]);
+    let tick = async || tokio::time::advance(Duration::from_millis(1)).await;
+    census.waits(&resource, "let go before");
+    tick().await;
+    let mut pass = census.pass(&resource);
+    pass.count(&members, None);
+    pass.count(&members, Some("a"));
+    pass.count(&members, Some("a"));
+    tick().await;
+    census.waits(&resource, "let go after");
+    // One is given while it is counted, one after that.
+    census.given(&resource, "let go before", (None, Some("a")), "b");
+    pass.end();
+    census.given(&resource, "let go after", (None, Some("a")), "b");
+    assert_eq!(by_shard(&census, &members), counts(&[("a", 1), ("b", 2)]));
+}

@@ -1,0 +1,209 @@
+//! What would become of the objects of a ring: counts, by shard and by move.
+
+use std::{collections::BTreeMap, num::NonZeroU32};
+
+use ringside_ring::{
+    Members, RingName, ShardName, Weight, cluster_ring::GroupResource, handover::Step, lease::ShardState,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{snapshot::Snapshot, target::Target};
+
+/// How an object comes to its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum How {
+    /// It has none: it gets one.
+    Assigned,
+    /// The one that it has is asked to let go of it.
+    Drained,
+    /// The one that it has was asked already.
+    UnderWay,
+    /// The one that it has is not there.
+    Taken,
+    /// Its controller is there, or is about to be.
+    Follows,
+}
+
+impl How {
+    pub(super) fn for_people(self) -> &'static str {
+        match self {
+            Self::Assigned => "assigned: without shard until now",
+            Self::Drained => "drained: its shard lets go first",
+            Self::UnderWay => "under way: its shard was asked to let go",
+            Self::Taken => "taken: its shard is not there",
+            Self::Follows => "follows its owner",
+        }
+    }
+}
+
+/// Objects of one resource that go the same way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Way {
+    pub(super) resource: GroupResource,
+    pub(super) from: Whose,
+    pub(super) to: ShardName,
+    pub(super) how: How,
+}
+
+/// Whom an object belongs to now.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Whose {
+    Shard(ShardName),
+    Nobody,
+    /// A name that no shard of the ring has. All are counted as one: anybody can write any number of them.
+    Others,
+}
+
+/// A shard, and how many objects it has of those that are placed by their own keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Standing {
+    pub(super) state: &'static str,
+    pub(super) weight: Weight,
+    pub(super) now: u64,
+    pub(super) then: u64,
+}
+
+/// What would become of the objects of a ring.
+#[derive(Debug)]
+pub struct Forecast {
+    pub(super) ring: RingName,
+    pub(super) tokens_per_shard: NonZeroU32,
+    pub(super) shards: BTreeMap<ShardName, Standing>,
+    /// Objects that nobody has, or somebody who is no shard, and those that would stay so.
+    pub(super) without: (u64, u64),
+    pub(super) ways: BTreeMap<Way, u64>,
+    /// Objects and children that were looked at.
+    pub(super) objects: u64,
+    pub(super) children: u64,
+    /// What is wrong with the ring, and what could not be looked at.
+    pub(super) problems: Vec<String>,
+    pub(super) unread: Vec<String>,
+}
+
+impl Forecast {
+    /// Of nothing yet. `snapshot` has the shards as they would be, `now` as they are.
+    pub(super) fn new(snapshot: &Snapshot, now: &Members, tokens_per_shard: NonZeroU32) -> Self {
+        let standing = |state, weight| Standing { state, weight, now: 0, then: 0 };
+        let state = |shard: &ShardName, state: ShardState| match now.state(shard.as_str()) {
+            None => "added",
+            Some(_) => state.as_str(),
+        };
+        let weights: BTreeMap<_, _> = snapshot.members.weighted().collect();
+        let weight = |shard| weights.get(shard).copied().unwrap_or_default();
+        let there =
+            snapshot.members.iter().map(|(shard, it)| (shard.clone(), standing(state(shard, it), weight(shard))));
+        let removed = now.iter().map(|(shard, _)| (shard.clone(), standing("removed", Weight::ZERO)));
+        Self {
+            ring: snapshot.ring.clone(),
+            tokens_per_shard,
+            // Those that are there replace what was said of them as removed.
+            shards: removed.chain(there).collect(),
+            without: (0, 0),
+            ways: BTreeMap::new(),
+            objects: 0,
+            children: 0,
+            problems: snapshot.problems.clone(),
+            unread: Vec::new(),
+        }
+    }
+
+    /// Takes in an object, with the shard that it belongs to and the step that the sharder takes next.
+    pub(super) fn object(
+        &mut self,
+        resource: &GroupResource,
+        object: &Target,
+        placed: Option<&ShardName>,
+        step: &Step,
+    ) {
+        self.objects += 1;
+        let from = self.whose(object);
+        match self.standing(&from) {
+            Some(standing) => standing.now += 1,
+            None => self.without.0 += 1,
+        }
+        let how = match step {
+            Step::Keep | Step::NoShard => None,
+            Step::Assign { .. } => Some(How::Assigned),
+            Step::Drain { .. } => Some(How::Drained),
+            Step::Move { .. } => Some(How::Taken),
+            Step::AwaitAcknowledgement | Step::Force { .. } => Some(How::UnderWay),
+        };
+        match placed.and_then(|to| self.shards.get_mut(to)) {
+            Some(standing) => standing.then += 1,
+            None => self.without.1 += 1,
+        }
+        if let Some((to, how)) = placed.zip(how) {
+            self.goes(Way { resource: resource.clone(), from, to: to.clone(), how });
+        }
+    }
+
+    /// Takes in a controlled object, with the shard where its owner belongs.
+    pub(super) fn child(&mut self, resource: &GroupResource, child: &Target, to: &ShardName) {
+        self.children += 1;
+        let from = self.whose(child);
+        if from != Whose::Shard(to.clone()) {
+            self.goes(Way { resource: resource.clone(), from, to: to.clone(), how: How::Follows });
+        }
+    }
+
+    /// Whether the plan is of everything.
+    pub(super) fn is_complete(&self) -> bool {
+        self.unread.is_empty()
+    }
+
+    /// Whether something would be written.
+    pub(super) fn has_changes(&self) -> bool {
+        !self.ways.is_empty()
+    }
+
+    /// The same as a JSON object.
+    pub(super) fn json(&self) -> Value {
+        let shard = |(name, it): (&ShardName, &Standing)| json!({"name": name.as_str(), "state": it.state, "weight": it.weight.to_string(), "now": it.now, "then": it.then});
+        let way = |(way, count): (&Way, &u64)| json!({"resource": way.resource.to_string(), "from": way.from.for_programs(), "to": way.to.as_str(), "how": way.how, "objects": count});
+        json!({
+            "ring": self.ring.as_str(),
+            "tokensPerShard": self.tokens_per_shard,
+            "objects": self.objects,
+            "children": self.children,
+            "withoutShard": {"now": self.without.0, "then": self.without.1},
+            "shards": self.shards.iter().map(shard).collect::<Vec<_>>(),
+            "changes": self.ways.iter().map(way).collect::<Vec<_>>(),
+            "problems": self.problems,
+            "unread": self.unread,
+        })
+    }
+
+    /// How many objects go in one of these ways.
+    pub(super) fn going(&self, how: &[How]) -> u64 {
+        self.ways.iter().filter(|(way, _)| how.contains(&way.how)).map(|(_, count)| count).sum()
+    }
+
+    fn goes(&mut self, way: Way) {
+        *self.ways.entry(way).or_default() += 1;
+    }
+
+    fn whose(&self, object: &Target) -> Whose {
+        let Some(label) = &object.shard else { return Whose::Nobody };
+        self.shards.get_key_value(label.as_str()).map_or(Whose::Others, |(shard, _)| Whose::Shard(shard.clone()))
+    }
+
+    fn standing(&mut self, of: &Whose) -> Option<&mut Standing> {
+        match of {
+            Whose::Shard(shard) => self.shards.get_mut(shard),
+            Whose::Nobody | Whose::Others => None,
+        }
+    }
+}
+
+impl Whose {
+    /// The shard's name; nothing for nobody.
+    fn for_programs(&self) -> Value {
+        match self {
+            Self::Shard(shard) => json!(shard.as_str()),
+            Self::Nobody => Value::Null,
+            Self::Others => json!("?"),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Plans, against a fake API server.
+
+#![allow(clippy::unwrap_used)]
+
+use http::{Method, StatusCode};
+use serde_json::json;
+
+use super::{forecast::How, *};
+use crate::{
+    assign::{
+        Scope,
+        tests::{CONFIG_MAPS, SECRETS, chain, name_of, object, owned, path, put_chain, scope},
+    },
+    fixtures::FakeApi,
+    snapshot::tests::members,
+};
+
+/// What would become of the ring of `scope`, which now has `now`.
+async fn forecast(api: &FakeApi, scope: &Scope, now: &Members) -> Forecast {
+    let namespaces = ["default".to_owned()].into();
+    let mut forecast = Forecast::new(&scope.snapshot, now, NonZeroU32::new(10).unwrap());
+    count(&api.client(), &scope.snapshot, &namespaces, &mut forecast).await;
+    assert!(api.asked().iter().all(|asked| asked.method == Method::GET), "a plan writes nothing");
+    forecast
+}
+
+/// An object of each kind of fate, and a child.
+fn put_some(api: &FakeApi, scope: &Scope) -> [String; 2] {
+    let [of_a, of_b] = ["a", "b"].map(|shard| name_of(shard, scope));
+    let put = |name: &str, shard: Option<&str>| api.put(&path(CONFIG_MAPS, name), object(scope, name, shard));
+    put(&of_a, Some("b"));
+    put(&of_b, Some("b"));
+    let mut drained = object(scope, "x-drained", Some("a"));
+    drained["metadata"]["labels"][&scope.snapshot.labels.drain] = json!("m1");
+    api.put(&path(CONFIG_MAPS, "x-drained"), drained);
+    put("x-dead", Some("gone"));
+    put("x-odd", Some("nonsense"));
+    put("x-new", None);
+    let mut elsewhere = object(scope, "x-elsewhere", None);
+    elsewhere["metadata"]["namespace"] = json!("other");
+    api.put("/api/v1/namespaces/other/configmaps/x-elsewhere", elsewhere);
+    api.put(&path(SECRETS, "child"), owned(object(scope, "child", Some("b")), &of_a));
+    api.put(&path(SECRETS, "at-home"), owned(object(scope, "at-home", Some("b")), &of_b));
+    api.put(&path(SECRETS, "free"), object(scope, "free", None));
+    [of_a, of_b]
+}
+
+#[tokio::test]
+async fn each_object_is_counted_with_what_is_next_for_it() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    put_some(&api, &scope);
+    let forecast = forecast(&api, &scope, &scope.snapshot.members).await;
+    assert!(forecast.is_complete() && forecast.has_changes());
+    assert_eq!((forecast.objects, forecast.children), (6, 2), "neither another namespace's nor what nobody controls");
+    for (how, count) in [(How::Assigned, 1), (How::Drained, 1), (How::UnderWay, 1), (How::Taken, 2), (How::Follows, 1)]
+    {
+        assert_eq!(forecast.going(&[how]), count, "{how:?}");
+    }
+    let now: Vec<_> = forecast.shards.iter().map(|(shard, it)| (shard.as_str(), it.now)).collect();
+    assert_eq!((now, forecast.without), (vec![("a", 1), ("b", 2), ("gone", 1)], (2, 0)));
+    assert_eq!(forecast.shards.values().map(|it| it.then).sum::<u64>(), 6);
+    let text = forecast.to_string();
+    for line in [
+        "6 objects: 1 stay, 1 to be assigned, 4 to be moved; 2 children: 1 to follow.",
+        "RESOURCE    FROM       TO  OBJECTS  HOW",
+        "configmaps  b          a         1  drained: its shard lets go first",
+        "secrets     b          a         1  follows its owner",
+        "SHARD     STATE  WEIGHT  NOW  THEN",
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
+    let json = forecast.json();
+    assert_eq!((&json["objects"], &json["withoutShard"]["now"]), (&json!(6), &json!(2)));
+    let drained = json["changes"].as_array().unwrap().iter().find(|it| it["how"] == "drained").unwrap().clone();
+    assert_eq!(drained, json!({"resource": "configmaps", "from": "b", "to": "a", "how": "drained", "objects": 1}));
+}
+
+#[tokio::test]
+async fn what_follows_an_owner_by_a_link_in_between_goes_where_that_is() {
+    let api = FakeApi::default();
+    let scope = chain(&api);
+    let owner = scope.snapshot.hash_ring.owner(&scope.main.resource.key(Some("default"), "top")).unwrap().to_string();
+    let other = if owner == "a" { "b" } else { "a" };
+    put_chain(&api, &scope, other);
+    let forecast = forecast(&api, &scope, &scope.snapshot.members).await;
+    assert_eq!((forecast.going(&[How::Drained]), forecast.going(&[How::Follows])), (1, 2), "{forecast}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_said_and_the_rest_is_counted() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    put_some(&api, &scope);
+    api.intercept(|asked, _| asked.path.ends_with("/secrets").then_some(StatusCode::FORBIDDEN));
+    let forecast = forecast(&api, &scope, &scope.snapshot.members).await;
+    assert!(!forecast.is_complete());
+    assert_eq!((forecast.objects, forecast.children), (6, 0));
+    assert!(forecast.to_string().contains("Not looked at: secrets: "), "{forecast}");
+    assert_eq!(forecast.said(&plan(&[])).1, 1);
+}
+
+/// A plan with these options.
+fn plan(options: &[&str]) -> Plan {
+    use clap::Parser as _;
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+    let line = ["plan", "--ring=example"].into_iter().chain(options.iter().copied());
+    Line::try_parse_from(line).unwrap().arguments.check().unwrap()
+}
+
+#[test]
+fn shards_can_be_added_weighed_and_taken_away() {
+    let now = members(&[("a", ShardState::Ready), ("b", ShardState::Ready), ("gone", ShardState::Dead)]);
+    let then = plan(&["--add-shard=c=0.5", "--add-shard=a=2", "--remove-shard=b"]).what_if(now.clone()).unwrap();
+    let weighted: Vec<_> = then.weighted().map(|(shard, weight)| format!("{shard} {weight}")).collect();
+    assert_eq!(weighted, ["a 2", "c 0.5"]);
+    let refused = plan(&["--remove-shard=x"]).what_if(now).unwrap_err().to_string();
+    assert!(refused.ends_with("it has: a, b, gone"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_shard_that_would_go_is_shown_with_what_it_has() {
+    let api = FakeApi::default();
+    let mut scope = scope(&api);
+    let [_, of_b] = put_some(&api, &scope);
+    let before = scope.snapshot.members.clone();
+    let ring = crate::snapshot::tests::ring(&crate::snapshot::tests::example_spec());
+    scope.snapshot = crate::snapshot::tests::snapshot_of(&ring, &[("a", ShardState::Ready)]).into();
+    let forecast = forecast(&api, &scope, &before).await;
+    let b = &forecast.shards["b"];
+    assert_eq!((b.state, b.now, b.then), ("removed", 2, 0), "{of_b}");
+    assert_eq!(forecast.shards["a"].then, 6);
+    let plain = forecast.said(&plan(&[]));
+    let (text, code) = forecast.said(&plan(&["--exit-code", "-o", "json"]));
+    assert_eq!((plain.1, code), (0, 2));
+    assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok() && !plain.0.starts_with('{'));
+}

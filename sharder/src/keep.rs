@@ -1,0 +1,334 @@
+//! An object of the cluster's that belongs to a ring, and is kept as it should be: written again as soon as somebody changes
+//! or deletes it.
+//!
+//! The webhook configuration and the admission policies of a ring are such objects. They have the ring as their owner, so
+//! the garbage collector removes them together with it. An object is replaced as a whole and not applied: what others add
+//! to it, such as a condition that is never met, would stay. A replacement that changes nothing is no write: the API server
+//! keeps what it has stored.
+
+use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, PostParams},
+    core::DynamicObject,
+    discovery::ApiResource,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event, watcher},
+    },
+};
+use serde_json::Value;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+
+use crate::{FIELD_MANAGER, resources::Object};
+use ringside_runtime::explain::{code, explain, explain_watch};
+
+/// How soon something that failed is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+/// How often a write is tried at once that somebody else's has overtaken.
+const ATTEMPTS: usize = 3;
+/// How long it is left to somebody who changes it again right after it was written, at first and at last: whoever does so
+/// all the time must not keep the API server busy.
+const TRUCE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];
+
+/// How an object should be.
+#[derive(Clone, Debug, Default, PartialEq)]
+enum Wish {
+    /// Nobody has said it yet.
+    #[default]
+    Unsaid,
+    Absent,
+    Like(Box<DynamicObject>),
+}
+
+/// How an object stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Standing {
+    /// Nothing was written yet.
+    #[default]
+    Pending,
+    /// It is as it should be.
+    InPlace {
+        /// Since when: another generation of it begins anew, by whomever it was written.
+        since: Instant,
+        /// As it is stored.
+        object: Arc<DynamicObject>,
+    },
+    /// It is not wanted, and not there.
+    Absent,
+    /// The API server refuses it; it is tried again.
+    Refused {
+        /// The HTTP status, if it was an answer.
+        code: Option<u16>,
+        /// What it says.
+        why: String,
+    },
+}
+
+/// An object that is kept, for who says how it should be.
+pub(crate) struct Kept {
+    wish: watch::Sender<Wish>,
+    standing: watch::Sender<Standing>,
+}
+
+impl Kept {
+    /// An object of this kind and name, and the one who keeps it. `period`: how often it is written, whatever was seen.
+    pub(crate) fn new(
+        (client, watches): (&Client, &Client),
+        kind: &ApiResource,
+        name: String,
+        period: Duration,
+    ) -> (Self, Keeper) {
+        let kept = Self { wish: watch::Sender::default(), standing: watch::Sender::default() };
+        let keeper = Keeper {
+            wish: kept.wish.subscribe(),
+            standing: kept.standing.clone(),
+            objects: Api::all_with(client.clone(), kind),
+            watched: Api::all_with(watches.clone(), kind),
+            kind: kind.kind.clone(),
+            name,
+            period,
+            left_to_others: &[],
+        };
+        (kept, keeper)
+    }
+
+    /// It should be like this from now on; none: it should not be there.
+    pub(crate) fn want(&self, object: Option<DynamicObject>) {
+        let wish = object.map_or(Wish::Absent, |object| Wish::Like(Box::new(object)));
+        let changed = self.wish.send_if_modified(|before| {
+            let changed = *before != wish;
+            *before = wish;
+            changed
+        });
+        if changed {
+            self.standing.send_replace(Standing::Pending);
+        }
+    }
+
+    /// How it stands.
+    pub(crate) fn standing(&self) -> Standing {
+        self.standing.borrow().clone()
+    }
+
+    /// Tells when that changes.
+    pub(crate) fn changes(&self) -> watch::Receiver<Standing> {
+        self.standing.subscribe()
+    }
+}
+
+/// Keeps one object.
+pub(crate) struct Keeper {
+    wish: watch::Receiver<Wish>,
+    standing: watch::Sender<Standing>,
+    objects: Api<DynamicObject>,
+    watched: Api<Object>,
+    kind: String,
+    name: String,
+    period: Duration,
+    /// Fields that are others' to set, as JSON pointers.
+    left_to_others: &'static [&'static str],
+}
+
+impl Keeper {
+    /// The same, but these fields, which the object does not say, may be what others make of them.
+    pub(crate) fn leaving_to_others(self, left_to_others: &'static [&'static str]) -> Self {
+        Self { left_to_others, ..self }
+    }
+
+    /// Keeps it until it is dropped. Begins once it is known how it should be.
+    pub(crate) async fn run(mut self) -> Infallible {
+        // Fails only when nobody wants anything any more: then this is about to be dropped.
+        if self.wish.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        let mut seen = std::pin::pin!(versions(self.watched.clone(), self.name.clone()));
+        let mut stored: Option<Stored> = None;
+        let mut truce = TRUCE[0];
+        loop {
+            let wish = self.wish.borrow_and_update().clone();
+            let pause = match self.write(&wish).await {
+                Ok(object) => {
+                    stored = object.map(|object| Stored::after(object, stored.take()));
+                    self.tell(stored.as_ref().map_or(Standing::Absent, Stored::standing));
+                    self.period
+                }
+                Err(error) => {
+                    let (code, why) = (code(&error), explain(&error));
+                    tracing::warn!(
+                        kind = self.kind,
+                        name = self.name,
+                        error = why,
+                        "can't write an object of a ring; trying again"
+                    );
+                    self.tell(Standing::Refused { code, why });
+                    RETRY
+                }
+            };
+            let wrote_at = Instant::now();
+            let due = sleep(pause);
+            tokio::pin!(due);
+            let mut disturbed = false;
+            loop {
+                tokio::select! {
+                    changed = self.wish.changed() => {
+                        if changed.is_err() {
+                            return std::future::pending().await;
+                        }
+                        break;
+                    }
+                    Some(seen) = seen.next() => if !disturbed && !is_stored(seen.as_ref(), stored.as_ref()) {
+                        disturbed = true;
+                        tracing::info!(kind = self.kind, name = self.name, "somebody changed an object of a ring; writing it again");
+                        truce = if wrote_at.elapsed() < truce * 2 { (truce * 2).min(TRUCE[1]) } else { TRUCE[0] };
+                        due.as_mut().reset(wrote_at + truce);
+                    },
+                    () = &mut due => break,
+                }
+            }
+        }
+    }
+
+    /// Returns what is there now.
+    async fn write(&self, wish: &Wish) -> Result<Option<DynamicObject>, kube::Error> {
+        let Wish::Like(object) = wish else {
+            return match self.objects.delete(&self.name, &DeleteParams::background()).await {
+                Ok(_) => Ok(None),
+                Err(error) if code(&error) == Some(404) => Ok(None),
+                Err(error) => Err(error),
+            };
+        };
+        let mut attempt = 1;
+        loop {
+            match self.put(object).await {
+                // Somebody was faster, be it with a change or by making it.
+                Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS => attempt += 1,
+                outcome => return outcome.map(Some),
+            }
+        }
+    }
+
+    async fn put(&self, object: &DynamicObject) -> Result<DynamicObject, kube::Error> {
+        let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let Some(mut stored) = self.objects.get_opt(&self.name).await? else {
+            return self.objects.create(&parameters, object).await;
+        };
+        adorn(&mut stored.metadata, &object.metadata);
+        let mut data = object.data.clone();
+        for field in self.left_to_others {
+            carry_over(field, &stored.data, &mut data);
+        }
+        let replacement = DynamicObject { types: object.types.clone(), metadata: stored.metadata, data };
+        self.objects.replace(&self.name, &parameters, &replacement).await
+    }
+
+    /// Not about what is no longer wanted.
+    fn tell(&self, standing: Standing) {
+        if self.wish.has_changed().unwrap_or(false) {
+            return;
+        }
+        self.standing.send_if_modified(|told| {
+            let changed = *told != standing;
+            *told = standing;
+            changed
+        });
+    }
+}
+
+/// What is stored, and since when.
+struct Stored {
+    object: Arc<DynamicObject>,
+    since: Instant,
+}
+
+impl Stored {
+    fn after(object: DynamicObject, before: Option<Self>) -> Self {
+        let of = |object: &DynamicObject| (object.metadata.uid.clone(), object.metadata.generation);
+        let since = before.filter(|before| of(&before.object) == of(&object)).map_or_else(Instant::now, |it| it.since);
+        Self { object: Arc::new(object), since }
+    }
+
+    fn standing(&self) -> Standing {
+        Standing::InPlace { since: self.since, object: self.object.clone() }
+    }
+}
+
+/// Leaves a field as it is stored, where nobody wants it to be otherwise.
+fn carry_over(field: &str, stored: &Value, wanted: &mut Value) {
+    let (Some((parent, name)), Some(theirs)) = (field.rsplit_once('/'), stored.pointer(field)) else { return };
+    if let Some(parent) = wanted.pointer_mut(parent).and_then(Value::as_object_mut) {
+        parent.entry(name).or_insert_with(|| theirs.clone());
+    }
+}
+
+/// Sets what is ours in an object's metadata; what others have set stays, as it changes nothing about what the object does.
+fn adorn(stored: &mut ObjectMeta, wanted: &ObjectMeta) {
+    // What this said once and no longer does.
+    let ours = annotated_by_us(stored);
+    stored.annotations.iter_mut().for_each(|all| all.retain(|key, _| !ours.contains(key)));
+    stored.labels.get_or_insert_default().extend(wanted.labels.clone().unwrap_or_default());
+    stored.annotations.get_or_insert_default().extend(wanted.annotations.clone().unwrap_or_default());
+    stored.owner_references.clone_from(&wanted.owner_references);
+}
+
+/// The annotations that the sharder set, as the API server notes it.
+fn annotated_by_us(stored: &ObjectMeta) -> BTreeSet<String> {
+    let entries = stored.managed_fields.iter().flatten();
+    let ours = entries.filter(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER));
+    let fields = ours.filter_map(|entry| entry.fields_v1.as_ref()?.0.pointer("/f:metadata/f:annotations")?.as_object());
+    fields.flat_map(|fields| fields.keys()).filter_map(|key| key.strip_prefix("f:")).map(str::to_owned).collect()
+}
+
+/// Whether what a watch shows is what was written. What others write into its status is nobody's change of it: the API server
+/// counts the generations of all else.
+fn is_stored(seen: Option<&ObjectMeta>, stored: Option<&Stored>) -> bool {
+    let (Some(seen), Some(stored)) = (seen, stored.map(|stored| &stored.object.metadata)) else {
+        return seen.is_none() && stored.is_none();
+    };
+    let says = |of: &ObjectMeta| {
+        let adorned = (of.labels.clone(), of.annotations.clone(), of.owner_references.clone());
+        (of.uid.clone(), of.generation, of.deletion_timestamp.clone(), adorned)
+    };
+    let same = seen.resource_version == stored.resource_version;
+    same || (seen.generation.is_some() && says(seen) == says(stored))
+}
+
+/// The object's metadata whenever it changes; none when it is not there.
+fn versions(objects: Api<Object>, name: String) -> impl Stream<Item = Option<ObjectMeta>> {
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    // What a list did not show is not there.
+    let listed = None::<Option<ObjectMeta>>;
+    watcher(objects, config)
+        .default_backoff()
+        .scan(listed, move |listed, event| {
+            let seen = match event {
+                Ok(Event::Init) => {
+                    *listed = Some(None);
+                    None
+                }
+                Ok(Event::InitApply(object)) => {
+                    *listed = Some(Some(object.metadata));
+                    None
+                }
+                Ok(Event::InitDone) => listed.take(),
+                Ok(Event::Apply(object)) => Some(Some(object.metadata)),
+                Ok(Event::Delete(_)) => Some(None),
+                Err(error) => {
+                    let error = explain_watch(&error);
+                    tracing::debug!(name, error, "can't watch an object of a ring; it is written once a period");
+                    None
+                }
+            };
+            std::future::ready(Some(seen))
+        })
+        .filter_map(std::future::ready)
+}
+
+#[cfg(test)]
+mod tests;

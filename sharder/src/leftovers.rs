@@ -1,0 +1,123 @@
+//! Resources that a ring names no more: the labels of their objects come off, in the order of a handover.
+//!
+//! A label that nobody keeps any more would lie about who works on the object, and mean something again when the ring names
+//! the resource again. What there may be is written into the ring's status ([`register`]), so that the next leader, or one
+//! that was not there when the ring was changed, knows it too. Shards are asked to let go, but not waited for beyond the
+//! ring's deadline: a proxy narrows nothing that its ring does not name, and so has nothing to let go of.
+
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::SystemTime};
+
+use kube::Client;
+use ringside_ring::{
+    cluster_ring::GroupResource,
+    handover::{Patience, Withdrawal, next_withdrawal},
+    patch,
+};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::task::TaskTracker;
+
+mod register;
+
+pub(crate) use register::Leftovers;
+
+use crate::{
+    assign::writes::Writes,
+    cleanup::{SETTLED, change},
+    move_id::move_id,
+    pauses::Pauses,
+    resources::{Resource, Unusable},
+    snapshot::Snapshot,
+};
+
+/// Takes the labels off, for as long as this replica leads.
+pub(crate) async fn withdraw(
+    client: Client,
+    all_writes: TaskTracker,
+    leftovers: Leftovers,
+    mut latest: watch::Receiver<Arc<Snapshot>>,
+) -> Infallible {
+    let mut work = Work { client, writes: Writes::among(&all_writes), known: BTreeMap::new(), since: BTreeMap::new() };
+    let mut pauses = Pauses::new();
+    loop {
+        let snapshot = latest.borrow_and_update().clone();
+        work.learn(&snapshot);
+        let open = leftovers.take_in(&snapshot);
+        work.since.retain(|name, _| open.contains(name));
+        if open.is_empty() {
+            pauses = Pauses::new();
+            if latest.changed().await.is_err() {
+                // The ring is gone: whoever started this is about to stop it.
+                std::future::pending::<()>().await;
+            }
+            continue;
+        }
+        for name in open {
+            if !leftovers.is_next(&snapshot, &name) || !work.is_clean(&snapshot, &leftovers, &name).await {
+                continue;
+            }
+            tracing::info!(ring = %snapshot.ring, resource = %name, "took all labels off a resource that left the ring");
+            leftovers.done(&name);
+        }
+        tokio::select! {
+            () = pauses.next() => {}
+            changed = latest.changed() => if changed.is_err() {
+                std::future::pending::<()>().await;
+            },
+        }
+    }
+}
+
+/// What the work on one ring's leftovers knows.
+struct Work {
+    client: Client,
+    writes: Writes,
+    /// The resources that the ring has named since this began, as they were served.
+    known: BTreeMap<GroupResource, Arc<Resource>>,
+    /// Since when each is worked on.
+    since: BTreeMap<GroupResource, Instant>,
+}
+
+impl Work {
+    fn learn(&mut self, snapshot: &Snapshot) {
+        let named = snapshot.mains.iter().flat_map(|main| main.controlled.iter().chain([&main.resource]));
+        self.known.extend(named.map(|resource| (resource.id.clone(), resource.clone())));
+    }
+
+    /// Does what can be done now; returns whether no object of the resource has labels any more, nor gets any.
+    async fn is_clean(&mut self, snapshot: &Snapshot, leftovers: &Leftovers, name: &GroupResource) -> bool {
+        let resource = match snapshot.departing.get(name) {
+            Some(Ok(resource)) => resource,
+            // Its objects are gone with it.
+            Some(Err(Unusable::NotServed)) => return true,
+            Some(Err(_)) => return false,
+            None => match self.known.get(name) {
+                Some(resource) => resource,
+                // It is being looked up.
+                None => return false,
+            },
+        };
+        let now = Instant::now();
+        let since = *self.since.entry(name.clone()).or_insert(now);
+        let waited = now - since;
+        let is_main = leftovers.is_main(name);
+        let patience = Patience::after(waited, snapshot.spec.drain_deadline(), true);
+        let (labels, id) = (&snapshot.labels, move_id(SystemTime::now()));
+        let pass = change(&self.client, &self.writes, labels, resource, |target| {
+            let ownership = target.ownership();
+            match (next_withdrawal(ownership, patience, &snapshot.members), ownership.shard) {
+                (Withdrawal::Complete | Withdrawal::AwaitAcknowledgement, _) if is_main => None,
+                (Withdrawal::Drain, Some(shard)) if is_main => Some(patch::drain(labels, &target.uid, shard, &id)),
+                // Who follows an owner is not let go of by itself.
+                _ => patch::release(labels, &target.uid, &ownership),
+            }
+        });
+        let pass = pass.await;
+        if let Some(fault) = &pass.fault {
+            tracing::warn!(ring = %snapshot.ring, resource = %name, fault, "can't take labels off a resource that left the ring; trying again");
+        }
+        pass.found == 0 && pass.is_clean() && waited >= SETTLED
+    }
+}
+
+#[cfg(test)]
+mod tests;

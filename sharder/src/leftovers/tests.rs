@@ -1,0 +1,96 @@
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use ringside_ring::{ClusterRing, RingLabels, lease::ShardState};
+use serde_json::{Value, json};
+use tokio::{task::JoinHandle, time::sleep};
+
+use super::*;
+use crate::{
+    assign::tests::{CONFIG_MAPS, SECRETS, path},
+    fixtures::FakeApi,
+    snapshot::tests::{example_spec, ring, snapshot_of},
+};
+
+const SHARDS: [(&str, ShardState); 2] = [("a", ShardState::Ready), ("gone", ShardState::Dead)];
+
+/// A ring of Deployments, of which the status says that there were ConfigMaps with Secrets.
+fn shrunk() -> Arc<Snapshot> {
+    let ring: ClusterRing = ring(&json!({"resources": [{"group": "apps", "resource": "deployments"}]}));
+    let mut ring = serde_json::to_value(ring).unwrap();
+    ring["status"] = json!({"resources": [{"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": "secrets"}]}]});
+    Arc::new(snapshot_of(&serde_json::from_value(ring).unwrap(), &SHARDS))
+}
+
+fn put(api: &FakeApi, path: &str, shard: &str) {
+    let labels = RingLabels::of(&"example".parse().unwrap());
+    let name = path.rsplit('/').next();
+    api.put(path, json!({"metadata": {"name": name, "namespace": "default", "uid": path, "resourceVersion": "7", "labels": {labels.shard: shard}}}));
+}
+
+fn labels(api: &FakeApi, path: &str) -> Value {
+    api.get(path).unwrap()["metadata"]["labels"].clone()
+}
+
+/// The API server, what is known, and the work. An object of a live shard, one of a dead one, and a child of the first.
+fn start() -> (FakeApi, Leftovers, JoinHandle<Infallible>, watch::Sender<Arc<Snapshot>>) {
+    let api = FakeApi::default();
+    put(&api, &path(CONFIG_MAPS, "alive"), "a");
+    put(&api, &path(CONFIG_MAPS, "dead"), "gone");
+    put(&api, &path(SECRETS, "child"), "a");
+    let (sender, latest) = watch::channel(shrunk());
+    let leftovers = Leftovers::default();
+    let task = tokio::spawn(withdraw(api.client(), TaskTracker::new(), leftovers.clone(), latest));
+    (api, leftovers, task, sender)
+}
+
+fn left(leftovers: &Leftovers) -> Vec<String> {
+    leftovers.take_in(&shrunk()).into_iter().map(|name| name.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_left_is_let_go_of_before_what_follows_it() {
+    let (api, leftovers, task, _ring) = start();
+    sleep(Duration::from_secs(10)).await;
+    let drained = labels(&api, &path(CONFIG_MAPS, "alive"));
+    assert_eq!(drained.as_object().unwrap().len(), 2, "its shard is asked to let go: {drained}");
+    assert_eq!(labels(&api, &path(CONFIG_MAPS, "dead")), json!({}));
+    assert_ne!(labels(&api, &path(SECRETS, "child")), json!({}), "its owner may be worked on");
+    let mut acknowledged = api.get(&path(CONFIG_MAPS, "alive")).unwrap();
+    acknowledged["metadata"]["labels"] = json!({});
+    api.put(&path(CONFIG_MAPS, "alive"), acknowledged);
+    sleep(Duration::from_secs(40)).await;
+    assert_eq!(labels(&api, &path(SECRETS, "child")), json!({}));
+    assert_eq!(left(&leftovers), Vec::<String>::new());
+    assert!(leftovers.record(&shrunk()).iter().all(|entry| entry.resource == "deployments"));
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_narrow_it_any_more_is_not_waited_for_beyond_the_deadline() {
+    let (api, leftovers, task, _ring) = start();
+    sleep(Duration::from_secs(59)).await;
+    assert_ne!(labels(&api, &path(CONFIG_MAPS, "alive")), json!({}));
+    sleep(Duration::from_secs(120)).await;
+    assert_eq!(labels(&api, &path(CONFIG_MAPS, "alive")), json!({}));
+    assert_eq!(left(&leftovers), Vec::<String>::new());
+    task.abort();
+}
+
+#[test]
+fn what_is_named_again_is_no_leftover() {
+    let leftovers = Leftovers::default();
+    assert_eq!(left(&leftovers), ["configmaps", "secrets"]);
+    let whole = snapshot_of(&ring(&example_spec()), &SHARDS);
+    assert!(!leftovers.take_in(&whole).iter().any(|name| name.resource != "deployments"));
+    // Done, while the stored status still says otherwise.
+    let leftovers = Leftovers::default();
+    left(&leftovers);
+    for name in shrunk().departing.keys() {
+        leftovers.done(name);
+    }
+    assert_eq!(left(&leftovers), Vec::<String>::new());
+    leftovers.take_in(&whole);
+    assert_eq!(left(&leftovers), ["configmaps", "secrets"], "it was named again since");
+}

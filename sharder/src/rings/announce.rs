@@ -1,0 +1,163 @@
+//! What happens to a ring, as Events on it and on the Leases of its shards: shards that come and go, and conditions that
+//! begin and cease to hold.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use ringside_ring::{ShardName, cluster_ring::ClusterRingStatus};
+
+use crate::{
+    leases::Leases,
+    notices::{Notice, Notices},
+    snapshot::Snapshot,
+};
+
+/// The reason of a condition that is about to hold.
+pub(super) const PENDING: &str = "Pending";
+
+/// Tells of one ring.
+pub(super) struct Announcer {
+    notices: Notices,
+    leases: Leases,
+    /// The ring as it was when it was looked at last.
+    before: Option<Arc<Snapshot>>,
+    /// Shards that were late when it was looked at last.
+    late: BTreeSet<String>,
+}
+
+impl Announcer {
+    /// Nothing told yet.
+    pub(super) fn new(notices: Notices, leases: Leases) -> Self {
+        Self { notices, leases, before: None, late: BTreeSet::new() }
+    }
+
+    /// Tells which shards take part now that did not before, and which don't any more.
+    pub(super) fn members(&mut self, snapshot: &Arc<Snapshot>) {
+        let Some(before) = self.before.replace(snapshot.clone()) else { return };
+        let available = snapshot.members.available().count();
+        for shard in snapshot.members.available().filter(|shard| !before.members.is_available(shard.as_str())) {
+            let note = format!("shard '{shard}' takes part, as one of {available}");
+            self.tell(snapshot, shard, Notice { warns: false, reason: "ShardJoined".to_owned(), action: "Join", note });
+        }
+        for shard in before.members.available().filter(|shard| !snapshot.members.is_available(shard.as_str())) {
+            let why = match snapshot.members.state(shard.as_str()) {
+                Some(state) => format!("its Lease is {state}"),
+                None => "it has no Lease any more".to_owned(),
+            };
+            let note = format!("shard '{shard}' no longer takes part: {why}; {available} are left");
+            self.tell(snapshot, shard, Notice { warns: false, reason: "ShardLeft".to_owned(), action: "Leave", note });
+        }
+    }
+
+    /// Tells which shards have become late to let go, on their Leases; the ring has a condition.
+    pub(super) fn overdue(&mut self, snapshot: &Snapshot, overdue: &BTreeMap<String, usize>) {
+        let deadline = snapshot.spec.drain_deadline().as_secs();
+        for (shard, objects) in overdue.iter().filter(|(shard, _)| !self.late.contains(*shard)) {
+            let Some(lease) = self.leases.reference(&snapshot.ring, shard) else { continue };
+            let note = format!(
+                "{objects} objects of ClusterRing '{}' were not let go of within {deadline} s; look at the shard's proxy, or end its pod",
+                snapshot.ring
+            );
+            let notice = Notice { warns: true, reason: "DrainOverdue".to_owned(), action: "Drain", note };
+            self.notices.tell(lease, Some(snapshot.reference()), notice);
+        }
+        self.late = overdue.keys().cloned().collect();
+    }
+
+    /// Tells which conditions hold that did not, which don't hold any more, and what else is wrong with one that does not.
+    pub(super) fn conditions(&self, snapshot: &Snapshot, before: Option<&ClusterRingStatus>, told: &ClusterRingStatus) {
+        let before = before.map(|status| &*status.conditions).unwrap_or_default();
+        for condition in &told.conditions {
+            let before = before.iter().find(|before| before.type_ == condition.type_);
+            if let Some(notice) = notice(before, condition) {
+                self.notices.tell(snapshot.reference(), None, notice);
+            }
+        }
+    }
+
+    fn tell(&self, snapshot: &Snapshot, shard: &ShardName, notice: Notice) {
+        let lease = self.leases.reference(&snapshot.ring, shard.as_str());
+        self.notices.tell(snapshot.reference(), lease, notice);
+    }
+}
+
+/// What is to be told about a condition.
+fn notice(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
+    let holds = now.status == "True";
+    let same = before.is_some_and(|before| before.status == now.status && (holds || before.message == now.message));
+    if same || now.reason == PENDING || (before.is_none() && holds) {
+        return None;
+    }
+    let note = format!("{}: {}", now.type_, now.message);
+    Some(Notice { warns: !holds, reason: now.reason.clone(), action: "Report", note })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use http::Method;
+    use ringside_ring::lease::ShardState::{Dead, Ready};
+
+    use super::*;
+    use crate::{
+        fixtures::FakeApi,
+        leases::tests::held_by,
+        snapshot::tests::{example_spec, ring, snapshot_of},
+    };
+
+    fn condition(status: &str, message: &str) -> Condition {
+        serde_json::from_value(serde_json::json!({"type": "WebhookReachable", "status": status, "reason": "Why",
+            "message": message, "lastTransitionTime": "2030-01-01T00:00:00Z"}))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_condition_is_told_when_it_changes_and_while_something_else_is_wrong() {
+        let told = |before: Option<Condition>, now: &Condition| notice(before.as_ref(), now).map(|notice| notice.warns);
+        let (well, bad, worse) = (condition("True", "yes"), condition("False", "this"), condition("False", "that"));
+        assert_eq!(told(None, &well), None, "a new ring is well");
+        assert_eq!(told(None, &bad), Some(true));
+        assert_eq!(told(Some(well.clone()), &bad), Some(true));
+        assert_eq!(told(Some(bad.clone()), &bad), None);
+        assert_eq!(told(Some(bad.clone()), &worse), Some(true));
+        assert_eq!(told(Some(bad), &well), Some(false));
+        assert_eq!(told(Some(condition("True", "it is well")), &well), None);
+        assert_eq!(told(Some(well), &Condition { reason: PENDING.into(), ..condition("False", "in a moment") }), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_and_who_goes_is_told_on_the_ring() {
+        let api = FakeApi::default();
+        let notices = Notices::new(api.client());
+        let mut announcer = Announcer::new(notices.clone(), held_by(&["a", "b"]));
+        let ring = ring(&example_spec());
+        let of = |shards: &[_]| Arc::new(snapshot_of(&ring, shards));
+        let steps: [&[_]; 4] =
+            [&[("a", Ready)], &[("a", Ready)], &[("a", Ready), ("b", Ready)], &[("a", Dead), ("b", Ready)]];
+        for shards in steps {
+            announcer.members(&of(shards));
+            // One after the other, as it would be.
+            let _written = tokio::time::timeout(Duration::from_millis(10), notices.write()).await;
+        }
+        let events = api.asked().into_iter().filter(|asked| asked.method == Method::POST).map(|asked| asked.body);
+        let told: Vec<_> = events
+            .map(|event| {
+                format!("{} {} {}", event["regarding"]["name"], event["related"]["name"], event["note"])
+                    .replace('"', "")
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "example b shard 'b' takes part, as one of 2",
+                "example a shard 'a' no longer takes part: its Lease is dead; 1 are left"
+            ]
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! How a ring's objects are distributed, from what is known of them without keeping them: the counts of the passes, the
+//! objects without owner that are being worked on, and the drains under way.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroU32,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use ringside_ring::{
+    Members,
+    cluster_ring::{ObjectCounts, ShardObjects},
+};
+
+use crate::{
+    census::Census,
+    drains::Drains,
+    metrics::{Objects, RingFigures},
+    snapshot::Snapshot,
+};
+
+/// Shards that the status lists at most: it is for people, and proxies follow the ring with all that it says.
+const LISTED: usize = 100;
+
+/// In how many parts of one a weight is known well enough.
+const WEIGHED: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
+/// The figures of one ring.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Figures {
+    /// For the status; none before all resources were counted.
+    pub(super) objects: Option<ObjectCounts>,
+    /// By shard, the objects that it has not let go of in time, and keeps.
+    pub(super) overdue: BTreeMap<String, usize>,
+    /// For the metrics.
+    pub(super) measured: RingFigures,
+}
+
+/// What is known at this moment.
+pub(super) fn figures(snapshot: &Snapshot, census: &Census, drains: &Drains) -> Figures {
+    let (counted, mut drains) = (census.figures(&snapshot.members), drains.figures());
+    let mut figures = Figures::default();
+    let measured = &mut figures.measured;
+    let mut shards: Option<BTreeMap<String, u64>> = Some(BTreeMap::new());
+    for main in &snapshot.mains {
+        let of = counted.get(&main.resource.id).cloned().unwrap_or_default();
+        let drains = drains.remove(&main.resource.id).unwrap_or_default();
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let objects = Objects {
+            assigned: of.shards.as_ref().map(|shards| shards.values().sum()),
+            unassigned: of.unassigned,
+            draining: number(drains.draining),
+            overdue: number(drains.overdue.values().sum()),
+        };
+        measured.resources.insert(main.resource.id.clone(), objects);
+        measured.unassigned_since = first(measured.unassigned_since, of.unassigned_since);
+        measured.draining_since = first(measured.draining_since, drains.since);
+        measured.counted_at = first(measured.counted_at, of.counted);
+        for (shard, objects) in drains.overdue {
+            *figures.overdue.entry(shard).or_default() += objects;
+        }
+        shards = shards.zip(of.shards).map(|(mut all, of)| {
+            for (shard, objects) in of {
+                *all.entry(shard).or_default() += objects;
+            }
+            all
+        });
+    }
+    let shards = shards.filter(|_| !snapshot.mains.is_empty());
+    measured.max_to_mean = shards.as_ref().and_then(|shards| max_to_mean(shards, &snapshot.members));
+    figures.objects = shards.map(|shards| counts(measured, shards));
+    figures
+}
+
+fn first(a: Option<SystemTime>, b: Option<SystemTime>) -> Option<SystemTime> {
+    a.into_iter().chain(b).min()
+}
+
+/// For its weight, where shards have one.
+#[allow(clippy::cast_precision_loss, reason = "numbers of objects are far below what a float holds exactly")]
+fn max_to_mean(shards: &BTreeMap<String, u64>, members: &Members) -> Option<f64> {
+    let weights: BTreeMap<&str, f64> =
+        members.weighted().map(|(shard, weight)| (shard.as_str(), f64::from(weight.tokens(WEIGHED)))).collect();
+    let mean = shards.values().sum::<u64>() as f64 / weights.values().sum::<f64>();
+    let relative = |(shard, objects): (&String, &u64)| {
+        let weight = weights.get(shard.as_str()).filter(|weight| **weight > 0.0)?;
+        Some(*objects as f64 / weight / mean)
+    };
+    (mean > 0.0).then(|| shards.iter().filter_map(relative).fold(0.0, f64::max))
+}
+
+fn counts(measured: &RingFigures, shards: BTreeMap<String, u64>) -> ObjectCounts {
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let sum = |of: fn(&Objects) -> u64| number(measured.resources.values().map(of).sum());
+    let mut listed: Vec<_> =
+        shards.into_iter().map(|(name, objects)| ShardObjects { name, objects: number(objects) }).collect();
+    if listed.len() > LISTED {
+        listed.sort_by_key(|shard| std::cmp::Reverse(shard.objects));
+        listed.truncate(LISTED);
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    ObjectCounts {
+        assigned: sum(|of| of.assigned.unwrap_or_default()),
+        unassigned: sum(|of| of.unassigned),
+        unassigned_since: time(measured.unassigned_since),
+        draining: sum(|of| of.draining),
+        draining_since: time(measured.draining_since),
+        max_to_mean: measured.max_to_mean.map(|ratio| format!("{ratio:.2}")),
+        shards: listed,
+        counted_at: time(measured.counted_at),
+    }
+}
+
+/// To the second, as it is stored: else it would differ from itself.
+fn time(at: Option<SystemTime>) -> Option<Time> {
+    let seconds = at?.duration_since(UNIX_EPOCH).ok()?.as_secs();
+    Timestamp::from_second(i64::try_from(seconds).ok()?).ok().map(Time)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use ringside_ring::{lease::ShardState, members::Member, weight::Weight};
+    use serde_json::json;
+
+    use super::*;
+    use crate::snapshot::tests::snapshot;
+
+    #[test]
+    fn nothing_is_said_before_it_was_counted() {
+        let (snapshot, census, drains) = (snapshot(), Census::default(), Drains::default());
+        let resource = snapshot.mains[0].resource.id.clone();
+        census.waits(&resource, "u");
+        let figures = figures(&snapshot, &census, &drains);
+        assert_eq!(figures.objects, None);
+        assert_eq!(figures.measured.resources[&resource].unassigned, 1);
+    }
+
+    #[test]
+    fn the_figures_are_those_of_census_and_drains() {
+        let (snapshot, census, drains) = (snapshot(), Census::default(), Drains::default());
+        let resource = snapshot.mains[0].resource.id.clone();
+        let mut pass = census.pass(&resource);
+        for shard in [Some("a"), Some("a"), Some("a"), Some("b"), Some("gone"), None] {
+            pass.count(&snapshot.members, shard);
+        }
+        pass.end();
+        let began = SystemTime::now() - Duration::from_secs(90);
+        drains.remember(
+            &resource,
+            &crate::target::Target { uid: "u".into(), ..Default::default() },
+            "a",
+            &crate::move_id::move_id(began),
+        );
+        drains.report("u");
+        let figures = figures(&snapshot, &census, &drains);
+        let objects = figures.objects.unwrap();
+        assert_eq!((objects.assigned, objects.unassigned, objects.draining), (4, 2, 1));
+        assert_eq!(objects.max_to_mean.as_deref(), Some("1.50"));
+        assert_eq!(objects.draining_since, time(Some(began)));
+        let shards: Vec<_> = objects.shards.iter().map(|shard| (&*shard.name, shard.objects)).collect();
+        assert_eq!(shards, [("a", 3), ("b", 1)]);
+        assert_eq!(figures.overdue, BTreeMap::from([("a".to_owned(), 1)]));
+    }
+
+    #[test]
+    fn a_shard_with_twice_the_weight_has_twice_the_share() {
+        let weights = [("a", "2"), ("b", "1"), ("none", "0")];
+        let member = |(shard, weight): (&str, &str)| {
+            let annotations = json!({ringside_ring::labels::LEASE_WEIGHT: weight});
+            let lease =
+                serde_json::from_value(json!({"metadata": {"name": shard, "annotations": annotations}})).unwrap();
+            (shard.parse().unwrap(), Member { state: ShardState::Ready, weight: Weight::of(&lease).unwrap() })
+        };
+        let members =
+            weights.into_iter().map(member).fold(Members::default(), |all, (shard, member)| all.with(shard, member));
+        let shards = |a, b| [("a".to_owned(), a), ("b".to_owned(), b), ("none".to_owned(), 0)].into();
+        assert_eq!(max_to_mean(&shards(20, 10), &members), Some(1.0));
+        assert_eq!(max_to_mean(&shards(15, 15), &members), Some(1.5));
+        assert_eq!(max_to_mean(&shards(0, 0), &members), None);
+    }
+
+    #[test]
+    fn of_very_many_shards_those_with_the_most_are_listed() {
+        let shards = (0..250).map(|shard| (format!("shard-{shard:03}"), u64::from(shard % 2 == 0))).collect();
+        let listed = counts(&RingFigures::default(), shards).shards;
+        assert_eq!(listed.len(), LISTED);
+        assert!(listed.iter().all(|shard| shard.objects == 1) && listed.is_sorted_by_key(|shard| &shard.name));
+    }
+}

@@ -1,0 +1,161 @@
+#![allow(clippy::unwrap_used)]
+
+use kube::core::Status;
+use ringside_ring::lease::ShardState::Ready;
+use serde_json::Value;
+
+use super::*;
+use crate::{
+    faults::Task,
+    fixtures::FakeApi,
+    leases::tests::held_by,
+    snapshot::tests::{example_spec, ring, snapshot, snapshot_of},
+};
+
+const STATUS: &str = "/apis/sharding.timebertt.dev/v1alpha1/clusterrings/example/status";
+
+/// A ring that is reported on. What is written is not shown by a watch.
+struct Ground {
+    api: FakeApi,
+    snapshot: Arc<Snapshot>,
+    snapshots: watch::Sender<Arc<Snapshot>>,
+    faults: Faults,
+    census: Census,
+    drains: Drains,
+    reach: Reach,
+    notices: Notices,
+    task: tokio::task::JoinHandle<Infallible>,
+}
+
+fn start() -> Ground {
+    let api = FakeApi::default();
+    let ring = json!({"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": "example"}, "spec": {}});
+    api.put(STATUS, ring);
+    let (snapshot, notices) = (Arc::new(snapshot()), Notices::new(api.client()));
+    let (census, drains, faults, reach) = (Census::default(), Drains::default(), Faults::default(), Reach::default());
+    let told = Told {
+        client: api.client(),
+        watches: api.client(),
+        client_config: Arc::new(ClientConfig { namespace: "sharding-system".into(), url: None }),
+        trust: watch::channel(Some(Trust::Bundle(Vec::new()))).1,
+        faults: faults.clone(),
+        leftovers: Leftovers::default(),
+        fences: crate::fence::follow(api.client()).0,
+        drains: drains.clone(),
+        census: census.clone(),
+        reach: reach.clone(),
+        leases: held_by(&["a", "b"]),
+        notices: notices.clone(),
+        metrics: Metrics::default(),
+        period: Duration::from_secs(300),
+    };
+    let (snapshots, receiver) = watch::channel(snapshot.clone());
+    let task = tokio::spawn(async move { reconcile(told, receiver).await });
+    Ground { api, snapshot, snapshots, faults, census, drains, reach, notices, task }
+}
+
+impl Ground {
+    fn status(&self) -> Value {
+        self.api.get(STATUS).unwrap()["status"].clone()
+    }
+
+    fn condition(&self, type_: &str) -> (String, String) {
+        let status = self.status();
+        let conditions = status["conditions"].as_array().unwrap();
+        let condition = conditions.iter().find(|condition| condition["type"] == type_).unwrap();
+        (condition["status"].as_str().unwrap().to_owned(), condition["message"].as_str().unwrap().to_owned())
+    }
+
+    fn writes(&self) -> usize {
+        self.api.writes().into_iter().filter(|write| write.ends_with("/status")).count()
+    }
+
+    async fn pass(&self, time: Duration) {
+        let _written = tokio::time::timeout(time, self.notices.write()).await;
+    }
+
+    /// A pass over all objects, in which the shards have so many.
+    fn count(&self, a: usize, b: usize) {
+        let mut pass = self.census.pass(&self.snapshot.mains[0].resource.id);
+        (0..a).for_each(|_| pass.count(&self.snapshot.members, Some("a")));
+        (0..b).for_each(|_| pass.count(&self.snapshot.members, Some("b")));
+        pass.end();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ring_is_not_ready_while_its_objects_are_refused() {
+    let ground = start();
+    ground.pass(Duration::from_secs(1)).await;
+    assert_eq!(ground.condition("Ready").0, "True");
+    let main = &ground.snapshot.mains[0].resource.id;
+    let forbidden = kube::Error::Api(Status::failure("cannot watch", "Forbidden").with_code(403).boxed());
+    ground.faults.failed(main, Task::Watch, &forbidden);
+    ground.pass(Duration::from_secs(1)).await;
+    let message = "objects of 'configmaps' can't be watched: missing permission: cannot watch";
+    assert_eq!(ground.condition("Ready"), ("False".to_owned(), message.to_owned()));
+    ground.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_alone_are_written_no_more_often_than_a_person_reads_them() {
+    let ground = start();
+    ground.pass(Duration::from_secs(1)).await;
+    assert_eq!(ground.status()["objects"], Value::Null, "nothing was counted yet");
+    let mut seen = Vec::new();
+    for objects in 0..60 {
+        ground.count(objects, 60);
+        ground.pass(Duration::from_secs(1)).await;
+        seen.push(ground.status()["objects"]["assigned"].as_i64());
+    }
+    seen.dedup();
+    assert!((5..=8).contains(&seen.len()), "{seen:?}");
+    ground.pass(COUNTS).await;
+    let (last, writes) = (ground.status()["objects"].clone(), ground.writes());
+    assert_eq!((&last["assigned"], &last["maxToMean"]), (&json!(119), &json!("1.01")));
+    ground.pass(Duration::from_secs(3600)).await;
+    assert_eq!(ground.writes(), writes, "nothing is left to tell");
+    ground.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_begins_to_be_wrong_is_told_at_once_in_the_status_and_by_an_event() {
+    let ground = start();
+    ground.count(3, 3);
+    ground.pass(Duration::from_secs(1)).await;
+    ground.reach.send_replace(Some(Err("connection refused".to_owned())));
+    ground.pass(Duration::from_millis(100)).await;
+    assert_eq!(ground.condition("WebhookReachable").0, "False");
+    ground.drains.remember(
+        &ground.snapshot.mains[0].resource.id,
+        &crate::target::Target { uid: "u".into(), ..Default::default() },
+        "a",
+        "m",
+    );
+    ground.drains.report("u");
+    ground.pass(LOOK * 2).await;
+    let (status, message) = ground.condition("DrainsInTime");
+    assert!(status == "False" && message.contains("shard 'a' of 1"), "{message}");
+    let nobody = snapshot_of(&ring(&example_spec()), &[]);
+    ground.snapshots.send_replace(Arc::new(nobody));
+    ground.pass(Duration::from_millis(100)).await;
+    assert_eq!(ground.condition("ShardsAvailable").0, "False");
+    let back = snapshot_of(&ring(&example_spec()), &[("a", Ready), ("b", Ready)]);
+    ground.snapshots.send_replace(Arc::new(back));
+    ground.pass(Duration::from_millis(100)).await;
+    assert_eq!(ground.condition("ShardsAvailable").0, "True");
+    let events = ground.api.asked().into_iter().filter(|asked| asked.path.ends_with("/events"));
+    let told: Vec<_> =
+        events.map(|event| (event.body["regarding"]["kind"].clone(), event.body["reason"].clone())).collect();
+    for (kind, reason) in [
+        ("ClusterRing", "NotReached"),
+        ("ClusterRing", "DrainOverdue"),
+        ("Lease", "DrainOverdue"),
+        ("ClusterRing", "ShardLeft"),
+        ("ClusterRing", "NoShards"),
+        ("ClusterRing", "ShardJoined"),
+    ] {
+        assert!(told.contains(&(json!(kind), json!(reason))), "{kind} {reason} in {told:?}");
+    }
+    ground.task.abort();
+}

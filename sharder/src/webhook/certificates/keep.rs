@@ -1,0 +1,232 @@
+//! Keeps the certificates in their Secret, and serves what is in it.
+//!
+//! Every replica does the same: who comes first makes what is due, and the others take it up. The Secret's resourceVersion
+//! decides who was first.
+
+use std::{collections::BTreeSet, convert::Infallible, sync::Arc};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, api::PostParams};
+use ringside_runtime::{
+    admin::Check,
+    certificates::{CertificateError, Validity},
+    explain::{code, explain},
+};
+use tokio::sync::watch;
+
+use super::{
+    Certificates, Lifetimes,
+    check::UnusableCertificate,
+    plan::{Change, Need},
+    published::is_published,
+    secret::{SECRET_NAME, read, write},
+};
+use crate::{pauses::Pauses, rings::Trust, webhook::ServingIdentity};
+
+/// What the time is: certificates are the one thing here that goes by the wall clock, as their readers do.
+pub(crate) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Why there are no certificates.
+#[derive(Debug, thiserror::Error)]
+enum CertificatesError {
+    /// The Secret, or the webhook configurations, can't be read or written.
+    #[error("{}", explain(.0))]
+    Request(#[from] kube::Error),
+    /// They can't be made.
+    #[error("can't make a certificate: {0}")]
+    Make(#[from] CertificateError),
+    /// They were made, and can't be served.
+    #[error("can't serve the certificate: {0}")]
+    Serve(#[from] UnusableCertificate),
+}
+
+/// The names at which the API server calls the webhook.
+pub(crate) fn server_names(namespace: &str, host: Option<&str>) -> BTreeSet<String> {
+    let service = format!("sharder.{namespace}.svc");
+    let cluster_local = format!("{service}.cluster.local");
+    let fixed = ["localhost", "127.0.0.1"].map(str::to_owned);
+    fixed.into_iter().chain([service, cluster_local]).chain(host.map(str::to_owned)).collect()
+}
+
+/// Keeps them for one replica.
+pub(crate) struct Keeper {
+    api: Api<Secret>,
+    client: Client,
+    need: Need,
+    identity: ServingIdentity,
+    trust: watch::Sender<Option<Trust>>,
+    certified: Check,
+    now: WallClock,
+    /// As they were seen last, and the version of the Secret that they were in.
+    known: Option<(Option<String>, Certificates)>,
+    /// What is served, which may be older.
+    served: Option<Certificates>,
+    /// The authority, as PEM, that all webhook configurations trust, and since when at least.
+    published: Option<(String, Timestamp)>,
+}
+
+impl Keeper {
+    /// For a webhook with these names.
+    pub(crate) fn new(
+        (client, namespace): (&Client, &str),
+        (names, lifetimes): (BTreeSet<String>, Lifetimes),
+        (identity, certified): (ServingIdentity, Check),
+        trust: watch::Sender<Option<Trust>>,
+        now: WallClock,
+    ) -> Self {
+        Self {
+            api: Api::namespaced(client.clone(), namespace),
+            client: client.clone(),
+            need: Need { names, lifetimes },
+            identity,
+            trust,
+            certified,
+            now,
+            known: None,
+            served: None,
+            published: None,
+        }
+    }
+
+    /// Keeps them until it is dropped.
+    pub(crate) async fn run(mut self) -> Result<(), Infallible> {
+        let mut pauses = Pauses::new();
+        loop {
+            match self.look().await {
+                Ok(()) => {
+                    pauses = Pauses::new();
+                    tokio::time::sleep(self.need.lifetimes.look()).await;
+                }
+                Err(fault) => {
+                    tracing::warn!(secret = SECRET_NAME, %fault, "can't keep the webhook's certificates; trying again");
+                    pauses.next().await;
+                }
+            }
+        }
+    }
+
+    /// Looks at the Secret once, and brings it up to date.
+    async fn look(&mut self) -> Result<(), CertificatesError> {
+        loop {
+            let now = (self.now)();
+            let stored = self.api.get_opt(SECRET_NAME).await?;
+            let version = stored.as_ref().and_then(|stored| stored.metadata.resource_version.clone());
+            let (found, mut changes) = self.found(stored.as_ref(), now)?;
+            let mut wanted = found.clone();
+            let settled = match &found.next {
+                Some(next) => self.is_settled(&found, &next.certificate, now).await?,
+                None => false,
+            };
+            while let Some((change, after)) = wanted.step(&self.need, settled, now)? {
+                changes.push(change);
+                wanted = after;
+            }
+            if changes.is_empty() {
+                return self.take(version, wanted).await;
+            }
+            let secret = write(&wanted, stored.map(|stored| stored.metadata));
+            let written = match secret.metadata.resource_version {
+                Some(_) => self.api.replace(SECRET_NAME, &PostParams::default(), &secret).await,
+                None => self.api.create(&PostParams::default(), &secret).await,
+            };
+            match written {
+                Ok(written) => {
+                    tracing::info!(secret = SECRET_NAME, ?changes, "wrote the webhook's certificates");
+                    return self.take(written.metadata.resource_version, wanted).await;
+                }
+                // Another replica was faster, or somebody deleted it just now: what is there by now counts.
+                Err(error) if matches!(code(&error), Some(404 | 409)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// What to go on from, and what of that is to be written whatever comes.
+    fn found(&self, stored: Option<&Secret>, now: Timestamp) -> Result<(Certificates, Vec<Change>), CertificatesError> {
+        if let Some((Some(version), known)) = &self.known
+            && stored.is_some_and(|stored| stored.metadata.resource_version.as_ref() == Some(version))
+        {
+            return Ok((known.clone(), Vec::new()));
+        }
+        let fault = match stored.map(|stored| read(stored, now)) {
+            Some(Ok(found)) => return Ok(self.with_ours(found, now)),
+            Some(Err(nonsense)) => nonsense.to_string(),
+            None => "it is not there".to_owned(),
+        };
+        if let Some((_, known)) = &self.known {
+            tracing::warn!(
+                secret = SECRET_NAME,
+                fault,
+                "somebody changed or deleted the Secret with the webhook's certificates; writing it again as it was"
+            );
+            return Ok((known.clone(), vec![Change::Made]));
+        }
+        if stored.is_some() {
+            tracing::warn!(
+                secret = SECRET_NAME,
+                fault,
+                "the Secret can't be used; making new certificates for the webhook"
+            );
+        }
+        Ok((Certificates::make(&self.need, now)?, vec![Change::Made]))
+    }
+
+    /// What another replica made that had nothing to go on from does not trust what this one serves.
+    fn with_ours(&self, found: Certificates, now: Timestamp) -> (Certificates, Vec<Change>) {
+        let Some(served) = &self.served else { return (found, Vec::new()) };
+        let ended = || served.signer.validity().is_none_or(|validity| !validity.contains(now));
+        if found.trusted().any(|pem| pem == served.signer.certificate) || ended() {
+            return (found, Vec::new());
+        }
+        (found.trusting(&served.signer), vec![Change::Announced])
+    }
+
+    /// Whether every API server trusts the authority by now.
+    async fn is_settled(
+        &mut self,
+        certificates: &Certificates,
+        authority: &str,
+        now: Timestamp,
+    ) -> Result<bool, kube::Error> {
+        if !is_published(&self.client, certificates, authority).await? {
+            self.published = None;
+            return Ok(false);
+        }
+        let since = match &self.published {
+            Some((published, since)) if published == authority => *since,
+            _ => self.published.insert((authority.to_owned(), now)).1,
+        };
+        Ok(since + self.need.lifetimes.settling() <= now)
+    }
+
+    /// Tells the leader whom to trust, and serves what is trusted already.
+    async fn take(&mut self, version: Option<String>, certificates: Certificates) -> Result<(), CertificatesError> {
+        let now = (self.now)();
+        let bundle = Trust::Bundle(certificates.bundle());
+        self.trust.send_if_modified(|trust| {
+            let changed = trust.as_ref() != Some(&bundle);
+            *trust = Some(bundle);
+            changed
+        });
+        self.known = Some((version, certificates.clone()));
+        let good = |served: &Certificates| {
+            Validity::of(served.pair.certificate.as_bytes()).is_ok_and(|validity| validity.contains(now))
+        };
+        if let Some(served) = self.served.clone().filter(good) {
+            if served.pair == certificates.pair {
+                return Ok(());
+            }
+            let (before, after) = (&served.signer.certificate, &certificates.signer.certificate);
+            if before != after && !self.is_settled(&certificates, after, now).await? {
+                return Ok(());
+            }
+        }
+        self.identity.set(certificates.pair.certificate.as_bytes(), certificates.pair.key.as_bytes())?;
+        let until = Validity::of(certificates.pair.certificate.as_bytes()).map(|validity| validity.until).ok();
+        tracing::info!(until = until.map(tracing::field::display), "serving the webhook with a new certificate");
+        self.served = Some(certificates);
+        self.certified.pass();
+        Ok(())
+    }
+}

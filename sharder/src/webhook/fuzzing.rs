@@ -1,0 +1,61 @@
+//! The webhook as a function of the bytes that it is sent, for its fuzz target. Only there: `--cfg fuzzing`.
+
+use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
+
+use kube::{Client, client::Body, discovery::ApiResource};
+use ringside_ring::{ClusterRing, Members, RingName, ShardName, cluster_ring::GroupResource, lease::ShardState};
+use ringside_runtime::clock::Boottime;
+use tokio::{runtime::Runtime, sync::watch};
+
+use super::{Room, server::Reviewer};
+use crate::{leases::Leases, metrics::Metrics, resources::Resource, snapshot::Snapshot};
+
+/// Few: the target is about what is made of the placement.
+const TOKENS: NonZeroU32 = NonZeroU32::MIN;
+
+/// A webhook that knows one ring, and finds no API server when it asks for an owner.
+pub struct Webhook {
+    runtime: Runtime,
+    reviewer: Reviewer,
+    ring: RingName,
+}
+
+impl Webhook {
+    /// For this ring, whose resources are served with these kinds, in namespaces, and which has these shards.
+    pub fn new(ring: &ClusterRing, served: &[(GroupResource, &str)], shards: &[ShardName]) -> Option<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().ok()?;
+        let resources = served.iter().map(|(id, kind)| {
+            let api = ApiResource {
+                group: id.group.clone(),
+                version: "v1".to_owned(),
+                api_version: if id.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", id.group) },
+                kind: (*kind).to_owned(),
+                plural: id.resource.clone(),
+            };
+            (id.clone(), Ok(Arc::new(Resource { id: id.clone(), api, namespaced: true })))
+        });
+        let members: Members = shards.iter().map(|shard| (shard.clone(), ShardState::Ready)).collect();
+        let name: RingName = ring.metadata.name.as_deref()?.parse().ok()?;
+        let snapshot = Snapshot::build(name.clone(), ring, &resources.collect(), members, None, TOKENS);
+        let snapshots = Arc::new(BTreeMap::from([(name.clone(), Arc::new(snapshot))]));
+        let nobody = tower::service_fn(|_: http::Request<Body>| async {
+            Err::<http::Response<Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused))
+        });
+        // kube's client begins its worker on the runtime.
+        let client = runtime.block_on(async { Client::new(nobody, "default") });
+        let reviewer = Reviewer {
+            client,
+            leases: Leases::new(Arc::new(Boottime)),
+            snapshots: watch::channel(Some(snapshots)).1,
+            metrics: Metrics::default(),
+            room: Room::default(),
+        };
+        Some(Self { runtime, reviewer, ring: name })
+    }
+
+    /// The answer to a body.
+    pub fn answer(&self, body: &[u8]) -> Option<Vec<u8>> {
+        let answer = self.runtime.block_on(self.reviewer.answer(self.ring.as_str(), body));
+        serde_json::to_vec(&answer).ok()
+    }
+}
