@@ -15,6 +15,7 @@ import (
 
 	"ringside.example/e2e/operator/api"
 	"ringside.example/e2e/operator/report"
+	"ringside.example/e2e/operator/website"
 )
 
 func main() {
@@ -57,7 +58,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	reconciler := &WebsiteReconciler{
+	reconciler := &website.Reconciler{
 		Client:   mgr.GetClient(),
 		Report:   report.Reporter{URL: *collector, Instance: *instance},
 		Instance: *instance,

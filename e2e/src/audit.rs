@@ -1,6 +1,9 @@
 //! Reads what the API server wrote down about writes: who wrote what, and which version of the object came of it.
 
 mod line;
+mod requests;
+
+pub use requests::{Request, Requests};
 
 use std::{
     fs::File,

@@ -4,6 +4,7 @@
 
 pub mod audit;
 pub mod checker;
+pub mod churn;
 pub mod collector;
 pub mod compatibility;
 pub mod control_plane;
@@ -13,6 +14,7 @@ pub mod in_cluster;
 pub mod manifests;
 pub mod node;
 pub mod observer;
+pub mod plain_shard;
 pub mod ports;
 pub mod process;
 pub mod proxy;

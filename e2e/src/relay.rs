@@ -12,6 +12,7 @@ mod routes;
 mod script;
 
 use std::{
+    collections::BTreeSet,
     io,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
@@ -166,6 +167,11 @@ impl Relay {
     /// Whether something came with this mark since it was last taken.
     pub fn has(&self, mark: &str) -> bool {
         self.records.has(mark)
+    }
+
+    /// Methods and targets of all that came without a mark: what the client asks of itself, and no test.
+    pub fn unmarked(&self) -> BTreeSet<(String, String)> {
+        self.records.unmarked()
     }
 
     /// How many connections that came with this mark, and went on with another protocol, are open.

@@ -5,10 +5,14 @@ mod children;
 mod error;
 mod install;
 mod monitor;
+mod other_sharder;
+mod own_shard;
 mod probe;
+mod replicas;
 mod shard;
 mod sharder;
 mod unsharded;
+mod until;
 
 use std::{
     collections::BTreeSet,
@@ -17,18 +21,22 @@ use std::{
     time::Duration,
 };
 
-use self::unsharded::Unsharded;
-pub use self::{error::SystemError, monitor::Monitor, shard::Shard, sharder::Sharder};
+pub use self::{
+    error::SystemError,
+    monitor::Monitor,
+    probe::metrics,
+    shard::Shard,
+    sharder::{Return, Sharder},
+};
+use self::{other_sharder::OtherSharder, own_shard::OwnShard, unsharded::Unsharded};
 use crate::{
     audit,
-    checker::{Checker, Report, Verdict, Writes},
+    checker::{Report, Verdict, Writes},
     collector::{Collector, Recorder},
     control_plane::ControlPlane,
-    eventually::eventually,
-    observer::{Picture, Versions},
+    observer::Versions,
     process::{Folder, keep_logs},
     toolchain::{self, Environment, RingsidePrograms, ToolchainError},
-    workload::Workload,
 };
 use ringside_ring::{RingLabels, RingName, cluster_ring::Fence};
 
@@ -56,6 +64,10 @@ pub struct Settings {
     pub way_in: WayIn,
     /// Whether the API server reaches the sharder's webhook. If not, it is told an address where nobody listens.
     pub webhook: bool,
+    /// How long the webhook's certificates are valid, where it is not as usual.
+    pub certificate_lifetime: Option<Duration>,
+    /// Whether the API server writes down every request, instead of what comes of writes.
+    pub audit_requests: bool,
     /// More flags for the API server.
     pub api_server_flags: Vec<String>,
 }
@@ -82,6 +94,8 @@ impl Default for Settings {
             log_filter: "info".to_owned(),
             way_in: WayIn::Kubeconfig,
             webhook: true,
+            certificate_lifetime: None,
+            audit_requests: false,
             api_server_flags: Vec::new(),
         }
     }
@@ -111,8 +125,12 @@ impl Ground {
 pub struct System {
     // Dropped in this order: the control plane after all that use it.
     shards: Vec<Shard>,
+    own_shards: Vec<OwnShard>,
     unsharded: Vec<Unsharded>,
     sharders: Vec<Sharder>,
+    /// A name is not used again: it would be another replica's.
+    sharders_begun: usize,
+    other_sharder: Option<OtherSharder>,
     monitor: Monitor,
     ring: Option<RingName>,
     versions: Option<Versions>,
@@ -122,9 +140,7 @@ pub struct System {
 impl System {
     /// Builds what is missing, starts a control plane, and installs the `Website` resource and all permissions.
     pub async fn start(settings: Settings) -> Result<Self, SystemError> {
-        let (ringside, operator) = tokio::task::spawn_blocking(programs)
-            .await
-            .map_err(|error| ToolchainError::Interrupted(error.to_string()))??;
+        let (ringside, operator) = built(programs).await?;
         let control_plane = ControlPlane::start(install::options(&settings)).await?;
         install::resources_and_roles(&control_plane.client()).await?;
         let folder = Folder::create("system").map_err(SystemError::Folder)?;
@@ -132,8 +148,11 @@ impl System {
         let collector = Collector::start(recorder.clone()).await.map_err(SystemError::Collector)?;
         Ok(Self {
             shards: Vec::new(),
+            own_shards: Vec::new(),
             unsharded: Vec::new(),
             sharders: Vec::new(),
+            sharders_begun: 0,
+            other_sharder: None,
             monitor: Monitor::new(recorder.clone(), records),
             ring: None,
             versions: None,
@@ -174,6 +193,17 @@ impl System {
     /// Starts so many sharder replicas, creates the ring, and waits until a sharder has taken it up.
     pub async fn start_sharding(&mut self, replicas: usize) -> Result<RingName, SystemError> {
         self.start_sharders(replicas).await?;
+        self.start_ring().await
+    }
+
+    /// The same with a sharder that is not ours, a small one after the thesis.
+    pub async fn start_other_sharding(&mut self) -> Result<RingName, SystemError> {
+        let program = built(toolchain::other_sharder).await?;
+        self.other_sharder = Some(OtherSharder::start(&self.ground, &program).await?);
+        self.start_ring().await
+    }
+
+    async fn start_ring(&mut self) -> Result<RingName, SystemError> {
         let ring = install::ring(&self.ground.control_plane.client(), self.ground.settings.fence).await?;
         let client = self.ground.control_plane.client();
         self.monitor.observe(&client, &ring);
@@ -184,8 +214,9 @@ impl System {
 
     /// Starts sharder replicas until there are so many, and waits until they and the `ClusterRing` resource are ready.
     pub async fn start_sharders(&mut self, replicas: usize) -> Result<(), SystemError> {
-        for index in self.sharders.len()..replicas {
-            let sharder = Sharder::start(&self.ground, index).await?;
+        while self.sharders.len() < replicas {
+            let sharder = Sharder::start(&self.ground, self.sharders_begun).await?;
+            self.sharders_begun += 1;
             self.sharders.push(sharder);
         }
         for sharder in &self.sharders {
@@ -194,17 +225,52 @@ impl System {
         install::cluster_rings(&self.ground.control_plane.client()).await
     }
 
+    /// Kills all sharder replicas at once (SIGKILL).
+    pub async fn kill_sharders(&mut self) -> Result<(), SystemError> {
+        for sharder in &self.sharders {
+            sharder.kill().await?;
+        }
+        Ok(())
+    }
+
+    /// Starts them again, all at once.
+    pub async fn return_sharders(&mut self, pods: Return) -> Result<(), SystemError> {
+        let killed = std::mem::take(&mut self.sharders);
+        for sharder in killed {
+            let sharder = sharder.again(&self.ground, pods).await?;
+            self.sharders.push(sharder);
+        }
+        Ok(())
+    }
+
     /// Starts a shard: a Pod with a proxy and an operator.
     pub async fn add_shard(&mut self, name: &str) -> Result<(), SystemError> {
-        let shard = Shard::start(&self.ground, name).await?;
+        let shard = Shard::start(&self.ground, name, &[]).await?;
         self.shards.push(shard);
+        Ok(())
+    }
+
+    /// Starts a shard that says itself how much it is to get.
+    pub async fn add_weighted_shard(&mut self, name: &str, weight: &str) -> Result<(), SystemError> {
+        let shard = Shard::start(&self.ground, name, &["--weight", weight]).await?;
+        self.shards.push(shard);
+        Ok(())
+    }
+
+    /// Starts a shard that shards itself: a Pod with an operator that knows the contract, and without a proxy.
+    pub async fn add_own_shard(&mut self, name: &str) -> Result<(), SystemError> {
+        let program = built(toolchain::own_shard).await?;
+        let shard = OwnShard::start(&self.ground, &program, name).await?;
+        self.own_shards.push(shard);
         Ok(())
     }
 
     /// Ends a shard as the kubelet does with a native sidecar, the operator first, and deletes its Pod.
     pub async fn remove_shard(&mut self, name: &str) -> Result<(), SystemError> {
-        let shard = self.take(name)?;
-        shard.stop(&self.ground).await
+        match self.take_own(name) {
+            Some(shard) => shard.stop(&self.ground).await,
+            None => self.take(name)?.stop(&self.ground).await,
+        }
     }
 
     /// Ends a shard in the same way and starts it again, as the same Pod.
@@ -217,8 +283,10 @@ impl System {
 
     /// Kills proxy and operator of a shard at once (SIGKILL).
     pub async fn kill_shard(&mut self, name: &str) -> Result<(), SystemError> {
-        let shard = self.take(name)?;
-        shard.kill(&self.ground).await
+        match self.take_own(name) {
+            Some(shard) => shard.kill(&self.ground).await,
+            None => self.take(name)?.kill(&self.ground).await,
+        }
     }
 
     /// Starts an operator that talks to the API server itself: how it was before sharding.
@@ -242,7 +310,7 @@ impl System {
         Ok(())
     }
 
-    /// The shards that run.
+    /// The shards that run behind a proxy.
     pub fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.shards.iter()
     }
@@ -255,71 +323,6 @@ impl System {
     /// What happens in it, to look at while it is worked with.
     pub fn monitor(&self) -> &Monitor {
         &self.monitor
-    }
-
-    /// Waits until the sharder counts the shards that run. A proxy is ready before the sharder has heard of its Lease: what
-    /// is created in between is placed without it, and moved at once.
-    pub async fn until_counted(&self, within: Duration) -> Result<(), SystemError> {
-        self.until_counted_are(self.shards.len(), within).await
-    }
-
-    /// Waits until the sharder counts so many shards, whoever they are.
-    pub async fn until_counted_are(&self, shards: usize, within: Duration) -> Result<(), SystemError> {
-        install::until_available(&self.ground.control_plane.client(), shards, within).await
-    }
-
-    /// Waits until each object is owned by a shard that runs, each shard that runs owns some, and none is on the move.
-    pub async fn until_balanced(&self, within: Duration) -> Result<(), SystemError> {
-        self.until("balanced", within, |picture, _| {
-            let owners: BTreeSet<&str> = picture.owned.keys().map(String::as_str).collect();
-            let shards: BTreeSet<&str> = self.shards.iter().map(Shard::name).collect();
-            owners == shards && picture.draining.is_empty() && picture.unassigned == 0
-        })
-        .await
-    }
-
-    /// Waits until every object has an owner and every generation was worked on.
-    pub async fn until_settled(&self, within: Duration) -> Result<(), SystemError> {
-        self.until("settled", within, |picture, checker| {
-            picture.draining.is_empty() && checker.unowned() == 0 && checker.pending() == 0
-        })
-        .await
-    }
-
-    /// Changes each object once and waits until all of that was worked on. Without it an object whose new owner never
-    /// sees it passes: its generations were all worked on before it moved.
-    pub async fn until_all_worked_on(&self, workload: &Workload, within: Duration) -> Result<(), SystemError> {
-        let changed = workload.change_all(&self.ground.control_plane.client()).await;
-        for website in changed.map_err(|error| SystemError::Change(Box::new(error)))? {
-            self.monitor.wrote(&website);
-        }
-        self.until_settled(within).await
-    }
-
-    async fn until(
-        &self,
-        what: &str,
-        within: Duration,
-        reached: impl Fn(&Picture, &Checker) -> bool,
-    ) -> Result<(), SystemError> {
-        let outcome = eventually(what, within, || async {
-            if let Err(error) = self.check() {
-                return Ok(Err(error));
-            }
-            let picture = self.monitor.picture();
-            self.monitor.judge(|checker| {
-                if reached(&picture, checker) {
-                    Ok(Ok(()))
-                } else {
-                    Err(format!(
-                        "{picture:?}, {} without owner, {} not worked on",
-                        checker.unowned(),
-                        checker.pending()
-                    ))
-                }
-            })
-        });
-        outcome.await?
     }
 
     /// The verdict, with what the API server says of the children: forgotten, and apart, is what waited for longer than
@@ -354,8 +357,20 @@ impl System {
     pub fn check(&self) -> Result<(), SystemError> {
         self.monitor.check()?;
         self.sharders.iter().try_for_each(Sharder::check)?;
+        self.other_sharder.iter().try_for_each(OtherSharder::check)?;
         self.unsharded.iter().try_for_each(Unsharded::check)?;
+        self.own_shards.iter().try_for_each(OwnShard::check)?;
         self.shards.iter().try_for_each(Shard::check)
+    }
+
+    /// The names of all shards that run.
+    fn names(&self) -> BTreeSet<&str> {
+        self.shards.iter().map(Shard::name).chain(self.own_shards.iter().map(OwnShard::name)).collect()
+    }
+
+    fn take_own(&mut self, name: &str) -> Option<OwnShard> {
+        let index = self.own_shards.iter().position(|shard| shard.name() == name)?;
+        Some(self.own_shards.remove(index))
     }
 
     fn take(&mut self, name: &str) -> Result<Shard, SystemError> {
@@ -365,7 +380,12 @@ impl System {
     }
 }
 
-fn programs() -> Result<(RingsidePrograms, PathBuf), ToolchainError> {
-    let environment = Environment::of_process();
-    Ok((toolchain::ringside(&environment)?, toolchain::operator(&environment)?))
+fn programs(environment: &Environment) -> Result<(RingsidePrograms, PathBuf), ToolchainError> {
+    Ok((toolchain::ringside(environment)?, toolchain::operator(environment)?))
+}
+
+/// What has to be built blocks, perhaps for long.
+async fn built<T: Send + 'static>(build: fn(&Environment) -> Result<T, ToolchainError>) -> Result<T, ToolchainError> {
+    let built = tokio::task::spawn_blocking(move || build(&Environment::of_process())).await;
+    built.map_err(|error| ToolchainError::Interrupted(error.to_string()))?
 }

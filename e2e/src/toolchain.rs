@@ -17,7 +17,7 @@ use std::{io, path::PathBuf, process::ExitStatus};
 pub use control_plane::{ControlPlanePrograms, NodePrograms, control_plane, node};
 pub use environment::Environment;
 pub(crate) use progress::say;
-pub use samples::{guest, operator};
+pub use samples::{guest, operator, other_sharder, own_shard};
 pub use version::Minor;
 pub use workspace::{RingsidePrograms, ringside, ringside_static};
 

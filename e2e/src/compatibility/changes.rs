@@ -11,6 +11,8 @@ use std::{
 use anyhow::{Result, ensure};
 use http::{HeaderMap, HeaderName, header};
 
+use super::own_requests;
+
 /// A header that arrives otherwise than it was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
@@ -89,17 +91,25 @@ pub fn note_query(part: &str) {
     }
 }
 
+/// Notes that an entry of a list was seen at work.
+pub(super) fn saw_entry(list: &'static str, entry: &'static str) {
+    SEEN.lock().unwrap_or_else(PoisonError::into_inner).insert((list, entry));
+}
+
 /// Whether each entry of the list was seen at work.
 pub fn all_seen() -> Result<()> {
     let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let headers = SIDES.iter().flat_map(|(side, changes)| changes.iter().map(|change| (*side, change.header)));
-    let listed = QUERY.iter().map(|change| (ASKED, change.part)).chain(headers);
+    let own = own_requests::names().into_iter().map(|name| (OWN_REQUEST, name));
+    let listed = QUERY.iter().map(|change| (ASKED, change.part)).chain(headers).chain(own);
     let unseen: Vec<_> = listed.filter(|entry| !seen.contains(entry)).collect();
     ensure!(unseen.is_empty(), "these are on the list and change in no case: {unseen:?}");
     Ok(())
 }
 
 const SIDES: [(&str, &[Change]); 3] = [(SENT, &REQUEST), (ANSWERED, &RESPONSE), (OWN, &REFUSAL)];
+/// What nobody asked the proxy for.
+pub(super) const OWN_REQUEST: &str = "request of the proxy's own";
 /// Of a query, on its way there.
 const ASKED: &str = "query";
 /// Of a request, on its way there.
@@ -126,14 +136,15 @@ pub const REQUEST: [Change; 17] = [
     Change {
         header: "accept",
         always: false,
-        becomes: "without CBOR, for resources of the ring; one form alone, where an election Lease is tried",
-        reason: "the proxy reads JSON and protobuf; CBOR among others is negotiated away",
+        becomes: "without CBOR; `application/x-nothing`, where nothing else is accepted; one form alone, where an election \
+                  Lease is tried",
+        reason: "the proxy reads JSON and protobuf; what else is accepted decides, and of nothing the API server says 406",
     },
     Change {
         header: "accept-encoding",
         always: false,
-        becomes: "`identity`, for watches of the ring's resources, for gets of one of its objects that name any, and where an election Lease is tried",
-        reason: "the proxy reads events as they pass, and the labels of an object; API servers since 1.37 compress watches with initial events",
+        becomes: "`identity`, for watches of the ring's resources, and where an election Lease is tried",
+        reason: "the proxy reads events as they pass; API servers since 1.37 compress watches with initial events",
     },
     Change {
         header: "sec-websocket-extensions",
@@ -290,5 +301,5 @@ pub fn page() -> String {
         }
         page.push('\n');
     }
-    page
+    page + &own_requests::page()
 }

@@ -30,20 +30,25 @@ impl AnotherApiServer {
 impl ControlPlane {
     /// Starts another API server, and returns when it is ready.
     pub async fn start_another_api_server(&self) -> Result<AnotherApiServer, ControlPlaneError> {
-        self.another(self.layout.etcd_client_port).await
+        self.another(self.layout.etcd_client_port, &[]).await
+    }
+
+    /// The same with more flags: an API server that speaks what the first one does not.
+    pub async fn start_api_server_with(&self, flags: &[&str]) -> Result<AnotherApiServer, ControlPlaneError> {
+        self.another(self.layout.etcd_client_port, flags).await
     }
 
     /// Starts another API server that can be held in the past.
     pub async fn start_lagging_api_server(&self) -> Result<(AnotherApiServer, Lag), ControlPlaneError> {
         let lag = Lag::before(self.layout.etcd_client_port).await.map_err(ControlPlaneError::NoFreePort)?;
-        Ok((self.another(lag.port()).await?, lag))
+        Ok((self.another(lag.port(), &[]).await?, lag))
     }
 
-    async fn another(&self, etcd: u16) -> Result<AnotherApiServer, ControlPlaneError> {
+    async fn another(&self, etcd: u16, flags: &[&str]) -> Result<AnotherApiServer, ControlPlaneError> {
         let address = AnotherApiServer::ADDRESS;
         let mut command = commands::api_server(&self.programs, &self.layout, &self.options, etcd);
         // Of a flag that is given twice the last one counts.
-        command.arg(format!("--bind-address={address}"));
+        command.arg(format!("--bind-address={address}")).args(flags);
         let process = spawn("kube-apiserver-2", &command, &self.layout)?;
         let url = format!("https://{address}:{}", self.layout.api_port);
         let kubeconfig = admin::kubeconfig(&url, &self.credentials.ca, &self.credentials.admin_token, "default");

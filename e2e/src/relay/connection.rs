@@ -1,6 +1,6 @@
 //! The connections to the relay.
 
-use std::{convert::Infallible, sync::Arc};
+use std::sync::Arc;
 
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -21,7 +21,7 @@ use super::{
     forward::{Fault, Forward, Passing},
     record::{self, Copied, Heads, Records},
     routes::Routes,
-    script::{self, Scripts},
+    script::{self, NoAnswer, Scripts},
 };
 
 /// The longest head by HTTP/2; as the API server's (Go's `DefaultMaxHeaderBytes`).
@@ -69,7 +69,7 @@ impl Connections {
         let stream = TokioIo::new(Copied { stream, keep: heads.clone().map(Heads::keep), first });
         let service = service_fn(move |request| {
             let (relay, heads) = (self.clone(), heads.clone());
-            async move { Ok::<_, Infallible>(relay.answer(request, heads.as_ref()).await) }
+            async move { relay.answer(request, heads.as_ref()).await }
         });
         let mut builder = Builder::new(TokioExecutor::new());
         // Go writes the names of headers so.
@@ -78,7 +78,13 @@ impl Connections {
         builder.serve_connection_with_upgrades(stream, service).await
     }
 
-    async fn answer(&self, mut request: Request<Incoming>, heads: Option<&Heads>) -> Response<Passing> {
+    /// # Errors
+    /// When there is to be no answer.
+    async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        heads: Option<&Heads>,
+    ) -> Result<Response<Passing>, NoAnswer> {
         if let Some(mark) = &self.mark {
             // An API server that is given no audit id makes one up for each answer.
             for name in [MARK, "audit-id"] {
@@ -94,14 +100,17 @@ impl Connections {
                 if let (Some(heads), Some(interim)) = (heads, script.interim) {
                     heads.write_first(interim);
                 }
-                script::play(script, request).await.unwrap_or_else(|error| failure(&error))
+                match script::play(script, request).await {
+                    Err(error) if error.is::<NoAnswer>() => return Err(NoAnswer),
+                    played => played.unwrap_or_else(|error| failure(&*error)),
+                }
             }
             None => match forward.send(request, entry.as_ref()).await {
                 Ok(response) => response.map(|body| body.map_err(Fault::from).boxed_unsync()),
                 Err(error) => failure(&*error),
             },
         };
-        record::answered(response, entry)
+        Ok(record::answered(response, entry))
     }
 }
 

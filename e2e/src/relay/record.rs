@@ -1,7 +1,7 @@
 //! What came by: heads and bodies of marked requests.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt, io,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -84,9 +84,9 @@ pub const KEPT: usize = 4 << 20;
 /// A request that is kept, and whom its answer is added to.
 pub(super) type Entry = Arc<Mutex<Recorded>>;
 
-/// The requests that came, by mark.
+/// The requests that came, by mark; and of those without one what they asked for.
 #[derive(Debug, Default)]
-pub(super) struct Records(Mutex<HashMap<String, Vec<Entry>>>);
+pub(super) struct Records(Mutex<HashMap<String, Vec<Entry>>>, Mutex<BTreeSet<(String, String)>>);
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -102,6 +102,10 @@ impl Records {
         locked(&self.0).contains_key(mark)
     }
 
+    pub(super) fn unmarked(&self) -> BTreeSet<(String, String)> {
+        locked(&self.1).clone()
+    }
+
     pub(super) fn open(&self, mark: &str) -> usize {
         let is_open = |entry: &&Entry| locked(entry).upgraded.as_ref().is_some_and(|upgraded| !upgraded.ended);
         locked(&self.0).get(mark).map_or(0, |entries| entries.iter().filter(is_open).count())
@@ -110,7 +114,9 @@ impl Records {
     /// Keeps the request if it has a mark, and from its body what is read from it later.
     pub(super) fn keep(&self, request: Request<Incoming>, heads: Option<&Heads>) -> (Request<Passing>, Option<Entry>) {
         let head = heads.and_then(|heads| heads.take(&request));
+        let target = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
         let Some(mark) = request.headers().get(MARK).and_then(|mark| mark.to_str().ok()) else {
+            locked(&self.1).insert((request.method().to_string(), target));
             return (request.map(|body| body.map_err(Fault::from).boxed_unsync()), None);
         };
         let mut headers = request.headers().clone();
@@ -119,7 +125,6 @@ impl Records {
         {
             headers.entry(http::header::HOST).or_insert(host);
         }
-        let target = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
         let recorded = Recorded {
             version: request.version(),
             method: request.method().clone(),

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use futures::{StreamExt as _, stream};
@@ -16,7 +19,10 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::jiff::Timestamp;
 use tokio::{io::AsyncWriteExt as _, sync::Notify};
 
-use super::{forward::Passing, record::locked};
+use super::{
+    forward::{Fault, Passing},
+    record::locked,
+};
 
 /// An answer.
 #[derive(Clone, Debug)]
@@ -33,6 +39,8 @@ pub struct Script {
     pub interim: Option<&'static str>,
     /// Nothing is answered before this is notified.
     pub after: Option<Arc<Notify>>,
+    /// So many more requests end without an answer: with HTTP/1.1 their connections, with HTTP/2 their streams.
+    pub unanswered: Arc<AtomicUsize>,
 }
 
 /// A part of an answer's body.
@@ -49,7 +57,20 @@ pub enum Part {
 impl Script {
     /// An answer of this status and nothing else.
     pub fn new(status: StatusCode) -> Self {
-        Self { status, headers: Vec::new(), body: Vec::new(), trailers: None, interim: None, after: None }
+        Self {
+            status,
+            headers: Vec::new(),
+            body: Vec::new(),
+            trailers: None,
+            interim: None,
+            after: None,
+            unanswered: Arc::default(),
+        }
+    }
+
+    /// The same for who asks once more.
+    pub fn after_no_answer(self) -> Self {
+        Self { unanswered: Arc::new(AtomicUsize::new(1)), ..self }
     }
 
     /// The same with one more header.
@@ -91,8 +112,17 @@ impl Scripts {
     }
 }
 
+/// So says the script.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer, as the script says")]
+pub(super) struct NoAnswer;
+
 /// Answers a request as the script says. Where it says 101, the bytes of its body are what is sent by the new protocol.
-pub(super) async fn play(script: Script, mut request: Request<Passing>) -> http::Result<Response<Passing>> {
+pub(super) async fn play(script: Script, mut request: Request<Passing>) -> Result<Response<Passing>, Fault> {
+    let ends = script.unanswered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+    if ends.is_ok() {
+        return Err(NoAnswer.into());
+    }
     if let Some(after) = &script.after {
         after.notified().await;
     }
@@ -106,7 +136,7 @@ pub(super) async fn play(script: Script, mut request: Request<Passing>) -> http:
         request.extensions_mut().remove::<OnUpgrade>().filter(|_| script.status == StatusCode::SWITCHING_PROTOCOLS)
     {
         tokio::spawn(send(upgrade, script.body));
-        return builder.body(Empty::new().map_err(|never| match never {}).boxed_unsync());
+        return Ok(builder.body(Empty::new().map_err(|never| match never {}).boxed_unsync())?);
     }
     let mut asked = Some(request.into_body());
     let parts = script.body.into_iter().map(move |part| match part {
@@ -124,18 +154,22 @@ pub(super) async fn play(script: Script, mut request: Request<Passing>) -> http:
     });
     let trailers = stream::iter(script.trailers.map(|it| Ok(Frame::trailers(it))));
     let body = StreamBody::new(stream::iter(parts).flatten().chain(trailers));
-    builder.body(body.boxed_unsync())
+    Ok(builder.body(body.boxed_unsync())?)
 }
 
-/// Sends the bytes and ends. (The client may be gone before.)
+/// Sends the bytes and ends, or breaks off. (The client may be gone before.)
 async fn send(upgrade: OnUpgrade, parts: Vec<Part>) {
     let Ok(upgraded) = upgrade.await else { return };
     let mut upgraded = TokioIo::new(upgraded);
     for part in parts {
-        if let Part::Bytes(bytes, times) = part {
-            for _ in 0..times {
-                let _ = upgraded.write_all(&bytes).await;
+        match part {
+            Part::Bytes(bytes, times) => {
+                for _ in 0..times {
+                    let _ = upgraded.write_all(&bytes).await;
+                }
             }
+            Part::Break(when) => return when.notified().await,
+            Part::Echo => {}
         }
     }
     let _ = upgraded.shutdown().await;

@@ -65,4 +65,7 @@ pub enum SystemError {
     /// No shard of this name runs.
     #[error("no shard {0} runs")]
     NoSuchShard(String),
+    /// No replica of the sharder of this name runs.
+    #[error("no sharder {0} runs")]
+    NoSuchSharder(String),
 }

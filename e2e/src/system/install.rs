@@ -34,8 +34,14 @@ pub(super) fn written() -> Vec<ApiResource> {
 /// A control plane that writes down what is written to the ring's resources, and who holds which Lease.
 pub(super) fn options(settings: &Settings) -> Options {
     let resources = written().into_iter().chain([ApiResource::erase::<Lease>(&())]);
-    let audit_writes = resources.map(|one| GroupResource { group: one.group, resource: one.plural }).collect();
-    Options { audit_writes, api_server_flags: settings.api_server_flags.clone(), ..Options::default() }
+    let written = resources.map(|one| GroupResource { group: one.group, resource: one.plural });
+    let audit_writes = if settings.audit_requests { Vec::new() } else { written.collect() };
+    Options {
+        audit: settings.audit_requests,
+        audit_writes,
+        api_server_flags: settings.api_server_flags.clone(),
+        ..Options::default()
+    }
 }
 
 /// The `Website` resource, and the permissions of sharder, proxy and operator.
@@ -48,6 +54,12 @@ pub(super) async fn resources_and_roles(client: &Client) -> Result<(), SystemErr
         manifests::apply(client, &objects).await?;
     }
     Ok(())
+}
+
+/// Installs what a sharder of ours would install itself.
+pub(super) async fn define_cluster_rings(client: &Client) -> Result<(), SystemError> {
+    manifests::apply(client, &manifests::read(&deploy("clusterring-crd.yaml"))?).await?;
+    cluster_rings(client).await
 }
 
 /// Waits until the resource that the sharder installs is served.

@@ -11,7 +11,7 @@ use super::{Ground, NAMESPACE, SystemError, WayIn, probe, unsharded};
 use crate::{checker::Event, in_cluster, ports::free_port, process::Process, shard_identity::ShardIdentity};
 
 /// The ring of the example manifests.
-const RING: &str = "websites";
+pub(super) const RING: &str = "websites";
 
 /// The kubelet's default grace period is 30 s; both are expected to end well before.
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
@@ -27,21 +27,23 @@ pub struct Shard {
     instance: String,
     identity: ShardIdentity,
     access: PathBuf,
+    options: Vec<String>,
 }
 
 impl Shard {
-    /// Creates its Pod, starts the proxy, and once that is ready the operator.
-    pub(super) async fn start(ground: &Ground, name: &str) -> Result<Self, SystemError> {
+    /// Creates its Pod, starts the proxy, and once that is ready the operator. `options` are more ones for the proxy.
+    pub(super) async fn start(ground: &Ground, name: &str, options: &[&str]) -> Result<Self, SystemError> {
         let dir = ground.folder.path();
         let service_account = unsharded::SERVICE_ACCOUNT;
         let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, service_account, name, dir).await?;
         // A new Pod has new volumes.
         let access = dir.join(format!("{name}.{}.access", identity.uid()));
         std::fs::create_dir(&access).map_err(SystemError::Folder)?;
-        let (proxy, address, admin_port) = start_proxy(ground, &identity, &access).await?;
+        let options: Vec<_> = options.iter().map(|&option| option.to_owned()).collect();
+        let (proxy, address, admin_port) = start_proxy(ground, &identity, &access, &options).await?;
         let instance = ground.instance(name);
         let operator = start_operator(ground, name, &instance, &access, address)?;
-        Ok(Self { operator, proxy, address, admin_port, instance, identity, access })
+        Ok(Self { operator, proxy, address, admin_port, instance, identity, access, options })
     }
 
     /// The shard's name, which is its Pod's.
@@ -99,7 +101,8 @@ impl Shard {
     /// Ends it gracefully and starts it again in the same Pod.
     pub(super) async fn restart(&mut self, ground: &Ground) -> Result<(), SystemError> {
         self.terminate().await?;
-        (self.proxy, self.address, self.admin_port) = start_proxy(ground, &self.identity, &self.access).await?;
+        let proxy = start_proxy(ground, &self.identity, &self.access, &self.options).await?;
+        (self.proxy, self.address, self.admin_port) = proxy;
         self.instance = ground.instance(self.identity.pod());
         self.operator = start_operator(ground, self.identity.pod(), &self.instance, &self.access, self.address)?;
         Ok(())
@@ -147,6 +150,7 @@ async fn start_proxy(
     ground: &Ground,
     identity: &ShardIdentity,
     access: &Path,
+    options: &[String],
 ) -> Result<(Process, SocketAddr, u16), SystemError> {
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().map_err(SystemError::NoFreePort)?));
     let admin_port = free_port().map_err(SystemError::NoFreePort)?;
@@ -162,6 +166,7 @@ async fn start_proxy(
         .args(["--admin-listen", &format!("127.0.0.1:{admin_port}")])
         .args(["--lease-duration", &format!("{}ms", ground.settings.lease_duration.as_millis())])
         .args(["--drain-grace", &format!("{}ms", ground.settings.drain_grace.as_millis())])
+        .args(options)
         .env("RINGSIDE_LOG_FILTER", &ground.settings.log_filter);
     let log = ground.folder.path().join(format!("{name}.log"));
     let process = Process::spawn(&name, &command, &log)?;

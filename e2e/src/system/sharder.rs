@@ -1,6 +1,6 @@
 //! A replica of the sharder.
 
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
 use super::{Ground, SystemError, probe};
 use crate::{ports::free_port, process::Process, shard_identity::ShardIdentity};
@@ -11,12 +11,28 @@ const SERVICE_ACCOUNT: &str = "ringside-sharder";
 /// A port where nobody listens: discard, of which nobody has heard for long.
 const NOBODY: u16 = 9;
 
+/// The kubelet's default grace period.
+const STOP_DEADLINE: Duration = Duration::from_secs(30);
+
+/// After SIGKILL the kernel only has to free the memory.
+const KILL_DEADLINE: Duration = Duration::from_secs(20);
+
+/// How a replica comes back that was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Return {
+    /// As the same Pod.
+    SamePod,
+    /// As another Pod, the one before being gone.
+    OtherPod,
+}
+
 /// A running replica.
 #[derive(Debug)]
 pub struct Sharder {
     process: Process,
+    webhook_port: u16,
     admin_port: u16,
-    _identity: ShardIdentity,
+    identity: ShardIdentity,
 }
 
 impl Sharder {
@@ -25,6 +41,12 @@ impl Sharder {
         let name = format!("ringside-sharder-{index}");
         let dir = ground.folder.path();
         let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, &name, dir).await?;
+        Self::run(ground, identity)
+    }
+
+    /// Starts the process of a Pod.
+    fn run(ground: &Ground, identity: ShardIdentity) -> Result<Self, SystemError> {
+        let name = identity.pod();
         let webhook_port = free_port().map_err(SystemError::NoFreePort)?;
         let admin_port = free_port().map_err(SystemError::NoFreePort)?;
         let told_port = if ground.settings.webhook { webhook_port } else { NOBODY };
@@ -38,9 +60,33 @@ impl Sharder {
             .args(["--admin-listen", &format!("127.0.0.1:{admin_port}")])
             .args(["--sync-period", &format!("{}ms", ground.settings.sync_period.as_millis())])
             .args(["--log-filter", &ground.settings.log_filter])
-            .env("HOSTNAME", &name);
-        let process = Process::spawn(&name, &command, &dir.join(format!("{name}.log")))?;
-        Ok(Self { process, admin_port, _identity: identity })
+            .env("HOSTNAME", name);
+        if let Some(lifetime) = ground.settings.certificate_lifetime {
+            command.args(["--webhook-certificate-lifetime", &format!("{}ms", lifetime.as_millis())]);
+        }
+        let process = Process::spawn(name, &command, &ground.folder.path().join(format!("{name}.log")))?;
+        Ok(Self { process, webhook_port, admin_port, identity })
+    }
+
+    /// Kills it (SIGKILL); its Pod stays.
+    pub(super) async fn kill(&self) -> Result<(), SystemError> {
+        self.process.kill()?;
+        self.process.wait(KILL_DEADLINE).await?;
+        Ok(())
+    }
+
+    /// Starts it again: in the same Pod, as a kubelet does with a container that ended, or in another.
+    pub(super) async fn again(self, ground: &Ground, pod: Return) -> Result<Self, SystemError> {
+        match pod {
+            Return::SamePod => Self::run(ground, self.identity),
+            Return::OtherPod => {
+                self.identity.delete(&ground.control_plane.client()).await?;
+                let (name, dir) = (self.identity.pod(), ground.folder.path());
+                let identity =
+                    ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, name, dir).await?;
+                Self::run(ground, identity)
+            }
+        }
     }
 
     /// Waits until it is ready.
@@ -53,9 +99,26 @@ impl Sharder {
         Ok(self.process.check_running()?)
     }
 
+    /// Its name, which is its Pod's.
+    pub fn name(&self) -> &str {
+        self.identity.pod()
+    }
+
+    /// Ends it gracefully.
+    pub(super) async fn stop(self) -> Result<(), SystemError> {
+        self.process.terminate()?;
+        self.process.wait(STOP_DEADLINE).await?;
+        Ok(())
+    }
+
     /// The process.
     pub fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// The port of its webhook.
+    pub fn webhook_port(&self) -> u16 {
+        self.webhook_port
     }
 
     /// The port of `/livez`, `/readyz` and `/metrics`.

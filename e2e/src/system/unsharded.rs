@@ -55,10 +55,16 @@ pub(super) fn start_operator(
     lock_namespace: &str,
 ) -> Result<Process, SystemError> {
     let name = format!("{pod}-operator");
+    command.args(["--leader-election-namespace", lock_namespace]);
+    configure(ground, &mut command, instance);
+    Ok(Process::spawn(&name, &command, &ground.folder.path().join(format!("{name}.log")))?)
+}
+
+/// The options that all operators have.
+pub(super) fn configure(ground: &Ground, command: &mut Command, instance: &str) {
     command
-        .args(["--instance", instance, "--leader-election-namespace", lock_namespace])
+        .args(["--instance", instance])
         .args(["--concurrency", &ground.settings.concurrency.to_string()])
         .arg(format!("--chain={}", ground.settings.chain))
         .args(["--collector", &ground.collector.url()]);
-    Ok(Process::spawn(&name, &command, &ground.folder.path().join(format!("{name}.log")))?)
 }

@@ -1,6 +1,6 @@
 //! A control plane, a sharder, a ring with the API server's fence, and shards that are a Pod, a token and a Lease.
 
-use std::{net::Ipv4Addr, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use k8s_openapi::{
     api::{
@@ -21,15 +21,11 @@ use ringside_e2e::{
     eventually::eventually,
     manifests,
     shard_identity::ShardIdentity,
-    system::{NAMESPACE, Settings, System},
+    system::{NAMESPACE, Settings, System, metrics},
     website::{Website, WebsiteSpec},
 };
 use ringside_ring::{ClusterRing, RingLabels, labels::LEASE_RING};
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
 
 /// Enough for a machine that runs other tests beside.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
@@ -183,11 +179,7 @@ impl Ground {
     /// What the sharder counts.
     pub(crate) async fn sharder_metrics(&self) -> String {
         let port = self.system.sharders().next().unwrap().admin_port();
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
+        metrics(port).await.unwrap()
     }
 
     /// An object that belongs to `shard`, by whichever name does.

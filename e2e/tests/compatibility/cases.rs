@@ -9,6 +9,8 @@ mod errors;
 mod heads;
 mod large;
 mod lists;
+mod moves;
+mod other_servers;
 mod refusals;
 mod representations;
 mod transport;
@@ -30,6 +32,8 @@ pub(crate) fn all() -> Vec<Part> {
         part("Large objects and lists", large::cases()),
         part("Errors and warnings", errors::cases()),
         part("Without the Lease, and when the ring changes", ends::cases()),
+        part("When objects move", moves::cases()),
+        part("CBOR, and other API servers", other_servers::cases()),
         part("Discovery, versions, health, identity", discovery::cases()),
         part("Aggregated API servers", aggregated::cases()),
         part("What the proxy itself refuses", refusals::cases()),

@@ -127,6 +127,12 @@ impl<'a> Probe<'a> {
         Ok((answer, arrived))
     }
 
+    /// Sends it through the proxy; what arrived is not looked at.
+    pub(crate) async fn exchanged(&self, ask: &Ask) -> Result<(Answer, Vec<Recorded>)> {
+        let answer = self.shard.proxied.exchange(self.http, ask, self.mark).await.context("through the proxy")?;
+        Ok((answer, self.shard.relay.take(self.mark)))
+    }
+
     /// The one request of this case that arrived since the last look.
     pub(crate) fn arrived(&self) -> Result<Recorded> {
         let mut arrived = self.shard.relay.take(self.mark);

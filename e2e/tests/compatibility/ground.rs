@@ -93,6 +93,12 @@ impl Ground {
         Ok(Arc::new(ground))
     }
 
+    /// Compares what the proxies asked of themselves with the list.
+    pub(crate) fn note_own_requests(&self) -> Result<()> {
+        self.main.note_own_requests()?;
+        self.plain.note_own_requests()
+    }
+
     /// The way by which a proxy talks to the API server.
     pub(crate) fn by(&self, upstream: Http) -> &Shard {
         match upstream {

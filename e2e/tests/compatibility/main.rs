@@ -11,6 +11,7 @@ mod ground;
 mod objects;
 mod query;
 mod shard;
+mod status;
 mod stream;
 mod table;
 

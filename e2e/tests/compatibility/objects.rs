@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 /// Where they are.
 pub(crate) const FIXED: &str = "fixed";
+/// Where there are others that stay as they are made, and are never drained.
+pub(crate) const STILL: &str = "still";
 /// How many of each.
 pub(crate) const EACH: usize = 3;
 /// How names begin, by owner: the first proxy's shard, the other one's, that of the first who shall let go, nobody's.
@@ -43,14 +45,16 @@ pub(crate) async fn early(client: &Client) -> Result<String> {
 }
 
 /// Creates the objects, changes and deletes some, and answers the resourceVersions before and after all that.
-pub(crate) async fn create(client: &Client, labels: &RingLabels, shards: [&str; 2]) -> Result<(String, String)> {
+pub(crate) async fn create(client: &Client, ring: &RingLabels, shards: [&str; 2]) -> Result<(String, String)> {
     namespace(client, FIXED).await?;
+    namespace(client, STILL).await?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), FIXED);
+    let still: Api<ConfigMap> = Api::namespaced(client.clone(), STILL);
     let sites: Api<Website> = Api::namespaced(client.clone(), FIXED);
-    let own = label(&labels.shard, shards[0]);
+    let own = label(&ring.shard, shards[0]);
     let mut drained = own.clone();
-    drained.extend(label(&labels.drain, "a-move"));
-    let owners = [own, label(&labels.shard, shards[1]), drained, BTreeMap::new()];
+    drained.extend(label(&ring.drain, "a-move"));
+    let owners = [own, label(&ring.shard, shards[1]), drained, BTreeMap::new()];
     let create = PostParams::default();
     let first = maps.create(&create, &map("before", BTreeMap::new(), 1)).await?;
     for (owner, labels) in OWNERS.iter().zip(&owners) {
@@ -58,7 +62,10 @@ pub(crate) async fn create(client: &Client, labels: &RingLabels, shards: [&str; 
             let (name, mut labels) = (format!("{owner}{index}"), labels.clone());
             labels.extend(label("tier", if index == 0 { "front" } else { "back" }));
             maps.create(&create, &map(&name, labels.clone(), LENGTH)).await?;
-            sites.create(&create, &site(&name, labels)).await?;
+            sites.create(&create, &site(&name, labels.clone())).await?;
+            if !labels.contains_key(&ring.drain) {
+                still.create(&create, &map(&name, labels, LENGTH)).await?;
+            }
         }
     }
     // What a watch shows of it: a change, a move away, a move here, and an end.
@@ -71,14 +78,14 @@ pub(crate) async fn create(client: &Client, labels: &RingLabels, shards: [&str; 
         }
     };
     change("own-0", json!({"changed": "yes"})).await?;
-    change("own-1", json!({ &labels.drain: "a-move" })).await?;
-    change("own-1", json!({ &labels.drain: null })).await?;
+    change("own-1", json!({ &ring.drain: "a-move" })).await?;
+    change("own-1", json!({ &ring.drain: null })).await?;
     for name in ["visitor", "own-gone"] {
         maps.create(&create, &map(name, BTreeMap::new(), 1)).await?;
         sites.create(&create, &site(name, BTreeMap::new())).await?;
-        change(name, json!({ &labels.shard: shards[0] })).await?;
+        change(name, json!({ &ring.shard: shards[0] })).await?;
     }
-    change("visitor", json!({ &labels.shard: null })).await?;
+    change("visitor", json!({ &ring.shard: null })).await?;
     sites.delete("own-gone", &DeleteParams::default()).await?;
     maps.delete("own-gone", &DeleteParams::default()).await?;
     let last = maps.create(&create, &map("after", BTreeMap::new(), 1)).await?;

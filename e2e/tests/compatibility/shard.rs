@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path, process::Command};
 use anyhow::{Context as _, Result, ensure};
 use http::StatusCode;
 use ringside_e2e::{
+    compatibility::own_requests,
     control_plane::ControlPlane,
     eventually::eventually,
     ports::free_port,
@@ -20,6 +21,9 @@ use super::{
     client::{Ask, Endpoint, Http},
     ground::{DEADLINE, NAMESPACE},
 };
+
+/// The mark of what is asked before the first case.
+const WARM_UP: &str = "warm-up";
 
 /// See the module.
 pub(crate) struct Shard {
@@ -106,13 +110,23 @@ impl Shard {
             let ask = Ask::get(format!("{collection}?limit=1"));
             eventually("the proxy is a shard", DEADLINE, || async {
                 self.process.check_running().map_err(|error| error.to_string())?;
-                let listed = self.proxied.exchange(Http::Two, &ask, "warm-up").await;
+                let listed = self.proxied.exchange(Http::Two, &ask, WARM_UP).await;
                 let answer = listed.map_err(|error| format!("{error:#}"))?;
                 if answer.status == StatusCode::OK { Ok(()) } else { Err(answer.text()) }
             })
             .await?;
         }
+        // Asked as the client, and with its headers.
+        let before = self.relay.take(WARM_UP).into_iter().filter(|it| !it.target.contains("labelSelector"));
+        for question in before.filter(|it| it.target.contains("limit=")) {
+            own_requests::note([(question.method.as_str(), question.target.as_str())])?;
+        }
         Ok(())
+    }
+
+    /// Notes what the proxy asked of itself so far; all of it must be on the list.
+    pub(crate) fn note_own_requests(&self) -> Result<()> {
+        own_requests::note(self.relay.unmarked().iter().map(|(method, target)| (method.as_str(), target.as_str())))
     }
 
     /// Labels of an object that belongs to it.
@@ -125,7 +139,7 @@ impl Shard {
 async fn reached(access: &Path, address: SocketAddr) -> Result<Endpoint> {
     let token = std::fs::read_to_string(access.join("token"))?;
     let endpoint = Endpoint::new(address, &access.join("ca.crt"), &token)?;
-    let answer = endpoint.exchange(Http::Two, &Ask::get("/version"), "warm-up").await?;
+    let answer = endpoint.exchange(Http::Two, &Ask::get("/version"), WARM_UP).await?;
     ensure!(answer.status == StatusCode::OK, "{}", answer.text());
     Ok(endpoint)
 }

@@ -1,6 +1,6 @@
 //! Watches that go on: read event by event, as far as a case wants.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use ringside_e2e::compatibility::Outcome;
 
 use crate::{
@@ -52,6 +52,22 @@ impl Event {
     pub(crate) fn shows(&self, name: &str) -> bool {
         contains(&self.0, name.as_bytes())
     }
+}
+
+/// The events in bytes that end with one.
+pub(crate) fn events(format: Format, mut bytes: &[u8]) -> Result<Vec<Event>> {
+    let mut events = Vec::new();
+    while !bytes.is_empty() {
+        let end = format.first(bytes).context("the last event is not whole")?;
+        events.push(Event(bytes[..end].to_vec()));
+        bytes = &bytes[end..];
+    }
+    Ok(events)
+}
+
+/// All but bookmarks, as it came.
+pub(crate) fn without_bookmarks(events: &[Event]) -> Vec<u8> {
+    events.iter().filter(|event| !event.is_bookmark()).flat_map(|event| event.0.clone()).collect()
 }
 
 impl Format {

@@ -5,8 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::future::join_all;
+use http::StatusCode;
 use http_body_util::BodyExt;
-use ringside_e2e::relay::{Offer, Relay};
+use ringside_e2e::relay::{Offer, Part, Relay, Script};
 use tokio::time::timeout;
 
 use super::{
@@ -16,11 +18,15 @@ use super::{
     load_balancer::LoadBalancer,
     network::{Network, OUTSIDE, publish},
     report,
-    websocket::{CLOSED, WebSocket},
+    websocket::{CLOSED, Http1, Session, WebSocket},
 };
 
 /// What is promised.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The protocols of sessions in pods, and what is said in them before the silence.
+const SESSIONS: [&str; 2] = ["websocket", "SPDY/3.1"];
+const SAID: &[u8] = b"a prompt";
 
 const LARGE_OBJECTS: usize = 12;
 const LARGE: usize = 900 << 10;
@@ -34,12 +40,13 @@ pub(crate) async fn a_server_that_is_gone_behind_a_live_connection_is_noticed(gr
     }
     let follower = Follower::start(objects_by(&proxy).await).await;
     let client = Http2::new(&proxy);
-    let watch = client.watch_names().await;
+    let (watch, by_http1) = (client.watch_names().await, Http1::watch(&proxy).await);
     let mut list = client.get(&objects("")).await.into_body();
     balancer.freeze();
     let frozen = Instant::now();
     ground.create("frozen", "after", 0).await;
-    assert_eq!(watch.end(NOTICED_WITHIN).await, End::InOrder, "the client opens the next watch from where it is");
+    let ended = tokio::join!(watch.end(NOTICED_WITHIN), by_http1.end(NOTICED_WITHIN));
+    assert_eq!(ended, (End::InOrder, End::InOrder), "the client opens the next watch from where it is");
     let noticed = frozen.elapsed();
     // Half a list never looks like a whole one.
     let rest = async {
@@ -91,13 +98,14 @@ pub(crate) async fn a_server_without_http2_that_hangs_is_noticed(ground: &Ground
     command.arg("--lease-duration=300s").arg("--kubeconfig").arg(identity.kubeconfig());
     let proxy = ground.start_proxy("hung", command).await;
     let follower = Follower::start(objects_by(&proxy).await).await;
-    let mut watch = Http2::new(&proxy).watch_names().await;
+    let (mut watch, by_http1) = (Http2::new(&proxy).watch_names().await, Http1::watch(&proxy).await);
     // A server that answers may be silent on a watch for as long as there is nothing to say.
     watch.nothing(NOTICED_WITHIN).await;
     balancer.hang();
     let hung = Instant::now();
     ground.create("hung", "hung-meanwhile", 0).await;
-    assert_eq!(watch.end(NOTICED_WITHIN).await, End::InOrder);
+    let ended = tokio::join!(watch.end(NOTICED_WITHIN), by_http1.end(NOTICED_WITHIN));
+    assert_eq!(ended, (End::InOrder, End::InOrder));
     let noticed = hung.elapsed();
     balancer.freeze();
     follower.until_seen("hung-meanwhile", DEADLINE).await;
@@ -111,8 +119,14 @@ pub(crate) async fn packets_that_vanish_are_noticed(ground: &Ground) {
     let network = Arc::new(Network::create(ground).await);
     let inside = network.listen(format!("{OUTSIDE}:0").parse().unwrap()).await;
     let url = format!("https://{}", inside.local_addr().unwrap());
-    let _balancer =
-        LoadBalancer::on(inside, ground.control_plane.url().trim_start_matches("https://").parse().unwrap());
+    // No pod runs here: what a session in one begins with is said by script, and then nothing more.
+    let relay = Relay::start(&ground.control_plane, Offer::Both).await.unwrap();
+    let _balancer = LoadBalancer::on(inside, relay.address());
+    for protocol in SESSIONS {
+        let begins = Script::new(StatusCode::SWITCHING_PROTOCOLS).header("connection", "Upgrade");
+        let begins = begins.header("upgrade", protocol).bytes(SAID).part(Part::Break(Arc::default()));
+        relay.answer(protocol, begins);
+    }
     let identity = ground.identity_by("vanished", &url).await;
     let mut command = network.command(program());
     // So that it is not the Lease that ends the streams: no connection works for longer than it would last.
@@ -124,19 +138,29 @@ pub(crate) async fn packets_that_vanish_are_noticed(ground: &Ground) {
     proxy.until_ready().await.unwrap();
     let follower = Follower::start(objects_by(&proxy).await).await;
     let (watch, websocket) = (Http2::new(&proxy).watch_names().await, WebSocket::watch(&proxy).await);
+    let by_http1 = Http1::watch(&proxy).await;
+    let sessions = join_all(SESSIONS.map(|protocol| Session::exec(&proxy, protocol, protocol, SAID))).await;
 
     network.cut();
     let cut = Instant::now();
     ground.create("vanished", "meanwhile", 0).await;
-    let (ended, rest) = tokio::join!(async { (watch.end(NOTICED_WITHIN).await, cut.elapsed()) }, async {
-        (websocket.rest(NOTICED_WITHIN).await, cut.elapsed())
-    });
-    assert_eq!(ended.0, End::InOrder);
+    let sessions = join_all(sessions.into_iter().map(|session| async move {
+        session.end(NOTICED_WITHIN).await;
+        cut.elapsed()
+    }));
+    let (ended, by_http1, rest, sessions) = tokio::join!(
+        async { (watch.end(NOTICED_WITHIN).await, cut.elapsed()) },
+        by_http1.end(NOTICED_WITHIN),
+        async { (websocket.rest(NOTICED_WITHIN).await, cut.elapsed()) },
+        sessions,
+    );
+    assert_eq!((ended.0, by_http1), (End::InOrder, End::InOrder));
     assert!(rest.0.ends_with(CLOSED), "{:?}", rest.0);
     network.mend();
     follower.until_seen("meanwhile", DEADLINE).await;
     report(&format!(
-        "packets that vanish: noticed after {:?}, by WebSocket after {:?}; followed again after {:?}",
+        "packets that vanish: noticed after {:?}, by WebSocket after {:?}, of sessions after {sessions:?}; followed again \
+         after {:?}",
         ended.1,
         rest.1,
         cut.elapsed()

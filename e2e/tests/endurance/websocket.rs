@@ -1,8 +1,8 @@
-//! HTTP/1.1, byte by byte, and a watch by WebSocket.
+//! HTTP/1.1, byte by byte: a watch, one by WebSocket, and a session in a pod.
 
 use std::{sync::Arc, time::Duration};
 
-use ringside_e2e::proxy::Proxy;
+use ringside_e2e::{proxy::Proxy, relay::MARK};
 use rustls::pki_types::ServerName;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -12,8 +12,8 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{
-    ground::DEADLINE,
-    http2::{objects, trusting},
+    ground::{DEADLINE, NAMESPACE},
+    http2::{End, STREAMING_LIST, objects, trusting},
 };
 
 /// What ends one in order: a frame that closes it, with 1000 (RFC 6455, section 5.5.1).
@@ -32,19 +32,88 @@ pub(crate) async fn ask(proxy: &Proxy, path: &str, headers: &str) -> TlsStream<T
     stream
 }
 
+/// What the end of a body in chunks is (RFC 9112, section 7.1), and what an end without it is not.
+const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
+
+/// A watch by HTTP/1.1 that has begun.
+pub(crate) struct Http1(TlsStream<TcpStream>);
+
+impl Http1 {
+    pub(crate) async fn watch(proxy: &Proxy) -> Self {
+        let mut stream = ask(
+            proxy,
+            &objects(STREAMING_LIST),
+            "Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1\r\n",
+        )
+        .await;
+        let head = read_until(&mut stream, b"\r\n\r\n").await;
+        assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
+        read_until(&mut stream, b"k8s.io/initial-events-end").await;
+        Self(stream)
+    }
+
+    /// Reads to the end.
+    pub(crate) async fn end(mut self, within: Duration) -> End {
+        // As `read_until`: the connection itself stays open, for the next request.
+        let read = async {
+            let mut rest = Vec::new();
+            while !rest.ends_with(LAST_CHUNK) {
+                match self.0.read_u8().await {
+                    Ok(byte) => rest.push(byte),
+                    Err(_) => return End::Error,
+                }
+            }
+            End::InOrder
+        };
+        timeout(within, read).await.unwrap_or_else(|_| panic!("no end within {within:?}"))
+    }
+}
+
+/// A session in a pod that has begun: of it nothing is known but bytes.
+pub(crate) struct Session(TlsStream<TcpStream>);
+
+impl Session {
+    /// By a protocol that the API server agrees to, and until it has said this.
+    pub(crate) async fn exec(proxy: &Proxy, protocol: &str, mark: &str, said: &[u8]) -> Self {
+        let key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
+        let headers = format!("Connection: Upgrade\r\nUpgrade: {protocol}\r\n{key}{MARK}: {mark}\r\n");
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/a-pod/exec?command=sleep&stdout=true");
+        let mut stream = ask(proxy, &path, &headers).await;
+        let head = read_until(&mut stream, b"\r\n\r\n").await;
+        assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
+        read_until(&mut stream, said).await;
+        Self(stream)
+    }
+
+    /// Waits for its end, in which nothing may come.
+    pub(crate) async fn end(mut self, within: Duration) {
+        let mut rest = Vec::new();
+        let read = timeout(within, self.0.read_to_end(&mut rest)).await;
+        // With or without a notice of TLS: the client sees that it is over.
+        drop(read.unwrap_or_else(|_| panic!("no end within {within:?}")));
+        assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+    }
+}
+
+/// Reads until that has come, and no further.
+async fn read_until(stream: &mut TlsStream<TcpStream>, wanted: &[u8]) -> Vec<u8> {
+    let mut read = Vec::new();
+    let reading = async {
+        while !read.ends_with(wanted) {
+            read.push(stream.read_u8().await.unwrap());
+        }
+    };
+    timeout(DEADLINE, reading).await.unwrap_or_else(|_| panic!("no {:?}", String::from_utf8_lossy(wanted)));
+    read
+}
+
 impl WebSocket {
     /// A watch that has begun.
     pub(crate) async fn watch(proxy: &Proxy) -> Self {
         let upgrade = "Origin: http://localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
         let mut stream = ask(proxy, &objects("watch=1"), upgrade).await;
-        let mut head = Vec::new();
-        let read = async {
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(stream.read_u8().await.unwrap());
-            }
-        };
-        timeout(DEADLINE, read).await.expect("no handshake");
+        let head = read_until(&mut stream, b"\r\n\r\n").await;
         assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
         Self(stream)
     }

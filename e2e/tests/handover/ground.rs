@@ -83,7 +83,12 @@ impl Ground {
 
     /// Makes a Secret of the shard, and returns its resourceVersion.
     pub(crate) async fn create(&self, name: &str) -> String {
-        let labels = json!({&self.labels.shard: SHARD, "app": "shop"});
+        self.create_for(name, "shop").await
+    }
+
+    /// The same, of another app.
+    pub(crate) async fn create_for(&self, name: &str, app: &str) -> String {
+        let labels = json!({&self.labels.shard: SHARD, "app": app});
         let secret = json!({"metadata": {"name": name, "labels": labels}, "type": "Opaque"});
         let secret: Secret = serde_json::from_value(secret).unwrap();
         let created = self.secrets.create(&PostParams::default(), &secret).await.unwrap();

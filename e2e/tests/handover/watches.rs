@@ -17,7 +17,8 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const METADATA_PROTOBUF: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-const FORMATS: [(&str, &str, bool); 7] = [
+/// A name, what is accepted, and whether by WebSocket.
+pub(crate) const FORMATS: [(&str, &str, bool); 7] = [
     ("json", JSON, false),
     ("table", TABLE, false),
     ("protobuf", PROTOBUF, false),
@@ -70,6 +71,28 @@ impl Watch {
     pub(crate) async fn shows(&self, what: &str) -> bool {
         let seen = self.seen.lock().await;
         seen.windows(what.len()).any(|it| it == what.as_bytes())
+    }
+
+    /// How many events of this type have this in them. The type is the first thing in an event, whatever the format.
+    pub(crate) async fn count(&self, event: &str, what: &str) -> usize {
+        const TYPES: [&str; 5] = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"];
+        let seen = self.seen.lock().await;
+        let begins = |at: usize| TYPES.into_iter().find(|it| seen[at..].starts_with(it.as_bytes()));
+        let events: Vec<_> = (0..seen.len()).filter_map(|at| Some((at, begins(at)?))).collect();
+        let ends = events.iter().skip(1).map(|(at, _)| *at).chain([seen.len()]);
+        let contains = |range: &[u8]| what.is_empty() || range.windows(what.len()).any(|it| it == what.as_bytes());
+        events.iter().zip(ends).filter(|((at, kind), end)| *kind == event && contains(&seen[*at..*end])).count()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.reading.is_finished()
+    }
+
+    /// Its client goes away.
+    pub(crate) async fn ends(mut self) {
+        self.reading.abort();
+        // The connection, or its part of one, is closed when what reads from it is gone.
+        assert!((&mut self.reading).await.is_err());
     }
 
     pub(crate) async fn until_shows(&self, what: &str) {

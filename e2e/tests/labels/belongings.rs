@@ -1,17 +1,20 @@
 //! What is made for a ring in the cluster comes back when somebody changes or deletes it, and goes with the ring.
 
+use std::time::{Duration, Instant};
+
 use kube::{
-    Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams},
+    Api, Client, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use ringside_e2e::{
     eventually::eventually,
-    system::{Settings, System},
+    system::Settings,
+    website::{Website, WebsiteSpec},
 };
-use ringside_ring::{RingName, labels::webhook_configuration_name};
-use serde_json::json;
+use ringside_ring::{cluster_ring::Fence, labels::webhook_configuration_name};
+use serde_json::{Value, json};
 
-use crate::ground::DEADLINE;
+use crate::ground::{DEADLINE, Ground};
 
 /// The kinds of what is made for a ring, each in its singular.
 pub(crate) const KINDS: [&str; 3] =
@@ -32,40 +35,113 @@ pub(crate) fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &resource)
 }
 
+/// Those of the API server's fence, for a ring that asks for it.
+const FENCE: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+
+/// What is promised is seconds; the rest is for a machine that does much else.
+const BOUND: Duration = Duration::from_secs(20);
+
 /// The parts that say what it does.
-async fn content(api: &Api<DynamicObject>, ring: &RingName) -> Result<serde_json::Value, String> {
-    let name = webhook_configuration_name(ring);
-    Ok(api.get(&name).await.map_err(|error| error.to_string())?.data)
+fn content(object: &DynamicObject) -> Value {
+    let mut content = object.data.clone();
+    content.as_object_mut().unwrap().remove("status");
+    content
 }
 
-#[tokio::test]
-async fn what_belongs_to_a_ring_is_restored() {
-    let mut system = System::start(Settings::default()).await.unwrap();
-    let ring = system.start_sharding(1).await.unwrap();
-    let (client, name) = (system.control_plane().client(), webhook_configuration_name(&ring));
-    for kind in KINDS {
-        let api = api(&client, kind);
-        let before = eventually(kind, DEADLINE, || content(&api, &ring)).await.unwrap();
-        let restored = async |what: &str| {
-            let same = async || {
-                if content(&api, &ring).await? == before { Ok(()) } else { Err(format!("{kind} is another one")) }
-            };
-            eventually(what, DEADLINE, same).await.unwrap();
-        };
-        let edit = match kind {
-            "MutatingWebhookConfiguration" => {
-                json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}])
-            }
-            "MutatingAdmissionPolicy" => json!([{"op": "replace", "path": "/spec/failurePolicy", "value": "Fail"}]),
-            _ => {
-                json!([{"op": "add", "path": "/spec/matchResources", "value": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}])
-            }
-        };
-        let edit = Patch::<()>::Json(serde_json::from_value(edit).unwrap());
-        api.patch(&name, &PatchParams::default(), &edit).await.unwrap();
-        assert_ne!(content(&api, &ring).await.unwrap(), before);
-        restored("it is as it was before somebody changed it").await;
-        api.delete(&name, &DeleteParams::default()).await.unwrap();
-        restored("it is there again").await;
+/// A change of what is the sharder's, and one that only adds to it, as a JSON patch each.
+fn edits(kind: &str) -> [Value; 2] {
+    let never = json!({"name": "never", "expression": "false"});
+    let some = json!({"namespaceSelector": {"matchLabels": {"a": "b"}}});
+    match kind {
+        "MutatingWebhookConfiguration" => {
+            let another = json!({"name": "another.example.com", "clientConfig": {"url": "https://127.0.0.1:9/"},
+                "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore", "timeoutSeconds": 1});
+            [
+                json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Fail"}]),
+                json!([{"op": "add", "path": "/webhooks/-", "value": another}]),
+            ]
+        }
+        "MutatingAdmissionPolicy" | "ValidatingAdmissionPolicy" => [
+            json!([{"op": "replace", "path": "/spec/matchConditions/0/expression", "value": "false"}]),
+            json!([{"op": "add", "path": "/spec/matchConditions/-", "value": never}]),
+        ],
+        "ValidatingAdmissionPolicyBinding" => [
+            json!([{"op": "replace", "path": "/spec/validationActions", "value": ["Warn"]}]),
+            json!([{"op": "add", "path": "/spec/matchResources", "value": some}]),
+        ],
+        _ => [
+            json!([{"op": "add", "path": "/spec/matchResources", "value": {"matchPolicy": "Exact"}}]),
+            json!([{"op": "add", "path": "/spec/matchResources", "value": some}]),
+        ],
     }
+}
+
+/// Whatever is done to it is undone, and what has its owner keeps it meanwhile.
+#[tokio::test]
+async fn what_belongs_to_a_ring_is_restored_within_seconds() {
+    let ground = Ground::start(Settings { fence: Fence::ApiServer, ..Settings::default() }, true).await;
+    let (client, name) = (ground.client(), webhook_configuration_name(&ground.ring));
+    for kind in KINDS.into_iter().chain(FENCE) {
+        let api = api(&client, kind);
+        let there = || async { api.get(&name).await.map_err(|error| error.to_string()) };
+        let before = content(&eventually(kind, DEADLINE, there).await.unwrap());
+        let restored = async |what: &str, version: Option<String>| {
+            let start = Instant::now();
+            let same = async || {
+                let now = api.get(&name).await.map_err(|error| error.to_string())?;
+                let another = now.resource_version() != version && now.metadata.deletion_timestamp.is_none();
+                if another && content(&now) == before { Ok(now) } else { Err(format!("{kind}: {now:?}")) }
+            };
+            let now = eventually(what, BOUND, same).await.unwrap();
+            eprintln!("{kind}, {what}: as it was after {:?}", start.elapsed());
+            now
+        };
+        for (what, edit) in ["changed", "added to"].into_iter().zip(edits(kind)) {
+            let edit = Patch::<()>::Json(serde_json::from_value(edit).unwrap());
+            let edited = api.patch(&name, &PatchParams::default(), &edit).await.unwrap();
+            assert_ne!(content(&edited), before, "{kind}");
+            restored(what, edited.resource_version()).await;
+        }
+        let labels = json!({"metadata": {"labels": {"app.kubernetes.io/name": "mine", "of": "others"}}});
+        let labelled = api.patch(&name, &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+        let labels = restored("labelled", labelled.resource_version()).await.metadata.labels.unwrap();
+        assert_eq!(labels["app.kubernetes.io/name"], "controller-sharding");
+        assert_eq!(labels["of"], "others", "what does no harm stays");
+        api.delete(&name, &DeleteParams::default()).await.unwrap();
+        restored("deleted", labelled.resource_version()).await;
+    }
+    ground.assert_nobody_lost_anything();
+}
+
+/// What is created while nothing of it is there has one owner a moment later, and keeps it. Where the ring asks for the API
+/// server's fence, that has to be in place again first.
+#[tokio::test]
+async fn what_is_created_while_what_belongs_to_the_ring_is_gone_has_an_owner_a_moment_later() {
+    let ground = Ground::start(Settings::default(), true).await;
+    let (client, name) = (ground.client(), webhook_configuration_name(&ground.ring));
+    for round in 0..3 {
+        for kind in KINDS {
+            let gone = api(&client, kind).delete(&name, &DeleteParams::default()).await;
+            if let Err(error) = gone {
+                // It is being written again since the round before.
+                assert!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{error}");
+            }
+        }
+        for index in 0..20 {
+            let site = Website::new(&format!("meanwhile-{round}-{index:02}"), WebsiteSpec::default());
+            ground.websites().create(&PostParams::default(), &site).await.unwrap();
+        }
+        let start = Instant::now();
+        eventually("all have an owner", BOUND, || async {
+            let sites = ground.websites().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let without: Vec<_> =
+                sites.iter().filter(|site| ground.owner(site).is_none()).map(ResourceExt::name_any).collect();
+            if without.is_empty() { Ok(()) } else { Err(format!("{without:?}")) }
+        })
+        .await
+        .unwrap();
+        eprintln!("20 objects, created while nothing was there: owned after {:?}", start.elapsed());
+    }
+    ground.system.until_settled(DEADLINE).await.unwrap();
+    ground.assert_nobody_lost_anything();
 }

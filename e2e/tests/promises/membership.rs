@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use ringside_e2e::{
     checker::{Verdict, percentile},
+    churn::Churn,
     system::{NAMESPACE, Settings, System},
     workload::Workload,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 const OBJECTS: usize = 500;
 const CHANGES: usize = 20;
@@ -16,12 +16,6 @@ const SEED: u64 = 5;
 
 /// Enough for a machine that runs other tests beside; what is promised is asserted from the records.
 const DEADLINE: Duration = Duration::from_secs(90);
-
-/// So many run at least, for there to be somebody to move to, and at most, for a small machine.
-const SHARDS: std::ops::RangeInclusive<usize> = 2..=4;
-
-/// The longest pause between two changes: some meet the moves of the one before, some meet none.
-const PAUSE: Duration = Duration::from_secs(3);
 
 fn workload(seed: u64) -> Workload {
     Workload {
@@ -33,80 +27,6 @@ fn workload(seed: u64) -> Workload {
         interval: Duration::from_millis(100),
         seed,
     }
-}
-
-#[derive(Debug)]
-enum Change {
-    Join(String),
-    Leave(String),
-    Restart(String),
-    Kill(String),
-}
-
-/// What happens next, as the seed has it.
-struct Fate {
-    random: StdRng,
-    running: Vec<String>,
-    /// Their names come back. A killed one's Pod is still there.
-    left: Vec<String>,
-    names: usize,
-    killed: Option<Instant>,
-    settings: Settings,
-}
-
-impl Fate {
-    fn next(&mut self) -> Change {
-        // Two deaths at once are as one to the objects; one after the other they make them wait twice.
-        let takeover = 2 * self.settings.lease_duration + Duration::from_secs(5);
-        let may_kill = self.killed.is_none_or(|killed| killed.elapsed() > takeover);
-        let (few, many) = (self.running.len() <= *SHARDS.start(), self.running.len() >= *SHARDS.end());
-        loop {
-            match self.random.random_range(0..4) {
-                0 if !many => {
-                    let name = self.left.pop().unwrap_or_else(|| {
-                        self.names += 1;
-                        format!("shard-{}", self.names - 1)
-                    });
-                    self.running.push(name.clone());
-                    return Change::Join(name);
-                }
-                1 if !few => {
-                    let name = self.pick();
-                    self.left.push(name.clone());
-                    return Change::Leave(name);
-                }
-                2 => {
-                    let name = self.pick();
-                    self.running.push(name.clone());
-                    return Change::Restart(name);
-                }
-                3 if !few && may_kill => {
-                    self.killed = Some(Instant::now());
-                    return Change::Kill(self.pick());
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn pick(&mut self) -> String {
-        let index = self.random.random_range(0..self.running.len());
-        self.running.remove(index)
-    }
-
-    fn pause(&mut self) -> Duration {
-        PAUSE.mul_f64(self.random.random())
-    }
-}
-
-async fn change(system: &mut System, change: &Change) {
-    let done = match change {
-        Change::Join(name) => system.add_shard(name).await,
-        Change::Leave(name) => system.remove_shard(name).await,
-        Change::Restart(name) => system.restart_shard(name).await,
-        Change::Kill(name) => system.kill_shard(name).await,
-    };
-    done.unwrap();
 }
 
 /// The distribution of the times from a drain to the next owner, beyond the grace.
@@ -131,8 +51,8 @@ async fn twenty_changes_at_random_break_no_promise() {
     let settings = Settings { chain: true, ..Settings::default() };
     let mut system = System::start(settings.clone()).await.unwrap();
     system.start_sharding(2).await.unwrap();
-    let running: Vec<_> = (0..3).map(|index| format!("shard-{index}")).collect();
-    for shard in &running {
+    let mut churn = Churn::new(SEED, 3, &settings);
+    for shard in churn.running() {
         system.add_shard(shard).await.unwrap();
     }
     system.until_counted(DEADLINE).await.unwrap();
@@ -141,14 +61,11 @@ async fn twenty_changes_at_random_break_no_promise() {
     system.until_settled(DEADLINE).await.unwrap();
 
     let updates = workload(SEED).start_updates(&system.control_plane().client());
-    let names = running.len();
-    let random = StdRng::seed_from_u64(SEED);
-    let mut fate = Fate { random, running, left: Vec::new(), names, killed: None, settings: settings.clone() };
     for number in 1..=CHANGES {
-        let next = fate.next();
+        let next = churn.next_change();
         println!("{:?}: change {number}: {next:?}", system.monitor().now());
-        change(&mut system, &next).await;
-        sleep(fate.pause()).await;
+        next.carry_out(&mut system).await.unwrap();
+        sleep(churn.pause()).await;
     }
     system.until_balanced(DEADLINE).await.unwrap();
     updates.stop().await.unwrap();

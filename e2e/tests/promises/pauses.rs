@@ -25,6 +25,9 @@ const PAUSES: [(&str, Duration); 3] =
     [("shard-0", Duration::from_secs(5)), ("shard-1", Duration::from_secs(20)), ("shard-2", Duration::from_secs(60))];
 const OTHER: &str = "shard-3";
 
+/// Those that were dead to the sharder before they went on.
+const GIVEN_UP: [&str; 2] = ["shard-1", "shard-2"];
+
 const OBJECTS: usize = 80;
 
 /// Enough for a machine that runs other tests beside.
@@ -187,7 +190,9 @@ async fn pause_all(system: &System, ring: &RingName) -> BTreeMap<String, Vec<Str
 }
 
 /// What landed on objects that were others' by then, of proxies that stood still.
-async fn after_pauses(fence: Fence) -> (Verdict, Settings) {
+///
+/// Also returns of which of them nothing that was sent meanwhile was carried out.
+async fn after_pauses(fence: Fence) -> (Verdict, Vec<String>, Settings) {
     let settings = Settings { fence, ..Settings::default() };
     let mut system = System::start(settings.clone()).await.unwrap();
     let ring = system.start_sharding(1).await.unwrap();
@@ -212,10 +217,9 @@ async fn after_pauses(fence: Fence) -> (Verdict, Settings) {
     let verdict = system.judge_writes().await.unwrap();
     println!("{fence:?}: answers to what was sent during the pauses: {answers:?}");
     let refused = answers.iter().filter(|(_, answers)| answers.iter().all(|answer| answer != "200"));
-    let refused: Vec<_> = refused.map(|(shard, _)| shard.as_str()).collect();
-    assert!(refused.ends_with(&["shard-1", "shard-2"]), "both were given up for dead meanwhile: {answers:?}");
+    let refused = refused.map(|(shard, _)| shard.clone()).collect();
     assert!(verdict.unknown == 0 && verdict.by_shards > OBJECTS);
-    (verdict, settings)
+    (verdict, refused, settings)
 }
 
 fn sent<'a>(landed: &'a [Landed], when: &str) -> Vec<&'a Landed> {
@@ -225,12 +229,13 @@ fn sent<'a>(landed: &'a [Landed], when: &str) -> Vec<&'a Landed> {
 /// Requests that the proxy had let through, and not passed on whole, when it was stopped: nobody could take them back.
 #[tokio::test]
 async fn of_a_proxy_that_stood_still_only_what_it_had_admitted_before_lands() {
-    let (verdict, settings) = after_pauses(Fence::Proxy).await;
+    let (verdict, refused, settings) = after_pauses(Fence::Proxy).await;
     let foreign = &verdict.foreign;
     let (before, during) = (sent(foreign, BEFORE), sent(foreign, DURING));
     let own = foreign.len() - before.len() - during.len();
     println!("landed on others' objects: {} sent before a pause, {own} of the operators", before.len());
     assert!(during.is_empty(), "{during:#?}");
+    assert!(refused.ends_with(&GIVEN_UP.map(str::to_owned)), "{refused:?}");
     assert!(before.len() <= SENT * PAUSES.len());
     // A worker of an operator has one request under way.
     assert!(own <= settings.concurrency * PAUSES.len(), "{foreign:#?}");
@@ -239,6 +244,7 @@ async fn of_a_proxy_that_stood_still_only_what_it_had_admitted_before_lands() {
 /// The API server refuses even those: it holds each write against the labels of the object as it is then.
 #[tokio::test]
 async fn behind_the_api_servers_fence_nothing_of_a_proxy_that_stood_still_lands() {
-    let (verdict, _) = after_pauses(Fence::ApiServer).await;
+    let (verdict, refused, _) = after_pauses(Fence::ApiServer).await;
     assert!(verdict.foreign.is_empty(), "{:#?}", verdict.foreign);
+    assert!(refused.ends_with(&GIVEN_UP.map(str::to_owned)), "{refused:?}");
 }

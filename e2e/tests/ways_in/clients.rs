@@ -2,20 +2,17 @@
 
 use std::{
     collections::BTreeSet,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use kube::{Api, Client, ResourceExt, api::ListParams};
-use ringside_e2e::{
-    in_cluster,
-    system::{NAMESPACE, Shard},
-    website::Website,
-};
+use ringside_e2e::{in_cluster, system::NAMESPACE, website::Website};
 use ringside_ring::{RingLabels, ShardName};
 use tokio::time::timeout;
 
-use super::{DEADLINE, OBJECTS, World};
+use super::{DEADLINE, OBJECTS, World, elsewhere};
 
 /// What this program is told when it is to be a client itself: kube-rs, set up by nothing but its surroundings.
 pub(crate) const KUBE_RS: &str = "list-by-kube-rs";
@@ -29,24 +26,79 @@ pub(crate) async fn list_by_kube_rs() {
     }
 }
 
+/// A shard, as its clients reach it, and what they see there.
+struct Place {
+    kubeconfig: PathBuf,
+    access: PathBuf,
+    address: SocketAddr,
+    namespace: &'static str,
+    /// What selects the shard's objects.
+    owned: String,
+}
+
+impl Place {
+    /// A shard whose pod is in `default`, and one whose pod is not.
+    fn all(world: &World) -> [Self; 2] {
+        let shard = world.system.shards().next().unwrap();
+        let name: ShardName = shard.name().parse().unwrap();
+        let (proxy, owned) = &world.elsewhere;
+        [
+            Self {
+                kubeconfig: shard.kubeconfig(),
+                access: shard.access().to_owned(),
+                address: shard.address(),
+                namespace: NAMESPACE,
+                owned: RingLabels::of(&world.ring).owned_by(&name),
+            },
+            Self {
+                kubeconfig: proxy.kubeconfig(),
+                access: proxy.access.clone(),
+                address: ([127, 0, 0, 1], proxy.port).into(),
+                namespace: elsewhere::NAMESPACE,
+                owned: owned.clone(),
+            },
+        ]
+    }
+
+    fn by_kubeconfig(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
+    fn in_container(&self, program: &Path) -> Command {
+        in_cluster::command(program, &self.access, self.address)
+    }
+}
+
 pub(crate) async fn kubectl_by_kubeconfig(world: &World) {
-    sees_its_shard(world, with_arguments_of_kubectl(world, by_kubeconfig(world, kubectl(world)))).await;
+    for place in Place::all(world) {
+        let command = with_arguments_of_kubectl(world, place.by_kubeconfig(kubectl(world)));
+        sees_its_shard(world, &place, command).await;
+    }
 }
 
 pub(crate) async fn kubectl_in_cluster(world: &World) {
-    sees_its_shard(world, with_arguments_of_kubectl(world, in_container(world, kubectl(world)))).await;
+    for place in Place::all(world) {
+        let command = with_arguments_of_kubectl(world, place.in_container(kubectl(world)));
+        sees_its_shard(world, &place, command).await;
+    }
 }
 
 pub(crate) async fn kube_rs_by_kubeconfig(world: &World) {
-    let mut command = by_kubeconfig(world, &this_program());
-    command.arg(KUBE_RS);
-    sees_its_shard(world, command).await;
+    for place in Place::all(world) {
+        let mut command = place.by_kubeconfig(&this_program());
+        command.arg(KUBE_RS);
+        sees_its_shard(world, &place, command).await;
+    }
 }
 
 pub(crate) async fn kube_rs_in_cluster(world: &World) {
-    let mut command = in_container(world, &this_program());
-    command.arg(KUBE_RS);
-    sees_its_shard(world, command).await;
+    for place in Place::all(world) {
+        let mut command = place.in_container(&this_program());
+        command.arg(KUBE_RS);
+        sees_its_shard(world, &place, command).await;
+    }
 }
 
 /// controller-runtime with all that it does: discovery, leader election, watches, writes.
@@ -62,10 +114,6 @@ pub(crate) async fn operators_in_cluster(world: &World) {
     }
 }
 
-fn shard(world: &World) -> &Shard {
-    world.system.shards().next().unwrap()
-}
-
 fn kubectl(world: &World) -> &Path {
     world.system.control_plane().kubectl()
 }
@@ -74,32 +122,21 @@ fn this_program() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-fn by_kubeconfig(world: &World, program: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.env_clear().env("KUBECONFIG", shard(world).kubeconfig());
-    command
-}
-
-fn in_container(world: &World, program: &Path) -> Command {
-    in_cluster::command(program, shard(world).access(), shard(world).address())
-}
-
 fn with_arguments_of_kubectl(world: &World, mut command: Command) -> Command {
     command.args(["get", "websites", "--output=name", "--cache-dir"]).arg(world.system.dir().join("kubectl-cache"));
     command
 }
 
-/// Runs a client that lists all Websites, and compares what it saw with what the API server knows.
-async fn sees_its_shard(world: &World, client: Command) {
+/// Runs a client that lists all Websites of its own namespace, and compares what it saw with what the API server knows.
+async fn sees_its_shard(world: &World, place: &Place, client: Command) {
     let output = timeout(DEADLINE, tokio::process::Command::from(client).kill_on_drop(true).output());
     let output = output.await.unwrap().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = String::from_utf8(output.stdout).unwrap();
     let seen: BTreeSet<_> = lines.lines().map(|line| line.rsplit('/').next().unwrap().to_owned()).collect();
 
-    let shard: ShardName = shard(world).name().parse().unwrap();
-    let owned = ListParams::default().labels(&RingLabels::of(&world.ring).owned_by(&shard));
-    let websites: Api<Website> = Api::namespaced(world.system.control_plane().client(), NAMESPACE);
+    let owned = ListParams::default().labels(&place.owned);
+    let websites: Api<Website> = Api::namespaced(world.system.control_plane().client(), place.namespace);
     let owned: BTreeSet<_> = websites.list(&owned).await.unwrap().iter().map(ResourceExt::name_any).collect();
     assert_eq!(seen, owned);
     assert!((1..OBJECTS).contains(&seen.len()), "{seen:?} is no share");

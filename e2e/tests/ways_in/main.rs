@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod clients;
+mod elsewhere;
 mod refusals;
 
 use std::{
@@ -15,6 +16,7 @@ use futures::future::BoxFuture;
 use libtest_mimic::{Arguments, Completion, Trial};
 use ringside_e2e::{
     in_cluster,
+    proxy::Proxy,
     system::{NAMESPACE, Settings, System, WayIn},
     workload::Workload,
 };
@@ -28,6 +30,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Two shards whose objects are settled: all that the cases share.
 struct World {
+    /// A shard in another namespace, and what selects its objects. Gone before the control plane.
+    elsewhere: (Proxy, String),
     system: System,
     ring: RingName,
     /// Why no client can be given a service account's folder here.
@@ -76,7 +80,8 @@ impl World {
         workload.create(&system.control_plane().client()).await.unwrap();
         system.until_balanced(DEADLINE).await.unwrap();
         system.until_settled(DEADLINE).await.unwrap();
-        Self { system, ring, no_containers }
+        let elsewhere = elsewhere::start(&system).await;
+        Self { elsewhere, system, ring, no_containers }
     }
 }
 

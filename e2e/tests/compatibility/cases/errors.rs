@@ -17,6 +17,7 @@ use crate::{
     compare::{Bodies, Extent, OF_A_WRITE, Probe, Rewritten, answers, passed_on},
     ground::{DEADLINE, Ground},
     raw::Raw,
+    stream::PROTOBUF,
     table::{Case, case},
 };
 
@@ -32,7 +33,7 @@ fn map(body: &'static str) -> Ask {
 }
 
 /// What the API server refuses, each time alike.
-const REFUSED: [(&str, &str, Asks); 15] = [
+const REFUSED: [(&str, &str, Asks); 16] = [
     ("404", "no such object", |_| Ask::get(format!("{MAPS}/nobody"))),
     ("404", "no such resource", |_| Ask::get("/apis/web.example.com/v1/nothings")),
     ("404", "no such path", |_| Ask::get("/nowhere/at/all")),
@@ -45,6 +46,7 @@ const REFUSED: [(&str, &str, Asks); 15] = [
     }),
     ("405", "no such verb", |_| Ask::new(Method::POST, format!("{MAPS}/own-1"))),
     ("406", "no such form", |_| Ask::get(format!("{MAPS}/own-1")).accept("text/html")),
+    ("406", "protobuf of a custom resource", |_| Ask::get(format!("{SITES}/own-1")).accept(PROTOBUF)),
     ("409", "conflict with a newer state", |_| {
         let body = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"own-1","resourceVersion":"1"}}"#;
         Ask::new(Method::PUT, format!("{MAPS}/own-1")).body(JSON, body)
@@ -63,11 +65,13 @@ const REFUSED: [(&str, &str, Asks); 15] = [
 const RINGS: &str = "/apis/sharding.timebertt.dev/v1alpha1/clusterrings";
 
 /// The same of lists of the ring: the refusal comes for the narrowed request.
-const REFUSED_LISTS: [(&str, &str, Asks); 2] = [
+const REFUSED_LISTS: [(&str, &str, Asks); 4] = [
     ("410", "continue token that is too old", |_| {
         // {"v":"meta.k8s.io/v1","rv":2,"start":"a\u0000"}
         Ask::get(format!("{SITES}?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6Miwic3RhcnQiOiJhXHUwMDAwIn0"))
     }),
+    ("400", "continue token that is none", |_| Ask::get(format!("{MAPS}?limit=1&continue=AAAA"))),
+    ("406", "list of a custom resource as protobuf", |_| Ask::get(SITES).accept(PROTOBUF)),
     ("400", "no field selector", |_| Ask::get(format!("{MAPS}?fieldSelector=spec.nothing%3D1"))),
 ];
 
@@ -115,6 +119,12 @@ pub(crate) fn cases() -> Vec<Case> {
         let pair = format!("{} to {}", client.name(), upstream.name());
         cases.push(case("an answer that breaks off", &pair, move |ground, mark| async move {
             broken(&Probe::by(&ground, &mark, client, upstream)).await
+        }));
+        cases.push(case("no answer, to what only reads", &pair, move |ground, mark| async move {
+            once_more(&Probe::by(&ground, &mark, client, upstream)).await
+        }));
+        cases.push(case("no answer, to a write", &pair, move |ground, mark| async move {
+            no_answer(&Probe::by(&ground, &mark, client, upstream)).await
         }));
         cases.push(case("trailers of an answer", &pair, move |ground, mark| async move {
             trailers(&Probe::by(&ground, &mark, client, upstream)).await
@@ -214,6 +224,51 @@ async fn broken(probe: &Probe<'_>) -> Result<Outcome> {
         outcome = Some(answers(&direct, &proxied, Bodies::Exact)?);
     }
     outcome.context("nothing was compared")
+}
+
+/// The connection ends, or the stream, before the answer begins. Once more the request finds an answer.
+async fn once_more(probe: &Probe<'_>) -> Result<Outcome> {
+    let script = || Script::new(StatusCode::OK).bytes("{}").after_no_answer();
+    for (ask, rewritten) in [
+        (Ask::get("/version"), Rewritten::default()),
+        (Ask::get("/api/v1/namespaces/fixed/secrets"), Rewritten::default()),
+        (Ask::get(MAPS), probe.narrowing(&[])),
+    ] {
+        probe.shard.relay.answer(probe.mark, script());
+        let direct = probe.shard.scripted.exchange(probe.of_relay(), &ask, probe.mark).await;
+        ensure!(direct.is_err(), "there is an answer: {direct:?}");
+        probe.shard.relay.take(probe.mark);
+        probe.shard.relay.answer(probe.mark, script());
+        let proxied = probe.shard.proxied.exchange(probe.http, &ask, probe.mark).await?;
+        let arrived = probe.shard.relay.take(probe.mark);
+        ensure!(arrived.len() == 2, "{} requests arrived: {arrived:#?}", arrived.len());
+        for one in &arrived {
+            probe.check_arrival(&ask, one, rewritten)?;
+        }
+        passed_on(&arrived[1], &proxied, Extent::Whole)?;
+    }
+    Ok(Outcome::Changed("sent once more, as Go's client does: it changes nothing"))
+}
+
+/// Nobody knows whether it was done.
+async fn no_answer(probe: &Probe<'_>) -> Result<Outcome> {
+    let script = || Script::new(StatusCode::OK).bytes("{}").after_no_answer();
+    let target = format!("{MAPS}/{}1", probe.shard.owns);
+    let ask = Ask::new(Method::PATCH, &target).body("application/merge-patch+json", "{}");
+    probe.shard.relay.answer(probe.mark, script());
+    let direct = probe.shard.scripted.exchange(probe.of_relay(), &ask, probe.mark).await;
+    ensure!(direct.is_err(), "there is an answer: {direct:?}");
+    probe.shard.relay.take(probe.mark);
+    probe.shard.relay.answer(probe.mark, script());
+    let proxied = probe.shard.proxied.exchange(probe.http, &ask, probe.mark).await?;
+    // Nobody reads its body.
+    let arrived = probe.arrived()?;
+    ensure!((&arrived.method, &arrived.target) == (&ask.method, &target), "{arrived:#?}");
+    ensure!(proxied.status == StatusCode::BAD_GATEWAY, "{}: {}", proxied.status, proxied.text());
+    ensure!(!proxied.headers.contains_key(header::RETRY_AFTER), "{:?}", proxied.headers);
+    Ok(Outcome::Changed(
+        "answered with 502, where the API server's connection would break off: sent once, and not known to be done",
+    ))
 }
 
 /// Reads an answer as far as it comes, and expects that its end is an error.

@@ -1,6 +1,8 @@
 //! What may stand in a request's head beside its meaning: names, encodings, methods, lengths.
 
-use http::Method;
+use anyhow::ensure;
+use http::{Method, StatusCode};
+use ringside_e2e::compatibility::Outcome;
 
 use crate::{
     client::{Ask, Http},
@@ -11,6 +13,8 @@ use crate::{
 
 /// As many as a client may well send that impersonates with extras; Go has no limit but the head's length of 1 MiB.
 const MANY: usize = 150;
+/// As many as are refused by HTTP/1.1.
+const TOO_MANY: usize = 600;
 /// Selectors can be long: 1,500 names have been seen to be accepted.
 const LONG: usize = 40_000;
 
@@ -91,6 +95,20 @@ pub(crate) fn cases() -> Vec<Case> {
                 Probe::by(&ground, &mark, http, Http::Two).narrowed(&ask(&ground)).await
             }));
         }
+        cases.push(case("600 headers", http.name(), move |ground, mark| async move {
+            let probe = Probe::by(&ground, &mark, http, Http::Two);
+            let ask = (0..TOO_MANY).fold(object(""), |ask, index| ask.header(&format!("x-many-{index}"), "value"));
+            if http == Http::Two {
+                return probe.same(&ask).await;
+            }
+            let direct = probe.past(&ask).await?;
+            let proxied = probe.shard.proxied.exchange(http, &ask, &mark).await?;
+            ensure!(direct.status == StatusCode::OK, "{}", direct.text());
+            ensure!(proxied.status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "{}", proxied.text());
+            Ok(Outcome::Gap(
+                "refused with 431 from 501 on: the HTTP library makes room for each beforehand, on every request",
+            ))
+        }));
     }
     cases
 }

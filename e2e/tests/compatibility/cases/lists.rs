@@ -8,9 +8,10 @@ use serde_json::Value;
 use super::representations;
 use crate::{
     client::Ask,
-    compare::{Bodies, Moment, Probe, steady},
+    compare::{Bodies, Moment, Probe, answers, steady},
     ground::Ground,
-    stream::{self, Format, JSON, PROTOBUF},
+    query,
+    stream::{self, Format, JSON, PROTOBUF, TABLE},
     table::{Case, case},
 };
 
@@ -60,8 +61,10 @@ pub(crate) fn cases() -> Vec<Case> {
         }));
     }
     cases.push(case("streaming list compressed with gzip", "JSON", |ground, mark| async move {
-        uncompressed(&Probe::new(&ground, &mark)).await
+        let probe = Probe::new(&ground, &mark);
+        steady(|| uncompressed(&probe)).await
     }));
+    cases.extend(tables());
     for (form, media_type, format) in stream::FORMS {
         for (resource, path) in [("a built-in resource", MAPS), ("a custom resource", SITES)] {
             // Custom resources have no protobuf of their own.
@@ -76,6 +79,18 @@ pub(crate) fn cases() -> Vec<Case> {
         }
     }
     cases
+}
+
+/// Rows with all of their objects, and with nothing of them.
+fn tables() -> impl Iterator<Item = Case> {
+    ["None", "Object"].into_iter().map(|include| {
+        let form = format!("Table, includeObject={include}");
+        case("list as it was at a moment", &form, move |ground, mark| async move {
+            let ask = Ask::get(format!("{MAPS}?includeObject={include}&{}", exact(&ground))).accept(TABLE);
+            let probe = Probe::new(&ground, &mark);
+            probe.narrowed(&ask).await
+        })
+    })
 }
 
 fn exact(ground: &Ground) -> String {
@@ -105,8 +120,13 @@ async fn uncompressed(probe: &Probe<'_>) -> Result<Outcome> {
     let mut proxied = probe.shard.proxied.open(probe.http, &ask, probe.mark).await?;
     ensure!(!proxied.head.headers.contains_key(header::CONTENT_ENCODING), "{:?}", proxied.head.headers);
     let events = stream::read(&mut proxied, Format::Lines, stream::Event::is_end_of_list).await?;
-    ensure!(events.iter().any(|event| event.shows("own-1")), "the list is not there");
-    probe.check_arrival(&ask, &probe.arrived()?, probe.narrowing(&["accept-encoding"]))?;
+    stream::arrived(probe, &ask, &proxied, &events)?;
+    // The same as to who can't decompress.
+    let by_hand = Ask::get(query::narrowed(&ask.target, &probe.shard.selector));
+    let mut plain = probe.shard.direct.open(probe.http, &by_hand, probe.mark).await?;
+    let direct = stream::read(&mut plain, Format::Lines, stream::Event::is_end_of_list).await?;
+    answers(&plain.without_body(), &proxied.without_body(), Bodies::Exact)?;
+    stream::alike(&direct, &events, stream::Event::is_end_of_list).map_err(Moment)?;
     Ok(Outcome::Changed("not compressed: the proxy reads the events as they pass"))
 }
 

@@ -2,19 +2,19 @@
 
 use anyhow::{Context as _, Result, ensure};
 use http::{Method, StatusCode};
-use ringside_e2e::compatibility::Outcome;
+use ringside_e2e::{compatibility::Outcome, relay::Script};
 use serde_json::{Value, json};
 
 use crate::{
     changes::{self, part},
     client::{Answer, Ask, Http},
-    compare::{Bodies, Probe, Rewritten, own_answer},
+    compare::{Probe, Rewritten, own_answer},
     ground::{Ground, NAMESPACE},
     table::{Case, case},
 };
 
 const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
-const OWN_WORDS: &str = "the message of the refusal is the proxy's own, which refuses by itself";
+pub(super) const OWN_WORDS: &str = "the message of the refusal is the proxy's own, which refuses by itself";
 
 const DOTS: &str =
     "refused with 400: the API server takes dots for names, another server on the way for the path to another list";
@@ -22,19 +22,32 @@ const DOTS: &str =
 type Asks = fn() -> Ask;
 
 /// What both refuse, with the same status and reason.
-const BOTH: [(&str, &str, Asks); 5] = [
+const BOTH: [(&str, &str, Asks); 6] = [
     // The proxy refuses states that are not compacted yet too: objects may have moved since.
     ("410", "list of an old state, of the ring", || {
         Ask::get("/apis/web.example.com/v1/namespaces/fixed/websites?resourceVersion=2&resourceVersionMatch=Exact")
     }),
     ("path with dot segments", "get", || Ask::get(format!("{MAPS}/.."))),
     ("labelSelector that is none", "list", || Ask::get(format!("{MAPS}?labelSelector=a%20b%20c"))),
-    ("CBOR", "body of a write", || Ask::new(Method::POST, MAPS).body("application/cbor", &b"\xd9\xd9\xf7\xa0"[..])),
     ("compressed request body", "gzip", || {
         let compressed = &b"\x1f\x8b\x08\x00"[..];
         Ask::new(Method::POST, MAPS).header("content-encoding", "gzip").body("application/json", compressed)
     }),
+    // More than a request may have, where the body is read before it is sent on.
+    ("413", "write of a controlled resource", || Ask::new(Method::POST, CONTROLLED).body("application/json", long())),
+    ("413", "write of a Lease in the shard's namespace", || {
+        Ask::new(Method::POST, LEASES).body("application/json", long())
+    }),
 ];
+
+/// A resource that the ring's own one controls.
+pub(super) const CONTROLLED: &str = "/apis/apps/v1/namespaces/fixed/replicasets";
+pub(super) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+
+/// 3.5 MB.
+fn long() -> String {
+    format!("{{\"x\":\"{}\"}}", "x".repeat(3_500_000))
+}
 
 /// What the proxy alone refuses: the answer of the API server, and why.
 const ALONE: [(&str, &str, StatusCode, &str, Asks); 5] = [
@@ -84,7 +97,6 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(case("path with dot segments", "beside the API", |ground, mark| async move {
         Probe::new(&ground, &mark).same(&Ask::get("/version/./x/%2e%2e")).await
     }));
-    cases.extend(cbor());
     for http in [Http::One, Http::Two] {
         cases.push(case("401, with another token", http.name(), move |ground, mark| async move {
             let probe = Probe::by(&ground, &mark, http, Http::Two);
@@ -94,6 +106,12 @@ pub(crate) fn cases() -> Vec<Case> {
             refused_alike(&direct, &proxied)
         }));
     }
+    cases.push(case("continue token", "that goes on in another state than it began", |ground, mark| async move {
+        inconsistent(&Probe::new(&ground, &mark)).await
+    }));
+    cases.push(case("continue token", "in another form than kube-apiserver's", |ground, mark| async move {
+        foreign(&Probe::new(&ground, &mark)).await
+    }));
     cases.push(case(
         "election Lease",
         "JSON",
@@ -117,32 +135,6 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-fn cbor() -> [Case; 2] {
-    [
-        case("CBOR", "accepted among others", |ground, mark| async move {
-            let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", ground.end);
-            let ask = Ask::get(format!("{MAPS}?{exact}")).accept("application/cbor, application/json;q=0.9");
-            let probe = Probe::new(&ground, &mark);
-            let outcome = probe.shows_its_own(&probe.narrowed_with(&ask, Bodies::Exact, &["accept"]).await?)?;
-            let (_, arrived) = probe.through(&ask, probe.narrowing(&["accept"])).await?;
-            ensure!(arrived.headers["accept"] == "application/json;q=0.9", "{:?}", arrived.headers["accept"]);
-            Ok(outcome)
-        }),
-        case("CBOR", "accepted alone", |ground, mark| async move {
-            let (probe, ask) = (Probe::new(&ground, &mark), Ask::get(MAPS).accept("application/cbor"));
-            let direct = probe.past(&ask).await?;
-            ensure!(direct.status == StatusCode::NOT_ACCEPTABLE, "{}", direct.status);
-            let (proxied, arrived) = probe.through(&ask, probe.narrowing(&["accept"])).await?;
-            ensure!(
-                arrived.headers["accept"] == "application/json"
-                    && proxied.headers["content-type"] == "application/json"
-            );
-            probe.shows_its_own(&proxied)?;
-            Ok(Outcome::Changed("answered in JSON, which every client can read, instead of 406"))
-        }),
-    ]
-}
-
 /// Both answers to a request that must not arrive at the API server through the proxy.
 async fn unforwarded(probe: &Probe<'_>, ask: &Ask) -> Result<(Answer, Answer)> {
     let direct = probe.past(ask).await?;
@@ -152,7 +144,7 @@ async fn unforwarded(probe: &Probe<'_>, ask: &Ask) -> Result<(Answer, Answer)> {
     Ok((direct, proxied))
 }
 
-fn reason(answer: &Answer) -> Result<String> {
+pub(super) fn reason(answer: &Answer) -> Result<String> {
     let status: Value = serde_json::from_slice(&answer.body).with_context(|| answer.text())?;
     ensure!(status["kind"] == "Status" && status["code"] == answer.status.as_u16(), "{status}");
     Ok(status["reason"].as_str().context("a reason")?.to_owned())
@@ -165,6 +157,38 @@ fn refused_alike(direct: &Answer, proxied: &Answer) -> Result<Outcome> {
     ensure!(one == other, "{one} became {other}");
     own_answer(direct, proxied)?;
     Ok(Outcome::Changed(OWN_WORDS))
+}
+
+const PAGES: &str = "refused with 410, so that the list begins anew: a page of a state that is not known may show what was moved \
+                     away, and no event takes it back";
+
+/// As an API server offers it whose list took too long; and what the proxy says where it answers.
+async fn inconsistent(probe: &Probe<'_>) -> Result<Outcome> {
+    // {"v":"meta.k8s.io/v1","rv":-1,"start":"a\u0000"}
+    let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiYVx1MDAwMCJ9";
+    let ask = Ask::get(format!("{MAPS}?limit=1&continue={token}"));
+    let direct = probe.past(&ask).await?;
+    ensure!(direct.status == StatusCode::OK, "{}", direct.text());
+    expired_page(probe, &ask).await
+}
+
+/// An aggregated API server may make tokens as it likes.
+async fn foreign(probe: &Probe<'_>) -> Result<Outcome> {
+    let list = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []});
+    let script = Script::new(StatusCode::OK).header("content-type", "application/json").bytes(list.to_string());
+    probe.shard.relay.answer(probe.mark, script);
+    let ask = Ask::get(format!("{MAPS}?limit=1&continue=page-2"));
+    let direct = probe.shard.scripted.exchange(probe.of_relay(), &ask, probe.mark).await?;
+    ensure!(direct.status == StatusCode::OK, "{}", direct.text());
+    expired_page(probe, &ask).await
+}
+
+async fn expired_page(probe: &Probe<'_>, ask: &Ask) -> Result<Outcome> {
+    probe.shard.relay.take(probe.mark);
+    let proxied = probe.shard.proxied.exchange(probe.http, ask, probe.mark).await?;
+    probe.check_arrival(ask, &probe.arrived()?, probe.narrowing(&[]))?;
+    ensure!(proxied.status == StatusCode::GONE && reason(&proxied)? == "Expired", "{}", proxied.text());
+    Ok(Outcome::Changed(PAGES))
 }
 
 /// The controller is told that it leads, and the API server has no such Lease.

@@ -1,13 +1,16 @@
 //! Objects, lists and watches in every form that the API server has.
 
-use anyhow::ensure;
-use http::StatusCode;
+use anyhow::{Result, ensure};
+use http::{StatusCode, header};
 use ringside_e2e::compatibility::Outcome;
+use serde_json::json;
 
 use crate::{
-    client::{Ask, Http},
-    compare::Probe,
-    objects::FIXED,
+    client::Ask,
+    compare::{Probe, own_answer},
+    ground::Ground,
+    objects::{FIXED, map},
+    status,
     stream::{JSON, METADATA, METADATA_PROTOBUF, PROTOBUF, TABLE},
     table::{Case, case},
 };
@@ -27,8 +30,52 @@ pub(super) fn of_lists(media_type: &str) -> String {
     media_type.replace("as=PartialObjectMetadata;", "as=PartialObjectMetadataList;")
 }
 
+/// What is another shard's is answered as what is not there, but for the words.
+async fn absent(probe: &Probe<'_>, media_type: &str) -> Result<Outcome> {
+    let get = |name: &str| Ask::get(format!("/api/v1/namespaces/{FIXED}/configmaps/{name}")).accept(media_type);
+    let there = probe.past(&get("other-0")).await?;
+    ensure!(there.status == StatusCode::OK, "{}", there.text());
+    // A name of the same length, so that protobuf has the same lengths.
+    let (nobodys, others) = (get("nobod-0"), get("other-0"));
+    let (direct, (proxied, _)) = tokio::try_join!(probe.past(&nobodys), probe.exchanged(&others))?;
+    ensure!((direct.status, proxied.status) == (StatusCode::NOT_FOUND, StatusCode::NOT_FOUND), "{}", proxied.text());
+    own_answer(&direct, &proxied)?;
+    let (direct, proxied) = (status::read(&direct)?, status::read(&proxied)?);
+    let (direct, proxied) = (direct.to_string().replace("nobod-0", "other-0"), proxied.to_string());
+    ensure!(direct == proxied, "{direct} became {proxied}");
+    Ok(Outcome::Changed("answered with 404: it looks deleted, as in lists and watches"))
+}
+
+/// Long enough to be compressed, from 128 KiB on: of the shard's own it is, and nothing is shown of another's.
+async fn compressed(ground: &Ground, mark: &str, media_type: &str) -> Result<Outcome> {
+    let (probe, namespace) = (Probe::new(ground, mark), format!("gzip-{mark}"));
+    ground.namespace(&namespace).await?;
+    let collection = format!("/api/v1/namespaces/{namespace}/configmaps");
+    for (name, labels) in [("own", ground.main.labels()), ("other", ground.plain.labels())] {
+        ground.anew(&collection, &json!(map(name, labels, 200_000))).await?;
+    }
+    let get =
+        |name: &str| Ask::get(format!("{collection}/{name}")).accept(media_type).header("accept-encoding", "gzip");
+    let direct = probe.past(&get("own")).await?;
+    ensure!(direct.headers.get(header::CONTENT_ENCODING).is_some_and(|it| it == "gzip"), "{:?}", direct.headers);
+    let (other, _) = probe.exchanged(&get("other")).await?;
+    ensure!(other.status == StatusCode::NOT_FOUND, "{}: {}", other.status, other.text());
+    probe.same(&get("own")).await
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    for (form, media_type) in [("JSON", JSON), ("protobuf", PROTOBUF), ("YAML", "application/yaml")] {
+        cases.push(case("get of a large object, compressed with gzip", form, move |ground, mark| async move {
+            compressed(&ground, &mark, media_type).await
+        }));
+    }
+    for (form, include) in [("None", "without the object"), ("Object", "with all of it")] {
+        cases.push(case("get", &format!("Table, {include}"), move |ground, mark| async move {
+            let target = format!("/api/v1/namespaces/{FIXED}/configmaps/own-0?includeObject={form}");
+            Probe::new(&ground, &mark).same(&Ask::get(target).accept(TABLE)).await
+        }));
+    }
     for (form, media_type) in FORMS {
         cases.push(case("get", form, move |ground, mark| async move {
             let probe = Probe::new(&ground, &mark);
@@ -36,11 +83,7 @@ pub(crate) fn cases() -> Vec<Case> {
             probe.same(&ask).await
         }));
         cases.push(case("get of what is another shard's", form, move |ground, mark| async move {
-            let ask = Ask::get(format!("/api/v1/namespaces/{FIXED}/configmaps/other-0")).accept(media_type);
-            let there = Probe::new(&ground, &mark).past(&ask).await?;
-            let shown = ground.main.proxied.exchange(Http::Two, &ask, &mark).await?;
-            ensure!((there.status, shown.status) == (StatusCode::OK, StatusCode::NOT_FOUND), "{}", shown.text());
-            Ok(Outcome::Changed("answered with 404: it looks deleted, as in lists and watches"))
+            absent(&Probe::new(&ground, &mark), media_type).await
         }));
     }
     for (form, media_type) in FORMS {

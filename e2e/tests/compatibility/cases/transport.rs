@@ -11,8 +11,9 @@ use ringside_e2e::{
     compatibility::Outcome,
     relay::{Part, Script},
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use super::refusals::{CONTROLLED, LEASES};
 use crate::{
     changes,
     client::{Answer, Ask, Http},
@@ -22,8 +23,9 @@ use crate::{
 };
 
 const BOTH: [Http; 2] = [Http::One, Http::Two];
-/// Long on a loaded machine, and well before the watch ends.
-const AT_ONCE: Duration = Duration::from_secs(15);
+const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
+/// So much later than without the proxy is at once, on a loaded machine; the watch goes on for 30 s.
+const AT_ONCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -56,8 +58,26 @@ pub(crate) fn cases() -> Vec<Case> {
             in_pieces(&Probe::by(&ground, &mark, client, upstream)).await
         }));
         cases.push(case("request body still sent while the answer comes", &pair, move |ground, mark| async move {
-            echo(&Probe::by(&ground, &mark, client, upstream)).await
+            let probe = Probe::by(&ground, &mark, client, upstream);
+            echo(&probe, &Ask::new(Method::POST, "/api/v1/namespaces/fixed/secrets")).await
         }));
+        cases.push(case(
+            "request body still sent while the answer comes, of the ring",
+            &pair,
+            move |ground, mark| async move {
+                let probe = Probe::by(&ground, &mark, client, upstream);
+                echo(&probe, &Ask::new(Method::POST, MAPS)).await?;
+                echo(&probe, &Ask::new(Method::PUT, format!("{MAPS}/{}1", probe.shard.owns))).await?;
+                echo(&probe, &Ask::new(Method::PATCH, format!("{MAPS}/free-1"))).await
+            },
+        ));
+        for (what, collection) in [("a controlled resource", CONTROLLED), ("a Lease in the shard's namespace", LEASES)]
+        {
+            let behaviour = format!("request body still sent while the answer comes, of {what}");
+            cases.push(case(&behaviour, &pair, move |ground, mark| async move {
+                collected(&Probe::by(&ground, &mark, client, upstream), collection).await
+            }));
+        }
         cases.push(case("head of an idle watch, at once", &pair, move |ground, mark| async move {
             idle(&Probe::by(&ground, &mark, client, upstream), &ground.end).await
         }));
@@ -91,9 +111,9 @@ async fn in_pieces(probe: &Probe<'_>) -> Result<Outcome> {
 }
 
 /// Each piece comes back before the next one is sent.
-async fn echo(probe: &Probe<'_>) -> Result<Outcome> {
+async fn echo(probe: &Probe<'_>, ask: &Ask) -> Result<Outcome> {
     probe.shard.relay.answer(probe.mark, Script::new(StatusCode::OK).part(Part::Echo));
-    let ask = Ask::new(Method::POST, "/api/v1/namespaces/fixed/secrets").unsized_body();
+    let ask = ask.clone().unsized_body();
     let mut came = Vec::new();
     for (endpoint, http) in [(&probe.shard.scripted, probe.of_relay()), (&probe.shard.proxied, probe.http)] {
         probe.shard.relay.take(probe.mark);
@@ -114,16 +134,46 @@ async fn echo(probe: &Probe<'_>) -> Result<Outcome> {
     answers(&came[0], &came[1], Bodies::Exact)
 }
 
+/// Nothing arrives before all is there.
+async fn collected(probe: &Probe<'_>, collection: &str) -> Result<Outcome> {
+    probe.shard.relay.answer(probe.mark, Script::new(StatusCode::OK).part(Part::Echo));
+    let ask = Ask::new(Method::POST, collection).unsized_body().header("content-type", "application/json");
+    let (mut pieces, body) = mpsc::unbounded::<Bytes>();
+    pieces.start_send(Bytes::from_static(b"{\"metadata\":"))?;
+    let body = StreamBody::new(body.map(|piece| Ok::<_, Infallible>(Frame::data(piece))));
+    let answered = probe.shard.proxied.open_with(probe.http, &ask, probe.mark, body);
+    let sending = async {
+        // By then what is streamed has arrived.
+        let (other, version) = (format!("{}-other", probe.mark), Ask::get("/version"));
+        probe.shard.proxied.exchange(probe.http, &version, &other).await?;
+        ensure!(!probe.shard.relay.has(probe.mark), "it arrived before all of it was there");
+        pieces.start_send(Bytes::from_static(b"{}}"))?;
+        pieces.close_channel();
+        Ok(())
+    };
+    let (answer, ()) = tokio::try_join!(answered, sending)?;
+    let answer = answer.collect().await?;
+    ensure!(answer.text() == "{\"metadata\":{}}", "{}", answer.text());
+    let arrived = probe.arrived()?;
+    passed_on(&arrived, &answer, Extent::Whole)?;
+    // What was collected has a length.
+    let sent = Ask { body: answer.body, sized: true, ..ask };
+    probe.check_arrival(&sent, &arrived, Rewritten::default())?;
+    Ok(Outcome::Changed(
+        "sent on when all of it is there, 3 MiB at most: the proxy reads who controls it, or who leads",
+    ))
+}
+
 /// A watch in a namespace without objects, from now on: nothing comes but the head, for 30 s.
 async fn idle(probe: &Probe<'_>, from: &str) -> Result<Outcome> {
     let watch = format!("watch=1&resourceVersion={from}&timeoutSeconds=30");
     let ask = Ask::get(format!("/api/v1/namespaces/nowhere/configmaps?{watch}"));
-    let heads = async {
-        let direct = probe.shard.direct.open(probe.http, &ask, probe.mark).await?;
-        let proxied = probe.shard.proxied.open(probe.http, &ask, probe.mark).await?;
-        answers(&direct.without_body(), &proxied.without_body(), Bodies::Exact)
-    };
-    let outcome = timeout(AT_ONCE, heads).await.context("the head did not come while nothing happened")??;
+    let begun = Instant::now();
+    let direct = probe.shard.direct.open(probe.http, &ask, probe.mark).await?;
+    let at_once = begun.elapsed() + AT_ONCE;
+    let proxied = timeout(at_once, probe.shard.proxied.open(probe.http, &ask, probe.mark)).await;
+    let proxied = proxied.with_context(|| format!("no head within {at_once:?}, while nothing happened"))??;
+    let outcome = answers(&direct.without_body(), &proxied.without_body(), Bodies::Exact)?;
     let arrived = probe.arrived()?;
     let rewritten = probe.narrowing(&["accept-encoding"]);
     probe.check_arrival(&ask, &arrived, rewritten)?;

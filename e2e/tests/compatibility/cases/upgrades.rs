@@ -3,7 +3,10 @@
 use anyhow::{Context as _, Result, ensure};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use http::{Method, StatusCode};
-use ringside_e2e::{compatibility::Outcome, relay::Script};
+use ringside_e2e::{
+    compatibility::Outcome,
+    relay::{Recorded, Script},
+};
 
 use crate::{
     changes,
@@ -20,44 +23,21 @@ type Asks = Box<dyn Fn() -> Ask + Send>;
 
 const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
 const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites";
+/// Without objects that are drained: a watch that began with any state may be ended for those.
+const STILL: &str = "/api/v1/namespaces/still/configmaps";
+const FROM_BEGIN: &str = "resourceVersion=BEGIN&timeoutSeconds=1";
+const STREAMING: &str =
+    "sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=2";
 /// An example of RFC 6455; both sides answer to the same.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    for (behaviour, path) in [
-        ("watch by WebSocket", format!("{MAPS}?watch=1")),
-        ("watch by WebSocket, legacy path", "/api/v1/watch/namespaces/fixed/configmaps?watch=1".to_owned()),
-        ("watch by WebSocket, of one object", format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Down-1")),
-    ] {
-        for (form, messages, header) in [
-            ("JSON in text messages", Messages::Text, None),
-            // As a server of exec does; a watch repeats the name, and sends text (`HandleWS` of k8s.io/apiserver).
-            (
-                "JSON, with a subprotocol that says base64",
-                Messages::Text,
-                Some(("Sec-WebSocket-Protocol", "base64.binary.k8s.io")),
-            ),
-            ("protobuf in binary messages", Messages::Binary, Some(("Accept", PROTOBUF))),
-            ("metadata as JSON", Messages::Text, Some(("Accept", METADATA))),
-            ("metadata as protobuf", Messages::Binary, Some(("Accept", METADATA_PROTOBUF))),
-            ("Table", Messages::Text, Some(("Accept", TABLE))),
-        ] {
-            let path = path.clone();
-            cases.push(case(behaviour, form, move |ground, mark| async move {
-                let mut ask = websocket(Ask::get(format!("{path}&resourceVersion={}&timeoutSeconds=1", ground.begin)));
-                if let Some((name, value)) = header {
-                    ask = ask.header(name, value);
-                }
-                let probe = Probe::by(&ground, &mark, Http::One, Http::Two);
-                steady(|| watch(&probe, &ask, messages)).await
-            }));
-        }
-    }
+    let mut cases = watches();
     cases.push(case("watch by WebSocket", "with compression, which is not accepted", |ground, mark| async move {
         let target = format!("{MAPS}?watch=1&resourceVersion={}&timeoutSeconds=1", ground.begin);
         let ask = websocket(Ask::get(target)).header("Sec-WebSocket-Extensions", "permessage-deflate");
-        watch(&Probe::by(&ground, &mark, Http::One, Http::Two), &ask, Messages::Text).await
+        let probe = Probe::by(&ground, &mark, Http::One, Http::Two);
+        steady(|| watch(&probe, &ask, Messages::Text)).await
     }));
     cases.extend(pods());
     cases.push(case("upgrade to HTTP/2 without TLS, which is not accepted", "HTTP/1.1", |ground, mark| async move {
@@ -81,6 +61,48 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
+/// Watches by WebSocket, in each form.
+fn watches() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (behaviour, path, query) in [
+        ("watch by WebSocket", MAPS, FROM_BEGIN),
+        ("watch by WebSocket, legacy path", "/api/v1/watch/namespaces/fixed/configmaps", FROM_BEGIN),
+        (
+            "watch by WebSocket, of one object",
+            MAPS,
+            "fieldSelector=metadata.name%3Down-1&resourceVersion=BEGIN&timeoutSeconds=1",
+        ),
+        ("watch by WebSocket, from nothing", STILL, "timeoutSeconds=2"),
+        ("watch by WebSocket, from 0", STILL, "resourceVersion=0&timeoutSeconds=2"),
+        ("streaming list by WebSocket", STILL, STREAMING),
+    ] {
+        for (form, messages, header) in [
+            ("JSON in text messages", Messages::Text, None),
+            // As a server of exec does; a watch repeats the name, and sends text (`HandleWS` of k8s.io/apiserver).
+            (
+                "JSON, with a subprotocol that says base64",
+                Messages::Text,
+                Some(("Sec-WebSocket-Protocol", "base64.binary.k8s.io")),
+            ),
+            ("protobuf in binary messages", Messages::Binary, Some(("Accept", PROTOBUF))),
+            ("metadata as JSON", Messages::Text, Some(("Accept", METADATA))),
+            ("metadata as protobuf", Messages::Binary, Some(("Accept", METADATA_PROTOBUF))),
+            ("Table", Messages::Text, Some(("Accept", TABLE))),
+        ] {
+            cases.push(case(behaviour, form, move |ground, mark| async move {
+                let target = format!("{path}?watch=1&{query}").replace("BEGIN", &ground.begin);
+                let mut ask = websocket(Ask::get(target));
+                if let Some((name, value)) = header {
+                    ask = ask.header(name, value);
+                }
+                let probe = Probe::by(&ground, &mark, Http::One, Http::Two);
+                steady(|| watch(&probe, &ask, messages)).await
+            }));
+        }
+    }
+    cases
+}
+
 /// What is about the connection, and who is there.
 fn connections() -> [Case; 4] {
     [
@@ -100,7 +122,8 @@ fn connections() -> [Case; 4] {
             of_connection(&Probe::by(&ground, &mark, Http::Two, Http::One)).await
         }),
         case("watch by WebSocket", "with the token as a subprotocol", |ground, mark| async move {
-            by_subprotocol(&ground, &Probe::by(&ground, &mark, Http::One, Http::Two)).await
+            let probe = Probe::by(&ground, &mark, Http::One, Http::Two);
+            steady(|| by_subprotocol(&ground, &probe)).await
         }),
     ]
 }
@@ -187,24 +210,65 @@ async fn watch(probe: &Probe<'_>, ask: &Ask, form: Messages) -> Result<Outcome> 
         Raw::send(&probe.shard.direct, &by_hand, probe.mark),
         Raw::send(&probe.shard.proxied, ask, probe.mark),
     )?;
-    let shown = shows((direct, proxied), form).await;
+    let (shown, arrived) = shows(probe, (direct, proxied), form).await;
     let rewritten = probe.narrowing(&["accept-encoding", "sec-websocket-extensions"]);
-    probe.check_arrival(ask, &probe.arrived()?, rewritten)?;
+    probe.check_arrival(ask, &arrived?, rewritten)?;
     shown.map(|()| Outcome::Narrowed)
 }
 
-/// Compares two watches, head and messages.
-async fn shows((mut direct, mut proxied): (Raw, Raw), form: Messages) -> Result<()> {
+/// Compares two watches, head and messages: those through the proxy with what the API server sent there, and with those of
+/// the other watch. And what arrived.
+async fn shows(probe: &Probe<'_>, both: (Raw, Raw), form: Messages) -> (Result<()>, Result<Recorded>) {
+    let read = read(both, form).await;
+    let arrived = probe.arrived();
+    let compared = read.and_then(|(direct, proxied)| {
+        let sent =
+            arrived.as_ref().ok().and_then(|arrived| arrived.upgraded.as_ref()).context("it went on as before")?;
+        let asks = arrived
+            .as_ref()
+            .is_ok_and(|arrived| arrived.target.contains("allowWatchBookmarks=true&resourceVersionMatch"));
+        let sent = if asks { sent.answered.clone() } else { without_bookmarks(&sent.answered)? };
+        ensure!(sent == proxied, "{}", difference("what came through the proxy", &sent, &proxied));
+        let (direct, proxied) = (without_bookmarks(&direct)?, without_bookmarks(&proxied)?);
+        // A Table says how old an object is, and a bookmark of which moment it is.
+        let same = || anyhow::anyhow!("{}", difference("what came", &direct, &proxied));
+        if direct == proxied { Ok(()) } else { Err(Moment(same()).into()) }
+    });
+    (compared, arrived)
+}
+
+/// The messages of both, to their ends.
+async fn read((mut direct, mut proxied): (Raw, Raw), form: Messages) -> Result<(Vec<u8>, Vec<u8>)> {
     let head = direct.head().await?;
     heads(&head, &proxied.head().await?)?;
     ensure!(head.status.contains("101"), "{}", head.status);
-    let (messages, proxied_messages) = tokio::try_join!(direct.rest(), proxied.rest())?;
-    ensure!(proxied_messages.first() == Some(&(form as u8)), "{:?} is no message of {form:?}", messages.first());
-    let foreign = contains(&proxied_messages, b"other-") || !contains(&proxied_messages, b"own-1");
+    let (messages, proxied) = tokio::try_join!(direct.rest(), proxied.rest())?;
+    ensure!(proxied.first() == Some(&(form as u8)), "{:?} is no message of {form:?}", proxied.first());
+    let foreign = contains(&proxied, b"other-") || !contains(&proxied, b"own-1");
     ensure!(!foreign, "shows what is not the shard's");
-    // A Table says how old an object is.
-    let same = || anyhow::anyhow!("{}", difference("what came", &messages, &proxied_messages));
-    if messages == proxied_messages { Ok(()) } else { Err(Moment(same()).into()) }
+    Ok((messages, proxied))
+}
+
+/// What a server sends, without the frames that are bookmarks (RFC 6455, section 5.2).
+fn without_bookmarks(mut bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut left = Vec::new();
+    while let [_, second, rest @ ..] = bytes {
+        let extended = match second {
+            126 => 2,
+            127 => 8,
+            _ => 0,
+        };
+        let long =
+            rest.get(..extended).context("half a frame")?.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        let length = 2 + extended + if extended == 0 { usize::from(*second) } else { long };
+        let (frame, behind) = bytes.split_at_checked(length).context("half a frame")?;
+        if !contains(frame, b"BOOKMARK") {
+            left.extend_from_slice(frame);
+        }
+        bytes = behind;
+    }
+    ensure!(bytes.is_empty(), "half a frame");
+    Ok(left)
 }
 
 /// As a browser asks, which can set no header: the token is one of the subprotocols, and another one is agreed.
@@ -220,8 +284,9 @@ async fn by_subprotocol(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
     let (by_hand, ask) = (with(&by_hand, direct.token()), with(&ask, proxied.token()));
     let (nobody, nobody_there) = (direct.with_token(""), proxied.with_token(""));
     let shown = tokio::try_join!(Raw::send(&nobody, &by_hand, probe.mark), Raw::send(&nobody_there, &ask, probe.mark))?;
-    shows(shown, Messages::Text).await?;
-    let arrived = probe.arrived()?;
+    let (shown, arrived) = shows(probe, shown, Messages::Text).await;
+    let arrived = arrived?;
+    shown?;
     probe.check_arrival(&ask, &arrived, probe.narrowing(&["accept-encoding", "sec-websocket-protocol"]))?;
     let left = arrived.headers.get("sec-websocket-protocol");
     ensure!(left.is_some_and(|it| it == "base64.binary.k8s.io"), "{left:?} arrived");

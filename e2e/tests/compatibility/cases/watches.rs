@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::{
     client::Ask,
-    compare::{Bodies, Moment, Probe, answers, contains, steady},
+    compare::{Bodies, Moment, Probe, answers, contains, difference, steady},
     ground::Ground,
     objects::{map, site},
     query,
@@ -60,6 +60,15 @@ pub(crate) fn cases() -> Vec<Case> {
             }));
         }
     }
+    for (behaviour, from) in [("watch from nothing", ""), ("watch from 0", "&resourceVersion=0")] {
+        for (form, media_type, format) in stream::FORMS {
+            cases.push(case(behaviour, form, move |ground, mark| async move {
+                let probe = Probe::new(&ground, &mark);
+                let ask = Ask::get(format!("{STILL}?watch=1{from}&timeoutSeconds=2")).accept(media_type);
+                steady(|| from_nothing(&probe, &ask, format)).await
+            }));
+        }
+    }
     cases.push(case("watch of one object of another shard", "JSON", |ground, mark| async move {
         foreign(&Probe::new(&ground, &mark), &ground).await
     }));
@@ -86,7 +95,26 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// The API server's cache of a resource begins with its definition: what is older is gone.
 const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites?watch=1";
+/// Without objects that are drained: a watch that began with any state may be ended for those.
+const STILL: &str = "/api/v1/namespaces/still/configmaps";
 const MAPS: &str = "/api/v1/namespaces/fixed/configmaps?watch=1";
+
+/// It is asked as a streaming list, so that no old state is shown; what the client sees of it is what it asked for: the
+/// objects, and no bookmark behind them.
+async fn from_nothing(probe: &Probe<'_>, ask: &Ask, format: Format) -> Result<Outcome> {
+    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
+    let proxied = probe.shard.proxied.exchange(probe.http, ask, probe.mark);
+    let (direct, proxied) = tokio::try_join!(probe.past(&by_hand), proxied)?;
+    let arrived = probe.arrived()?;
+    probe.check_arrival(ask, &arrived, probe.narrowing(&["accept-encoding"]))?;
+    let sent = arrived.answer.context("no answer")?.body;
+    let events = stream::events(format, &sent)?;
+    ensure!(events.iter().any(stream::Event::is_end_of_list), "it is no streaming list");
+    let sent = stream::without_bookmarks(&events);
+    ensure!(sent == proxied.body, "{}", difference("what came", &sent, &proxied.body));
+    answers(&direct, &proxied, Bodies::Exact).map_err(Moment)?;
+    probe.shows_its_own(&proxied)
+}
 
 /// What the API server says of a watch from a state that it does not have any more, it may say of one that went on: by
 /// script, because it seldom does.

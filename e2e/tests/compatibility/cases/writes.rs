@@ -1,5 +1,7 @@
 //! Writes in every form, to objects and their subresources.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, ensure};
 use http::Method;
 use ringside_e2e::compatibility::Outcome;
@@ -35,11 +37,16 @@ impl Write {
     }
 }
 
+/// What says whose an object is.
+type Labels = BTreeMap<String, String>;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Website,
     ConfigMap,
     Deployment,
+    /// Of the ring as what Deployments control.
+    ReplicaSet,
 }
 
 impl Kind {
@@ -48,12 +55,14 @@ impl Kind {
             Self::Website => format!("/apis/web.example.com/v1/namespaces/{namespace}/websites"),
             Self::ConfigMap => format!("/api/v1/namespaces/{namespace}/configmaps"),
             Self::Deployment => format!("/apis/apps/v1/namespaces/{namespace}/deployments"),
+            Self::ReplicaSet => format!("/apis/apps/v1/namespaces/{namespace}/replicasets"),
         }
     }
 
-    /// An object named `thing`.
-    fn object(self) -> Value {
-        let metadata = json!({"name": "thing", "labels": {"app": "thing"}});
+    /// An object named `thing`, with these labels beside its own.
+    fn object(self, owner: &Labels) -> Value {
+        let mut metadata = json!({"name": "thing", "labels": owner});
+        metadata["labels"]["app"] = "thing".into();
         let pod = json!({"metadata": {"labels": {"app": "thing"}}, "spec": {"containers": [
             {"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"},
         ]}});
@@ -64,8 +73,8 @@ impl Kind {
             Self::ConfigMap => {
                 json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "old", "more": "old"}})
             }
-            Self::Deployment => json!({
-                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
+            Self::Deployment | Self::ReplicaSet => json!({
+                "apiVersion": "apps/v1", "kind": format!("{self:?}"), "metadata": metadata,
                 "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "thing"}}, "template": pod},
             }),
         }
@@ -165,13 +174,16 @@ pub(crate) fn cases() -> Vec<Case> {
     }));
     for (form, media_type) in representations::FORMS {
         cases.push(case("deletecollection", form, move |ground, mark| async move {
-            delete_collection(&ground, &mark, &representations::of_lists(media_type)).await
+            delete_collection(&ground, &mark, Kind::ConfigMap, &representations::of_lists(media_type)).await
         }));
     }
+    cases.push(case("deletecollection of a controlled resource", "JSON", |ground, mark| async move {
+        delete_collection(&ground, &mark, Kind::ReplicaSet, JSON).await
+    }));
     cases
 }
 
-/// Each way finds the object as it was before.
+/// Each way finds the object as it was before: the shard's own, and nobody's.
 async fn both(ground: &Ground, mark: &str, place: usize, write: &Write) -> Result<Outcome> {
     let namespace = format!("write-{place}");
     ground.namespace(&namespace).await?;
@@ -185,18 +197,23 @@ async fn both(ground: &Ground, mark: &str, place: usize, write: &Write) -> Resul
         ask = ask.body(write.content_type, write.body);
     }
     let probe = Probe::new(ground, mark);
-    ground.anew(&collection, &write.kind.object()).await?;
-    let direct = probe.past(&ask).await?;
-    ground.anew(&collection, &write.kind.object()).await?;
-    let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
-    answers(&direct, &proxied, write.bodies)
+    for owner in [&ground.main.labels(), &Labels::new()] {
+        ground.anew(&collection, &write.kind.object(owner)).await?;
+        let direct = probe.past(&ask).await?;
+        ground.anew(&collection, &write.kind.object(owner)).await?;
+        let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
+        answers(&direct, &proxied, write.bodies)?;
+    }
+    Ok(Outcome::Same)
 }
 
 async fn create(ground: &Ground, mark: &str) -> Result<Outcome> {
     let probe = Probe::new(ground, mark);
     ground.namespace("create").await?;
     let collection = Kind::Website.collection("create");
-    let ask = Ask::new(Method::POST, &collection).body(JSON, Kind::Website.object().to_string());
+    // With the label that it is given as it is created.
+    let object = Kind::Website.object(&ground.main.labels());
+    let ask = Ask::new(Method::POST, &collection).body(JSON, object.to_string());
     let direct = probe.past(&ask).await?;
     ground.admin(&Ask::new(Method::DELETE, format!("{collection}/thing"))).await?;
     let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
@@ -221,11 +238,11 @@ async fn protobuf(ground: &Ground, mark: &str) -> Result<Outcome> {
 
 /// Only the shard's own objects go. Before that they are deleted in a dry run: both answers say the same then of the
 /// objects, in forms too in which nothing can be left out, and differ in the version of the moment alone.
-async fn delete_collection(ground: &Ground, mark: &str, media_type: &str) -> Result<Outcome> {
+async fn delete_collection(ground: &Ground, mark: &str, kind: Kind, media_type: &str) -> Result<Outcome> {
     let probe = Probe::new(ground, mark);
     let namespace = format!("collection-{mark}");
     ground.namespace(&namespace).await?;
-    let collection = Kind::ConfigMap.collection(&namespace);
+    let collection = kind.collection(&namespace);
     let objects = [
         ("own-1", ground.main.labels()),
         ("own-2", ground.main.labels()),
@@ -234,7 +251,8 @@ async fn delete_collection(ground: &Ground, mark: &str, media_type: &str) -> Res
     ];
     let anew = async || {
         for (name, labels) in &objects {
-            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}});
+            let mut object = kind.object(labels);
+            object["metadata"]["name"] = (*name).into();
             ground.anew(&collection, &object).await?;
         }
         anyhow::Ok(())

@@ -1,4 +1,5 @@
-package main
+// Package website is what the operators of this module do: they set Websites up.
+package website
 
 import (
 	"context"
@@ -18,8 +19,8 @@ import (
 	"ringside.example/e2e/operator/report"
 )
 
-// WebsiteReconciler sets Websites up.
-type WebsiteReconciler struct {
+// Reconciler sets Websites up.
+type Reconciler struct {
 	client.Client
 	Report   report.Reporter
 	Instance string
@@ -28,17 +29,21 @@ type WebsiteReconciler struct {
 }
 
 // SetupWithManager has the manager run it.
-func (r *WebsiteReconciler) SetupWithManager(mgr ctrl.Manager, concurrency int) error {
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrency int) error {
+	return Controller(mgr, concurrency, predicate.GenerationChangedPredicate{}).Complete(r)
+}
+
+// Controller watches Websites, for changes that interest the predicate, and what belongs to them.
+func Controller(mgr ctrl.Manager, concurrency int, interesting predicate.Predicate) *ctrl.Builder {
 	return ctrl.NewControllerManagedBy(mgr).
-		For(&api.Website{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&api.Website{}, builder.WithPredicates(interesting)).
 		Owns(&corev1.ConfigMap{}).
 		Owns(&corev1.Secret{}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
-		Complete(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency})
 }
 
 // Reconcile makes a Website what its spec says.
-func (r *WebsiteReconciler) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
 	var website api.Website
 	if err := r.Get(ctx, request.NamespacedName, &website); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -70,7 +75,7 @@ func (r *WebsiteReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 	return ctrl.Result{}, r.status(ctx, &website)
 }
 
-func (r *WebsiteReconciler) configMap(ctx context.Context, website *api.Website) (*corev1.ConfigMap, error) {
+func (r *Reconciler) configMap(ctx context.Context, website *api.Website) (*corev1.ConfigMap, error) {
 	child := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: website.Namespace, Name: website.Name}}
 	_, err := controllerutil.CreateOrUpdate(ctx, r.Client, child, func() error {
 		child.Data = map[string]string{"index.html": website.Spec.Content}
@@ -79,7 +84,7 @@ func (r *WebsiteReconciler) configMap(ctx context.Context, website *api.Website)
 	return child, err
 }
 
-func (r *WebsiteReconciler) secret(ctx context.Context, website *api.Website, owner client.Object) error {
+func (r *Reconciler) secret(ctx context.Context, website *api.Website, owner client.Object) error {
 	child := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: website.Namespace, Name: website.Name}}
 	_, err := controllerutil.CreateOrUpdate(ctx, r.Client, child, func() error {
 		child.Data = map[string][]byte{"site": []byte(website.Name)}
@@ -88,7 +93,7 @@ func (r *WebsiteReconciler) secret(ctx context.Context, website *api.Website, ow
 	return err
 }
 
-func (r *WebsiteReconciler) status(ctx context.Context, website *api.Website) error {
+func (r *Reconciler) status(ctx context.Context, website *api.Website) error {
 	status := api.WebsiteStatus{ObservedGeneration: website.Generation, ReconciledBy: r.Instance}
 	if website.Status == status {
 		return nil

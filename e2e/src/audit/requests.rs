@@ -1,0 +1,98 @@
+//! Who asked for what: each request once, when it was answered, or when its watch began.
+
+use std::{
+    fmt::Write as _,
+    fs::File,
+    io::{BufRead as _, BufReader, Seek as _, SeekFrom},
+    path::PathBuf,
+};
+
+use serde::Deserialize;
+
+use super::AuditError;
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// `get`, `list`, `watch`, `patch` and so on.
+    pub verb: String,
+    /// The resource with its subresource.
+    pub resource: String,
+    /// The object, where it names one.
+    pub name: String,
+    /// Path and query.
+    pub uri: String,
+}
+
+/// The requests of one user in a log that grows, from where it was last read.
+#[derive(Debug)]
+pub struct Requests {
+    path: PathBuf,
+    user: String,
+    offset: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    stage: String,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    verb: String,
+    user: User,
+    #[serde(default)]
+    object_ref: Reference,
+}
+
+#[derive(Deserialize)]
+struct User {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Reference {
+    resource: String,
+    subresource: String,
+    name: String,
+}
+
+impl Requests {
+    /// Those of a user.
+    pub fn of(path: PathBuf, user: &str) -> Self {
+        Self { path, user: user.to_owned(), offset: 0 }
+    }
+
+    /// Those since this was asked for the last time. The API server writes them a moment after it has answered.
+    pub fn since(&mut self) -> Result<Vec<Request>, AuditError> {
+        let failed = |source| AuditError::File { path: self.path.clone(), source };
+        let mut log = File::open(&self.path).map_err(failed)?;
+        log.seek(SeekFrom::Start(self.offset)).map_err(failed)?;
+        let (mut log, mut line, mut found) = (BufReader::new(log), Vec::new(), Vec::new());
+        for number in 1.. {
+            line.clear();
+            log.read_until(b'\n', &mut line).map_err(failed)?;
+            // The last one may still be being written.
+            let Some(whole) = line.strip_suffix(b"\n") else { break };
+            self.offset += u64::try_from(line.len()).unwrap_or_default();
+            let event: Event = serde_json::from_slice(whole).map_err(|error| AuditError::Line {
+                path: self.path.clone(),
+                number,
+                reason: error.to_string(),
+            })?;
+            // The end of a watch is none.
+            let counts = if event.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
+            if event.user.username != self.user || event.stage != counts {
+                continue;
+            }
+            let mut resource = event.object_ref.resource;
+            if !event.object_ref.subresource.is_empty() {
+                // Writing to a String can't fail.
+                let _ = write!(resource, "/{}", event.object_ref.subresource);
+            }
+            found.push(Request { verb: event.verb, resource, name: event.object_ref.name, uri: event.request_uri });
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,124 @@
+//! The written list of what the proxy asks the API server of itself, beside what it is asked for.
+//!
+//! A test compares all that arrives without its mark with this list; what stands here must be seen at work, too.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result};
+use percent_encoding::percent_decode_str;
+
+use super::changes::{OWN_REQUEST, saw_entry};
+
+/// A request of the proxy's own.
+struct OwnRequest {
+    /// As the page says it.
+    request: &'static str,
+    because: &'static str,
+    /// By method, path and decoded query.
+    is: fn(&str, &str, &str) -> bool,
+}
+
+/// A question about objects, with this in its query.
+fn asks(method: &str, query: &str, parts: &[&str]) -> bool {
+    method == "GET" && parts.iter().all(|part| query.contains(part))
+}
+
+const EXACT: &str = "resourceVersionMatch=Exact";
+const NAMED: &str = "metadata.name=";
+
+const LIST: [OwnRequest; 11] = [
+    OwnRequest {
+        request: "`POST` of a SelfSubjectReview",
+        because: "at the start: which pod it is, and so which shard",
+        is: |method, path, _| method == "POST" && path.ends_with("/selfsubjectreviews"),
+    },
+    OwnRequest {
+        request: "`GET`, `POST` and `PUT` of the shard Lease",
+        because: "it is a shard for as long as it holds that; renewed every few seconds",
+        is: |_, path, _| path.contains("/leases"),
+    },
+    OwnRequest {
+        request: "list and watch of its ClusterRing",
+        because: "what the ring shards",
+        is: |method, path, query| {
+            method == "GET" && path.ends_with("/clusterrings") && query.contains("metadata.name=")
+        },
+    },
+    OwnRequest {
+        request: "discovery of a group",
+        because: "the version and kind of the ring's resources, and of the owners of controlled objects",
+        is: |method, path, _| {
+            let depth = path.trim_matches('/').split('/').count();
+            method == "GET" && (path.starts_with("/apis") && depth <= 3 || path.starts_with("/api") && depth <= 2)
+        },
+    },
+    OwnRequest {
+        request: "list and watch of the metadata of what is drained of this shard, of each resource of the ring",
+        because: "which objects have to be let go",
+        is: |method, _, query| {
+            let selector = query.split("labelSelector=").nth(1).unwrap_or_default();
+            asks(method, query, &[]) && selector.contains(",drain.") && !selector.contains(",!drain.")
+        },
+    },
+    OwnRequest {
+        request: "`PATCH` of an object that is drained",
+        because: "the acknowledgement: both labels are taken off",
+        is: |method, _, _| method == "PATCH",
+    },
+    OwnRequest {
+        request: "list of one name, for its metadata",
+        because: "whose an object is at this moment, where it is written, or read in a form that does not say it",
+        is: |method, _, query| asks(method, query, &[NAMED]) && !query.contains(EXACT) && !query.contains("limit="),
+    },
+    OwnRequest {
+        request: "list of what is to be deleted, for its metadata, where a deletion of many is of a controlled resource",
+        because: "whose the objects are that control it",
+        is: |method, _, query| asks(method, query, &["labelSelector=", "limit=500"]),
+    },
+    OwnRequest {
+        request: "list of one object, as the client and for its metadata, before the first list or watch of a resource",
+        because: "the version from which on a watch may go on",
+        is: |method, _, query| asks(method, query, &["limit=1"]) && !query.contains("labelSelector="),
+    },
+    OwnRequest {
+        request: "list of one name with a watch's own selectors, as it was right before a move or where a watch begins",
+        because: "whether that watch showed what is let go, or missed that it was",
+        is: |method, _, query| asks(method, query, &[NAMED, EXACT]),
+    },
+    OwnRequest {
+        request: "`GET` of `/livez`, on a new connection",
+        because: "whether a server without HTTP/2 is still there, of whose answer nothing has come for 10 s",
+        is: |method, path, _| method == "GET" && path == "/livez",
+    },
+];
+
+/// Whether all of these are on the list; notes them.
+pub fn note<'a>(requests: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
+    for (method, target) in requests {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let query = percent_decode_str(&query.replace('+', " ")).decode_utf8_lossy().into_owned();
+        let listed = LIST.iter().find(|listed| (listed.is)(method, path, &query));
+        let listed =
+            listed.with_context(|| format!("the proxy asks of itself, and no list says so: {method} {target}"))?;
+        saw_entry(OWN_REQUEST, listed.request);
+    }
+    Ok(())
+}
+
+/// The names of the list's entries.
+pub(super) fn names() -> BTreeSet<&'static str> {
+    LIST.iter().map(|listed| listed.request).collect()
+}
+
+/// The list as Markdown.
+pub(super) fn page() -> String {
+    let mut page =
+        "### Requests of the proxy's own\n\nWhatever a client asks arrives once, but for what stands above. Where credentials were rotated, \
+                    `/version` is asked with the new ones before they are used.\n\n\
+                    | request | because |\n| --- | --- |\n"
+            .to_owned();
+    for OwnRequest { request, because, .. } in LIST {
+        page.push_str(&format!("| {request} | {because} |\n"));
+    }
+    page
+}

@@ -1,0 +1,169 @@
+//! Shards that are nothing but a Lease, and let go of what they are asked to at once: what the contract asks of a member of a
+//! ring, without a controller and its proxy. Many of them cost a few requests a second.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
+    core::PartialObjectMeta,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event, watcher},
+    },
+};
+use ringside_ring::{RingLabels, RingName, ShardName, labels::LEASE_RING, patch};
+use serde_json::json;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Renewals in one duration, as of client-go's leader election.
+const RENEWALS: u32 = 3;
+
+/// Acknowledgements under way at once: more than the sharder writes at once, so that nobody waits for them.
+const ACKNOWLEDGEMENTS: usize = 32;
+
+/// A member of a ring; it stops renewing when it is dropped.
+pub struct PlainShard {
+    name: ShardName,
+    leases: Api<Lease>,
+    duration: Duration,
+    renewing: AbortOnDropHandle<()>,
+}
+
+impl PlainShard {
+    /// Creates its Lease, and renews it from then on.
+    pub async fn join(
+        client: &Client,
+        namespace: &str,
+        ring: &RingName,
+        name: &ShardName,
+        duration: Duration,
+    ) -> kube::Result<Self> {
+        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        let lease = Lease {
+            metadata: ObjectMeta {
+                name: Some(name.to_string()),
+                labels: Some([(LEASE_RING.to_owned(), ring.to_string())].into()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(name.to_string()),
+                lease_duration_seconds: Some(i32::try_from(duration.as_secs()).unwrap_or(i32::MAX)),
+                renew_time: Some(MicroTime(Timestamp::now())),
+                ..LeaseSpec::default()
+            }),
+        };
+        leases.create(&PostParams::default(), &lease).await?;
+        let renewing = renew(&leases, name, duration);
+        Ok(Self { name: name.clone(), leases, duration, renewing })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &ShardName {
+        &self.name
+    }
+
+    /// Stops to renew, as a process that stands still.
+    pub fn pause(&self) {
+        self.renewing.abort();
+    }
+
+    /// Renews again.
+    pub fn resume(&mut self) {
+        self.renewing = renew(&self.leases, &self.name, self.duration);
+    }
+
+    /// Lets go of the Lease, as at a graceful end.
+    pub async fn release(self) -> kube::Result<()> {
+        self.renewing.abort();
+        write(&self.leases, &self.name, "").await
+    }
+}
+
+fn renew(leases: &Api<Lease>, name: &ShardName, duration: Duration) -> AbortOnDropHandle<()> {
+    let (leases, name) = (leases.clone(), name.clone());
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            if let Err(error) = write(&leases, &name, name.as_str()).await {
+                tracing::warn!(shard = %name, %error, "a plain shard can't renew its Lease; trying again");
+            }
+            tokio::time::sleep(duration / RENEWALS).await;
+        }
+    }))
+}
+
+async fn write(leases: &Api<Lease>, name: &ShardName, holder: &str) -> kube::Result<()> {
+    let spec = json!({"spec": {"holderIdentity": holder, "renewTime": MicroTime(Timestamp::now())}});
+    leases.patch(name.as_str(), &PatchParams::default(), &Patch::Merge(spec)).await.map(drop)
+}
+
+/// Acknowledges drains of one resource, for all shards of a ring that may; it stops when it is dropped.
+pub struct Acknowledger(#[allow(dead_code, reason = "stops the task")] AbortOnDropHandle<()>);
+
+impl Acknowledger {
+    /// Acknowledges what shards are asked to let go of of which `lets_go` says that they do.
+    pub fn start(
+        client: &Client,
+        labels: &RingLabels,
+        resource: &ApiResource,
+        lets_go: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let objects: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), resource);
+        let (client, labels, resource) = (client.clone(), Arc::new(labels.clone()), resource.clone());
+        let config = watcher::Config::default().labels(&labels.drain);
+        let drained = watcher(objects, config).default_backoff().filter_map(|event| async move {
+            match event {
+                Ok(Event::Apply(object) | Event::InitApply(object)) => Some(object),
+                Ok(_) => None,
+                Err(error) => {
+                    tracing::warn!(%error, "can't watch for drained objects; trying again");
+                    None
+                }
+            }
+        });
+        let lets_go = Arc::new(lets_go);
+        let acknowledging = drained.for_each_concurrent(ACKNOWLEDGEMENTS, move |object| {
+            let (client, labels, resource, lets_go) =
+                (client.clone(), labels.clone(), resource.clone(), lets_go.clone());
+            async move {
+                let ownership = labels.ownership(object.metadata.labels.as_ref());
+                let (Some(shard), Some(drain)) = (ownership.shard.filter(|shard| lets_go(shard)), ownership.drain)
+                else {
+                    return;
+                };
+                let Ok(shard) = shard.parse::<ShardName>() else { return };
+                let objects: Api<PartialObjectMeta<DynamicObject>> = match object.namespace() {
+                    Some(namespace) => Api::namespaced_with(client, &namespace, &resource),
+                    None => Api::all_with(client, &resource),
+                };
+                let patch = patch::acknowledge(&labels, &object.uid().unwrap_or_default(), &shard, drain);
+                let patched =
+                    objects.patch(&object.name_any(), &PatchParams::default(), &Patch::<()>::Json(patch)).await;
+                if let Err(error) = patched {
+                    // Somebody else did, or it is gone: the next event says so.
+                    tracing::debug!(%error, object = object.name_any(), "a drain was not acknowledged");
+                }
+            }
+        });
+        Self(AbortOnDropHandle::new(tokio::spawn(acknowledging)))
+    }
+}
+
+/// Starts so many members of a ring, named `<prefix>-0` and so on.
+pub async fn join_all(
+    client: &Client,
+    namespace: &str,
+    ring: &RingName,
+    names: impl IntoIterator<Item = ShardName>,
+    duration: Duration,
+) -> kube::Result<Vec<PlainShard>> {
+    let joining =
+        names.into_iter().map(|name| async move { PlainShard::join(client, namespace, ring, &name, duration).await });
+    stream::iter(joining).buffered(ACKNOWLEDGEMENTS).try_collect().await
+}

@@ -1,0 +1,40 @@
+//! A sharder that is not ours: a small one after the thesis.
+
+use std::{path::Path, process::Command};
+
+use super::{Ground, SystemError, install, shard::RING};
+use crate::{ports::free_port, process::Process, shard_identity::ShardIdentity};
+
+const NAMESPACE: &str = "sharding-system";
+/// It may do what ours may: nothing less is known to be enough for it.
+const SERVICE_ACCOUNT: &str = "ringside-sharder";
+const NAME: &str = "other-sharder";
+
+/// A running sharder.
+#[derive(Debug)]
+pub(super) struct OtherSharder {
+    process: Process,
+    _identity: ShardIdentity,
+}
+
+impl OtherSharder {
+    /// Defines the `ClusterRing` resource, which ours would do itself, and starts it.
+    pub(super) async fn start(ground: &Ground, program: &Path) -> Result<Self, SystemError> {
+        install::define_cluster_rings(&ground.control_plane.client()).await?;
+        let dir = ground.folder.path();
+        let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, NAME, dir).await?;
+        let webhook_port = free_port().map_err(SystemError::NoFreePort)?;
+        let mut command = Command::new(program);
+        command
+            .env("KUBECONFIG", identity.kubeconfig())
+            .args(["--clusterring", RING])
+            .args(["--webhook-listen", &format!("127.0.0.1:{webhook_port}")]);
+        let process = Process::spawn(NAME, &command, &dir.join(format!("{NAME}.log")))?;
+        Ok(Self { process, _identity: identity })
+    }
+
+    /// Fails when it has ended.
+    pub(super) fn check(&self) -> Result<(), SystemError> {
+        Ok(self.process.check_running()?)
+    }
+}

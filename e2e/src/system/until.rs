@@ -1,0 +1,72 @@
+//! Waiting for a system to come to rest.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::{System, SystemError, install};
+use crate::{checker::Checker, eventually::eventually, observer::Picture, workload::Workload};
+
+impl System {
+    /// Waits until the sharder counts the shards that run. A proxy is ready before the sharder has heard of its Lease: what
+    /// is created in between is placed without it, and moved at once.
+    pub async fn until_counted(&self, within: Duration) -> Result<(), SystemError> {
+        self.until_counted_are(self.names().len(), within).await
+    }
+
+    /// Waits until the sharder counts so many shards, whoever they are.
+    pub async fn until_counted_are(&self, shards: usize, within: Duration) -> Result<(), SystemError> {
+        install::until_available(&self.ground.control_plane.client(), shards, within).await
+    }
+
+    /// Waits until each object is owned by a shard that runs, each shard that runs owns some, and none is on the move.
+    pub async fn until_balanced(&self, within: Duration) -> Result<(), SystemError> {
+        self.until("balanced", within, |picture, _| {
+            let owners: BTreeSet<&str> = picture.owned.keys().map(String::as_str).collect();
+            owners == self.names() && picture.draining.is_empty() && picture.unassigned == 0
+        })
+        .await
+    }
+
+    /// Waits until every object has an owner and every generation was worked on.
+    pub async fn until_settled(&self, within: Duration) -> Result<(), SystemError> {
+        self.until("settled", within, |picture, checker| {
+            picture.draining.is_empty() && checker.unowned() == 0 && checker.pending() == 0
+        })
+        .await
+    }
+
+    /// Changes each object once and waits until all of that was worked on. Without it an object whose new owner never
+    /// sees it passes: its generations were all worked on before it moved.
+    pub async fn until_all_worked_on(&self, workload: &Workload, within: Duration) -> Result<(), SystemError> {
+        let changed = workload.change_all(&self.ground.control_plane.client()).await;
+        for website in changed.map_err(|error| SystemError::Change(Box::new(error)))? {
+            self.monitor.wrote(&website);
+        }
+        self.until_settled(within).await
+    }
+
+    async fn until(
+        &self,
+        what: &str,
+        within: Duration,
+        reached: impl Fn(&Picture, &Checker) -> bool,
+    ) -> Result<(), SystemError> {
+        let outcome = eventually(what, within, || async {
+            if let Err(error) = self.check() {
+                return Ok(Err(error));
+            }
+            let picture = self.monitor.picture();
+            self.monitor.judge(|checker| {
+                if reached(&picture, checker) {
+                    Ok(Ok(()))
+                } else {
+                    Err(format!(
+                        "{picture:?}, {} without owner, {} not worked on",
+                        checker.unowned(),
+                        checker.pending()
+                    ))
+                }
+            })
+        });
+        outcome.await?
+    }
+}

@@ -1,0 +1,33 @@
+//! What the sharder asks of the API server while nothing changes, and while something changes elsewhere: it grows with the
+//! resources that are watched, and with nothing else.
+#![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stderr, reason = "what was counted")]
+
+mod objects;
+mod rings;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use ringside_e2e::{
+    audit::{Request, Requests},
+    system::System,
+};
+
+/// Enough for a machine that runs other tests beside.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// What the API server calls the sharder.
+const SHARDER: &str = "system:serviceaccount:sharding-system:ringside-sharder";
+
+fn requests(system: &System) -> Requests {
+    Requests::of(system.control_plane().audit_log(), SHARDER)
+}
+
+/// How often each kind of request was made.
+fn table(requests: &[Request]) -> BTreeMap<String, usize> {
+    let mut table = BTreeMap::new();
+    for request in requests {
+        *table.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
+    }
+    table
+}

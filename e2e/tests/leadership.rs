@@ -1,0 +1,186 @@
+//! Replicas of the sharder: how soon the next one acts when the leader ends, in order or not, and that two never act on one
+//! object at once. Where it is measured there is no webhook: whatever gets an owner gets it from the leader.
+#![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stdout, reason = "what was measured is part of the result")]
+
+use std::{
+    collections::BTreeSet,
+    io::{BufRead as _, BufReader},
+    time::Duration,
+};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, ResourceExt as _, api::PostParams};
+use ringside_e2e::{
+    eventually::eventually,
+    system::{NAMESPACE, Settings, System},
+    website::{Website, WebsiteSpec},
+    workload::Workload,
+};
+use ringside_ring::{RingLabels, RingName, lease::holder};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+/// Enough for a machine that runs other tests beside.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// How long the replicas wait for a leader that does not renew.
+const LEASE: Duration = Duration::from_secs(15);
+/// What the takeover itself takes, and a machine that does much else.
+const TAKEOVER: Duration = Duration::from_secs(3);
+
+/// Two replicas, two shards, and objects that all have an owner.
+async fn system(objects: usize, webhook: bool) -> (System, RingName) {
+    let mut system = System::start(Settings { webhook, ..Settings::default() }).await.unwrap();
+    let ring = system.start_sharding(2).await.unwrap();
+    for shard in ["shard-0", "shard-1"] {
+        system.add_shard(shard).await.unwrap();
+    }
+    system.until_counted(DEADLINE).await.unwrap();
+    workload(objects).create(&system.control_plane().client()).await.unwrap();
+    system.until_balanced(DEADLINE).await.unwrap();
+    (system, ring)
+}
+
+fn workload(objects: usize) -> Workload {
+    Workload {
+        namespace: NAMESPACE.to_owned(),
+        prefix: "site",
+        objects,
+        work: Duration::from_millis(50),
+        interval: Duration::from_millis(50),
+        seed: 9,
+    }
+}
+
+/// The replica that leads, by the Lease of the election.
+async fn leader(system: &System) -> String {
+    let leases: Api<Lease> = Api::namespaced(system.control_plane().client(), "sharding-system");
+    eventually("a replica leads", DEADLINE, || async {
+        let lease = leases.get("ringside-sharder").await.map_err(|error| error.to_string())?;
+        let holder = holder(lease.spec.as_ref()).ok_or("nobody does")?;
+        holder.split_once('_').map(|(name, _)| name.to_owned()).ok_or_else(|| holder.to_owned())
+    })
+    .await
+    .unwrap()
+}
+
+/// Creates an object, and returns how long it was without a shard.
+async fn until_assigned(system: &System, ring: &RingName, name: &str) -> Duration {
+    let (websites, labels) =
+        (Api::<Website>::namespaced(system.control_plane().client(), NAMESPACE), RingLabels::of(ring));
+    let since = Instant::now();
+    websites.create(&PostParams::default(), &Website::new(name, WebsiteSpec::default())).await.unwrap();
+    loop {
+        let website = websites.get(name).await.unwrap();
+        if labels.ownership(Some(website.labels())).shard.is_some() {
+            return since.elapsed();
+        }
+        assert!(since.elapsed() < DEADLINE, "{name} has no shard");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_graceful_end_the_next_one_acts_within_three_seconds() {
+    let (mut system, ring) = system(10, false).await;
+    let mut took = Vec::new();
+    for round in 0..4 {
+        let before = leader(&system).await;
+        let began = Instant::now();
+        // It has ended when this returns, and the next one may act already.
+        system.stop_sharder(&before).await.unwrap();
+        let ended = began.elapsed();
+        let assigned = until_assigned(&system, &ring, &format!("late-{round}")).await;
+        took.push(assigned);
+        println!("{before} ended in {ended:?}; an object that was made then had a shard after {assigned:?}");
+        assert_ne!(leader(&system).await, before);
+        system.start_sharders(2).await.unwrap();
+    }
+    println!("after a graceful end: {took:?}");
+    assert!(took.iter().all(|took| *took < TAKEOVER), "{took:?}");
+}
+
+#[tokio::test]
+async fn after_a_kill_the_next_one_acts_when_the_lease_has_run_out() {
+    let (mut system, ring) = system(10, false).await;
+    let before = leader(&system).await;
+    system.kill_sharder(&before).await.unwrap();
+    let took = until_assigned(&system, &ring, "late").await;
+    println!("after a kill: {took:?}");
+    assert!(took < LEASE + TAKEOVER, "{took:?}");
+    assert_ne!(leader(&system).await, before);
+}
+
+/// The pods of the sharder that changed objects, in the order of their writes.
+fn writers(system: &System) -> Vec<String> {
+    let log = BufReader::new(std::fs::File::open(system.control_plane().audit_log()).unwrap());
+    let event = |line: String| serde_json::from_str::<Value>(&line).ok();
+    let events = log.lines().map_while(Result::ok).filter_map(event).filter(|event| {
+        let (user, verb) = (event["user"]["username"].as_str(), event["verb"].as_str());
+        let of_ring = event["objectRef"]["resource"] != "leases";
+        let landed = event["responseStatus"]["code"].as_u64().is_some_and(|code| code < 300);
+        user == Some("system:serviceaccount:sharding-system:ringside-sharder")
+            && verb == Some("patch")
+            && of_ring
+            && landed
+    });
+    let pod =
+        |event: Value| event["user"]["extra"]["authentication.kubernetes.io/pod-name"][0].as_str().unwrap().to_owned();
+    events.map(pod).collect()
+}
+
+/// It stands still in the midst of a move of many, and goes on when another one leads.
+#[tokio::test]
+async fn a_leader_that_stood_still_takes_nothing_from_the_next_one() {
+    const OBJECTS: usize = 300;
+    // With the webhook: children that were created without it have no label yet, and would stay behind.
+    let (mut system, _) = system(OBJECTS, true).await;
+    system.until_settled(DEADLINE).await.unwrap();
+    let updates = workload(OBJECTS).start_updates(&system.control_plane().client());
+    let before = leader(&system).await;
+    let written = writers(&system).len();
+    system.add_shard("shard-2").await.unwrap();
+    eventually("the move has begun", DEADLINE, || async {
+        let now = writers(&system).len();
+        if now >= written + 20 { Ok(()) } else { Err(format!("{now} writes, {written} before")) }
+    })
+    .await
+    .unwrap();
+    let paused = system.sharders().find(|sharder| sharder.name() == before).unwrap().process();
+    paused.pause().unwrap();
+    let since = Instant::now();
+    eventually("another one leads", DEADLINE, || async {
+        let now = leader(&system).await;
+        if now == before { Err(now) } else { Ok(()) }
+    })
+    .await
+    .unwrap();
+    println!("another one leads after {:?}", since.elapsed());
+    let moved = writers(&system).len();
+    eventually("it has begun to act", DEADLINE, || async {
+        let now = writers(&system);
+        if now.iter().skip(moved).any(|pod| *pod != before) { Ok(()) } else { Err(format!("{} writes", now.len())) }
+    })
+    .await
+    .unwrap();
+    paused.resume().unwrap();
+    system.until_balanced(DEADLINE).await.unwrap();
+    updates.stop().await.unwrap();
+    system.until_all_worked_on(&workload(OBJECTS), DEADLINE).await.unwrap();
+
+    let writers = writers(&system);
+    let took_over = writers.iter().rposition(|pod| *pod == before).unwrap();
+    let late = writers[took_over..].iter().collect::<BTreeSet<_>>();
+    println!(
+        "{} writes in all, {} after the last of {before}, by {late:?}",
+        writers.len(),
+        writers.len() - took_over - 1
+    );
+    let first = writers.iter().position(|pod| *pod != before);
+    let landed = first.map_or(0, |first| writers[first..].iter().filter(|pod| **pod == before).count());
+    println!("writes of {before} that landed after the first of the next one: {landed}");
+    let (report, verdict) = (system.report(DEADLINE).await.unwrap(), system.judge_writes().await.unwrap());
+    assert!(report.is_clean(), "{report:#?}");
+    assert!(verdict.foreign.is_empty() && verdict.late.is_empty() && verdict.unknown == 0, "{verdict:#?}");
+    assert!(verdict.overtaken.is_empty() && verdict.left_behind.is_empty(), "{verdict:#?}");
+}

@@ -1,0 +1,96 @@
+//! Rings, their shards and their objects, in whatever order they come.
+
+use kube::ResourceExt as _;
+use ringside_e2e::plain_shard::Acknowledger;
+use serde_json::json;
+
+use crate::ground::{Ground, config_maps, custom, definition, entry, secrets, team};
+
+pub(crate) async fn every_kind(ground: &Ground) {
+    ground.define(&definition("planets", "Planet", "Cluster", &[("v1", true)])).await;
+    ground.define(&definition("ships", "Ship", "Namespaced", &[("v1", true)])).await;
+    ground.namespace("every-kind", "every-kind").await;
+    let (planets, ships) = (custom("v1", "Planet", "planets"), custom("v1", "Ship", "ships"));
+    let resources = json!([entry(&planets, &[&secrets()]), entry(&ships, &[]), entry(&config_maps(), &[])]);
+    let ring = ground.ring("every-kind", resources, team("every-kind")).await;
+    let _shards = ring.join(2).await;
+    ring.until_ready_is("True", "").await;
+    let space = Some("every-kind");
+    for (resource, namespace) in [(planets.clone(), None), (ships, space), (config_maps(), space)] {
+        let objects = ring.objects(&resource, namespace);
+        for name in ["a", "b", "c"] {
+            objects.create(name).await;
+            objects.until_owned(name).await;
+        }
+    }
+    // A child of an object without namespace is in one.
+    let earth = ring.objects(&planets, None).api.get("a").await.unwrap();
+    let children = ring.objects(&secrets(), space);
+    children.create_under("of-a", &earth).await;
+    assert_eq!(children.until_owned("of-a").await, ring.objects(&planets, None).owner("a").await.0.unwrap());
+    // And nothing else of the namespace.
+    let free = children.create("free").await;
+    assert_eq!(children.owner_of(&free), (None, None));
+}
+
+pub(crate) async fn generated_names(ground: &Ground) {
+    ground.namespace("generated", "generated").await;
+    let ring = ground.ring("generated", json!([entry(&config_maps(), &[])]), team("generated")).await;
+    let _shards = ring.join(2).await;
+    ring.until_ready_is("True", "").await;
+    let objects = ring.objects(&config_maps(), Some("generated"));
+    for _ in 0..5 {
+        let created = objects.generate("made-up-").await;
+        objects.until_owned(&created.name_any()).await;
+    }
+}
+
+pub(crate) async fn after_everything(ground: &Ground) {
+    ground.namespace("afterwards", "afterwards").await;
+    let ring = ground.ring("afterwards", json!([entry(&config_maps(), &[])]), team("afterwards")).await;
+    let _shards = ring.join(2).await;
+    let objects = ring.objects(&config_maps(), Some("afterwards"));
+    objects.create("o").await;
+    let before = objects.until_owned("o").await;
+    // The ring goes, its shards stay, and it comes again.
+    ring.delete().await;
+    objects.until_bare("o").await;
+    let ring = ground.ring("afterwards", json!([entry(&config_maps(), &[])]), team("afterwards")).await;
+    ring.until_available(2).await;
+    assert_eq!(objects.until_owned("o").await, before);
+}
+
+pub(crate) async fn several(ground: &Ground) {
+    ground.namespace("several", "several").await;
+    let resources = json!([entry(&config_maps(), &[])]);
+    let one = ground.ring("several-one", resources.clone(), team("several")).await;
+    let other = ground.ring("several-other", resources, team("several")).await;
+    let _shards = (one.join(2).await, other.join(3).await);
+    let (of_one, of_other) =
+        (one.objects(&config_maps(), Some("several")), other.objects(&config_maps(), Some("several")));
+    for i in 0..6 {
+        let name = format!("o-{i}");
+        of_one.create(&name).await;
+        of_one.until_owned(&name).await;
+        of_other.until_owned(&name).await;
+    }
+    let kept = of_other.owners("o-").await;
+    one.delete().await;
+    for (name, _) in &kept {
+        of_one.until_bare(name).await;
+    }
+    assert_eq!(of_other.owners("o-").await, kept, "the other ring is not concerned");
+}
+
+pub(crate) async fn resource_joins(ground: &Ground) {
+    ground.namespace("joins", "joins").await;
+    let ring = ground.ring("joins", json!([entry(&config_maps(), &[])]), team("joins")).await;
+    let _shards = ring.join(2).await;
+    let _acknowledger = Acknowledger::start(&ground.client(), &ring.labels, &secrets(), |_| true);
+    let objects = ring.objects(&secrets(), Some("joins"));
+    objects.create("from-before").await;
+    ring.until_ready_is("True", "").await;
+    assert_eq!(objects.owner("from-before").await, (None, None));
+    ring.change(json!({"resources": [entry(&config_maps(), &[]), entry(&secrets(), &[])]})).await;
+    objects.until_owned("from-before").await;
+}

@@ -1,0 +1,257 @@
+//! What an operator sees of a ring when something is wrong: status, Events, metrics. The rows of `docs/situations.md` name these.
+#![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stderr, reason = "what was measured")]
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::{
+    api::{admissionregistration::v1::MutatingWebhookConfiguration, events::v1::Event},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use ringside_e2e::{
+    eventually::eventually,
+    system::{NAMESPACE, Settings, System},
+    website::{Website, WebsiteSpec},
+    workload::Workload,
+};
+use ringside_ring::{ClusterRing, RingName, cluster_ring::ObjectCounts};
+use serde_json::json;
+
+/// Enough for a machine that runs other tests beside; what is measured is printed.
+const DEADLINE: Duration = Duration::from_secs(90);
+const OBJECTS: usize = 60;
+
+struct Ground {
+    system: System,
+    ring: RingName,
+    client: Client,
+}
+
+impl Ground {
+    async fn start(settings: Settings) -> Self {
+        let mut system = System::start(settings).await.unwrap();
+        let ring = system.start_sharding(1).await.unwrap();
+        let client = system.control_plane().client();
+        Self { system, ring, client }
+    }
+
+    async fn add_shards(&mut self, names: &[&str]) {
+        for name in names {
+            self.system.add_shard(name).await.unwrap();
+        }
+        self.system.until_counted(DEADLINE).await.unwrap();
+    }
+
+    async fn create(&self, prefix: &'static str, objects: usize) {
+        let workload = Workload {
+            namespace: NAMESPACE.to_owned(),
+            prefix,
+            objects,
+            work: Duration::ZERO,
+            interval: DEADLINE,
+            seed: 0,
+        };
+        workload.create(&self.client).await.unwrap();
+    }
+
+    fn rings(&self) -> Api<ClusterRing> {
+        Api::all(self.client.clone())
+    }
+
+    async fn counts(&self) -> Result<ObjectCounts, String> {
+        let ring = self.rings().get(self.ring.as_str()).await.map_err(|error| error.to_string())?;
+        ring.status.and_then(|status| status.objects).ok_or_else(|| "nothing was counted".to_owned())
+    }
+
+    async fn until_counts(&self, what: &str, are: impl Fn(&ObjectCounts) -> bool) -> ObjectCounts {
+        let counted = eventually(what, DEADLINE, || async {
+            let counts = self.counts().await?;
+            if are(&counts) { Ok(counts) } else { Err(format!("{counts:?}")) }
+        });
+        counted.await.unwrap()
+    }
+
+    async fn until_condition(&self, type_: &str, status: &str) -> Condition {
+        let start = Instant::now();
+        let what = format!("{type_} is {status}");
+        let told = eventually(&what, DEADLINE, || async {
+            let ring = self.rings().get(self.ring.as_str()).await.map_err(|error| error.to_string())?;
+            let conditions = ring.status.unwrap_or_default().conditions;
+            let found = conditions.iter().find(|one| one.type_ == type_ && one.status == status).cloned();
+            found.ok_or_else(|| format!("{conditions:?}"))
+        });
+        let told = told.await.unwrap();
+        eprintln!("{type_} is {status} after {:?}: {}", start.elapsed(), told.message);
+        told
+    }
+
+    /// Waits for an Event of this reason about an object of this kind and name; returns its note.
+    async fn until_event(&self, kind: &str, name: &str, reason: &str) -> String {
+        let events: Api<Event> = Api::all(self.client.clone());
+        let what = format!("an Event {reason} on {kind} {name}");
+        let note = eventually(&what, DEADLINE, || async {
+            let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let of = |event: &Event| {
+                let about = event.regarding.clone().unwrap_or_default();
+                let is = about.kind.as_deref() == Some(kind) && about.name.as_deref() == Some(name);
+                (is && about.uid.is_some()).then(|| event.reason.clone().unwrap_or_default())
+            };
+            let found = all.iter().find(|event| of(event).as_deref() == Some(reason));
+            let reasons = || all.iter().filter_map(of).collect::<Vec<_>>();
+            found.and_then(|event| event.note.clone()).ok_or_else(|| format!("{:?}", reasons()))
+        });
+        note.await.unwrap()
+    }
+
+    async fn metrics(&self) -> String {
+        let port = self.system.sharders().next().unwrap().admin_port();
+        ringside_e2e::system::metrics(port).await.unwrap()
+    }
+
+    async fn until_metric(&self, line: &str) {
+        let found = eventually(line, DEADLINE, || async {
+            let metrics = self.metrics().await;
+            if metrics.lines().any(|one| one.starts_with(line)) { Ok(()) } else { Err(metrics) }
+        });
+        found.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_status_says_how_the_objects_are_distributed() {
+    // Counts are of a pass, so what users create is seen in the next.
+    let mut ground = Ground::start(Settings { sync_period: Duration::from_secs(5), ..Settings::default() }).await;
+    ground.add_shards(&["shard-0", "shard-1"]).await;
+    ground.create("site", OBJECTS).await;
+    let all = i64::try_from(OBJECTS).unwrap();
+    let counts = ground.until_counts("all are counted", |counts| counts.assigned == all).await;
+    assert_eq!((counts.unassigned, counts.draining, &counts.unassigned_since), (0, 0, &None));
+    let shards: BTreeMap<_, _> = counts.shards.iter().map(|shard| (&*shard.name, shard.objects)).collect();
+    assert_eq!((shards.len(), shards.values().sum()), (2, all), "{shards:?}");
+    assert!(counts.counted_at.is_some() && counts.max_to_mean.is_some(), "{counts:?}");
+    ground.until_condition("ShardsAvailable", "True").await;
+    ground.until_condition("DrainsInTime", "True").await;
+    ground.until_condition("WebhookReachable", "True").await;
+    // A third shard gets its share by moves, and each is counted as one when its object has moved.
+    ground.add_shards(&["shard-2"]).await;
+    let counts = ground
+        .until_counts("the third shard has its share", |counts| {
+            let has_some = counts.shards.iter().any(|shard| shard.name == "shard-2" && shard.objects > 0);
+            let sum: i64 = counts.shards.iter().map(|shard| shard.objects).sum();
+            has_some && counts.draining == 0 && counts.unassigned == 0 && sum == all
+        })
+        .await;
+    assert_eq!(counts.assigned, all);
+    let metrics = ground.metrics().await;
+    let value = |name: &str| -> f64 {
+        let found = metrics.lines().filter(|line| line.starts_with(name) && !line.contains("resource=\"configmaps\""));
+        found.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    };
+    let drained = value("controller_sharding_drains_total");
+    assert!(drained > 0.0, "{metrics}");
+    assert_eq!(value("controller_sharding_move_duration_seconds_count"), drained, "{metrics}");
+    assert_eq!(value("controller_sharding_movements_total"), 0.0, "no shard has gone: {metrics}");
+}
+
+#[tokio::test]
+async fn a_ring_without_shards_says_so_until_there_is_one() {
+    let mut ground = Ground::start(Settings::default()).await;
+    let ring = ground.ring.to_string();
+    let told = ground.until_condition("ShardsAvailable", "False").await;
+    assert!(told.reason == "NoShards" && told.message.contains("start the controller"), "{told:?}");
+    ground.until_event("ClusterRing", &ring, "NoShards").await;
+    ground
+        .until_metric(&format!(
+            "controller_sharding_clusterring_condition{{ring=\"{ring}\",type=\"ShardsAvailable\"}} 0"
+        ))
+        .await;
+    ground.add_shards(&["shard-0"]).await;
+    ground.until_condition("ShardsAvailable", "True").await;
+    let joined = ground.until_event("ClusterRing", &ring, "ShardJoined").await;
+    assert_eq!(joined, "shard 'shard-0' takes part, as one of 1");
+    ground.until_event("Lease", "shard-0", "ShardReady").await;
+    // It ends without a word, and then for good.
+    ground.system.kill_shard("shard-0").await.unwrap();
+    ground.until_event("Lease", "shard-0", "ShardExpired").await;
+    let dead = ground.until_event("Lease", "shard-0", "ShardDead").await;
+    assert!(dead.contains("the sharder acquired it"), "{dead}");
+    let left = ground.until_event("ClusterRing", &ring, "ShardLeft").await;
+    assert!(left.contains("its Lease is dead; 0 are left"), "{left}");
+    let told = ground.until_condition("ShardsAvailable", "False").await;
+    assert!(told.reason == "NoneAvailable" || told.reason == "NoShards", "{told:?}");
+}
+
+#[tokio::test]
+async fn objects_without_a_shard_are_counted_and_dated() {
+    let mut ground = Ground::start(Settings { webhook: false, ..Settings::default() }).await;
+    ground.add_shards(&["shard-0"]).await;
+    ground.create("early", 10).await;
+    ground.until_counts("they are counted", |counts| counts.assigned == 10).await;
+    // What the sharder may not write to waits, and that shows.
+    let roles: Api<k8s_openapi::api::rbac::v1::ClusterRole> = Api::all(ground.client.clone());
+    let mut denied = None;
+    for mut role in roles.list(&ListParams::default().labels("ringside.dev/aggregate-to-sharder=true")).await.unwrap() {
+        let before = role.clone();
+        let rules = role.rules.iter_mut().flatten();
+        let of_sites = rules.filter(|rule| rule.api_groups.iter().flatten().any(|group| group == "web.example.com"));
+        of_sites.for_each(|rule| rule.verbs.retain(|verb| verb != "patch"));
+        role.metadata.managed_fields = None;
+        roles.replace(&role.name_any(), &PostParams::default(), &role).await.unwrap();
+        denied = Some(before);
+    }
+    ground.create("late", 5).await;
+    let counts = ground.until_counts("they wait", |counts| counts.unassigned == 5).await;
+    assert!(counts.unassigned_since.is_some(), "{counts:?}");
+    let told = ground.until_condition("Ready", "False").await;
+    assert!(told.message.contains("can't be assigned: missing permission"), "{told:?}");
+    ground.until_metric("controller_sharding_unassigned_objects{").await;
+    let since = format!("controller_sharding_oldest_unassigned_timestamp_seconds{{ring=\"{}\"}}", ground.ring);
+    ground.until_metric(&since).await;
+    let mut role = denied.unwrap();
+    role.metadata.resource_version = roles.get(&role.name_any()).await.unwrap().resource_version();
+    role.metadata.managed_fields = None;
+    roles.replace(&role.name_any(), &PostParams::default(), &role).await.unwrap();
+    let counts = ground.until_counts("none waits", |counts| counts.unassigned == 0).await;
+    assert_eq!((counts.assigned, &counts.unassigned_since), (15, &None), "{counts:?}");
+    ground.until_condition("Ready", "True").await;
+    assert!(!ground.metrics().await.contains(&since));
+}
+
+#[tokio::test]
+async fn a_webhook_that_the_api_server_does_not_reach_is_told_in_its_words() {
+    let mut ground = Ground::start(Settings { webhook: false, ..Settings::default() }).await;
+    let told = ground.until_condition("WebhookReachable", "False").await;
+    assert!(told.message.contains("failed calling webhook") && told.message.contains("refused"), "{told:?}");
+    ground.until_event("ClusterRing", ground.ring.as_str(), "NotReached").await;
+    // Nobody else is hindered, and objects are assigned all the same.
+    ground.add_shards(&["shard-0"]).await;
+    let sites: Api<Website> = Api::namespaced(ground.client.clone(), NAMESPACE);
+    sites.create(&PostParams::default(), &Website::new("site", WebsiteSpec::default())).await.unwrap();
+    ground.system.until_settled(DEADLINE).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_resource_that_is_missing_is_named_until_it_is_there() {
+    let ground = Ground::start(Settings::default()).await;
+    let more = json!({"spec": {"resources": [{"group": "web.example.com", "resource": "websites"},
+        {"group": "no.example.com", "resource": "things"}]}});
+    ground.rings().patch(ground.ring.as_str(), &PatchParams::default(), &Patch::Merge(more)).await.unwrap();
+    let told = ground.until_condition("Ready", "False").await;
+    assert_eq!(
+        told.message,
+        "resource 'things.no.example.com' is not served by the API server; check its group and plural name"
+    );
+    ground.until_event("ClusterRing", ground.ring.as_str(), "ReconciliationFailed").await;
+    let less = json!({"spec": {"resources": [{"group": "web.example.com", "resource": "websites"}]}});
+    ground.rings().patch(ground.ring.as_str(), &PatchParams::default(), &Patch::Merge(less)).await.unwrap();
+    ground.until_condition("Ready", "True").await;
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(ground.client.clone());
+    assert!(configurations.list(&ListParams::default()).await.unwrap().items.len() >= 2);
+}

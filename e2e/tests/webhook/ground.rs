@@ -1,0 +1,87 @@
+//! A system with two sharder replicas and two shards, and objects that are created one by one.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ListParams, PostParams},
+};
+use ringside_e2e::{
+    eventually::eventually,
+    system::{NAMESPACE, Settings, System},
+    website::{Website, WebsiteSpec},
+};
+use ringside_ring::{RingLabels, RingName};
+
+/// Enough for a machine that runs other tests beside; what is measured is printed.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Ground {
+    pub(crate) system: System,
+    pub(crate) ring: RingName,
+    pub(crate) labels: RingLabels,
+    created: AtomicUsize,
+}
+
+impl Ground {
+    /// Returns once the webhook answers.
+    pub(crate) async fn start(settings: Settings) -> Self {
+        let mut system = System::start(settings).await.unwrap();
+        let ring = system.start_sharding(2).await.unwrap();
+        for shard in ["shard-0", "shard-1"] {
+            system.add_shard(shard).await.unwrap();
+        }
+        system.until_counted(DEADLINE).await.unwrap();
+        let ground = Self { system, labels: RingLabels::of(&ring), ring, created: AtomicUsize::new(0) };
+        ground.until_answered().await;
+        ground
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.system.control_plane().client()
+    }
+
+    pub(crate) fn websites(&self) -> Api<Website> {
+        Api::namespaced(self.client(), NAMESPACE)
+    }
+
+    /// Creates an object of which there was none before; the answer shows whether the webhook was asked.
+    pub(crate) async fn create(&self) -> Website {
+        let number = self.created.fetch_add(1, Ordering::Relaxed);
+        let website = Website::new(&format!("site-{number:05}"), WebsiteSpec::default());
+        // Whatever becomes of the webhook, no create fails.
+        self.websites().create(&PostParams::default(), &website).await.unwrap()
+    }
+
+    pub(crate) fn is_labelled(&self, website: &Website) -> bool {
+        website.labels().contains_key(&self.labels.shard)
+    }
+
+    /// The objects that have no owner.
+    pub(crate) async fn unassigned(&self) -> usize {
+        let without = ListParams::default().labels(&format!("!{}", self.labels.shard));
+        self.websites().list(&without).await.unwrap().items.len()
+    }
+
+    pub(crate) async fn until_answered(&self) {
+        eventually("the webhook assigns an object", DEADLINE, || async {
+            if self.is_labelled(&self.create().await) { Ok(()) } else { Err("an object without owner".to_owned()) }
+        })
+        .await
+        .unwrap();
+    }
+
+    pub(crate) async fn until_assigned(&self, within: Duration) {
+        eventually("every object has an owner", within, || async {
+            match self.unassigned().await {
+                0 => Ok(()),
+                some => Err(format!("{some} without")),
+            }
+        })
+        .await
+        .unwrap();
+    }
+}

@@ -1,0 +1,7 @@
+//! The webhook on a real control plane: its certificates, its replicas, and what happens without it.
+#![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stdout, reason = "what was measured is part of the result")]
+
+mod certificates;
+mod ground;
+mod outage;

@@ -1,0 +1,107 @@
+//! Shards of different weights, said by the shard itself or by a person who annotates its Lease.
+#![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stdout, reason = "what was measured is part of the result")]
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use ringside_e2e::{
+    eventually::eventually,
+    system::{NAMESPACE, Settings, System},
+    workload::Workload,
+};
+use ringside_ring::{ClusterRing, labels::LEASE_WEIGHT};
+use serde_json::json;
+
+const OBJECTS: usize = 240;
+const DEADLINE: Duration = Duration::from_secs(90);
+
+fn workload(seed: u64) -> Workload {
+    Workload {
+        namespace: NAMESPACE.to_owned(),
+        prefix: "site",
+        objects: OBJECTS,
+        work: Duration::from_millis(20),
+        interval: Duration::from_millis(100),
+        seed,
+    }
+}
+
+/// As `kubectl annotate lease SHARD ringside.dev/weight=…` does; without a weight it takes the annotation off.
+async fn annotate(system: &System, shard: &str, weight: Option<&str>) {
+    let leases: Api<Lease> = Api::namespaced(system.control_plane().client(), NAMESPACE);
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {LEASE_WEIGHT: weight}}}));
+    leases.patch(shard, &PatchParams::default(), &patch).await.unwrap();
+    println!("{shard} weighs {weight:?}");
+}
+
+/// The number of objects by shard, once nothing moves and they are in these proportions, as far as so few objects can be.
+async fn until_shared(system: &System, weights: &[(&str, f64)]) -> BTreeMap<String, usize> {
+    let whole: f64 = weights.iter().map(|(_, weight)| weight).sum();
+    let owned = eventually("the objects are shared as the weights say", DEADLINE, || async {
+        system.check().map_err(|error| error.to_string())?;
+        let picture = system.monitor().picture();
+        let fits = weights.iter().all(|(shard, weight)| {
+            let share = OBJECTS as f64 * weight / whole;
+            let has = picture.owned.get(*shard).copied().unwrap_or_default() as f64;
+            (has - share).abs() <= (share / 2.0).min(OBJECTS as f64 / whole / 4.0)
+        });
+        let still = picture.draining.is_empty() && picture.unassigned == 0;
+        if fits && still { Ok(picture.owned.clone()) } else { Err(format!("{picture:?}")) }
+    });
+    let owned = owned.await.unwrap();
+    println!("{owned:?}");
+    owned
+}
+
+#[tokio::test]
+async fn a_weight_changes_what_a_shard_gets_and_touches_nobody_else() {
+    let mut system = System::start(Settings::default()).await.unwrap();
+    system.start_sharding(1).await.unwrap();
+    for shard in ["shard-0", "shard-1"] {
+        system.add_shard(shard).await.unwrap();
+    }
+    // It says so itself.
+    system.add_weighted_shard("shard-2", "2").await.unwrap();
+    system.until_counted(DEADLINE).await.unwrap();
+    workload(0).create(&system.control_plane().client()).await.unwrap();
+    until_shared(&system, &[("shard-0", 1.0), ("shard-1", 1.0), ("shard-2", 2.0)]).await;
+    system.until_settled(DEADLINE).await.unwrap();
+    let updates = workload(3).start_updates(&system.control_plane().client());
+
+    // A person empties one: it stays a member.
+    annotate(&system, "shard-1", Some("0")).await;
+    let without = until_shared(&system, &[("shard-0", 1.0), ("shard-1", 0.0), ("shard-2", 2.0)]).await;
+    assert_eq!(without.get("shard-1"), None);
+    system.until_counted_are(3, DEADLINE).await.unwrap();
+
+    // A canary: little at first.
+    annotate(&system, "shard-1", Some("0.25")).await;
+    until_shared(&system, &[("shard-0", 1.0), ("shard-1", 0.25), ("shard-2", 2.0)]).await;
+
+    // What is no number counts as 1, and the ring says so.
+    annotate(&system, "shard-1", Some("much")).await;
+    until_shared(&system, &[("shard-0", 1.0), ("shard-1", 1.0), ("shard-2", 2.0)]).await;
+    let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
+    let told = eventually("the ring tells of it", DEADLINE, || async {
+        let ring = rings.get("websites").await.map_err(|error| error.to_string())?;
+        let conditions = ring.status.unwrap_or_default().conditions;
+        let message = conditions.iter().map(|it| &it.message).find(|it| it.contains("'much' is not a weight"));
+        message.cloned().ok_or_else(|| format!("{conditions:?}"))
+    });
+    println!("{}", told.await.unwrap());
+    annotate(&system, "shard-1", None).await;
+    until_shared(&system, &[("shard-0", 1.0), ("shard-1", 1.0), ("shard-2", 2.0)]).await;
+
+    updates.stop().await.unwrap();
+    system.until_all_worked_on(&workload(0), DEADLINE).await.unwrap();
+    let (report, writes) = (system.report(DEADLINE).await.unwrap(), system.judge_writes().await.unwrap());
+    assert!(report.is_clean(), "{report:#?}");
+    assert!(writes.foreign.is_empty() && writes.late.is_empty() && writes.unknown == 0, "{writes:#?}");
+    assert!(writes.overtaken.is_empty() && writes.left_behind.is_empty() && writes.deleted.is_empty(), "{writes:#?}");
+    println!("{} moves, {} second creates", writes.handovers.len(), writes.second_creates.len());
+}
