@@ -1,0 +1,178 @@
+//! How long objects with chains of children are without an owner that may work on them, from the drain to the next owner:
+//! in a calm scale-out, and in twenty changes of the shards at random; with the sharder looking for children while their
+//! owner's shard lets go, and without. What takes that from the sharder is that no Lease tells the shard's grace.
+
+use std::{env, fs, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client, ResourceExt as _};
+use ringside_bench::Table;
+use ringside_e2e::{
+    checker::{Handover, Verdict, percentile},
+    churn::Churn,
+    eventually::eventually,
+    manifests,
+    system::{NAMESPACE, Settings, System},
+    workload::Workload,
+};
+use ringside_ring::labels::LEASE_GRACE;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+const OBJECTS: usize = 500;
+const SHARDS: usize = 3;
+const CHANGES: usize = 20;
+const SEED: u64 = 5;
+const DEADLINE: Duration = Duration::from_secs(120);
+/// Until what a start leaves to be done is done.
+const CALM: Duration = Duration::from_secs(5);
+const PERCENTS: [usize; 4] = [50, 90, 99, 100];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Story {
+    /// A shard joins three others, and nothing else happens.
+    ScaleOut,
+    /// Shards come, go, restart and die, while objects change.
+    Changes,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let wanted: Vec<String> = env::args().skip(1).collect();
+    let columns = [
+        "story",
+        "looks ahead",
+        "moves",
+        "load",
+        "part, ms",
+        "50th",
+        "90th",
+        "99th",
+        "100th",
+        "left behind",
+        "made twice",
+    ];
+    let mut table = Table::new("handover", &columns);
+    for story in [Story::ScaleOut, Story::Changes] {
+        for ahead in [true, false] {
+            let words = [format!("{story:?}"), if ahead { "ahead" } else { "after" }.to_owned()];
+            if wanted.iter().all(|wanted| words.iter().any(|word| word.eq_ignore_ascii_case(wanted))) {
+                measure(&mut table, story, ahead).await?;
+            }
+        }
+    }
+    Ok(table.tell()?)
+}
+
+async fn measure(table: &mut Table, story: Story, ahead: bool) -> anyhow::Result<()> {
+    let settings = Settings { chain: true, ..Settings::default() };
+    let grace = settings.drain_grace;
+    let verdict = run(story, ahead, settings).await?;
+    ensure!(!verdict.handovers.is_empty(), "nothing moved");
+    let spread = |of: &dyn Fn(&Handover) -> Duration| {
+        let mut times: Vec<_> = verdict.handovers.iter().map(of).collect();
+        times.sort_unstable();
+        PERCENTS.map(|percent| json!(percentile(&times, percent).unwrap_or_default().as_secs_f64() * 1e3))
+    };
+    let parts: [(&str, [Value; 4]); 3] = [
+        ("drain to acknowledgement, beyond the grace", spread(&|one| one.let_go.saturating_sub(grace))),
+        ("acknowledgement to next owner", spread(&|one| one.assigned)),
+        ("drain to next owner, beyond the grace", spread(&|one| one.whole().saturating_sub(grace))),
+    ];
+    let load = load()?;
+    for (part, times) in parts {
+        let (moves, behind, twice) = (verdict.handovers.len(), verdict.left_behind.len(), verdict.second_creates.len());
+        let before = [json!(format!("{story:?}")), json!(ahead), json!(moves), json!(load), json!(part)];
+        table.row(before.into_iter().chain(times).chain([json!(behind), json!(twice)]));
+    }
+    Ok(())
+}
+
+/// What runs on this machine besides, too: the mean of the last minute.
+fn load() -> anyhow::Result<f64> {
+    let text = fs::read_to_string("/proc/loadavg").context("read /proc/loadavg")?;
+    let first = text.split_whitespace().next().context("an empty /proc/loadavg")?;
+    first.parse().context("/proc/loadavg")
+}
+
+async fn run(story: Story, ahead: bool, settings: Settings) -> anyhow::Result<Verdict> {
+    let mut system = System::start(settings.clone()).await?;
+    let client = system.control_plane().client();
+    system.start_sharding(2).await?;
+    if !ahead {
+        manifests::apply(&client, &manifests::parse(MUTE)?).await?;
+    }
+    let mut churn = Churn::new(SEED, SHARDS, &settings);
+    for shard in churn.running() {
+        system.add_shard(shard).await?;
+    }
+    system.until_counted(DEADLINE).await?;
+    workload().create(&client).await?;
+    system.until_balanced(DEADLINE).await?;
+    system.until_settled(DEADLINE).await?;
+    until_told(&client, ahead).await?;
+    sleep(CALM).await;
+    match story {
+        Story::ScaleOut => system.add_shard(&format!("shard-{SHARDS}")).await?,
+        Story::Changes => {
+            let updates = workload().start_updates(&client);
+            for _ in 0..CHANGES {
+                churn.next_change().carry_out(&mut system).await?;
+                sleep(churn.pause()).await;
+            }
+            updates.stop().await?;
+        }
+    }
+    system.until_balanced(DEADLINE).await?;
+    system.until_settled(DEADLINE).await?;
+    Ok(system.judge_writes().await?)
+}
+
+fn workload() -> Workload {
+    Workload {
+        namespace: NAMESPACE.to_owned(),
+        prefix: "site",
+        objects: OBJECTS,
+        // Well below the grace.
+        work: Duration::from_millis(50),
+        interval: Duration::from_millis(100),
+        seed: SEED,
+    }
+}
+
+/// Takes the grace off every Lease.
+const MUTE: &str = r#"
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: mute}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [coordination.k8s.io], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [leases]}
+  matchConditions:
+  - {name: tells, expression: "'ringside.dev/grace' in object.metadata.?annotations.orValue({})"}
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch: {expression: '[JSONPatch{op: "remove", path: "/metadata/annotations/ringside.dev~1grace"}]'}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: mute}
+spec: {policyName: mute}
+"#;
+
+/// Waits until all shards tell their grace, or none does.
+async fn until_told(client: &Client, ahead: bool) -> anyhow::Result<()> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
+    eventually("the Leases are as they should be", DEADLINE, || async {
+        let all = leases.list(&Default::default()).await.map_err(|error| error.to_string())?;
+        let of_shards = all.iter().filter(|lease| lease.name_any().starts_with("shard-"));
+        let odd = of_shards.filter(|lease| lease.annotations().contains_key(LEASE_GRACE) != ahead).count();
+        if odd == 0 { Ok(()) } else { Err(format!("{odd} are not")) }
+    })
+    .await?;
+    Ok(())
+}

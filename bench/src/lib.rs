@@ -1,0 +1,6 @@
+//! Measurements: what each of them, a program under `src/bin`, needs to tell its result.
+
+pub mod names;
+mod table;
+
+pub use table::Table;

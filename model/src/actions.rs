@@ -1,0 +1,139 @@
+//! What can happen next.
+
+use stateright::{Model, Property};
+
+use crate::{
+    config::Handover,
+    promises,
+    state::{SHARDS, State},
+};
+
+/// One step of one participant, or of the world around them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "each is explained where it is carried out")]
+pub enum Action {
+    // Of a shard: its number, and the object's.
+    Rest(usize, usize),
+    Wake(usize, usize),
+    Write(usize, usize),
+    WriteLands(usize, usize),
+    Deliver(usize),
+    Bookmark(usize),
+    List(usize, bool),
+    SeeDrain(usize, usize),
+    ForgetDrain(usize, usize),
+    Acknowledge(usize, usize),
+    AcknowledgementLands(usize, usize),
+    AcknowledgementLost(usize, usize),
+    Renew(usize),
+    RenewalLands(usize),
+    RenewalAnswered(usize),
+    RenewalLost(usize),
+    Release(usize),
+    // Of a replica: its number, and the object's or the shard's.
+    SeeLease(usize, usize),
+    TakeLease(usize, usize),
+    Decide(usize, usize, bool),
+    CarryOut(usize),
+    Crash(usize),
+    // Of the world.
+    Tick,
+    Kill(usize),
+    Restart(usize),
+    Pause(usize),
+    Resume(usize),
+    Cut(usize),
+    Strip(usize),
+    Touch(usize),
+    CatchUp,
+}
+
+impl Handover {
+    /// The state after `action`, if that can happen.
+    pub(crate) fn after(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        let happens = self.shard_steps(&mut next, action)
+            || self.lease_steps(&mut next, action)
+            || self.replica_steps(&mut next, action)
+            || self.world_steps(&mut next, action);
+        (happens && next != *state).then(|| {
+            next.make_canonical();
+            next
+        })
+    }
+
+    /// Each step that there is, whether it can be taken now or not.
+    fn all(&self) -> impl Iterator<Item = Action> + use<> {
+        use Action::{
+            Acknowledge, AcknowledgementLands, AcknowledgementLost, Bookmark, CarryOut, CatchUp, Crash, Cut, Decide,
+            Deliver, ForgetDrain, Kill, List, Pause, Release, Renew, RenewalAnswered, RenewalLands, RenewalLost, Rest,
+            Restart, Resume, SeeDrain, SeeLease, Strip, TakeLease, Tick, Touch, Wake, Write, WriteLands,
+        };
+        let objects = self.case.objects;
+        let of_shards = (0..SHARDS).flat_map(move |shard| {
+            let one = [
+                Deliver(shard),
+                Bookmark(shard),
+                List(shard, false),
+                List(shard, true),
+                Renew(shard),
+                RenewalLands(shard),
+                RenewalAnswered(shard),
+                RenewalLost(shard),
+                Release(shard),
+                Kill(shard),
+                Restart(shard),
+                Pause(shard),
+                Resume(shard),
+                Cut(shard),
+            ];
+            let each = (0..objects).flat_map(move |object| {
+                [
+                    Rest(shard, object),
+                    Wake(shard, object),
+                    Write(shard, object),
+                    WriteLands(shard, object),
+                    SeeDrain(shard, object),
+                    ForgetDrain(shard, object),
+                    Acknowledge(shard, object),
+                    AcknowledgementLands(shard, object),
+                    AcknowledgementLost(shard, object),
+                ]
+            });
+            one.into_iter().chain(each)
+        });
+        let of_replicas = (0..self.case.replicas).flat_map(move |replica| {
+            let leases = (0..SHARDS).flat_map(move |shard| [SeeLease(replica, shard), TakeLease(replica, shard)]);
+            let objects = (0..objects).flat_map(move |object| [false, true].map(|old| Decide(replica, object, old)));
+            leases.chain(objects).chain([CarryOut(replica), Crash(replica)])
+        });
+        let of_objects = (0..objects).flat_map(|object| [Strip(object), Touch(object)]);
+        of_shards.chain(of_replicas).chain(of_objects).chain([Tick, CatchUp])
+    }
+}
+
+impl Model for Handover {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State::first(self)]
+    }
+
+    fn actions(&self, _: &State, actions: &mut Vec<Action>) {
+        actions.extend(self.all());
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        self.after(state, action)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("one controller at most is at work on an object", promises::one_works),
+            Property::always("one shard at most writes an object", promises::one_writes),
+            Property::always("no write lands that could have been waited for", promises::no_foreign_write),
+            Property::always("without further faults all settles", promises::settles),
+        ]
+    }
+}

@@ -1,0 +1,136 @@
+//! What the API server does: writes as the contract's JSON patches, events of watches, the webhook's verdict.
+
+use ringside_ring::{
+    handover::{Verdict, Write, review},
+    labels::Ownership,
+    patch::{self, Seen},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    config::{Handover, Mistake},
+    state::{Event, Job, Next, Object, SHARDS, State, Version},
+};
+
+/// A uid: objects are not deleted here.
+const UID: &str = "u";
+
+impl Handover {
+    /// Carries out a replica's write; whether its tests held.
+    pub(crate) fn write(&self, state: &mut State, job: &Job) -> bool {
+        let (drain, version) = (job.view.drain.map(|it| it.to_string()), job.view.version.to_string());
+        let seen = Seen {
+            uid: UID,
+            resource_version: &version,
+            ownership: Ownership { shard: self.name(job.view.shard), drain: drain.as_deref() },
+            has_labels: true,
+        };
+        let patch = match job.next {
+            Next::Drain(value) | Next::Claim(value) => {
+                let from = seen.ownership.shard.expect("only who has an object is asked to let go");
+                patch::drain(&self.labels, UID, from, &value.to_string())
+            }
+            Next::Assign(to) => patch::assign(&self.labels, &seen, &self.names[usize::from(to)]),
+            Next::Confirm => return false,
+        };
+        self.patch(state, usize::from(job.object), &patch)
+    }
+
+    /// Carries out a shard's acknowledgement, as the webhook lets it.
+    pub(crate) fn acknowledge(&self, state: &mut State, shard: usize, object: usize, drain: u8) {
+        let patch = patch::acknowledge(&self.labels, UID, &self.names[shard], &drain.to_string());
+        let before = state.now.objects[object];
+        if self.patch(state, object, &patch) {
+            let writer = Some(self.names[shard].as_str());
+            self.admit(state, object, before, writer);
+        }
+    }
+
+    /// Somebody writes the object without its labels.
+    pub(crate) fn strip(&self, state: &mut State, object: usize) {
+        let before = state.now.objects[object];
+        let without = Object { shard: None, drain: None, ..before };
+        state.store(object, without);
+        self.admit(state, object, before, Some("somebody"));
+    }
+
+    /// What the webhook makes of a write, in the same write.
+    fn admit(&self, state: &mut State, object: usize, before: Object, writer: Option<&str>) {
+        let after = state.now.objects[object];
+        let drains = [before, after].map(|it| it.drain.map(|value| value.to_string()));
+        let [old, new] = [(before, &drains[0]), (after, &drains[1])]
+            .map(|(it, drain)| Ownership { shard: self.name(it.shard), drain: drain.as_deref() });
+        let verdict = if self.makes(Mistake::WebhookPlacesWhatLosesItsLabel) && after.shard.is_none() {
+            Verdict::Assign
+        } else {
+            review(Write::Update { old, new, writer }, self.case.children)
+        };
+        // Its replica knows what the first one knows.
+        let placed = self.owner(object, self.available(state, 0));
+        let labels = match verdict {
+            Verdict::Leave => return,
+            Verdict::Restore(_) => (before.shard, before.drain),
+            Verdict::Assign => (placed, None),
+        };
+        let admitted = Object { shard: labels.0, drain: labels.1, version: after.version };
+        state.show(object, after, admitted);
+        state.now.objects[object] = admitted;
+    }
+
+    fn patch(&self, state: &mut State, object: usize, patch: &json_patch::Patch) -> bool {
+        let Object { shard, drain, version } = state.now.objects[object];
+        let mut labels = serde_json::Map::new();
+        labels.extend(self.name(shard).map(|name| (self.labels.shard.clone(), json!(name))));
+        labels.extend(drain.map(|value| (self.labels.drain.clone(), json!(value.to_string()))));
+        let mut stored = json!({"metadata": {"uid": UID, "resourceVersion": version.to_string(), "labels": labels}});
+        if json_patch::patch(&mut stored, patch).is_err() {
+            return false;
+        }
+        let label = |key: &str| stored["metadata"]["labels"].get(key).and_then(Value::as_str);
+        let shard = label(&self.labels.shard).map(|name| self.number(name));
+        let drain = label(&self.labels.drain).map(|value| value.parse().expect("a number"));
+        state.store(object, Object { shard, drain, version });
+        true
+    }
+
+    pub(crate) fn name(&self, shard: Option<u8>) -> Option<&str> {
+        shard.map(|shard| self.names[usize::from(shard)].as_str())
+    }
+}
+
+impl State {
+    /// Stores an object with a new resourceVersion, and shows it to whom it concerns.
+    pub(crate) fn store(&mut self, object: usize, new: Object) {
+        let version = self.now.version + 1;
+        let before = self.now.objects[object];
+        let after = Object { version, ..new };
+        self.now.version = version;
+        self.now.objects[object] = after;
+        self.show(object, before, after);
+    }
+
+    /// The events of a change on the watches that it concerns. A change within one write takes its events back.
+    fn show(&mut self, object: usize, before: Object, after: Object) {
+        let number = u8::try_from(object).expect("few objects");
+        for shard in 0..SHARDS {
+            let Some(watch) = self.pods[shard].watch.as_mut().filter(|watch| !watch.ended) else { continue };
+            if before.version == after.version {
+                let of_this = |event: &Event| matches!(event, Event::Added(of, at) | Event::Deleted(of, at) if (*of, *at) == (number, after.version));
+                if watch.queue.last().is_some_and(of_this) {
+                    watch.queue.pop();
+                    continue;
+                }
+            }
+            watch.queue.extend(change(number, before.is_shown_to(shard), after.is_shown_to(shard), after.version));
+        }
+    }
+}
+
+/// What a narrowed watch shows of a write.
+pub(crate) fn change(object: u8, was_shown: bool, is_shown: bool, version: Version) -> Option<Event> {
+    match (was_shown, is_shown) {
+        (false, true) => Some(Event::Added(object, version)),
+        (true, false) => Some(Event::Deleted(object, version)),
+        _ => None,
+    }
+}

@@ -1,0 +1,177 @@
+//! What is tried: who is there at the beginning, how many faults there may be, and which mistake is made.
+
+use std::{
+    collections::HashSet,
+    num::NonZeroU32,
+    sync::{Arc, Mutex},
+};
+
+use ringside_ring::{
+    RingLabels, ShardName, lease::ShardState, members::Members, partition::PartitionKey, placement::HashRing,
+};
+
+use crate::state::{OBJECTS, SHARDS};
+
+/// A way to build it wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// The webhook gives whatever a write leaves without shard label a shard, as it does with new objects.
+    WebhookPlacesWhatLosesItsLabel,
+    /// A watch counts as past a write when an `ADDED` of its initial events has a resourceVersion at or after it.
+    InitialEventsCount,
+    /// The sharder takes `renewTime`, which is the shard's clock, for the time at which a Lease was renewed.
+    RenewTimeAsClock,
+    /// A renewal counts from its answer and not from its beginning.
+    ValidFromAnswer,
+    /// The shard's clock stops while it stands still.
+    ClockStops,
+    /// All drains have the same value.
+    OneDrainValue,
+    /// An acknowledgement does not wait for the controller's watch.
+    ViewsIgnored,
+    /// An acknowledgement does not wait for writes under way.
+    WritesIgnored,
+    /// An acknowledgement does not wait for the controller to come to rest.
+    NoGrace,
+    /// The fence does not close with the acknowledgement.
+    NoFence,
+    /// A list may be older than the shard's term, or than an object that it let go.
+    OldLists,
+    /// A watch that ended is no view any more.
+    EndedWatchForgotten,
+    /// Objects of a shard that seems to be gone are given away without a drain label and without a look at its Lease.
+    MovedUnclaimed,
+    /// The Lease of a shard is acquired although it has changed since it was seen.
+    LeaseTakenUntested,
+}
+
+/// How often each thing may happen that need not. What must happen, such as the delivery of an event, may happen at any time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Budget {
+    /// Writes of controllers: one that is under way is nothing but late.
+    pub writes: u8,
+    /// Reconciles that go on after a silence longer than the grace.
+    pub wakes: u8,
+    /// Times that two thirds of a Lease's duration pass.
+    pub ticks: u8,
+    /// Shards that die, with their controller.
+    pub kills: u8,
+    /// Shards that end in order.
+    pub releases: u8,
+    /// Shards that begin again.
+    pub restarts: u8,
+    /// Proxies that stand still while their controllers go on.
+    pub pauses: u8,
+    /// Watches that end.
+    pub cuts: u8,
+    /// PUTs by somebody that drop an object's labels.
+    pub strips: u8,
+    /// Writes by somebody that leave the labels alone.
+    pub touches: u8,
+    /// Messages that are lost: acknowledgements, renewals, writes of a replica that is gone.
+    pub losses: u8,
+    /// Times that an API server that lags behind catches up; 0: none lags behind.
+    pub catch_ups: u8,
+}
+
+/// What is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Whether a third shard joins the two that are at work from the beginning.
+    pub joins: bool,
+    /// Objects that are there, of two.
+    pub objects: usize,
+    /// Faults.
+    pub budget: Budget,
+    /// Whether children move first: then the webhook leaves an acknowledged object to the sharder's controller.
+    pub children: bool,
+    /// Sharder replicas that act, each as if it were the leader.
+    pub replicas: usize,
+    /// Whether an acknowledgement of an earlier move is still on its way, of an object that has come back since.
+    pub late_acknowledgement: bool,
+    /// What is done wrong.
+    pub mistake: Option<Mistake>,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            joins: true,
+            objects: OBJECTS,
+            budget: Budget::default(),
+            children: true,
+            replicas: 1,
+            late_acknowledgement: false,
+            mistake: None,
+        }
+    }
+}
+
+/// The model of one case.
+#[derive(Clone, Debug)]
+pub struct Handover {
+    pub(crate) case: Case,
+    pub(crate) labels: RingLabels,
+    pub(crate) names: [ShardName; SHARDS],
+    /// States from which all is known to settle, by their hashes.
+    pub(crate) settled: Arc<Mutex<HashSet<u64>>>,
+    keys: [PartitionKey; OBJECTS],
+    /// Hash ring and members, by the set of available shards as bits.
+    sets: Vec<(HashRing, Members)>,
+}
+
+/// Who works from the beginning.
+pub(crate) const FIRST: [bool; SHARDS] = [true, true, false];
+
+/// Any number gives a placement; with few tokens objects are easily found that move as wanted.
+const TOKENS: NonZeroU32 = NonZeroU32::new(10).expect("not zero");
+
+impl Handover {
+    /// The first of the two objects moves to the shard that joins, and the second does not; each belongs to another of the
+    /// two shards that are there before.
+    pub fn of(case: Case) -> Self {
+        let names = ["a", "b", "c"].map(|name| name.parse().expect("a valid name"));
+        let sets: Vec<_> = (0..1 << SHARDS).map(|set| available(&names, set)).collect();
+        let owner = |key: &PartitionKey, set: usize| sets[set].0.owner(key).map(ShardName::as_str).map(str::to_owned);
+        let key = |of_two: &str, of_three: &str| {
+            let keys = (0..).map(|i: u32| PartitionKey::of("example.com", "Thing", "default", &i.to_string()));
+            let mut fits = keys.filter(|key| {
+                owner(key, 0b011).as_deref() == Some(of_two) && owner(key, 0b111).as_deref() == Some(of_three)
+            });
+            fits.next().expect("some number does")
+        };
+        let labels = RingLabels::of(&"example".parse().expect("a valid name"));
+        Self { case, labels, keys: [key("a", "c"), key("b", "b")], names, settled: Arc::default(), sets }
+    }
+
+    pub(crate) fn makes(&self, mistake: Mistake) -> bool {
+        self.case.mistake == Some(mistake)
+    }
+
+    pub(crate) fn key(&self, object: usize) -> &PartitionKey {
+        &self.keys[object]
+    }
+
+    /// Hash ring and members of a set of available shards.
+    pub(crate) fn set(&self, available: usize) -> &(HashRing, Members) {
+        &self.sets[available]
+    }
+
+    /// Whose the object is among these.
+    pub(crate) fn owner(&self, object: usize, available: usize) -> Option<u8> {
+        self.sets[available].0.owner(&self.keys[object]).map(|owner| self.number(owner.as_str()))
+    }
+
+    /// The number of a shard by its name.
+    pub(crate) fn number(&self, name: &str) -> u8 {
+        let index = self.names.iter().position(|known| known.as_str() == name).expect("one of ours");
+        u8::try_from(index).expect("few shards")
+    }
+}
+
+fn available(names: &[ShardName; SHARDS], set: usize) -> (HashRing, Members) {
+    let shards = names.iter().enumerate().filter(|(index, _)| set >> index & 1 == 1).map(|(_, name)| name.clone());
+    let shards: Vec<_> = shards.collect();
+    let members = shards.iter().map(|shard| (shard.clone(), ShardState::Ready)).collect();
+    (HashRing::new(shards, TOKENS), members)
+}

@@ -1,0 +1,28 @@
+//! The handover, small enough to try every order of events: objects, Leases, shards, sharder replicas, the webhook, lagging
+//! reads; messages that are late, lost or overtaken; shards that stand still, die and come back.
+//!
+//! What is decided is decided by the functions of `ringside-ring` themselves: the next step of an object, the state of a
+//! Lease, the webhook's verdict; and the writes are its JSON patches, applied to JSON. What the proxy decides (when an
+//! acknowledgement may be sent, when the gate is open) stands here a second time, as DESIGN has it.
+//!
+//! Two promises are checked in every state (`promises`):
+//! - at most one shard acts on an object, and no write of a former owner lands while it could have been waited for;
+//! - from here, a run without further faults settles, with every object at its shard. Said of every state it is a safety
+//!   property: no circle of states can feign progress.
+//!
+//! [`Mistake`]s are ways to build it wrong. The model must find each: a model that finds nothing proves nothing.
+
+mod actions;
+mod canonical;
+mod cluster;
+mod config;
+mod leases;
+mod promises;
+mod settle;
+mod sharders;
+mod shards;
+mod state;
+
+pub use actions::Action;
+pub use config::{Budget, Case, Handover, Mistake};
+pub use state::State;

@@ -1,0 +1,39 @@
+//! What must be true of every state.
+
+use crate::{
+    config::Handover,
+    state::{OBJECTS, Pod, State},
+};
+
+/// Not counted are controllers of which nobody can know: one that sleeps for longer than the grace in the middle of a
+/// reconcile, and one that goes on with what it had before a gap in its Lease.
+pub(crate) fn one_works(_: &Handover, state: &State) -> bool {
+    at_most_one(state, |pod, object, _| pod.objects[object].worked_on)
+}
+
+/// Their proxies let nothing of theirs through that is another's: so exclusive are the writes.
+pub(crate) fn one_writes(_: &Handover, state: &State) -> bool {
+    at_most_one(state, |pod, object, labels_say_so| {
+        let held = &pod.objects[object];
+        (held.worked_on || held.woken) && (!held.fenced || labels_say_so)
+    })
+}
+
+/// Shards that lost their Lease do nothing that counts: their proxies refuse it. `does` is told whether the object's labels
+/// say that it is the shard's.
+fn at_most_one(state: &State, does: impl Fn(&Pod, usize, bool) -> bool) -> bool {
+    let count = |object: usize| {
+        let pods = state.pods.iter().enumerate().filter(|(_, pod)| pod.runs && pod.holds);
+        pods.filter(|(shard, pod)| does(pod, object, state.now.objects[object].is_shown_to(*shard))).count()
+    };
+    (0..OBJECTS).all(|object| count(object) <= 1)
+}
+
+pub(crate) fn no_foreign_write(_: &Handover, state: &State) -> bool {
+    state.broken.is_none()
+}
+
+/// From here, without further faults, each object comes to its shard, and that shard's controller alone has it.
+pub(crate) fn settles(model: &Handover, state: &State) -> bool {
+    model.settles(state)
+}

@@ -1,0 +1,80 @@
+//! The sharder's replicas. Each acts as if it led: the writes must be safe without the election.
+
+use ringside_ring::{
+    handover::{Patience, Step, next_step},
+    labels::Ownership,
+};
+
+use crate::{
+    actions::Action,
+    config::{Handover, Mistake},
+    state::{Holder, Job, Next, State},
+};
+
+impl Handover {
+    pub(crate) fn replica_steps(&self, state: &mut State, action: Action) -> bool {
+        match action {
+            Action::Decide(replica, object, old) => {
+                if state.replicas[replica].job.is_some() || (old && state.past == state.now) {
+                    return false;
+                }
+                let job = self.decide(state, replica, object, old);
+                state.replicas[replica].job = job;
+                job.is_some()
+            }
+            Action::CarryOut(replica) => self.carry_out(state, replica),
+            Action::Crash(replica) => {
+                let crashes = state.left.losses > 0 && state.replicas[replica].job.take().is_some();
+                if crashes {
+                    state.left.losses -= 1;
+                }
+                crashes
+            }
+            _ => false,
+        }
+    }
+
+    /// What a replica does about an object, on what it sees of it.
+    fn decide(&self, state: &mut State, replica: usize, object: usize, old: bool) -> Option<Job> {
+        let view = if old { &state.past } else { &state.now }.objects[object];
+        let (ring, members) = self.set(self.available(state, replica));
+        let drain = view.drain.map(|value| value.to_string());
+        let ownership = Ownership { shard: self.name(view.shard), drain: drain.as_deref() };
+        let step = next_step(ownership, Patience::Left, self.key(object), members, ring);
+        let next = match step {
+            Step::Keep | Step::AwaitAcknowledgement | Step::NoShard => return None,
+            Step::Assign { to } | Step::Force { to } => Next::Assign(self.number(to.as_str())),
+            Step::Drain { .. } => Next::Drain(self.new_drain(state)),
+            Step::Move { to } if self.makes(Mistake::MovedUnclaimed) => Next::Assign(self.number(to.as_str())),
+            Step::Move { .. } if view.drain.is_none() => Next::Claim(self.new_drain(state)),
+            Step::Move { .. } => Next::Confirm,
+        };
+        Some(Job { object: u8::try_from(object).ok()?, view, next })
+    }
+
+    fn new_drain(&self, state: &mut State) -> u8 {
+        if self.makes(Mistake::OneDrainValue) { 0 } else { state.fresh_drain() }
+    }
+
+    fn carry_out(&self, state: &mut State, replica: usize) -> bool {
+        let Some(job) = state.replicas[replica].job.take() else { return false };
+        let object = usize::from(job.object);
+        state.replicas[replica].job = match job.next {
+            Next::Confirm => {
+                let absent = job.view.shard.is_none_or(|it| state.leases[usize::from(it)].holder != Holder::Shard);
+                let to = self.owner(object, self.available(state, replica));
+                to.filter(|to| absent && Some(*to) != job.view.shard).map(|to| Job { next: Next::Assign(to), ..job })
+            }
+            Next::Claim(value) if self.write(state, &job) => {
+                debug_assert_eq!(state.now.objects[object].drain, Some(value));
+                Some(Job { view: state.now.objects[object], next: Next::Confirm, ..job })
+            }
+            Next::Claim(_) => None,
+            Next::Drain(_) | Next::Assign(_) => {
+                self.write(state, &job);
+                None
+            }
+        };
+        true
+    }
+}

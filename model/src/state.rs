@@ -1,0 +1,230 @@
+//! Everything that matters at one moment.
+
+use crate::config::{Budget, FIRST, Handover};
+
+/// Shards of the ring.
+pub(crate) const SHARDS: usize = 3;
+/// Objects that they share.
+pub(crate) const OBJECTS: usize = 2;
+/// Sharder replicas at most.
+pub(crate) const REPLICAS: usize = 2;
+
+/// A resourceVersion. Only the order of those that somebody remembers matters.
+pub(crate) type Version = u8;
+
+/// Everything that matters at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    /// What is stored.
+    pub(crate) now: Snapshot,
+    /// What an API server shows that lags behind.
+    pub(crate) past: Snapshot,
+    pub(crate) leases: [Lease; SHARDS],
+    pub(crate) pods: [Pod; SHARDS],
+    pub(crate) replicas: [Replica; REPLICAS],
+    pub(crate) left: Budget,
+    /// What has happened that must not.
+    pub(crate) broken: Option<Broken>,
+}
+
+/// What must not happen and can't be seen in a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Broken {
+    /// A write of this shard landed on another's object, and it had its Lease all the time.
+    ForeignWrite(u8),
+}
+
+/// The objects at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Snapshot {
+    pub(crate) objects: [Object; OBJECTS],
+    /// The last write's.
+    pub(crate) version: Version,
+}
+
+/// An object, as far as it concerns anybody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Object {
+    pub(crate) shard: Option<u8>,
+    /// The drain label's value.
+    pub(crate) drain: Option<u8>,
+    pub(crate) version: Version,
+}
+
+impl Object {
+    /// Whether the controller of this shard is shown the object.
+    pub(crate) fn is_shown_to(&self, shard: usize) -> bool {
+        self.shard.map(usize::from) == Some(shard) && self.drain.is_none()
+    }
+}
+
+/// A shard's Lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Lease {
+    pub(crate) holder: Holder,
+    /// Which replicas have not seen its last change.
+    pub(crate) unseen: [bool; REPLICAS],
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Holder {
+    #[default]
+    Nobody,
+    Shard,
+    Sharder,
+}
+
+/// A controller and its proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Pod {
+    pub(crate) runs: bool,
+    /// The proxy stands still.
+    pub(crate) paused: bool,
+    /// Whether the gate is open.
+    pub(crate) holds: bool,
+    /// A renewal has begun since the last tick, and succeeded: the gate stays open at the next one.
+    pub(crate) is_fresh: bool,
+    pub(crate) renewal: Option<Renewal>,
+    pub(crate) watch: Option<Watch>,
+    /// Lists begin here at the earliest.
+    pub(crate) floor: Version,
+    pub(crate) objects: [Held; OBJECTS],
+}
+
+/// What a pod has of one object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Held {
+    /// It is in the controller's cache.
+    pub(crate) cached: bool,
+    /// The controller is at work on it.
+    pub(crate) worked_on: bool,
+    /// The controller goes on with a reconcile in which it was silent for longer than the grace, or begins one on what it
+    /// saw before a gap in the Lease.
+    pub(crate) woken: bool,
+    /// A write of it is under way.
+    pub(crate) write: Write,
+    /// The proxy's own watch shows it drained: the value, and the resourceVersion.
+    pub(crate) drained: Option<(u8, Version)>,
+    /// The proxy asks for the object's labels before it lets a write through.
+    pub(crate) fenced: bool,
+    /// The value in an acknowledgement that is under way.
+    pub(crate) acknowledgement: Option<u8>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Write {
+    #[default]
+    None,
+    UnderWay,
+    /// The proxy that admitted it has lost its Lease since: nobody waits for it.
+    LeftBehind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Renewal {
+    /// A tick has passed since it began.
+    pub(crate) is_old: bool,
+    /// What the API server said.
+    pub(crate) answer: Option<bool>,
+}
+
+/// A watch of the controller on its objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Watch {
+    /// What is on the way.
+    pub(crate) queue: Vec<Event>,
+    /// It has delivered everything up to here.
+    pub(crate) delivered: Version,
+    /// It is showing what there is at its beginning: whatever of the cache was not shown by its end is gone.
+    pub(crate) shown: Option<[bool; OBJECTS]>,
+    pub(crate) ended: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Event {
+    Initial(u8),
+    InitialEnd(Version),
+    Added(u8, Version),
+    Deleted(u8, Version),
+    Bookmark(Version),
+}
+
+/// A replica of the sharder, which believes that it leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Replica {
+    pub(crate) seen: [Seen; SHARDS],
+    pub(crate) job: Option<Job>,
+}
+
+/// A Lease as a replica saw it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Seen {
+    pub(crate) exists: bool,
+    pub(crate) held: bool,
+    /// Ticks since it changed, as far as they matter.
+    pub(crate) age: u8,
+}
+
+/// A write to one object that was decided on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Job {
+    pub(crate) object: u8,
+    /// The object as it was seen.
+    pub(crate) view: Object,
+    pub(crate) next: Next,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Next {
+    Drain(u8),
+    /// The drain label on an object whose shard seems to be gone, before it is given to another.
+    Claim(u8),
+    /// The look at the Lease of that shard.
+    Confirm,
+    Assign(u8),
+}
+
+impl State {
+    /// Everybody who is there has what is theirs.
+    pub(crate) fn first(model: &Handover) -> Self {
+        let available = FIRST.iter().enumerate().filter(|(_, is)| **is).fold(0, |set, (i, _)| set | 1 << i);
+        let owner = |object: usize| (object < model.case.objects).then(|| model.owner(object, available)).flatten();
+        let objects = [0, 1].map(|object| Object { shard: owner(object), ..Object::default() });
+        let lease = |shard: usize| Lease {
+            holder: if FIRST[shard] { Holder::Shard } else { Holder::Nobody },
+            unseen: [false; REPLICAS],
+        };
+        let pod = |shard: usize| {
+            let holds = FIRST[shard];
+            let held = |object: usize| {
+                let cached = objects[object].is_shown_to(shard);
+                Held { cached, worked_on: cached, ..Held::default() }
+            };
+            let watch = holds.then(Watch::default);
+            Pod {
+                runs: holds || model.case.joins,
+                holds,
+                is_fresh: holds,
+                watch,
+                objects: [held(0), held(1)],
+                ..Pod::default()
+            }
+        };
+        let seen = |shard: usize| Seen { exists: FIRST[shard], held: FIRST[shard], age: 0 };
+        let replica = || Replica { seen: [seen(0), seen(1), seen(2)], job: None };
+        let snapshot = Snapshot { objects, version: 0 };
+        let mut pods = [pod(0), pod(1), pod(2)];
+        if model.case.late_acknowledgement {
+            pods[0].objects[0].acknowledgement = Some(0);
+        }
+        Self {
+            now: snapshot.clone(),
+            past: snapshot,
+            leases: [lease(0), lease(1), lease(2)],
+            pods,
+            replicas: [replica(), replica()],
+            left: model.case.budget,
+            broken: None,
+        }
+    }
+}
