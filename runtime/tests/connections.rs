@@ -125,6 +125,42 @@ async fn a_server_without_http_2_is_spoken_to_in_http_1() {
     assert_eq!(server.connections(), 6);
 }
 
+/// By HTTP/2 the connection's pings find that out.
+#[tokio::test]
+async fn whoever_waits_for_an_answer_of_a_server_without_http_2_that_hangs_is_told_in_time() {
+    let hangs = Arc::new(AtomicBool::new(false));
+    let switch = hangs.clone();
+    let server = Server::start(Settings { http2: false, ..USUAL }, move |_| {
+        let hangs = switch.load(Ordering::SeqCst);
+        async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            Some(text("ok"))
+        }
+        .boxed()
+    })
+    .await;
+    let client = client(&server);
+    drop(get(&client, "/").await.into_body().collect().await.unwrap());
+    hangs.store(true, Ordering::SeqCst);
+    for method in [Method::GET, Method::POST] {
+        let before = server.requests();
+        let request = Request::builder().method(&method).uri("/").body(Full::default()).unwrap();
+        let asked = tokio::spawn(client.clone().oneshot(request));
+        while server.requests() == before {
+            tokio::task::yield_now().await;
+        }
+        // Nothing else can happen, so that time passes by itself.
+        tokio::time::pause();
+        let begun = tokio::time::Instant::now();
+        let error = asked.await.unwrap().unwrap_err();
+        assert!(matches!(error, NoAnswer::Gone(_)), "{method}: {error}");
+        assert!(begun.elapsed() <= Duration::from_secs(21), "{:?}", begun.elapsed());
+        tokio::time::resume();
+    }
+}
+
 #[tokio::test]
 async fn what_only_reads_is_sent_again_once_and_a_write_never() {
     let fails = Arc::new(AtomicBool::new(true));

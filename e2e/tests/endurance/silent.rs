@@ -101,11 +101,14 @@ pub(crate) async fn a_server_without_http2_that_hangs_is_noticed(ground: &Ground
     let (mut watch, by_http1) = (Http2::new(&proxy).watch_names().await, Http1::watch(&proxy).await);
     // A server that answers may be silent on a watch for as long as there is nothing to say.
     watch.nothing(NOTICED_WITHIN).await;
+    let client = Http2::new(&proxy);
     balancer.hang();
     let hung = Instant::now();
     ground.create("hung", "hung-meanwhile", 0).await;
-    let ended = tokio::join!(watch.end(NOTICED_WITHIN), by_http1.end(NOTICED_WITHIN));
-    assert_eq!(ended, (End::InOrder, End::InOrder));
+    let answer = timeout(NOTICED_WITHIN, client.get("/version"));
+    let (answer, watch, by_http1) = tokio::join!(answer, watch.end(NOTICED_WITHIN), by_http1.end(NOTICED_WITHIN));
+    assert_eq!((watch, by_http1), (End::InOrder, End::InOrder));
+    assert!(answer.expect("who waits for an answer is told").status().is_server_error());
     let noticed = hung.elapsed();
     balancer.freeze();
     follower.until_seen("hung-meanwhile", DEADLINE).await;

@@ -5,6 +5,8 @@
 //! says that it did nothing with it, and there is no body, which would be gone.
 
 use std::{
+    future::{pending, poll_fn},
+    net::SocketAddr,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -12,10 +14,13 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{HeaderMap, Method, Request, Response, Uri, header, uri::Scheme};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, Uri, header, uri::Scheme};
 use http_body::Body;
 use hyper_util::{
-    client::legacy::{self, Client, connect::HttpInfo},
+    client::legacy::{
+        self, Client,
+        connect::{CaptureConnection, HttpInfo, capture_connection},
+    },
     rt::TokioTimer,
 };
 use kube::client::{AuthError, ConfigExt};
@@ -35,6 +40,8 @@ use crate::{contained::Contained, explain::causes};
 
 /// How many HTTP/1.1 connections are kept that nothing is sent on. More are closed after their request.
 const UNUSED_CONNECTIONS: usize = 16;
+/// How many headers an answer may have by HTTP/1.1, where they are counted: a write may have a hundred warnings.
+const HTTP1_HEADERS: usize = 500;
 /// After how long a server that had no HTTP/2 is asked for it again: it may have been upgraded.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 
@@ -50,6 +57,9 @@ pub enum NoAnswer {
     /// The request may have been sent and done, but there is no answer to it.
     #[error("no answer from the API server: {0}")]
     Failed(#[source] BoxError),
+    /// The same: it was waited for, and its server does not answer anything any more.
+    #[error("the API server at {0} has stopped answering")]
+    Gone(SocketAddr),
 }
 
 /// See the module; clones share the connections.
@@ -200,6 +210,7 @@ where
             // As the client wrote them, or as Go does.
             .http1_preserve_header_case(true)
             .http1_title_case_headers(true)
+            .http1_max_headers(HTTP1_HEADERS)
             .build(connector);
         let secured = access.config.cluster_url.scheme() != Some(&Scheme::HTTP);
         let http2 = secured.then(|| server.connector(access, Offer::Both)).transpose()?;
@@ -234,12 +245,32 @@ where
         }
     }
 
-    async fn attempt_http1(&self, request: Request<B>) -> Result<Response<Held>, NoAnswer> {
+    async fn attempt_http1(&self, mut request: Request<B>) -> Result<Response<Held>, NoAnswer> {
         let authorization = request.headers().get(header::AUTHORIZATION).cloned();
-        let response = self.http1.request(request).await.map_err(|error| no_answer(&error))?;
+        let connection = capture_connection(&mut request);
+        // In a place of its own: it is seldom needed for more than a moment, and every request has one.
+        let gone = Box::pin(self.gone(connection, authorization.clone()));
+        let response = tokio::select! {
+            biased;
+            response = self.http1.request(request) => response.map_err(|error| no_answer(&error))?,
+            server = gone => return Err(NoAnswer::Gone(server)),
+        };
         let server = response.extensions().get::<HttpInfo>().map(HttpInfo::remote_addr);
         let silence = server.map(|server| self.servers.silence(server, authorization));
         Ok(response.map(|body| Held::by_http1(body, silence)))
+    }
+
+    /// Returns the server that a request was sent to, once that does not answer anything any more.
+    async fn gone(&self, mut connection: CaptureConnection, authorization: Option<HeaderValue>) -> SocketAddr {
+        let mut found = Extensions::new();
+        if let Some(connected) = &*connection.wait_for_connection_metadata().await {
+            connected.get_extras(&mut found);
+        }
+        // Without it there was no connection, and the request has failed.
+        let Some(server) = found.get::<HttpInfo>().map(HttpInfo::remote_addr) else { return pending().await };
+        let mut silence = self.servers.silence(server, authorization);
+        poll_fn(|context| silence.poll_gone(context)).await;
+        server
     }
 
     fn may_have_http2(&self) -> bool {
@@ -268,6 +299,8 @@ impl Again {
             // A server that goes away does so on all connections.
             NoAnswer::NotProcessed(_) => attempts < ATTEMPTS,
             NoAnswer::Failed(_) => matches!(self.method, Method::GET | Method::HEAD) && attempts == 1,
+            // The client has waited for long enough.
+            NoAnswer::Gone(_) => false,
         }
     }
 
