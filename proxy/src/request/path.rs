@@ -14,6 +14,9 @@ pub enum BadPath {
     /// A path that says something else once a server on the way has cleaned it up.
     #[error("the path '{0}' has empty, '.' or '..' segments")]
     NotClean(String),
+    /// With the shard's selector it is longer than an HTTP library takes.
+    #[error("path and query are too long: {0} bytes with the shard's selector in it, 65,534 at most")]
+    TooLong(usize),
 }
 
 #[derive(Debug, PartialEq, Eq)]

@@ -126,10 +126,12 @@ pub(super) fn start_of_watch(query: &Query) -> Option<ResourceVersion> {
 }
 
 pub(super) fn with_query(uri: &Uri, query: &str) -> Result<Uri, Refusal> {
-    let bad = || BadRequest::from(BadPath::Encoding(uri.to_string()));
     let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(PathAndQuery::try_from(format!("{}?{query}", uri.path())).map_err(|_| bad())?);
-    Uri::from_parts(parts).map_err(|_| bad().into())
+    let rewritten = format!("{}?{query}", uri.path());
+    // Both were in a URI before, so it can't be anything else.
+    let too_long = BadRequest::from(BadPath::TooLong(rewritten.len()));
+    parts.path_and_query = Some(PathAndQuery::try_from(rewritten).map_err(|_| too_long.clone())?);
+    Uri::from_parts(parts).map_err(|_| too_long.into())
 }
 
 impl<S: Next> Service<Request<Body>> for Narrow<S> {

@@ -72,6 +72,11 @@ impl Judge {
         }
     }
 
+    /// The refusal of an object that is not there any more.
+    pub(super) fn gone(&self, target: &Target) -> Refusal {
+        Refusal::NotOurs(Box::new(named(target)))
+    }
+
     /// The metadata of an object at this moment, if there is one.
     pub(super) async fn ask(&self, target: &Target) -> Result<Option<Metadata>, Refusal> {
         self.asker.metadata(target, &self.version).await.map_err(|failed| failed.about(target))

@@ -33,11 +33,11 @@ pub(super) async fn read<S: Next>(
     match shown {
         Some(metadata) => judge.shown(&target, &metadata)?,
         // A Table without objects, an answer to HEAD, an object without end.
-        None => {
-            if let Some(metadata) = judge.ask(&target).await? {
-                judge.shown(&target, &metadata)?;
-            }
-        }
+        None => match judge.ask(&target).await? {
+            Some(metadata) => judge.shown(&target, &metadata)?,
+            // Deleted meanwhile: whose it was nobody can say any more.
+            None => return Err(judge.gone(&target)),
+        },
     }
     Ok(Response::from_parts(head, body))
 }
