@@ -35,6 +35,9 @@ pub use self::{
 };
 use crate::control_plane::{AnotherApiServer, ControlPlane};
 
+/// How many headers a request or an answer may have by HTTP/1.1. The API server counts none.
+pub const MAX_HEADERS: usize = 1000;
+
 /// The header that says which test a request belongs to.
 pub const MARK: &str = "x-ringside-case";
 

@@ -17,7 +17,7 @@ use rustls::{
 use tokio::{net::TcpStream, task::JoinSet};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::relay::MARK;
+use crate::relay::{MARK, MAX_HEADERS};
 
 /// The version that a client speaks, or a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,7 +259,7 @@ impl Endpoint {
             Http::One => {
                 *request.uri_mut() = ask.target.parse()?;
                 request.headers_mut().insert(header::HOST, self.address.to_string().parse()?);
-                let (mut sender, driver) = http1::handshake(stream).await?;
+                let (mut sender, driver) = http1::Builder::new().max_headers(MAX_HEADERS).handshake(stream).await?;
                 // An error of the connection is one of the answer as well.
                 connection.spawn(async move { drop(driver.await) });
                 sender.send_request(request).await?

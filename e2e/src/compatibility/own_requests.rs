@@ -35,7 +35,10 @@ const LIST: [OwnRequest; 11] = [
     OwnRequest {
         request: "`GET`, `POST` and `PUT` of the shard Lease",
         because: "it is a shard for as long as it holds that; renewed every few seconds",
-        is: |_, path, _| path.contains("/leases"),
+        is: |method, path, query| {
+            let of_shard = path.starts_with("/apis/coordination.k8s.io/v1/namespaces/") && path.contains("/leases");
+            of_shard && query.is_empty() && ["GET", "POST", "PUT"].contains(&method)
+        },
     },
     OwnRequest {
         request: "list and watch of its ClusterRing",
@@ -63,7 +66,7 @@ const LIST: [OwnRequest; 11] = [
     OwnRequest {
         request: "`PATCH` of an object that is drained",
         because: "the acknowledgement: both labels are taken off",
-        is: |method, _, _| method == "PATCH",
+        is: |method, path, _| method == "PATCH" && !path.contains("/events") && !path.contains("/leases"),
     },
     OwnRequest {
         request: "list of one name, for its metadata",
@@ -114,7 +117,8 @@ pub(super) fn names() -> BTreeSet<&'static str> {
 pub(super) fn page() -> String {
     let mut page =
         "### Requests of the proxy's own\n\nWhatever a client asks arrives once, but for what stands above. Where credentials were rotated, \
-                    `/version` is asked with the new ones before they are used.\n\n\
+                    `/version` is asked with the new ones before they are used. And who holds a drain past its deadline reads its \
+                    ClusterRing, and writes an Event about it.\n\n\
                     | request | because |\n| --- | --- |\n"
             .to_owned();
     for OwnRequest { request, because, .. } in LIST {

@@ -26,8 +26,6 @@ use super::{
 
 /// The longest head by HTTP/2; as the API server's (Go's `DefaultMaxHeaderBytes`).
 const MAX_HEAD: u32 = 1 << 20;
-/// The API server counts none.
-const MAX_HEADERS: usize = 1000;
 
 #[derive(Clone)]
 pub(super) struct Connections {
@@ -73,7 +71,7 @@ impl Connections {
         });
         let mut builder = Builder::new(TokioExecutor::new());
         // Go writes the names of headers so.
-        builder.http1().max_headers(MAX_HEADERS).preserve_header_case(true).title_case_headers(true);
+        builder.http1().max_headers(super::MAX_HEADERS).preserve_header_case(true).title_case_headers(true);
         builder.http2().max_header_list_size(MAX_HEAD);
         builder.serve_connection_with_upgrades(stream, service).await
     }

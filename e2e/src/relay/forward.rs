@@ -56,7 +56,7 @@ impl Forward {
         let connector = || HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_only();
         let authority = url.trim_start_matches("https://").parse()?;
         let mut builder = Client::builder(TokioExecutor::new());
-        builder.http1_preserve_header_case(true).http1_title_case_headers(true);
+        builder.http1_preserve_header_case(true).http1_title_case_headers(true).http1_max_headers(super::MAX_HEADERS);
         Ok(Self {
             authority,
             usual: builder.build(connector().enable_all_versions().build()),

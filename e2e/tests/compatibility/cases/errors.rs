@@ -329,9 +329,12 @@ async fn interim(probe: &Probe<'_>) -> Result<Outcome> {
     ))
 }
 
-fn warnings() -> [Case; 3] {
+/// As many as strict validation may find, and more.
+const WARNINGS: usize = 150;
+
+fn warnings() -> Vec<Case> {
     let has_warning = |answer: &Answer| answer.headers.contains_key(header::WARNING);
-    [
+    let few = [
         case("Warning headers", "of a deprecated API", move |ground, mark| async move {
             let (probe, ask) = (Probe::new(&ground, &mark), Ask::get("/api/v1/namespaces/fixed/endpoints/nobody"));
             ensure!(has_warning(&probe.past(&ask).await?), "there is no warning");
@@ -359,5 +362,20 @@ fn warnings() -> [Case; 3] {
             ensure!(proxied.headers.get_all(header::WARNING).iter().count() == 2, "{:?}", proxied.headers);
             probe.scripted(&ask, probe.narrowing(&[])).await
         }),
-    ]
+    ];
+    let pairs = BOTH.into_iter().flat_map(|http| BOTH.map(|upstream| (http, upstream)));
+    let many = pairs.map(|(http, upstream)| {
+        let form = format!("{WARNINGS} in an answer, {} to {}", http.name(), upstream.name());
+        case("Warning headers", &form, move |ground, mark| async move {
+            let probe = Probe::by(&ground, &mark, http, upstream);
+            let warn = |script: Script, number| script.header("warning", &format!("299 - \"number {number}\""));
+            probe.shard.relay.answer(&mark, (0..WARNINGS).fold(Script::new(StatusCode::OK).bytes("{}"), warn));
+            let ask = Ask::get("/version");
+            let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
+            let came = proxied.headers.get_all(header::WARNING).iter().count();
+            ensure!(came == WARNINGS, "{came} came");
+            probe.scripted(&ask, Rewritten::default()).await
+        })
+    });
+    few.into_iter().chain(many).collect()
 }
