@@ -135,7 +135,7 @@ async fn what_is_created_while_what_belongs_to_the_ring_is_gone_has_an_owner_a_m
         eventually("all have an owner", BOUND, || async {
             let sites = ground.websites().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
             let without: Vec<_> =
-                sites.iter().filter(|site| ground.owner(site).is_none()).map(ResourceExt::name_any).collect();
+                sites.iter().filter(|site| ground.owner(*site).is_none()).map(ResourceExt::name_any).collect();
             if without.is_empty() { Ok(()) } else { Err(format!("{without:?}")) }
         })
         .await

@@ -28,23 +28,29 @@ fn without_policies() -> Settings {
 async fn labels_are_kept_with_webhook_and_policy() {
     let ground = Ground::start(Settings::default(), true).await;
     writes::strips_and_copies(&ground).await;
+    writes::strips_of_children(&ground).await;
     writes::changes_of_owner(&ground).await;
     ground.assert_nobody_lost_anything();
+    ground.assert_all_was_in_time();
 }
 
 #[tokio::test]
 async fn labels_are_kept_without_the_webhook() {
     let ground = Ground::start(Settings { webhook: false, ..Settings::default() }, true).await;
     writes::strips_and_copies(&ground).await;
+    writes::strips_of_children(&ground).await;
     writes::changes_of_owner(&ground).await;
     ground.assert_nobody_lost_anything();
+    ground.assert_all_was_in_time();
 }
 
 #[tokio::test]
 async fn labels_are_kept_by_the_webhook_alone() {
     let ground = Ground::start(without_policies(), false).await;
     writes::strips_and_copies(&ground).await;
+    writes::strips_of_children(&ground).await;
     ground.assert_nobody_lost_anything();
+    ground.assert_all_was_in_time();
 }
 
 /// Nothing keeps the labels then: a shard loses what is stripped, and gets it back.
@@ -53,4 +59,5 @@ async fn what_nobody_kept_is_assigned_again() {
     let ground = Ground::start(Settings { webhook: false, ..without_policies() }, false).await;
     writes::strips_and_copies(&ground).await;
     writes::to_nobody(&ground).await;
+    ground.assert_all_was_in_time();
 }

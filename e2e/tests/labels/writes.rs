@@ -1,13 +1,14 @@
 //! The ways in which somebody can write labels that are not theirs.
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    ResourceExt as _,
+    Api, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
 };
 use ringside_e2e::website::{Website, WebsiteSpec};
 use serde_json::{Value, json};
 
-use crate::ground::Ground;
+use crate::ground::{Ground, Labelled};
 
 /// Writes that don't name another owner, each on an object of its own.
 pub(crate) async fn strips_and_copies(ground: &Ground) {
@@ -38,6 +39,19 @@ pub(crate) async fn strips_and_copies(ground: &Ground) {
     }
 }
 
+/// The same to children, which nobody watches for that: only webhook and policy keep theirs at once.
+pub(crate) async fn strips_of_children(ground: &Ground) {
+    let (shard, drain) = (&ground.labels.shard, &ground.labels.drain);
+    for (what, name, labels) in [
+        ("the shard label taken off a child", "site-00013", json!({shard: null})),
+        ("both labels taken off a child", "site-00014", json!({shard: null, drain: null})),
+        ("all labels taken off a child", "site-00015", Value::Null),
+        ("a drain set on a child by hand", "site-00016", json!({drain: "by-hand"})),
+    ] {
+        child_stays(ground, what, name, labels).await;
+    }
+}
+
 /// Writes for which the webhook is not called, and which no watch of the sharder shows: only the API server itself sees them
 /// in time. A shard that never saw the copy lets go of it when the next bookmark comes, within a minute.
 pub(crate) async fn changes_of_owner(ground: &Ground) {
@@ -46,6 +60,14 @@ pub(crate) async fn changes_of_owner(ground: &Ground) {
     let another = ground.another(&owner(ground, "site-00010").await);
     let write = patch(ground, "site-00010", json!({&ground.labels.shard: another}));
     same_owner(ground, "the label set to another live shard", "site-00010", write).await;
+    let another = ground.another(&owner(ground, "site-00017").await);
+    for (what, name, value) in [
+        ("the label of a child set to another live shard", "site-00017", another.as_str()),
+        ("the label of a child set to nonsense", "site-00018", "nobody"),
+        ("the label of a child emptied", "site-00019", ""),
+    ] {
+        child_stays(ground, what, name, json!({&ground.labels.shard: value})).await;
+    }
     to_nobody(ground).await;
 }
 
@@ -62,6 +84,13 @@ pub(crate) async fn to_nobody(ground: &Ground) {
 async fn same_owner(ground: &Ground, what: &str, name: &str, write: impl Future<Output = Website>) {
     let before = owner(ground, name).await;
     assert_eq!(ground.measure(what, write).await, before, "{what}");
+}
+
+/// The child belongs to the shard of its owner after the write.
+async fn child_stays(ground: &Ground, what: &str, name: &str, labels: Value) {
+    let owner = owner(ground, name).await;
+    let write = patch_labels(ground.objects::<ConfigMap>(), name, labels);
+    assert_eq!(ground.measure(what, write).await, owner, "{what}");
 }
 
 async fn owner(ground: &Ground, name: &str) -> String {
@@ -85,8 +114,12 @@ async fn put_bare(ground: &Ground, name: &str) -> Website {
 }
 
 async fn patch(ground: &Ground, name: &str, labels: Value) -> Website {
+    patch_labels(ground.websites(), name, labels).await
+}
+
+async fn patch_labels<K: Labelled>(objects: Api<K>, name: &str, labels: Value) -> K {
     let labels = Patch::Merge(json!({"metadata": {"labels": labels}}));
-    ground.websites().patch(name, &PatchParams::default(), &labels).await.unwrap()
+    objects.patch(name, &PatchParams::default(), &labels).await.unwrap()
 }
 
 async fn create(ground: &Ground, name: &str, labels: Value) -> Website {
