@@ -408,3 +408,27 @@ async fn what_is_gone_or_somebody_elses_when_it_is_claimed_waits_for_no_owner() 
         assert_eq!(figures[&scope.main.resource.id].unassigned, 0, "gone: {is_gone}");
     }
 }
+
+#[tokio::test]
+async fn an_owner_follows_its_children_to_a_shard_that_became_late_meanwhile() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let name = name_of("a", &scope);
+    let (main, child) = (path(CONFIG_MAPS, &name), path(SECRETS, "child"));
+    api.put(&main, object(&scope, &name, None));
+    api.put(&child, owned(object(&scope, "child", Some("gone")), &name));
+    let owner = target(&api, &main, &scope);
+    // The work goes on when a Lease runs out: only what is given from then on goes past that shard.
+    let shards = [("a", ShardState::Expired), ("b", ShardState::Ready), ("gone", ShardState::Dead)];
+    let late = Arc::new(snapshot_of(&ring(&example_spec()), &shards));
+    let (newest, of_child) = (scope.newest.clone(), child.clone());
+    api.intercept(move |asked, _| {
+        if assigns(asked) && asked.path == of_child {
+            newest.set(Some(late.clone()));
+        }
+        None
+    });
+    assert_eq!(process(&scope, vec![owner]).await, vec![]);
+    let now = [&child, &main].map(|path| shard_of(&api, path, &scope));
+    assert_eq!(now, [Some("a".to_owned()), Some("a".to_owned())]);
+}
