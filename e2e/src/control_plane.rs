@@ -209,6 +209,11 @@ impl ControlPlane {
         self.api_server.as_ref()
     }
 
+    /// The process of etcd.
+    pub fn etcd(&self) -> &Process {
+        &self.etcd
+    }
+
     /// Kills the API server; etcd and the controller manager go on.
     pub async fn stop_api_server(&mut self) -> Result<(), ControlPlaneError> {
         if let Some(api_server) = self.api_server.take() {

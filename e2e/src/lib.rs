@@ -20,6 +20,7 @@ pub mod process;
 pub mod proxy;
 pub mod relay;
 pub mod shard_identity;
+pub mod shared_ground;
 pub mod system;
 pub mod toolchain;
 pub mod website;

@@ -43,6 +43,9 @@ use ringside_ring::{RingLabels, RingName, cluster_ring::Fence};
 /// Where the shards' Pods are, as in the example manifests.
 pub const NAMESPACE: &str = "default";
 
+/// What the API server calls the sharder.
+pub const SHARDER_USER: &str = "system:serviceaccount:sharding-system:ringside-sharder";
+
 /// How the parts are configured.
 #[derive(Clone, Debug)]
 pub struct Settings {

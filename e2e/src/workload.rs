@@ -11,7 +11,10 @@ use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::website::{Website, WebsiteSpec};
+use crate::{
+    system::NAMESPACE,
+    website::{Website, WebsiteSpec},
+};
 
 /// Requests in flight while all objects are created or changed.
 const CONCURRENT_WRITES: usize = 8;
@@ -38,7 +41,17 @@ pub struct Workload {
 #[derive(Debug)]
 pub struct Updates(JoinHandle<kube::Result<()>>);
 
+/// The time between changes of objects that nobody is meant to change.
+const SELDOM: Duration = Duration::from_secs(3600);
+
 impl Workload {
+    /// Objects in the systems' namespace that are worked on in no time, and that nobody changes.
+    #[must_use]
+    pub fn idle(prefix: &'static str, objects: usize) -> Self {
+        let namespace = NAMESPACE.to_owned();
+        Self { namespace, prefix, objects, work: Duration::ZERO, interval: SELDOM, seed: 0 }
+    }
+
     /// Creates the objects.
     pub async fn create(&self, client: &Client) -> kube::Result<()> {
         let api = self.api(client);

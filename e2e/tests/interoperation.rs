@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringside_e2e::{
     checker::{Report, Verdict},
-    system::{NAMESPACE, Settings, System},
+    system::{Settings, System},
     workload::{Updates, Workload},
 };
 
@@ -18,21 +18,16 @@ const DEADLINE: Duration = Duration::from_secs(90);
 
 fn workload(seed: u64) -> Workload {
     Workload {
-        namespace: NAMESPACE.to_owned(),
-        prefix: "site",
-        objects: OBJECTS,
         work: Duration::from_millis(100),
         interval: Duration::from_millis(50),
         seed,
+        ..Workload::idle("site", OBJECTS)
     }
 }
 
 /// The objects are there, and all worked on.
 async fn begin(system: &System) {
-    system.until_counted(DEADLINE).await.unwrap();
-    workload(0).create(&system.control_plane().client()).await.unwrap();
-    system.until_balanced(DEADLINE).await.unwrap();
-    system.until_settled(DEADLINE).await.unwrap();
+    system.share_out(&workload(0), DEADLINE).await.unwrap();
 }
 
 /// The verdicts after one more change to each object.

@@ -13,7 +13,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _, api::PostParams};
 use ringside_e2e::{
     eventually::eventually,
-    system::{NAMESPACE, Settings, System},
+    system::{NAMESPACE, SHARDER_USER, Settings, System},
     website::{Website, WebsiteSpec},
     workload::Workload,
 };
@@ -35,20 +35,16 @@ async fn system(objects: usize, webhook: bool) -> (System, RingName) {
     for shard in ["shard-0", "shard-1"] {
         system.add_shard(shard).await.unwrap();
     }
-    system.until_counted(DEADLINE).await.unwrap();
-    workload(objects).create(&system.control_plane().client()).await.unwrap();
-    system.until_balanced(DEADLINE).await.unwrap();
+    system.share_out(&workload(objects), DEADLINE).await.unwrap();
     (system, ring)
 }
 
 fn workload(objects: usize) -> Workload {
     Workload {
-        namespace: NAMESPACE.to_owned(),
-        prefix: "site",
-        objects,
         work: Duration::from_millis(50),
         interval: Duration::from_millis(50),
         seed: 9,
+        ..Workload::idle("site", objects)
     }
 }
 
@@ -119,10 +115,7 @@ fn writers(system: &System) -> Vec<String> {
         let (user, verb) = (event["user"]["username"].as_str(), event["verb"].as_str());
         let of_ring = event["objectRef"]["resource"] != "leases";
         let landed = event["responseStatus"]["code"].as_u64().is_some_and(|code| code < 300);
-        user == Some("system:serviceaccount:sharding-system:ringside-sharder")
-            && verb == Some("patch")
-            && of_ring
-            && landed
+        user == Some(SHARDER_USER) && verb == Some("patch") && of_ring && landed
     });
     let pod =
         |event: Value| event["user"]["extra"]["authentication.kubernetes.io/pod-name"][0].as_str().unwrap().to_owned();

@@ -114,18 +114,7 @@ async fn what_is_planned_is_what_comes_about() {
     for shard in ["shard-0", "shard-1"] {
         system.add_shard(shard).await.unwrap();
     }
-    system.until_counted(DEADLINE).await.unwrap();
-    let workload = Workload {
-        namespace: NAMESPACE.to_owned(),
-        prefix: "site",
-        objects: OBJECTS,
-        work: Duration::ZERO,
-        interval: DEADLINE,
-        seed: 0,
-    };
-    workload.create(&system.control_plane().client()).await.unwrap();
-    system.until_balanced(DEADLINE).await.unwrap();
-    system.until_settled(DEADLINE).await.unwrap();
+    system.share_out(&Workload::idle("site", OBJECTS), DEADLINE).await.unwrap();
     let planner = Planner::new(&system).await;
     let before = versions(&system).await;
 

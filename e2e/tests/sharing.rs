@@ -7,7 +7,7 @@ use std::time::Duration;
 use ringside_e2e::{
     checker::{Cause, Checker, Report, percentile},
     eventually::eventually,
-    system::{NAMESPACE, Settings, System},
+    system::{Settings, System},
     workload::{Updates, Workload},
 };
 
@@ -28,13 +28,11 @@ fn forgotten_after() -> Duration {
 
 fn workload(objects: usize, seed: u64) -> Workload {
     Workload {
-        namespace: NAMESPACE.to_owned(),
-        prefix: "site",
-        objects,
         // Well below the grace time of a drain, as is required of a controller that is silent while it works.
         work: Duration::from_millis(100),
         interval: Duration::from_millis(50),
         seed,
+        ..Workload::idle("site", objects)
     }
 }
 
@@ -49,10 +47,7 @@ async fn shared_with(settings: Settings, workload: &Workload) -> System {
     for shard in ["shard-0", "shard-1", "shard-2"] {
         system.add_shard(shard).await.unwrap();
     }
-    system.until_counted(DEADLINE).await.unwrap();
-    workload.create(&system.control_plane().client()).await.unwrap();
-    system.until_balanced(DEADLINE).await.unwrap();
-    system.until_settled(DEADLINE).await.unwrap();
+    system.share_out(workload, DEADLINE).await.unwrap();
     system
 }
 

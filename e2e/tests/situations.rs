@@ -50,15 +50,7 @@ impl Ground {
     }
 
     async fn create(&self, prefix: &'static str, objects: usize) {
-        let workload = Workload {
-            namespace: NAMESPACE.to_owned(),
-            prefix,
-            objects,
-            work: Duration::ZERO,
-            interval: DEADLINE,
-            seed: 0,
-        };
-        workload.create(&self.client).await.unwrap();
+        Workload::idle(prefix, objects).create(&self.client).await.unwrap();
     }
 
     fn rings(&self) -> Api<ClusterRing> {

@@ -22,12 +22,10 @@ const DEADLINE: Duration = Duration::from_secs(90);
 
 fn workload(seed: u64) -> Workload {
     Workload {
-        namespace: NAMESPACE.to_owned(),
-        prefix: "site",
-        objects: OBJECTS,
         work: Duration::from_millis(20),
         interval: Duration::from_millis(100),
         seed,
+        ..Workload::idle("site", OBJECTS)
     }
 }
 

@@ -107,10 +107,7 @@ async fn run(story: Story, ahead: bool, settings: Settings) -> anyhow::Result<Ve
     for shard in churn.running() {
         system.add_shard(shard).await?;
     }
-    system.until_counted(DEADLINE).await?;
-    workload().create(&client).await?;
-    system.until_balanced(DEADLINE).await?;
-    system.until_settled(DEADLINE).await?;
+    system.share_out(&workload(), DEADLINE).await?;
     until_told(&client, ahead).await?;
     sleep(CALM).await;
     match story {
@@ -131,13 +128,11 @@ async fn run(story: Story, ahead: bool, settings: Settings) -> anyhow::Result<Ve
 
 fn workload() -> Workload {
     Workload {
-        namespace: NAMESPACE.to_owned(),
-        prefix: "site",
-        objects: OBJECTS,
         // Well below the grace.
         work: Duration::from_millis(50),
         interval: Duration::from_millis(100),
         seed: SEED,
+        ..Workload::idle("site", OBJECTS)
     }
 }
 

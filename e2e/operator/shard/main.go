@@ -8,10 +8,8 @@ import (
 	"os"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -21,9 +19,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
-	"ringside.example/e2e/operator/api"
 	"ringside.example/e2e/operator/contract"
-	"ringside.example/e2e/operator/report"
 	"ringside.example/e2e/operator/website"
 )
 
@@ -39,20 +35,16 @@ func run() error {
 	shard := flag.String("shard", os.Getenv("HOSTNAME"), "name of this shard, and of its Lease")
 	namespace := flag.String("lease-namespace", "default", "namespace of the shard's Lease")
 	duration := flag.Duration("lease-duration", 15*time.Second, "how long the Lease lasts without renewal")
-	instance := flag.String("instance", os.Getenv("HOSTNAME"), "name of this process, as status.reconciledBy shows it")
-	concurrency := flag.Int("concurrency", 4, "how many Websites are worked on at once")
-	chain := flag.Bool("chain", false, "whether the Secret belongs to the ConfigMap, and only that to the Website")
-	collector := flag.String("collector", "", "URL that the start and end of each reconcile are reported to")
+	options := website.Options{}
+	options.BindFlags(flag.CommandLine)
 	logging := zap.Options{}
 	logging.BindFlags(flag.CommandLine)
 	flag.Parse()
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&logging)))
 
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, api.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return err
-		}
+	scheme, err := website.Scheme()
+	if err != nil {
+		return err
 	}
 	config, err := ctrl.GetConfig()
 	if err != nil {
@@ -86,15 +78,10 @@ func run() error {
 		Client: mgr.GetClient(),
 		shard:  contract.ShardLabel(*ring),
 		drain:  drain,
-		inner: &website.Reconciler{
-			Client:   mgr.GetClient(),
-			Report:   report.Reporter{URL: *collector, Instance: *instance},
-			Instance: *instance,
-			Chain:    *chain,
-		},
+		inner:  options.Reconciler(mgr.GetClient()),
 	}
 	interesting := predicate.Or(predicate.GenerationChangedPredicate{}, drained(drain))
-	if err := website.Controller(mgr, *concurrency, interesting).Complete(acknowledging); err != nil {
+	if err := website.Controller(mgr, options.Concurrency, interesting).Complete(acknowledging); err != nil {
 		return err
 	}
 	return mgr.Start(ctrl.SetupSignalHandler())

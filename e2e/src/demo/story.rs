@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use super::{Arguments, Screen};
 use crate::{
     checker::Report,
-    system::{NAMESPACE, Settings, System, SystemError},
+    system::{Settings, System, SystemError},
     workload::{Updates, Workload},
 };
 
@@ -87,11 +87,7 @@ impl<'a> Story<'a> {
         for index in 0..shards {
             system.add_shard(&shard(index)).await?;
         }
-        system.until_counted(STEP_DEADLINE).await?;
-        let client = system.control_plane().client();
-        self.workload("site", objects).create(&client).await.context("create objects")?;
-        system.until_balanced(STEP_DEADLINE).await?;
-        Ok(system.until_settled(STEP_DEADLINE).await?)
+        Ok(system.share_out(&self.workload("site", objects), STEP_DEADLINE).await?)
     }
 
     /// A shard joins, one restarts, one is killed.
@@ -137,14 +133,7 @@ impl<'a> Story<'a> {
     }
 
     fn workload(&self, prefix: &'static str, objects: usize) -> Workload {
-        Workload {
-            namespace: NAMESPACE.to_owned(),
-            prefix,
-            objects,
-            work: WORK,
-            interval: UPDATE_INTERVAL,
-            seed: self.arguments.seed,
-        }
+        Workload { work: WORK, interval: UPDATE_INTERVAL, seed: self.arguments.seed, ..Workload::idle(prefix, objects) }
     }
 }
 

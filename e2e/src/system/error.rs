@@ -35,6 +35,9 @@ pub enum SystemError {
         /// The end of its log.
         tail: String,
     },
+    /// The objects could not be created.
+    #[error("create the objects: {0}")]
+    Create(#[source] Box<kube::Error>),
     /// The objects could not be changed.
     #[error("change the objects: {0}")]
     Change(#[source] Box<kube::Error>),

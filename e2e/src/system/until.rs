@@ -17,6 +17,16 @@ impl System {
         install::until_available(&self.ground.control_plane.client(), shards, within).await
     }
 
+    /// Creates the objects once the sharder counts the shards, and waits until each shard has its share and all of them
+    /// were worked on.
+    pub async fn share_out(&self, workload: &Workload, within: Duration) -> Result<(), SystemError> {
+        self.until_counted(within).await?;
+        let created = workload.create(&self.ground.control_plane.client()).await;
+        created.map_err(|error| SystemError::Create(Box::new(error)))?;
+        self.until_balanced(within).await?;
+        self.until_settled(within).await
+    }
+
     /// Waits until each object is owned by a shard that runs, each shard that runs owns some, and none is on the move.
     pub async fn until_balanced(&self, within: Duration) -> Result<(), SystemError> {
         self.until("balanced", within, |picture, _| {

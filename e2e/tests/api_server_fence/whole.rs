@@ -8,7 +8,7 @@ use kube::{
 };
 use ringside_e2e::{
     eventually::eventually,
-    system::{NAMESPACE, Settings, System},
+    system::{Settings, System},
     workload::Workload,
 };
 use ringside_ring::ClusterRing;
@@ -20,12 +20,10 @@ const OBJECTS: usize = 60;
 
 fn workload(seed: u64) -> Workload {
     Workload {
-        namespace: NAMESPACE.to_owned(),
-        prefix: "site",
-        objects: OBJECTS,
         work: Duration::from_millis(100),
         interval: Duration::from_millis(50),
         seed,
+        ..Workload::idle("site", OBJECTS)
     }
 }
 
@@ -47,10 +45,7 @@ async fn fenced() -> System {
     })
     .await
     .unwrap();
-    system.until_counted(DEADLINE).await.unwrap();
-    workload(0).create(&client).await.unwrap();
-    system.until_balanced(DEADLINE).await.unwrap();
-    system.until_settled(DEADLINE).await.unwrap();
+    system.share_out(&workload(0), DEADLINE).await.unwrap();
     system
 }
 

@@ -10,17 +10,14 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ringside_e2e::{
     audit::{Request, Requests},
-    system::System,
+    system::{SHARDER_USER, System},
 };
 
 /// Enough for a machine that runs other tests beside.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// What the API server calls the sharder.
-const SHARDER: &str = "system:serviceaccount:sharding-system:ringside-sharder";
-
 fn requests(system: &System) -> Requests {
-    Requests::of(system.control_plane().audit_log(), SHARDER)
+    Requests::of(system.control_plane().audit_log(), SHARDER_USER)
 }
 
 /// How often each kind of request was made.

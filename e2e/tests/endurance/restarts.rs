@@ -21,7 +21,7 @@ use tokio::{task::JoinHandle, time::sleep};
 
 use super::{
     follower::Follower,
-    ground::{DEADLINE, Ground, NAMESPACE, command, config_map, objects_by},
+    ground::{DEADLINE, Ground, command, config_map, objects_by},
     http2::{End, Http2},
     report,
 };
@@ -82,17 +82,8 @@ pub(crate) async fn operators_recover_from_an_api_server_that_restarts() {
     for shard in ["shard-0", "shard-1"] {
         system.add_shard(shard).await.unwrap();
     }
-    system.until_counted(DEADLINE).await.unwrap();
-    let workload = Workload {
-        namespace: NAMESPACE.to_owned(),
-        prefix: "site",
-        objects: 20,
-        work: PAUSE,
-        interval: PAUSE,
-        seed: 0,
-    };
-    workload.create(&system.control_plane().client()).await.unwrap();
-    system.until_settled(DEADLINE).await.unwrap();
+    let workload = Workload { work: PAUSE, ..Workload::idle("site", 20) };
+    system.share_out(&workload, DEADLINE).await.unwrap();
     system.restart_api_server().await.unwrap();
     // Each object is changed, and somebody works on it.
     system.until_all_worked_on(&workload, DEADLINE).await.unwrap();

@@ -8,44 +8,27 @@ mod gaps;
 mod ground;
 mod names;
 
-use std::{
-    process::ExitCode,
-    sync::{Arc, OnceLock},
-};
+use std::process::ExitCode;
 
-use futures::future::BoxFuture;
 use ground::Ground;
-use libtest_mimic::{Arguments, Trial};
+use ringside_e2e::shared_ground::{self, Case};
 use tokio::runtime::Runtime;
 
-type Case = fn(&Ground) -> BoxFuture<'_, ()>;
-
-const CASES: [(&str, Case); 9] = [
-    ("what_was_handed_over_is_neither_shown_nor_written", |ground| Box::pin(names::handed_over(ground))),
-    ("subresources_are_fenced_by_the_live_labels", |ground| Box::pin(names::subresources(ground))),
-    ("an_impersonated_write_is_fenced", |ground| Box::pin(names::impersonated(ground))),
-    ("references_between_objects_are_readable_where_the_ring_says_so", |ground| Box::pin(names::read_by_all(ground))),
-    ("nothing_is_written_under_an_owner_that_was_handed_over", |ground| Box::pin(children::under(ground))),
-    ("children_go_with_their_owner", |ground| Box::pin(children::by_name(ground))),
-    ("a_write_under_way_holds_the_acknowledgement", |ground| Box::pin(flight::slow_write(ground))),
-    ("after_a_restart_what_is_written_is_verified", |ground| Box::pin(gaps::restart(ground))),
-    ("after_a_gap_in_the_lease_what_is_written_is_verified", |ground| Box::pin(gaps::lease(ground))),
+const CASES: [Case<Ground>; 9] = [
+    Case::new("what_was_handed_over_is_neither_shown_nor_written", |ground| Box::pin(names::handed_over(ground))),
+    Case::new("subresources_are_fenced_by_the_live_labels", |ground| Box::pin(names::subresources(ground))),
+    Case::new("an_impersonated_write_is_fenced", |ground| Box::pin(names::impersonated(ground))),
+    Case::new("references_between_objects_are_readable_where_the_ring_says_so", |ground| {
+        Box::pin(names::read_by_all(ground))
+    }),
+    Case::new("nothing_is_written_under_an_owner_that_was_handed_over", |ground| Box::pin(children::under(ground))),
+    Case::new("children_go_with_their_owner", |ground| Box::pin(children::by_name(ground))),
+    Case::new("a_write_under_way_holds_the_acknowledgement", |ground| Box::pin(flight::slow_write(ground))),
+    Case::new("after_a_restart_what_is_written_is_verified", |ground| Box::pin(gaps::restart(ground))),
+    Case::new("after_a_gap_in_the_lease_what_is_written_is_verified", |ground| Box::pin(gaps::lease(ground))),
 ];
 
 fn main() -> ExitCode {
     let runtime = Runtime::new().unwrap();
-    // Started by the first case that runs: some only list the cases.
-    let ground: Arc<OnceLock<Ground>> = Arc::default();
-    let trial = |&(name, case): &(&'static str, Case)| {
-        let (ground, handle) = (ground.clone(), runtime.handle().clone());
-        Trial::test(name, move || {
-            let ground = ground.get_or_init(|| handle.block_on(Ground::start()));
-            handle.block_on(case(ground));
-            Ok(())
-        })
-    };
-    let conclusion = libtest_mimic::run(&Arguments::from_args(), CASES.iter().map(trial).collect());
-    // A ground that goes with a panic leaves its logs.
-    assert!(!conclusion.has_failed(), "the ground of these cases goes now");
-    conclusion.exit_code()
+    shared_ground::run(&runtime, None, &CASES, Ground::start)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringside_e2e::{
     checker::{Verdict, percentile},
     churn::Churn,
-    system::{NAMESPACE, Settings, System},
+    system::{Settings, System},
     workload::Workload,
 };
 use tokio::time::sleep;
@@ -19,13 +19,11 @@ const DEADLINE: Duration = Duration::from_secs(90);
 
 fn workload(seed: u64) -> Workload {
     Workload {
-        namespace: NAMESPACE.to_owned(),
-        prefix: "site",
-        objects: OBJECTS,
         // Well below the grace.
         work: Duration::from_millis(50),
         interval: Duration::from_millis(100),
         seed,
+        ..Workload::idle("site", OBJECTS)
     }
 }
 
@@ -55,10 +53,7 @@ async fn twenty_changes_at_random_break_no_promise() {
     for shard in churn.running() {
         system.add_shard(shard).await.unwrap();
     }
-    system.until_counted(DEADLINE).await.unwrap();
-    workload(0).create(&system.control_plane().client()).await.unwrap();
-    system.until_balanced(DEADLINE).await.unwrap();
-    system.until_settled(DEADLINE).await.unwrap();
+    system.share_out(&workload(0), DEADLINE).await.unwrap();
 
     let updates = workload(SEED).start_updates(&system.control_plane().client());
     for number in 1..=CHANGES {

@@ -42,13 +42,11 @@ const SENT: usize = 3;
 
 fn workload() -> Workload {
     Workload {
-        namespace: NAMESPACE.to_owned(),
-        prefix: "site",
-        objects: OBJECTS,
         work: Duration::from_millis(100),
         // So that every operator is at work at any moment.
         interval: Duration::from_millis(20),
         seed: 60,
+        ..Workload::idle("site", OBJECTS)
     }
 }
 
@@ -200,10 +198,7 @@ async fn after_pauses(fence: Fence) -> (Verdict, Vec<String>, Settings) {
         system.add_shard(shard).await.unwrap();
     }
     system.add_shard(OTHER).await.unwrap();
-    system.until_counted(DEADLINE).await.unwrap();
-    workload().create(&system.control_plane().client()).await.unwrap();
-    system.until_balanced(DEADLINE).await.unwrap();
-    system.until_settled(DEADLINE).await.unwrap();
+    system.share_out(&workload(), DEADLINE).await.unwrap();
     let updates = workload().start_updates(&system.control_plane().client());
     let answers = pause_all(&system, &ring).await;
     updates.stop().await.unwrap();

@@ -8,54 +8,37 @@ mod late;
 mod leaving;
 mod rings;
 
-use std::{
-    process::ExitCode,
-    sync::{Arc, OnceLock},
-};
+use std::process::ExitCode;
 
-use futures::future::BoxFuture;
 use ground::Ground;
-use libtest_mimic::{Arguments, Trial};
+use ringside_e2e::shared_ground::{self, Case};
 use tokio::runtime::Runtime;
 
-type Case = fn(&Ground) -> BoxFuture<'_, ()>;
-
-const CASES: [(&str, Case); 14] = [
-    ("resources_of_every_scope_and_group_are_distributed", |ground| Box::pin(rings::every_kind(ground))),
-    ("generated_names_are_assigned_after_creation", |ground| Box::pin(rings::generated_names(ground))),
-    ("a_ring_may_come_after_its_shards_and_its_objects", |ground| Box::pin(rings::after_everything(ground))),
-    ("an_object_can_be_in_several_rings", |ground| Box::pin(rings::several(ground))),
-    ("a_resource_that_joins_a_ring_is_distributed", |ground| Box::pin(rings::resource_joins(ground))),
-    ("a_definition_may_come_after_the_ring_and_go_and_come_as_another", |ground| {
+const CASES: [Case<Ground>; 14] = [
+    Case::new("resources_of_every_scope_and_group_are_distributed", |ground| Box::pin(rings::every_kind(ground))),
+    Case::new("generated_names_are_assigned_after_creation", |ground| Box::pin(rings::generated_names(ground))),
+    Case::new("a_ring_may_come_after_its_shards_and_its_objects", |ground| Box::pin(rings::after_everything(ground))),
+    Case::new("an_object_can_be_in_several_rings", |ground| Box::pin(rings::several(ground))),
+    Case::new("a_resource_that_joins_a_ring_is_distributed", |ground| Box::pin(rings::resource_joins(ground))),
+    Case::new("a_definition_may_come_after_the_ring_and_go_and_come_as_another", |ground| {
         Box::pin(definitions::comes_and_goes(ground))
     }),
-    ("a_resource_is_distributed_in_whatever_version_is_served", |ground| Box::pin(definitions::versions(ground))),
-    ("a_controlled_resource_may_come_after_the_ring", |ground| Box::pin(definitions::controlled(ground))),
-    ("objects_of_a_namespace_that_leaves_are_let_go_of_first", |ground| Box::pin(leaving::namespace(ground))),
-    ("labels_of_dead_shards_go_with_the_namespace", |ground| Box::pin(leaving::namespace_of_the_dead(ground))),
-    ("objects_of_a_resource_that_leaves_are_let_go_of_first", |ground| Box::pin(leaving::resource(ground))),
-    ("a_controlled_resource_that_leaves_loses_its_labels", |ground| Box::pin(leaving::controlled(ground))),
-    ("what_is_created_beside_a_late_shard_goes_past_it_and_stays_when_it_dies", |ground| Box::pin(late::dies(ground))),
-    ("what_went_past_a_late_shard_moves_once_when_it_is_back", |ground| Box::pin(late::returns(ground))),
+    Case::new("a_resource_is_distributed_in_whatever_version_is_served", |ground| {
+        Box::pin(definitions::versions(ground))
+    }),
+    Case::new("a_controlled_resource_may_come_after_the_ring", |ground| Box::pin(definitions::controlled(ground))),
+    Case::new("objects_of_a_namespace_that_leaves_are_let_go_of_first", |ground| Box::pin(leaving::namespace(ground))),
+    Case::new("labels_of_dead_shards_go_with_the_namespace", |ground| Box::pin(leaving::namespace_of_the_dead(ground))),
+    Case::new("objects_of_a_resource_that_leaves_are_let_go_of_first", |ground| Box::pin(leaving::resource(ground))),
+    Case::new("a_controlled_resource_that_leaves_loses_its_labels", |ground| Box::pin(leaving::controlled(ground))),
+    Case::new("what_is_created_beside_a_late_shard_goes_past_it_and_stays_when_it_dies", |ground| {
+        Box::pin(late::dies(ground))
+    }),
+    Case::new("what_went_past_a_late_shard_moves_once_when_it_is_back", |ground| Box::pin(late::returns(ground))),
 ];
 
 fn main() -> ExitCode {
     let runtime = Runtime::new().unwrap();
-    // Started by the first case that runs: some only list the cases.
-    let ground: Arc<OnceLock<Ground>> = Arc::default();
-    let trial = |&(name, case): &(&'static str, Case)| {
-        let (ground, handle) = (ground.clone(), runtime.handle().clone());
-        Trial::test(name, move || {
-            let ground = ground.get_or_init(|| handle.block_on(Ground::start()));
-            handle.block_on(case(ground));
-            Ok(())
-        })
-    };
-    let mut arguments = Arguments::from_args();
     // They wait for most of their time.
-    arguments.test_threads = arguments.test_threads.or(Some(CASES.len()));
-    let conclusion = libtest_mimic::run(&arguments, CASES.iter().map(trial).collect());
-    // A ground that goes with a panic leaves its logs.
-    assert!(!conclusion.has_failed(), "the ground of these cases goes now");
-    conclusion.exit_code()
+    shared_ground::run(&runtime, Some(CASES.len()), &CASES, Ground::start)
 }
