@@ -33,7 +33,9 @@ fn sources(dir: &str) -> Vec<PathBuf> {
 /// The paths that the page names: everything between back-ticks that looks like one.
 fn named_paths(page: &str) -> Vec<&str> {
     let looks_like_path = |text: &&str| {
-        let known = ["ring/", "runtime/", "proxy/", "sharder/", "e2e/", "fuzz/", "model/", "bench/", "deploy/", "docs/", ".ci/"];
+        let known = [
+            "ring/", "runtime/", "proxy/", "sharder/", "e2e/", "fuzz/", "model/", "bench/", "deploy/", "docs/", ".ci/",
+        ];
         known.iter().any(|start| text.starts_with(start)) && !text.contains([' ', '<', '*', '{'])
     };
     page.split('`').skip(1).step_by(2).filter(looks_like_path).collect()
