@@ -36,13 +36,25 @@ pub(crate) async fn withdraw(
     leftovers: Leftovers,
     mut latest: watch::Receiver<Arc<Snapshot>>,
 ) -> Infallible {
-    let mut work = Work { client, writes: Writes::among(&all_writes), known: BTreeMap::new(), since: BTreeMap::new() };
+    let mut work = Work {
+        client,
+        writes: Writes::among(&all_writes),
+        latest: latest.clone(),
+        known: BTreeMap::new(),
+        since: BTreeMap::new(),
+    };
     let mut pauses = Pauses::new();
+    let mut previous: Option<Arc<Snapshot>> = None;
     loop {
         let snapshot = latest.borrow_and_update().clone();
         work.learn(&snapshot);
         let open = leftovers.take_in(&snapshot);
-        work.since.retain(|name, _| open.contains(name));
+        if previous.as_deref().is_none_or(|previous| !previous.asks_the_same(&snapshot)) {
+            // It may have named them again in between: whoever began to narrow them then has its full time.
+            work.since.clear();
+        }
+        work.known.retain(|name, _| open.contains(name) || snapshot.named.contains(name));
+        previous = Some(snapshot.clone());
         if open.is_empty() {
             pauses = Pauses::new();
             if latest.changed().await.is_err() {
@@ -52,7 +64,15 @@ pub(crate) async fn withdraw(
             continue;
         }
         for name in open {
-            if !leftovers.is_next(&snapshot, &name) || !work.is_clean(&snapshot, &leftovers, &name).await {
+            if !leftovers.is_next(&snapshot, &name) {
+                continue;
+            }
+            let is_clean = tokio::select! {
+                biased;
+                () = asked_otherwise(latest.clone(), &snapshot) => break,
+                is_clean = work.is_clean(&snapshot, &leftovers, &name) => is_clean,
+            };
+            if !is_clean {
                 continue;
             }
             tracing::info!(ring = %snapshot.ring, resource = %name, "took all labels off a resource that left the ring");
@@ -67,10 +87,18 @@ pub(crate) async fn withdraw(
     }
 }
 
+/// Returns once the ring asks for something else than it does in `snapshot`: it may name the resource again.
+async fn asked_otherwise(mut latest: watch::Receiver<Arc<Snapshot>>, snapshot: &Snapshot) {
+    // Fails when the ring is gone, and then there is nothing to go on with either.
+    let _ = latest.wait_for(|latest| !latest.asks_the_same(snapshot)).await;
+}
+
 /// What the work on one ring's leftovers knows.
 struct Work {
     client: Client,
     writes: Writes,
+    /// How the ring is now.
+    latest: watch::Receiver<Arc<Snapshot>>,
     /// The resources that the ring has named since this began, as they were served.
     known: BTreeMap<GroupResource, Arc<Resource>>,
     /// Since when each is worked on.
@@ -103,8 +131,13 @@ impl Work {
         let patience = Patience::after(waited, snapshot.spec.drain_deadline(), true);
         let (labels, id) = (&snapshot.labels, move_id(SystemTime::now()));
         let pass = change(&self.client, &self.writes, labels, resource, |target| {
+            // Every write is decided on the ring and on the shards of that moment.
+            let latest = self.latest.borrow();
+            if !latest.asks_the_same(snapshot) {
+                return None;
+            }
             let ownership = target.ownership();
-            match (next_withdrawal(ownership, patience, &snapshot.members), ownership.shard) {
+            match (next_withdrawal(ownership, patience, &latest.members), ownership.shard) {
                 (Withdrawal::Complete | Withdrawal::AwaitAcknowledgement, _) if is_main => None,
                 (Withdrawal::Drain, Some(shard)) if is_main => Some(patch::drain(labels, &target.uid, shard, &id)),
                 // Who follows an owner is not let go of by itself.

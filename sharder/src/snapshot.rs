@@ -198,6 +198,11 @@ impl Snapshot {
         owner.or_else(|| mains().find_map(|main| main.link(controller)).map(Above::Link))
     }
 
+    /// Whether both are of one ring with one spec.
+    pub(crate) fn asks_the_same(&self, other: &Self) -> bool {
+        (&self.uid, self.generation) == (&other.uid, other.generation)
+    }
+
     /// Whether the same objects are to be distributed in both.
     pub(crate) fn distributes_the_same(&self, other: &Self) -> bool {
         self.uid == other.uid && self.mains == other.mains && self.namespace_selector == other.namespace_selector

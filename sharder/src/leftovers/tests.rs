@@ -17,8 +17,14 @@ const SHARDS: [(&str, ShardState); 2] = [("a", ShardState::Ready), ("gone", Shar
 
 /// A ring of Deployments, of which the status says that there were ConfigMaps with Secrets.
 fn shrunk() -> Arc<Snapshot> {
-    let ring: ClusterRing = ring(&json!({"resources": [{"group": "apps", "resource": "deployments"}]}));
+    of_generation(1, &json!({"resources": [{"group": "apps", "resource": "deployments"}]}))
+}
+
+/// The same ring with another spec.
+fn of_generation(generation: i64, spec: &Value) -> Arc<Snapshot> {
+    let ring: ClusterRing = ring(spec);
     let mut ring = serde_json::to_value(ring).unwrap();
+    ring["metadata"]["generation"] = json!(generation);
     ring["status"] = json!({"resources": [{"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": "secrets"}]}]});
     Arc::new(snapshot_of(&serde_json::from_value(ring).unwrap(), &SHARDS))
 }
@@ -75,6 +81,61 @@ async fn who_does_not_narrow_it_any_more_is_not_waited_for_beyond_the_deadline()
     sleep(Duration::from_secs(120)).await;
     assert_eq!(labels(&api, &path(CONFIG_MAPS, "alive")), json!({}));
     assert_eq!(left(&leftovers), Vec::<String>::new());
+    task.abort();
+}
+
+/// Objects of a live shard that was asked to let go of them.
+fn put_drained(api: &FakeApi, count: usize) {
+    for i in 0..count {
+        let path = path(CONFIG_MAPS, &format!("drained-{i}"));
+        put(api, &path, "a");
+        let mut object = api.get(&path).unwrap();
+        object["metadata"]["labels"][RingLabels::of(&"example".parse().unwrap()).drain] = json!("m");
+        api.put(&path, object);
+    }
+}
+
+fn labelled(api: &FakeApi, count: usize) -> usize {
+    let labels = (0..count).map(|i| labels(api, &path(CONFIG_MAPS, &format!("drained-{i}"))));
+    labels.filter(|labels| *labels != json!({})).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_is_named_again_in_the_midst_of_a_pass_keeps_its_labels() {
+    const OBJECTS: usize = 100;
+    let (api, leftovers, task, sender) = start();
+    put_drained(&api, OBJECTS);
+    let named_again = of_generation(2, &example_spec());
+    let ring = sender.clone();
+    api.intercept(move |asked, _| {
+        // The first labels come off past the deadline; at that moment somebody names the resource again.
+        let comes_off = asked.method == http::Method::PATCH && asked.path.contains("drained-");
+        if comes_off {
+            ring.send_replace(named_again.clone());
+        }
+        None
+    });
+    sleep(Duration::from_secs(59)).await;
+    assert_eq!(labelled(&api, OBJECTS), OBJECTS);
+    sleep(Duration::from_secs(120)).await;
+    let writes_at_once = crate::assign::PARALLEL;
+    assert!(OBJECTS - labelled(&api, OBJECTS) <= writes_at_once, "but for what was being written at that moment");
+    assert_eq!(leftovers.take_in(&sender.borrow()).len(), 0);
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_was_named_in_between_has_its_full_time_anew() {
+    let (api, _leftovers, task, sender) = start();
+    put_drained(&api, 1);
+    sleep(Duration::from_secs(59)).await;
+    // So soon one after the other that the first is not seen.
+    sender.send_replace(of_generation(2, &example_spec()));
+    sender.send_replace(of_generation(3, &json!({"resources": [{"group": "apps", "resource": "deployments"}]})));
+    sleep(Duration::from_secs(58)).await;
+    assert_eq!(labelled(&api, 1), 1);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(labelled(&api, 1), 0);
     task.abort();
 }
 
