@@ -51,7 +51,7 @@ pub(crate) async fn distribute(
         let snapshot = latest.borrow_and_update().clone();
         mark(&due, previous.as_deref(), &snapshot);
         // What can't be waited for or remembered, or is not known of a leader before, is looked for among all.
-        if !kept.fits(&snapshot) || late {
+        if !kept.fits(&snapshot, &due) || late {
             mark_all(&due, &snapshot);
         }
         if previous.as_deref().is_none_or(|previous| !previous.distributes_the_same(&snapshot)) {
@@ -180,12 +180,17 @@ impl Kept {
     }
 
     /// Forgets what is not for this snapshot; returns whether what is left is all that there was.
-    fn fits(&self, snapshot: &Snapshot) -> bool {
+    fn fits(&self, snapshot: &Snapshot, due: &Due) -> bool {
         self.newest.set(None);
         let resources = snapshot.mains.iter().map(|main| &main.resource.id).collect();
+        due.keep_only(&resources);
+        self.drains.keep_only(&resources);
+        self.census.keep_only(&resources);
         self.begun.keep_only(&resources);
         self.claims.keep_only(&resources);
-        self.census.keep_only(&resources);
+        self.foresight.keep_only(&resources);
+        self.carried.keep_only(&resources);
+        self.looks.keep_only(&resources);
         let known = snapshot.distributed().all(|main| self.begun.knows(&main.resource.id));
         !self.begun.overflowed() && known
     }

@@ -171,6 +171,15 @@ impl Drains {
         all_found.insert(resource.clone(), found);
     }
 
+    /// Forgets the drains of all other resources.
+    pub(crate) fn keep_only(&self, resources: &BTreeSet<&GroupResource>) {
+        let mut register = self.0.lock();
+        let Register { by_uid, by_age, found, .. } = &mut *register;
+        by_uid.retain(|_, drain| resources.contains(&drain.resource));
+        by_age.retain(|(_, uid)| by_uid.contains_key(uid));
+        found.retain(|resource, _| resources.contains(resource));
+    }
+
     /// What is known of the drains of each resource.
     pub(crate) fn figures(&self) -> BTreeMap<GroupResource, Figures> {
         let register = self.0.lock();
@@ -226,6 +235,19 @@ mod tests {
         assert_eq!(drains.previous("here"), None);
         let register = drains.0.lock();
         assert!(register.by_uid.is_empty() && register.by_age.is_empty());
+    }
+
+    #[tokio::test]
+    async fn of_a_resource_that_leaves_the_ring_nothing_is_kept() {
+        let drains = Drains::default();
+        for name in ["xs", "ys"] {
+            drains.remember(&resource(name), &target(name), "a", "m");
+            drains.forget_unseen_since(&resource(name), Instant::now() - Duration::from_secs(60), 1);
+        }
+        drains.keep_only(&[&resource("ys")].into());
+        assert_eq!((drains.previous("xs"), drains.previous("ys")), (None, Some("a".into())));
+        let register = drains.0.lock();
+        assert_eq!((register.by_age.len(), register.found.len()), (1, 1));
     }
 
     #[tokio::test]

@@ -63,6 +63,11 @@ impl Due {
         });
     }
 
+    /// Forgets what is due for all other resources: nobody would ever do it.
+    pub(crate) fn keep_only(&self, resources: &BTreeSet<&GroupResource>) {
+        self.passes.send_modify(|due| due.retain(|(resource, _), _| resources.contains(resource)));
+    }
+
     /// What is due for a resource.
     #[cfg(test)]
     pub(crate) fn of(&self, resource: &GroupResource) -> Vec<Pass> {

@@ -4,7 +4,11 @@
 //! server a while, and an object that is let go just then must not wait for it: so the watch of before goes on until the new
 //! one has caught up, and what was seen already is looked at again at once.
 
-use std::{collections::BTreeMap, mem::take, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem::take,
+    sync::Arc,
+};
 
 use futures::stream::BoxStream;
 use kube::runtime::watcher::{self, Event};
@@ -54,8 +58,39 @@ impl Carried {
         kept.extend(targets.into_iter().take(room));
     }
 
+    /// Forgets the objects of all other resources, and ends the watches on them.
+    pub(crate) fn keep_only(&self, resources: &BTreeSet<&GroupResource>) {
+        self.0.lock().retain(|resource, _| resources.contains(resource));
+    }
+
     /// The objects that were seen before: how they are now, nobody knows.
     pub(super) fn take(&self, resource: &GroupResource) -> Vec<Target> {
         self.0.lock().get_mut(resource).map(|over| take(&mut over.targets)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{StreamExt, stream};
+
+    use super::*;
+    use crate::snapshot::tests::resource;
+
+    #[test]
+    fn of_a_resource_that_leaves_the_ring_nothing_is_kept() {
+        let (carried, watched) = (Carried::default(), Arc::new(()));
+        let [left, stays] = ["xs", "ys"].map(|plural| resource("", "X", plural));
+        let held = watched.clone();
+        let events = stream::poll_fn(move |_| {
+            let _held = &held;
+            std::task::Poll::Pending
+        });
+        carried.leave_watch(&left, events.boxed());
+        for of in [&left, &stays] {
+            carried.leave(&of.id, [Target::default()]);
+        }
+        carried.keep_only(&[&stays.id].into());
+        assert_eq!(Arc::strong_count(&watched), 1, "its watch has ended");
+        assert_eq!((carried.take(&left.id).len(), carried.take(&stays.id).len()), (0, 1));
     }
 }

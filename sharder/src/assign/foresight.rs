@@ -12,7 +12,7 @@
 //! none. A drain that is not acknowledged within [`PATIENCE`] times its grace is not looked after any more.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     convert::Infallible,
     time::Duration,
 };
@@ -99,6 +99,11 @@ impl Promise {
 }
 
 impl Foresight {
+    /// Forgets what was found out about all other resources.
+    pub(crate) fn keep_only(&self, resources: &BTreeSet<&GroupResource>) {
+        self.0.send_modify(|all| all.retain(|resource, _| resources.contains(resource)));
+    }
+
     /// Whether the family of an object that was seen just now need not be looked for.
     pub(super) fn knows(&self, scope: &Scope, target: &Target) -> bool {
         let Some(promise) = Promise::of(scope, target).filter(|_| scope.begun.knows(&scope.main.resource.id)) else {

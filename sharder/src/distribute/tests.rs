@@ -21,6 +21,7 @@ use crate::{
     namespaces::Namespaces,
     rings::ClientConfig,
     snapshot::tests::{example_spec, ring, snapshot_of},
+    target::Target,
 };
 
 /// The passes that are due after a change from one snapshot to another.
@@ -44,6 +45,23 @@ fn only_what_a_change_makes_necessary_is_looked_through() {
     all_namespaces["namespaceSelector"] = json!({});
     let wider = snapshot_of(&ring(&all_namespaces), &[("a", Ready), ("b", Ready)]);
     assert_eq!(due_after(Some(&two), &wider), [Pass::Objects, Pass::Children], "the spec changed");
+}
+
+#[test]
+fn what_left_the_ring_is_forgotten_and_no_pass_over_it_stays_due() {
+    let spec = ring(&example_spec());
+    let before = snapshot_of(&spec, &[("a", Ready), ("b", Ready)]);
+    let after = ring(&json!({"resources": [{"group": "apps", "resource": "deployments"}]}));
+    let after = snapshot_of(&after, &[("a", Ready), ("b", Ready)]);
+    let resource = &before.mains[0].resource;
+    let (kept, due) = (Kept::with(Drains::default(), Census::default()), Due::default());
+    mark_all(&due, &before);
+    kept.drains.remember(&resource.id, &Target { uid: "u".into(), ..Target::default() }, "a", "m");
+    let _ = kept.fits(&before, &due);
+    assert_eq!(due.of(&resource.id), [Pass::Objects, Pass::Children]);
+    let _ = kept.fits(&after, &due);
+    assert_eq!((due.of(&resource.id), kept.drains.previous("u")), (vec![], None));
+    assert!(due.is_empty(), "or no period would ever begin anew");
 }
 
 /// How often the lists of all ConfigMaps began.

@@ -105,14 +105,22 @@ pub(super) enum Change {
 #[derive(Debug, Default)]
 pub(super) struct Book {
     leases: BTreeMap<LeaseKey, Observed>,
-    /// The Leases of a list that has not ended; `None` between lists.
-    arriving: Option<BTreeMap<LeaseKey, Observed>>,
+    /// What a list has shown that has not ended; `None` between lists.
+    arriving: Option<Arriving>,
     vanished: Vanished,
     /// The Leases that were known to be late when that was last looked at.
     late: BTreeSet<LeaseKey>,
     complete: bool,
-    /// What was complained about: once is enough.
-    complaints: BTreeSet<String>,
+    /// What was complained about last of each Lease: once is enough.
+    complaints: BTreeMap<LeaseKey, String>,
+}
+
+/// What a list has shown so far.
+#[derive(Debug, Default)]
+struct Arriving {
+    leases: BTreeMap<LeaseKey, Observed>,
+    /// Whatever was complained about since it began.
+    complaints: BTreeSet<LeaseKey>,
 }
 
 impl Book {
@@ -120,14 +128,14 @@ impl Book {
     pub(super) fn apply(&mut self, event: Event<Lease>, now: Moment) -> Change {
         match event {
             Event::Init => {
-                self.arriving = Some(BTreeMap::new());
+                self.arriving = Some(Arriving::default());
                 Change::Nothing
             }
             Event::InitApply(lease) => {
                 if let Some((key, seen)) = self.observe(lease, now)
                     && let Some(arriving) = &mut self.arriving
                 {
-                    arriving.insert(key, seen);
+                    arriving.leases.insert(key, seen);
                 }
                 Change::Nothing
             }
@@ -135,6 +143,7 @@ impl Book {
             Event::Apply(lease) => self.apply_one(lease, now),
             Event::Delete(lease) => {
                 let Some(key) = key_of(&lease) else { return Change::Nothing };
+                self.complaints.remove(&key);
                 // The event of an old Lease's deletion may come after its successor was seen.
                 let same = self.leases.get(&key).is_some_and(|known| known.lease.metadata.uid == lease.metadata.uid);
                 if same { self.remove(&key, now) } else { Change::Nothing }
@@ -195,7 +204,9 @@ impl Book {
     /// it has.
     fn replace_all(&mut self, now: Moment) -> Change {
         let before = std::mem::take(&mut self.leases);
-        for (key, seen) in self.arriving.take().unwrap_or_default() {
+        let Arriving { leases, complaints } = self.arriving.take().unwrap_or_default();
+        self.complaints.retain(|key, _| complaints.contains(key));
+        for (key, seen) in leases {
             let seen = match before.get(&key) {
                 Some(known) => seen.after(known),
                 None => seen,
@@ -263,8 +274,11 @@ impl Book {
         };
         let facts = LeaseFacts::of(&lease);
         let weight = Weight::of(&lease);
-        if let Err(fault) = &weight {
-            self.complain(&key, "a shard counts with weight 1, as its weight can't be read", &fault.to_string());
+        match &weight {
+            Ok(_) => drop(self.complaints.remove(&key)),
+            Err(fault) => {
+                self.complain(&key, "a shard counts with weight 1, as its weight can't be read", &fault.to_string());
+            }
         }
         let late = [ShardState::Expired, ShardState::Uncertain].map(|state| Some(state.as_str()));
         let late_before = facts.held_by_shard && late.contains(&state_label(&lease));
@@ -278,7 +292,10 @@ impl Book {
 
     fn complain(&mut self, key: &LeaseKey, what: &'static str, fault: &str) {
         let LeaseKey { namespace, name } = key;
-        if self.complaints.insert(format!("{namespace}/{name}: {fault}")) {
+        if let Some(arriving) = &mut self.arriving {
+            arriving.complaints.insert(key.clone());
+        }
+        if self.complaints.insert(key.clone(), fault.to_owned()).is_none_or(|before| before != fault) {
             tracing::warn!(namespace, lease = name, fault, "{what}");
         }
     }

@@ -4,7 +4,11 @@
 //! owner, and is there when the children have been moved already. The former owner's proxy lets none of its own be so late;
 //! but anybody may create children. Who is moved from is remembered for as long as such a create can take.
 
-use std::{collections::BTreeMap, convert::Infallible, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    time::Duration,
+};
 
 use futures::TryStreamExt;
 use kube::api::ListParams;
@@ -48,6 +52,11 @@ impl Looks {
         let look = Look { last: Instant::now(), first: true };
         // Whoever waits for an earlier look finds that it was put off.
         self.0.send_if_modified(|looks| looks.insert((resource.clone(), from.to_owned()), look).is_none());
+    }
+
+    /// Forgets what was to be looked at of all other resources.
+    pub(crate) fn keep_only(&self, resources: &BTreeSet<&GroupResource>) {
+        self.0.send_modify(|looks| looks.retain(|(resource, _), _| resources.contains(resource)));
     }
 
     /// The next shard to look at, when it is time.
@@ -148,5 +157,14 @@ mod tests {
             looks.done(&xs(), from, look);
         }
         assert!(looks.0.borrow().is_empty());
+    }
+
+    #[test]
+    fn of_a_resource_that_leaves_the_ring_nothing_is_kept() {
+        let (looks, ys) = (Looks::default(), GroupResource { resource: "ys".into(), ..xs() });
+        looks.moved(&xs(), "a");
+        looks.moved(&ys, "a");
+        looks.keep_only(&[&ys].into());
+        assert_eq!(looks.0.borrow().keys().map(|(resource, _)| resource).collect::<Vec<_>>(), [&ys]);
     }
 }

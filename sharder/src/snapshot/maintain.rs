@@ -1,6 +1,6 @@
 //! Makes new snapshots when rings, Leases or the API server's resources change.
 
-use std::{collections::HashSet, convert::Infallible, num::NonZeroU32, sync::Arc};
+use std::{collections::BTreeSet, convert::Infallible, num::NonZeroU32, sync::Arc};
 
 use kube::{ResourceExt, runtime::reflector::Store};
 use ringside_ring::{ClusterRing, RingName};
@@ -36,14 +36,14 @@ pub(crate) async fn maintain(
     sources.namespaces.synced().await;
     let mut membership = sources.leases.membership();
     let mut fences = sources.fences.changes();
-    let mut complaints = HashSet::new();
+    let mut odd = BTreeSet::new();
     loop {
         fences.borrow_and_update();
         sources.rings_changed.borrow_and_update();
         membership.borrow_and_update();
         sources.catalog.borrow_and_update();
         let previous = snapshots.borrow().clone();
-        if let Some(built) = build(&sources, previous.as_deref(), &mut complaints) {
+        if let Some(built) = build(&sources, previous.as_deref(), &mut odd) {
             snapshots.send_replace(Some(Arc::new(built)));
             synced.pass();
         }
@@ -60,17 +60,19 @@ pub(crate) async fn maintain(
     }
 }
 
-fn build(sources: &Sources, previous: Option<&Snapshots>, complaints: &mut HashSet<String>) -> Option<Snapshots> {
+/// `odd` are the rings that were complained about.
+fn build(sources: &Sources, previous: Option<&Snapshots>, odd: &mut BTreeSet<String>) -> Option<Snapshots> {
     let mut members = sources.leases.members()?;
     let catalog = sources.catalog.borrow().clone();
-    let mut snapshots = Snapshots::new();
+    let (mut snapshots, complained) = (Snapshots::new(), std::mem::take(odd));
     for ring in sources.rings.state() {
         let name = match ring.name_any().parse::<RingName>() {
             Ok(name) => name,
             Err(fault) => {
-                if complaints.insert(ring.name_any()) {
+                if !complained.contains(&ring.name_any()) {
                     tracing::warn!(ring = ring.name_any(), %fault, "ignoring a ring whose name can't be a label's value");
                 }
+                odd.insert(ring.name_any());
                 continue;
             }
         };

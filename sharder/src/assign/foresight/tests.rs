@@ -250,3 +250,17 @@ async fn what_is_known_is_forgotten_with_the_drain_and_is_bounded() {
     assert_eq!(known(), None);
     beside.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn of_a_resource_that_leaves_the_ring_nothing_is_kept() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    advance(10 * GRACE).await;
+    drained(&api, &scope, "o", DRAIN);
+    look(&scope).await.unwrap();
+    let resource = &scope.main.resource.id;
+    scope.foresight.keep_only(&[resource].into());
+    assert!(scope.foresight.0.borrow().contains_key(resource));
+    scope.foresight.keep_only(&BTreeSet::new());
+    assert!(scope.foresight.0.borrow().is_empty());
+}

@@ -260,6 +260,35 @@ fn a_name_that_can_not_be_a_shards_is_ignored() {
     assert_eq!(book.complaints.len(), 1, "complained about once");
 }
 
+/// Each Lease's name is that of a Pod: they come and go with every roll-out.
+#[test]
+fn complaints_are_one_a_lease_and_go_with_it() {
+    let odd = |name: &str, weight: &str| weighing(lease(name, name, 0, 1), weight);
+    let long = "a".repeat(64);
+    let mut book = book([], at(0));
+    for weight in ["much", "more"] {
+        book.apply(Event::Apply(odd("a", weight)), at(1));
+    }
+    book.apply(Event::Apply(lease(&long, &long, 0, 1)), at(1));
+    let complaints = |book: &Book| -> Vec<_> {
+        book.complaints
+            .iter()
+            .map(|(key, fault)| (key.name.len(), fault.split(' ').next().unwrap().to_owned()))
+            .collect()
+    };
+    assert_eq!(complaints(&book).len(), 2);
+    assert_eq!(complaints(&book)[0], (1, "'more'".to_owned()));
+    book.apply(Event::Apply(odd("a", "2")), at(2));
+    assert_eq!(complaints(&book).len(), 1, "it was mended");
+    book.apply(Event::Delete(lease(&long, &long, 0, 1)), at(3));
+    assert_eq!(complaints(&book), []);
+    // The watch was away while they went.
+    list(&mut book, [odd("b", "much"), odd("c", "much"), lease(&long, &long, 0, 1)], at(4));
+    assert_eq!(complaints(&book).len(), 3);
+    list(&mut book, [odd("c", "much")], at(5));
+    assert_eq!(complaints(&book), [(1, "'much'".to_owned())]);
+}
+
 #[test]
 fn a_shard_with_leases_in_two_namespaces_is_there_while_one_is_held() {
     let mut other = lease("a", "", 0, 1);
