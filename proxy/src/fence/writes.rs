@@ -1,7 +1,7 @@
 //! The requests under way that may change something, and those that may still be carried out though nobody waits.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -74,7 +74,7 @@ pub(super) struct Writes {
     next_id: u64,
     by_id: HashMap<u64, Write>,
     /// Those that linger, by when they end.
-    lingering: VecDeque<(Instant, u64)>,
+    lingering: BTreeSet<(Instant, u64)>,
     /// Until when a write about anything may still be carried out.
     unknown_until: Option<Instant>,
 }
@@ -108,7 +108,12 @@ impl Writes {
 
     /// The API server has answered, or was not asked.
     pub(super) fn end(&mut self, id: u64) -> Option<About> {
-        self.by_id.remove(&id).map(|write| write.about)
+        let write = self.by_id.remove(&id)?;
+        if let Some(until) = write.lingers {
+            // Answered after all: it takes no place of those whose answer was not seen.
+            self.lingering.remove(&(until, id));
+        }
+        Some(write.about)
     }
 
     /// Nobody waits for it any more, and nobody knows what the API server does.
@@ -117,9 +122,9 @@ impl Writes {
         let write = self.by_id.get_mut(&id)?;
         write.lingers = Some(until);
         let about = write.about.clone();
-        self.lingering.push_back((until, id));
+        self.lingering.insert((until, id));
         if self.lingering.len() > MAX_LINGERING
-            && let Some((until, forgotten)) = self.lingering.pop_front()
+            && let Some((until, forgotten)) = self.lingering.pop_first()
         {
             self.by_id.remove(&forgotten);
             self.unknown_until = Some(until);
@@ -129,13 +134,8 @@ impl Writes {
 
     /// One that can't be carried out any more, and until when it could; it is forgotten.
     pub(super) fn pop_ended(&mut self, now: Instant) -> Option<(Instant, About)> {
-        while let Some((until, id)) = self.lingering.pop_front_if(|(until, _)| *until <= now) {
-            // Else it was answered after all.
-            if let Some(write) = self.by_id.remove(&id) {
-                return Some((until, write.about));
-            }
-        }
-        None
+        let (until, id) = self.lingering.first().copied().filter(|(until, _)| *until <= now)?;
+        self.end(id).map(|about| (until, about))
     }
 
     /// The same for writes about anything.
