@@ -5,6 +5,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use jiff::Timestamp;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -38,6 +39,9 @@ struct StateLabels {
     state: &'static str,
 }
 
+/// Of what a replica has one of, or none.
+type NoLabels = [(String, String); 0];
+
 /// How long something took, by ring.
 #[derive(Clone, Debug)]
 struct Durations(Family<RingLabel, Histogram, fn() -> Histogram>);
@@ -63,6 +67,7 @@ pub(crate) struct Metrics {
     assignment_duration: Durations,
     shard_state: Family<StateLabels, Gauge>,
     shard_state_since: Family<StateLabels, Gauge>,
+    certificate_end: Family<NoLabels, Gauge>,
     leader: Gauge,
     rings: Rings,
 }
@@ -99,6 +104,11 @@ impl Metrics {
             "shard_state_timestamp_seconds",
             "Since when there has been a shard in this state all the time, in seconds since 1970",
             metrics.shard_state_since.clone(),
+        );
+        registry.register(
+            "webhook_certificate_expiration_timestamp_seconds",
+            "When the certificate ends that this replica shows, in seconds since 1970",
+            metrics.certificate_end.clone(),
         );
         registry.register("leader", "Whether this replica leads", metrics.leader.clone());
         registry.register_collector(Box::new(metrics.rings.clone()));
@@ -173,6 +183,14 @@ impl Metrics {
             for (labels, value) in values {
                 family.get_or_create(&labels).set(value);
             }
+        }
+    }
+
+    /// When the certificate ends that the webhook shows from now on, if it says so.
+    pub(crate) fn certified_until(&self, end: Option<Timestamp>) {
+        self.certificate_end.clear();
+        if let Some(end) = end {
+            self.certificate_end.get_or_create(&[]).set(end.as_second());
         }
     }
 

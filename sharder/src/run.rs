@@ -108,7 +108,7 @@ fn start(
     tasks.spawn("the admin server", admin::serve(admin, health, Arc::new(registry), shutdown.clone()));
 
     let observed = observe(tasks, &config, &clients, &metrics, synced, shutdown);
-    let identity = ServingIdentity::default();
+    let identity = ServingIdentity::measured(metrics.clone());
     let reviewer = Reviewer {
         client: clients.requests.clone(),
         leases: observed.leases.clone(),

@@ -43,6 +43,7 @@ fn registry() -> (Registry, Metrics) {
     metrics.assignment_took(&ring(), Duration::from_millis(20));
     metrics.ring(&ring(), all());
     metrics.leads();
+    metrics.certified_until(Some(Timestamp::from_second(1_900_000_000).unwrap()));
     let members = [("a", ShardState::Ready), ("b", ShardState::Dead)];
     let members = members.map(|(shard, state)| (shard.parse().unwrap(), state)).into_iter().collect();
     metrics.states(&BTreeMap::from([(ring(), members)]));
@@ -67,6 +68,7 @@ fn the_names_are_those_of_the_contract() {
         r#"controller_sharding_clusterring_condition_transition_timestamp_seconds{ring="example",type="Ready"} 6"#,
         r#"controller_sharding_move_duration_seconds_bucket{le="2.5",ring="example"} 1"#,
         r#"controller_sharding_leader 1"#,
+        r#"controller_sharding_webhook_certificate_expiration_timestamp_seconds{} 1900000000"#,
     ] {
         assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
     }
@@ -82,6 +84,13 @@ fn what_only_the_leader_knows_ends_with_it_and_with_the_ring() {
     let left = text(&registry);
     assert!(!left.contains("clusterring_status_shards{") && !left.contains("shard_state{"), "{left}");
     assert!(left.contains("controller_sharding_leader 0"), "{left}");
+}
+
+#[test]
+fn without_a_certificate_there_is_no_end_of_one() {
+    let (registry, metrics) = registry();
+    metrics.certified_until(None);
+    assert!(!text(&registry).contains("webhook_certificate_expiration_timestamp_seconds{"));
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
+use ringside_runtime::certificates::Validity;
 use rustls::{
     ServerConfig,
     crypto::ring,
@@ -12,22 +14,33 @@ use rustls::{
 use tokio_rustls::TlsAcceptor;
 
 use super::certificates::{UnusableCertificate, certified};
+use crate::metrics::Metrics;
 
 /// The certificate that is shown in new handshakes; clones share it. None at first: handshakes then fail.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ServingIdentity(Arc<ArcSwapOption<CertifiedKey>>);
+pub(crate) struct ServingIdentity {
+    shown: Arc<ArcSwapOption<CertifiedKey>>,
+    metrics: Metrics,
+}
 
 impl ServingIdentity {
-    /// Shows this certificate, with its chain and its key as PEM, from now on.
-    pub(crate) fn set(&self, certificate: &[u8], key: &[u8]) -> Result<(), UnusableCertificate> {
-        self.0.store(Some(Arc::new(certified(certificate, key)?)));
-        Ok(())
+    /// Shows no certificate yet; the end of each is in these metrics.
+    pub(crate) fn measured(metrics: Metrics) -> Self {
+        Self { metrics, ..Self::default() }
+    }
+
+    /// Shows this certificate, with its chain and its key as PEM, from now on; returns when it ends, if it says so.
+    pub(crate) fn set(&self, certificate: &[u8], key: &[u8]) -> Result<Option<Timestamp>, UnusableCertificate> {
+        self.shown.store(Some(Arc::new(certified(certificate, key)?)));
+        let until = Validity::of(certificate).map(|validity| validity.until).ok();
+        self.metrics.certified_until(until);
+        Ok(until)
     }
 
     /// What is shown at the moment.
     #[cfg(test)]
     pub(super) fn shown(&self) -> Option<Arc<CertifiedKey>> {
-        self.0.load_full()
+        self.shown.load_full()
     }
 
     /// Accepts TLS connections with whatever certificate is current.
@@ -44,6 +57,6 @@ impl ServingIdentity {
 
 impl ResolvesServerCert for ServingIdentity {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.load_full()
+        self.shown.load_full()
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ringside_runtime::{admin::Check, certificates::Validity};
+use ringside_runtime::admin::Check;
 
 use super::UnusableCertificate;
 use crate::webhook::ServingIdentity;
@@ -45,9 +45,7 @@ pub(crate) async fn follow_files(
         let outcome = read(&folder).await.and_then(|files| {
             if served.as_ref() != Some(&files) {
                 let [certificate, key] = &files;
-                identity.set(certificate, key)?;
-                let until = Validity::of(certificate).map(|validity| validity.until).ok();
-                let until = until.map(tracing::field::display);
+                let until = identity.set(certificate, key)?.map(tracing::field::display);
                 tracing::info!(folder = %folder.display(), until, "serving the webhook with a new certificate");
                 served = Some(files);
                 certified.pass();

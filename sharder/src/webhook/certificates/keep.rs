@@ -222,8 +222,7 @@ impl Keeper {
                 return Ok(());
             }
         }
-        self.identity.set(certificates.pair.certificate.as_bytes(), certificates.pair.key.as_bytes())?;
-        let until = Validity::of(certificates.pair.certificate.as_bytes()).map(|validity| validity.until).ok();
+        let until = self.identity.set(certificates.pair.certificate.as_bytes(), certificates.pair.key.as_bytes())?;
         tracing::info!(until = until.map(tracing::field::display), "serving the webhook with a new certificate");
         self.served = Some(certificates);
         self.certified.pass();

@@ -7,6 +7,7 @@ use std::{collections::VecDeque, sync::Arc};
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+use prometheus_client::registry::Registry;
 use ringside_runtime::{
     admin::{Health, Probe},
     certificates::Validity,
@@ -27,7 +28,7 @@ use super::{
     secret::{Nonsense, read, write},
     *,
 };
-use crate::{fixtures::FakeApi, rings::Trust, webhook::ServingIdentity};
+use crate::{fixtures::FakeApi, metrics::Metrics, rings::Trust, webhook::ServingIdentity};
 
 const SECRET: &str = "/api/v1/namespaces/sharding-system/secrets/ringside-sharder-webhook";
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/sharding-a";
@@ -362,7 +363,8 @@ async fn files_that_are_exchanged_are_served_and_what_cannot_be_served_is_not() 
         std::fs::write(folder.path().join("tls.crt"), &pair.certificate).unwrap();
         std::fs::write(folder.path().join("tls.key"), &pair.key).unwrap();
     };
-    let (identity, health) = (ServingIdentity::default(), Health::new());
+    let mut registry = Registry::default();
+    let (identity, health) = (ServingIdentity::measured(Metrics::register(&mut registry)), Health::new());
     let certified = health.check("webhook", Probe::Ready);
     let task = tokio::spawn(follow_files(folder.path().to_owned(), identity.clone(), certified));
     let shown = || identity.shown().map(|shown| shown.cert[0].to_vec());
@@ -386,5 +388,9 @@ async fn files_that_are_exchanged_are_served_and_what_cannot_be_served_is_not() 
     put(&second);
     pause().await;
     assert_eq!(shown(), Some(der(&second)));
+    let end = Validity::of(second.certificate.as_bytes()).unwrap().until.as_second();
+    let mut metrics = String::new();
+    prometheus_client::encoding::text::encode(&mut metrics, &registry).unwrap();
+    assert!(metrics.contains(&format!("webhook_certificate_expiration_timestamp_seconds{{}} {end}")), "{metrics}");
     task.abort();
 }
