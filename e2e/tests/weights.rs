@@ -88,8 +88,10 @@ async fn a_weight_changes_what_a_shard_gets_and_touches_nobody_else() {
     let told = eventually("the ring tells of it", DEADLINE, || async {
         let ring = rings.get("websites").await.map_err(|error| error.to_string())?;
         let conditions = ring.status.unwrap_or_default().conditions;
-        let message = conditions.iter().map(|it| &it.message).find(|it| it.contains("'much' is not a weight"));
-        message.cloned().ok_or_else(|| format!("{conditions:?}"))
+        let of = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+        let ready = of("Ready").is_some_and(|ready| ready.status == "True");
+        let told = of("WeightsValid").filter(|told| ready && told.message.contains("'much' is not a weight"));
+        told.map(|told| told.message.clone()).ok_or_else(|| format!("{conditions:?}"))
     });
     println!("{}", told.await.unwrap());
     annotate(&system, "shard-1", None).await;

@@ -110,6 +110,11 @@ impl HashRing {
         shards.find(|shard| admits(shard))
     }
 
+    /// The shards with the number of tokens of each: their shares, by and large. Not all of them are 0.
+    pub fn shares(&self) -> impl Iterator<Item = (&ShardName, u32)> {
+        self.shards.iter().zip(self.counts.iter().copied())
+    }
+
     /// The shards of this ring, sorted by name.
     pub fn shards(&self) -> &[ShardName] {
         &self.shards

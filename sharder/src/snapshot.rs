@@ -77,6 +77,8 @@ pub(crate) struct Snapshot {
     pub(crate) pending: bool,
     /// Why parts of the spec can't be carried out.
     pub(crate) problems: Vec<String>,
+    /// Which shards count with weight 1 because theirs can't be read.
+    pub(crate) unweighed: Vec<String>,
     pub(crate) members: Members,
     pub(crate) hash_ring: Arc<HashRing>,
     /// Main resources whose objects are given to nobody yet: the API server's fence is about to be around them.
@@ -143,15 +145,15 @@ impl Snapshot {
             namespace_selector,
             namespaces,
             problems,
+            unweighed: Vec::new(),
             members,
             hash_ring,
         }
     }
 
-    /// The same ring, about which people should know this as well.
-    pub(crate) fn noting(mut self, problems: Vec<String>) -> Self {
-        self.problems.extend(problems);
-        self
+    /// The same ring, of whose shards these weights can't be read.
+    pub(crate) fn with_unweighed(self, unweighed: Vec<String>) -> Self {
+        Self { unweighed, ..self }
     }
 
     /// The ring, for Events about it.

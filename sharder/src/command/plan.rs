@@ -148,7 +148,7 @@ impl Plan {
         let names = ring.spec.all_resources();
         let catalog = resources::look_up(&client, &names, &resources::Catalog::new()).await;
         let snapshot = Snapshot::build(self.ring.clone(), &ring, &catalog, then, None, self.tokens_per_shard)
-            .noting(leases.weight_faults(&self.ring));
+            .with_unweighed(leases.weight_faults(&self.ring));
         let namespaces = selected(&client, &snapshot.namespaces).await.map_err(unread("the namespaces"))?;
         let mut forecast = Forecast::new(&snapshot, &now, self.tokens_per_shard);
         count(&client, &snapshot, &namespaces, &mut forecast).await;

@@ -3,13 +3,12 @@
 
 use std::{
     collections::BTreeMap,
-    num::NonZeroU32,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use ringside_ring::{
-    Members,
+    HashRing, ShardName,
     cluster_ring::{ObjectCounts, ShardObjects},
 };
 
@@ -22,9 +21,6 @@ use crate::{
 
 /// Shards that the status lists at most: it is for people, and proxies follow the ring with all that it says.
 const LISTED: usize = 100;
-
-/// In how many parts of one a weight is known well enough.
-const WEIGHED: NonZeroU32 = NonZeroU32::new(1000).unwrap();
 
 /// The figures of one ring.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +64,7 @@ pub(super) fn figures(snapshot: &Snapshot, census: &Census, drains: &Drains) -> 
         });
     }
     let shards = shards.filter(|_| !snapshot.mains.is_empty());
-    measured.max_to_mean = shards.as_ref().and_then(|shards| max_to_mean(shards, &snapshot.members));
+    measured.max_to_mean = shards.as_ref().and_then(|shards| max_to_mean(shards, &snapshot.hash_ring));
     figures.objects = shards.map(|shards| counts(measured, shards));
     figures
 }
@@ -77,17 +73,14 @@ fn first(a: Option<SystemTime>, b: Option<SystemTime>) -> Option<SystemTime> {
     a.into_iter().chain(b).min()
 }
 
-/// For its weight, where shards have one.
+/// For its share, among the shards that have one; none without objects.
 #[allow(clippy::cast_precision_loss, reason = "numbers of objects are far below what a float holds exactly")]
-fn max_to_mean(shards: &BTreeMap<String, u64>, members: &Members) -> Option<f64> {
-    let weights: BTreeMap<&str, f64> =
-        members.weighted().map(|(shard, weight)| (shard.as_str(), f64::from(weight.tokens(WEIGHED)))).collect();
-    let mean = shards.values().sum::<u64>() as f64 / weights.values().sum::<f64>();
-    let relative = |(shard, objects): (&String, &u64)| {
-        let weight = weights.get(shard.as_str()).filter(|weight| **weight > 0.0)?;
-        Some(*objects as f64 / weight / mean)
-    };
-    (mean > 0.0).then(|| shards.iter().filter_map(relative).fold(0.0, f64::max))
+fn max_to_mean(shards: &BTreeMap<String, u64>, ring: &HashRing) -> Option<f64> {
+    let objects = |shard: &ShardName| shards.get(shard.as_str()).copied().unwrap_or_default() as f64;
+    let sharing =
+        || ring.shares().filter(|(_, share)| *share > 0).map(|(shard, share)| (objects(shard), f64::from(share)));
+    let (all, shares) = sharing().fold((0.0, 0.0), |(all, shares), (objects, share)| (all + objects, shares + share));
+    (all > 0.0).then(|| sharing().map(|(objects, share)| objects / share * shares / all).fold(0.0, f64::max))
 }
 
 fn counts(measured: &RingFigures, shards: BTreeMap<String, u64>) -> ObjectCounts {
@@ -122,13 +115,15 @@ fn time(at: Option<SystemTime>) -> Option<Time> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::time::Duration;
-
-    use ringside_ring::{lease::ShardState, members::Member, weight::Weight};
-    use serde_json::json;
+    use std::{num::NonZeroU32, time::Duration};
 
     use super::*;
     use crate::snapshot::tests::snapshot;
+
+    fn weighted<const N: usize>(shards: [(&str, &str); N]) -> HashRing {
+        let shards = shards.map(|(shard, weight)| (shard.parse().unwrap(), weight.parse().unwrap()));
+        HashRing::weighted(shards, NonZeroU32::new(10).unwrap())
+    }
 
     #[test]
     fn nothing_is_said_before_it_was_counted() {
@@ -169,19 +164,23 @@ mod tests {
 
     #[test]
     fn a_shard_with_twice_the_weight_has_twice_the_share() {
-        let weights = [("a", "2"), ("b", "1"), ("none", "0")];
-        let member = |(shard, weight): (&str, &str)| {
-            let annotations = json!({ringside_ring::labels::LEASE_WEIGHT: weight});
-            let lease =
-                serde_json::from_value(json!({"metadata": {"name": shard, "annotations": annotations}})).unwrap();
-            (shard.parse().unwrap(), Member { state: ShardState::Ready, weight: Weight::of(&lease).unwrap() })
-        };
-        let members =
-            weights.into_iter().map(member).fold(Members::default(), |all, (shard, member)| all.with(shard, member));
         let shards = |a, b| [("a".to_owned(), a), ("b".to_owned(), b), ("none".to_owned(), 0)].into();
-        assert_eq!(max_to_mean(&shards(20, 10), &members), Some(1.0));
-        assert_eq!(max_to_mean(&shards(15, 15), &members), Some(1.5));
-        assert_eq!(max_to_mean(&shards(0, 0), &members), None);
+        let ring = weighted([("a", "2"), ("b", "1"), ("none", "0")]);
+        assert_eq!(max_to_mean(&shards(20, 10), &ring), Some(1.0));
+        assert_eq!(max_to_mean(&shards(15, 15), &ring), Some(1.5));
+        assert_eq!(max_to_mean(&shards(0, 0), &ring), None);
+    }
+
+    #[test]
+    fn where_no_shard_has_any_weight_all_are_alike() {
+        let shards = |a, b| [("a".to_owned(), a), ("b".to_owned(), b)].into();
+        let ring = weighted([("a", "0"), ("b", "0")]);
+        assert_eq!(max_to_mean(&shards(10, 10), &ring), Some(1.0));
+        assert_eq!(max_to_mean(&shards(15, 5), &ring), Some(1.5));
+        assert_eq!(max_to_mean(&shards(0, 0), &ring), None);
+        assert_eq!(max_to_mean(&shards(1, 0), &weighted([])), None, "there is no shard");
+        assert_eq!(max_to_mean(&shards(9, 0), &weighted([("a", "0"), ("b", "1")])), None, "all are about to leave");
+        assert_eq!(max_to_mean(&shards(9, 1), &weighted([("a", "0"), ("b", "1")])), Some(1.0));
     }
 
     #[test]

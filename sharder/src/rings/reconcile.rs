@@ -23,7 +23,7 @@ use super::{
     announce::Announcer,
     figures::{Figures, figures},
     label_policy::Protection,
-    status::{Finding, fenced_by, in_time, reached, status, worked_on},
+    status::{Finding, fenced_by, in_time, reached, status, weighed, worked_on},
     webhook_configuration::{ClientConfig, Trust, webhook_configuration},
 };
 use crate::{
@@ -168,6 +168,7 @@ fn status_of(
         Some(worked_on(snapshot)),
         reached(reach.as_ref()),
         Some(in_time(snapshot, &figures.overdue)),
+        Some(weighed(snapshot)),
         Some(protected),
         fenced_by(&fence),
     ];

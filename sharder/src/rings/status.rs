@@ -98,6 +98,21 @@ pub(super) fn reached(reach: Option<&Result<(), String>>) -> Option<Finding> {
     Some(Finding { type_: "WebhookReachable", holds, reason, message })
 }
 
+/// Whether the weights of all shards can be read. One that can't makes the ring no less ready: its shard counts like any
+/// other, and whoever may write one Lease must not raise the alarm of a whole ring.
+pub(super) fn weighed(snapshot: &Snapshot) -> Finding {
+    let (type_, faults) = ("WeightsValid", &snapshot.unweighed);
+    if faults.is_empty() {
+        let message = "every weight that a shard's Lease has is a number".to_owned();
+        return Finding { type_, holds: true, reason: "Valid", message };
+    }
+    let mut message = faults.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+    if faults.len() > NAMED {
+        message = format!("{message}; and so do {} more shards", faults.len() - NAMED);
+    }
+    Finding { type_, holds: false, reason: "InvalidWeight", message }
+}
+
 /// Whether the shards let go in time of what they are asked to.
 pub(super) fn in_time(snapshot: &Snapshot, overdue: &BTreeMap<String, usize>) -> Finding {
     let (type_, deadline) = ("DrainsInTime", snapshot.spec.drain_deadline().as_secs());
@@ -245,6 +260,14 @@ mod tests {
     }
 
     #[test]
+    fn a_weight_that_can_not_be_read_leaves_the_ring_ready() {
+        let ring = snapshot().with_unweighed(vec!["shard 'a' counts with weight 1: why".into()]);
+        let status = status(&ring, &[], [weighed(&ring)], None, at(1));
+        let told: Vec<_> = status.conditions.iter().map(|it| (&*it.type_, &*it.status)).collect();
+        assert_eq!(told, [(CONDITION_READY, "True"), ("WeightsValid", "False")]);
+    }
+
+    #[test]
     fn what_is_wrong_is_one_sentence() {
         let ring = snapshot();
         assert!(worked_on(&ring).holds);
@@ -257,6 +280,13 @@ mod tests {
         let why = "failed calling webhook: connection refused".to_owned();
         assert!(reached(Some(&Err(why.clone()))).unwrap().message.ends_with(&why));
         assert!(in_time(&ring, &BTreeMap::new()).holds);
+        assert!(weighed(&ring).holds);
+        let unweighed = |shards: usize| {
+            let faults = (0..shards).map(|shard| format!("shard 's-{shard}' counts with weight 1: why")).collect();
+            weighed(&snapshot().with_unweighed(faults))
+        };
+        assert_eq!(unweighed(1).message, "shard 's-0' counts with weight 1: why");
+        assert!(unweighed(7).message.ends_with("shard 's-4' counts with weight 1: why; and so do 2 more shards"));
         let late = |shards: usize| (0..shards).map(|shard| (format!("s-{shard}"), 3)).collect();
         let told = in_time(&ring, &late(1)).message;
         assert!(

@@ -80,7 +80,7 @@ fn build(sources: &Sources, previous: Option<&Snapshots>, odd: &mut BTreeSet<Str
         let members = members.remove(&name).unwrap_or_default();
         let snapshot = Snapshot::build(name.clone(), &ring, &catalog, members, before, sources.tokens_per_shard)
             .withholding(sources.fences.withheld(&name, &ring))
-            .noting(sources.leases.weight_faults(&name));
+            .with_unweighed(sources.leases.weight_faults(&name));
         if before.is_none_or(|before| !Arc::ptr_eq(&before.hash_ring, &snapshot.hash_ring)) {
             sources.metrics.ring_calculated(&name);
         }

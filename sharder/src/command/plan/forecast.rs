@@ -104,7 +104,7 @@ impl Forecast {
             ways: BTreeMap::new(),
             objects: 0,
             children: 0,
-            problems: snapshot.problems.clone(),
+            problems: snapshot.problems.iter().chain(&snapshot.unweighed).cloned().collect(),
             unread: Vec::new(),
         }
     }
