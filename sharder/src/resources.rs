@@ -139,8 +139,12 @@ pub(crate) async fn follow(
 
 /// The resources that the rings name, or have named until lately.
 fn wanted(rings: &Store<ClusterRing>) -> BTreeSet<GroupResource> {
-    let rings = rings.state();
-    rings.iter().flat_map(|ring| ring.spec.all_resources().into_iter().chain(labelled(ring))).collect()
+    rings.state().iter().flat_map(|ring| concerned(ring)).collect()
+}
+
+/// The resources that a ring names, or has named until lately.
+pub(crate) fn concerned(ring: &ClusterRing) -> BTreeSet<GroupResource> {
+    ring.spec.all_resources().into_iter().chain(labelled(ring)).collect()
 }
 
 /// The resources of which the ring's status says that their objects may have labels.

@@ -145,7 +145,7 @@ impl Plan {
         let leases = Leases::look(&client, &self.ring).await.map_err(unread("the Leases of the shards"))?;
         let now = leases.members().unwrap_or_default().remove(&self.ring).unwrap_or_default();
         let then = self.what_if(now.clone())?;
-        let names = ring.spec.all_resources();
+        let names = resources::concerned(&ring);
         let catalog = resources::look_up(&client, &names, &resources::Catalog::new()).await;
         let snapshot = Snapshot::build(self.ring.clone(), &ring, &catalog, then, None, self.tokens_per_shard)
             .with_unweighed(leases.weight_faults(&self.ring));

@@ -2,25 +2,27 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::TryStreamExt as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Client, api::ListParams};
 use ringside_ring::{
-    ShardName,
+    Ownership, ShardName,
     cluster_ring::GroupResource,
-    handover::{Patience, next_step},
+    handover::{Patience, Step, Withdrawal, next_step, next_withdrawal},
 };
-use ringside_runtime::explain::explain;
 
 use super::Forecast;
 use crate::{
     assign::{BATCH, children::pages_of},
+    leftovers::Leftovers,
     owners::owner,
-    resources::Resource,
+    resources::{Resource, Unusable},
     snapshot::{Main, Snapshot},
     target::Target,
 };
 
-/// Counts all objects and children of the ring that are in these namespaces.
+/// Counts all objects and children of the ring, and what has labels of it and is not in these namespaces, or of a resource
+/// that it names no more.
 pub(super) async fn count(
     client: &Client,
     snapshot: &Snapshot,
@@ -31,16 +33,15 @@ pub(super) async fn count(
     let mut controlled: HashMap<&GroupResource, &Resource> = HashMap::new();
     for main in &snapshot.mains {
         controlled.extend(main.controlled.iter().map(|kind| (&kind.id, &**kind)));
-        if let Err(error) = counting.objects(main, forecast).await {
-            forecast.unread.push(format!("{}: {}", main.resource.id, explain(&error)));
-        }
+        let outcome = counting.objects(main, forecast).await;
+        forecast.looked_at(&main.resource.id, outcome);
     }
     // A resource may be controlled by several.
     for kind in controlled.into_values() {
-        if let Err(error) = counting.children(kind, forecast).await {
-            forecast.unread.push(format!("{}: {}", kind.id, explain(&error)));
-        }
+        let outcome = counting.children(kind, forecast).await;
+        forecast.looked_at(&kind.id, outcome);
     }
+    counting.leftovers(forecast).await;
 }
 
 struct Counting<'a> {
@@ -49,35 +50,70 @@ struct Counting<'a> {
     namespaces: &'a BTreeSet<String>,
 }
 
+/// Where a controlled object may be.
+#[derive(Clone)]
+struct Places {
+    /// Where its owner belongs: the sharder looks at no child that is there.
+    home: ShardName,
+    /// Where its owner is, once what the sharder does next is done; none when it is gone.
+    owner: Option<ShardName>,
+}
+
 impl Counting<'_> {
     async fn objects(&self, main: &Main, forecast: &mut Forecast) -> Result<(), kube::Error> {
-        let (resource, snapshot) = (&main.resource, self.snapshot);
+        let resource = &main.resource;
         let mut pages = std::pin::pin!(self.pages(resource));
         while let Some(page) = pages.try_next().await? {
             for object in page {
-                let key = resource.key(object.namespace.as_deref(), &object.name);
-                // What the deadline of a drain would do later is not a step of today.
-                let (members, ring) = (&snapshot.members, &snapshot.hash_ring);
-                let step = next_step(object.ownership(), Patience::Left, &key, members, ring);
-                forecast.object(&resource.id, &object, ring.owner(&key), &step);
+                if self.selects(&object) {
+                    let (step, to) = self.next(resource, &object);
+                    forecast.object(&resource.id, &object, (&step, to.as_ref()));
+                } else {
+                    forecast.leaver(&resource.id, &object, self.withdrawal(&object));
+                }
             }
         }
         Ok(())
     }
 
-    /// By the keys of their owners: whether these are still there is not looked at, as that would be a read for each child
-    /// that moves, and what is left without owner is the garbage collector's.
+    /// The next step for an object, and the shard that it is with after all that follows from that.
+    fn next(&self, resource: &Resource, object: &Target) -> (Step, Option<ShardName>) {
+        let Snapshot { members, hash_ring, .. } = self.snapshot;
+        let key = resource.key(object.namespace.as_deref(), &object.name);
+        // What the deadline of a drain would do later is not a step of today.
+        let step = next_step(object.ownership(), Patience::Left, &key, members, hash_ring);
+        let to = match &step {
+            Step::NoShard => None,
+            Step::Keep => object.shard.as_ref().and_then(|shard| shard.parse().ok()),
+            Step::AwaitAcknowledgement => self.snapshot.receiver(&key).cloned(),
+            Step::Assign { to } | Step::Drain { to } | Step::Move { to } | Step::Force { to } => Some(to.clone()),
+        };
+        (step, to)
+    }
+
+    fn withdrawal(&self, object: &Target) -> Withdrawal {
+        next_withdrawal(object.ownership(), Patience::Left, &self.snapshot.members)
+    }
+
     async fn children(&self, kind: &Resource, forecast: &mut Forecast) -> Result<(), kube::Error> {
         let mut pages = std::pin::pin!(self.pages(kind));
         while let Some(page) = pages.try_next().await? {
-            // Siblings stand together in a list, so knowing the controllers of one page saves most reads of links.
-            let mut known: HashMap<String, Option<ShardName>> = HashMap::new();
+            // Siblings stand together in a list, so knowing the controllers of one page saves most reads.
+            let mut known: HashMap<String, Option<Places>> = HashMap::new();
             for child in page {
-                let Some(controller) = &child.controller else { continue };
+                let controller = child.controller.as_ref();
+                let controller = controller.filter(|controller| self.snapshot.above(&kind.id, controller).is_some());
+                let Some(controller) = controller.filter(|_| self.selects(&child)) else {
+                    // It is not let go of by itself: it follows its owner out of the ring, or follows nobody of it.
+                    forecast.leaver(&kind.id, &child, released(&child));
+                    continue;
+                };
                 if !known.contains_key(&controller.uid) {
-                    known.insert(controller.uid.clone(), self.place(kind, &child).await?);
+                    known.insert(controller.uid.clone(), self.places(kind, &child, controller).await?);
                 }
-                if let Some(Some(to)) = known.get(&controller.uid) {
+                let Some(Some(Places { home, owner })) = known.get(&controller.uid) else { continue };
+                let is_home = child.shard.as_deref() == Some(home.as_str());
+                if let Some(to) = if is_home { Some(home) } else { owner.as_ref() } {
                     forecast.child(&kind.id, &child, to);
                 }
             }
@@ -85,19 +121,68 @@ impl Counting<'_> {
         Ok(())
     }
 
-    /// The shard where the owner of a child belongs; none where it follows nobody of the ring.
-    async fn place(&self, kind: &Resource, child: &Target) -> Result<Option<ShardName>, kube::Error> {
-        let Some(controller) = &child.controller else { return Ok(None) };
-        let namespace = child.namespace.as_deref();
-        let owner = owner(self.client, self.snapshot, &kind.id, controller, namespace).await?;
-        Ok(owner.and_then(|owner| self.snapshot.hash_ring.owner(&owner.key(namespace)).cloned()))
+    /// Where a child may be; none where it follows nobody of the ring.
+    ///
+    /// Its owner is where it belongs, or about to be: whether it is still there is not looked at, as that would be a read for
+    /// each child that moves, and what is left without owner is the garbage collector's. It is read only where it may stay
+    /// elsewhere, because the shard that it belongs to is late, or shards are being replaced.
+    async fn places(
+        &self,
+        kind: &Resource,
+        child: &Target,
+        controller: &OwnerReference,
+    ) -> Result<Option<Places>, kube::Error> {
+        let (snapshot, namespace) = (self.snapshot, child.namespace.as_deref());
+        let Some(owner) = owner(self.client, snapshot, &kind.id, controller, namespace).await? else { return Ok(None) };
+        let key = owner.key(namespace);
+        let Some(home) = snapshot.hash_ring.owner(&key).cloned() else { return Ok(None) };
+        if snapshot.receiver(&key) == Some(&home) && !snapshot.members.are_replaced() {
+            return Ok(Some(Places { owner: Some(home.clone()), home }));
+        }
+        let found = owner.read(self.client, snapshot, namespace).await?;
+        let owner = found.and_then(|found| self.next(&owner.main.resource, &found).1);
+        Ok(Some(Places { home, owner }))
     }
 
-    /// The objects that are in the ring's namespaces, or in none.
+    /// What has labels of a resource that the ring names no more.
+    async fn leftovers(&self, forecast: &mut Forecast) {
+        let leftovers = Leftovers::default();
+        for name in leftovers.take_in(self.snapshot) {
+            match self.snapshot.departing.get(&name) {
+                Some(Ok(resource)) => {
+                    let outcome = self.leavers(resource, leftovers.is_main(&name), forecast).await;
+                    forecast.looked_at(&name, outcome);
+                }
+                // Its objects are gone with it.
+                None | Some(Err(Unusable::NotServed)) => {}
+                Some(Err(unusable)) => forecast.unread.push(format!("{name}: it {unusable}")),
+            }
+        }
+    }
+
+    async fn leavers(&self, resource: &Resource, is_main: bool, forecast: &mut Forecast) -> Result<(), kube::Error> {
+        let mut pages = std::pin::pin!(self.pages(resource));
+        while let Some(page) = pages.try_next().await? {
+            for object in page {
+                let step = if is_main { self.withdrawal(&object) } else { released(&object) };
+                forecast.leaver(&resource.id, &object, step);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the object is in one of the ring's namespaces, or in none.
+    fn selects(&self, object: &Target) -> bool {
+        object.namespace.as_ref().is_none_or(|namespace| self.namespaces.contains(namespace))
+    }
+
     fn pages(&self, resource: &Resource) -> impl futures::Stream<Item = Result<Vec<Target>, kube::Error>> {
         let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX));
-        let pages = pages_of(resource.objects(self.client, None), self.snapshot.labels.clone(), parameters);
-        let selects = |target: &Target| target.namespace.as_ref().is_none_or(|it| self.namespaces.contains(it));
-        pages.map(move |page| page.map(|page| page.into_iter().filter(selects).collect()))
+        pages_of(resource.objects(self.client, None), self.snapshot.labels.clone(), parameters)
     }
+}
+
+/// What becomes of the labels of somebody who is not let go of by himself.
+fn released(object: &Target) -> Withdrawal {
+    if object.ownership() == Ownership::default() { Withdrawal::Complete } else { Withdrawal::Release }
 }

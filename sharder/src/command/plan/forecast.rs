@@ -3,8 +3,12 @@
 use std::{collections::BTreeMap, num::NonZeroU32};
 
 use ringside_ring::{
-    Members, RingName, ShardName, Weight, cluster_ring::GroupResource, handover::Step, lease::ShardState,
+    Members, RingName, ShardName, Weight,
+    cluster_ring::GroupResource,
+    handover::{Step, Withdrawal},
+    lease::ShardState,
 };
+use ringside_runtime::explain::explain;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -24,6 +28,10 @@ pub(super) enum How {
     Taken,
     /// Its controller is there, or is about to be.
     Follows,
+    /// It is not the ring's any more, and the one that it has is asked to let go of it.
+    Withdrawn,
+    /// It is not the ring's any more, and nobody has it, or whoever has its owner.
+    Released,
 }
 
 impl How {
@@ -34,6 +42,8 @@ impl How {
             Self::UnderWay => "under way: its shard was asked to let go",
             Self::Taken => "taken: its shard is not there",
             Self::Follows => "follows its owner",
+            Self::Withdrawn => "withdrawn: left the ring, its shard lets go first",
+            Self::Released => "released: left the ring, its labels come off",
         }
     }
 }
@@ -43,7 +53,7 @@ impl How {
 pub(super) struct Way {
     pub(super) resource: GroupResource,
     pub(super) from: Whose,
-    pub(super) to: ShardName,
+    pub(super) to: Whose,
     pub(super) how: How,
 }
 
@@ -109,13 +119,12 @@ impl Forecast {
         }
     }
 
-    /// Takes in an object, with the shard that it belongs to and the step that the sharder takes next.
+    /// Takes in an object, with the step that the sharder takes next, and where that leads to.
     pub(super) fn object(
         &mut self,
         resource: &GroupResource,
         object: &Target,
-        placed: Option<&ShardName>,
-        step: &Step,
+        (step, to): (&Step, Option<&ShardName>),
     ) {
         self.objects += 1;
         let from = self.whose(object);
@@ -130,22 +139,37 @@ impl Forecast {
             Step::Move { .. } => Some(How::Taken),
             Step::AwaitAcknowledgement | Step::Force { .. } => Some(How::UnderWay),
         };
-        match placed.and_then(|to| self.shards.get_mut(to)) {
+        match to.and_then(|to| self.shards.get_mut(to)) {
             Some(standing) => standing.then += 1,
             None => self.without.1 += 1,
         }
-        if let Some((to, how)) = placed.zip(how) {
-            self.goes(Way { resource: resource.clone(), from, to: to.clone(), how });
+        if let Some((to, how)) = to.zip(how) {
+            self.goes(Way { resource: resource.clone(), from, to: Whose::Shard(to.clone()), how });
         }
     }
 
-    /// Takes in a controlled object, with the shard where its owner belongs.
+    /// Takes in a controlled object, with the shard that it follows its owner to.
     pub(super) fn child(&mut self, resource: &GroupResource, child: &Target, to: &ShardName) {
         self.children += 1;
-        let from = self.whose(child);
-        if from != Whose::Shard(to.clone()) {
-            self.goes(Way { resource: resource.clone(), from, to: to.clone(), how: How::Follows });
+        let (from, to) = (self.whose(child), Whose::Shard(to.clone()));
+        if from != to {
+            self.goes(Way { resource: resource.clone(), from, to, how: How::Follows });
         }
+    }
+
+    /// Takes in an object or a child that is not the ring's any more.
+    pub(super) fn leaver(&mut self, resource: &GroupResource, object: &Target, step: Withdrawal) {
+        let how = match step {
+            Withdrawal::Complete => return,
+            Withdrawal::Drain | Withdrawal::AwaitAcknowledgement => How::Withdrawn,
+            Withdrawal::Release => How::Released,
+        };
+        self.goes(Way { resource: resource.clone(), from: self.whose(object), to: Whose::Nobody, how });
+    }
+
+    /// Notes how looking at all objects of a resource ended.
+    pub(super) fn looked_at(&mut self, resource: &GroupResource, outcome: Result<(), kube::Error>) {
+        self.unread.extend(outcome.err().map(|error| format!("{resource}: {}", explain(&error))));
     }
 
     /// Whether the plan is of everything.
@@ -161,7 +185,7 @@ impl Forecast {
     /// The same as a JSON object.
     pub(super) fn json(&self) -> Value {
         let shard = |(name, it): (&ShardName, &Standing)| json!({"name": name.as_str(), "state": it.state, "weight": it.weight.to_string(), "now": it.now, "then": it.then});
-        let way = |(way, count): (&Way, &u64)| json!({"resource": way.resource.to_string(), "from": way.from.for_programs(), "to": way.to.as_str(), "how": way.how, "objects": count});
+        let way = |(way, count): (&Way, &u64)| json!({"resource": way.resource.to_string(), "from": way.from.for_programs(), "to": way.to.for_programs(), "how": way.how, "objects": count});
         json!({
             "ring": self.ring.as_str(),
             "tokensPerShard": self.tokens_per_shard,

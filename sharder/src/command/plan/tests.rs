@@ -139,3 +139,73 @@ async fn a_shard_that_would_go_is_shown_with_what_it_has() {
     assert_eq!((plain.1, code), (0, 2));
     assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok() && !plain.0.starts_with('{'));
 }
+
+#[tokio::test]
+async fn nothing_new_goes_to_a_late_shard_and_nothing_leaves_for_it() {
+    let api = FakeApi::default();
+    let mut scope = scope(&api);
+    let [of_a, of_b] = ["a", "b"].map(|shard| name_of(shard, &scope));
+    let ring = crate::snapshot::tests::ring(&crate::snapshot::tests::example_spec());
+    let shards = [("a", ShardState::Ready), ("b", ShardState::Expired), ("c", ShardState::Dead)];
+    scope.snapshot = crate::snapshot::tests::snapshot_of(&ring, &shards).into();
+    let put = |name: &str, shard: Option<&str>| api.put(&path(CONFIG_MAPS, name), object(&scope, name, shard));
+    let child = |name: &str, of: &str, shard: &str| {
+        api.put(&path(SECRETS, name), owned(object(&scope, name, Some(shard)), of));
+    };
+    put(&of_b, None);
+    child("child-of-b", &of_b, "c");
+    let before = forecast(&api, &scope, &scope.snapshot.members).await;
+    assert_eq!((before.shards["a"].then, before.shards["b"].then), (1, 0), "{before}");
+    assert!(before.to_string().contains("configmaps  (nobody)  a         1  assigned"), "{before}");
+    assert!(before.to_string().contains("secrets     c         a         1  follows"), "{before}");
+    put(&of_b, Some("a"));
+    child("child-of-b", &of_b, "a");
+    child("at-home", &of_b, "b");
+    put(&of_a, Some("b"));
+    let after = forecast(&api, &scope, &scope.snapshot.members).await;
+    assert_eq!((after.shards["a"].then, after.shards["b"].then), (2, 0), "{after}");
+    assert_eq!((after.going(&[How::Drained]), after.going(&[How::Follows])), (1, 0), "only from it: {after}");
+}
+
+#[tokio::test]
+async fn what_left_the_ring_is_shown_with_what_becomes_of_its_labels() {
+    let api = FakeApi::default();
+    let mut scope = scope(&api);
+    let elsewhere = |resource: &str, name: &str, mut object: serde_json::Value| {
+        object["metadata"]["namespace"] = json!("other");
+        api.put(&format!("/api/v1/namespaces/other/{resource}/{name}"), object);
+    };
+    for (name, shard) in [("alive", Some("a")), ("dead", Some("gone")), ("bare", None)] {
+        elsewhere(CONFIG_MAPS, name, object(&scope, name, shard));
+    }
+    elsewhere(SECRETS, "child", owned(object(&scope, "child", Some("a")), "alive"));
+    elsewhere(SECRETS, "bare", owned(object(&scope, "bare", None), "alive"));
+    api.put(&path(SECRETS, "follows-nobody"), object(&scope, "follows-nobody", Some("a")));
+    let counts = |forecast: &Forecast| {
+        assert_eq!((forecast.objects, forecast.children), (0, 0), "they are not the ring's");
+        (forecast.going(&[How::Withdrawn]), forecast.going(&[How::Released]))
+    };
+    let by_namespace = forecast(&api, &scope, &scope.snapshot.members).await;
+    assert_eq!(counts(&by_namespace), (1, 3), "{by_namespace}");
+    for line in [
+        "configmaps  a     (nobody)        1  withdrawn: left the ring, its shard lets go first",
+        "configmaps  gone  (nobody)        1  released: left the ring, its labels come off",
+        "4 more have left the ring and lose their labels.",
+    ] {
+        assert!(by_namespace.to_string().contains(line), "{line} in\n{by_namespace}");
+    }
+    let released = by_namespace.json()["changes"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(released, json!({"resource": "secrets", "from": "a", "to": null, "how": "released", "objects": 2}));
+    // The same objects, when the ring names neither resource any more.
+    let mut ring = crate::snapshot::tests::ring(&json!({"resources": [{"group": "apps", "resource": "deployments"}]}));
+    ring.status = Some(
+        serde_json::from_value(json!({"resources": [
+        {"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": "secrets"}]}]}))
+        .unwrap(),
+    );
+    scope.snapshot =
+        crate::snapshot::tests::snapshot_of(&ring, &[("a", ShardState::Ready), ("gone", ShardState::Dead)]).into();
+    let by_resource = forecast(&api, &scope, &scope.snapshot.members).await;
+    assert_eq!(counts(&by_resource), (1, 3), "{by_resource}");
+    assert!(by_resource.is_complete() && by_resource.has_changes());
+}

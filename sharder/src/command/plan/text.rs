@@ -36,7 +36,11 @@ impl fmt::Display for Forecast {
             f,
             "{} objects: {stay} stay, {assigned} to be assigned, {moved} to be moved; {} children: {follow} to follow.",
             self.objects, self.children
-        )
+        )?;
+        match self.going(&[How::Withdrawn, How::Released]) {
+            0 => Ok(()),
+            leaving => write!(f, "\n{leaving} more have left the ring and lose their labels."),
+        }
     }
 }
 
