@@ -36,9 +36,18 @@ impl Generation {
     }
 }
 
-/// The shards that are about to be replaced: there is a younger Pod of their Deployment, of another template. What a
-/// Deployment makes is of the template that it is going to, be it new or one that it goes back to.
-pub fn outgoing(shards: &BTreeMap<ShardName, Generation>) -> BTreeSet<ShardName> {
+/// Deployments that go from one template to another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roll {
+    /// The shards that are about to be replaced.
+    pub outgoing: BTreeSet<ShardName>,
+    /// By the Deployments that do so, the template that each of them goes to.
+    pub towards: BTreeMap<String, String>,
+}
+
+/// Which shards are about to be replaced: there is a younger Pod of their Deployment, of another template. What a Deployment
+/// makes is of the template that it is going to, be it new or one that it goes back to.
+pub fn roll(shards: &BTreeMap<ShardName, Generation>) -> Roll {
     let mut newest: BTreeMap<&str, &Generation> = BTreeMap::new();
     for generation in shards.values() {
         let known = newest.entry(&generation.deployment).or_insert(generation);
@@ -46,10 +55,15 @@ pub fn outgoing(shards: &BTreeMap<ShardName, Generation>) -> BTreeSet<ShardName>
             *known = generation;
         }
     }
-    let is_outgoing = |generation: &Generation| {
-        newest.get(&*generation.deployment).is_some_and(|newest| newest.template != generation.template)
-    };
-    shards.iter().filter(|(_, generation)| is_outgoing(generation)).map(|(shard, _)| shard.clone()).collect()
+    let mut roll = Roll::default();
+    for (shard, generation) in shards {
+        let newest = newest.get(&*generation.deployment).filter(|newest| newest.template != generation.template);
+        if let Some(newest) = newest {
+            roll.outgoing.insert(shard.clone());
+            roll.towards.insert(newest.deployment.clone(), newest.template.clone());
+        }
+    }
+    roll
 }
 
 #[cfg(test)]
@@ -79,9 +93,11 @@ mod tests {
             ("canary", pod("web-canary", "5d8", 0)),
         ];
         let known = shards.map(|(shard, pod)| (shard.parse().unwrap(), Generation::of(&pod).unwrap())).into();
-        let found: Vec<_> = outgoing(&known).into_iter().map(|shard| shard.to_string()).collect();
-        assert_eq!(found, ["old", "old-too"]);
-        assert!(outgoing(&BTreeMap::new()).is_empty());
+        let found = roll(&known);
+        let outgoing: Vec<_> = found.outgoing.iter().map(ShardName::as_str).collect();
+        assert_eq!(outgoing, ["old", "old-too"]);
+        assert_eq!(found.towards, [("default/web".to_owned(), "7f9".to_owned())].into());
+        assert_eq!(roll(&BTreeMap::new()), Roll::default());
     }
 
     #[test]

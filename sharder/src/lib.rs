@@ -41,6 +41,7 @@ mod reach;
 mod rebalance;
 mod resources;
 mod rings;
+mod rolls;
 mod run;
 mod snapshot;
 mod survey;

@@ -19,6 +19,7 @@ use crate::{
     metrics::Metrics,
     namespaces::Namespaces,
     resources, rings,
+    rolls::{self, Rolls},
     snapshot::{Snapshots, Sources, maintain},
 };
 
@@ -55,6 +56,7 @@ pub(crate) fn observe(
     let leases = Leases::new(clock.clone());
     let (namespaces, follow_namespaces) = Namespaces::follow(watches());
     let (fences, follow_fences) = fence::follow(watches());
+    let shard_rolls = Rolls::new(clock.clone());
     let (rings, rings_changed, follow_rings) = rings::follow(watches());
     let (publish_catalog, catalog) = watch::channel(Arc::default());
     let (publish, snapshots) = watch::channel(None);
@@ -68,12 +70,14 @@ pub(crate) fn observe(
         rings,
         rings_changed,
         leases: leases.clone(),
+        rolls: shard_rolls.clone(),
         fences: fences.clone(),
         namespaces: namespaces.clone(),
         catalog,
         tokens_per_shard: config.tokens_per_shard,
         metrics: metrics.clone(),
     };
+    let follow_rolls = rolls::follow(clients.requests.clone(), leases.clone(), shard_rolls);
     let installer = clients.requests.clone();
     let install_and_follow_rings = async move {
         crd::install(&installer).await;
@@ -81,6 +85,7 @@ pub(crate) fn observe(
     };
     tasks.spawn("the watch on rings", until(shutdown, install_and_follow_rings));
     tasks.spawn("the watch on Leases", until(shutdown, leases::follow(watches(), leases.clone())));
+    tasks.spawn("the look at the Pods of shards", until(shutdown, follow_rolls));
     tasks.spawn("the watch on namespaces", until(shutdown, follow_namespaces));
     tasks.spawn("the watch on fences", until(shutdown, follow_fences));
     tasks.spawn("the look-up of resources", until(shutdown, lookup));

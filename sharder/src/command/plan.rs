@@ -1,6 +1,6 @@
 //! The command `plan`: what a ring's sharder would do with its objects, or would if its shards were others. It writes nothing.
 
-use std::{num::NonZeroU32, path::PathBuf, str::FromStr, time::Duration};
+use std::{num::NonZeroU32, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use clap::ValueEnum;
 use kube::{Api, Client};
@@ -10,6 +10,7 @@ use ringside_ring::{
 };
 use ringside_runtime::{
     client::{ApiServer, ConnectError},
+    clock::Boottime,
     config::Faults,
     explain::{code, explain},
 };
@@ -21,7 +22,7 @@ mod text;
 
 pub use self::forecast::Forecast;
 use self::{count::count, namespaces::selected};
-use crate::{config::parse_tokens, leases::Leases, resources, snapshot::Snapshot};
+use crate::{config::parse_tokens, leases::Leases, resources, rolls::Rolls, snapshot::Snapshot};
 
 /// How long a request may go without any byte of an answer: longer than the API server may take (CONTROL-PLANE, 13).
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
@@ -144,7 +145,9 @@ impl Plan {
         let ring = self.read_ring(&client).await?;
         let leases = Leases::look(&client, &self.ring).await.map_err(unread("the Leases of the shards"))?;
         let now = leases.members().unwrap_or_default().remove(&self.ring).unwrap_or_default();
-        let then = self.what_if(now.clone())?;
+        let rolls =
+            Rolls::look(&client, &leases, Arc::new(Boottime)).await.map_err(unread("the Pods of the shards"))?;
+        let then = self.what_if(now.clone().replacing(rolls.outgoing(&self.ring)))?;
         let names = resources::concerned(&ring);
         let catalog = resources::look_up(&client, &names, &resources::Catalog::new()).await;
         let snapshot = Snapshot::build(self.ring.clone(), &ring, &catalog, then, None, self.tokens_per_shard)

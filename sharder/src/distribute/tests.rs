@@ -222,3 +222,36 @@ async fn a_lease_that_runs_out_breaks_nothing_off_and_is_known_at_once() {
     );
     task.abort();
 }
+
+/// From the first newcomer of a roll to its end, in the sharder's own work.
+#[tokio::test(start_paused = true)]
+async fn while_shards_are_replaced_objects_stay_where_they_are_and_come_home_after() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let of = |replaced: &[&str]| {
+        let snapshot = snapshot_of(&ring(&example_spec()), &[("a", Ready), ("b", Ready)]);
+        let outgoing: Vec<_> = replaced.iter().map(|shard| shard.parse().unwrap()).collect();
+        Arc::new(Snapshot { members: snapshot.members.clone().replacing(outgoing), ..snapshot })
+    };
+    let only = Arc::new(snapshot_of(&ring(&example_spec()), &[("a", Ready)]));
+    let [of_a, of_b] = ["a", "b"].map(|shard| crate::assign::tests::name_of(shard, &scope));
+    api.put(&path(CONFIG_MAPS, &of_b), object(&scope, &of_b, Some("a")));
+    let (shards, latest) = watch::channel(only);
+    api.intercept(|asked, _| asked.query.contains("sendInitialEvents").then_some(StatusCode::UNPROCESSABLE_ENTITY));
+    let task = start(&api, latest);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The newcomer is `b`, and `a` is to be replaced.
+    shards.send_replace(of(&["a"]));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    api.put(&path(CONFIG_MAPS, &of_a), object(&scope, &of_a, None));
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    let labels = |name: &str| api.get(&path(CONFIG_MAPS, name)).unwrap()["metadata"]["labels"].clone();
+    let RingLabels { shard, drain } = &scope.snapshot.labels;
+    assert_eq!((&labels(&of_b)[shard], &labels(&of_b)[drain]), (&json!("a"), &Value::Null), "it stays for now");
+    assert_eq!(labels(&of_a)[shard], "b", "what has no owner goes to one that stays");
+    // It hangs: all count alike again.
+    shards.send_replace(of(&[]));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(labels(&of_b)[drain].is_string() && labels(&of_a)[drain].is_string());
+    task.abort();
+}

@@ -23,6 +23,16 @@ pub(crate) fn held_by(shards: &[&str]) -> Leases {
     leases
 }
 
+/// The shard of this name comes, and holds its Lease.
+pub(crate) fn join(leases: &Leases, shard: &str) {
+    leases.observe(Event::Apply(lease(shard, shard, 0, 1)));
+}
+
+/// It goes, with its Lease.
+pub(crate) fn leave(leases: &Leases, shard: &str) {
+    leases.observe(Event::Delete(lease(shard, shard, 0, 1)));
+}
+
 /// The shard says that it keeps to this grace.
 pub(crate) fn promises(leases: &Leases, shard: &str, grace: &str) {
     let mut lease = lease(shard, shard, 0, 1);

@@ -8,7 +8,9 @@ use ringside_runtime::admin::Check;
 use tokio::sync::watch;
 
 use super::{Snapshot, Snapshots};
-use crate::{fence::Fences, leases::Leases, metrics::Metrics, namespaces::Namespaces, resources::Catalog};
+use crate::{
+    fence::Fences, leases::Leases, metrics::Metrics, namespaces::Namespaces, resources::Catalog, rolls::Rolls,
+};
 
 /// What snapshots are made of.
 pub(crate) struct Sources {
@@ -16,6 +18,7 @@ pub(crate) struct Sources {
     /// Tells when the rings change.
     pub(crate) rings_changed: watch::Receiver<()>,
     pub(crate) leases: Leases,
+    pub(crate) rolls: Rolls,
     pub(crate) fences: Fences,
     pub(crate) namespaces: Namespaces,
     pub(crate) catalog: watch::Receiver<Arc<Catalog>>,
@@ -35,9 +38,11 @@ pub(crate) async fn maintain(
     }
     sources.namespaces.synced().await;
     let mut membership = sources.leases.membership();
+    let mut rolls = sources.rolls.changes();
     let mut fences = sources.fences.changes();
     let mut odd = BTreeSet::new();
     loop {
+        rolls.borrow_and_update();
         fences.borrow_and_update();
         sources.rings_changed.borrow_and_update();
         membership.borrow_and_update();
@@ -50,6 +55,7 @@ pub(crate) async fn maintain(
         let ended = tokio::select! {
             changed = sources.rings_changed.changed() => changed.is_err(),
             changed = membership.changed() => changed.is_err(),
+            changed = rolls.changed() => changed.is_err(),
             changed = fences.changed() => changed.is_err(),
             changed = sources.catalog.changed() => changed.is_err(),
         };
@@ -77,7 +83,7 @@ fn build(sources: &Sources, previous: Option<&Snapshots>, odd: &mut BTreeSet<Str
             }
         };
         let before = previous.and_then(|previous| previous.get(&name)).map(|snapshot| &**snapshot);
-        let members = members.remove(&name).unwrap_or_default();
+        let members = members.remove(&name).unwrap_or_default().replacing(sources.rolls.outgoing(&name));
         let snapshot = Snapshot::build(name.clone(), &ring, &catalog, members, before, sources.tokens_per_shard)
             .withholding(sources.fences.withheld(&name, &ring))
             .with_unweighed(sources.leases.weight_faults(&name));
@@ -85,10 +91,10 @@ fn build(sources: &Sources, previous: Option<&Snapshots>, odd: &mut BTreeSet<Str
             sources.metrics.ring_calculated(&name);
         }
         if before.is_some_and(|before| !before.among_the_same(&snapshot) || !before.receives_alike(&snapshot)) {
-            let late =
+            let passed_over =
                 snapshot.members.available().filter(|shard| !snapshot.members.may_receive(shard.as_str())).count();
             tracing::info!(
-                ring = %name, available = snapshot.hash_ring.shards().len(), late, shards = snapshot.members.len(),
+                ring = %name, available = snapshot.hash_ring.shards().len(), passed_over, shards = snapshot.members.len(),
                 "the shards of a ring changed"
             );
         }
