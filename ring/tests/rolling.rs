@@ -136,7 +136,7 @@ fn a_deployment_rolls_as_kubernetes_says() {
 
 #[test]
 fn while_a_deployment_rolls_objects_move_hardly_more_often_than_they_must() {
-    for replicas in [3, 8, 20] {
+    for replicas in [3, 4, 8, 20] {
         let (alone, known, least) = (moves(replicas, 25, false), moves(replicas, 25, true), least(replicas, 25));
         eprintln!(
             "{replicas} replicas, maxSurge and maxUnavailable 25 %, {OBJECTS} objects: {known} moves; at least {least}; by the hash ring alone {alone}"

@@ -206,7 +206,7 @@ impl Ring {
 pub(crate) struct Objects {
     pub(crate) api: Api<DynamicObject>,
     resource: ApiResource,
-    labels: RingLabels,
+    pub(crate) labels: RingLabels,
     shard_prefix: String,
 }
 

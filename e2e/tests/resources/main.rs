@@ -7,6 +7,7 @@ mod ground;
 mod late;
 mod leaving;
 mod rings;
+mod rolling;
 
 use std::process::ExitCode;
 
@@ -14,7 +15,7 @@ use ground::Ground;
 use ringside_e2e::shared_ground::{self, Case};
 use tokio::runtime::Runtime;
 
-const CASES: [Case<Ground>; 14] = [
+const CASES: [Case<Ground>; 15] = [
     Case::new("resources_of_every_scope_and_group_are_distributed", |ground| Box::pin(rings::every_kind(ground))),
     Case::new("generated_names_are_assigned_after_creation", |ground| Box::pin(rings::generated_names(ground))),
     Case::new("a_ring_may_come_after_its_shards_and_its_objects", |ground| Box::pin(rings::after_everything(ground))),
@@ -35,6 +36,9 @@ const CASES: [Case<Ground>; 14] = [
         Box::pin(late::dies(ground))
     }),
     Case::new("what_went_past_a_late_shard_moves_once_when_it_is_back", |ground| Box::pin(late::returns(ground))),
+    Case::new("a_deployment_rolls_and_objects_move_hardly_more_often_than_they_must", |ground| {
+        Box::pin(rolling::rolls(ground))
+    }),
 ];
 
 fn main() -> ExitCode {
