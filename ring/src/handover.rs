@@ -163,24 +163,29 @@ pub enum Verdict<'a> {
 
 /// Decides what the webhook does with a write to an object, main or controlled.
 ///
-/// `moves_with_children`: the object has controlled objects of the ring's, which must be moved after its
-/// owner let go and before it is assigned; so it stays unlabelled for the sharder's controller.
+/// `waits`: what loses its owner stays unlabelled for the sharder's controller. The object has controlled objects of the
+/// ring's, which must be moved after its owner let go and before it is assigned; or the API server's fence lets no shard set
+/// a label, and could not tell the webhook's choice from the shard's own.
 ///
 /// The API server calls the webhook when the old OR the new object lacks the shard label (tried on v1.37),
 /// so it sees acknowledgements, and PUTs from a template that drop every label it does not know.
-pub fn review(write: Write<'_>, moves_with_children: bool) -> Verdict<'_> {
+pub fn review(write: Write<'_>, waits: bool) -> Verdict<'_> {
     match write {
         Write::Create { new: Ownership { shard: None, .. } } => Verdict::Assign,
         Write::Create { .. } => Verdict::Leave,
         Write::Update { old: Ownership { shard: None, .. }, new, .. } => {
-            if new.shard.is_none() && !moves_with_children { Verdict::Assign } else { Verdict::Leave }
+            if new.shard.is_none() && !waits {
+                Verdict::Assign
+            } else {
+                Verdict::Leave
+            }
         }
         Write::Update { new: Ownership { shard: Some(_), .. }, .. } => Verdict::Leave,
         Write::Update { old, new, writer } => {
             // Another Pod that drops both labels, such as a controller that PUTs from a template, has let go of nothing.
             let by_owner = writer.is_none() || writer == old.shard;
             let acknowledged = old.drain.is_some() && new.drain.is_none() && by_owner;
-            match (acknowledged, moves_with_children) {
+            match (acknowledged, waits) {
                 (false, _) => Verdict::Restore(old),
                 (true, true) => Verdict::Leave,
                 (true, false) => Verdict::Assign,

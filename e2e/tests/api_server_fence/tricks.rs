@@ -14,7 +14,7 @@ use ringside_e2e::{eventually::eventually, website::Website};
 use ringside_ring::patch::acknowledge;
 use serde_json::{Value, json};
 
-use crate::ground::{DEADLINE, Ground, Writer, refused, websites};
+use crate::ground::{DEADLINE, Ground, Writer, alone, refused, websites};
 
 /// Flips in the contention test: enough that writes meet them in every phase. Each flip and each write takes some
 /// milliseconds.
@@ -67,6 +67,37 @@ async fn a_shard_acknowledges_and_changes_no_label_otherwise() {
     {
         refused(what, set_labels(&a, &name, labels).await);
     }
+}
+
+/// No children move before these, so the next owner could be named in the acknowledgement itself; the fence has none named.
+#[tokio::test]
+async fn nor_does_a_shard_of_objects_without_children() {
+    let resources = json!([{"group": "web.example.com", "resource": "websites"}]);
+    let mut ground = Ground::start(alone(), json!({"fence": "APIServer", "resources": resources})).await;
+    let (a, _b) = (ground.shard("a").await, ground.shard("b").await);
+    ground.until_fenced("True").await;
+    let website = ground.website_of("a", "mine").await;
+    let name = website.name_any();
+    let (shard, drain) = (&ground.keys.shard, &ground.keys.drain);
+
+    ground.label(&name, Some("a"), Some("move-1")).await;
+    let chosen = json!({shard: "b", drain: null});
+    refused("giving to one of its choice", set_labels(&a, &name, chosen).await);
+    let patch =
+        Patch::<Website>::Json(acknowledge(&ground.keys, &website.uid().unwrap(), &"a".parse().unwrap(), "move-1"));
+    let acknowledged = websites(&a.client).patch(&name, &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!((ground.shard_of(&acknowledged.metadata), acknowledged.labels().get(drain)), (None, None));
+    eventually("the sharder gives it to the shard that it belongs to", DEADLINE, || async {
+        let now = websites(&ground.admin).get(&name).await.map_err(|error| error.to_string())?;
+        ground.shard_of(&now.metadata).filter(|shard| shard == "a").ok_or_else(|| format!("{:?}", now.metadata.labels))
+    })
+    .await
+    .unwrap();
+
+    // With nobody there who would assign it first.
+    ground.system.kill_sharders().await.unwrap();
+    ground.label(&name, None, None).await;
+    refused("taking what is nobody's", set_labels(&a, &name, json!({shard: "a"})).await);
 }
 
 #[tokio::test]

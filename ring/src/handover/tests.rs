@@ -135,8 +135,8 @@ fn the_webhook_puts_dropped_labels_back() {
     assert_eq!(review(half, true), Verdict::Restore(draining("a")));
     // The whole of one, by a Pod that is another one's.
     let foreign = Write::Update { old: draining("a"), new: NOBODY, writer: Some("b") };
-    for moves_with_children in [true, false] {
-        assert_eq!(review(foreign, moves_with_children), Verdict::Restore(draining("a")));
+    for waits in [true, false] {
+        assert_eq!(review(foreign, waits), Verdict::Restore(draining("a")));
     }
 }
 
@@ -231,10 +231,10 @@ proptest! {
         owner in "[a-c]",
         drain in proptest::option::of("[a-z]{0,4}"),
         writer in proptest::option::of("[a-c]"),
-        moves_with_children: bool,
+        waits: bool,
     ) {
         let old = owned(&owner);
         let new = Ownership { shard: None, drain: drain.as_deref() };
-        prop_assert_eq!(review(Write::Update { old, new, writer: writer.as_deref() }, moves_with_children), Verdict::Restore(old));
+        prop_assert_eq!(review(Write::Update { old, new, writer: writer.as_deref() }, waits), Verdict::Restore(old));
     }
 }

@@ -45,13 +45,12 @@ const CREATED: &str = "request.operation != 'CREATE' || (variables.drain == '' \
     && (variables.shard in ['', variables.pod] || !(variables.resource in {controlled})))";
 const CREATED_MESSAGE: &str = "'a shard creates objects of ClusterRing \"{ring}\" without labels of the ring, or with its own name; \
 this one would belong to shard \"' + variables.shard + '\", and this is shard \"' + variables.pod + '\"'";
-/// The labels stay as they are, but for an acknowledgement: the shard was asked to let go, and both labels go. Where no
-/// children move first, the webhook may name the next shard in that same write, and at once for what is nobody's
-/// (DESIGN, "The webhook must not undo the handover"). An object that follows its owner may come to the shard that writes it.
+/// The labels stay as they are, but for an acknowledgement: the shard was asked to let go, and both labels go. The webhook
+/// names nobody in that write, as its choice can't be told from the shard's own: the sharder assigns the object after it. An
+/// object that follows its owner may come to the shard that writes it.
 const KEPT: &str = "request.operation != 'UPDATE' \
     || (variables.shard == variables.was && variables.drain == variables.wasDrain) \
     || (variables.drain == '' && variables.shard == '' && variables.wasDrain != '') \
-    || (variables.drain == '' && (variables.was == '' || variables.wasDrain != '') && variables.resource in {placed}) \
     || (variables.drain == '' && variables.was == '' && variables.shard == variables.pod && variables.resource in {controlled})";
 const KEPT_MESSAGE: &str = "'a shard leaves the labels of ClusterRing \"{ring}\" as they are: it gives an object away only by \
 removing both of them after it was asked to'";
@@ -99,18 +98,12 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
     let (shard, drain) = (&snapshot.labels.shard, &snapshot.labels.drain);
     let variable = |name: &str, expression: String| Variable { name: name.to_owned(), expression };
     let label = |template: &str, key: &str| template.replace("{key}", key);
-    let mut controlled = BTreeSet::new();
-    let mut placed = BTreeSet::new();
-    for main in &snapshot.spec.resources {
-        controlled.extend(main.controlled_resources.iter().map(cel_name));
-        if main.controlled_resources.is_empty() {
-            placed.insert(cel_name(&main.group_resource()));
-        }
-    }
+    let controlled: BTreeSet<_> =
+        snapshot.spec.resources.iter().flat_map(|main| &main.controlled_resources).map(cel_name).collect();
     // A list of strings in JSON is one in CEL.
     let text = |template: &str| {
         let template = template.replace("{ring}", snapshot.ring.as_str());
-        template.replace("{controlled}", &json!(controlled).to_string()).replace("{placed}", &json!(placed).to_string())
+        template.replace("{controlled}", &json!(controlled).to_string())
     };
     let rule = |expression: &str, message: &str| Validation {
         expression: text(expression),

@@ -4,6 +4,7 @@ use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ringside_ring::{
     Ownership, PartitionKey, ShardName,
+    cluster_ring::Fence,
     handover::{Verdict, review},
     patch,
 };
@@ -43,8 +44,9 @@ pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decisi
         return if snapshot.named.contains(&request.resource) { Decision::Leave } else { Decision::Foreign };
     }
     // A controlled object is not acknowledged: its children, if it has any, are moved with its owner.
-    let moves_with_children = owner.is_none() && main.is_some_and(|main| !main.controlled.is_empty());
-    match review(write, moves_with_children) {
+    let fenced = snapshot.spec.fence == Fence::ApiServer;
+    let waits = owner.is_none() && main.is_some_and(|main| fenced || !main.controlled.is_empty());
+    match review(write, waits) {
         Verdict::Leave => Decision::Leave,
         Verdict::Restore(ownership) => Decision::Restore(label(request, snapshot, &ownership)),
         Verdict::Assign => match owner {

@@ -127,6 +127,12 @@ fn an_acknowledgement_is_not_undone() {
     let key = PartitionKey::of("", "ConfigMap", "default", "o");
     assert_eq!(after["metadata"]["labels"][&childless.labels.shard], childless.hash_ring.owner(&key).unwrap().as_str());
 
+    // The API server's fence could not tell this choice from one of the shard's own; nor of what is nobody's already.
+    let fenced = json!({"fence": "APIServer", "resources": [{"group": "", "resource": "configmaps"}]});
+    let fenced = snapshot_of(&ring(&fenced), &[("a", ShardState::Ready), ("b", ShardState::Ready)]);
+    assert_eq!(decide(&main, &fenced), Decision::Leave);
+    assert_eq!(decide(&request(&review_of("ConfigMap", Some(&new), &new)), &fenced), Decision::Leave);
+
     // The same by the Pod of another shard: it is none.
     let mut review = review_of("ConfigMap", Some(&old), &new);
     let mut by = |pod: &str| {
