@@ -1,12 +1,13 @@
 //! A relay between a client of the API server and the API server: it keeps what passes, to compare it with what was
-//! sent, and it answers by script what a real API server seldom does.
+//! sent, it holds requests back, and it answers by script what a real API server seldom does.
 //!
 //! It passes everything on as it came, upgrades too, but for what belongs to one connection. Only requests that carry
-//! a [`MARK`] are kept or answered by script, so that tests that run side by side don't see each other's. Where clients
+//! a [`MARK`] are kept, held or answered by script, so that tests that run side by side don't see each other's. Where clients
 //! can't say it themselves, one relay before another marks what passes.
 
 mod connection;
 mod forward;
+mod holds;
 mod record;
 mod routes;
 mod script;
@@ -28,7 +29,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::{connection::Connections, forward::Forward, record::Records, routes::Routes, script::Scripts};
+use self::{connection::Connections, forward::Forward, holds::Holds, record::Records, routes::Routes, script::Scripts};
 pub use self::{
     record::{Answered, KEPT, Recorded, Upgraded},
     script::{Part, Script},
@@ -87,6 +88,7 @@ pub struct Relay {
     records: Arc<Records>,
     scripts: Arc<Scripts>,
     routes: Routes,
+    holds: Arc<Holds>,
     accepting: JoinHandle<()>,
     ended: CancellationToken,
     _connections: DropGuard,
@@ -127,7 +129,7 @@ impl Relay {
         let (records, scripts) = (Arc::new(Records::default()), Arc::new(Scripts::default()));
         let ended = CancellationToken::new();
         let forward = Forward::new(url, ca, ended.clone())?;
-        let routes = Routes::default();
+        let (routes, holds) = (Routes::default(), Arc::new(Holds::default()));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let connections = Connections {
@@ -137,6 +139,7 @@ impl Relay {
             forward,
             mark,
             routes: routes.clone(),
+            holds: holds.clone(),
             ended: ended.clone(),
         };
         let accepting = tokio::spawn(connections.accept(listener));
@@ -145,6 +148,7 @@ impl Relay {
             records,
             scripts,
             routes,
+            holds,
             accepting,
             ended: ended.clone(),
             _connections: ended.drop_guard(),
@@ -192,6 +196,21 @@ impl Relay {
         let forward = Forward::new(to.url(), &control_plane.ca_path(), self.ended.clone())?;
         self.routes.set(mark, forward);
         Ok(())
+    }
+
+    /// From now on requests with this mark wait here, read to their end, before they are sent on.
+    pub fn hold(&self, mark: &str) {
+        self.holds.begin(mark);
+    }
+
+    /// How many requests with this mark wait.
+    pub fn held(&self, mark: &str) -> usize {
+        self.holds.waiting(mark)
+    }
+
+    /// Sends on all that wait with this mark; others that come don't wait.
+    pub fn release(&self, mark: &str) {
+        self.holds.end(mark);
     }
 
     /// From now on all other requests are answered so, as by an API server of an aggregated group.

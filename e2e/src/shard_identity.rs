@@ -1,6 +1,9 @@
 //! A Pod's identity without a kubelet: a Pod object, and a token that the API server binds to it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
@@ -45,6 +48,14 @@ pub enum IdentityError {
     /// The kubeconfig could not be written.
     #[error(transparent)]
     Kubeconfig(#[from] ControlPlaneError),
+    /// The kubeconfig could not be changed.
+    #[error("change {}: {source}", path.display())]
+    Redirect {
+        /// The kubeconfig.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
 }
 
 impl ShardIdentity {
@@ -93,6 +104,13 @@ impl ShardIdentity {
     /// A kubeconfig that connects straight to the API server, as this Pod.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
+    }
+
+    /// From now on the kubeconfig connects to this URL instead of the API server's.
+    pub fn connect_to(&self, control_plane: &ControlPlane, url: &str) -> Result<(), IdentityError> {
+        let failed = |source| IdentityError::Redirect { path: self.kubeconfig.clone(), source };
+        let kubeconfig = fs::read_to_string(&self.kubeconfig).map_err(failed)?;
+        fs::write(&self.kubeconfig, kubeconfig.replace(&control_plane.url(), url)).map_err(failed)
     }
 
     /// Deletes the Pod, as happens after its containers have ended. Without a node it is gone at once.

@@ -36,6 +36,7 @@ use crate::{
     control_plane::ControlPlane,
     observer::Versions,
     process::{Folder, keep_logs},
+    relay::Relay,
     toolchain::{self, Environment, RingsidePrograms, ToolchainError},
 };
 use ringside_ring::{RingLabels, RingName, cluster_ring::Fence};
@@ -248,14 +249,21 @@ impl System {
 
     /// Starts a shard: a Pod with a proxy and an operator.
     pub async fn add_shard(&mut self, name: &str) -> Result<(), SystemError> {
-        let shard = Shard::start(&self.ground, name, &[]).await?;
+        let shard = Shard::start(&self.ground, name, &[], &self.control_plane().url()).await?;
+        self.shards.push(shard);
+        Ok(())
+    }
+
+    /// Starts a shard whose proxy reaches the API server by a relay before it.
+    pub async fn add_relayed_shard(&mut self, name: &str, relay: &Relay) -> Result<(), SystemError> {
+        let shard = Shard::start(&self.ground, name, &[], &relay.url()).await?;
         self.shards.push(shard);
         Ok(())
     }
 
     /// Starts a shard that says itself how much it is to get.
     pub async fn add_weighted_shard(&mut self, name: &str, weight: &str) -> Result<(), SystemError> {
-        let shard = Shard::start(&self.ground, name, &["--weight", weight]).await?;
+        let shard = Shard::start(&self.ground, name, &["--weight", weight], &self.control_plane().url()).await?;
         self.shards.push(shard);
         Ok(())
     }

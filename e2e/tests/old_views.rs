@@ -197,8 +197,7 @@ impl Ground {
         let relay = Relay::start(&control_plane, Offer::Both).await.unwrap();
         let identity =
             ShardIdentity::create(&control_plane, NAMESPACE, "website-controller", SHARD, folder.path()).await.unwrap();
-        let kubeconfig = std::fs::read_to_string(identity.kubeconfig()).unwrap();
-        std::fs::write(identity.kubeconfig(), kubeconfig.replace(&control_plane.url(), &relay.url())).unwrap();
+        identity.connect_to(&control_plane, &relay.url()).unwrap();
         let binaries = tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process()));
         let mut command = Command::new(binaries.await.unwrap().unwrap().proxy);
         command.arg("--kubeconfig").arg(identity.kubeconfig());

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     MARK,
     forward::{Fault, Forward, Passing},
+    holds::Holds,
     record::{self, Copied, Heads, Records},
     routes::Routes,
     script::{self, NoAnswer, Scripts},
@@ -36,6 +37,7 @@ pub(super) struct Connections {
     /// Given to each request.
     pub(super) mark: Option<HeaderValue>,
     pub(super) routes: Routes,
+    pub(super) holds: Arc<Holds>,
     pub(super) ended: CancellationToken,
 }
 
@@ -92,7 +94,14 @@ impl Connections {
         let mark = request.headers().get(MARK).and_then(|mark| mark.to_str().ok());
         let script = self.scripts.of(mark);
         let forward = mark.and_then(|mark| self.routes.of(mark)).unwrap_or_else(|| self.forward.clone());
-        let (request, entry) = self.records.keep(request, heads);
+        let hold = mark.and_then(|mark| self.holds.of(mark));
+        let (mut request, entry) = self.records.keep(request, heads);
+        if let Some(hold) = hold {
+            request = match hold.wait(request).await {
+                Ok(request) => request,
+                Err(error) => return Ok(record::answered(failure(&*error), entry)),
+            };
+        }
         let response = match script {
             Some(script) => {
                 if let (Some(heads), Some(interim)) = (heads, script.interim) {

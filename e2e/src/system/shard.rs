@@ -31,11 +31,13 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Creates its Pod, starts the proxy, and once that is ready the operator. `options` are more ones for the proxy.
-    pub(super) async fn start(ground: &Ground, name: &str, options: &[&str]) -> Result<Self, SystemError> {
+    /// Creates its Pod, starts the proxy, and once that is ready the operator. `options` are more ones for the proxy, which
+    /// reaches the API server at `url`.
+    pub(super) async fn start(ground: &Ground, name: &str, options: &[&str], url: &str) -> Result<Self, SystemError> {
         let dir = ground.folder.path();
         let service_account = unsharded::SERVICE_ACCOUNT;
         let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, service_account, name, dir).await?;
+        identity.connect_to(&ground.control_plane, url)?;
         // A new Pod has new volumes.
         let access = dir.join(format!("{name}.{}.access", identity.uid()));
         std::fs::create_dir(&access).map_err(SystemError::Folder)?;

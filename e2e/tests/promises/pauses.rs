@@ -1,18 +1,26 @@
 //! A proxy that stands still for 5, 20 and 60 s while its controller runs on: what the controller sends meanwhile waits in
-//! the proxy's socket, while others get its objects.
+//! the proxy's socket, and what the proxy had sent before waits on its way to the API server, while others get its objects.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    time::Duration,
+};
 
+use k8s_openapi::jiff::Timestamp;
 use kube::{Api, api::ListParams};
 use ringside_e2e::{
     checker::{Landed, Verdict},
     compatibility::client::{Endpoint, Http},
     eventually::eventually,
+    relay::{MARK, Offer, Relay},
     system::{NAMESPACE, Settings, Shard, System},
     website::Website,
     workload::Workload,
 };
-use ringside_ring::{RingLabels, RingName, cluster_ring::Fence};
+use ringside_ring::{RingLabels, RingName, cluster_ring::Fence, labels::fence_policy_name};
+use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -33,12 +41,17 @@ const OBJECTS: usize = 80;
 /// Enough for a machine that runs other tests beside.
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// How audit ids begin of what is sent before a pause, and during it.
+/// How audit ids begin of what is sent before a pause and arrives at the proxy as a whole during it, of what is sent during
+/// the pause, and of what has left the proxy before it and arrives at the API server at its end.
 const BEFORE: &str = "before";
 const DURING: &str = "during";
+const HELD: &str = "held";
 
-/// So many of either, each to another object.
+/// So many of each, each to another object.
 const SENT: usize = 3;
+
+/// What a proxy had let through before it was stopped leaves it in the moment in which it goes on.
+const MOMENT: Duration = Duration::from_secs(2);
 
 fn workload() -> Workload {
     Workload {
@@ -58,13 +71,14 @@ struct Request {
 }
 
 impl Request {
-    /// One that changes an annotation, on a connection that is there, with nothing sent yet.
-    async fn new(proxy: &Endpoint, id: &str, name: &str) -> Self {
-        let body = format!("{{\"metadata\":{{\"annotations\":{{\"sent\":\"{id}\"}}}}}}");
+    /// One that changes an annotation, on a connection that is there, with nothing sent yet. Its audit id begins with its
+    /// mark.
+    async fn new(proxy: &Endpoint, mark: &str, name: &str) -> Self {
+        let body = format!("{{\"metadata\":{{\"annotations\":{{\"sent\":\"{mark}\"}}}}}}");
         let head = format!(
             "PATCH /apis/web.example.com/v1/namespaces/{NAMESPACE}/websites/{name} HTTP/1.1\r\nhost: {}\r\n\
-             authorization: Bearer {}\r\naudit-id: {id}\r\ncontent-type: application/merge-patch+json\r\n\
-             content-length: {}\r\nexpect: 100-continue\r\n\r\n",
+             authorization: Bearer {}\r\naudit-id: {mark}-{name}\r\n{MARK}: {mark}\r\n\
+             content-type: application/merge-patch+json\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
             proxy.address(),
             proxy.token(),
             body.len(),
@@ -83,6 +97,12 @@ impl Request {
         let mut interim = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
         timeout(DEADLINE, self.stream.read_exact(&mut interim)).await.unwrap().unwrap();
         assert!(interim.starts_with(b"HTTP/1.1 100 "), "{}", String::from_utf8_lossy(&interim));
+    }
+
+    /// Returns when the proxy has let it through as far as it can.
+    async fn send(&mut self) {
+        self.until_admitted().await;
+        self.send_body().await;
     }
 
     async fn send_body(&mut self) {
@@ -106,34 +126,67 @@ impl Request {
     }
 }
 
+/// A system in which the proxies that stand still reach the API server by a relay.
+struct Ground {
+    system: System,
+    relay: Relay,
+    ring: RingName,
+}
+
 /// A proxy before, during and after its pause.
 struct Paused<'a> {
+    ground: &'a Ground,
     shard: &'a Shard,
     pause: Duration,
     until: Instant,
     before: Vec<Request>,
     during: Vec<Request>,
+    held: Vec<Request>,
+}
+
+/// What came of a pause.
+struct Outcome {
+    /// When the proxy went on.
+    resumed: Timestamp,
+    /// The answers to what was sent during the pause.
+    during: Vec<String>,
+    /// What the API server wrote down about what had left the proxy before.
+    held: Vec<Value>,
 }
 
 impl<'a> Paused<'a> {
-    /// Half of each request that is sent before is there; of the others the connections.
-    async fn prepare(system: &'a System, ring: &RingName, (name, pause): (&str, Duration)) -> Self {
-        let shard = system.shards().find(|shard| shard.name() == name).unwrap();
-        let objects = owned(system, ring, name).await;
-        assert!(objects.len() >= 2 * SENT, "{name} has {}", objects.len());
+    /// Half of each request that is sent before is there; of those that are sent meanwhile the connections. Others have left
+    /// the proxy and wait in the relay.
+    async fn prepare(ground: &'a Ground, (name, pause): (&str, Duration)) -> Self {
+        let shard = ground.system.shards().find(|shard| shard.name() == name).unwrap();
+        let objects = owned(ground, name).await;
+        assert!(objects.len() >= 3 * SENT, "{name} has {}", objects.len());
         let token = fs::read_to_string(shard.access().join("token")).unwrap();
         let proxy = Endpoint::new(shard.address(), &shard.access().join("ca.crt"), token.trim()).unwrap();
-        let (mut before, mut during) = (Vec::new(), Vec::new());
-        for (index, object) in objects.iter().take(2 * SENT).enumerate() {
-            if index < SENT {
-                let mut request = Request::new(&proxy, &format!("{BEFORE}-{name}-{index}"), object).await;
-                request.until_admitted().await;
-                before.push(request);
-            } else {
-                during.push(Request::new(&proxy, &format!("{DURING}-{name}-{index}"), object).await);
+        let requests = async |when: &str, objects: &[String]| {
+            let mut requests = Vec::new();
+            for object in objects {
+                requests.push(Request::new(&proxy, &mark(when, name), object).await);
             }
+            requests
+        };
+        let mut before = requests(BEFORE, &objects[..SENT]).await;
+        for request in &mut before {
+            request.until_admitted().await;
         }
-        Self { shard, pause, until: Instant::now(), before, during }
+        let during = requests(DURING, &objects[SENT..2 * SENT]).await;
+        let mut held = requests(HELD, &objects[2 * SENT..3 * SENT]).await;
+        ground.relay.hold(&mark(HELD, name));
+        for request in &mut held {
+            request.send().await;
+        }
+        eventually("they have left the proxy", DEADLINE, || async {
+            let here = ground.relay.held(&mark(HELD, name));
+            if here == SENT { Ok(()) } else { Err(format!("{here} have")) }
+        })
+        .await
+        .unwrap();
+        Self { ground, shard, pause, until: Instant::now(), before, during, held }
     }
 
     async fn pause(&mut self) {
@@ -148,60 +201,96 @@ impl<'a> Paused<'a> {
         }
     }
 
-    /// Returns the answers to what was sent during the pause.
-    async fn resume(self) -> Vec<String> {
+    async fn resume(self) -> Outcome {
         sleep_until(self.until).await;
-        self.shard.proxy().resume().unwrap();
-        let mut answers = Vec::new();
-        for request in self.during {
-            answers.push(request.answer().await);
+        let name = self.shard.name();
+        if GIVEN_UP.contains(&name) {
+            eventually("others have its objects", DEADLINE, || async {
+                let owned = self.ground.system.monitor().picture().owned.get(name).copied();
+                owned.map_or(Ok(()), |objects| Err(format!("it has {objects}")))
+            })
+            .await
+            .unwrap();
         }
-        for request in self.before {
+        let held = self.release().await;
+        let resumed = Timestamp::now();
+        self.shard.proxy().resume().unwrap();
+        let mut during = Vec::new();
+        for request in self.during {
+            during.push(request.answer().await);
+        }
+        for request in self.before.into_iter().chain(self.held) {
             request.answer().await;
         }
-        answers
+        Outcome { resumed, during, held }
+    }
+
+    /// Lets the API server have what had left the proxy; returns what it wrote down about that.
+    async fn release(&self) -> Vec<Value> {
+        let mark = mark(HELD, self.shard.name());
+        self.ground.relay.release(&mark);
+        eventually("the API server has answered all of it", DEADLINE, || async {
+            let written = audited(&self.ground.system.control_plane().audit_log(), &mark);
+            if written.len() == SENT { Ok(written) } else { Err(format!("{written:?}")) }
+        })
+        .await
+        .unwrap()
     }
 }
 
+/// How all requests of this time by this shard are marked.
+fn mark(when: &str, shard: &str) -> String {
+    format!("{when}-{shard}")
+}
+
+/// The events of requests whose audit ids begin so.
+fn audited(log: &Path, ids: &str) -> Vec<Value> {
+    let log = fs::read_to_string(log).unwrap();
+    // The last line may still be being written.
+    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events.filter(|event| event["auditID"].as_str().is_some_and(|id| id.starts_with(ids))).collect()
+}
+
 /// The names of a shard's objects.
-async fn owned(system: &System, ring: &RingName, shard: &str) -> Vec<String> {
-    let api: Api<Website> = Api::namespaced(system.control_plane().client(), NAMESPACE);
-    let own = RingLabels::of(ring).owned_by(&shard.parse().unwrap());
+async fn owned(ground: &Ground, shard: &str) -> Vec<String> {
+    let api: Api<Website> = Api::namespaced(ground.system.control_plane().client(), NAMESPACE);
+    let own = RingLabels::of(&ground.ring).owned_by(&shard.parse().unwrap());
     let found = api.list_metadata(&ListParams::default().labels(&own)).await.unwrap();
     found.items.iter().map(kube::ResourceExt::name_any).collect()
 }
 
-/// Pauses all three and resumes each in its time. Returns the answers to what was sent meanwhile, by shard.
-async fn pause_all(system: &System, ring: &RingName) -> BTreeMap<String, Vec<String>> {
+/// Pauses all three and resumes each in its time.
+async fn pause_all(ground: &Ground) -> BTreeMap<String, Outcome> {
     let mut paused = Vec::new();
     for one in PAUSES {
-        paused.push(Paused::prepare(system, ring, one).await);
+        paused.push(Paused::prepare(ground, one).await);
     }
     for one in &mut paused {
         one.pause().await;
     }
-    let mut answers = BTreeMap::new();
+    let mut outcomes = BTreeMap::new();
     for one in paused {
-        answers.insert(one.shard.name().to_owned(), one.resume().await);
+        outcomes.insert(one.shard.name().to_owned(), one.resume().await);
     }
-    answers
+    outcomes
 }
 
-/// What landed on objects that were others' by then, of proxies that stood still.
-///
-/// Also returns of which of them nothing that was sent meanwhile was carried out.
-async fn after_pauses(fence: Fence) -> (Verdict, Vec<String>, Settings) {
-    let settings = Settings { fence, ..Settings::default() };
-    let mut system = System::start(settings.clone()).await.unwrap();
+/// What landed on objects that were others' by then, of proxies that stood still, and what came of each pause.
+async fn after_pauses(settings: Settings) -> (Verdict, BTreeMap<String, Outcome>) {
+    let fence = settings.fence;
+    let mut system = System::start(settings).await.unwrap();
     let ring = system.start_sharding(1).await.unwrap();
+    let relay = Relay::start(system.control_plane(), Offer::Both).await.unwrap();
     for (shard, _) in PAUSES {
-        system.add_shard(shard).await.unwrap();
+        system.add_relayed_shard(shard, &relay).await.unwrap();
     }
     system.add_shard(OTHER).await.unwrap();
     system.share_out(&workload(), DEADLINE).await.unwrap();
     let updates = workload().start_updates(&system.control_plane().client());
-    let answers = pause_all(&system, &ring).await;
+    let ground = Ground { system, relay, ring };
+    let outcomes = pause_all(&ground).await;
     updates.stop().await.unwrap();
+    let Ground { system, .. } = &ground;
     eventually("all objects have an owner", DEADLINE, || async {
         let picture = system.monitor().picture();
         let whole = picture.unassigned == 0 && picture.draining.is_empty();
@@ -210,36 +299,65 @@ async fn after_pauses(fence: Fence) -> (Verdict, Vec<String>, Settings) {
     .await
     .unwrap();
     let verdict = system.judge_writes().await.unwrap();
-    println!("{fence:?}: answers to what was sent during the pauses: {answers:?}");
-    let refused = answers.iter().filter(|(_, answers)| answers.iter().all(|answer| answer != "200"));
-    let refused = refused.map(|(shard, _)| shard.clone()).collect();
+    for (shard, outcome) in &outcomes {
+        let held: Vec<_> = outcome.held.iter().map(|event| &event["responseStatus"]["code"]).collect();
+        println!("{fence:?}, {shard}: {:?} to what was sent during the pause, {held:?} before", outcome.during);
+    }
     assert!(verdict.unknown == 0 && verdict.by_shards > OBJECTS);
-    (verdict, refused, settings)
+    for shard in GIVEN_UP {
+        assert!(outcomes[shard].during.iter().all(|answer| answer != "200"), "{shard}: {:?}", outcomes[shard].during);
+    }
+    (verdict, outcomes)
 }
 
 fn sent<'a>(landed: &'a [Landed], when: &str) -> Vec<&'a Landed> {
     landed.iter().filter(|landed| landed.id.starts_with(when)).collect()
 }
 
-/// Requests that the proxy had let through, and not passed on whole, when it was stopped: nobody could take them back.
+/// Requests that the proxy had let through when it was stopped: nobody could take them back.
 #[tokio::test]
 async fn of_a_proxy_that_stood_still_only_what_it_had_admitted_before_lands() {
-    let (verdict, refused, settings) = after_pauses(Fence::Proxy).await;
+    let settings = Settings::default();
+    let (verdict, outcomes) = after_pauses(settings.clone()).await;
     let foreign = &verdict.foreign;
-    let (before, during) = (sent(foreign, BEFORE), sent(foreign, DURING));
-    let own = foreign.len() - before.len() - during.len();
-    println!("landed on others' objects: {} sent before a pause, {own} of the operators", before.len());
-    assert!(during.is_empty(), "{during:#?}");
-    assert!(refused.ends_with(&GIVEN_UP.map(str::to_owned)), "{refused:?}");
-    assert!(before.len() <= SENT * PAUSES.len());
-    // A worker of an operator has one request under way.
-    assert!(own <= settings.concurrency * PAUSES.len(), "{foreign:#?}");
+    let (before, during, held) = (sent(foreign, BEFORE), sent(foreign, DURING), sent(foreign, HELD));
+    let ours: BTreeSet<_> = before.iter().chain(&during).chain(&held).map(|landed| &landed.id).collect();
+    let own: Vec<_> = foreign.iter().filter(|landed| !ours.contains(&landed.id)).collect();
+    println!(
+        "landed on others' objects: {} that had left the proxy before the pause, {} that had not, {} of the operators",
+        held.len(),
+        before.len(),
+        own.len()
+    );
+    assert_eq!(held.len(), SENT * GIVEN_UP.len(), "what the API server's fence is for");
+    assert!(during.is_empty() && verdict.late.is_empty(), "{during:#?} {:#?}", verdict.late);
+    for shard in GIVEN_UP {
+        let of_shard = |landed: &&&Landed| landed.shard == shard;
+        // A worker of an operator has one request under way.
+        assert!(own.iter().filter(of_shard).count() <= settings.concurrency, "{own:#?}");
+    }
+    for landed in before.into_iter().chain(own) {
+        let shard = &*landed.shard;
+        assert!(GIVEN_UP.contains(&shard), "the others have lost nothing: {landed:#?}");
+        let after = landed.received.duration_since(outcomes[shard].resumed);
+        assert!(
+            !after.is_negative() && after.unsigned_abs() < MOMENT,
+            "{after:?} after its proxy went on: {landed:#?}"
+        );
+    }
 }
 
 /// The API server refuses even those: it holds each write against the labels of the object as it is then.
 #[tokio::test]
 async fn behind_the_api_servers_fence_nothing_of_a_proxy_that_stood_still_lands() {
-    let (verdict, refused, _) = after_pauses(Fence::ApiServer).await;
-    assert!(verdict.foreign.is_empty(), "{:#?}", verdict.foreign);
-    assert!(refused.ends_with(&GIVEN_UP.map(str::to_owned)), "{refused:?}");
+    let (verdict, outcomes) = after_pauses(Settings { fence: Fence::ApiServer, ..Settings::default() }).await;
+    for shard in GIVEN_UP {
+        for event in &outcomes[shard].held {
+            let policy = fence_policy_name(&"websites".parse().unwrap());
+            let said = event["responseStatus"]["message"].as_str().unwrap_or_default();
+            assert_eq!(event["responseStatus"]["code"], 403, "{event:#}");
+            assert!(said.contains(&format!("ValidatingAdmissionPolicy '{policy}'")), "{said}");
+        }
+    }
+    assert!(verdict.foreign.is_empty() && verdict.late.is_empty(), "{:#?} {:#?}", verdict.foreign, verdict.late);
 }
