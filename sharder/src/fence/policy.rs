@@ -55,9 +55,11 @@ const KEPT: &str = "request.operation != 'UPDATE' \
 const KEPT_MESSAGE: &str = "'a shard leaves the labels of ClusterRing \"{ring}\" as they are: it gives an object away only by \
 removing both of them after it was asked to'";
 
-/// What goes to an object without showing whose it is: noted in the audit log, as nobody can judge it here. What does not
-/// apply to a request, such as a subresource, is missing from it.
-const UNSEEN: &str = "request.operation == 'CONNECT' || request.?subResource.orValue('') in ['binding', 'eviction', 'scale'] \
+/// What goes to an object without showing whose it is: noted in the audit log, as nobody can judge it here. Of what is created
+/// below an object (a binding, an eviction, a token) the API server shows that alone. What does not apply to a request, such
+/// as a subresource, is missing from it.
+const UNSEEN: &str = "request.operation == 'CONNECT' || request.?subResource.orValue('') == 'scale' \
+    || (request.operation == 'CREATE' && request.?subResource.orValue('') != '') \
     ? 'pod ' + variables.pod + ': ' + request.operation + ' ' + request.?subResource.orValue('') + ' of ' \
     + variables.resource + ' ' + request.?namespace.orValue('') + '/' + request.?name.orValue('') : ''";
 
