@@ -36,7 +36,7 @@ pub(crate) fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
 }
 
 /// Those of the API server's fence, for a ring that asks for it.
-const FENCE: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+pub(crate) const FENCE: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 
 /// What is promised is seconds; the rest is for a machine that does much else.
 const BOUND: Duration = Duration::from_secs(20);

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, ListParams, PropagationPolicy},
 };
 use ringside_e2e::{
     eventually::eventually,
@@ -13,12 +13,31 @@ use ringside_e2e::{
     toolchain::{self, Environment},
     website::Website,
 };
-use ringside_ring::{ClusterRing, labels::webhook_configuration_name};
+use ringside_ring::{ClusterRing, cluster_ring::Fence, labels::webhook_configuration_name};
 
 use crate::{
-    belongings::{KINDS, api},
+    belongings::{FENCE, KINDS, api},
     ground::{DEADLINE, Ground},
 };
+
+/// The resources of the ring, as they are counted.
+const RESOURCES: [&str; 3] = ["websites.web.example.com", "configmaps", "secrets"];
+
+/// A ring with all that can be made for one.
+async fn start() -> Ground {
+    let ground = Ground::start(Settings { fence: Fence::ApiServer, ..Settings::default() }, true).await;
+    assert_eq!(belongings(&ground).await, KINDS.into_iter().chain(FENCE).collect::<Vec<_>>());
+    ground
+}
+
+/// The kinds of what is there of all that is made for the ring.
+async fn belongings(ground: &Ground) -> Vec<&'static str> {
+    let (name, mut there) = (webhook_configuration_name(&ground.ring), Vec::new());
+    for kind in KINDS.into_iter().chain(FENCE) {
+        there.extend(api(&ground.client(), kind).get_opt(&name).await.unwrap().map(|_| kind));
+    }
+    there
+}
 
 /// How many objects of each resource carry labels of the ring.
 async fn labelled(ground: &Ground) -> [usize; 3] {
@@ -33,26 +52,18 @@ async fn labelled(ground: &Ground) -> [usize; 3] {
     counts
 }
 
-async fn delete_ring(ground: &Ground) -> ClusterRing {
+async fn delete_ring(ground: &Ground, how: &DeleteParams) -> ClusterRing {
     let rings: Api<ClusterRing> = Api::all(ground.client());
     let ring = rings.get(ground.ring.as_str()).await.unwrap();
-    rings.delete(ground.ring.as_str(), &DeleteParams::default()).await.unwrap();
+    rings.delete(ground.ring.as_str(), how).await.unwrap();
     ring
 }
 
 async fn assert_nothing_is_left(ground: &Ground) {
-    let name = webhook_configuration_name(&ground.ring);
     eventually("nothing is left of the ring", DEADLINE, || async {
-        let left = labelled(ground).await;
-        if left != [0; 3] {
-            return Err(format!("{left:?} have labels"));
-        }
-        for kind in KINDS {
-            if api(&ground.client(), kind).get_opt(&name).await.map_err(|error| error.to_string())?.is_some() {
-                return Err(format!("{kind} {name} is there"));
-            }
-        }
-        Ok(())
+        let (labelled, there) = (labelled(ground).await, belongings(ground).await);
+        let nothing = labelled == [0; 3] && there.is_empty();
+        if nothing { Ok(()) } else { Err(format!("{labelled:?} have labels, and there are {there:?}")) }
     })
     .await
     .unwrap();
@@ -78,22 +89,33 @@ fn row<'a>(table: &'a str, resource: &str) -> Vec<&'a str> {
     row.unwrap_or_default().split_whitespace().skip(1).collect()
 }
 
+/// What a line of a log says of something.
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
 #[tokio::test]
 async fn removing_the_ring_takes_everything_off() {
-    let ground = Ground::start(Settings::default(), true).await;
+    let ground = start().await;
     let before = labelled(&ground).await;
     assert!(before.iter().all(|count| *count > 0), "{before:?}");
-    let ring = delete_ring(&ground).await;
+    let ring = delete_ring(&ground, &DeleteParams::default()).await;
     assert_nothing_is_left(&ground).await;
     let log = ground.system.sharders().next().unwrap().process().log().to_owned();
-    eventually("the sharder says how many", DEADLINE, || async {
+    let (said, total) = eventually("the sharder says how many", DEADLINE, || async {
         let said = std::fs::read_to_string(&log).unwrap();
-        let line = said.lines().find(|line| line.contains("cleaned up after a ring"));
-        line.map(ToOwned::to_owned).ok_or_else(|| "it does not".to_owned())
+        let line = said.lines().find(|line| line.contains("cleaned up after a ring")).ok_or("it does not")?;
+        let total = field(line, "objects").ok_or(line)?.to_owned();
+        Ok::<_, String>((said, total))
     })
     .await
-    .map(|line| eprintln!("{line}"))
     .unwrap();
+    assert_eq!(total, before.iter().sum::<usize>().to_string());
+    for (resource, count) in RESOURCES.into_iter().zip(before) {
+        let line =
+            said.lines().find(|line| line.contains("took the labels") && field(line, "resource") == Some(resource));
+        assert_eq!(field(line.unwrap(), "taken"), Some(&*count.to_string()), "{resource}");
+    }
 
     // It comes back, and so does everything.
     let rings: Api<ClusterRing> = Api::all(ground.client());
@@ -104,22 +126,31 @@ async fn removing_the_ring_takes_everything_off() {
 
 #[tokio::test]
 async fn the_command_takes_off_what_no_sharder_saw_go() {
-    let ground = Ground::start(Settings::default(), true).await;
+    let ground = start().await;
     let before = labelled(&ground).await;
     for sharder in ground.system.sharders() {
         sharder.process().kill().unwrap();
         sharder.process().wait(DEADLINE).await.unwrap();
     }
-    delete_ring(&ground).await;
+    // The garbage collector is to leave all of it to the command.
+    let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    delete_ring(&ground, &orphan).await;
+    eventually("the ring is gone", DEADLINE, || async {
+        let ring = Api::<ClusterRing>::all(ground.client()).get_opt(ground.ring.as_str()).await;
+        ring.map_err(|error| error.to_string())?.map_or(Ok(()), |ring| Err(format!("{:?}", ring.metadata)))
+    })
+    .await
+    .unwrap();
+    let kinds = belongings(&ground).await;
     let (clean, table) = cleanup(&ground, &["--dry-run"]).await;
-    assert!(clean, "{table}");
-    for (resource, count) in ["websites.web.example.com", "configmaps", "secrets"].into_iter().zip(before) {
+    assert!(clean && table.matches(": there\n").count() == kinds.len(), "{table}");
+    for (resource, count) in RESOURCES.into_iter().zip(before) {
         assert_eq!(row(&table, resource), [count.to_string(), count.to_string()]);
     }
-    assert_eq!(labelled(&ground).await, before, "it was dry");
+    assert_eq!((labelled(&ground).await, belongings(&ground).await), (before, kinds.clone()), "it was dry");
     let (clean, table) = cleanup(&ground, &[]).await;
-    assert!(clean, "{table}");
-    for (resource, count) in ["websites.web.example.com", "configmaps", "secrets"].into_iter().zip(before) {
+    assert!(clean && table.matches(": removed\n").count() == kinds.len(), "{table}");
+    for (resource, count) in RESOURCES.into_iter().zip(before) {
         assert_eq!(row(&table, resource), [count.to_string(), "0".to_owned()]);
     }
     assert_nothing_is_left(&ground).await;
@@ -131,10 +162,12 @@ async fn the_command_takes_off_what_no_sharder_saw_go() {
 
 #[tokio::test]
 async fn the_command_takes_a_whole_ring_off_while_everything_runs() {
-    let ground = Ground::start(Settings::default(), true).await;
-    let websites = labelled(&ground).await[0].to_string();
+    let ground = start().await;
+    let before = labelled(&ground).await;
     let (clean, table) = cleanup(&ground, &[]).await;
     assert!(clean && table.contains("ClusterRing websites: removed"), "{table}");
-    assert_eq!(row(&table, "websites.web.example.com"), [&*websites, "0"]);
+    for (resource, count) in RESOURCES.into_iter().zip(before) {
+        assert_eq!(row(&table, resource), [count.to_string(), "0".to_owned()]);
+    }
     assert_nothing_is_left(&ground).await;
 }
