@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::{
     ByteString,
     api::admissionregistration::v1::{
-        MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, WebhookClientConfig,
+        MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+        WebhookClientConfig,
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
@@ -106,6 +107,7 @@ fn webhook(snapshot: &Snapshot, client_config: &ClientConfig, trust: &Trust) -> 
         rules: Some(rules(snapshot)),
         namespace_selector: Some(snapshot.namespace_selector.clone()),
         object_selector: Some(LabelSelector { match_expressions: Some(vec![unassigned]), match_labels: None }),
+        match_conditions: Some(vec![not_assigned(snapshot)]),
         // Objects must be writable without the sharder: what it misses is assigned later.
         failure_policy: Some("Ignore".to_owned()),
         timeout_seconds: Some(TIMEOUT_SECONDS),
@@ -116,6 +118,17 @@ fn webhook(snapshot: &Snapshot, client_config: &ClientConfig, trust: &Trust) -> 
         // objectSelector keeps it from being called again for what has its label.
         reinvocation_policy: Some("IfNeeded".to_owned()),
         ..MutatingWebhook::default()
+    }
+}
+
+/// Leaves out the sharder's own assignments. The selector above is asked of the object before and after a write, and what
+/// names a shard after it is left alone by the webhook, whoever writes it (`review` in `ringside_ring::handover`).
+fn not_assigned(snapshot: &Snapshot) -> MatchCondition {
+    let shard = serde_json::Value::from(&*snapshot.labels.shard);
+    MatchCondition {
+        name: "not-assigned".to_owned(),
+        // A string of CEL has the escapes of JSON.
+        expression: format!("!has(object.metadata.labels) || !({shard} in object.metadata.labels)"),
     }
 }
 
@@ -177,6 +190,8 @@ mod tests {
                 "namespaceSelector": {"matchLabels": {"role": "project"}},
                 "objectSelector": {"matchExpressions": [
                     {"key": "shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example", "operator": "DoesNotExist"}]},
+                "matchConditions": [{"name": "not-assigned", "expression":
+                    "!has(object.metadata.labels) || !(\"shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example\" in object.metadata.labels)"}],
                 "failurePolicy": "Ignore", "timeoutSeconds": 5, "sideEffects": "None",
                 "admissionReviewVersions": ["v1"], "reinvocationPolicy": "IfNeeded",
             }],
