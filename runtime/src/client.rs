@@ -16,6 +16,7 @@ mod api_server;
 mod connector;
 mod handshake;
 mod http2;
+mod pauses;
 mod place;
 mod requests;
 mod silence;

@@ -54,8 +54,8 @@ use crate::{
 /// Objects in one batch: enough that listing the children once for all of them is cheap, few enough that
 /// the first ones don't wait long for the last.
 pub(crate) const BATCH: usize = 500;
-/// Objects looked at or written to at once; how many writes are under way is bounded for the whole ring.
-pub(crate) const PARALLEL: usize = 16;
+/// Objects looked at or written to at once; how many writes are under way is bounded for all rings ([`crate::pacing`]).
+pub(crate) const PARALLEL: usize = 32;
 
 /// What the work on one resource of one ring needs to know. Valid for one snapshot.
 #[derive(Clone)]

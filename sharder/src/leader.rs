@@ -14,10 +14,9 @@ use tokio::{
     sync::watch,
     task::{AbortHandle, JoinError, JoinSet},
 };
-use tokio_util::task::TaskTracker;
 
 use crate::{
-    assign::writes::ended,
+    assign::writes::AllWrites,
     census::Census,
     cleanup::departed::{Departed, Leaving},
     distribute::distribute,
@@ -45,8 +44,8 @@ pub(crate) struct Leader {
     pub(crate) namespaces: Namespaces,
     pub(crate) fences: Fences,
     pub(crate) notices: Notices,
-    /// The writes to objects that are under way.
-    pub(crate) writes: TaskTracker,
+    /// The writes to objects.
+    pub(crate) writes: AllWrites,
     pub(crate) metrics: Metrics,
     pub(crate) snapshots: watch::Receiver<Option<Arc<Snapshots>>>,
     pub(crate) client_config: Arc<ClientConfig>,
@@ -92,7 +91,7 @@ pub(crate) async fn campaign(
             }
             leader.metrics.no_leader();
             // The next leader, who may be this one, reads what they write.
-            ended(&leader.writes).await;
+            leader.writes.ended().await;
         }
         stopped.trigger();
     };

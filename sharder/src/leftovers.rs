@@ -14,14 +14,13 @@ use ringside_ring::{
     patch,
 };
 use tokio::{sync::watch, time::Instant};
-use tokio_util::task::TaskTracker;
 
 mod register;
 
 pub(crate) use register::Leftovers;
 
 use crate::{
-    assign::writes::Writes,
+    assign::writes::{AllWrites, Writes},
     cleanup::{SETTLED, change},
     move_id::move_id,
     pauses::Pauses,
@@ -32,7 +31,7 @@ use crate::{
 /// Takes the labels off, for as long as this replica leads.
 pub(crate) async fn withdraw(
     client: Client,
-    all_writes: TaskTracker,
+    all_writes: AllWrites,
     leftovers: Leftovers,
     mut latest: watch::Receiver<Arc<Snapshot>>,
 ) -> Infallible {

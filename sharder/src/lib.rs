@@ -36,6 +36,7 @@ mod namespaces;
 mod notices;
 mod observe;
 mod owners;
+mod pacing;
 mod pauses;
 mod reach;
 mod rebalance;

@@ -69,6 +69,8 @@ pub(crate) struct Metrics {
     shard_state_since: Family<StateLabels, Gauge>,
     certificate_end: Family<NoLabels, Gauge>,
     leader: Gauge,
+    write_limit: Gauge,
+    throttled: Counter,
     rings: Rings,
 }
 
@@ -111,6 +113,16 @@ impl Metrics {
             metrics.certificate_end.clone(),
         );
         registry.register("leader", "Whether this replica leads", metrics.leader.clone());
+        registry.register(
+            "write_limit",
+            "Writes to objects that this replica has under way at most, as the API server takes them",
+            metrics.write_limit.clone(),
+        );
+        registry.register(
+            "throttled",
+            "Answers by which the API server asked this replica to pause",
+            metrics.throttled.clone(),
+        );
         registry.register_collector(Box::new(metrics.rings.clone()));
         metrics
     }
@@ -154,6 +166,16 @@ impl Metrics {
     /// An object that had no owner has one.
     pub(crate) fn assignment_took(&self, ring: &RingName, duration: Duration) {
         self.assignment_duration.0.get_or_create(&ring_label(ring)).observe(duration.as_secs_f64());
+    }
+
+    /// So many writes to objects are under way at most.
+    pub(crate) fn write_limit(&self, seats: usize) {
+        self.write_limit.set(i64::try_from(seats).unwrap_or(i64::MAX));
+    }
+
+    /// The API server asked for a pause.
+    pub(crate) fn throttled(&self) {
+        self.throttled.inc();
     }
 
     /// What is known of a ring.

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 mod children;
 mod looks;
 mod objects;
+mod window;
 
 pub(crate) use looks::{Looks, look_again};
 

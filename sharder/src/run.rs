@@ -14,9 +14,9 @@ use ringside_runtime::{
     tasks::{TaskFailed, Tasks},
 };
 use tokio::{net::TcpListener, sync::watch};
-use tokio_util::task::TaskTracker;
 
 use crate::{
+    assign::writes::AllWrites,
     candidate::{free_from_who_is_gone, holder_of},
     cleanup::departed::Departed,
     config::{CertificateSource, Config},
@@ -81,12 +81,11 @@ pub async fn run(config: Config) -> Result<(), RunError> {
     let webhook = listen(config.webhook_listen, "--webhook-listen").await?;
     let admin = listen(config.admin_listen, "--admin-listen").await?;
     let server = ApiServer::find(config.kubeconfig.as_deref())?;
-    let clients = connect(&server)?;
     let shutdown = Shutdown::on_signals().map_err(RunError::Signals)?;
     tracing::info!(webhook = %config.webhook_listen, admin = %config.admin_listen, "the sharder starts");
     let mut tasks = Tasks::new();
+    start(&mut tasks, config, &server, webhook, admin, &shutdown)?;
     tasks.spawn("following the credentials", server.follow(shutdown.clone()));
-    start(&mut tasks, config, clients, webhook, admin, &shutdown)?;
     tasks.run(&shutdown, SHUTDOWN_DEADLINE).await?;
     tracing::info!("the sharder ends");
     Ok(())
@@ -96,13 +95,15 @@ pub async fn run(config: Config) -> Result<(), RunError> {
 fn start(
     tasks: &mut Tasks,
     config: Config,
-    clients: Clients,
+    server: &ApiServer,
     webhook: TcpListener,
     admin: TcpListener,
     shutdown: &Shutdown,
 ) -> Result<(), RunError> {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
+    let writes = AllWrites::new(metrics.clone());
+    let clients = connect(server, &writes)?;
     let health = Health::new();
     let (certified, synced) = (health.check("webhook", Probe::Ready), health.check("caches", Probe::Ready));
     tasks.spawn("the admin server", admin::serve(admin, health, Arc::new(registry), shutdown.clone()));
@@ -118,7 +119,7 @@ fn start(
     };
     tasks.spawn("the webhook", serve(webhook, identity.acceptor()?, reviewer, shutdown.clone()));
     let trust = keep_certificate(tasks, &config, &clients.requests, (identity, certified), shutdown);
-    let setup = Setup { config, clients, metrics, observed, trust };
+    let setup = Setup { config, clients, writes, metrics, observed, trust };
     tasks.spawn("the leader", setup.lead(shutdown.clone()));
     Ok(())
 }
@@ -157,6 +158,7 @@ fn keep_certificate(
 struct Setup {
     config: Config,
     clients: Clients,
+    writes: AllWrites,
     metrics: Metrics,
     observed: Observed,
     trust: watch::Receiver<Option<Trust>>,
@@ -171,7 +173,7 @@ impl Setup {
             _ = snapshots.wait_for(Option::is_some) => {}
             () = shutdown.wait() => return Ok(()),
         }
-        let Self { config, clients, metrics, observed, trust } = self;
+        let Self { config, clients, writes, metrics, observed, trust } = self;
         let elected = async {
             let holder = holder_of(&clients.requests, &config.identity).await;
             free_from_who_is_gone(&clients.requests, &config.namespace, ELECTION_NAME, &holder).await;
@@ -200,7 +202,7 @@ impl Setup {
             leases: observed.leases,
             namespaces: observed.namespaces,
             fences: observed.fences,
-            writes: TaskTracker::new(),
+            writes,
             metrics,
             snapshots: observed.snapshots,
             client_config: Arc::new(client_config),
@@ -213,9 +215,10 @@ impl Setup {
     }
 }
 
-fn connect(server: &ApiServer) -> Result<Clients, RunError> {
+fn connect(server: &ApiServer, writes: &AllWrites) -> Result<Clients, RunError> {
+    let pace = writes.pace().clone();
     Ok(Clients {
-        requests: server.client_within(REQUEST_TIMEOUT)?,
+        requests: server.client_telling(REQUEST_TIMEOUT, move |pause| pace.throttled(pause))?,
         watches: server.client_within(WATCH_TIMEOUT)?,
         election: server.lease_client(ELECTION_LEASE)?,
     })

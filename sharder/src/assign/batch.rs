@@ -169,13 +169,12 @@ async fn claimed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, bool, Vec<Targe
 /// Returns the move of an object that is drained from now on; nothing when somebody else gave it a shard, or it is gone.
 async fn claim(scope: &Scope, one: Move) -> Result<Option<Move>, (Target, kube::Error)> {
     let (labels, id) = (&scope.snapshot.labels, move_id(SystemTime::now()));
-    let api = scope.main.resource.objects(&scope.client, one.target.namespace.as_deref());
     let decide = |target: &Target| match (scope.next_step(target), target.shard.as_deref()) {
         (Step::Move { .. }, Some(from)) if target.drain.is_none() => Some(patch::drain(labels, &target.uid, from, &id)),
         _ => None,
     };
     let uid = one.target.uid.clone();
-    let outcome = write(&scope.writes, &api, labels, one.target.clone(), decide).await;
+    let outcome = write(&scope.writes, (&scope.client, &scope.main.resource), labels, one.target.clone(), decide).await;
     let claimed = match outcome.map_err(|error| (one.target, error))? {
         Outcome::Written(target) => Target { drain: Some(id), has_labels: true, ..*target },
         Outcome::Needless(target) if matches!(scope.next_step(&target), Step::Move { .. } | Step::Assign { .. }) => {
@@ -245,7 +244,6 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Giv
     }
     let Move { target, to, from } = one;
     let labels = &scope.snapshot.labels;
-    let api = scope.main.resource.objects(&scope.client, target.namespace.as_deref());
     // Where its children are by now: a shard that has become late since is not passed any more.
     let decide = |target: &Target| match scope.next_step(target) {
         Step::Assign { .. } | Step::Force { .. } => Some(assign(labels, target, &to)),
@@ -256,10 +254,11 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Giv
         Step::Keep | Step::AwaitAcknowledgement | Step::NoShard | Step::Drain { .. } => None,
     };
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
-    let outcome = match write(&scope.writes, &api, labels, target.clone(), decide).await {
-        Ok(outcome) => outcome,
-        Err(error) => return Err((target, error)),
-    };
+    let outcome =
+        match write(&scope.writes, (&scope.client, &scope.main.resource), labels, target.clone(), decide).await {
+            Ok(outcome) => outcome,
+            Err(error) => return Err((target, error)),
+        };
     let left = target.shard.clone().or_else(|| scope.drains.previous(&target.uid));
     if matches!(outcome, Outcome::Written(_)) {
         count(scope, &target, left.as_deref(), &to);

@@ -135,13 +135,12 @@ pub(super) async fn move_family(
 async fn move_child(scope: &Scope, child: Child, to: &ShardName) -> Result<(), (GroupResource, kube::Error)> {
     let (labels, Child { kind, object }) = (&scope.snapshot.labels, child);
     let controller = object.controller.as_ref().map(|controller| controller.uid.clone());
-    let api = kind.objects(&scope.client, object.namespace.as_deref());
     // Another owner may have adopted it meanwhile, or taken its label off.
     let decide = |child: &Target| {
         let same = child.controller.as_ref().map(|controller| &controller.uid) == controller.as_ref();
         (same && !is_with(child, to)).then(|| assign(labels, child, to))
     };
-    match write(&scope.writes, &api, labels, object, decide).await {
+    match write(&scope.writes, (&scope.client, &kind), labels, object, decide).await {
         Ok(_) => Ok(()),
         Err(error) => Err((kind.id.clone(), error)),
     }

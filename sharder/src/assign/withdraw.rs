@@ -59,13 +59,12 @@ pub(super) async fn withdraw(scope: &Scope, targets: Vec<Target>) -> (Vec<Target
 
 async fn take_off(scope: &Scope, target: Target) -> Result<(), (Target, kube::Error)> {
     let labels = &scope.snapshot.labels;
-    let api = scope.main.resource.objects(&scope.client, target.namespace.as_deref());
     let from = target.shard.clone();
     let decide = |target: &Target| {
         let same = target.shard == from && scope.next_withdrawal(target) == Withdrawal::Release;
         same.then(|| patch::release(labels, &target.uid, &target.ownership())).flatten()
     };
-    match write(&scope.writes, &api, labels, target.clone(), decide).await {
+    match write(&scope.writes, (&scope.client, &scope.main.resource), labels, target.clone(), decide).await {
         Ok(Outcome::Written(target)) => end(scope, &target),
         Ok(Outcome::Needless(_) | Outcome::Gone) => {}
         Err(error) => return Err((target, error)),

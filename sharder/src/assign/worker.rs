@@ -13,7 +13,7 @@ use super::{
     batch::{Done, carry_out},
     tasks::{Lane, Tasks},
 };
-use crate::{faults::Task, target::Target};
+use crate::{faults::Task, pacing::Rank, target::Target};
 
 /// How soon objects that could not be written to are tried again, at first and at last.
 const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
@@ -28,7 +28,7 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
     let mut pause = RETRY[0];
     let (mut due, mut anew): (Instant, Option<Instant>) = (Instant::now(), None);
     // What shards left behind comes by the hundred.
-    let many = Scope { writes: scope.writes.among_many(), ..scope.clone() };
+    let many = Scope { writes: scope.writes.of_rank(Rank::Many), ..scope.clone() };
     let (mut tasks, mut batches) = (Tasks::new(scope, queue), FuturesUnordered::new());
     loop {
         while let Some(batch) = tasks.next_batch() {

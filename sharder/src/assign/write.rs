@@ -1,13 +1,13 @@
 //! A write that was decided on a view of an object, and is decided anew when the view turns out to be old.
 
 use kube::{
-    Api,
+    Client,
     api::{Patch, PatchParams},
 };
 use ringside_ring::{RingLabels, patch};
 
 use super::writes::Writes;
-use crate::{resources::Object, target::Target};
+use crate::{resources::Resource, target::Target};
 use ringside_runtime::explain::code;
 
 /// How often a write is decided anew before it is left for later. An object that changes this often while it is
@@ -25,23 +25,24 @@ pub(crate) enum Outcome {
     Gone,
 }
 
-/// Writes what `decide` says about the object, which was last seen as `target`.
+/// Writes what `decide` says about the object of `resource`, which was last seen as `target`.
 ///
 /// A patch tests what it was decided on. When such a test fails (422), or the object is written by others
 /// all the time (409), it is read again; one of another uid is another object.
 pub(crate) async fn write(
     writes: &Writes,
-    api: &Api<Object>,
+    (client, resource): (&Client, &Resource),
     labels: &RingLabels,
     mut target: Target,
     decide: impl Fn(&Target) -> Option<json_patch::Patch>,
 ) -> Result<Outcome, kube::Error> {
+    let api = resource.objects(client, target.namespace.as_deref());
     let mut attempt = 1;
     loop {
         let Some(patch) = decide(&target) else { return Ok(Outcome::Needless(Box::new(target))) };
         let (to, name) = (api.clone(), target.name.clone());
         let patched = async move { to.patch(&name, &PatchParams::default(), &Patch::<()>::Json(patch)).await };
-        match writes.carry_out(patched).await {
+        match writes.carry_out(&resource.id, patched).await {
             Ok(_) => return Ok(Outcome::Written(Box::new(target))),
             Err(error) => match code(&error) {
                 Some(404) => return Ok(Outcome::Gone),

@@ -15,32 +15,49 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::{Semaphore, oneshot},
-    time::sleep,
-};
+use ringside_ring::cluster_ring::GroupResource;
+use tokio::{sync::oneshot, time::sleep};
 use tokio_util::task::TaskTracker;
+
+use crate::{
+    metrics::Metrics,
+    pacing::{Lane, Pace, Rank},
+};
 
 /// How long a write goes on that nobody waits for: twice what Kubernetes promises for 99 of 100 writes to one object
 /// (1 s, the SLO "API call latency").
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Writes at once for one ring. One object's write takes the API server a few milliseconds, most of it waiting for etcd:
-/// 16 of them keep it busy, and stay far below the API server's limit of requests in flight (400 writing ones by default,
-/// `--max-requests-inflight` and its mutating twin).
-const AT_ONCE: usize = 16;
-/// How many of those are for writes of which there are hundreds at a time: the others stay free for what can't wait.
-const OF_MANY: usize = 12;
+/// The writes of all rings, for who gives up leading; clones share them.
+#[derive(Clone)]
+pub(crate) struct AllWrites {
+    under_way: TaskTracker,
+    pace: Pace,
+}
+
+impl AllWrites {
+    /// None yet.
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        Self { under_way: TaskTracker::new(), pace: Pace::new(metrics) }
+    }
+
+    /// What the API server says about their pace.
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    /// Waits until none is under way, which is soon when nobody waits for one any more.
+    pub(crate) async fn ended(&self) {
+        ended(&self.under_way).await;
+    }
+}
 
 /// The writes of one ring; clones share them.
 #[derive(Clone)]
 pub(crate) struct Writes {
-    seats: Arc<Semaphore>,
-    /// For the writes of which there are many.
-    turns: Arc<Semaphore>,
-    among_many: bool,
+    lane: Lane,
+    rank: Rank,
     ring: TaskTracker,
-    /// Those of all rings, for who gives up leading.
     all: TaskTracker,
     /// Whether one was given up, and may be carried out all the same.
     given_up: Arc<AtomicBool>,
@@ -49,47 +66,56 @@ pub(crate) struct Writes {
 impl Default for Writes {
     /// Those of one ring alone.
     fn default() -> Self {
-        Self::among(&TaskTracker::new())
+        Self::among(&AllWrites::new(Metrics::default()))
     }
 }
 
 impl Writes {
     /// The writes of a ring that belong to `all`.
-    pub(crate) fn among(all: &TaskTracker) -> Self {
+    pub(crate) fn among(all: &AllWrites) -> Self {
         Self {
-            seats: Arc::new(Semaphore::new(AT_ONCE)),
-            turns: Arc::new(Semaphore::new(OF_MANY)),
-            among_many: false,
+            lane: all.pace.lane(),
+            rank: Rank::Soon,
             ring: TaskTracker::new(),
-            all: all.clone(),
+            all: all.under_way.clone(),
             given_up: Arc::default(),
         }
     }
 
-    /// The same, for whoever has many: they leave some seats to others.
-    pub(super) fn among_many(&self) -> Self {
-        Self { among_many: true, ..self.clone() }
+    /// The same, with this rank.
+    pub(crate) fn of_rank(&self, rank: Rank) -> Self {
+        Self { rank, ..self.clone() }
     }
 
-    /// Carries out a write: it goes on for a while when this is dropped.
-    pub(super) async fn carry_out<T: Send + 'static>(&self, write: impl Future<Output = T> + Send + 'static) -> T {
-        // Closed never. They are given back when the write has ended, whether anybody waits for it or not.
-        let turn = if self.among_many { self.turns.clone().acquire_owned().await.ok() } else { None };
-        let seat = self.seats.clone().acquire_owned().await;
+    /// The seats that they take.
+    pub(crate) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    /// Carries out a write to an object of `resource`: it goes on for a while when this is dropped.
+    pub(super) async fn carry_out<T: Send + 'static>(
+        &self,
+        resource: &GroupResource,
+        write: impl Future<Output = T> + Send + 'static,
+    ) -> T {
+        let mut seat = self.lane.seat(self.rank, resource).await;
         let (waiting, dropped) = oneshot::channel::<()>();
         let given_up = self.given_up.clone();
         let bounded = async move {
-            let _held = (turn, seat);
-            let patience = async {
+            let mut write = std::pin::pin!(write);
+            let mut patience = std::pin::pin!(async {
                 // Only its end counts.
                 dropped.await.ok();
                 sleep(PATIENCE).await;
-            };
-            tokio::select! {
-                outcome = write => Some(outcome),
-                () = patience => {
-                    given_up.store(true, Ordering::Relaxed);
-                    None
+            });
+            loop {
+                tokio::select! {
+                    outcome = &mut write => return Some(outcome),
+                    () = seat.until_stuck() => {}
+                    () = &mut patience => {
+                        given_up.store(true, Ordering::Relaxed);
+                        return None;
+                    }
                 }
             }
         };
@@ -110,8 +136,7 @@ impl Writes {
     }
 }
 
-/// Waits until no write is under way, which is soon when nobody waits for one any more.
-pub(crate) async fn ended(writes: &TaskTracker) {
+async fn ended(writes: &TaskTracker) {
     writes.close();
     writes.wait().await;
     writes.reopen();
@@ -123,10 +148,14 @@ mod tests {
 
     use std::future::pending;
 
-    use futures::{FutureExt, future::join_all};
+    use futures::FutureExt;
     use tokio::time::Instant;
 
     use super::*;
+
+    fn xs() -> GroupResource {
+        GroupResource { group: String::new(), resource: "xs".into() }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_write_that_nobody_waits_for_goes_on_and_is_given_up_after_a_while() {
@@ -137,7 +166,7 @@ mod tests {
                 sleep(takes).await;
                 done.send(()).unwrap();
             };
-            assert!(writes.carry_out(write).now_or_never().is_none());
+            assert!(writes.carry_out(&xs(), write).now_or_never().is_none());
             let start = Instant::now();
             assert_eq!(writes.ended().await, whole);
             assert_eq!(start.elapsed(), takes.min(PATIENCE));
@@ -149,29 +178,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_write_that_is_waited_for_may_take_its_time() {
         let writes = Writes::default();
-        assert_eq!(writes.carry_out(sleep(PATIENCE * 100).map(|()| 7)).await, 7);
-        assert!(writes.carry_out(pending::<()>()).now_or_never().is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn so_many_are_under_way_at_once_and_no_more() {
-        let writes = Writes::default();
-        let start = Instant::now();
-        join_all((0..=AT_ONCE).map(|_| writes.carry_out(async { sleep(PATIENCE).await }))).await;
-        assert_eq!(start.elapsed(), 2 * PATIENCE);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn many_writes_leave_some_seats_to_others() {
-        let writes = Writes::default();
-        let many: Vec<_> = (0..AT_ONCE).map(|_| writes.among_many()).collect();
-        let all = join_all(many.iter().map(|writes| writes.carry_out(async { sleep(PATIENCE).await })));
-        let start = Instant::now();
-        let others = join_all((0..AT_ONCE - OF_MANY).map(|_| writes.carry_out(async { sleep(PATIENCE).await })));
-        tokio::join!(all, async {
-            others.await;
-            assert_eq!(start.elapsed(), PATIENCE);
-        });
-        assert_eq!(start.elapsed(), 2 * PATIENCE);
+        assert_eq!(writes.carry_out(&xs(), sleep(PATIENCE * 100).map(|()| 7)).await, 7);
+        assert!(writes.carry_out(&xs(), pending::<()>()).now_or_never().is_none());
     }
 }

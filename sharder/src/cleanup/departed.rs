@@ -8,11 +8,11 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 use kube::Client;
 use ringside_ring::RingName;
 use tokio::sync::watch;
-use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{Cleanup, Tallies, belongings};
 use crate::{
-    assign::writes::Writes,
+    assign::writes::{AllWrites, Writes},
     resources::Resource,
     snapshot::{Snapshot, Snapshots},
 };
@@ -88,7 +88,7 @@ impl Leaving {
     /// Begins to clean up.
     pub(crate) fn begin(
         client: &Client,
-        all_writes: &TaskTracker,
+        all_writes: &AllWrites,
         departed: &Departed,
         (ring, resources): (&RingName, &Resources),
     ) -> Self {
@@ -200,7 +200,12 @@ mod tests {
         );
         api.slow_writes(Duration::from_secs(1));
         let resources = vec![resource("", "ConfigMap", CONFIG_MAPS)];
-        let leaving = Leaving::begin(&api.client(), &TaskTracker::new(), &Departed::default(), (&name, &resources));
+        let leaving = Leaving::begin(
+            &api.client(),
+            &AllWrites::new(Default::default()),
+            &Departed::default(),
+            (&name, &resources),
+        );
         sleep(Duration::from_millis(500)).await;
         leaving.stop().await;
         let labels = || api.get(&object).unwrap()["metadata"]["labels"].clone();

@@ -101,6 +101,5 @@ async fn apply(
     target: Target,
     decide: &impl Fn(&Target) -> Option<Patch>,
 ) -> Result<bool, kube::Error> {
-    let api = resource.objects(client, target.namespace.as_deref());
-    Ok(matches!(write(writes, &api, labels, target, decide).await?, Outcome::Written(_)))
+    Ok(matches!(write(writes, (client, resource), labels, target, decide).await?, Outcome::Written(_)))
 }

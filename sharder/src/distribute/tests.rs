@@ -9,11 +9,13 @@ use ringside_ring::{
 };
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::{
-    assign::tests::{CONFIG_MAPS, SECRETS, object, owned, path, scope},
+    assign::{
+        tests::{CONFIG_MAPS, SECRETS, object, owned, path, scope},
+        writes::AllWrites,
+    },
     cleanup::departed::Departed,
     fixtures::FakeApi,
     leases::tests::held_by,
@@ -83,7 +85,7 @@ fn start(api: &FakeApi, latest: watch::Receiver<Arc<Snapshot>>) -> JoinHandle<In
         namespaces,
         fences: crate::fence::follow(api.client()).0,
         notices: crate::notices::Notices::new(api.client()),
-        writes: TaskTracker::new(),
+        writes: AllWrites::new(Metrics::default()),
         metrics: Metrics::default(),
         snapshots,
         client_config: Arc::new(client_config),

@@ -163,25 +163,23 @@ fn settled_shard(scope: &Scope, owner: &Target) -> Option<ShardName> {
 /// Returns whether there was something to take off.
 async fn release(scope: &Scope, kind: &Resource, child: Target) -> Result<bool, kube::Error> {
     let labels = &scope.snapshot.labels;
-    let api = kind.objects(&scope.client, child.namespace.as_deref());
     let controller = child.controller.clone();
     // Whoever adopted it meanwhile may have got its label set.
     let decide = |child: &Target| {
         let same = child.controller == controller;
         same.then(|| patch::release(labels, &child.uid, &child.ownership())).flatten()
     };
-    Ok(matches!(write(&scope.writes, &api, labels, child, decide).await?, Outcome::Written(_)))
+    Ok(matches!(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?, Outcome::Written(_)))
 }
 
 /// Returns whether the object was written to.
 async fn give(scope: &Scope, kind: &Resource, child: Target, shard: ShardName) -> Result<bool, kube::Error> {
     let labels = &scope.snapshot.labels;
-    let api = kind.objects(&scope.client, child.namespace.as_deref());
     let owner = child.controller.as_ref().map(|owner| owner.uid.clone());
     let decide = |child: &Target| {
         let same_owner = child.controller.as_ref().map(|owner| &owner.uid) == owner.as_ref();
         let stray = child.shard.as_deref() != Some(shard.as_str());
         (same_owner && stray).then(|| assign(labels, child, &shard))
     };
-    Ok(matches!(write(&scope.writes, &api, labels, child, decide).await?, Outcome::Written(_)))
+    Ok(matches!(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?, Outcome::Written(_)))
 }

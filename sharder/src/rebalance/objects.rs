@@ -1,8 +1,11 @@
 //! The pass over the objects of a main resource.
 
-use std::{collections::HashSet, time::SystemTime};
+use std::{
+    collections::HashSet,
+    time::{Duration, SystemTime},
+};
 
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt, stream::FuturesUnordered};
 use ringside_ring::{
     Grace,
     handover::{Step, Withdrawal},
@@ -10,7 +13,7 @@ use ringside_ring::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::Due;
+use super::{Due, window::Window};
 use crate::{
     assign::{
         Scope,
@@ -18,13 +21,17 @@ use crate::{
         write::{Outcome, write},
     },
     move_id::move_id,
+    pacing::Rank,
     survey::{Way, survey},
     target::Target,
 };
 use ringside_runtime::explain::code;
 
-/// How many times as long as a drain the writes take that follow from it, several of them at a time.
+/// How many times as long as a drain the writes take that follow from it, besides those to children: the acknowledgement,
+/// and the assignment or what the next shard writes, several of them at a time.
 const FOLLOWING: u32 = 2;
+/// The longest pause for those: a drain may have waited for its seat, behind what comes first.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// Objects drained between two looks at all of them: memory must not grow with the objects.
 pub(super) const DRAINS: usize = 5_000;
@@ -40,12 +47,20 @@ pub(super) const REFUSALS: usize = 2 * DRAINS;
 pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<kube::Error>, kube::Error> {
     let (resource, start) = (&scope.main.resource.id, Instant::now());
     let (mut drained, mut refused, mut failures) = (0_usize, HashSet::new(), Failures::default());
+    let mut window = Window::new();
     let (seen, draining) = loop {
         let Look { seen, drains, draining, whole } = look(scope, due, way, &refused).await?;
-        let mut count = 0;
-        for (shard, target, why) in drains {
-            let uid = target.uid.clone();
-            match paced(drain(scope, due, (target, shard, why))).await {
+        let (mut count, mut drains, mut under_way) = (0, drains.into_iter(), FuturesUnordered::new());
+        loop {
+            while window.has_room(under_way.len())
+                && let Some(next) = drains.next()
+            {
+                under_way.push(paced(scope, due, next));
+            }
+            let Some((uid, grace, outcome)) = under_way.next().await else { break };
+            let lane = scope.writes.lane();
+            window.ended(grace, lane.take_longest_wait(), lane.limit());
+            match outcome {
                 Ok(done) => count += usize::from(done),
                 // It must not hold up the others.
                 Err(error) if code(&error).is_some() => {
@@ -140,22 +155,31 @@ impl Why {
     }
 }
 
-/// Lets so much time pass after a drain as it takes the API server to carry out what follows from it: the acknowledgement,
-/// the children, the assignment, and what the next shard writes. Were all drained at once, each would be without an owner
-/// until all others had one.
-async fn paced<T>(drain: impl Future<Output = T>) -> T {
-    let start = Instant::now();
-    let outcome = drain.await;
-    sleep(start.elapsed() * FOLLOWING).await;
-    outcome
+/// Asks the shard to let go, and lets so much time pass after that as it takes the API server to carry out what follows: the
+/// acknowledgement, the children, the assignment, and what the next shard writes. Were all drained at once, each would be
+/// without an owner until all others had one. Returns the object's uid, and what its shard promised.
+async fn paced(
+    scope: &Scope,
+    due: &Due,
+    (shard, target, why): (String, Target, Why),
+) -> (String, Duration, Result<bool, kube::Error>) {
+    let (uid, start) = (target.uid.clone(), Instant::now());
+    let promised = scope.leases.grace(&scope.snapshot.ring, &shard);
+    let outcome = drain(scope, due, (target, shard, why), promised).await;
+    let children = u32::try_from(scope.main.controlled.len()).unwrap_or(u32::MAX);
+    sleep((start.elapsed() * FOLLOWING.saturating_add(children)).min(LONGEST)).await;
+    (uid, promised.map_or(Duration::ZERO, Grace::duration), outcome)
 }
 
 /// Asks the shard to let go; returns whether that was needed.
-async fn drain(scope: &Scope, due: &Due, (target, shard, why): (Target, String, Why)) -> Result<bool, kube::Error> {
+async fn drain(
+    scope: &Scope,
+    due: &Due,
+    (target, shard, why): (Target, String, Why),
+    promised: Option<Grace>,
+) -> Result<bool, kube::Error> {
     let labels = &scope.snapshot.labels;
-    let promised = scope.leases.grace(&scope.snapshot.ring, &shard);
     let id = Grace::drain_value(&move_id(SystemTime::now()), promised);
-    let api = scope.main.resource.objects(&scope.client, target.namespace.as_deref());
     let decide = |target: &Target| {
         let from = target.shard.as_deref().filter(|_| why.asks(scope, target))?;
         Some(patch::drain(labels, &target.uid, from, &id))
@@ -164,7 +188,8 @@ async fn drain(scope: &Scope, due: &Due, (target, shard, why): (Target, String, 
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
     scope.drains.remember(resource, &target, &shard, &id);
     let (namespace, name, uid) = (target.namespace.clone(), target.name.clone(), target.uid.clone());
-    match write(&scope.writes, &api, labels, target, decide).await {
+    let writes = scope.writes.of_rank(Rank::Drain);
+    match write(&writes, (&scope.client, &scope.main.resource), labels, target, decide).await {
         Ok(Outcome::Written(target)) => {
             scope.metrics.drained(ring, resource);
             tracing::debug!(%ring, %resource, namespace, name, uid, from = target.shard, id, "asked a shard to let go of an object");

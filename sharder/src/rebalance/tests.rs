@@ -73,7 +73,8 @@ async fn drains_leave_the_api_server_time_for_what_follows_from_them() {
     api.slow_writes(write);
     objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
     assert_eq!(api.writes().len(), 2);
-    assert_eq!(start.elapsed(), 2 * (write + 2 * write));
+    // One resource is controlled.
+    assert_eq!(start.elapsed(), 2 * (write + 3 * write));
 }
 
 #[tokio::test]

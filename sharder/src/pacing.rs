@@ -1,0 +1,290 @@
+//! How many writes to objects are under way at once, for all rings together, and whose turn it is.
+//!
+//! There are as many seats as the API server has use for ([`limit`]), and it may ask for a pause: 429, or 503 with
+//! `Retry-After` (API Priority and Fairness). Rings take turns. Within a ring what can't wait comes first, and a quarter of
+//! the seats is kept for that. A write that takes long gives its seat back, as something else than the API server's own work
+//! holds it up, such as somebody's webhook: whoever is stuck has a bounded number of such writes and holds up nobody else.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    mem::take,
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use ringside_ring::cluster_ring::GroupResource;
+use tokio::{
+    sync::{oneshot, watch},
+    time::{Instant, sleep_until},
+};
+
+mod limit;
+
+use self::limit::{Floors, Limit, MOST};
+use crate::metrics::Metrics;
+
+/// Writes of one ring at once, those included that gave their seats back: a ring alone can use all seats.
+const OF_A_RING: usize = MOST;
+/// A write keeps its seat for so long: what Kubernetes promises for 99 of 100 writes to one object (1 s, the SLO "API call
+/// latency").
+const STUCK: Duration = Duration::from_secs(1);
+
+/// How soon something has to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rank {
+    /// An object is between two shards until it is.
+    Soon,
+    /// The same, but there are hundreds of such objects at a time: those of a shard that has gone.
+    Many,
+    /// It begins a move: until then a shard works on the object.
+    Drain,
+}
+
+/// The ranks by their order.
+const RANKS: [Rank; 3] = [Rank::Soon, Rank::Many, Rank::Drain];
+
+/// The seats of all rings; clones share them.
+#[derive(Clone)]
+pub(crate) struct Pace(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    /// Nobody begins before this.
+    held_until: watch::Sender<Option<Instant>>,
+    metrics: Metrics,
+}
+
+#[derive(Default)]
+struct State {
+    limit: Limit,
+    floors: Floors,
+    /// Seats that are taken.
+    taken: usize,
+    /// Those that wait or write, by their numbers.
+    rings: HashMap<u64, Ring>,
+    /// The rings that wait, in the order of their turns.
+    turns: VecDeque<u64>,
+    last_ring: u64,
+    /// How often the API server has asked for a pause.
+    pauses: u64,
+}
+
+#[derive(Default)]
+struct Ring {
+    waiting: [VecDeque<oneshot::Sender<Seat>>; RANKS.len()],
+    under_way: usize,
+}
+
+/// The seats as one ring sees them; clones are the same ring.
+#[derive(Clone)]
+pub(crate) struct Lane {
+    pace: Pace,
+    ring: u64,
+    /// The longest that what can't wait has waited for a seat, since that was asked.
+    waited: Arc<Mutex<Duration>>,
+}
+
+/// A write may go on while this is held.
+pub(crate) struct Seat {
+    pace: Pace,
+    ring: u64,
+    began: Instant,
+    /// The pauses asked for before it began.
+    pauses: u64,
+    /// What is written to.
+    resource: Option<GroupResource>,
+    given_back: bool,
+}
+
+impl Pace {
+    /// Nobody writes yet.
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        let (state, held_until) = (Mutex::<State>::default(), watch::Sender::default());
+        metrics.write_limit(state.lock().limit.seats());
+        Self(Arc::new(Inner { state, held_until, metrics }))
+    }
+
+    /// The seats of one more ring.
+    pub(crate) fn lane(&self) -> Lane {
+        let mut state = self.0.state.lock();
+        state.last_ring += 1;
+        Lane { pace: self.clone(), ring: state.last_ring, waited: Arc::default() }
+    }
+
+    /// The API server asked to be left alone for so long.
+    pub(crate) fn throttled(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        {
+            let mut state = self.0.state.lock();
+            state.pauses += 1;
+            // What was under way then is answered alike, and means the same.
+            if self.held().is_none() {
+                state.limit.halve();
+            }
+            self.0.metrics.throttled();
+            self.0.metrics.write_limit(state.limit.seats());
+        }
+        self.0.held_until.send_modify(|held| *held = (*held).max(Some(until)));
+    }
+
+    /// Until when nobody begins.
+    fn held(&self) -> Option<Instant> {
+        self.0.held_until.borrow().filter(|until| *until > Instant::now())
+    }
+
+    /// Gives free seats to those who wait.
+    fn seat(&self) {
+        if self.held().is_some() {
+            return;
+        }
+        let mut declined = Vec::new();
+        {
+            let mut state = self.0.state.lock();
+            while let Some((ring, waiting)) = state.next() {
+                let seat = Seat {
+                    pace: self.clone(),
+                    ring,
+                    began: Instant::now(),
+                    pauses: state.pauses,
+                    resource: None,
+                    given_back: false,
+                };
+                // Whoever does not wait any more gives it back, and needs the lock for that.
+                declined.extend(waiting.send(seat).err());
+            }
+        }
+        drop(declined);
+    }
+}
+
+impl State {
+    /// Who may begin now.
+    fn next(&mut self) -> Option<(u64, oneshot::Sender<Seat>)> {
+        self.forget_who_left();
+        let (seats, taken) = (self.limit.seats(), self.taken);
+        let may = |rank: Rank| taken < if rank == Rank::Soon { seats } else { seats - seats / 4 };
+        for turn in 0..self.turns.len() {
+            let Some(ring) = self.rings.get_mut(&self.turns[turn]).filter(|ring| ring.under_way < OF_A_RING) else {
+                continue;
+            };
+            let first = RANKS.into_iter().find(|rank| !ring.waiting[*rank as usize].is_empty());
+            let Some(waiting) = first.filter(|rank| may(*rank)) else { continue };
+            let Some(next) = ring.waiting[waiting as usize].pop_front() else { continue };
+            ring.under_way += 1;
+            self.taken += 1;
+            let id = self.turns.remove(turn)?;
+            self.turns.push_back(id);
+            return Some((id, next));
+        }
+        if !self.turns.is_empty() {
+            self.limit.sufficed_not();
+        }
+        None
+    }
+
+    /// Those do not wait any more whose work was dropped.
+    fn forget_who_left(&mut self) {
+        for waiting in self.rings.values_mut().flat_map(|ring| &mut ring.waiting) {
+            while waiting.pop_front_if(|first| first.is_closed()).is_some() {}
+        }
+        self.rings.retain(|_, ring| ring.under_way > 0 || !ring.is_content());
+        self.turns.retain(|id| self.rings.get(id).is_some_and(|ring| !ring.is_content()));
+    }
+
+    /// A write is over, or takes long.
+    fn told(&mut self, resource: &GroupResource, took: Duration) {
+        let ratio = self.floors.told(resource, took, Instant::now());
+        self.limit.told(ratio);
+    }
+}
+
+impl Ring {
+    /// Whether none of its writes waits.
+    fn is_content(&self) -> bool {
+        self.waiting.iter().all(VecDeque::is_empty)
+    }
+}
+
+impl Lane {
+    /// Waits for a seat to write to an object of this resource.
+    pub(crate) async fn seat(&self, rank: Rank, resource: &GroupResource) -> Seat {
+        let (asked, mut held) = (Instant::now(), self.pace.0.held_until.subscribe());
+        let (sender, mut receiver) = oneshot::channel();
+        {
+            let state = &mut *self.pace.0.state.lock();
+            state.rings.entry(self.ring).or_default().waiting[rank as usize].push_back(sender);
+            if !state.turns.contains(&self.ring) {
+                state.turns.push_back(self.ring);
+            }
+        }
+        let mut seat = loop {
+            self.pace.seat();
+            let until = self.pace.held();
+            tokio::select! {
+                // It is dropped when it was sent only.
+                Ok(seat) = &mut receiver => break seat,
+                () = sleep_until(until.unwrap_or(asked)), if until.is_some() => {}
+                // The sender is the pace's own.
+                _ = held.changed() => {}
+            }
+        };
+        if rank == Rank::Soon {
+            let mut waited = self.waited.lock();
+            *waited = asked.elapsed().max(*waited);
+        }
+        seat.resource = Some(resource.clone());
+        seat
+    }
+
+    /// The longest that what can't wait has waited for a seat since this was asked.
+    pub(crate) fn take_longest_wait(&self) -> Duration {
+        take(&mut *self.waited.lock())
+    }
+
+    /// How many writes of all rings are under way at most.
+    pub(crate) fn limit(&self) -> usize {
+        self.pace.0.state.lock().limit.seats()
+    }
+}
+
+impl Seat {
+    /// Returns when the write has taken so long that it has lost its seat.
+    pub(crate) async fn until_stuck(&mut self) {
+        if self.given_back {
+            return std::future::pending().await;
+        }
+        sleep_until(self.began + STUCK).await;
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
+        if std::mem::replace(&mut self.given_back, true) {
+            return;
+        }
+        let seats = {
+            let mut state = self.pace.0.state.lock();
+            state.taken -= 1;
+            // One that was asked to pause took that long.
+            if let Some(resource) = self.resource.as_ref().filter(|_| state.pauses == self.pauses) {
+                state.told(resource, self.began.elapsed());
+            }
+            state.limit.seats()
+        };
+        self.pace.0.metrics.write_limit(seats);
+        self.pace.seat();
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.give_back();
+        if let Some(ring) = self.pace.0.state.lock().rings.get_mut(&self.ring) {
+            ring.under_way -= 1;
+        }
+        self.pace.seat();
+    }
+}
+
+#[cfg(test)]
+mod tests;
