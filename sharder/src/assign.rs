@@ -26,6 +26,7 @@ mod foresight;
 mod overdue;
 mod plan;
 mod revisit;
+mod taking;
 mod tasks;
 mod watch;
 mod withdraw;

@@ -4,7 +4,10 @@
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
 
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::ObjectReference};
+use k8s_openapi::api::{
+    coordination::v1::{Lease, LeaseSpec},
+    core::v1::ObjectReference,
+};
 use kube::{Api, Client, Resource as _, api::ListParams, runtime::watcher::Event};
 use parking_lot::Mutex;
 use ringside_ring::{
@@ -33,6 +36,11 @@ pub(crate) struct Place {
     /// The Pod that the shard's token is bound to, empty for none, as far as the shard says it.
     pub(crate) token_pod: Option<String>,
 }
+
+/// The Leases of a shard that does not take part in partitioning. While they are the same nobody has held one: the sharder's
+/// own label on them is none of their specs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Absence(Vec<(Option<String>, Option<LeaseSpec>)>);
 
 /// The shard Leases as this replica observed them; clones share them.
 #[derive(Clone)]
@@ -117,29 +125,38 @@ impl Leases {
         self.clock.now()
     }
 
-    /// Whether a shard takes part in partitioning, as the API server itself says now.
+    /// Asks the API server itself whether a shard takes part in partitioning now; returns its absence if it does not.
     ///
     /// For one that this replica knows nothing of: its own watch may be late (kube-rs waits up to 30 s before it
     /// watches again) while the webhook of another replica has long been placing objects with that shard.
-    pub(crate) async fn confirm(&self, client: &Client, ring: &RingName, shard: &str) -> Result<bool, kube::Error> {
+    pub(crate) async fn confirm(
+        &self,
+        client: &Client,
+        ring: &RingName,
+        shard: &str,
+    ) -> Result<Option<Absence>, kube::Error> {
         let of_shard =
             ListParams::default().labels(&format!("{LEASE_RING}={ring}")).fields(&format!("metadata.name={shard}"));
-        self.read(client, &of_shard).await?;
+        let leases = self.read(client, &of_shard).await?;
         // What the answer changed makes a new snapshot; unknown is not gone.
-        Ok(self.members().is_none_or(|rings| rings.get(ring).is_some_and(|members| members.is_available(shard))))
+        let is_there =
+            self.members().is_none_or(|rings| rings.get(ring).is_some_and(|members| members.is_available(shard)));
+        let absence = leases.into_iter().map(|lease| (lease.metadata.uid, lease.spec));
+        Ok((!is_there).then(|| Absence(absence.collect())))
     }
 
     /// Takes in all Leases as they are now. Those that are gone are left to the watch.
     pub(crate) async fn refresh(&self, client: &Client) -> Result<(), kube::Error> {
-        self.read(client, &ListParams::default().labels(LEASE_RING)).await
+        self.read(client, &ListParams::default().labels(LEASE_RING)).await.map(drop)
     }
 
     /// Without a resourceVersion, so that no lagging API server answers with the past (CONTROL-PLANE, 10).
-    async fn read(&self, client: &Client, which: &ListParams) -> Result<(), kube::Error> {
-        for lease in Api::<Lease>::all(client.clone()).list(which).await? {
-            self.observe(Event::Apply(lease));
+    async fn read(&self, client: &Client, which: &ListParams) -> Result<Vec<Lease>, kube::Error> {
+        let leases = Api::<Lease>::all(client.clone()).list(which).await?.items;
+        for lease in &leases {
+            self.observe(Event::Apply(lease.clone()));
         }
-        Ok(())
+        Ok(leases)
     }
 
     /// Lets go of vanished shards when their time is over, and tells when Leases run out.

@@ -91,6 +91,7 @@ pub(crate) async fn live_shard(
     owner: &Target,
 ) -> Result<Option<ShardName>, kube::Error> {
     let Some(shard) = &owner.shard else { return Ok(None) };
-    let available = snapshot.members.is_available(shard) || leases.confirm(client, &snapshot.ring, shard).await?;
+    let available =
+        snapshot.members.is_available(shard) || leases.confirm(client, &snapshot.ring, shard).await?.is_none();
     Ok(if available { shard.parse().ok() } else { None })
 }

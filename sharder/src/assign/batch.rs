@@ -1,12 +1,13 @@
 //! One batch of unowned objects: children first, then their owners.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
-    time::SystemTime,
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
 };
 
-use futures::{StreamExt, stream};
-use ringside_ring::{ShardName, cluster_ring::GroupResource, handover::Step, patch};
+use futures::{FutureExt, StreamExt, stream};
+use ringside_ring::{ShardName, cluster_ring::GroupResource, handover::Step};
+use tokio::sync::Mutex;
 
 use super::{
     PARALLEL, Scope,
@@ -16,10 +17,11 @@ use super::{
     overdue,
     plan::{Move, moves},
     revisit::read,
+    taking::{Absent, Taken, confirmed, groups, take},
     withdraw::withdraw,
     write::{Outcome, assign, write},
 };
-use crate::{faults::Task, move_id::move_id, target::Target};
+use crate::{faults::Task, target::Target};
 use ringside_runtime::explain::explain;
 
 /// What came of an object.
@@ -49,42 +51,90 @@ pub(crate) async fn process(scope: &Scope, batch: Vec<Target>) -> Vec<Target> {
 }
 
 /// Gives every object of the batch that needs one an owner, and brings children back to those that stay with theirs.
+///
+/// Children are looked for while objects of shards that are gone are claimed.
 pub(super) async fn carry_out(scope: &Scope, batch: Vec<Target>) -> Done {
-    let (batch, mut again) = selected(scope, batch).await;
+    let (batch, again) = selected(scope, batch).await;
     let stays = |target: &Target| scope.shard_of(target).filter(|_| scope.begun.has(&target.uid));
     let moves = moves(batch, |target| scope.next_step(target), |uid| scope.drains.previous(uid), stays);
-    let (moves, mut absent, wait) = confirmed(scope, moves).await;
-    again.extend(wait);
-    let (mut moves, claimed, wait) = claimed(scope, moves).await;
-    again.extend(wait);
-    if claimed {
-        let wait;
-        (moves, absent, wait) = confirmed(scope, moves).await;
-        again.extend(wait);
+    let Taken { moves, absent, wait } = confirmed(scope, moves).await;
+    let mut done = Done { again, given: HashSet::new() };
+    done.again.extend(wait);
+    let sought = sought(scope, &moves);
+    let of = sought.iter().map(|one| (one.target.uid.clone(), (one.target.shard.clone(), one.from.clone())));
+    let (ahead, found) =
+        (Ahead { of: of.collect(), absent }, async { found(scope, &sought).await.map(Arc::new) }.shared());
+    // One group after the other is taken, and carried on while the next ones are.
+    let turn = Mutex::new(());
+    let groups = groups(scope, moves).into_iter().map(|group| async {
+        let taken = {
+            let _turn = turn.lock().await;
+            take(scope, group, &ahead.absent).await
+        };
+        carry_all(scope, taken, &ahead, found.clone()).await
+    });
+    let carried = stream::iter(groups).buffer_unordered(PARALLEL).collect::<Vec<_>>();
+    for Done { again, given } in futures::join!(carried, found.clone()).0 {
+        done.again.extend(again);
+        done.given.extend(given);
     }
-    for one in moves.iter().filter(|one| one.target.shard.as_ref().is_some_and(|shard| absent.contains(shard))) {
-        scope.claims.add(&scope.main.resource.id, &one.target);
+    done
+}
+
+/// What is known when children are looked for.
+struct Ahead {
+    /// By the owner's uid, its label, and who has them; none when that may be anybody.
+    of: HashMap<String, (Option<String>, Option<String>)>,
+    absent: Absent,
+}
+
+impl Ahead {
+    /// Whether what was found is all that follows the object: looked for where it may be, and nobody has worked on the object
+    /// since.
+    fn serves(&self, one: &Move, absent: &Absent) -> bool {
+        let Some((shard, from)) = self.of.get(&one.target.uid) else { return false };
+        let undisturbed = |shard: &String| self.absent.get(shard) == absent.get(shard);
+        *shard == one.target.shard && shard.as_ref().is_none_or(undisturbed) && (from.is_none() || *from == one.from)
     }
-    if moves.is_empty() {
-        return Done { again, ..Done::default() };
-    }
-    begin(scope, &mut moves);
-    let mut families = match families_of(scope, &moves).await {
-        Ok(families) => families,
+}
+
+/// The families of all these, by the owner's uid. Where they can't be listed there is nothing, and that is told.
+async fn found(scope: &Scope, moves: &[Move]) -> Option<HashMap<String, Family>> {
+    match families_of(scope, moves).await {
+        Ok(families) => Some(families),
         Err(error) => {
             let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
             scope.faults.failed(resource, Task::Assign, &error);
             let error = explain(&error);
             tracing::warn!(%ring, %resource, objects = moves.len(), error, "can't list children; their owners wait");
-            again.extend(moves.into_iter().map(|one| one.target));
-            return Done { again, ..Done::default() };
+            None
         }
-    };
+    }
+}
+
+/// Carries out what was taken.
+async fn carry_all(
+    scope: &Scope,
+    Taken { mut moves, absent, wait }: Taken,
+    ahead: &Ahead,
+    found_ahead: impl Future<Output = Option<Arc<HashMap<String, Family>>>>,
+) -> Done {
+    begin(scope, &mut moves);
+    let (served, others): (Vec<_>, Vec<_>) = moves.into_iter().partition(|one| ahead.serves(one, &absent));
+    let looked = async { if others.is_empty() { Some(HashMap::new()) } else { found(scope, &others).await } };
+    let (found_ahead, found_now) = futures::join!(found_ahead, looked);
+    let (mut known, mut again) = (Vec::new(), wait);
+    for (moves, families) in [(served, found_ahead.as_deref()), (others, found_now.as_ref())] {
+        match families {
+            Some(all) => known.extend(moves.into_iter().map(|one| {
+                let family = all.get(&one.target.uid).cloned().unwrap_or_default();
+                (one, family)
+            })),
+            None => again.extend(moves.into_iter().map(|one| one.target)),
+        }
+    }
     // Nobody waits for another's children.
-    let writes = moves.into_iter().map(|one| {
-        let family = families.remove(&one.target.uid).unwrap_or_default();
-        carry(scope, one, family, &absent)
-    });
+    let writes = known.into_iter().map(|(one, family)| carry(scope, one, family, &absent));
     let mut outcomes: Vec<_> = stream::iter(writes).buffer_unordered(PARALLEL).collect().await;
     let given = outcomes.iter_mut().filter_map(|outcome| outcome.as_mut().ok());
     let taken: Vec<_> = given.filter_map(|given| given.taken.take()).map(|taken| *taken).collect();
@@ -103,7 +153,7 @@ struct Failed {
 }
 
 /// Brings the family to where its owner is going, and then the owner.
-async fn carry(scope: &Scope, one: Move, family: Family, absent: &BTreeSet<String>) -> Result<Given, Failed> {
+async fn carry(scope: &Scope, one: Move, family: Family, absent: &Absent) -> Result<Given, Failed> {
     if let Err((child, error)) = move_family(scope, family, &one.to).await {
         return Err(Failed { target: one.target, child: Some(child), error });
     }
@@ -140,85 +190,11 @@ async fn selected(scope: &Scope, batch: Vec<Target>) -> (Vec<Target>, Vec<Target
     (selected, unknown)
 }
 
-/// The moves with the drain label on every object that is labelled for a shard which is not there, whether there were such
-/// without it, and the objects that wait.
-///
-/// That shard may come back at any moment, as a container does that restarts. Its controller is not shown what is drained:
-/// so an object whose children have been sent ahead, or which gets its next shard just then, is nobody's meanwhile.
-async fn claimed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, bool, Vec<Target>) {
-    let (unclaimed, mut moves): (Vec<_>, Vec<_>) = moves.into_iter().partition(|one| {
-        one.target.shard.is_some() && one.target.drain.is_none() && scope.shard_of(&one.target).is_none()
-    });
-    let any = !unclaimed.is_empty();
-    let claims = stream::iter(unclaimed).map(|one| claim(scope, one)).buffer_unordered(PARALLEL);
-    let (mut again, mut failures) = (Vec::new(), Failures::default());
-    for outcome in claims.collect::<Vec<_>>().await {
-        match outcome {
-            Ok(Some(one)) => moves.push(one),
-            Ok(None) => {}
-            Err((target, error)) => {
-                again.push(target);
-                failures.add(error);
-            }
-        }
-    }
-    tell(scope, failures, "can't take objects from shards that are gone; trying again");
-    (moves, any, again)
-}
-
-/// Returns the move of an object that is drained from now on; nothing when somebody else gave it a shard, or it is gone.
-async fn claim(scope: &Scope, one: Move) -> Result<Option<Move>, (Target, kube::Error)> {
-    let (labels, id) = (&scope.snapshot.labels, move_id(SystemTime::now()));
-    let decide = |target: &Target| match (scope.next_step(target), target.shard.as_deref()) {
-        (Step::Move { .. }, Some(from)) if target.drain.is_none() => Some(patch::drain(labels, &target.uid, from, &id)),
-        _ => None,
-    };
-    let uid = one.target.uid.clone();
-    let outcome = write(&scope.writes, (&scope.client, &scope.main.resource), labels, one.target.clone(), decide).await;
-    let claimed = match outcome.map_err(|error| (one.target, error))? {
-        Outcome::Written(target) => Target { drain: Some(id), has_labels: true, ..*target },
-        Outcome::Needless(target) if matches!(scope.next_step(&target), Step::Move { .. } | Step::Assign { .. }) => {
-            *target
-        }
-        Outcome::Needless(_) => {
-            scope.census.settled(&scope.main.resource.id, &uid);
-            return Ok(None);
-        }
-        Outcome::Gone => {
-            scope.census.settled(&scope.main.resource.id, &uid);
-            scope.begun.end(&uid, true);
-            return Ok(None);
-        }
-    };
-    let from = claimed.shard.clone().or(one.from);
-    Ok(Some(Move { target: claimed, to: one.to, from }))
-}
-
-/// The moves that may be carried out, the shards that are confirmed to be absent, and the objects that wait.
-///
-/// A move asks nobody, so the API server is asked whether the shard is really not there: once for each shard of the batch,
-/// and again when its objects were claimed, as one that comes later finds them drained. If it is there after all, a new
-/// snapshot is on its way, which ends this work, and it lets go of what was claimed.
-async fn confirmed(scope: &Scope, moves: Vec<Move>) -> (Vec<Move>, BTreeSet<String>, Vec<Target>) {
-    let ring = &scope.snapshot.ring;
-    let leaves = |one: &Move| one.target.shard.clone().filter(|_| scope.shard_of(&one.target).is_none());
-    let from: BTreeSet<String> = moves.iter().filter_map(leaves).collect();
-    let mut absent = BTreeSet::new();
-    for shard in from {
-        match scope.leases.confirm(&scope.client, ring, &shard).await {
-            Ok(false) => {
-                absent.insert(shard);
-            }
-            Ok(true) => {}
-            Err(error) => {
-                scope.faults.failed(&scope.main.resource.id, Task::Assign, &error);
-                tracing::warn!(%ring, shard, error = %explain(&error), "can't read the Lease of a shard; its objects wait");
-            }
-        }
-    }
-    let may_go = |one: &Move| leaves(one).is_none_or(|from| absent.contains(&from));
-    let (go, wait): (Vec<_>, Vec<_>) = moves.into_iter().partition(may_go);
-    (go, absent, wait.into_iter().map(|one| one.target).collect())
+/// The moves with where their children are, as far as that is known before they begin.
+fn sought(scope: &Scope, moves: &[Move]) -> Vec<Move> {
+    let resource = &scope.main.resource.id;
+    let known = |one: &Move| scope.begun.knows(resource) && scope.begun.are_with(&one.target.uid, &one.to);
+    moves.iter().map(|one| Move { from: one.from.clone().filter(|_| known(one)), ..one.clone() }).collect()
 }
 
 /// From here on the children may have been sent ahead. Where they were sent elsewhere before, by whomever, nobody knows who
@@ -236,7 +212,7 @@ fn begin(scope: &Scope, moves: &mut [Move]) {
 }
 
 /// Returns what came of the object, or the object when that failed.
-async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Given, (Target, kube::Error)> {
+async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Target, kube::Error)> {
     let step = scope.next_step(&one.target);
     let forced = matches!(step, Step::Force { .. });
     if scope.shard_of(&one.target).is_some() && !matches!(step, Step::Force { .. } | Step::Assign { .. }) {
@@ -249,7 +225,7 @@ async fn give(scope: &Scope, one: Move, absent: &BTreeSet<String>) -> Result<Giv
         Step::Assign { .. } | Step::Force { .. } => Some(assign(labels, target, &to)),
         // One that was labelled for somebody else meanwhile comes again by the watch.
         Step::Move { .. } => {
-            target.shard.as_ref().filter(|from| absent.contains(*from)).map(|_| assign(labels, target, &to))
+            target.shard.as_ref().filter(|from| absent.contains_key(*from)).map(|_| assign(labels, target, &to))
         }
         Step::Keep | Step::AwaitAcknowledgement | Step::NoShard | Step::Drain { .. } => None,
     };
@@ -342,7 +318,7 @@ fn report(scope: &Scope, outcomes: Vec<Result<Given, Failed>>) -> Done {
     done
 }
 
-fn tell(scope: &Scope, failures: Failures, what: &'static str) {
+pub(super) fn tell(scope: &Scope, failures: Failures, what: &'static str) {
     let resource = &scope.main.resource.id;
     if let Some(first) = failures.tell(&scope.snapshot.ring, resource, what) {
         scope.faults.failed(resource, Task::Assign, &first);

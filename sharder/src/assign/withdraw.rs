@@ -35,8 +35,8 @@ pub(super) async fn withdraw(scope: &Scope, targets: Vec<Target>) -> (Vec<Target
             Some(shard) => match absent.entry(shard) {
                 Entry::Occupied(known) => *known.get(),
                 Entry::Vacant(unknown) => {
-                    let there = scope.leases.confirm(&scope.client, &scope.snapshot.ring, unknown.key()).await;
-                    *unknown.insert(there.map_err(|error| failures.add(error)) == Ok(false))
+                    let absence = scope.leases.confirm(&scope.client, &scope.snapshot.ring, unknown.key()).await;
+                    *unknown.insert(absence.map_err(|error| failures.add(error)).is_ok_and(|absence| absence.is_some()))
                 }
             },
         };

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use http::{Method, StatusCode};
 use ringside_ring::lease::ShardState;
@@ -279,6 +279,65 @@ async fn a_shard_that_comes_back_while_its_objects_are_claimed_keeps_them_until_
     assert!(claimed[&scope.snapshot.labels.drain].is_string(), "it will let go");
     assert_eq!(api.writes().len(), 1);
     assert_eq!(shard_of(&api, &path(SECRETS, "c1"), &scope).as_deref(), Some("gone"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_are_looked_for_while_their_owners_are_claimed() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let owner = family(&api, &scope);
+    let (each, start) = (Duration::from_millis(100), tokio::time::Instant::now());
+    api.slow_writes(each);
+    api.slow_lists(each);
+    assert_eq!(process(&scope, vec![owner]).await, vec![]);
+    // The Lease, the claim, the Lease again, the children, the owner.
+    assert_eq!(start.elapsed(), 5 * each);
+}
+
+/// It was there between two looks at its Lease, and may have created something.
+#[tokio::test(start_paused = true)]
+async fn children_are_looked_for_again_when_their_shard_was_there_meanwhile() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let owner = family(&api, &scope);
+    let late = owned(object(&scope, "late", Some("gone")), "o");
+    let (path_of_lease, released) = stored("gone", "");
+    api.put(&path_of_lease, released);
+    api.slow_writes(Duration::from_millis(100));
+    api.intercept(move |asked, objects| {
+        if asked.method == Method::PATCH && !objects.contains_key(&path(SECRETS, "late")) {
+            objects.insert(path(SECRETS, "late"), late.clone());
+            objects.get_mut(&path_of_lease).unwrap()["spec"]["leaseTransitions"] = json!(7);
+        }
+        None
+    });
+    assert_eq!(process(&scope, vec![owner]).await, vec![]);
+    let to = shard_of(&api, &path(CONFIG_MAPS, "o"), &scope);
+    assert_eq!(shard_of(&api, &path(SECRETS, "late"), &scope), to);
+}
+
+#[tokio::test]
+async fn of_a_shard_that_comes_back_few_objects_have_to_be_let_go_of() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let objects = (0..40).map(|number| {
+        let name = format!("x-{number}");
+        api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("gone")));
+        target(&api, &path(CONFIG_MAPS, &name), &scope)
+    });
+    let objects = objects.collect();
+    let mut claims = 0;
+    api.intercept(move |asked, objects| {
+        if asked.method == Method::PATCH && !assigns(asked) {
+            claims += 1;
+        }
+        if claims == 40 {
+            let (path, lease) = stored("gone", "gone");
+            objects.insert(path, lease);
+        }
+        None
+    });
+    assert_eq!(process(&scope, objects).await.len(), 8);
 }
 
 /// It was away when its objects were claimed, and is back before these were given away: they were never shown to it, so
