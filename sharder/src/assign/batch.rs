@@ -1,7 +1,7 @@
 //! One batch of unowned objects: children first, then their owners.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
@@ -27,8 +27,8 @@ use ringside_runtime::explain::explain;
 /// What came of an object.
 #[derive(Debug, Default)]
 struct Given {
-    /// Its uid, when it was written to.
-    written: Option<String>,
+    /// Its uid, when it was written to, and its version by that.
+    written: Option<(String, String)>,
     /// The object as it was, when it was taken from a shard that did not let go.
     taken: Option<Box<Target>>,
     /// The object, when its children may not be where it is.
@@ -40,8 +40,8 @@ struct Given {
 pub(super) struct Done {
     /// What must be tried again.
     pub(super) again: Vec<Target>,
-    /// The uids of what has an owner by this: whatever was seen of it before is old.
-    pub(super) given: HashSet<String>,
+    /// What has an owner by this, by uid, with its version: whatever was seen of it before is old.
+    pub(super) given: HashMap<String, String>,
 }
 
 /// Gives every object of the batch that needs one an owner; returns those that must be tried again.
@@ -58,7 +58,7 @@ pub(super) async fn carry_out(scope: &Scope, batch: Vec<Target>) -> Done {
     let stays = |target: &Target| scope.shard_of(target).filter(|_| scope.begun.has(&target.uid));
     let moves = moves(batch, |target| scope.next_step(target), |uid| scope.drains.previous(uid), stays);
     let Taken { moves, absent, wait } = confirmed(scope, moves).await;
-    let mut done = Done { again, given: HashSet::new() };
+    let mut done = Done { again, given: HashMap::new() };
     done.again.extend(wait);
     let sought = sought(scope, &moves);
     let of = sought.iter().map(|one| (one.target.uid.clone(), (one.target.shard.clone(), one.from.clone())));
@@ -236,7 +236,7 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
             Err(error) => return Err((target, error)),
         };
     let left = target.shard.clone().or_else(|| scope.drains.previous(&target.uid));
-    if matches!(outcome, Outcome::Written(_)) {
+    if matches!(outcome, Outcome::Written { .. }) {
         count(scope, &target, left.as_deref(), &to);
         left.filter(|_| !scope.main.controlled.is_empty()).inspect(|left| scope.looks.moved(resource, left));
     } else {
@@ -246,7 +246,7 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
     scope.claims.end(&target.uid);
     let found = |uid: &str| scope.begun.end(uid, from.is_none());
     match outcome {
-        Outcome::Written(target) => {
+        Outcome::Written { on: target, version } => {
             let taken = (forced && target.drain.is_some()).then(|| target.clone());
             match target.shard.as_deref() {
                 _ if taken.is_some() => scope.metrics.forced(ring, resource),
@@ -256,7 +256,8 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
                 Some(_) => {}
             }
             let owner = |target: Target| Target { shard: Some(to.to_string()), drain: None, ..target };
-            Ok(Given { written: Some(target.uid.clone()), taken, apart: (!found(&target.uid)).then(|| owner(*target)) })
+            let written = Some((target.uid.clone(), version));
+            Ok(Given { written, taken, apart: (!found(&target.uid)).then(|| owner(*target)) })
         }
         Outcome::Gone => {
             scope.begun.end(&target.uid, true);

@@ -87,7 +87,7 @@ async fn claim(scope: &Scope, one: Move) -> Result<Option<Move>, (Target, kube::
     let (uid, resource) = (one.target.uid.clone(), (&scope.client, &*scope.main.resource));
     let outcome = write(&scope.writes, resource, labels, one.target.clone(), decide).await;
     let claimed = match outcome.map_err(|error| (one.target, error))? {
-        Outcome::Written(target) => Target { drain: Some(id), has_labels: true, ..*target },
+        Outcome::Written { on: target, .. } => Target { drain: Some(id), has_labels: true, ..*target },
         Outcome::Needless(target) if matches!(scope.next_step(&target), Step::Move { .. } | Step::Assign { .. }) => {
             *target
         }

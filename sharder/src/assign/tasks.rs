@@ -1,10 +1,8 @@
 //! What a worker has to do: objects wait in lanes, by how long their work takes, so that none waits for slower ones.
 
-use std::{
-    collections::{HashMap, HashSet},
-    mem::take,
-};
+use std::{collections::HashMap, mem::take};
 
+use ringside_ring::resource_version::ResourceVersion;
 use tokio::sync::mpsc;
 
 use super::{BATCH, PARALLEL, Scope};
@@ -52,13 +50,15 @@ pub(super) struct Tasks<'a> {
     scope: &'a Scope,
     queue: mpsc::Receiver<Target>,
     busy: Busy,
+    given: Given,
     waiting: [Vec<Target>; LANES.len()],
     under_way: [usize; LANES.len()],
 }
 
 impl<'a> Tasks<'a> {
     pub(super) fn new(scope: &'a Scope, queue: mpsc::Receiver<Target>) -> Self {
-        Self { scope, queue, busy: Busy::default(), waiting: Default::default(), under_way: [0; LANES.len()] }
+        let (busy, given) = (Busy::default(), Given::default());
+        Self { scope, queue, busy, given, waiting: Default::default(), under_way: [0; LANES.len()] }
     }
 
     /// Whether more can be taken in.
@@ -95,14 +95,17 @@ impl<'a> Tasks<'a> {
         Some(Batch { lane, targets: take(&mut self.waiting[lane as usize]) })
     }
 
-    /// The work on a batch has ended; what has changed meanwhile waits again, but for what has an owner now.
-    pub(super) fn end(&mut self, lane: Lane, uids: &[String], given: &HashSet<String>) {
+    /// The work on a batch has ended; what has changed meanwhile waits again, but for what was seen before it was given an
+    /// owner.
+    pub(super) fn end(&mut self, lane: Lane, uids: &[String], given: HashMap<String, String>) {
         self.under_way[lane as usize] -= 1;
-        let changed = self.busy.end(uids, given);
+        self.given.add(given);
+        let changed = self.busy.end(uids);
         self.wait(changed);
     }
 
-    fn wait(&mut self, seen: Vec<Target>) {
+    fn wait(&mut self, mut seen: Vec<Target>) {
+        seen.retain(|target| !self.given.is_before(target));
         for target in self.busy.take(seen) {
             let lane = if self.scope.foresight.knows(self.scope, &target) {
                 Lane::Known
@@ -144,14 +147,43 @@ impl Busy {
         free.into_values().collect()
     }
 
-    /// Work on these has ended. Returns what has changed meanwhile, but for what has an owner now.
-    fn end(&mut self, uids: &[String], given: &HashSet<String>) -> Vec<Target> {
+    /// Work on these has ended. Returns what has changed meanwhile.
+    fn end(&mut self, uids: &[String]) -> Vec<Target> {
         let mut changed = Vec::new();
         for uid in uids {
             self.begun.remove(uid);
-            changed.extend(self.changed.remove(uid).filter(|_| !given.contains(uid)));
+            changed.extend(self.changed.remove(uid));
         }
         changed
+    }
+}
+
+/// Objects that were given an owner lately, with their versions by that. A list that began before still shows them without:
+/// among other shards than then their children would be sent elsewhere.
+#[derive(Default)]
+struct Given {
+    /// Bounded, as memory must not grow with the objects (DESIGN, "Sharder").
+    last: HashMap<String, ResourceVersion>,
+    before: HashMap<String, ResourceVersion>,
+}
+
+/// Objects in each of the two.
+const REMEMBERED: usize = 5_000;
+
+impl Given {
+    fn add(&mut self, given: HashMap<String, String>) {
+        // A server whose versions can't be compared is none that this works with.
+        self.last.extend(given.into_iter().filter_map(|(uid, version)| Some((uid, version.parse().ok()?))));
+        if self.last.len() >= REMEMBERED {
+            self.before = take(&mut self.last);
+        }
+    }
+
+    /// Whether this is how the object was before.
+    fn is_before(&self, target: &Target) -> bool {
+        let given = self.last.get(&target.uid).or_else(|| self.before.get(&target.uid));
+        let seen = target.resource_version.parse::<ResourceVersion>().ok();
+        given.zip(seen).is_some_and(|(given, seen)| seen < *given)
     }
 }
 
@@ -166,7 +198,7 @@ mod tests {
     };
 
     #[test]
-    fn what_changes_while_it_is_worked_on_is_looked_at_after_that_unless_it_was_given() {
+    fn what_changes_while_it_is_worked_on_is_looked_at_after_that() {
         let seen = |uid: &str, version: &str| Target {
             uid: uid.into(),
             resource_version: version.into(),
@@ -177,8 +209,31 @@ mod tests {
         assert_eq!(busy.take(vec![seen("b", "3")]), [seen("b", "3")]);
         assert_eq!(busy.take(vec![seen("a", "4"), seen("b", "5")]), []);
         let uids = ["a".to_owned(), "b".to_owned()];
-        assert_eq!(busy.end(&uids, &["b".to_owned()].into()), [seen("a", "4")]);
+        assert_eq!(busy.end(&uids), [seen("a", "4"), seen("b", "5")]);
         assert_eq!(busy.take(vec![seen("b", "6")]), [seen("b", "6")]);
+    }
+
+    #[tokio::test]
+    async fn what_a_list_shows_of_before_an_object_was_given_an_owner_is_not_taken_up() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let (sender, receiver) = queue();
+        let mut tasks = Tasks::new(&scope, receiver);
+        let at = |version: &str| Target { resource_version: version.into(), ..seen("o", None) };
+        sender.send(at("9")).await.unwrap();
+        tasks.take_in().await;
+        let batch = tasks.next_batch().unwrap();
+        // While it is worked on, and after.
+        sender.send(at("10")).await.unwrap();
+        tasks.take_in().await;
+        tasks.end(batch.lane, &["o".to_owned()], [("o".to_owned(), "11".to_owned())].into());
+        sender.send(at("9")).await.unwrap();
+        tasks.take_in().await;
+        assert!(tasks.next_batch().is_none());
+        // Somebody took it away again.
+        sender.send(at("12")).await.unwrap();
+        tasks.take_in().await;
+        assert_eq!(tasks.next_batch().unwrap().targets, [at("12")]);
     }
 
     fn seen(uid: &str, shard: Option<&str>) -> Target {
@@ -201,7 +256,7 @@ mod tests {
         let batch = tasks.next_batch().unwrap();
         assert_eq!((batch.lane, &*batch.targets[0].uid), (Lane::Unowned, "free"));
         sender.send(seen("queued", None)).await.unwrap();
-        tasks.end(Lane::Left, &["left-0".to_owned()], &HashSet::new());
+        tasks.end(Lane::Left, &["left-0".to_owned()], HashMap::new());
         assert_eq!(tasks.next_batch().unwrap().targets[0].uid, "left-3");
         drop(tasks);
         let mut kept: Vec<_> =

@@ -65,7 +65,7 @@ async fn take_off(scope: &Scope, target: Target) -> Result<(), (Target, kube::Er
         same.then(|| patch::release(labels, &target.uid, &target.ownership())).flatten()
     };
     match write(&scope.writes, (&scope.client, &scope.main.resource), labels, target.clone(), decide).await {
-        Ok(Outcome::Written(target)) => end(scope, &target),
+        Ok(Outcome::Written { on: target, .. }) => end(scope, &target),
         Ok(Outcome::Needless(_) | Outcome::Gone) => {}
         Err(error) => return Err((target, error)),
     }

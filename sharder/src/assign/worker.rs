@@ -47,7 +47,7 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
             () = sleep_until(anew.unwrap_or(due)), if anew.is_some() => return,
             Some(ended) = batches.next() => ended,
         };
-        tasks.end(lane, &uids, &given);
+        tasks.end(lane, &uids, given);
         if failed.is_empty() {
             if lane == Lane::Again {
                 pause = RETRY[0];

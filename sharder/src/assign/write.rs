@@ -17,8 +17,13 @@ const ATTEMPTS: usize = 5;
 /// How a write ended.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
-    /// It was carried out, on this view of the object.
-    Written(Box<Target>),
+    /// It was carried out.
+    Written {
+        /// The view of the object that it was decided on.
+        on: Box<Target>,
+        /// The version of the object by it.
+        version: String,
+    },
     /// There is nothing to write any more: this is how the object is.
     Needless(Box<Target>),
     /// The object is gone.
@@ -43,7 +48,10 @@ pub(crate) async fn write(
         let (to, name) = (api.clone(), target.name.clone());
         let patched = async move { to.patch(&name, &PatchParams::default(), &Patch::<()>::Json(patch)).await };
         match writes.carry_out(&resource.id, patched).await {
-            Ok(_) => return Ok(Outcome::Written(Box::new(target))),
+            Ok(written) => {
+                let version = written.metadata.resource_version.unwrap_or_default();
+                return Ok(Outcome::Written { on: Box::new(target), version });
+            }
             Err(error) => match code(&error) {
                 Some(404) => return Ok(Outcome::Gone),
                 Some(409 | 422) if attempt < ATTEMPTS => attempt += 1,

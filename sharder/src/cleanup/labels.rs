@@ -101,5 +101,5 @@ async fn apply(
     target: Target,
     decide: &impl Fn(&Target) -> Option<Patch>,
 ) -> Result<bool, kube::Error> {
-    Ok(matches!(write(writes, (client, resource), labels, target, decide).await?, Outcome::Written(_)))
+    Ok(matches!(write(writes, (client, resource), labels, target, decide).await?, Outcome::Written { .. }))
 }

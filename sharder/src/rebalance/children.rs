@@ -169,7 +169,7 @@ async fn release(scope: &Scope, kind: &Resource, child: Target) -> Result<bool, 
         let same = child.controller == controller;
         same.then(|| patch::release(labels, &child.uid, &child.ownership())).flatten()
     };
-    Ok(matches!(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?, Outcome::Written(_)))
+    Ok(matches!(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?, Outcome::Written { .. }))
 }
 
 /// Returns whether the object was written to.
@@ -181,5 +181,5 @@ async fn give(scope: &Scope, kind: &Resource, child: Target, shard: ShardName) -
         let stray = child.shard.as_deref() != Some(shard.as_str());
         (same_owner && stray).then(|| assign(labels, child, &shard))
     };
-    Ok(matches!(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?, Outcome::Written(_)))
+    Ok(matches!(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?, Outcome::Written { .. }))
 }

@@ -190,7 +190,7 @@ async fn drain(
     let (namespace, name, uid) = (target.namespace.clone(), target.name.clone(), target.uid.clone());
     let writes = scope.writes.of_rank(Rank::Drain);
     match write(&writes, (&scope.client, &scope.main.resource), labels, target, decide).await {
-        Ok(Outcome::Written(target)) => {
+        Ok(Outcome::Written { on: target, .. }) => {
             scope.metrics.drained(ring, resource);
             tracing::debug!(%ring, %resource, namespace, name, uid, from = target.shard, id, "asked a shard to let go of an object");
             Ok(true)
