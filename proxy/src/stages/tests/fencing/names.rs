@@ -76,7 +76,8 @@ async fn an_object_that_breaks_off_does_not_look_whole() {
     let (sender, broken) = streaming();
     let lab = Lab::new(move |seen| {
         let is_question = seen.uri.query().is_some();
-        if is_question { json(full(r#"{"items":[]}"#)) } else { broken(seen) }
+        let ours = value!({"items": [{"metadata": metadata("b", OURS, None)}]}).to_string();
+        if is_question { json(full(ours)) } else { broken(seen) }
     });
     let fenced = Fenced::over(lab, Objects::default());
     sender.unbounded_send("{\"metadata\":{\"labels\":{\"s\":\"other\"}}").unwrap();
@@ -84,6 +85,17 @@ async fn an_object_that_breaks_off_does_not_look_whole() {
     let mut body = fenced.lab.get(&format!("{THINGS}/b")).await.into_body();
     assert!(body.frame().await.unwrap().is_ok());
     assert!(body.frame().await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn what_shows_no_labels_and_is_gone_by_the_time_that_they_are_asked_for_is_not_shown() {
+    let lab = Lab::new(|seen| {
+        let is_question = seen.uri.query().is_some();
+        json(full(if is_question { r#"{"items":[]}"# } else { r#"{"kind":"Table","rows":[{"cells":["secret"]}]}"# }))
+    });
+    let answer = Fenced::over(lab, Objects::default()).lab.get(&format!("{THINGS}/b")).await;
+    assert_eq!(answer.status(), 404);
+    assert!(!text(answer).await.contains("secret"));
 }
 
 #[tokio::test]
