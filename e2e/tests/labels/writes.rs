@@ -46,7 +46,6 @@ pub(crate) async fn strips_of_children(ground: &Ground) {
         ("the shard label taken off a child", "site-00013", json!({shard: null})),
         ("both labels taken off a child", "site-00014", json!({shard: null, drain: null})),
         ("all labels taken off a child", "site-00015", Value::Null),
-        ("a drain set on a child by hand", "site-00016", json!({drain: "by-hand"})),
     ] {
         child_stays(ground, what, name, labels).await;
     }
