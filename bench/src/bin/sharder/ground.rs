@@ -1,6 +1,11 @@
 //! A ring with many objects, and what happens to it.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::{
+    collections::BTreeSet,
+    num::NonZeroU32,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -33,9 +38,14 @@ const PAGE: u32 = 5_000;
 /// How long the sharder is looked at before it has anything to do.
 const REST: Duration = Duration::from_secs(10);
 
+/// The names of shards.
+type Living = Arc<Mutex<BTreeSet<String>>>;
+
 pub(crate) struct Ground {
     // Dropped in this order.
     shards: Vec<PlainShard>,
+    /// Those of them that let go.
+    living: Living,
     _acknowledger: Acknowledger,
     meter: Meter,
     objects: usize,
@@ -56,9 +66,12 @@ impl Ground {
         let labels = RingLabels::of(&ring);
         let names = (0..shards).map(name).collect::<Result<Vec<_>, _>>()?;
         let shards = join_all(&client, NAMESPACE, &ring, names, LEASE).await?;
-        let acknowledger = Acknowledger::start(&client, &labels, &ApiResource::erase::<ConfigMap>(&()), |_| true);
+        let living: Living = Arc::new(Mutex::new(shards.iter().map(|shard| shard.name().to_string()).collect()));
+        let among = Arc::clone(&living);
+        let lets_go = move |shard: &str| among.lock().unwrap_or_else(PoisonError::into_inner).contains(shard);
+        let acknowledger = Acknowledger::start(&client, &labels, &ApiResource::erase::<ConfigMap>(&()), lets_go);
         let meter = Meter::of(&system)?;
-        Ok(Self { shards, _acknowledger: acknowledger, meter, objects, ring, labels, system })
+        Ok(Self { shards, living, _acknowledger: acknowledger, meter, objects, ring, labels, system })
     }
 
     /// Nothing happens.
@@ -88,6 +101,7 @@ impl Ground {
         let phase = self.meter.begin()?;
         let shard = PlainShard::join(&self.client(), NAMESPACE, &self.ring, &joining, LEASE).await?;
         self.shards.push(shard);
+        self.living.lock().unwrap_or_else(PoisonError::into_inner).insert(joining.to_string());
         let given = self.belongs_to(&joining);
         let own = format!("{}={joining}", self.labels.shard);
         self.until(&format!("{joining} has its {given} objects"), async || {
@@ -105,6 +119,7 @@ impl Ground {
     pub(crate) async fn leave(&mut self) -> anyhow::Result<(usize, Cost)> {
         let given = self.belongs_to(self.shards.last().context("no shard")?.name());
         let shard = self.shards.pop().context("no shard")?;
+        self.gone(shard.name());
         let phase = self.meter.begin()?;
         shard.release().await?;
         self.until_at_rest().await?;
@@ -116,13 +131,19 @@ impl Ground {
     /// One stops renewing its Lease. What it takes until the sharder knows is not counted.
     pub(crate) async fn die(&mut self) -> anyhow::Result<(usize, Cost)> {
         let given = self.belongs_to(self.shards.last().context("no shard")?.name());
-        drop(self.shards.pop());
+        let shard = self.shards.pop().context("no shard")?;
+        self.gone(shard.name());
+        drop(shard);
         self.system.until_counted_are(self.shards.len(), DEADLINE).await?;
         let phase = self.meter.begin()?;
         self.until_at_rest().await?;
         let cost = self.meter.end(phase).await?;
         self.check().await?;
         Ok((given, cost))
+    }
+
+    fn gone(&self, shard: &ShardName) {
+        self.living.lock().unwrap_or_else(PoisonError::into_inner).remove(shard.as_str());
     }
 
     fn client(&self) -> Client {
