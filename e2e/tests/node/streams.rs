@@ -203,7 +203,8 @@ impl Held<'_> {
     async fn way(&self, server: &Server, protocol: Protocol, mark: &str) -> Way {
         let address = server.endpoint.address();
         let front = Relay::marking(self.control_plane, address, &server.ca, mark).await.unwrap();
-        let kubeconfig = self.folder.path().join(format!("{}.kubeconfig", front.address().port()));
+        // Ports come back: the mark is of this session alone, and so is what kubectl keeps beside the file.
+        let kubeconfig = self.folder.path().join(format!("{mark}-{}.kubeconfig", front.address().port()));
         self.control_plane.write_kubeconfig(&kubeconfig, server.endpoint.token(), "default").unwrap();
         let text = fs::read_to_string(&kubeconfig).unwrap();
         fs::write(&kubeconfig, text.replace(&self.control_plane.url(), &front.url())).unwrap();
