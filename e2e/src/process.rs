@@ -11,7 +11,7 @@ mod logs;
 mod network;
 
 pub use cgroup::Cgroup;
-pub use child::{Process, ProcessError};
+pub use child::{Process, ProcessError, memory};
 pub use folder::Folder;
 pub use logs::keep as keep_logs;
 pub use network::enter_network;

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use ringside_runtime::config::Faults;
 
 mod cleanup;
+mod of_ring;
 mod plan;
 mod report;
 

@@ -135,14 +135,7 @@ impl Process {
     /// Memory of the process that is in RAM and is its own, in bytes (`RssAnon`): without the pages of the executable,
     /// of which an unoptimized build has several times as many.
     pub fn own_resident_bytes(&self) -> io::Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.id()))?;
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix("RssAnon:"))
-            .and_then(|rest| rest.trim().strip_suffix("kB"))
-            .and_then(|kibibytes| kibibytes.trim().parse::<u64>().ok())
-            .map(|kibibytes| kibibytes * 1024)
-            .ok_or_else(|| io::Error::other("no RssAnon: the process has ended"))
+        memory(self.id(), "RssAnon")
     }
 
     /// Stops it from running at all, as a machine that hangs would (SIGSTOP). It has stopped when this returns: of
@@ -255,4 +248,16 @@ fn gated(name: &str, command: &Command) -> Command {
         gated.current_dir(dir);
     }
     gated
+}
+
+/// What `/proc/PID/status` says of the memory of a process, in bytes, by the name of the line.
+pub fn memory(process: u32, line: &str) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    status
+        .lines()
+        .find_map(|text| text.strip_prefix(line)?.strip_prefix(':'))
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|kibibytes| kibibytes.trim().parse::<u64>().ok())
+        .map(|kibibytes| kibibytes * 1024)
+        .ok_or_else(|| io::Error::other(format!("no {line}: the process has ended")))
 }

@@ -1,26 +1,24 @@
 //! The command `cleanup`: takes a ring off the cluster when no sharder does, or looks whether one did.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use kube::{Api, Client, api::DeleteParams, discovery::verbs};
 use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::GroupResource};
 use ringside_runtime::{
-    client::{ApiServer, ConnectError},
+    client::ConnectError,
     config::Faults,
     discovery::{self, LookUpError, Served},
     explain::{code, explain},
 };
 use tokio::time::{Instant, sleep};
 
-use super::report::Report;
+use super::{of_ring::OfRing, report::Report};
 use crate::{
     assign::writes::Writes,
     cleanup::{self, Tallies, Tally, belongings},
     resources::Resource,
 };
 
-/// How long a request may go without any byte of an answer: longer than the API server may take (CONTROL-PLANE, 13).
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
 /// How long a ring may take to go: it does at once, but for finalizers that others set.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 /// How often that is looked at.
@@ -31,12 +29,8 @@ const ATTEMPTS: usize = 3;
 /// The options as they were given.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Name of the ClusterRing.
-    #[arg(long)]
-    ring: String,
-    /// Kubeconfig file; without it the service account of the pod is used.
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    of: OfRing,
     /// Looks through the objects of this resource only, as in `websites.example.com`; may be repeated. Without it through
     /// those of all resources that the API server serves.
     #[arg(long = "resource", value_name = "RESOURCE")]
@@ -50,7 +44,7 @@ pub(super) struct Arguments {
 #[derive(Debug)]
 pub struct Cleanup {
     ring: RingName,
-    kubeconfig: Option<PathBuf>,
+    of: OfRing,
     resources: Vec<GroupResource>,
     dry_run: bool,
 }
@@ -77,14 +71,14 @@ pub enum CleanupError {
 impl Arguments {
     pub(super) fn check(self) -> Result<Cleanup, Faults> {
         let mut faults = Faults::new();
-        let ring = faults.check("--ring", self.ring.parse());
+        let ring = self.of.check(&mut faults);
         let parsed = self.resources.iter().map(|name| faults.check("--resource", parse_resource(name)));
         let resources = parsed.collect::<Vec<_>>();
         faults.finish()?;
         // Whatever is missing was noted as a fault.
         let ring = ring.ok_or_else(Faults::new)?;
         let resources = resources.into_iter().flatten().collect();
-        Ok(Cleanup { ring, kubeconfig: self.kubeconfig, resources, dry_run: self.dry_run })
+        Ok(Cleanup { ring, of: self.of, resources, dry_run: self.dry_run })
     }
 }
 
@@ -103,7 +97,7 @@ impl Cleanup {
     /// # Errors
     /// When it could not begin. What could not be taken off is in the report.
     pub async fn run(self) -> Result<Report, CleanupError> {
-        let client = ApiServer::find(self.kubeconfig.as_deref())?.client_within(REQUEST_TIMEOUT)?;
+        let client = self.of.connect()?;
         let (resources, unknown) = self.look_up(&client).await?;
         let mut tallies = self.count(&client, &resources).await;
         tallies.extend(unknown);

@@ -1,6 +1,6 @@
 //! The command `plan`: what a ring's sharder would do with its objects, or would if its shards were others. It writes nothing.
 
-use std::{num::NonZeroU32, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+use std::{num::NonZeroU32, str::FromStr, sync::Arc};
 
 use clap::ValueEnum;
 use kube::{Api, Client};
@@ -9,7 +9,7 @@ use ringside_ring::{
     placement::DEFAULT_TOKENS_PER_SHARD,
 };
 use ringside_runtime::{
-    client::{ApiServer, ConnectError},
+    client::ConnectError,
     clock::Boottime,
     config::Faults,
     explain::{code, explain},
@@ -22,20 +22,14 @@ mod text;
 
 pub use self::forecast::Forecast;
 use self::{count::count, namespaces::selected};
+use super::of_ring::OfRing;
 use crate::{config::parse_tokens, leases::Leases, resources, rolls::Rolls, snapshot::Snapshot};
-
-/// How long a request may go without any byte of an answer: longer than the API server may take (CONTROL-PLANE, 13).
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The options as they were given.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Name of the ClusterRing.
-    #[arg(long)]
-    ring: String,
-    /// Kubeconfig file; without it the service account of the pod is used.
-    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    of: OfRing,
     /// Tokens that a shard has on the hash ring: what the sharder has.
     #[arg(long, env = "RINGSIDE_TOKENS_PER_SHARD", value_name = "NUMBER", default_value_t = DEFAULT_TOKENS_PER_SHARD.to_string())]
     tokens_per_shard: String,
@@ -84,7 +78,7 @@ impl FromStr for Added {
 #[derive(Debug)]
 pub struct Plan {
     ring: RingName,
-    kubeconfig: Option<PathBuf>,
+    of: OfRing,
     tokens_per_shard: NonZeroU32,
     add: Vec<Added>,
     remove: Vec<ShardName>,
@@ -122,7 +116,7 @@ pub enum PlanError {
 impl Arguments {
     pub(super) fn check(self) -> Result<Plan, Faults> {
         let mut faults = Faults::new();
-        let ring = faults.check("--ring", self.ring.parse());
+        let ring = self.of.check(&mut faults);
         let tokens = faults.check("--tokens-per-shard", parse_tokens(&self.tokens_per_shard));
         let add: Vec<_> = self.add.iter().filter_map(|text| faults.check("--add-shard", text.parse())).collect();
         let remove: Vec<_> =
@@ -130,8 +124,8 @@ impl Arguments {
         faults.finish()?;
         // Whatever is missing was noted as a fault.
         let (ring, tokens_per_shard) = ring.zip(tokens).ok_or_else(Faults::new)?;
-        let Self { kubeconfig, output, exit_code, .. } = self;
-        Ok(Plan { ring, kubeconfig, tokens_per_shard, add, remove, output, exit_code })
+        let Self { of, output, exit_code, .. } = self;
+        Ok(Plan { ring, of, tokens_per_shard, add, remove, output, exit_code })
     }
 }
 
@@ -141,7 +135,7 @@ impl Plan {
     /// # Errors
     /// When it is not known what the ring is. Objects that can't be read are in the forecast.
     pub async fn run(&self) -> Result<Forecast, PlanError> {
-        let client = ApiServer::find(self.kubeconfig.as_deref())?.client_within(REQUEST_TIMEOUT)?;
+        let client = self.of.connect()?;
         let ring = self.read_ring(&client).await?;
         let leases = Leases::look(&client, &self.ring).await.map_err(unread("the Leases of the shards"))?;
         let now = leases.members().unwrap_or_default().remove(&self.ring).unwrap_or_default();

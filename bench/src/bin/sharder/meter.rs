@@ -9,6 +9,7 @@ use std::{
 
 use ringside_e2e::{
     audit::Requests,
+    process::memory,
     system::{SHARDER_USER, System},
 };
 use tokio_util::task::AbortOnDropHandle;
@@ -17,6 +18,9 @@ use tokio_util::task::AbortOnDropHandle;
 const SAMPLE: Duration = Duration::from_millis(250);
 /// What the API server writes down, it writes a moment after it has answered.
 const WRITTEN: Duration = Duration::from_secs(1);
+
+/// What an operator sees, the pages of the executable too.
+const RESIDENT: &str = "VmRSS";
 
 /// What a phase cost.
 #[derive(Debug)]
@@ -119,19 +123,12 @@ async fn sample(sharder: u32, sampled: Arc<Mutex<Sampled>>) {
     let mut tick = tokio::time::interval(SAMPLE);
     loop {
         tick.tick().await;
-        let looked = tokio::task::spawn_blocking(move || (resident(sharder), connections(sharder))).await;
+        let looked = tokio::task::spawn_blocking(move || (memory(sharder, RESIDENT), connections(sharder))).await;
         let Ok((resident, connections)) = looked else { continue };
         let mut sampled = sampled.lock().unwrap_or_else(PoisonError::into_inner);
         sampled.resident = sampled.resident.max(resident.unwrap_or_default());
         sampled.connections.extend(connections.unwrap_or_default());
     }
-}
-
-/// `VmRSS`: what an operator sees, the pages of the executable too.
-fn resident(process: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1_024)
 }
 
 /// Bytes that were acknowledged and received on each connection of a process, as the kernel counts them.

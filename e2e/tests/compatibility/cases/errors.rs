@@ -226,20 +226,25 @@ async fn broken(probe: &Probe<'_>) -> Result<Outcome> {
     outcome.context("nothing was compared")
 }
 
+/// What the proxy says where the API server's connection, or the stream, ends before the answer begins.
+async fn where_none_answers(probe: &Probe<'_>, ask: &Ask) -> Result<Answer> {
+    let script = || Script::new(StatusCode::OK).bytes("{}").after_no_answer();
+    probe.shard.relay.answer(probe.mark, script());
+    let direct = probe.shard.scripted.exchange(probe.of_relay(), ask, probe.mark).await;
+    ensure!(direct.is_err(), "there is an answer: {direct:?}");
+    probe.shard.relay.take(probe.mark);
+    probe.shard.relay.answer(probe.mark, script());
+    probe.shard.proxied.exchange(probe.http, ask, probe.mark).await
+}
+
 /// The connection ends, or the stream, before the answer begins. Once more the request finds an answer.
 async fn once_more(probe: &Probe<'_>) -> Result<Outcome> {
-    let script = || Script::new(StatusCode::OK).bytes("{}").after_no_answer();
     for (ask, rewritten) in [
         (Ask::get("/version"), Rewritten::default()),
         (Ask::get("/api/v1/namespaces/fixed/secrets"), Rewritten::default()),
         (Ask::get(MAPS), probe.narrowing(&[])),
     ] {
-        probe.shard.relay.answer(probe.mark, script());
-        let direct = probe.shard.scripted.exchange(probe.of_relay(), &ask, probe.mark).await;
-        ensure!(direct.is_err(), "there is an answer: {direct:?}");
-        probe.shard.relay.take(probe.mark);
-        probe.shard.relay.answer(probe.mark, script());
-        let proxied = probe.shard.proxied.exchange(probe.http, &ask, probe.mark).await?;
+        let proxied = where_none_answers(probe, &ask).await?;
         let arrived = probe.shard.relay.take(probe.mark);
         ensure!(arrived.len() == 2, "{} requests arrived: {arrived:#?}", arrived.len());
         for one in &arrived {
@@ -252,15 +257,9 @@ async fn once_more(probe: &Probe<'_>) -> Result<Outcome> {
 
 /// Nobody knows whether it was done.
 async fn no_answer(probe: &Probe<'_>) -> Result<Outcome> {
-    let script = || Script::new(StatusCode::OK).bytes("{}").after_no_answer();
     let target = format!("{MAPS}/{}1", probe.shard.owns);
     let ask = Ask::new(Method::PATCH, &target).body("application/merge-patch+json", "{}");
-    probe.shard.relay.answer(probe.mark, script());
-    let direct = probe.shard.scripted.exchange(probe.of_relay(), &ask, probe.mark).await;
-    ensure!(direct.is_err(), "there is an answer: {direct:?}");
-    probe.shard.relay.take(probe.mark);
-    probe.shard.relay.answer(probe.mark, script());
-    let proxied = probe.shard.proxied.exchange(probe.http, &ask, probe.mark).await?;
+    let proxied = where_none_answers(probe, &ask).await?;
     // Nobody reads its body.
     let arrived = probe.arrived()?;
     ensure!((&arrived.method, &arrived.target) == (&ask.method, &target), "{arrived:#?}");
