@@ -12,7 +12,7 @@ use kube::{Api, Client, Resource as _, api::ListParams, runtime::watcher::Event}
 use parking_lot::Mutex;
 use ringside_ring::{
     Grace, Members, Moment, RingName,
-    labels::{LEASE_RING, LEASE_TOKEN_POD, LEASE_WEIGHT},
+    labels::{LEASE_INSTANCE, LEASE_RING, LEASE_TOKEN_POD, LEASE_WEIGHT},
 };
 use ringside_runtime::clock::{Boottime, SharedClock, sleep_until};
 use tokio::sync::watch as channel;
@@ -35,6 +35,8 @@ pub(crate) struct Place {
     pub(crate) shard: String,
     /// The Pod that the shard's token is bound to, empty for none, as far as the shard says it.
     pub(crate) token_pod: Option<String>,
+    /// Which of the Pods that had this name one after the other it is, as far as the shard says it.
+    pub(crate) instance: Option<String>,
 }
 
 /// The Leases of a shard that does not take part in partitioning. While they are the same nobody has held one: the sharder's
@@ -101,6 +103,7 @@ impl Leases {
             namespace: key.namespace.clone(),
             shard: key.name.clone(),
             token_pod: seen.lease.metadata.labels.as_ref().and_then(|all| all.get(LEASE_TOKEN_POD).cloned()),
+            instance: seen.lease.metadata.annotations.as_ref().and_then(|all| all.get(LEASE_INSTANCE).cloned()),
         });
         place.collect()
     }

@@ -24,7 +24,7 @@ use ringside_e2e::{
     system::{NAMESPACE, Settings, System, metrics},
     website::{Website, WebsiteSpec},
 };
-use ringside_ring::{ClusterRing, RingLabels, labels::LEASE_RING};
+use ringside_ring::{ClusterRing, RingLabels, labels::{LEASE_RING, LEASE_TOKEN_POD}};
 use serde_json::{Value, json};
 
 /// Enough for a machine that runs other tests beside.
@@ -138,7 +138,7 @@ impl Ground {
     /// A shard that holds its Lease for longer than any test, and lets go of nothing.
     pub(crate) async fn shard(&self, name: &str) -> Writer {
         let writer = self.pod(SHARDS, name).await;
-        self.lease(name, Vec::new()).await;
+        self.lease(name, vec![(LEASE_TOKEN_POD.to_owned(), name.to_owned())]).await;
         writer
     }
 

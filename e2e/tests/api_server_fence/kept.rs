@@ -111,9 +111,12 @@ async fn a_shard_that_the_fence_does_not_hold_is_named() {
     assert!(condition.message.contains("shard 'podless': there is no Pod 'default/podless'"), "{condition:?}");
     ground.pod(crate::ground::SHARDS, "unbound").await;
     ground.lease("unbound", vec![(LEASE_TOKEN_POD.to_owned(), String::new())]).await;
-    eventually("the other is named as well", DEADLINE, || async {
+    ground.pod(crate::ground::SHARDS, "silent").await;
+    ground.lease("silent", Vec::new()).await;
+    eventually("the others are named as well", DEADLINE, || async {
         let condition = ground.condition("Fenced").await?;
-        let named = condition.message.contains("shard 'unbound': its token") && condition.reason == "ShardsOutside";
+        let words = ["shard 'unbound': its token", "shard 'silent': it does not say which pod"];
+        let named = words.iter().all(|words| condition.message.contains(words)) && condition.reason == "ShardsOutside";
         if named { Ok(()) } else { Err(format!("{condition:?}")) }
     })
     .await

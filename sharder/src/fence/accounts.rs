@@ -1,13 +1,16 @@
 //! Which service accounts the shards of a ring use.
 //!
 //! The API server's fence must tell the pods of shards from all others, which write objects of a ring as well, and may. A
-//! shard is known by its Lease, that names a Pod in its namespace, and a Pod says whose token it has.
+//! shard is known by its Lease, that names a Pod in its namespace, and a Pod says whose token it has. Whether the shard uses
+//! that token only itself can know, so it has to say it (`ringside.dev/token-pod`): one that writes as somebody else would go
+//! on after its objects were taken from it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
+use ringside_ring::labels::LEASE_TOKEN_POD;
 
 use crate::leases::Place;
 
@@ -19,8 +22,8 @@ const DEFAULT: &str = "default";
 /// The accounts of one ring's shards.
 #[derive(Default)]
 pub(super) struct Accounts {
-    /// By the place of the Lease. Those that are there no longer are not kept: a Pod that comes back under its name may have
-    /// another account.
+    /// By the place of the Lease and who holds it. Those that are there no longer are not kept: a Pod that comes back under
+    /// its name may have another account.
     of: BTreeMap<Place, Option<String>>,
     /// All that were ever known: a shard that is gone may still have a write on its way.
     ever: BTreeSet<String>,
@@ -59,7 +62,7 @@ impl Accounts {
 
 /// The account of a shard, or why the fence does not hold it.
 fn told(place: &Place, account: Option<&str>) -> Result<String, String> {
-    let Place { namespace, shard, token_pod } = place;
+    let Place { namespace, shard, token_pod, .. } = place;
     match (account, token_pod.as_deref()) {
         (None, _) => Err(format!(
             "there is no Pod '{namespace}/{shard}', so nobody can tell which writes are its own; run the shard in a pod of its name"
@@ -67,7 +70,13 @@ fn told(place: &Place, account: Option<&str>) -> Result<String, String> {
         (Some(account), Some("")) => Err(format!(
             "its token of '{account}' names no pod, so the API server refuses what it writes to objects with an owner; give it the token that the kubelet mounts, which is bound to its pod"
         )),
-        (Some(account), _) => Ok(account.to_owned()),
+        (Some(account), Some(pod)) if pod == shard => Ok(account.to_owned()),
+        (Some(account), Some(pod)) => Err(format!(
+            "its token of '{account}' is that of the pod '{pod}', so the API server refuses what it writes to objects with an owner; give it the token that the kubelet mounts in its own pod"
+        )),
+        (Some(_), None) => Err(format!(
+            "it does not say which pod its token is bound to, so nobody can tell which writes are its own; have it set the label {LEASE_TOKEN_POD} on its Lease"
+        )),
     }
 }
 
@@ -75,4 +84,52 @@ async fn account(client: &Client, place: &Place) -> Result<Option<String>, kube:
     let pod = Api::<Pod>::namespaced(client.clone(), &place.namespace).get_opt(&place.shard).await?;
     let name = pod.map(|pod| pod.spec.and_then(|spec| spec.service_account_name).unwrap_or_else(|| DEFAULT.to_owned()));
     Ok(name.map(|name| format!("system:serviceaccount:{}:{name}", place.namespace)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures::FakeApi;
+
+    const POD: &str = "/api/v1/namespaces/default/pods/a";
+
+    fn place(token_pod: Option<&str>, instance: &str) -> Place {
+        let (namespace, shard) = ("default".to_owned(), "a".to_owned());
+        Place { namespace, shard, token_pod: token_pod.map(str::to_owned), instance: Some(instance.to_owned()) }
+    }
+
+    fn pod(account: &str) -> serde_json::Value {
+        json!({"metadata": {"name": "a"}, "spec": {"serviceAccountName": account, "containers": []}})
+    }
+
+    #[tokio::test]
+    async fn only_who_says_that_its_token_is_its_pods_is_held() {
+        let api = FakeApi::default();
+        api.put(POD, pod("x"));
+        for (token_pod, held, words) in [
+            (Some("a"), true, "system:serviceaccount:default:x"),
+            (Some("b"), false, "that of the pod 'b'"),
+            (Some(""), false, "names no pod"),
+            (None, false, "ringside.dev/token-pod"),
+        ] {
+            let told = Accounts::default().learn(&api.client(), &[place(token_pod, "1")]).await.unwrap();
+            let (Ok(said) | Err(said)) = &told["a"];
+            assert!(told["a"].is_ok() == held && said.contains(words), "{token_pod:?}: {said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_comes_back_under_its_name_is_read_anew() {
+        let (api, mut accounts) = (FakeApi::default(), Accounts::default());
+        for (instance, account) in [("1", "x"), ("2", "y")] {
+            api.put(POD, pod(account));
+            let told = accounts.learn(&api.client(), &[place(Some("a"), instance)]).await.unwrap();
+            assert_eq!(told["a"].as_deref(), Ok(format!("system:serviceaccount:default:{account}").as_str()));
+        }
+        assert_eq!(accounts.all().len(), 2, "the former one may have a write on its way");
+    }
 }
