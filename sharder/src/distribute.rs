@@ -78,7 +78,8 @@ pub(crate) async fn distribute(
                     kept.newest.set(Some(new.clone()));
                     previous = Some(new);
                 }
-                _ = period.tick() => if due.is_empty() {
+                // What waits for its fence is not looked through before that: it holds up nothing else.
+                _ = period.tick() => if due.is_done(snapshot.distributed().map(|main| &main.resource.id)) {
                     occasions.anew = Some(Instant::now());
                 },
                 // The sender lives in `leader`.

@@ -75,9 +75,10 @@ impl Due {
         self.passes.borrow().keys().filter(|(of, _)| of == resource).map(|(_, pass)| *pass).collect()
     }
 
-    /// Whether nothing is due for any resource.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.passes.borrow().is_empty()
+    /// Whether nothing is due for any of these resources.
+    pub(crate) fn is_done<'a>(&self, mut resources: impl Iterator<Item = &'a GroupResource>) -> bool {
+        let due = self.passes.borrow();
+        resources.all(|resource| !due.keys().any(|(of, _)| of == resource))
     }
 
     /// An object stays where it is until it is known whether the shard that it belongs to is gone.
