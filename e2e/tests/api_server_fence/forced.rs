@@ -16,6 +16,12 @@ use crate::ground::{DEADLINE, Ground, Writer, child, config_maps, refused, websi
 /// Enough that a third shard gets some of them: the chance that it gets none is below one in 100,000.
 const OBJECTS: usize = 30;
 
+/// Whom an overdue drain is told about, and what of it.
+const KINDS: [(&str, &[&str]); 2] = [
+    ("ClusterRing", &["they stay with it", "fence: APIServer"]),
+    ("Lease", &["were not let go of within 5 s", "look at the shard's proxy"]),
+];
+
 /// The shortest deadline that a ring may have.
 fn spec(fence: &str) -> Value {
     json!({"fence": fence, "drainDeadlineSeconds": 5})
@@ -65,10 +71,13 @@ async fn drained(ground: &Ground, from: &[&str]) -> BTreeMap<String, String> {
     seen.await.unwrap()
 }
 
-async fn events(ground: &Ground, reason: &str) -> Vec<String> {
+/// What Events with this reason say about objects of this kind.
+async fn events(ground: &Ground, kind: &str, reason: &str) -> Vec<String> {
     let events: Api<Event> = Api::namespaced(ground.admin.clone(), "default");
-    let all = events.list(&ListParams::default()).await.unwrap();
-    all.into_iter().filter(|event| event.reason.as_deref() == Some(reason)).filter_map(|event| event.note).collect()
+    let all = events.list(&ListParams::default()).await.unwrap().into_iter();
+    let about = |event: &Event| event.regarding.as_ref().and_then(|it| it.kind.as_deref()) == Some(kind);
+    let of_reason = all.filter(|event| event.reason.as_deref() == Some(reason) && about(event));
+    of_reason.filter_map(|event| event.note).collect()
 }
 
 #[tokio::test]
@@ -110,7 +119,7 @@ async fn a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children
     refused("a late write", websites(&former.client).patch(name, &PatchParams::default(), &patch).await);
     refused("a late write to a child", config_maps(&former.client).patch(name, &PatchParams::default(), &patch).await);
     websites(&shards["c"].client).patch(name, &PatchParams::default(), &patch).await.unwrap();
-    let told = events(&ground, "DrainForced").await;
+    let told = events(&ground, "ClusterRing", "DrainForced").await;
     assert!(told.iter().any(|note| note.contains("they were taken from it")), "{told:?}");
 }
 
@@ -118,11 +127,16 @@ async fn a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children
 async fn a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_and_that_is_told() {
     let (ground, _shards) = stuck("Proxy").await;
     let draining = drained(&ground, &["a", "b"]).await;
-    let note = eventually("an Event says so", DEADLINE, || async {
-        events(&ground, "DrainOverdue").await.pop().ok_or_else(|| "none".to_owned())
-    });
-    let note = note.await.unwrap();
-    assert!(note.contains("they stay with it") && note.contains("fence: APIServer"), "{note}");
+    // Those who look at the ring and those who look at the shard are told each.
+    for (kind, words) in KINDS {
+        eventually(&format!("an Event of a {kind} says so"), DEADLINE, || async {
+            let notes = events(&ground, kind, "DrainOverdue").await;
+            let told = notes.iter().any(|note| words.iter().all(|words| note.contains(words)));
+            if told { Ok(()) } else { Err(format!("{notes:?}")) }
+        })
+        .await
+        .unwrap();
+    }
     // Drains are paced, so they are not overdue all at once.
     let metrics = eventually("all of them are counted", DEADLINE, || async {
         let metrics = ground.sharder_metrics().await;
@@ -158,7 +172,7 @@ async fn a_shard_that_the_fence_does_not_know_keeps_its_objects_although_the_oth
     .await
     .unwrap();
     eventually("an Event says so", DEADLINE, || async {
-        events(&ground, "DrainOverdue").await.pop().ok_or_else(|| "none".to_owned())
+        events(&ground, "Lease", "DrainOverdue").await.pop().ok_or_else(|| "none".to_owned())
     })
     .await
     .unwrap();
