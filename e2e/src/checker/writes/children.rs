@@ -1,13 +1,10 @@
 //! Whether children went with their owners: not before these were let go, and not after they came to their next shard.
 
-use std::{collections::HashMap, ops::Bound, time::Duration};
+use std::{collections::HashMap, ops::Bound};
 
 use ringside_ring::ResourceVersion;
 
 use super::{Change, Child, Landed, Verdict, Writes, history::History, history::Version};
-
-/// A shard that is given up and comes back at once can lose children whose writes were under way (docs/limits.md).
-const JUST_BACK: Duration = Duration::from_secs(2);
 
 impl Writes {
     /// Adds what befell one child.
@@ -20,8 +17,9 @@ impl Writes {
         for (before, version) in child.steps().filter(|(_, version)| version.write.change != Change::Deleted) {
             let left = before.and_then(|before| before.labels.shard.as_deref());
             let Some(left) = left.filter(|left| version.labels.shard.as_deref() != Some(left)) else { continue };
-            let with = root.at(version).and_then(|owner| owner.labels.shard.as_deref());
-            if with == Some(left) && self.works(left, version) {
+            let owner = root.at(version);
+            let with = owner.and_then(|owner| owner.labels.shard.as_deref());
+            if with == Some(left) && self.works(left, version, owner.and_then(|owner| root.drained_since(owner))) {
                 verdict.overtaken.push(Child::of(version, with, version));
             }
         }
@@ -51,13 +49,13 @@ impl Writes {
         again
     }
 
-    /// Whether the shard held its Lease when another object got this version, and had not just got it.
-    fn works(&self, shard: &str, at: &Version) -> bool {
+    /// Whether a shard worked on an object that was drained since `drained` when another object got this version: it held
+    /// its Lease, and that before the drain. Who gets it later is not shown what is drained.
+    fn works(&self, shard: &str, at: &Version, drained: Option<&ResourceVersion>) -> bool {
         let (Some(leases), Some(number)) = (self.holders.get(shard), &at.write.object.version) else { return false };
         let before = leases.range::<ResourceVersion, _>((Bound::Unbounded, Bound::Included(number))).rev();
         // Since when it is held without a break.
         let held = before.take_while(|(_, (_, holder))| holder.as_deref() == Some(shard));
-        let since = held.last().map(|(_, (write, _))| write.answered);
-        since.is_some_and(|since| at.write.received.duration_since(since).unsigned_abs() > JUST_BACK)
+        held.last().is_some_and(|(since, _)| drained.is_none_or(|drained| since < drained))
     }
 }

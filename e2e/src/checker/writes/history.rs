@@ -76,6 +76,14 @@ impl History {
         self.versions.range::<ResourceVersion, _>(before).next_back().map(|(_, version)| version)
     }
 
+    /// The version that began the drain which the object is in at this one of its own.
+    pub(super) fn drained_since(&self, at: &Version) -> Option<&ResourceVersion> {
+        let same = |version: &Version| version.labels.drain.is_some() && version.labels == at.labels;
+        let until = (Bound::Unbounded, Bound::Included(at.write.object.version.as_ref()?));
+        let drained = self.versions.range::<ResourceVersion, _>(until).rev().take_while(|(_, version)| same(version));
+        drained.last().map(|(number, _)| number)
+    }
+
     /// Whether it was gone when another object got this version.
     pub(super) fn is_gone_at(&self, other: &Version) -> bool {
         self.deleted.as_ref().is_some_and(|deletion| deletion.write.received <= other.write.answered)
