@@ -9,6 +9,7 @@
 pub mod changes;
 pub mod client;
 pub mod compare;
+pub mod interim;
 pub mod own_requests;
 pub mod raw;
 

@@ -1,6 +1,6 @@
 //! Who has no token, or another one, beside what the API server says to a wrong one.
 
-use std::path::Path;
+use std::{mem::take, path::Path};
 
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
@@ -9,6 +9,7 @@ use kube::{
     client::Body,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use prost::Message as _;
 use serde_json::{Value, json};
 
 use super::World;
@@ -68,14 +69,62 @@ fn request(method: &Method, path: &str, accept: &str, upgrade: bool) -> Request<
     request.body(Body::empty()).unwrap()
 }
 
-/// A `Status` without its message, which is each server's own. Of protobuf the envelope, which says that it is one.
-fn comparable(body: &[u8]) -> Value {
-    if body.starts_with(b"k8s\0") {
-        return json!(body[..b"k8s\0\n\x0c\n\x02v1\x12\x06Status".len()]);
-    }
-    let mut status: Value = serde_json::from_slice(body).unwrap();
-    assert!(status["message"].take().is_string(), "{status}");
-    status
+/// What is before a message of protobuf (k8s.io/apimachinery, `runtime.serializer.protobuf`).
+const PREFIX: &[u8] = b"k8s\0";
+
+/// An envelope, as far as it matters here (`runtime.Unknown`).
+#[derive(PartialEq, prost::Message)]
+struct Unknown {
+    #[prost(bytes = "vec", tag = "1")]
+    type_meta: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    raw: Vec<u8>,
+    #[prost(string, tag = "3")]
+    content_encoding: String,
+    #[prost(string, tag = "4")]
+    content_type: String,
+}
+
+/// `meta.v1.ListMeta`: a field that is empty may be left out.
+#[derive(PartialEq, prost::Message)]
+struct ListMeta {
+    #[prost(string, tag = "1")]
+    self_link: String,
+    #[prost(string, tag = "2")]
+    resource_version: String,
+    #[prost(string, tag = "3")]
+    continue_: String,
+}
+
+/// `meta.v1.Status`.
+#[derive(PartialEq, prost::Message)]
+struct Status {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<ListMeta>,
+    #[prost(string, tag = "2")]
+    status: String,
+    #[prost(string, tag = "3")]
+    message: String,
+    #[prost(string, tag = "4")]
+    reason: String,
+    #[prost(bytes = "vec", optional, tag = "5")]
+    details: Option<Vec<u8>>,
+    #[prost(int32, tag = "6")]
+    code: i32,
+}
+
+/// A `Status` without its message, which is each server's own.
+fn comparable(body: &[u8]) -> String {
+    let Some(envelope) = body.strip_prefix(PREFIX) else {
+        let mut status: Value = serde_json::from_slice(body).unwrap();
+        assert!(status["message"].take().is_string(), "{status}");
+        return status.to_string();
+    };
+    let mut unknown = Unknown::decode(envelope).unwrap();
+    let mut status = Status::decode(&*take(&mut unknown.raw)).unwrap();
+    assert!(!take(&mut status.message).is_empty(), "{status:?}");
+    assert_eq!(status.code, i32::from(StatusCode::UNAUTHORIZED.as_u16()));
+    format!("{unknown:?} {status:?}")
 }
 
 pub(crate) async fn wrong_token(world: &World) {

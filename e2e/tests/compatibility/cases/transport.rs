@@ -3,7 +3,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use futures::{StreamExt as _, channel::mpsc};
+use futures::{SinkExt as _, StreamExt as _, channel::mpsc};
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
@@ -138,16 +138,16 @@ async fn echo(probe: &Probe<'_>, ask: &Ask) -> Result<Outcome> {
 async fn collected(probe: &Probe<'_>, collection: &str) -> Result<Outcome> {
     probe.shard.relay.answer(probe.mark, Script::new(StatusCode::OK).part(Part::Echo));
     let ask = Ask::new(Method::POST, collection).unsized_body().header("content-type", "application/json");
-    let (mut pieces, body) = mpsc::unbounded::<Bytes>();
-    pieces.start_send(Bytes::from_static(b"{\"metadata\":"))?;
+    let (mut pieces, body) = mpsc::channel::<Bytes>(0);
     let body = StreamBody::new(body.map(|piece| Ok::<_, Infallible>(Frame::data(piece))));
     let answered = probe.shard.proxied.open_with(probe.http, &ask, probe.mark, body);
     let sending = async {
-        // By then what is streamed has arrived.
+        // It is on its way when this returns, and what is streamed has arrived when another connection was made and answered.
+        pieces.send(Bytes::from_static(b"{\"metadata\":")).await?;
         let (other, version) = (format!("{}-other", probe.mark), Ask::get("/version"));
         probe.shard.proxied.exchange(probe.http, &version, &other).await?;
         ensure!(!probe.shard.relay.has(probe.mark), "it arrived before all of it was there");
-        pieces.start_send(Bytes::from_static(b"{}}"))?;
+        pieces.send(Bytes::from_static(b"{}}")).await?;
         pieces.close_channel();
         Ok(())
     };
