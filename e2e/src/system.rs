@@ -24,11 +24,12 @@ use std::{
 pub use self::{
     error::SystemError,
     monitor::Monitor,
+    other_sharder::OtherSharder,
     probe::metrics,
     shard::Shard,
     sharder::{Return, Sharder},
 };
-use self::{other_sharder::OtherSharder, own_shard::OwnShard, unsharded::Unsharded};
+use self::{own_shard::OwnShard, shard::RING, unsharded::Unsharded};
 use crate::{
     audit,
     checker::{Report, Verdict, Writes},
@@ -202,9 +203,20 @@ impl System {
 
     /// The same with a sharder that is not ours, a small one after the thesis.
     pub async fn start_other_sharding(&mut self) -> Result<RingName, SystemError> {
-        let program = built(toolchain::other_sharder).await?;
-        self.other_sharder = Some(OtherSharder::start(&self.ground, &program).await?);
+        self.start_other_sharder(RING).await?;
         self.start_ring().await
+    }
+
+    /// Starts that sharder alone, for a ring that may come later.
+    pub async fn start_other_sharder(&mut self, ring: &str) -> Result<(), SystemError> {
+        let program = built(toolchain::other_sharder).await?;
+        self.other_sharder = Some(OtherSharder::start(&self.ground, &program, ring).await?);
+        Ok(())
+    }
+
+    /// That sharder, if it was started.
+    pub fn other_sharder(&self) -> Option<&OtherSharder> {
+        self.other_sharder.as_ref()
     }
 
     async fn start_ring(&mut self) -> Result<RingName, SystemError> {

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use super::{Ground, SystemError, install, shard::RING};
+use super::{Ground, SystemError, install};
 use crate::{ports::free_port, process::Process, shard_identity::ShardIdentity};
 
 const NAMESPACE: &str = "sharding-system";
@@ -12,14 +12,14 @@ const NAME: &str = "other-sharder";
 
 /// A running sharder.
 #[derive(Debug)]
-pub(super) struct OtherSharder {
+pub struct OtherSharder {
     process: Process,
     _identity: ShardIdentity,
 }
 
 impl OtherSharder {
-    /// Defines the `ClusterRing` resource, which ours would do itself, and starts it.
-    pub(super) async fn start(ground: &Ground, program: &Path) -> Result<Self, SystemError> {
+    /// Defines the `ClusterRing` resource, which ours would do itself, and starts it for one ring.
+    pub(super) async fn start(ground: &Ground, program: &Path, ring: &str) -> Result<Self, SystemError> {
         install::define_cluster_rings(&ground.control_plane.client()).await?;
         let dir = ground.folder.path();
         let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, NAME, dir).await?;
@@ -27,10 +27,15 @@ impl OtherSharder {
         let mut command = Command::new(program);
         command
             .env("KUBECONFIG", identity.kubeconfig())
-            .args(["--clusterring", RING])
+            .args(["--clusterring", ring])
             .args(["--webhook-listen", &format!("127.0.0.1:{webhook_port}")]);
         let process = Process::spawn(NAME, &command, &dir.join(format!("{NAME}.log")))?;
         Ok(Self { process, _identity: identity })
+    }
+
+    /// Its process.
+    pub fn process(&self) -> &Process {
+        &self.process
     }
 
     /// Fails when it has ended.

@@ -2,18 +2,19 @@
 //! leaves and one that dies, on a real control plane. Few objects and many are run one after the other: time grows with
 //! them, memory must not.
 //!
+//! An alternative is run beside: a sharder in Go that writes to one object after another, as far as its objects are told.
+//!
 //! The shards are nothing but Leases, and let go at once, so that what limits the rate is the sharder or the API server.
 
-mod ground;
-mod meter;
+use std::collections::BTreeMap;
 
 use anyhow::ensure;
 use clap::Parser;
-use ringside_bench::Table;
+use ringside_bench::{
+    Table,
+    sharder::{Cost, Ground, Make},
+};
 use serde_json::{Value, json};
-
-use ground::Ground;
-use meter::Cost;
 
 const MEGABYTE: f64 = 1_000_000.0;
 
@@ -21,8 +22,11 @@ const MEGABYTE: f64 = 1_000_000.0;
 #[derive(Parser)]
 struct Arguments {
     /// How many objects; may be repeated.
-    #[arg(long, default_values_t = [1_000, 100_000])]
+    #[arg(long, default_values_t = [1_000, 10_000, 100_000])]
     objects: Vec<usize>,
+    /// How many objects the alternative is given, in the same run; may be repeated, and 0 is none.
+    #[arg(long, default_values_t = [10_000])]
+    beside: Vec<usize>,
     /// How many shards there are at the beginning.
     #[arg(long, default_value_t = 10)]
     shards: usize,
@@ -33,11 +37,13 @@ async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     ensure!(arguments.shards > 1, "one shard leaves: at least 2 are needed");
     let columns = [
+        "sharder",
         "objects",
         "phase",
         "given",
         "s",
         "given/s",
+        "ours to it",
         "sharder CPU s",
         "API server CPU s",
         "etcd CPU s",
@@ -47,27 +53,41 @@ async fn main() -> anyhow::Result<()> {
         "received MB",
         "resident MB",
     ];
-    let mut table = Table::new("sharder", &columns);
-    for objects in arguments.objects {
-        let mut ground = Ground::start(objects, arguments.shards).await?;
-        row(&mut table, objects, "empty", 0, &ground.rest().await?);
+    let (mut table, mut rates) = (Table::new("sharder", &columns), BTreeMap::new());
+    let own = arguments.objects.into_iter().map(|objects| (Make::Ringside, objects));
+    let beside = arguments.beside.into_iter().filter(|objects| *objects > 0).map(|objects| (Make::Thesis, objects));
+    for (make, objects) in own.chain(beside) {
+        let mut ground = Ground::start(make, objects, arguments.shards).await?;
+        row(&mut table, (make, objects), "empty", (0, None), &ground.rest().await?);
         for (phase, (given, cost)) in [
             ("assigned from nothing", ground.assign().await?),
             ("a shard joins", ground.join().await?),
             ("a shard leaves", ground.leave().await?),
             ("a shard dies", ground.die().await?),
         ] {
-            row(&mut table, objects, phase, given, &cost);
+            let rate = given as f64 / cost.took.as_secs_f64();
+            let ours = rates.get(&(objects, phase)).copied();
+            if make == Make::Ringside {
+                rates.insert((objects, phase), rate);
+            }
+            row(&mut table, (make, objects), phase, (given, ours.map(|ours| ours / rate)), &cost);
         }
     }
     Ok(table.tell()?)
 }
 
-fn row(table: &mut Table, objects: usize, phase: &str, given: usize, cost: &Cost) {
+fn row(
+    table: &mut Table,
+    (make, objects): (Make, usize),
+    phase: &str,
+    (given, ratio): (usize, Option<f64>),
+    cost: &Cost,
+) {
     let seconds = cost.took.as_secs_f64();
     let row = [
         json!(seconds),
         json!(given as f64 / seconds),
+        ratio.map_or(Value::Null, Value::from),
         json!(cost.sharder.as_secs_f64()),
         json!(cost.api_server.as_secs_f64()),
         json!(cost.etcd.as_secs_f64()),
@@ -77,5 +97,5 @@ fn row(table: &mut Table, objects: usize, phase: &str, given: usize, cost: &Cost
         json!(cost.received as f64 / MEGABYTE),
         json!(cost.resident as f64 / MEGABYTE),
     ];
-    table.row([json!(objects), Value::from(phase), json!(given)].into_iter().chain(row));
+    table.row([json!(make.name()), json!(objects), Value::from(phase), json!(given)].into_iter().chain(row));
 }

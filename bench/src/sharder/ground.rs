@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    num::NonZeroU32,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -19,12 +18,13 @@ use ringside_e2e::{
     plain_shard::{Acknowledger, PlainShard, join_all},
     system::{NAMESPACE, Settings, System},
 };
-use ringside_ring::{
-    ClusterRing, HashRing, PartitionKey, RingLabels, RingName, ShardName, placement::DEFAULT_TOKENS_PER_SHARD,
-};
+use ringside_ring::{ClusterRing, HashRing, PartitionKey, RingLabels, RingName, ShardName};
 use serde_json::json;
 
-use super::meter::{Cost, Meter};
+use super::{
+    make::Make,
+    meter::{Cost, Meter},
+};
 
 const RING: &str = "bench";
 /// The contract's own.
@@ -41,13 +41,15 @@ const REST: Duration = Duration::from_secs(10);
 /// The names of shards.
 type Living = Arc<Mutex<BTreeSet<String>>>;
 
-pub(crate) struct Ground {
+/// A ring, its shards, and its objects.
+pub struct Ground {
     // Dropped in this order.
     shards: Vec<PlainShard>,
     /// Those of them that let go.
     living: Living,
     _acknowledger: Acknowledger,
     meter: Meter,
+    make: Make,
     objects: usize,
     ring: RingName,
     labels: RingLabels,
@@ -56,12 +58,12 @@ pub(crate) struct Ground {
 
 impl Ground {
     /// With so many objects without owner, and so many shards, but without the ring.
-    pub(crate) async fn start(objects: usize, shards: usize) -> anyhow::Result<Self> {
+    pub async fn start(make: Make, objects: usize, shards: usize) -> anyhow::Result<Self> {
         let settings = Settings { audit_requests: true, ..Settings::default() };
         let mut system = System::start(settings).await?;
         let client = system.control_plane().client();
         create(&client, objects).await?;
-        system.start_sharders(1).await?;
+        make.start(&mut system, RING).await?;
         let ring: RingName = RING.parse()?;
         let labels = RingLabels::of(&ring);
         let names = (0..shards).map(name).collect::<Result<Vec<_>, _>>()?;
@@ -70,19 +72,19 @@ impl Ground {
         let among = Arc::clone(&living);
         let lets_go = move |shard: &str| among.lock().unwrap_or_else(PoisonError::into_inner).contains(shard);
         let acknowledger = Acknowledger::start(&client, &labels, &ApiResource::erase::<ConfigMap>(&()), lets_go);
-        let meter = Meter::of(&system)?;
-        Ok(Self { shards, living, _acknowledger: acknowledger, meter, objects, ring, labels, system })
+        let meter = Meter::of(make, &system)?;
+        Ok(Self { shards, living, _acknowledger: acknowledger, meter, make, objects, ring, labels, system })
     }
 
     /// Nothing happens.
-    pub(crate) async fn rest(&mut self) -> anyhow::Result<Cost> {
+    pub async fn rest(&mut self) -> anyhow::Result<Cost> {
         let phase = self.meter.begin()?;
         tokio::time::sleep(REST).await;
         self.meter.end(phase).await
     }
 
     /// The ring comes, and every object gets an owner.
-    pub(crate) async fn assign(&mut self) -> anyhow::Result<(usize, Cost)> {
+    pub async fn assign(&mut self) -> anyhow::Result<(usize, Cost)> {
         let phase = self.meter.begin()?;
         let spec = json!({"resources": [{"group": "", "resource": "configmaps"}],
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}});
@@ -95,7 +97,7 @@ impl Ground {
     }
 
     /// One shard more.
-    pub(crate) async fn join(&mut self) -> anyhow::Result<(usize, Cost)> {
+    pub async fn join(&mut self) -> anyhow::Result<(usize, Cost)> {
         let before = self.names();
         let joining = name(before.len())?;
         let phase = self.meter.begin()?;
@@ -116,7 +118,7 @@ impl Ground {
     }
 
     /// One lets go of its Lease.
-    pub(crate) async fn leave(&mut self) -> anyhow::Result<(usize, Cost)> {
+    pub async fn leave(&mut self) -> anyhow::Result<(usize, Cost)> {
         let given = self.belongs_to(self.shards.last().context("no shard")?.name());
         let shard = self.shards.pop().context("no shard")?;
         self.gone(shard.name());
@@ -129,7 +131,7 @@ impl Ground {
     }
 
     /// One stops renewing its Lease. What it takes until the sharder knows is not counted.
-    pub(crate) async fn die(&mut self) -> anyhow::Result<(usize, Cost)> {
+    pub async fn die(&mut self) -> anyhow::Result<(usize, Cost)> {
         let given = self.belongs_to(self.shards.last().context("no shard")?.name());
         let shard = self.shards.pop().context("no shard")?;
         self.gone(shard.name());
@@ -155,7 +157,7 @@ impl Ground {
     }
 
     fn placement(&self) -> HashRing {
-        HashRing::new(self.names(), tokens())
+        HashRing::new(self.names(), self.make.tokens())
     }
 
     /// How many objects belong to a shard.
@@ -223,10 +225,6 @@ fn object_name(number: usize) -> String {
 
 fn key(name: &str) -> PartitionKey {
     PartitionKey::of("", "ConfigMap", NAMESPACE, name)
-}
-
-fn tokens() -> NonZeroU32 {
-    DEFAULT_TOKENS_PER_SHARD
 }
 
 fn name(number: usize) -> Result<ShardName, ringside_ring::name::InvalidName> {

@@ -14,40 +14,51 @@ use ringside_e2e::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
+use super::make::Make;
+
 /// How often memory and connections are looked at.
 const SAMPLE: Duration = Duration::from_millis(250);
 /// What the API server writes down, it writes a moment after it has answered.
 const WRITTEN: Duration = Duration::from_secs(1);
 
-/// What an operator sees, the pages of the executable too.
-const RESIDENT: &str = "VmRSS";
+/// What an operator sees, the pages of the executable too; and without those, of which an unoptimized build has many.
+const RESIDENT: [&str; 2] = ["VmRSS", "RssAnon"];
 
 /// What a phase cost.
 #[derive(Debug)]
-pub(crate) struct Cost {
-    pub(crate) took: Duration,
-    pub(crate) sharder: Duration,
-    pub(crate) api_server: Duration,
-    pub(crate) etcd: Duration,
+pub struct Cost {
+    /// How long it took.
+    pub took: Duration,
+    /// Processor time of the sharder.
+    pub sharder: Duration,
+    /// The API server's.
+    pub api_server: Duration,
+    /// etcd's.
+    pub etcd: Duration,
     /// How much of the machine all of it used, of 1.
-    pub(crate) busy: f64,
-    pub(crate) requests: usize,
-    /// Bytes that the sharder sent and received.
-    pub(crate) sent: u64,
-    pub(crate) received: u64,
-    /// The most memory that it had resident.
-    pub(crate) resident: u64,
+    pub busy: f64,
+    /// Requests of the sharder.
+    pub requests: usize,
+    /// Bytes that the sharder sent.
+    pub sent: u64,
+    /// Bytes that it received.
+    pub received: u64,
+    /// The most memory that it had resident, with the pages of the executable.
+    pub resident: u64,
+    /// The most that was its own.
+    pub own: u64,
 }
 
 /// A phase that has begun.
-pub(crate) struct Phase {
+pub(super) struct Phase {
     begun: Instant,
     times: [Duration; 3],
     idle: Duration,
     bytes: (u64, u64),
 }
 
-pub(crate) struct Meter {
+/// Measures phases of one sharder.
+pub(super) struct Meter {
     requests: Requests,
     /// The sharder, the API server, etcd.
     processes: [u32; 3],
@@ -57,15 +68,17 @@ pub(crate) struct Meter {
 
 #[derive(Default)]
 struct Sampled {
-    resident: u64,
+    /// By [`RESIDENT`].
+    resident: [u64; 2],
     /// What went each way, for each connection by its own address.
     connections: HashMap<String, (u64, u64)>,
 }
 
 impl Meter {
-    pub(crate) fn of(system: &System) -> anyhow::Result<Self> {
+    /// Of the sharder of this make that runs in a system.
+    pub(super) fn of(make: Make, system: &System) -> anyhow::Result<Self> {
         let missing = || anyhow::anyhow!("a part does not run");
-        let sharder = system.sharders().next().ok_or_else(missing)?.process().id();
+        let sharder = make.process(system).ok_or_else(missing)?.id();
         let api_server = system.control_plane().api_server().ok_or_else(missing)?.id();
         let etcd = system.control_plane().etcd().id();
         let sampled = Arc::<Mutex<Sampled>>::default();
@@ -78,19 +91,21 @@ impl Meter {
         })
     }
 
-    pub(crate) fn begin(&mut self) -> anyhow::Result<Phase> {
+    /// A phase begins.
+    pub(super) fn begin(&mut self) -> anyhow::Result<Phase> {
         self.requests.since()?;
-        self.look().resident = 0;
+        self.look().resident = [0; 2];
         Ok(Phase { begun: Instant::now(), times: self.times()?, idle: idle()?, bytes: self.bytes() })
     }
 
-    pub(crate) async fn end(&mut self, phase: Phase) -> anyhow::Result<Cost> {
+    /// It ends.
+    pub(super) async fn end(&mut self, phase: Phase) -> anyhow::Result<Cost> {
         let took = phase.begun.elapsed();
         let (now, idle) = (self.times()?, idle()? - phase.idle);
         let [sharder, api_server, etcd] = std::array::from_fn(|at| now[at] - phase.times[at]);
         let whole = took.as_secs_f64() * std::thread::available_parallelism()?.get() as f64;
         tokio::time::sleep(WRITTEN).await;
-        let (sent, received) = self.bytes();
+        let ((sent, received), [resident, own]) = (self.bytes(), self.look().resident);
         Ok(Cost {
             took,
             sharder,
@@ -100,7 +115,8 @@ impl Meter {
             requests: self.requests.since()?.len(),
             sent: sent - phase.bytes.0,
             received: received - phase.bytes.1,
-            resident: self.look().resident,
+            resident,
+            own,
         })
     }
 
@@ -123,10 +139,11 @@ async fn sample(sharder: u32, sampled: Arc<Mutex<Sampled>>) {
     let mut tick = tokio::time::interval(SAMPLE);
     loop {
         tick.tick().await;
-        let looked = tokio::task::spawn_blocking(move || (memory(sharder, RESIDENT), connections(sharder))).await;
+        let look = move || (RESIDENT.map(|line| memory(sharder, line).unwrap_or_default()), connections(sharder));
+        let looked = tokio::task::spawn_blocking(look).await;
         let Ok((resident, connections)) = looked else { continue };
         let mut sampled = sampled.lock().unwrap_or_else(PoisonError::into_inner);
-        sampled.resident = sampled.resident.max(resident.unwrap_or_default());
+        sampled.resident = std::array::from_fn(|at| sampled.resident[at].max(resident[at]));
         sampled.connections.extend(connections.unwrap_or_default());
     }
 }
