@@ -8,6 +8,7 @@ mod late;
 mod leaving;
 mod rings;
 mod rolling;
+mod stuck;
 
 use std::process::ExitCode;
 
@@ -15,7 +16,7 @@ use ground::Ground;
 use ringside_e2e::shared_ground::{self, Case};
 use tokio::runtime::Runtime;
 
-const CASES: [Case<Ground>; 15] = [
+const CASES: [Case<Ground>; 16] = [
     Case::new("resources_of_every_scope_and_group_are_distributed", |ground| Box::pin(rings::every_kind(ground))),
     Case::new("generated_names_are_assigned_after_creation", |ground| Box::pin(rings::generated_names(ground))),
     Case::new("a_ring_may_come_after_its_shards_and_its_objects", |ground| Box::pin(rings::after_everything(ground))),
@@ -36,6 +37,9 @@ const CASES: [Case<Ground>; 15] = [
         Box::pin(late::dies(ground))
     }),
     Case::new("what_went_past_a_late_shard_moves_once_when_it_is_back", |ground| Box::pin(late::returns(ground))),
+    Case::new("a_shard_that_lets_go_of_nothing_holds_up_nobody_else", |ground| {
+        Box::pin(stuck::holds_up_only_its_own(ground))
+    }),
     Case::new("a_deployment_rolls_and_objects_move_hardly_more_often_than_they_must", |ground| {
         Box::pin(rolling::rolls(ground))
     }),

@@ -1,0 +1,67 @@
+//! A shard that lets go of nothing: it keeps what it has, and nobody else waits for it.
+
+use std::collections::BTreeMap;
+
+use ringside_e2e::{
+    plain_shard::{Acknowledger, PlainShard},
+    system::NAMESPACE,
+};
+use ringside_ring::{HashRing, PartitionKey, placement::DEFAULT_TOKENS_PER_SHARD};
+use serde_json::json;
+
+use crate::ground::{Ground, LEASE, config_maps, entry, team};
+
+/// Enough that each of four shards has some: a fifth of them moves when the fourth joins.
+const OBJECTS: usize = 60;
+
+fn placement(shards: &[PlainShard]) -> HashRing {
+    HashRing::new(shards.iter().map(|shard| shard.name().clone()), DEFAULT_TOKENS_PER_SHARD)
+}
+
+fn home(placement: &HashRing, name: &str) -> String {
+    placement.owner(&PartitionKey::of("", "ConfigMap", "stuck", name)).unwrap().to_string()
+}
+
+pub(crate) async fn holds_up_only_its_own(ground: &Ground) {
+    ground.namespace("stuck", "stuck").await;
+    let ring = ground.ring("stuck", json!([entry(&config_maps(), &[])]), team("stuck")).await;
+    let mut shards = ring.join(3).await;
+    let stuck = shards[0].name().to_string();
+    let refuses = stuck.clone();
+    let lets_go = move |shard: &str| shard != refuses;
+    let _acknowledger = Acknowledger::start(&ground.client(), &ring.labels, &config_maps(), lets_go);
+    ring.until_ready_is("True", "").await;
+    let objects = ring.objects(&config_maps(), Some("stuck"));
+    let names: Vec<_> = (0..OBJECTS).map(|number| format!("o-{number}")).collect();
+    let before: BTreeMap<_, _> = {
+        let placement = placement(&shards);
+        names.iter().map(|name| (name, home(&placement, name))).collect()
+    };
+    for (name, home) in &before {
+        objects.create(name).await;
+        assert_eq!(objects.until_owned(name).await, *home);
+    }
+
+    let fourth = "stuck-3".parse().unwrap();
+    shards.push(PlainShard::join(&ground.client(), NAMESPACE, &ring.name, &fourth, LEASE).await.unwrap());
+    ring.until_available(4).await;
+    let placement = placement(&shards);
+    let moves = |name: &str| home(&placement, name) != before[&name.to_owned()];
+    let (kept, moved): (Vec<_>, Vec<_>) =
+        names.iter().filter(|name| moves(name)).partition(|name| before[name] == stuck);
+    assert!(!kept.is_empty() && moved.len() > 1, "{kept:?} {moved:?}");
+    for name in &moved {
+        let home = home(&placement, name);
+        objects.until(name, "has moved", |owner| *owner == (Some(home.clone()), None)).await;
+    }
+    // Nor does what is new wait, whoever gets it.
+    for number in 0..OBJECTS / 4 {
+        let name = format!("new-{number}");
+        objects.create(&name).await;
+        assert_eq!(objects.until_owned(&name).await, home(&placement, &name));
+    }
+    for name in kept {
+        objects.until(name, "is asked for", |(shard, drain)| shard.as_ref() == Some(&stuck) && drain.is_some()).await;
+    }
+    ring.delete().await;
+}
