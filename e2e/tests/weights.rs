@@ -101,7 +101,6 @@ async fn a_weight_changes_what_a_shard_gets_and_touches_nobody_else() {
     system.until_all_worked_on(&workload(0), DEADLINE).await.unwrap();
     let (report, writes) = (system.report(DEADLINE).await.unwrap(), system.judge_writes().await.unwrap());
     assert!(report.is_clean(), "{report:#?}");
-    assert!(writes.foreign.is_empty() && writes.late.is_empty() && writes.unknown == 0, "{writes:#?}");
-    assert!(writes.overtaken.is_empty() && writes.left_behind.is_empty() && writes.deleted.is_empty(), "{writes:#?}");
-    println!("{} moves, {} second creates", writes.handovers.len(), writes.second_creates.len());
+    assert!(writes.is_clean() && report.second_creates == 0, "{writes:#?} {:?}", system.keep_logs());
+    println!("{} moves", writes.handovers.len());
 }

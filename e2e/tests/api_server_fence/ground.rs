@@ -24,7 +24,10 @@ use ringside_e2e::{
     system::{NAMESPACE, Settings, System, metrics},
     website::{Website, WebsiteSpec},
 };
-use ringside_ring::{ClusterRing, RingLabels, labels::{LEASE_RING, LEASE_TOKEN_POD}};
+use ringside_ring::{
+    ClusterRing, RingLabels,
+    labels::{LEASE_RING, LEASE_TOKEN_POD},
+};
 use serde_json::{Value, json};
 
 /// Enough for a machine that runs other tests beside.

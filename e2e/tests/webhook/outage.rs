@@ -56,7 +56,9 @@ async fn leader(ground: &Ground) -> String {
 
 /// Objects that are created one after the other, without the webhook.
 const ALONE: usize = 60;
-/// What is promised is one second; the rest is for a machine that does much else.
+/// What is promised: nine in ten of them keep to it on a machine that does much else.
+const PROMISED: Duration = Duration::from_secs(1);
+/// None takes longer.
 const ALONE_BOUND: Duration = Duration::from_secs(10);
 
 #[tokio::test]
@@ -106,4 +108,5 @@ async fn without_its_webhook_configuration_the_sharder_assigns_objects_right_aft
         took[took.len() / 2],
         took[took.len() - 1]
     );
+    assert!(took[took.len() * 9 / 10] <= PROMISED, "{took:?}");
 }
