@@ -38,7 +38,8 @@ use crate::body::{Body, boxed};
 const LINGER: Duration = Duration::from_secs(22);
 /// How long requests have that are under way when the proxy stops.
 const DRAIN: Duration = Duration::from_secs(2);
-/// All of the end, for whoever waits for it.
+/// All of the end, for whoever waits for it. A release that takes longer than what is left then is broken off: the Lease
+/// runs out by itself.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(28);
 /// How long a client may take for the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);

@@ -16,6 +16,7 @@ use crate::{
 };
 
 mod claim;
+mod failure;
 mod keeper;
 mod others;
 mod tenure;
@@ -23,6 +24,10 @@ mod tenure;
 mod tests;
 
 pub use tenure::Tenure;
+
+/// How long the end may take after the shutdown: what is under way by then, and the release. After that the Lease runs out
+/// by itself.
+pub const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Which Lease is kept, and as whom.
 #[derive(Clone, Debug)]
@@ -50,12 +55,18 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// How often the Lease is renewed, and how long a single attempt may take.
-    ///
-    /// One figure for both, so that attempts never overlap: with a fifth of the duration, three of them
-    /// can fail in a row before the validity ends.
+    /// How often the Lease is renewed, or tried to be; not before the attempt before has ended.
     pub fn renew_every(&self) -> Duration {
         self.duration / 5
+    }
+
+    /// How long a single request waits for its answer.
+    ///
+    /// Longer than from one renewal to the next, so that an API server that is slow all the time keeps nobody from
+    /// renewing: an attempt that is given up begins anew, and is as slow. And less than half of the validity, so that
+    /// after an answer that never comes there is time for another attempt.
+    pub fn answer_within(&self) -> Duration {
+        self.duration / 3
     }
 
     /// How long the holder counts a renewal as valid: a fifth less than others wait,
@@ -67,8 +78,8 @@ impl Terms {
 
 /// Keeps the Lease until the shutdown, then releases it.
 ///
-/// The future does the work and must be run; it ends after the release. The [`Tenure`] says at any time
-/// whether the Lease is held. Failures to reach the API server are logged and tried again.
+/// The future does the work and must be run; it ends after the release, or [`ENDS_WITHIN`] after the shutdown. The
+/// [`Tenure`] says at any time whether the Lease is held. Failures to reach the API server are logged and tried again.
 pub fn keep(
     client: Client,
     terms: Terms,
@@ -85,6 +96,8 @@ pub fn keep(
 /// Waits for `moment`, or for the shutdown if that is earlier: `true` when it was the shutdown.
 async fn wait(clock: &SharedClock, moment: ringside_ring::Moment, shutdown: &Shutdown) -> bool {
     tokio::select! {
+        // Nothing is begun after the shutdown, also where the moment has come.
+        biased;
         () = shutdown.wait() => true,
         () = sleep_until(&**clock, moment) => false,
     }

@@ -1,5 +1,7 @@
 //! The loop that keeps a Lease, and its requests.
 
+mod release;
+
 use std::time::Duration;
 
 use k8s_openapi::{
@@ -9,19 +11,21 @@ use k8s_openapi::{
 };
 use kube::{Api, api::PostParams};
 use ringside_ring::{Moment, lease::holder};
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 
+use self::release::HALF_OF_THE_END;
 use super::{
-    Terms,
+    ENDS_WITHIN, Terms,
     claim::{Claim, Observation, claim, seconds},
+    failure::Failure,
     others::Others,
     tenure::Standing,
     wait,
 };
-use crate::{clock::SharedClock, explain::explain, shutdown::Shutdown};
-
-/// How many attempts a release gets; after them the Lease expires by itself.
-const RELEASE_ATTEMPTS: u32 = 3;
+use crate::{clock::SharedClock, shutdown::Shutdown};
 
 /// The time as the API server gives it back: a `MicroTime` loses what is below a microsecond on its way, and an own
 /// write is told from a foreign one by this very value.
@@ -41,25 +45,55 @@ pub(super) struct Keeper {
     unanswered: Vec<MicroTime>,
     /// Somebody else's Lease of this name.
     observed: Option<Observation>,
+    /// How long a request waits for its answer.
+    patience: Duration,
 }
 
 /// How an attempt ended.
 enum Attempt {
-    Held,
-    Taken { by: String, until: Moment },
+    /// The renewal that was sent at this moment was accepted.
+    Held {
+        since: Moment,
+    },
+    Taken {
+        by: String,
+        until: Moment,
+    },
 }
 
 impl Keeper {
     pub(super) fn new(api: Api<Lease>, terms: Terms, clock: SharedClock, news: watch::Sender<Standing>) -> Self {
-        Self { api, terms, clock, news, mine: None, unanswered: Vec::new(), observed: None }
+        let patience = terms.answer_within();
+        Self { api, terms, clock, news, mine: None, unanswered: Vec::new(), observed: None, patience }
     }
 
     pub(super) async fn run(mut self, shutdown: Shutdown) {
+        let after = async |time| {
+            shutdown.wait().await;
+            sleep(time).await;
+        };
+        tokio::select! {
+            () = self.keep(&shutdown, after(HALF_OF_THE_END)) => {}
+            () = after(ENDS_WITHIN) => {
+                let Terms { namespace, name, .. } = &self.terms;
+                tracing::warn!(namespace, lease = name, "the Lease could not be released in time: it runs out by itself");
+            }
+        }
+        self.let_go();
+    }
+
+    /// Until the shutdown, and the release. What is under way then is waited for, as long as `patience` lasts: an answer
+    /// tells the version that the release replaces.
+    async fn keep(&mut self, shutdown: &Shutdown, patience: impl Future<Output = ()>) {
+        let mut patience = std::pin::pin!(patience);
         let mut others = Others::new(self.api.clone(), self.terms.name.clone());
         loop {
             let start = self.clock.now();
-            let next = self.try_once(start).await;
-            if self.rest(next, &mut others, &shutdown).await {
+            let next = tokio::select! {
+                next = self.try_once(start) => next,
+                () = &mut patience => break,
+            };
+            if self.rest(next, &mut others, shutdown).await {
                 break;
             }
         }
@@ -82,62 +116,59 @@ impl Keeper {
         }
     }
 
-    /// One attempt with its timeout; says when the next one is due.
+    /// One attempt; says when the next one is due.
     async fn try_once(&mut self, start: Moment) -> Moment {
-        let every = self.terms.renew_every();
-        let due = start + every;
-        let outcome = timeout(every, self.attempt(start)).await;
+        let due = start + self.terms.renew_every();
+        let outcome = self.attempt().await;
         let Terms { namespace, name, holder, .. } = &self.terms;
         match outcome {
-            Ok(Ok(Attempt::Held)) => {
+            Ok(Attempt::Held { since }) => {
                 self.unanswered.clear();
-                let valid_until = Some(start + self.terms.validity());
+                let valid_until = Some(since + self.terms.validity());
                 let before = self.news.send_replace(Standing { valid_until, reason: None });
-                if before.valid_until.is_none_or(|until| until <= start) {
+                if before.valid_until.is_none_or(|until| until <= since) {
                     tracing::info!(namespace, lease = name, holder, "holding the Lease");
                 }
                 due
             }
-            Ok(Ok(Attempt::Taken { by, until })) => {
+            Ok(Attempt::Taken { by, until }) => {
                 let reason = format!("Lease {namespace}/{name} is held by '{by}'");
                 self.lost(&reason);
                 // Its holder may release it any time before it expires, so look again at the usual rate.
                 due.min(until.max(start + Duration::from_millis(1)))
             }
-            Ok(Err(error)) => {
-                let error = explain(&error);
-                tracing::warn!(namespace, lease = name, error, "could not renew the Lease; trying again");
+            Err(error) => {
+                tracing::warn!(namespace, lease = name, %error, "could not renew the Lease; trying again");
                 self.note(format!("Lease {namespace}/{name} can't be renewed: {error}"));
-                due
-            }
-            Err(_) => {
-                tracing::warn!(namespace, lease = name, after = ?every, "no answer to the renewal of the Lease; trying again");
-                self.note(format!("no answer from the API server to the renewal of Lease {namespace}/{name}"));
                 due
             }
         }
     }
 
-    async fn attempt(&mut self, now: Moment) -> kube::Result<Attempt> {
-        let Some(mine) = self.mine.clone() else { return self.acquire(now).await };
+    async fn attempt(&mut self) -> Result<Attempt, Failure> {
+        let Some(mine) = self.mine.clone() else { return self.acquire().await };
         match self.replace(mine, false).await {
-            Ok(()) => Ok(Attempt::Held),
-            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => self.explain(now).await,
-            Err(error) => Err(error),
+            Err(error) if error.is_conflict() || error.is_not_found() => self.explain().await,
+            outcome => outcome,
         }
     }
 
     /// After a conflict: either only metadata changed or an own write landed unnoticed, and we go on, or we lost.
-    async fn explain(&mut self, now: Moment) -> kube::Result<Attempt> {
-        let current = self.api.get_opt(&self.terms.name).await?;
+    async fn explain(&mut self) -> Result<Attempt, Failure> {
+        let current = self.answered(self.api.get_opt(&self.terms.name)).await?;
         if let Some(lease) = current.filter(|lease| self.is_own_write(lease)) {
-            self.replace(lease, false).await?;
-            return Ok(Attempt::Held);
+            return self.replace(lease, false).await;
         }
         let Terms { namespace, name, .. } = &self.terms;
         let reason = format!("Lease {namespace}/{name} was changed or deleted by somebody else");
         self.lost(&reason);
-        self.acquire(now).await
+        self.acquire().await
+    }
+
+    /// The answer to one request, if it comes in time.
+    async fn answered<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+        let within = self.patience;
+        Ok(timeout(within, request).await.map_err(|_| Failure::NoAnswer(within))??)
     }
 
     /// Whether the Lease's spec is one that this keeper wrote: by the holder and the microsecond of its renewal.
@@ -149,40 +180,47 @@ impl Keeper {
             && (last == Some(renewed) || self.unanswered.contains(renewed))
     }
 
-    async fn acquire(&mut self, now: Moment) -> kube::Result<Attempt> {
-        let Some(lease) = self.api.get_opt(&self.terms.name).await? else {
+    async fn acquire(&mut self) -> Result<Attempt, Failure> {
+        let asked = self.clock.now();
+        let Some(lease) = self.answered(self.api.get_opt(&self.terms.name)).await? else {
             let spec = self.spec(None);
             self.unanswered.extend(spec.renew_time.clone());
             let lease = self.dressed(Lease { spec: Some(spec), ..Lease::default() });
-            return match self.api.create(&PostParams::default(), &lease).await {
+            let since = self.clock.now();
+            return match self.answered(self.api.create(&PostParams::default(), &lease)).await {
                 Ok(created) => {
                     self.mine = Some(created);
-                    Ok(Attempt::Held)
+                    Ok(Attempt::Held { since })
                 }
                 // Somebody was first by a moment; what it is shows the next look.
-                Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                    Ok(Attempt::Taken { by: "another instance".to_owned(), until: now })
+                Err(error) if error.is_already_exists() => {
+                    Ok(Attempt::Taken { by: "another instance".to_owned(), until: asked })
                 }
                 Err(error) => Err(error),
             };
         };
-        match claim(&lease, observe(&mut self.observed, &lease, now), &self.terms, now) {
+        // The API server looked some time between question and answer: it is seen no sooner than at the answer, and stood
+        // still no longer than until the question.
+        let observed = observe(&mut self.observed, &lease, self.clock.now());
+        match claim(&lease, observed, &self.terms, asked) {
             Claim::Wait { until, holder } => Ok(Attempt::Taken { by: holder, until }),
             Claim::Take => {
-                self.replace(lease, true).await?;
+                let held = self.replace(lease, true).await?;
                 self.observed = None;
-                Ok(Attempt::Held)
+                Ok(held)
             }
         }
     }
 
     /// Writes our renewal over `base`, whose resourceVersion must still be current.
-    async fn replace(&mut self, base: Lease, taking: bool) -> kube::Result<()> {
+    async fn replace(&mut self, base: Lease, taking: bool) -> Result<Attempt, Failure> {
         let spec = self.spec(base.spec.as_ref().map(|spec| (spec, taking)));
         self.unanswered.extend(spec.renew_time.clone());
         let lease = self.dressed(Lease { spec: Some(spec), ..base });
-        self.mine = Some(self.api.replace(&self.terms.name, &PostParams::default(), &lease).await?);
-        Ok(())
+        let since = self.clock.now();
+        let written = self.answered(self.api.replace(&self.terms.name, &PostParams::default(), &lease)).await?;
+        self.mine = Some(written);
+        Ok(Attempt::Held { since })
     }
 
     /// The spec of a renewal, or, where the Lease is new or taken over, of an acquisition.
@@ -234,54 +272,6 @@ impl Keeper {
     /// Something is wrong, but the validity of the last renewal stands until it runs out.
     fn note(&self, reason: String) {
         self.news.send_modify(|standing| standing.reason = Some(reason));
-    }
-
-    /// Gives the Lease back: nobody acts on it from here on, then the write says so.
-    async fn release(mut self) {
-        let reason = Some("shutting down".to_owned());
-        let held = self.news.send_replace(Standing { valid_until: None, reason }).valid_until.is_some();
-        if !held {
-            return;
-        }
-        let Terms { namespace, name, .. } = self.terms.clone();
-        for _ in 0..RELEASE_ATTEMPTS {
-            match timeout(self.terms.renew_every(), self.release_once()).await {
-                Ok(Ok(true)) => return tracing::info!(namespace, lease = name, "released the Lease"),
-                Ok(Ok(false)) => {
-                    return tracing::info!(
-                        namespace,
-                        lease = name,
-                        "the Lease is released already, or somebody else's"
-                    );
-                }
-                Ok(Err(error)) => {
-                    let error = explain(&error);
-                    tracing::warn!(namespace, lease = name, error, "could not release the Lease");
-                }
-                Err(_) => tracing::warn!(namespace, lease = name, "no answer to the release of the Lease"),
-            }
-        }
-    }
-
-    /// `false` when the Lease is no longer ours to release: taken, or released by an attempt that got no answer.
-    async fn release_once(&mut self) -> kube::Result<bool> {
-        let Some(mut lease) = self.api.get_opt(&self.terms.name).await? else { return Ok(false) };
-        if !self.is_own_write(&lease) {
-            return Ok(false);
-        }
-        lease.metadata.managed_fields = None;
-        if let Some(annotations) = &mut lease.metadata.annotations {
-            annotations.retain(|key, _| !self.terms.facts.contains_key(key));
-        }
-        if let Some(spec) = &mut lease.spec {
-            spec.holder_identity = Some(String::new());
-            spec.renew_time = Some(now());
-        }
-        match self.api.replace(&self.terms.name, &PostParams::default(), &lease).await {
-            Ok(_) => Ok(true),
-            // Between our read and our write something changed: the next attempt reads again.
-            Err(error) => Err(error),
-        }
     }
 }
 

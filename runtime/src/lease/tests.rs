@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod ending;
+
 use std::sync::{Arc, Mutex};
 
 use http::{Method, Request, Response, StatusCode};
@@ -17,10 +19,16 @@ struct Fake {
     version: u64,
     /// Requests that are answered with 500.
     failing: bool,
+    /// Requests that are answered with 403.
+    forbidden: bool,
     /// Requests that land and are never answered.
     mute: bool,
     /// Writes that land and are never answered.
     mute_writes: bool,
+    /// Requests are answered so late.
+    slow: Duration,
+    /// Requests arrive so late.
+    far: Duration,
     /// Watches are served, each for as long as the Lease stays as it is.
     watched: bool,
     /// The next read comes before somebody's create, and our create after it.
@@ -45,6 +53,9 @@ impl Fake {
     fn answer(&mut self, method: &Method, sent: Option<Lease>) -> Result<Lease, (StatusCode, &'static str)> {
         if self.failing {
             return Err((StatusCode::INTERNAL_SERVER_ERROR, "InternalError"));
+        }
+        if self.forbidden {
+            return Err((StatusCode::FORBIDDEN, "Forbidden"));
         }
         let missing = (StatusCode::NOT_FOUND, "NotFound");
         match (method, sent) {
@@ -81,11 +92,14 @@ fn client(fake: &Shared) -> Client {
                 return followed(&fake, query.contains("watch=true")).await;
             }
             let body = request.into_body().collect_bytes().await?;
+            let far = fake.lock().unwrap().far;
+            tokio::time::sleep(far).await;
             let answer = fake.lock().unwrap().answer(&method, serde_json::from_slice(&body).ok());
-            let mute = {
+            let (mute, slow) = {
                 let fake = fake.lock().unwrap();
-                fake.mute || fake.mute_writes && method != Method::GET
+                (fake.mute || fake.mute_writes && method != Method::GET, fake.slow)
             };
+            tokio::time::sleep(slow).await;
             if mute {
                 std::future::pending::<()>().await;
             }
@@ -226,6 +240,23 @@ fn now() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime {
 }
 
 #[tokio::test(start_paused = true)]
+async fn anothers_lease_stands_still_since_the_answer_that_showed_it() {
+    let fake = Fake { far: Duration::from_secs(4), ..Fake::default() };
+    let world = World::with(fake, Some(lease_of("b", "2")), terms());
+    // The look was sent, and has not arrived.
+    tokio::time::sleep(Duration::from_millis(3_900)).await;
+    let renewed = world.clock.now();
+    {
+        let mut fake = world.fake.lock().unwrap();
+        fake.far = Duration::ZERO;
+        fake.edit(|lease| lease.spec.as_mut().unwrap().renew_time = Some(now()));
+    }
+    world.tenure.until_held().await;
+    let stood = world.clock.now().since(renewed);
+    assert!(stood >= Duration::from_secs(15), "{stood:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_is_prompt_takes_a_lease_in_the_moment_in_which_it_is_released() {
     let world = World::prompt(lease_of("b", "2"));
     // Right after a look, so that the next one is far.
@@ -290,6 +321,50 @@ async fn validity_ends_before_others_may_take_over_and_counts_from_the_start_of_
     // Nobody took it meanwhile, so it is ours again as soon as a renewal succeeds.
     world.fake.lock().unwrap().failing = false;
     world.tenure.until_held().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn validity_counts_from_the_start_of_the_request_that_was_accepted() {
+    let world = World::with(Fake { far: Duration::from_secs(4), ..Fake::default() }, None, terms());
+    world.tenure.until_held().await;
+    // A look, and the creation. The next renewal is on its way.
+    assert_eq!(world.seconds(), 8);
+    world.fake.lock().unwrap().failing = true;
+    world.tenure.until_lost().await;
+    assert_eq!(world.seconds(), 4 + 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_kept_while_every_answer_takes_four_seconds() {
+    for far in [true, false] {
+        let mut fake = Fake::default();
+        *(if far { &mut fake.far } else { &mut fake.slow }) = Duration::from_secs(4);
+        let mut world = World::with(fake, None, terms());
+        // A look, and the creation.
+        let held = tokio::time::timeout(Duration::from_secs(60), world.tenure.until_held()).await;
+        assert!(held.is_ok() && world.seconds() == 8, "after {} s", world.seconds());
+        let lost = tokio::time::timeout(Duration::from_secs(300), world.tenure.until_lost()).await;
+        assert!(lost.is_err(), "lost after {} s", world.seconds());
+        world.shutdown.trigger();
+        (&mut world.task).await.unwrap();
+        assert_eq!(world.spec().holder_identity.as_deref(), Some(""), "released as slowly");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fails_for_less_than_the_validity_costs_nothing() {
+    let world = World::start(None);
+    world.tenure.until_held().await;
+    let faults: [fn(&mut Fake, bool); 2] = [|fake, on| fake.failing = on, |fake, on| fake.mute = on];
+    for fault in faults {
+        fault(&mut world.fake.lock().unwrap(), true);
+        let lost = tokio::time::timeout(Duration::from_secs(6), world.tenure.until_lost()).await;
+        assert!(lost.is_err());
+        fault(&mut world.fake.lock().unwrap(), false);
+        let lost = tokio::time::timeout(Duration::from_secs(20), world.tenure.until_lost()).await;
+        assert!(lost.is_err());
+    }
+    assert_eq!(world.spec().lease_transitions, Some(0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -358,18 +433,4 @@ async fn an_own_write_that_landed_without_an_answer_is_no_loss() {
     assert!(world.tenure.held());
     // A loss, however short, would have acquired it anew.
     assert_eq!(world.spec().acquire_time, acquired);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_that_gets_no_answer_ends_all_the_same() {
-    let world = World::start(None);
-    world.tenure.until_held().await;
-    let fake = world.fake.clone();
-    fake.lock().unwrap().mute_writes = true;
-    world.shutdown.trigger();
-    let begun = world.seconds();
-    let clock = world.clock.clone();
-    world.task.await.unwrap();
-    assert!(clock.now().since(ringside_ring::Moment::default()).as_secs() - begun <= 4);
-    assert_eq!(fake.lock().unwrap().lease.clone().unwrap().spec.unwrap().holder_identity.as_deref(), Some(""));
 }
