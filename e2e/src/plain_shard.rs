@@ -1,13 +1,19 @@
 //! Shards that are nothing but a Lease, and let go of what they are asked to at once: what the contract asks of a member of a
 //! ring, without a controller and its proxy. Many of them cost a few requests a second.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::MicroTime,
-    jiff::Timestamp,
+    jiff::{SignedDuration, Timestamp},
 };
 use kube::{
     Api, Client, ResourceExt as _,
@@ -33,7 +39,18 @@ pub struct PlainShard {
     name: ShardName,
     leases: Api<Lease>,
     duration: Duration,
+    clock: Clock,
     renewing: AbortOnDropHandle<()>,
+}
+
+/// A wall clock, by how many seconds it is ahead.
+#[derive(Clone, Default)]
+struct Clock(Arc<AtomicI64>);
+
+impl Clock {
+    fn now(&self) -> MicroTime {
+        MicroTime(Timestamp::now() + SignedDuration::from_secs(self.0.load(Ordering::Relaxed)))
+    }
 }
 
 impl PlainShard {
@@ -60,8 +77,9 @@ impl PlainShard {
             }),
         };
         leases.create(&PostParams::default(), &lease).await?;
-        let renewing = renew(&leases, name, duration);
-        Ok(Self { name: name.clone(), leases, duration, renewing })
+        let clock = Clock::default();
+        let renewing = renew(&leases, name, duration, &clock);
+        Ok(Self { name: name.clone(), leases, duration, clock, renewing })
     }
 
     /// Its name.
@@ -76,21 +94,26 @@ impl PlainShard {
 
     /// Renews again.
     pub fn resume(&mut self) {
-        self.renewing = renew(&self.leases, &self.name, self.duration);
+        self.renewing = renew(&self.leases, &self.name, self.duration, &self.clock);
+    }
+
+    /// From now on its wall clock, which it writes as the time of its renewals, is so many seconds ahead, or behind.
+    pub fn shift_clock(&self, seconds: i64) {
+        self.clock.0.store(seconds, Ordering::Relaxed);
     }
 
     /// Lets go of the Lease, as at a graceful end.
     pub async fn release(self) -> kube::Result<()> {
         self.renewing.abort();
-        write(&self.leases, &self.name, "").await
+        write(&self.leases, &self.name, "", &self.clock).await
     }
 }
 
-fn renew(leases: &Api<Lease>, name: &ShardName, duration: Duration) -> AbortOnDropHandle<()> {
-    let (leases, name) = (leases.clone(), name.clone());
+fn renew(leases: &Api<Lease>, name: &ShardName, duration: Duration, clock: &Clock) -> AbortOnDropHandle<()> {
+    let (leases, name, clock) = (leases.clone(), name.clone(), clock.clone());
     AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
-            if let Err(error) = write(&leases, &name, name.as_str()).await {
+            if let Err(error) = write(&leases, &name, name.as_str(), &clock).await {
                 tracing::warn!(shard = %name, %error, "a plain shard can't renew its Lease; trying again");
             }
             tokio::time::sleep(duration / RENEWALS).await;
@@ -98,8 +121,8 @@ fn renew(leases: &Api<Lease>, name: &ShardName, duration: Duration) -> AbortOnDr
     }))
 }
 
-async fn write(leases: &Api<Lease>, name: &ShardName, holder: &str) -> kube::Result<()> {
-    let spec = json!({"spec": {"holderIdentity": holder, "renewTime": MicroTime(Timestamp::now())}});
+async fn write(leases: &Api<Lease>, name: &ShardName, holder: &str, clock: &Clock) -> kube::Result<()> {
+    let spec = json!({"spec": {"holderIdentity": holder, "renewTime": clock.now()}});
     leases.patch(name.as_str(), &PatchParams::default(), &Patch::Merge(spec)).await.map(drop)
 }
 

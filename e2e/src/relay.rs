@@ -1,5 +1,6 @@
 //! A relay between a client of the API server and the API server: it keeps what passes, to compare it with what was
-//! sent, it holds requests back, and it answers by script what a real API server seldom does.
+//! sent, it holds requests back, and it answers by script what a real API server seldom does, or hinders what concerns one
+//! resource.
 //!
 //! It passes everything on as it came, upgrades too, but for what belongs to one connection. Only requests that carry
 //! a [`MARK`] are kept, held or answered by script, so that tests that run side by side don't see each other's. Where clients
@@ -7,6 +8,7 @@
 
 mod connection;
 mod forward;
+mod hindrance;
 mod holds;
 mod record;
 mod routes;
@@ -29,8 +31,12 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::{connection::Connections, forward::Forward, holds::Holds, record::Records, routes::Routes, script::Scripts};
+use self::{
+    connection::Connections, forward::Forward, hindrance::Hindrances, holds::Holds, record::Records, routes::Routes,
+    script::Scripts,
+};
 pub use self::{
+    hindrance::Hindrance,
     record::{Answered, KEPT, Recorded, Upgraded},
     script::{Part, Script},
 };
@@ -89,6 +95,7 @@ pub struct Relay {
     scripts: Arc<Scripts>,
     routes: Routes,
     holds: Arc<Holds>,
+    hindrances: Hindrances,
     accepting: JoinHandle<()>,
     ended: CancellationToken,
     _connections: DropGuard,
@@ -130,6 +137,7 @@ impl Relay {
         let ended = CancellationToken::new();
         let forward = Forward::new(url, ca, ended.clone())?;
         let (routes, holds) = (Routes::default(), Arc::new(Holds::default()));
+        let hindrances = Hindrances::default();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let connections = Connections {
@@ -140,6 +148,7 @@ impl Relay {
             mark,
             routes: routes.clone(),
             holds: holds.clone(),
+            hindrances: hindrances.clone(),
             ended: ended.clone(),
         };
         let accepting = tokio::spawn(connections.accept(listener));
@@ -149,6 +158,7 @@ impl Relay {
             scripts,
             routes,
             holds,
+            hindrances,
             accepting,
             ended: ended.clone(),
             _connections: ended.drop_guard(),
@@ -211,6 +221,16 @@ impl Relay {
     /// Sends on all that wait with this mark; others that come don't wait.
     pub fn release(&self, mark: &str) {
         self.holds.end(mark);
+    }
+
+    /// From now on this becomes of requests for a resource, whatever they carry: of those with this part in their paths.
+    pub fn hinder(&self, resource: &str, hindrance: Hindrance) {
+        self.hindrances.set(Some((resource.to_owned(), hindrance)));
+    }
+
+    /// Nothing hinders requests any more. What was swallowed stays so.
+    pub fn mend(&self) {
+        self.hindrances.set(None);
     }
 
     /// From now on all other requests are answered so, as by an API server of an aggregated group.

@@ -39,6 +39,7 @@ use crate::{
     process::{Folder, keep_logs},
     relay::Relay,
     toolchain::{self, Environment, RingsidePrograms, ToolchainError},
+    wall_clock::WallClock,
 };
 use ringside_ring::{RingLabels, RingName, cluster_ring::Fence};
 
@@ -75,6 +76,8 @@ pub struct Settings {
     pub audit_requests: bool,
     /// More flags for the API server.
     pub api_server_flags: Vec<String>,
+    /// The wall clock of sharders, where it is not the machine's.
+    pub sharder_clock: Option<WallClock>,
 }
 
 /// How a client finds its API server.
@@ -102,6 +105,7 @@ impl Default for Settings {
             certificate_lifetime: None,
             audit_requests: false,
             api_server_flags: Vec::new(),
+            sharder_clock: None,
         }
     }
 }

@@ -12,13 +12,17 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto::Builder,
 };
-use tokio::net::{TcpListener, TcpStream};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::sleep,
+};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     MARK,
     forward::{Fault, Forward, Passing},
+    hindrance::{Hindrance, Hindrances, refusal},
     holds::Holds,
     record::{self, Copied, Heads, Records},
     routes::Routes,
@@ -38,6 +42,7 @@ pub(super) struct Connections {
     pub(super) mark: Option<HeaderValue>,
     pub(super) routes: Routes,
     pub(super) holds: Arc<Holds>,
+    pub(super) hindrances: Hindrances,
     pub(super) ended: CancellationToken,
 }
 
@@ -80,7 +85,20 @@ impl Connections {
 
     /// # Errors
     /// When there is to be no answer.
-    async fn answer(
+    async fn answer(&self, request: Request<Incoming>, heads: Option<&Heads>) -> Result<Response<Passing>, NoAnswer> {
+        match self.hindrances.of(request.uri().path()) {
+            None => self.unhindered(request, heads).await,
+            Some(Hindrance::Swallowed) => std::future::pending().await,
+            Some(Hindrance::Refused(status)) => Ok(refusal(status)),
+            Some(Hindrance::Late(by)) => {
+                let answer = self.unhindered(request, heads).await;
+                sleep(by).await;
+                answer
+            }
+        }
+    }
+
+    async fn unhindered(
         &self,
         mut request: Request<Incoming>,
         heads: Option<&Heads>,

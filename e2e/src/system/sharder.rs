@@ -64,6 +64,9 @@ impl Sharder {
         if let Some(lifetime) = ground.settings.certificate_lifetime {
             command.args(["--webhook-certificate-lifetime", &format!("{}ms", lifetime.as_millis())]);
         }
+        if let Some(clock) = &ground.settings.sharder_clock {
+            clock.give_to(&mut command);
+        }
         let process = Process::spawn(name, &command, &ground.folder.path().join(format!("{name}.log")))?;
         Ok(Self { process, webhook_port, admin_port, identity })
     }

@@ -1,0 +1,52 @@
+//! Trouble with requests for one resource, as an API server has it that is overloaded, or can't reach its etcd.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use http::{Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use serde_json::json;
+
+use super::{forward::Passing, record::locked};
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hindrance {
+    /// It is carried out at once, and answered so much later.
+    Late(Duration),
+    /// It is never answered, nor carried out.
+    Swallowed,
+    /// It is refused with this status. Who is told that it asks too often is told to wait for a second.
+    Refused(StatusCode),
+}
+
+/// The resource, as a part of the path, and what becomes of requests for it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hindrances(Arc<Mutex<Option<(String, Hindrance)>>>);
+
+impl Hindrances {
+    pub(super) fn set(&self, hindrance: Option<(String, Hindrance)>) {
+        *locked(&self.0) = hindrance;
+    }
+
+    pub(super) fn of(&self, path: &str) -> Option<Hindrance> {
+        locked(&self.0).as_ref().filter(|(resource, _)| path.contains(resource)).map(|(_, hindrance)| *hindrance)
+    }
+}
+
+/// As an API server says it.
+pub(super) fn refusal(status: StatusCode) -> Response<Passing> {
+    let said = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status.as_u16(),
+        "message": "the relay refuses this for a while"});
+    let body = Full::new(Bytes::from(said.to_string())).map_err(|never| match never {}).boxed_unsync();
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    if status == StatusCode::TOO_MANY_REQUESTS {
+        response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+    }
+    response
+}
