@@ -1,8 +1,10 @@
 //! All cases, a room for each part of the API.
 
-use super::table::Part;
+use super::table::{Case, Part};
 
 mod aggregated;
+mod controlled;
+mod deletions;
 mod discovery;
 mod ends;
 mod errors;
@@ -18,6 +20,10 @@ mod upgrades;
 mod watches;
 mod writes;
 
+fn joined(rooms: [Vec<Case>; 3]) -> Vec<Case> {
+    rooms.into_iter().flatten().collect()
+}
+
 /// The table, in the order of the page.
 pub(crate) fn all() -> Vec<Part> {
     let part = |title, cases| Part { title, cases };
@@ -28,7 +34,7 @@ pub(crate) fn all() -> Vec<Part> {
         part("Lists", lists::cases()),
         part("Watches", watches::cases()),
         part("Upgrades, and what HTTP/1.1 has besides", upgrades::cases()),
-        part("Writes", writes::cases()),
+        part("Writes", joined([writes::cases(), controlled::cases(), deletions::cases()])),
         part("Large objects and lists", large::cases()),
         part("Errors and warnings", errors::cases()),
         part("Without the Lease, and when the ring changes", ends::cases()),

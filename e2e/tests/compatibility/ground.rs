@@ -137,11 +137,15 @@ impl Ground {
 
     /// Makes an object as it was before all writes.
     pub(crate) async fn anew(&self, collection: &str, object: &Value) -> Result<()> {
-        let name = object["metadata"]["name"].as_str().context("a name")?;
-        let gone = Ask::new(Method::DELETE, format!("{collection}/{name}"));
-        self.admin.exchange(Http::Two, &gone, "admin").await?;
+        self.gone(collection, object["metadata"]["name"].as_str().context("a name")?).await?;
         let create = Ask::new(Method::POST, collection).body("application/json", object.to_string());
         self.admin(&create).await.map(drop)
+    }
+
+    /// Sees to it that there is no such object.
+    pub(crate) async fn gone(&self, collection: &str, name: &str) -> Result<()> {
+        let gone = Ask::new(Method::DELETE, format!("{collection}/{name}"));
+        self.admin.exchange(Http::Two, &gone, "admin").await.map(drop)
     }
 }
 

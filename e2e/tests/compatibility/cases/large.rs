@@ -22,7 +22,8 @@ use crate::{
 };
 
 const MAPS: &str = "/api/v1/namespaces/huge/configmaps";
-const PAIRS: [(Http, Http); 4] =
+/// Versions of HTTP, of the client and to the API server.
+pub(super) const PAIRS: [(Http, Http); 4] =
     [(Http::One, Http::One), (Http::One, Http::Two), (Http::Two, Http::One), (Http::Two, Http::Two)];
 /// Together 100 MB, each near the 1 MiB that a ConfigMap may have.
 const OBJECTS: usize = 100;

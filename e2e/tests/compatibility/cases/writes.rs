@@ -7,27 +7,30 @@ use http::Method;
 use ringside_e2e::compatibility::Outcome;
 use serde_json::{Value, json};
 
-use super::representations;
+use super::large::PAIRS;
 use crate::{
     client::Ask,
-    compare::{Bodies, OF_A_WRITE, Probe, Rewritten, answers, contains, steady},
+    compare::{Bodies, OF_A_WRITE, Probe, Rewritten, answers},
     ground::{Ground, NAMESPACE},
-    query,
+    stream::PROTOBUF,
     table::{Case, case},
 };
 
 /// A write: to which collection, to what of it, and how.
-struct Write {
-    behaviour: &'static str,
-    form: &'static str,
-    kind: Kind,
+#[derive(Clone)]
+pub(super) struct Write {
+    pub(super) behaviour: &'static str,
+    pub(super) form: &'static str,
+    pub(super) kind: Kind,
     /// Behind the object's path; for creations it is the collection's.
-    target: &'static str,
-    method: Method,
-    content_type: &'static str,
-    body: &'static str,
+    pub(super) target: &'static str,
+    pub(super) method: Method,
+    pub(super) content_type: &'static str,
+    pub(super) body: String,
     /// What is compared of the answers.
-    bodies: Bodies,
+    pub(super) bodies: Bodies,
+    /// Whether there is no object before it.
+    pub(super) absent: bool,
 }
 
 impl Write {
@@ -35,13 +38,18 @@ impl Write {
     fn but(self, paths: &'static [&'static str]) -> Self {
         Self { bodies: Bodies::But(paths), ..self }
     }
+
+    /// The same, where there is no object.
+    fn absent(self) -> Self {
+        Self { absent: true, ..self }
+    }
 }
 
 /// What says whose an object is.
-type Labels = BTreeMap<String, String>;
+pub(super) type Labels = BTreeMap<String, String>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Website,
     ConfigMap,
     Deployment,
@@ -50,7 +58,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn collection(self, namespace: &str) -> String {
+    pub(super) fn collection(self, namespace: &str) -> String {
         match self {
             Self::Website => format!("/apis/web.example.com/v1/namespaces/{namespace}/websites"),
             Self::ConfigMap => format!("/api/v1/namespaces/{namespace}/configmaps"),
@@ -60,7 +68,7 @@ impl Kind {
     }
 
     /// An object named `thing`, with these labels beside its own.
-    fn object(self, owner: &Labels) -> Value {
+    pub(super) fn object(self, owner: &Labels) -> Value {
         let mut metadata = json!({"name": "thing", "labels": owner});
         metadata["labels"]["app"] = "thing".into();
         let pod = json!({"metadata": {"labels": {"app": "thing"}}, "spec": {"containers": [
@@ -81,28 +89,21 @@ impl Kind {
     }
 }
 
-const JSON: &str = "application/json";
-const MERGE: &str = "application/merge-patch+json";
-const JSON_PATCH: &str = "application/json-patch+json";
-const STRATEGIC: &str = "application/strategic-merge-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
+pub(super) const JSON: &str = "application/json";
+pub(super) const MERGE: &str = "application/merge-patch+json";
+pub(super) const JSON_PATCH: &str = "application/json-patch+json";
+pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
 /// What it says of the object that is gone.
 const OF_A_DELETE: &[&str] = &["details.uid"];
-/// The same of several.
-const OF_A_COLLECTION: Bodies = Bodies::But(&[
-    "metadata.resourceVersion",
-    "items[].metadata.uid",
-    "items[].metadata.resourceVersion",
-    "items[].metadata.creationTimestamp",
-    "items[].metadata.managedFields[].time",
-]);
 
 #[rustfmt::skip]
 fn writes() -> Vec<Write> {
     use Kind::{ConfigMap, Deployment, Website};
     let write = |behaviour, form, kind, method, target, content_type, body| {
-        Write { behaviour, form, kind, target, method, content_type, body, bodies: OF_A_WRITE }
+        let body = str::to_owned(body);
+        Write { behaviour, form, kind, target, method, content_type, body, bodies: OF_A_WRITE, absent: false }
     };
     let website = r#"{"apiVersion":"web.example.com/v1","kind":"Website","metadata":{"name":"thing"},"spec":{"content":"new"}}"#;
     let config_map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"thing"},"data":{"text":"new"}}"#;
@@ -148,22 +149,29 @@ fn writes() -> Vec<Write> {
         write("create", "that exists", ConfigMap, Method::POST, "..", JSON, config_map),
         write("create", "with a name made up by the API server, dry run", ConfigMap, Method::POST, "..?dryRun=All", JSON, created)
             .but(&["metadata.name", "metadata.uid", "metadata.creationTimestamp", "metadata.managedFields[].time"]),
+        write("write of what is not there", "server-side apply, which makes it", ConfigMap, Method::PATCH, "?fieldManager=me", APPLY, yaml)
+            .absent(),
+        write("write of what is not there", "update", ConfigMap, Method::PUT, "", JSON, config_map).absent(),
+        write("write of what is not there", "merge patch", Website, Method::PATCH, "", MERGE, r#"{"spec":{"content":"new"}}"#).absent(),
+        write("write of what is not there", "delete", ConfigMap, Method::DELETE, "", "", "").absent(),
     ]
 }
 
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases: Vec<_> =
-        writes()
-            .into_iter()
-            .enumerate()
-            .map(|(place, write)| {
-                case(write.behaviour, write.form, move |ground, mark| async move {
-                    both(&ground, &mark, place, &write).await
-                })
+    let mut cases: Vec<_> = writes()
+        .into_iter()
+        .enumerate()
+        .map(|(place, write)| {
+            case(write.behaviour, write.form, move |ground, mark| async move {
+                both(&ground, &Probe::new(&ground, &mark), &format!("write-{place}"), &write).await
             })
-            .collect();
+        })
+        .collect();
+    cases.extend(by_version());
     cases.push(case("create", "JSON", |ground, mark| async move { create(&ground, &mark).await }));
-    cases.push(case("update", "protobuf", |ground, mark| async move { protobuf(&ground, &mark).await }));
+    cases.push(case("update", "protobuf", |ground, mark| async move {
+        unchanged(&Probe::new(&ground, &mark), "/api/v1/namespaces/fixed/configmaps/own-1").await
+    }));
     cases.push(case("eviction of a pod", "dry run", |ground, mark| async move {
         let body = json!({
             "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "shard-0"},
@@ -172,35 +180,46 @@ pub(crate) fn cases() -> Vec<Case> {
         let ask = Ask::new(Method::POST, format!("/api/v1/namespaces/{NAMESPACE}/pods/shard-0/eviction"));
         Probe::new(&ground, &mark).same(&ask.body(JSON, body.to_string())).await
     }));
-    for (form, media_type) in representations::FORMS {
-        cases.push(case("deletecollection", form, move |ground, mark| async move {
-            delete_collection(&ground, &mark, Kind::ConfigMap, &representations::of_lists(media_type)).await
-        }));
-    }
-    cases.push(case("deletecollection of a controlled resource", "JSON", |ground, mark| async move {
-        delete_collection(&ground, &mark, Kind::ReplicaSet, JSON).await
-    }));
     cases
 }
 
-/// Each way finds the object as it was before: the shard's own, and nobody's.
-async fn both(ground: &Ground, mark: &str, place: usize, write: &Write) -> Result<Outcome> {
-    let namespace = format!("write-{place}");
-    ground.namespace(&namespace).await?;
-    let collection = write.kind.collection(&namespace);
+/// By each version of HTTP on both sides.
+fn by_version() -> Vec<Case> {
+    let rows = [("update", Method::PUT), ("merge patch", Method::PATCH), ("delete", Method::DELETE)];
+    let rows = rows.into_iter().filter_map(|(behaviour, method)| {
+        let is_meant = |it: &Write| it.behaviour == behaviour && it.kind == Kind::ConfigMap && it.method == method;
+        writes().into_iter().find(is_meant)
+    });
+    let rows = rows.flat_map(|write| PAIRS.map(|pair| (pair, write.clone())));
+    rows.map(|((client, upstream), write)| {
+        let form = format!("{} to {}", client.name(), upstream.name());
+        case(write.behaviour, &form, move |ground, mark| async move {
+            both(&ground, &Probe::by(&ground, &mark, client, upstream), &format!("write-{mark}"), &write).await
+        })
+    })
+    .collect()
+}
+
+/// Each way finds what was there before: an object of the shard, one of nobody, or none.
+pub(super) async fn both(ground: &Ground, probe: &Probe<'_>, namespace: &str, write: &Write) -> Result<Outcome> {
+    ground.namespace(namespace).await?;
+    let collection = write.kind.collection(namespace);
     let target = match write.target.strip_prefix("..") {
         Some(query) => format!("{collection}{query}"),
         None => format!("{collection}/thing{}", write.target),
     };
     let mut ask = Ask::new(write.method.clone(), target);
     if !write.body.is_empty() {
-        ask = ask.body(write.content_type, write.body);
+        ask = ask.body(write.content_type, write.body.clone());
     }
-    let probe = Probe::new(ground, mark);
-    for owner in [&ground.main.labels(), &Labels::new()] {
-        ground.anew(&collection, &write.kind.object(owner)).await?;
+    for owner in [&probe.shard.labels(), &Labels::new()] {
+        let before = async || match write.absent {
+            true => ground.gone(&collection, "thing").await,
+            false => ground.anew(&collection, &write.kind.object(owner)).await,
+        };
+        before().await?;
         let direct = probe.past(&ask).await?;
-        ground.anew(&collection, &write.kind.object(owner)).await?;
+        before().await?;
         let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
         answers(&direct, &proxied, write.bodies)?;
     }
@@ -225,63 +244,10 @@ async fn create(ground: &Ground, mark: &str) -> Result<Outcome> {
 
 /// An object as the API server itself wrote it, sent back: a write that changes nothing, so both answers are equal in
 /// every byte.
-async fn protobuf(ground: &Ground, mark: &str) -> Result<Outcome> {
-    const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-    let probe = Probe::new(ground, mark);
-    let target = "/api/v1/namespaces/fixed/configmaps/own-1";
+pub(super) async fn unchanged(probe: &Probe<'_>, target: &str) -> Result<Outcome> {
     let object = probe.past(&Ask::get(target).accept(PROTOBUF)).await?;
     let ask = Ask::new(Method::PUT, target).accept(PROTOBUF).body(PROTOBUF, object.body.clone());
     let outcome = probe.same(&ask).await?;
     ensure!(probe.past(&ask).await?.body == object.body, "the write changed something");
     Ok(outcome)
-}
-
-/// Only the shard's own objects go. Before that they are deleted in a dry run: both answers say the same then of the
-/// objects, in forms too in which nothing can be left out, and differ in the version of the moment alone.
-async fn delete_collection(ground: &Ground, mark: &str, kind: Kind, media_type: &str) -> Result<Outcome> {
-    let probe = Probe::new(ground, mark);
-    let namespace = format!("collection-{mark}");
-    ground.namespace(&namespace).await?;
-    let collection = kind.collection(&namespace);
-    let objects = [
-        ("own-1", ground.main.labels()),
-        ("own-2", ground.main.labels()),
-        ("other-1", ground.plain.labels()),
-        ("free-1", [].into()),
-    ];
-    let anew = async || {
-        for (name, labels) in &objects {
-            let mut object = kind.object(labels);
-            object["metadata"]["name"] = (*name).into();
-            ground.anew(&collection, &object).await?;
-        }
-        anyhow::Ok(())
-    };
-    anew().await?;
-    let tried = Ask::new(Method::DELETE, format!("{collection}?dryRun=All")).accept(media_type);
-    steady(async || {
-        let answer = probe.narrowed_with(&tried, Bodies::ButANumber, &[]).await?;
-        let shown = ["own-1", "other-1", "free-1"].map(|name| contains(&answer.body, name.as_bytes()));
-        ensure!(shown == [true, false, false], "{}", answer.text());
-        Ok(Outcome::Narrowed)
-    })
-    .await?;
-
-    let ask = Ask::new(Method::DELETE, format!("{collection}?labelSelector=%21absent&gracePeriodSeconds=0"));
-    let ask = ask.accept(media_type);
-    if media_type == JSON {
-        let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
-        let direct = probe.past(&by_hand).await?;
-        anew().await?;
-        let (proxied, _) = probe.through(&ask, probe.narrowing(&[])).await?;
-        answers(&direct, &proxied, OF_A_COLLECTION)?;
-    } else {
-        let (proxied, _) = probe.through(&ask, probe.narrowing(&[])).await?;
-        ensure!(proxied.status.is_success(), "{}: {}", proxied.status, proxied.text());
-    }
-    let left = ground.admin(&Ask::get(&collection)).await?;
-    let names: Vec<_> =
-        left["items"].as_array().into_iter().flatten().map(|item| item["metadata"]["name"].as_str()).collect();
-    ensure!(names == [Some("free-1"), Some("other-1")], "left are {names:?}");
-    Ok(Outcome::Narrowed)
 }

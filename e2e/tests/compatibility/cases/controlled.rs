@@ -1,0 +1,158 @@
+//! Writes whose body the proxy reads before it sends it on: of what an object of the ring controls, and of Leases in the
+//! shard's namespace.
+
+use anyhow::{Context as _, Result};
+use http::Method;
+use ringside_e2e::compatibility::Outcome;
+use serde_json::{Value, json};
+
+use super::{
+    refusals::LEASES,
+    writes::{APPLY, JSON, JSON_PATCH, Kind, MERGE, STRATEGIC, Write, both, unchanged},
+};
+use crate::{
+    client::Ask,
+    compare::{OF_A_WRITE, Probe, Rewritten, answers},
+    ground::Ground,
+    table::{Case, case},
+};
+
+const YAML: &str = "application/yaml";
+
+/// A form of a write: its name, the method, what stands behind the path, the type and the body.
+type Form = (&'static str, Method, &'static str, &'static str, fn(&Value) -> String);
+
+/// Each names the owner, which is the shard's.
+const CONTROLLED: [Form; 7] = [
+    ("update", Method::PUT, "", JSON, |owner| replica_set(owner).to_string()),
+    ("update, YAML", Method::PUT, "", YAML, in_yaml),
+    ("merge patch", Method::PATCH, "", MERGE, |owner| adopting(owner).to_string()),
+    ("JSON patch", Method::PATCH, "", JSON_PATCH, |owner| {
+        json!([{"op": "add", "path": "/metadata/ownerReferences", "value": [owner]}]).to_string()
+    }),
+    ("strategic merge patch", Method::PATCH, "", STRATEGIC, |owner| adopting(owner).to_string()),
+    ("server-side apply", Method::PATCH, "?fieldManager=me&force=true", APPLY, in_yaml),
+    ("create, that exists", Method::POST, "..", JSON, |owner| replica_set(owner).to_string()),
+];
+
+/// Of a Lease that nobody leads by: who holds it is alive, and nothing else.
+const LEASE: [Form; 5] = [
+    ("update", Method::PUT, "", JSON, |lease| lease.to_string()),
+    ("update, YAML", Method::PUT, "", YAML, |lease| {
+        format!(
+            "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {{name: {}}}\nspec: {{holderIdentity: them}}\n",
+            lease["metadata"]["name"]
+        )
+    }),
+    ("merge patch", Method::PATCH, "", MERGE, |_| json!({"metadata": {"labels": {"a": "b"}}}).to_string()),
+    ("server-side apply", Method::PATCH, "?fieldManager=me&force=true", APPLY, |lease| {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": lease["metadata"]["name"], "labels": {"a": "b"}},
+        })
+        .to_string()
+    }),
+    ("create, that exists", Method::POST, "..", JSON, |lease| lease.to_string()),
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let behaviour = "write of a controlled resource";
+    for form in CONTROLLED {
+        cases.push(case(behaviour, form.0, move |ground, mark| async move {
+            let probe = Probe::new(&ground, &mark);
+            let (namespace, owner) = owner(&ground, &probe).await?;
+            let (_, method, target, content_type, body) = form;
+            let (kind, body) = (Kind::ReplicaSet, body(&owner));
+            let write = Write {
+                behaviour,
+                form: form.0,
+                kind,
+                target,
+                method,
+                content_type,
+                body,
+                bodies: OF_A_WRITE,
+                absent: false,
+            };
+            both(&ground, &probe, &namespace, &write).await
+        }));
+    }
+    cases.push(case(behaviour, "update, protobuf", |ground, mark| async move {
+        let probe = Probe::new(&ground, &mark);
+        let (namespace, owner) = owner(&ground, &probe).await?;
+        let collection = Kind::ReplicaSet.collection(&namespace);
+        let mut child = Kind::ReplicaSet.object(&probe.shard.labels());
+        child["metadata"]["ownerReferences"] = json!([owner]);
+        ground.anew(&collection, &child).await?;
+        unchanged(&probe, &format!("{collection}/thing")).await
+    }));
+    let behaviour = "write of a Lease that is no election's, in the shard's namespace";
+    for form in LEASE {
+        cases.push(case(behaviour, form.0, move |ground, mark| async move {
+            lease(&ground, &Probe::new(&ground, &mark), &form).await
+        }));
+    }
+    cases.push(case(behaviour, "update, protobuf", |ground, mark| async move {
+        let name = format!("lease-{mark}");
+        ground.anew(LEASES, &beat(&name)).await?;
+        unchanged(&Probe::new(&ground, &mark), &format!("{LEASES}/{name}")).await
+    }));
+    cases
+}
+
+/// A reference to a Deployment of the shard in a namespace of the case's own.
+async fn owner(ground: &Ground, probe: &Probe<'_>) -> Result<(String, Value)> {
+    let namespace = format!("controlled-{}", probe.mark);
+    ground.namespace(&namespace).await?;
+    let collection = Kind::Deployment.collection(&namespace);
+    ground.anew(&collection, &Kind::Deployment.object(&probe.shard.labels())).await?;
+    let made = ground.admin(&Ask::get(format!("{collection}/thing"))).await?;
+    let uid = made["metadata"]["uid"].as_str().context("a uid")?;
+    let owner = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "thing", "uid": uid, "controller": true});
+    Ok((namespace, owner))
+}
+
+fn replica_set(owner: &Value) -> Value {
+    let mut object = Kind::ReplicaSet.object(&[].into());
+    object["metadata"]["ownerReferences"] = json!([owner]);
+    object["spec"]["replicas"] = 2.into();
+    object
+}
+
+fn adopting(owner: &Value) -> Value {
+    json!({"metadata": {"ownerReferences": [owner]}})
+}
+
+fn in_yaml(owner: &Value) -> String {
+    format!(
+        "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata:\n  name: thing\n  labels: {{app: thing}}\n  ownerReferences:\n  \
+         - apiVersion: apps/v1\n    kind: Deployment\n    name: thing\n    uid: {}\n    controller: true\nspec:\n  replicas: \
+         2\n  selector: {{matchLabels: {{app: thing}}}}\n  template:\n    metadata: {{labels: {{app: thing}}}}\n    spec: \
+         {{containers: [{{name: a, image: \"a:1\"}}, {{name: b, image: \"b:1\"}}]}}\n",
+        owner["uid"]
+    )
+}
+
+fn beat(name: &str) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+        "spec": {"holderIdentity": "me", "leaseDurationSeconds": 40, "renewTime": "2026-01-01T00:00:00.000000Z"},
+    })
+}
+
+async fn lease(ground: &Ground, probe: &Probe<'_>, form: &Form) -> Result<Outcome> {
+    let (_, method, target, content_type, body) = form;
+    let object = beat(&format!("lease-{}", probe.mark));
+    let name = object["metadata"]["name"].as_str().context("a name")?;
+    let target = match target.strip_prefix("..") {
+        Some(query) => format!("{LEASES}{query}"),
+        None => format!("{LEASES}/{name}{target}"),
+    };
+    let ask = Ask::new(method.clone(), target).body(content_type, body(&object));
+    ground.anew(LEASES, &object).await?;
+    let direct = probe.past(&ask).await?;
+    ground.anew(LEASES, &object).await?;
+    let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
+    answers(&direct, &proxied, OF_A_WRITE)
+}
