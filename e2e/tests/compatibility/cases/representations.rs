@@ -1,10 +1,11 @@
 //! Objects, lists and watches in every form that the API server has.
 
 use anyhow::{Result, ensure};
-use http::{StatusCode, header};
+use http::{Method, StatusCode, header};
 use ringside_e2e::compatibility::Outcome;
 use serde_json::json;
 
+use super::writes::Kind;
 use crate::{
     client::Ask,
     compare::{Probe, own_answer},
@@ -63,6 +64,37 @@ async fn compressed(ground: &Ground, mark: &str, media_type: &str) -> Result<Out
     probe.same(&get("own")).await
 }
 
+/// What a write answers, and what subresources show: by writes that change nothing, so that all is compared.
+fn written() -> impl Iterator<Item = Case> {
+    FORMS.into_iter().flat_map(|(form, media_type)| {
+        let nothing = |target: String| Ask::new(Method::PATCH, target).body("application/merge-patch+json", "{}");
+        [
+            case("write that changes nothing", form, move |ground, mark| async move {
+                let ask = nothing(format!("/api/v1/namespaces/{FIXED}/configmaps/own-1"));
+                Probe::new(&ground, &mark).same(&ask.accept(media_type)).await
+            }),
+            case("status and scale", form, move |ground, mark| async move {
+                let (probe, namespace) = (Probe::new(&ground, &mark), format!("forms-{mark}"));
+                ground.namespace(&namespace).await?;
+                let collection = Kind::Deployment.collection(&namespace);
+                ground.anew(&collection, &Kind::Deployment.object(&ground.main.labels())).await?;
+                let site = format!("/apis/web.example.com/v1/namespaces/{FIXED}/websites/own-1");
+                let mut outcome = probe.same(&Ask::get(format!("{site}/status")).accept(media_type)).await?;
+                for subresource in ["status", "scale"] {
+                    let target = format!("{collection}/thing/{subresource}");
+                    let patch = nothing(target.clone()).accept(media_type);
+                    // The first one leaves its manager behind.
+                    probe.past(&patch).await?;
+                    for ask in [Ask::get(target).accept(media_type), patch] {
+                        outcome = probe.same(&ask).await?;
+                    }
+                }
+                Ok(outcome)
+            }),
+        ]
+    })
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (form, media_type) in [("JSON", JSON), ("protobuf", PROTOBUF), ("YAML", "application/yaml")] {
@@ -86,6 +118,7 @@ pub(crate) fn cases() -> Vec<Case> {
             absent(&Probe::new(&ground, &mark), media_type).await
         }));
     }
+    cases.extend(written());
     for (form, media_type) in FORMS {
         let media_type = of_lists(media_type);
         for (behaviour, resource) in [
