@@ -12,6 +12,7 @@ use ringside_e2e::{
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use super::large::PAIRS;
 use crate::{
     client::{Answer, Ask, Endpoint, Http},
     compare::{Bodies, Extent, OF_A_WRITE, Probe, Rewritten, answers, passed_on},
@@ -103,20 +104,16 @@ pub(crate) fn cases() -> Vec<Case> {
             answers(&direct, &proxied, Bodies::Exact)
         }));
     }
-    for (behaviour, status, retry_after) in SELDOM {
-        for http in BOTH {
-            cases.push(case(behaviour, http.name(), move |ground, mark| async move {
-                seldom(&Probe::by(&ground, &mark, http, Http::Two), status, retry_after).await
+    for (client, upstream) in PAIRS {
+        let pair = format!("{} to {}", client.name(), upstream.name());
+        for (behaviour, status, retry_after) in SELDOM {
+            cases.push(case(behaviour, &pair, move |ground, mark| async move {
+                seldom(&Probe::by(&ground, &mark, client, upstream), status, retry_after).await
             }));
         }
-    }
-    for http in BOTH {
-        cases.push(case("an answer that takes its time", http.name(), move |ground, mark| async move {
-            slow(&Probe::by(&ground, &mark, http, Http::Two)).await
+        cases.push(case("an answer that takes its time", &pair, move |ground, mark| async move {
+            slow(&Probe::by(&ground, &mark, client, upstream)).await
         }));
-    }
-    for (client, upstream) in BOTH.into_iter().flat_map(|client| BOTH.map(|upstream| (client, upstream))) {
-        let pair = format!("{} to {}", client.name(), upstream.name());
         cases.push(case("an answer that breaks off", &pair, move |ground, mark| async move {
             broken(&Probe::by(&ground, &mark, client, upstream)).await
         }));
@@ -169,12 +166,13 @@ async fn seldom(probe: &Probe<'_>, status: StatusCode, retry_after: Option<&str>
     }
     probe.shard.relay.answer(probe.mark, script);
     let (plain, narrowed) = (Rewritten::default(), probe.narrowing(&[]));
+    let object = format!("{MAPS}/{}1", probe.shard.owns);
     let asks = [
         (Ask::get("/version"), plain),
-        (Ask::get(format!("{MAPS}/own-1")), plain),
+        (Ask::get(&object), plain),
         (Ask::get(MAPS), narrowed),
         (Ask::get(format!("{MAPS}?watch=1")), probe.narrowing(&["accept-encoding"])),
-        (Ask::new(Method::PATCH, format!("{MAPS}/own-1")).body("application/merge-patch+json", "{}"), plain),
+        (Ask::new(Method::PATCH, &object).body("application/merge-patch+json", "{}"), plain),
     ];
     for (ask, rewritten) in asks {
         probe.scripted(&ask, rewritten).await?;
@@ -196,7 +194,7 @@ async fn slow(probe: &Probe<'_>) -> Result<Outcome> {
         said.notify_one();
         anyhow::Ok(())
     };
-    let ask = Ask::get(format!("{MAPS}/own-1"));
+    let ask = Ask::get(format!("{MAPS}/{}1", probe.shard.owns));
     let (direct, ()) =
         tokio::try_join!(probe.shard.scripted.exchange(probe.of_relay(), &ask, probe.mark), answering())?;
     probe.shard.relay.take(probe.mark);
@@ -368,8 +366,7 @@ fn warnings() -> Vec<Case> {
             probe.scripted(&ask, probe.narrowing(&[])).await
         }),
     ];
-    let pairs = BOTH.into_iter().flat_map(|http| BOTH.map(|upstream| (http, upstream)));
-    let many = pairs.map(|(http, upstream)| {
+    let many = PAIRS.into_iter().map(|(http, upstream)| {
         let form = format!("{WARNINGS} in an answer, {} to {}", http.name(), upstream.name());
         case("Warning headers", &form, move |ground, mark| async move {
             let probe = Probe::by(&ground, &mark, http, upstream);

@@ -5,7 +5,7 @@ use http::header;
 use ringside_e2e::compatibility::Outcome;
 use serde_json::Value;
 
-use super::representations;
+use super::{large::PAIRS, representations};
 use crate::{
     client::Ask,
     compare::{Bodies, Moment, Probe, answers, steady},
@@ -48,7 +48,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ];
     for (form, media_type) in representations::FORMS {
         cases.push(case("list in pages, by continue token", form, move |ground, mark| async move {
-            pages(&ground, &mark, &representations::of_lists(media_type)).await
+            pages(&ground, &Probe::new(&ground, &mark), &representations::of_lists(media_type)).await
         }));
     }
     for (form, media_type) in [("JSON", JSON), ("protobuf", PROTOBUF)] {
@@ -78,6 +78,17 @@ pub(crate) fn cases() -> Vec<Case> {
             }));
         }
     }
+    for (client, upstream) in PAIRS {
+        let pair = format!("{} to {}", client.name(), upstream.name());
+        cases.push(case("list in pages, by continue token", &pair, move |ground, mark| async move {
+            pages(&ground, &Probe::by(&ground, &mark, client, upstream), JSON).await
+        }));
+        let behaviour = "streaming list (`sendInitialEvents`) of a built-in resource, and its bookmark";
+        cases.push(case(behaviour, &pair, move |ground, mark| async move {
+            let probe = Probe::by(&ground, &mark, client, upstream);
+            steady(|| streaming(&probe, MAPS, PROTOBUF, Format::Lengths)).await
+        }));
+    }
     cases
 }
 
@@ -99,11 +110,10 @@ fn exact(ground: &Ground) -> String {
 
 /// Of the shard's three objects two are on the first page. A token says where the next one begins, and of which
 /// version: both ways give the same.
-async fn pages(ground: &Ground, mark: &str, media_type: &str) -> Result<Outcome> {
-    let probe = Probe::new(ground, mark);
+async fn pages(ground: &Ground, probe: &Probe<'_>, media_type: &str) -> Result<Outcome> {
     let first = format!("{MAPS}?{}&limit=2", exact(ground));
     probe.narrowed(&Ask::get(&first).accept(media_type)).await?;
-    let page = probe.shard.proxied.exchange(probe.http, &Ask::get(&first), mark).await?;
+    let page = probe.shard.proxied.exchange(probe.http, &Ask::get(&first), probe.mark).await?;
     let page: Value = serde_json::from_slice(&page.body)?;
     ensure!(page["items"].as_array().is_some_and(|items| items.len() == 2), "{}", page["items"]);
     let token = page["metadata"]["continue"].as_str().context("a continue token")?;

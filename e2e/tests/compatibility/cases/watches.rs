@@ -7,13 +7,14 @@ use ringside_e2e::{compatibility::Outcome, relay::Script};
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::large::PAIRS;
 use crate::{
     client::Ask,
     compare::{Bodies, Moment, Probe, answers, contains, difference, steady},
     ground::Ground,
     objects::{map, site},
     query,
-    stream::{self, Format, METADATA_PROTOBUF, PROTOBUF},
+    stream::{self, Format, METADATA_PROTOBUF, PROTOBUF, TABLE},
     table::{Case, case},
 };
 
@@ -88,6 +89,18 @@ pub(crate) fn cases() -> Vec<Case> {
         }));
         cases.push(case("event of an idle watch, at once", form, move |ground, mark| async move {
             event(&Probe::new(&ground, &mark), &ground, media_type, format).await
+        }));
+    }
+    for (client, upstream) in PAIRS {
+        let pair = format!("{} to {}", client.name(), upstream.name());
+        cases.push(case("bookmarks of a watch", &pair, move |ground, mark| async move {
+            let probe = Probe::by(&ground, &mark, client, upstream);
+            steady(|| bookmarks(&probe, &ground, PROTOBUF, Format::Lengths)).await
+        }));
+        cases.push(case("watch with selectors of the client's own", &pair, move |ground, mark| async move {
+            let path = "/api/v1/namespaces/fixed/configmaps?watch=1&labelSelector=tier%3Dback";
+            let ask = from_begin(&ground, path).accept(TABLE);
+            Probe::by(&ground, &mark, client, upstream).narrowed_watch(&ask).await
         }));
     }
     cases
