@@ -34,6 +34,10 @@ mod tests;
 use lock::Lock;
 pub use lock::LockRefusal;
 
+/// Of Leases.
+pub(crate) const GROUP: &str = "coordination.k8s.io";
+pub(crate) const RESOURCE: &str = "leases";
+
 /// How many Leases are kept here. A controller has one lock, a big manager one for each of its parts; much more
 /// is a client that elects under ever new names, and each may hold a body's length of memory.
 const MAX_LOCKS: usize = 32;
@@ -69,7 +73,7 @@ impl Locks {
     /// What a request asks, if it may be for us to answer.
     pub fn concerns(&self, info: &RequestInfo) -> Option<Asked> {
         let resource = info.resource.as_ref()?;
-        let is_lease = resource.kind.resource == "leases" && resource.kind.group == "coordination.k8s.io";
+        let is_lease = resource.kind.resource == RESOURCE && resource.kind.group == GROUP;
         let here = resource.namespace.as_deref() == Some(&self.namespace) && resource.subresource.is_none();
         if !is_lease || !here {
             return None;
@@ -91,7 +95,12 @@ impl Locks {
         let mut learned = self.learned.lock();
         let result = match asked {
             Asked::Read(name) => learned.get(name)?.read().map(|lease| (StatusCode::OK, lease)),
-            Asked::Delete(name) => learned.get_mut(name)?.delete().map(|lease| (StatusCode::OK, lease)),
+            Asked::Delete(name) => {
+                let encoding = Encoding::negotiated(&parts.headers);
+                let deleted = learned.get_mut(name)?.delete();
+                // What is gone at once is not shown: client libraries take an object for one that is still being deleted.
+                return Some(deleted.map(|it| written(StatusCode::OK, codec::encode_deleted(&it, encoding), encoding)));
+            }
             Asked::Patch(name) => {
                 let lock = learned.get_mut(name)?;
                 let patched = lock.read().and_then(|base| patch::apply(&base, &parts.headers, body));
@@ -178,7 +187,11 @@ fn is_election(lease: &Lease, shard: &str) -> bool {
 
 fn respond(code: StatusCode, lease: &Lease, asked_with: &HeaderMap) -> Response<Body> {
     let encoding = Encoding::negotiated(asked_with);
-    let mut response = Response::new(full(codec::encode(lease, encoding)));
+    written(code, codec::encode(lease, encoding), encoding)
+}
+
+fn written(code: StatusCode, body: Bytes, encoding: Encoding) -> Response<Body> {
+    let mut response = Response::new(full(body));
     *response.status_mut() = code;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(encoding.media_type()));
     // As on every answer of the API server.

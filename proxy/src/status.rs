@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     body::{Body, full},
-    election::LockRefusal,
+    election::{GROUP, LockRefusal, RESOURCE},
     metadata::Unreadable,
     request::{BadRequest, representation::Encoding, selector::ParseSelector},
     upstream::UpstreamError,
@@ -154,9 +154,15 @@ impl Refusal {
         self.answer().label
     }
 
-    fn object(&self) -> Option<&Named> {
+    fn object(&self) -> Option<Named> {
         match self {
-            Self::NotOurs(object) | Self::Moved { object, .. } | Self::Unverified { object, .. } => Some(object),
+            Self::NotOurs(object) | Self::Moved { object, .. } | Self::Unverified { object, .. } => {
+                Some(Named::clone(object))
+            }
+            Self::Lock(refusal) => {
+                let resource = GroupResource { group: GROUP.to_owned(), resource: RESOURCE.to_owned() };
+                refusal.lease().map(|name| Named { resource, name: name.to_owned() })
+            }
             _ => None,
         }
     }
@@ -167,7 +173,7 @@ impl Refusal {
         let Answer { code, retry, .. } = answer;
         let message = format!("ringside-proxy: {self}");
         let body = match encoding {
-            Encoding::Json => json(&answer, &message, self.object()),
+            Encoding::Json => json(&answer, &message, self.object().as_ref()),
             Encoding::Protobuf => protobuf(&answer, message, self.object()),
         };
         // As the API server, no WWW-Authenticate with a 401: clients have no other credentials to try.
@@ -201,12 +207,12 @@ fn json(answer: &Answer, message: &str, object: Option<&Named>) -> Bytes {
     status.to_string().into()
 }
 
-fn protobuf(answer: &Answer, message: String, object: Option<&Named>) -> Bytes {
+fn protobuf(answer: &Answer, message: String, object: Option<Named>) -> Bytes {
     let mut details = object.map(|Named { resource, name }| wire::StatusDetails {
-        name: name.clone(),
-        group: resource.group.clone(),
-        kind: resource.resource.clone(),
-        retry_after_seconds: 0,
+        name,
+        group: resource.group,
+        kind: resource.resource,
+        ..wire::StatusDetails::default()
     });
     if answer.retry {
         details.get_or_insert_default().retry_after_seconds = RETRY_AFTER;
@@ -245,6 +251,14 @@ mod tests {
         assert_eq!((status.code, status.reason.as_deref()), (Some(503), Some("ServiceUnavailable")));
         assert_eq!(status.details.unwrap().retry_after_seconds, Some(1));
         assert!(status.message.unwrap().contains("shard Lease"));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_of_an_election_lease_names_it_as_the_api_server_does() {
+        let response = Refusal::Lock(LockRefusal::Conflict("lock".to_owned())).into_response(Encoding::Json);
+        let status: serde_json::Value = serde_json::from_slice(&body(response).await).unwrap();
+        let details = json!({"name": "lock", "group": "coordination.k8s.io", "kind": "leases"});
+        assert_eq!(status["details"], details, "{status}");
     }
 
     #[tokio::test]

@@ -148,6 +148,8 @@ pub(crate) struct StatusDetails {
     pub(crate) kind: String,
     #[prost(int32, tag = "5")]
     pub(crate) retry_after_seconds: i32,
+    #[prost(string, tag = "6")]
+    pub(crate) uid: String,
 }
 
 /// An object in its envelope.

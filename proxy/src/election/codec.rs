@@ -13,7 +13,9 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use prost::Message;
+use serde_json::json;
 
+use super::{GROUP, RESOURCE};
 use crate::{
     request::representation::{Encoding, is_compressed},
     wire,
@@ -41,6 +43,33 @@ pub(super) fn encode(lease: &Lease, encoding: Encoding) -> Bytes {
         Encoding::Protobuf => wire::wrap("coordination.k8s.io/v1", "Lease", &LeaseMessage::from(lease)),
     }
 }
+
+/// Writes what an API server says of a Lease that is gone.
+pub(super) fn encode_deleted(lease: &Lease, encoding: Encoding) -> Bytes {
+    let (name, uid) = (lease.metadata.name.clone(), lease.metadata.uid.clone());
+    let (name, uid) = (name.unwrap_or_default(), uid.unwrap_or_default());
+    let (group, kind) = (GROUP, RESOURCE);
+    match encoding {
+        Encoding::Json => json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": SUCCESS,
+            "details": {"name": name, "group": group, "kind": kind, "uid": uid},
+        })
+        .to_string()
+        .into(),
+        Encoding::Protobuf => {
+            let (group, kind) = (group.to_owned(), kind.to_owned());
+            let status = wire::Status {
+                metadata: Some(wire::VersionOnly::default()),
+                status: SUCCESS.to_owned(),
+                details: Some(wire::StatusDetails { name, group, kind, uid, ..wire::StatusDetails::default() }),
+                ..wire::Status::default()
+            };
+            wire::wrap("v1", "Status", &status)
+        }
+    }
+}
+
+const SUCCESS: &str = "Success";
 
 #[derive(Clone, PartialEq, Message)]
 struct LeaseMessage {

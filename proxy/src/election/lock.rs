@@ -52,6 +52,16 @@ impl LockRefusal {
         }
     }
 
+    /// The Lease that it is about, if it is about one.
+    pub fn lease(&self) -> Option<&str> {
+        match self {
+            Self::AlreadyExists(name) | Self::NotFound(name) | Self::Conflict(name) | Self::TooMany { name, .. } => {
+                Some(name)
+            }
+            Self::Body(_) | Self::PatchType(_) | Self::Answer => None,
+        }
+    }
+
     /// The reason in a `Status`.
     pub fn reason(&self) -> &'static str {
         match self {

@@ -77,6 +77,28 @@ impl Server {
         self.tried(asked, &parts, body, &stored)
     }
 
+    /// What the answer says: an API server shows no object that is gone.
+    fn delete(&self, name: &str, accept: &str) -> String {
+        let mut parts = parts(JSON);
+        parts.headers.insert(header::ACCEPT, accept.parse().unwrap());
+        let answer = self.0.answer(&Asked::Delete(name.into()), &parts, &Bytes::new()).unwrap().unwrap();
+        assert_eq!(
+            (answer.status().as_u16(), &answer.headers()[header::CONTENT_TYPE]),
+            (200, &accept.parse().unwrap())
+        );
+        let bytes = answer.into_body().collect().now_or_never().unwrap().unwrap().to_bytes();
+        let said = |it: [&str; 5]| it.join(" ");
+        if accept == PROTOBUF {
+            let status = wire::Status::decode(wire::unwrap(&bytes).unwrap().raw).unwrap();
+            let details = status.details.unwrap();
+            return said([&status.status, &details.name, &details.group, &details.kind, &details.uid]);
+        }
+        let status: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(status["kind"], "Status");
+        let details = ["name", "group", "kind", "uid"].map(|field| status["details"][field].as_str().unwrap());
+        said([status["status"].as_str().unwrap(), details[0], details[1], details[2], details[3]])
+    }
+
     fn tried(&self, asked: &Asked, parts: &Parts, body: &Bytes, stored: &Lease) -> Answered {
         let accept = parts.headers[header::ACCEPT].to_str().unwrap();
         let code = if *asked == Asked::Create { 201 } else { 200 };
@@ -131,7 +153,8 @@ fn an_election_goes_as_with_the_api_server() {
         let (_, seen) = server.raw(&read, media_type, media_type, &Bytes::new()).unwrap().unwrap();
         assert_eq!(seen.spec.unwrap().holder_identity.as_deref(), Some(""));
 
-        assert_eq!(server.raw(&Asked::Delete("lock".into()), JSON, JSON, &Bytes::new()).unwrap().unwrap().0, 200);
+        let deleted = server.delete("lock", media_type);
+        assert!(deleted.starts_with("Success lock coordination.k8s.io leases real"), "{deleted}");
         assert_eq!(server.raw(&read, JSON, JSON, &Bytes::new()).unwrap(), Err(LockRefusal::NotFound("lock".into())));
         let (code, anew) = server.ask(&Asked::Create, media_type, &record("lock", "a_3")).unwrap().unwrap();
         assert_eq!((code, anew.metadata.uid == created.metadata.uid), (201, false));
@@ -245,7 +268,7 @@ fn no_more_locks_are_kept_than_fit_and_deleted_ones_make_room() {
     let refused = create(MAX_LOCKS).unwrap_err();
     assert!(refused.to_string().contains("'lock-32'") && refused.to_string().contains("32 others"), "{refused}");
     assert_eq!(refused.code(), 403);
-    server.raw(&Asked::Delete("lock-7".into()), JSON, JSON, &Bytes::new()).unwrap().unwrap();
+    server.delete("lock-7", JSON);
     assert_eq!(create(MAX_LOCKS).unwrap().0, 201);
     assert_eq!(server.0.concerns(&named("lock-7", Verb::Get)), None, "forgotten");
     assert!(server.0.concerns(&named("lock-8", Verb::Get)).is_some());
