@@ -6,8 +6,10 @@ mod aggregated;
 mod controlled;
 mod deletions;
 mod discovery;
+mod election;
 mod ends;
 mod errors;
+mod fenced;
 mod heads;
 mod large;
 mod lists;
@@ -42,6 +44,6 @@ pub(crate) fn all() -> Vec<Part> {
         part("CBOR, and other API servers", other_servers::cases()),
         part("Discovery, versions, health, identity", discovery::cases()),
         part("Aggregated API servers", aggregated::cases()),
-        part("What the proxy itself refuses", refusals::cases()),
+        part("What the proxy itself refuses", joined([refusals::cases(), fenced::cases(), election::cases()])),
     ]
 }

@@ -19,10 +19,39 @@ pub(crate) fn read(answer: &Answer) -> Result<Value> {
     Ok(status)
 }
 
+/// What a Lease says, or a `Status` of it that is no refusal, but for what each server makes up. Of protobuf by the numbers
+/// of the fields (k8s.io/api/coordination/v1 and k8s.io/apimachinery).
+pub(crate) fn lease(answer: &Answer) -> Result<Value> {
+    /// uid, resourceVersion, creationTimestamp, managedFields.
+    const MADE_UP: [u64; 4] = [5, 6, 8, 17];
+    let Some(unknown) = answer.body.strip_prefix(MAGIC) else {
+        let mut lease: Value = serde_json::from_slice(&answer.body).with_context(|| answer.text())?;
+        for (part, name) in [
+            ("metadata", "uid"),
+            ("metadata", "resourceVersion"),
+            ("metadata", "creationTimestamp"),
+            ("metadata", "managedFields"),
+            ("details", "uid"),
+        ] {
+            lease.get_mut(part).and_then(Value::as_object_mut).and_then(|part| part.remove(name));
+        }
+        return Ok(lease);
+    };
+    let raw = fields(unknown)?.into_iter().find(|(number, _)| *number == 2).context("an object")?.1;
+    let mut read = json!({});
+    for (number, part) in fields(&raw)? {
+        for (field, value) in fields(&part)?.into_iter().filter(|(field, _)| number != 1 || !MADE_UP.contains(field)) {
+            // Of the spec, the times.
+            let value = if number == 2 && [3, 4].contains(&field) { json!(fields(&value)?) } else { text(&value) };
+            read[number.to_string()][field.to_string()] = value;
+        }
+    }
+    Ok(read)
+}
+
 /// By the numbers of the fields (`Status` and `StatusDetails` in k8s.io/apimachinery's generated.proto). What is empty is not
 /// there: Go writes it, others don't.
 fn protobuf(status: &[u8]) -> Result<Value> {
-    let text = |bytes: &[u8]| Value::from(String::from_utf8_lossy(bytes).into_owned());
     let mut read = json!({});
     for (number, value) in fields(status)? {
         match number {
@@ -37,6 +66,10 @@ fn protobuf(status: &[u8]) -> Result<Value> {
     }
     ensure!(!read["4"].is_null() && !read["6"].is_null(), "no reason and no code: {read}");
     Ok(read)
+}
+
+fn text(bytes: &[u8]) -> Value {
+    String::from_utf8_lossy(bytes).into()
 }
 
 /// Numbers and contents of a message's fields that are not empty; of a number its digits.
