@@ -4,6 +4,7 @@
 
 mod clients;
 mod elsewhere;
+mod exposure;
 mod refusals;
 
 use std::{process::ExitCode, time::Duration};
@@ -31,7 +32,7 @@ struct World {
     ring: RingName,
 }
 
-const CASES: [Case<World>; 8] = [
+const CASES: [Case<World>; 9] = [
     Case::new("kubectl_by_kubeconfig_sees_the_shard", |world| Box::pin(clients::kubectl_by_kubeconfig(world))),
     Case::new("kubectl_in_cluster_sees_the_shard", |world| Box::pin(clients::kubectl_in_cluster(world)))
         .unless(in_cluster::unavailable),
@@ -43,6 +44,7 @@ const CASES: [Case<World>; 8] = [
     Case::new("a_wrong_token_is_answered_as_by_the_api_server", |world| Box::pin(refusals::wrong_token(world))),
     Case::new("no_token_is_a_wrong_token", |world| Box::pin(refusals::no_token(world))),
     Case::new("a_browsers_token_is_taken_as_by_the_api_server", |world| Box::pin(refusals::subprotocol(world))),
+    Case::new("what_is_open_to_others_is_warned_of", |world| Box::pin(exposure::warned_of(world))),
 ];
 
 impl World {
