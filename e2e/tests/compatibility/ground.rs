@@ -10,6 +10,7 @@ use ringside_e2e::{
     control_plane::{ControlPlane, Options},
     eventually::eventually,
     manifests,
+    ports::free_port,
     relay::{Offer, Relay, Script},
     website::Website,
 };
@@ -30,6 +31,9 @@ const SHARDED: [&str; 3] = ["/apis/web.example.com/v1/websites", "/api/v1/config
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// Where the proxies' Pods are.
 pub(crate) const NAMESPACE: &str = "default";
+
+/// A group whose API server is not there.
+pub(crate) const GONE: &str = "gone.example.com";
 
 /// What is there before the first case.
 const MANIFESTS: &str = include_str!("ground.yaml");
@@ -149,7 +153,7 @@ impl Ground {
     }
 }
 
-/// Puts a group into the API server that something else answers for, as an APIService does.
+/// Puts two groups into the API server that something else answers for, as an APIService does; for one nobody does.
 async fn aggregate(control_plane: &ControlPlane) -> Result<Relay> {
     let relay = Relay::start(control_plane, Offer::Both).await?;
     let resources = json!({
@@ -158,14 +162,16 @@ async fn aggregate(control_plane: &ControlPlane) -> Result<Relay> {
     });
     let script = Script::new(StatusCode::OK).header("content-type", "application/json");
     relay.answer_others(script.bytes(resources.to_string()));
-    let port = relay.address().port();
-    let service = json!({
-        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.echo.example.com"},
-        "spec": {
-            "group": "echo.example.com", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 10,
-            "insecureSkipTLSVerify": true, "service": {"namespace": NAMESPACE, "name": "echo", "port": port},
-        },
-    });
-    manifests::apply(&control_plane.client(), &manifests::parse(&service.to_string())?).await?;
+    let gone = free_port()?;
+    for (group, port) in [("echo.example.com", relay.address().port()), (GONE, gone)] {
+        let service = json!({
+            "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": format!("v1.{group}")},
+            "spec": {
+                "group": group, "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 10,
+                "insecureSkipTLSVerify": true, "service": {"namespace": NAMESPACE, "name": "echo", "port": port},
+            },
+        });
+        manifests::apply(&control_plane.client(), &manifests::parse(&service.to_string())?).await?;
+    }
     Ok(relay)
 }

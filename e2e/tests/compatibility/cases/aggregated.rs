@@ -5,13 +5,16 @@ use anyhow::{Result, ensure};
 use http::{Method, StatusCode};
 use ringside_e2e::{
     compatibility::Outcome,
+    eventually::eventually,
     relay::{Part, Script},
 };
 
+use super::upgrades::websocket;
 use crate::{
-    client::{Answer, Ask},
+    client::{Answer, Ask, Http},
     compare::{Bodies, Probe, Rewritten, answers},
-    ground::Ground,
+    ground::{DEADLINE, GONE, Ground},
+    raw::Raw,
     table::{Case, case},
 };
 
@@ -51,7 +54,41 @@ pub(crate) fn cases() -> Vec<Case> {
             ensure!(answer.body.len() == 1000 * line.len(), "{} bytes", answer.body.len());
             Ok(outcome)
         }),
+        case("aggregated group", "upgrade", |ground, mark| async move {
+            upgraded(&ground, &Probe::by(&ground, &mark, Http::One, Http::Two)).await
+        }),
+        case("aggregated group whose server is not there", "503", |ground, mark| async move {
+            let (probe, ask) =
+                (Probe::new(&ground, &mark), Ask::get(format!("/apis/{GONE}/v1/namespaces/fixed/things")));
+            // It is looked at some time after it was made.
+            eventually("the API server knows the group", DEADLINE, || async {
+                let answer = probe.past(&ask).await.map_err(|error| error.to_string())?;
+                if answer.status == StatusCode::SERVICE_UNAVAILABLE { Ok(()) } else { Err(answer.text()) }
+            })
+            .await?;
+            probe.same(&ask).await
+        }),
     ]
+}
+
+/// What is said behind the head comes whole; and nothing but that.
+async fn upgraded(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
+    const SAID: &[u8] = b"something of one's own";
+    let script = Script::new(StatusCode::SWITCHING_PROTOCOLS).header("connection", "Upgrade");
+    ground.aggregated.answer(probe.mark, script.header("upgrade", "websocket").header("x-odd", "1").bytes(SAID));
+    let ask = websocket(Ask::get(format!("{ECHOES}/one/talk")));
+    let mut came = Vec::new();
+    for endpoint in [&probe.shard.direct, &probe.shard.proxied] {
+        let mut raw = Raw::send(endpoint, &ask, probe.mark).await?;
+        let (head, said) = (raw.head().await?, raw.rest().await?);
+        ensure!(head.status.contains("101") && said == SAID, "{head:#?} {}", String::from_utf8_lossy(&said));
+        came.push(head);
+    }
+    ensure!(came[0] == came[1], "{:#?} became {:#?}", came[0], came[1]);
+    probe.check_arrival(&ask, &probe.arrived()?, Rewritten::default())?;
+    let arrived = ground.aggregated.take(probe.mark);
+    ensure!(arrived.len() == 2 && arrived[0].headers == arrived[1].headers, "{arrived:#?}");
+    Ok(Outcome::Same)
 }
 
 async fn both(ground: &Ground, probe: &Probe<'_>, ask: &Ask) -> Result<(Answer, Outcome)> {

@@ -10,7 +10,7 @@ use super::writes::{APPLY, JSON, Kind, MERGE};
 use crate::{
     client::{Answer, Ask},
     compare::{Probe, own_answer},
-    ground::Ground,
+    ground::{Ground, NAMESPACE},
     status,
     stream::PROTOBUF,
     table::{Case, case},
@@ -79,6 +79,20 @@ pub(crate) fn cases() -> Vec<Case> {
             },
         ));
     }
+    cases.push(case("get of a subresource of what is another shard's", "log", |ground, mark| async move {
+        let (probe, path) = (Probe::new(&ground, &mark), others_pod(&ground, &mark).await?);
+        absent(&probe, &format!("{path}/log"), JSON).await
+    }));
+    for (form, subresource) in [
+        ("exec", "exec?command=true&stdout=true"),
+        ("attach", "attach?stdout=true"),
+        ("port-forward", "portforward?ports=80"),
+    ] {
+        cases.push(case("session in a pod that is another shard's", form, move |ground, mark| async move {
+            let (probe, path) = (Probe::new(&ground, &mark), others_pod(&ground, &mark).await?);
+            conflict(&probe, &path, &Ask::new(Method::POST, format!("{path}/{subresource}")), JSON).await
+        }));
+    }
     cases.push(case("write of what another shard's controls", "server-side apply", |ground, mark| async move {
         let (probe, path) = (Probe::new(&ground, &mark), others(&ground, &mark).await?);
         let target = format!("{}/thing?fieldManager=me", Kind::ReplicaSet.collection(&namespace(&mark)));
@@ -98,6 +112,17 @@ async fn others(ground: &Ground, mark: &str) -> Result<String> {
     let collection = Kind::Deployment.collection(&namespace(mark));
     ground.anew(&collection, &Kind::Deployment.object(&ground.plain.labels())).await?;
     Ok(format!("{collection}/thing"))
+}
+
+/// The path of a pod of the other shard, which no node runs.
+async fn others_pod(ground: &Ground, mark: &str) -> Result<String> {
+    let (collection, name) = (format!("/api/v1/namespaces/{NAMESPACE}/pods"), format!("thing-{mark}"));
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": ground.plain.labels()},
+        "spec": {"serviceAccountName": "controller", "containers": [{"name": "a", "image": "a:1"}]},
+    });
+    ground.anew(&collection, &pod).await?;
+    Ok(format!("{collection}/{name}"))
 }
 
 /// What this Deployment would control, in a form that is JSON and YAML.
@@ -122,7 +147,7 @@ async fn conflict(probe: &Probe<'_>, path: &str, ask: &Ask, media_type: &str) ->
 /// What is another shard's has a name of the same length as what is not there, so that protobuf has the same lengths.
 async fn absent(probe: &Probe<'_>, path: &str, media_type: &str) -> Result<Outcome> {
     let there = Ask::get(path).accept(media_type);
-    ensure!(probe.past(&there).await?.status == StatusCode::OK, "there is nothing to see");
+    ensure!(probe.past(&there).await?.status != StatusCode::NOT_FOUND, "there is nothing to see");
     let mut direct = probe.past(&Ask::get(path.replace("/thing", "/nobod")).accept(media_type)).await?;
     direct.body = replaced(&direct.body, b"nobod", b"thing").into();
     let (proxied, arrived) = probe.exchanged(&there).await?;
