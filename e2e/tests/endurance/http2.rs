@@ -75,6 +75,11 @@ impl Http2 {
         self.watch_as("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").await
     }
 
+    /// The same in protobuf.
+    pub(crate) async fn watch_names_in_protobuf(&self) -> Watch {
+        self.watch_as("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").await
+    }
+
     async fn watch_as(&self, accept: &str) -> Watch {
         let answer = self.get_as(&objects(STREAMING_LIST), accept).await;
         assert!(answer.status().is_success(), "{}", answer.status());

@@ -41,12 +41,16 @@ pub(crate) async fn a_server_that_is_gone_behind_a_live_connection_is_noticed(gr
     let follower = Follower::start(objects_by(&proxy).await).await;
     let client = Http2::new(&proxy);
     let (watch, by_http1) = (client.watch_names().await, Http1::watch(&proxy).await);
+    let protobuf = client.watch_names_in_protobuf().await;
     let mut list = client.get(&objects("")).await.into_body();
     balancer.freeze();
     let frozen = Instant::now();
     ground.create("frozen", "after", 0).await;
-    let ended = tokio::join!(watch.end(NOTICED_WITHIN), by_http1.end(NOTICED_WITHIN));
-    assert_eq!(ended, (End::InOrder, End::InOrder), "the client opens the next watch from where it is");
+    let ends = [watch.end(NOTICED_WITHIN), protobuf.end(NOTICED_WITHIN)];
+    let (ends, by_http1) = tokio::join!(join_all(ends), by_http1.end(NOTICED_WITHIN));
+    for end in ends.into_iter().chain([by_http1]) {
+        assert_eq!(end, End::InOrder, "the client opens the next watch from where it is");
+    }
     let noticed = frozen.elapsed();
     // Half a list never looks like a whole one.
     let rest = async {
