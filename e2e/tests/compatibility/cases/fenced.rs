@@ -79,6 +79,19 @@ pub(crate) fn cases() -> Vec<Case> {
             },
         ));
     }
+    cases.extend(of_pods());
+    cases.push(case("write of what another shard's controls", "server-side apply", |ground, mark| async move {
+        let (probe, path) = (Probe::new(&ground, &mark), others(&ground, &mark).await?);
+        let target = format!("{}/thing?fieldManager=me", Kind::ReplicaSet.collection(&namespace(&mark)));
+        let ask = Ask::new(Method::PATCH, target).body(APPLY, child(&ground, &path).await?);
+        conflict(&probe, &path, &ask, JSON).await
+    }));
+    cases
+}
+
+/// What leads into a pod.
+fn of_pods() -> Vec<Case> {
+    let mut cases = Vec::new();
     cases.push(case("get of a subresource of what is another shard's", "log", |ground, mark| async move {
         let (probe, path) = (Probe::new(&ground, &mark), others_pod(&ground, &mark).await?);
         absent(&probe, &format!("{path}/log"), JSON).await
@@ -93,12 +106,6 @@ pub(crate) fn cases() -> Vec<Case> {
             conflict(&probe, &path, &Ask::new(Method::POST, format!("{path}/{subresource}")), JSON).await
         }));
     }
-    cases.push(case("write of what another shard's controls", "server-side apply", |ground, mark| async move {
-        let (probe, path) = (Probe::new(&ground, &mark), others(&ground, &mark).await?);
-        let target = format!("{}/thing?fieldManager=me", Kind::ReplicaSet.collection(&namespace(&mark)));
-        let ask = Ask::new(Method::PATCH, target).body(APPLY, child(&ground, &path).await?);
-        conflict(&probe, &path, &ask, JSON).await
-    }));
     cases
 }
 

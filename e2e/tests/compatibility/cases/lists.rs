@@ -78,6 +78,13 @@ pub(crate) fn cases() -> Vec<Case> {
             }));
         }
     }
+    cases.extend(by_version());
+    cases
+}
+
+/// By each version of HTTP on both sides.
+fn by_version() -> Vec<Case> {
+    let mut cases = Vec::new();
     for (client, upstream) in PAIRS {
         let pair = format!("{} to {}", client.name(), upstream.name());
         cases.push(case("list in pages, by continue token", &pair, move |ground, mark| async move {

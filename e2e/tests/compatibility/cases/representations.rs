@@ -96,6 +96,10 @@ fn written() -> impl Iterator<Item = Case> {
 }
 
 pub(crate) fn cases() -> Vec<Case> {
+    gets().into_iter().chain(written()).chain(collections()).collect()
+}
+
+fn gets() -> Vec<Case> {
     let mut cases = Vec::new();
     for (form, media_type) in [("JSON", JSON), ("protobuf", PROTOBUF), ("YAML", "application/yaml")] {
         cases.push(case("get of a large object, compressed with gzip", form, move |ground, mark| async move {
@@ -118,7 +122,12 @@ pub(crate) fn cases() -> Vec<Case> {
             absent(&Probe::new(&ground, &mark), media_type).await
         }));
     }
-    cases.extend(written());
+    cases
+}
+
+/// Lists, and watches.
+fn collections() -> Vec<Case> {
+    let mut cases = Vec::new();
     for (form, media_type) in FORMS {
         let media_type = of_lists(media_type);
         for (behaviour, resource) in [
