@@ -54,6 +54,7 @@ fn deployed() -> Vec<Case> {
         case!(deployed::changes::a_deleted_pod_ends_in_order_and_lets_go_of_its_lease),
         case!(deployed::confinement::runs_as_confined_as_its_manifest_says),
         case!(deployed::confinement::nothing_leads_the_controller_past_the_proxy),
+        case!(deployed::confinement::nothing_of_the_proxy_listens_beyond_loopback),
     ]
 }
 

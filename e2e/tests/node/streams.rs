@@ -64,6 +64,9 @@ pub(crate) const MUCH: usize = 8 << 20;
 /// The ring, and what the pods of its proxies may do.
 const MANIFESTS: &str = include_str!("streams.yaml");
 
+/// Where the pods are that are a ring's.
+const FENCED: &str = "streams-fenced";
+
 /// Whom the proxies' pods are.
 const ACCOUNT: &str = "streams";
 
@@ -83,6 +86,8 @@ pub(crate) struct Streams {
     /// The API server itself.
     direct: Server,
     pub(crate) proxy: Proxy,
+    /// Of a ring of pods, in a namespace of their own: each session passes the fence.
+    fenced: Proxy,
     sessions: AtomicUsize,
     folder: Folder,
 }
@@ -106,7 +111,10 @@ impl Streams {
         manifests::apply(&shared.node.client(), &manifests::parse(MANIFESTS)?).await?;
         start_pod(&shared.node, POD, "", &format!("[serve, '{ECHO}', '{GIVE}', '{MUCH}', '{TAKE}']")).await?;
         let door = Relay::start(control_plane, Offer::Both).await?;
-        let proxy = Proxy::start(shared, &door, "streams-0").await?;
+        start_pod_in(&shared.node, FENCED, POD, "", &format!("[serve, '{ECHO}', '{GIVE}', '{MUCH}', '{TAKE}']"))
+            .await?;
+        let proxy = Proxy::start(shared, &door, "streams", "streams-0").await?;
+        let fenced = Proxy::start(shared, &door, "streams-fenced", "streams-fenced-0").await?;
         let (address, ca) = (control_plane.url().trim_start_matches("https://").parse()?, control_plane.ca_path());
         let endpoint = Endpoint::new(address, &ca, proxy.as_seen.token())?;
         Ok(Self {
@@ -114,6 +122,7 @@ impl Streams {
             door,
             direct: Server { name: "directly", endpoint, ca },
             proxy,
+            fenced,
             sessions: AtomicUsize::new(0),
             folder: Folder::create("ways")?,
         })
@@ -126,7 +135,7 @@ impl Streams {
 }
 
 impl Proxy {
-    async fn start(shared: &Shared, door: &Relay, name: &'static str) -> Result<Self> {
+    async fn start(shared: &Shared, door: &Relay, ring: &str, name: &'static str) -> Result<Self> {
         let (folder, control_plane) = (Folder::create("streams")?, shared.node.control_plane());
         let identity = ShardIdentity::create(control_plane, "default", ACCOUNT, name, folder.path()).await?;
         let kubeconfig = fs::read_to_string(identity.kubeconfig())?;
@@ -136,11 +145,8 @@ impl Proxy {
         fs::write(&to_door, kubeconfig.replace(&control_plane.url(), &door.url()))?;
         let mut command = std::process::Command::new(&shared.programs.proxy);
         command.arg("--kubeconfig").arg(&to_door);
-        let running = proxy::Proxy::start(
-            command,
-            Identity { ring: "streams", shard: name, namespace: "default" },
-            folder.path(),
-        )?;
+        let running =
+            proxy::Proxy::start(command, Identity { ring, shard: name, namespace: "default" }, folder.path())?;
         running.until_ready().await?;
         let ca = running.access.join("ca.crt");
         let local = fs::read_to_string(running.access.join("token"))?;
@@ -180,7 +186,18 @@ impl Deref for Held<'_> {
     }
 }
 
+/// Pods, and the proxy by which they are reached.
+pub(crate) struct Site<'a> {
+    pub(crate) namespace: &'static str,
+    proxy: &'a Proxy,
+}
+
 impl Held<'_> {
+    /// Pods that are nobody's business, and those of a ring.
+    pub(crate) fn sites(&self) -> [Site<'_>; 2] {
+        [Site { namespace: "default", proxy: &self.proxy }, Site { namespace: FENCED, proxy: &self.fenced }]
+    }
+
     /// By each protocol a pair: without the proxy and with it.
     pub(crate) async fn ways(&self) -> Vec<Way> {
         let mut ways = Vec::new();
@@ -214,7 +231,7 @@ impl Held<'_> {
 
     /// Another proxy, for a case to end.
     pub(crate) async fn another(&self, shared: &Shared, name: &'static str) -> Proxy {
-        Proxy::start(shared, &self.door, name).await.unwrap()
+        Proxy::start(shared, &self.door, "streams", name).await.unwrap()
     }
 
     /// Runs kubectl each way at once, compares all that passed, and returns what all have said and how they ended.
@@ -232,12 +249,22 @@ impl Held<'_> {
 
 /// Runs a pod of the guest, and waits until its container runs, as its state says from then on, or has ended.
 pub(crate) async fn start_pod(node: &Node, name: &str, more: &str, arguments: &str) -> Result<()> {
+    start_pod_in(node, "default", name, more, arguments).await
+}
+
+/// The same in another namespace.
+pub(crate) async fn start_pod_in(node: &Node, namespace: &str, name: &str, more: &str, arguments: &str) -> Result<()> {
     let manifest = format!(
-        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: default}}, spec: {{restartPolicy: Never, \
+        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: {namespace}}}, spec: {{restartPolicy: Never, \
          terminationGracePeriodSeconds: 0, containers: [{{name: guest, image: '{GUEST}', args: {arguments}, {more}}}]}}}}"
     );
-    manifests::apply(&node.client(), &manifests::parse(&manifest)?).await?;
-    let pods: Api<Pod> = Api::namespaced(node.client(), "default");
+    let objects = manifests::parse(&manifest)?;
+    // A new namespace has its service account some time later.
+    eventually(&format!("the pod {name} is taken"), DEADLINE, || async {
+        manifests::apply(&node.client(), &objects).await.map_err(|error| error.to_string())
+    })
+    .await?;
+    let pods: Api<Pod> = Api::namespaced(node.client(), namespace);
     eventually(&format!("the pod {name}"), DEADLINE, || async {
         let status = pods.get(name).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
         let ready = status.conditions.iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True");

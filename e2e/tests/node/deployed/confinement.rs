@@ -62,6 +62,39 @@ pub(crate) async fn nothing_leads_the_controller_past_the_proxy(shared: Arc<Shar
     }
 }
 
+/// Not in any pod that has one: its probes run inside.
+pub(crate) async fn nothing_of_the_proxy_listens_beyond_loopback(shared: Arc<Shared>) {
+    let deployed = shared.deployed().await;
+    let _alone = deployed.membership.lock().await;
+    deployed.settled().await;
+    for deployment in [EXAMPLE, IN_CLUSTER] {
+        for pod in deployed.pods(deployment).await {
+            let listening = listening(&process(&pod, PROXY));
+            // Its clients' way in, and probes and metrics.
+            assert_eq!(listening.len(), 2, "{}: {listening:?}", pod.name_any());
+            let beyond = listening.iter().find(|address| !LOOPBACK.iter().any(|begin| address.starts_with(begin)));
+            assert!(beyond.is_none(), "{}: {listening:?}", pod.name_any());
+        }
+    }
+}
+
+/// 127.0.0.1 and ::1, as the kernel writes them on machines that put the lowest byte first.
+const LOOPBACK: [&str; 2] = ["0100007F:", "00000000000000000000000001000000:"];
+
+/// Where a process listens, by what the kernel says of the sockets that it has open.
+fn listening(process: &Path) -> Vec<String> {
+    /// `TCP_LISTEN`.
+    const LISTEN: &str = "0A";
+    let open = fs::read_dir(process.join("fd")).unwrap().filter_map(|file| fs::read_link(file.unwrap().path()).ok());
+    let open: Vec<_> = open.map(|link| link.to_string_lossy().into_owned()).collect();
+    let sockets = read(process, "net/tcp") + &read(process, "net/tcp6");
+    // number, local address, remote address, state, queues, timer, retransmits, user, timeout, inode
+    let sockets = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let listening = sockets.filter(|fields| fields.get(3) == Some(&LISTEN));
+    let own = listening.filter(|fields| open.contains(&format!("socket:[{}]", fields[9])));
+    own.map(|fields| fields[1].to_owned()).collect()
+}
+
 fn check(process: &Path) {
     let status = read(process, "status");
     for line in CONFINED {

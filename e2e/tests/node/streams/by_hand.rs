@@ -17,9 +17,9 @@ use ringside_e2e::{
 use tokio::time::timeout;
 
 use super::{
-    DEADLINE, ECHO, Held, POD, logs,
+    DEADLINE, ECHO, Held, POD, Proxy, Site, logs,
     passage::{answer, opening},
-    start_pod,
+    start_pod_in,
 };
 use crate::Shared;
 
@@ -47,109 +47,113 @@ struct Talk {
 pub(crate) async fn exec(shared: Arc<Shared>) {
     let streams = super::of(&shared).await;
     let command = "command=/guest&command=say&command=to+stdout&command=to+stderr&command=7&stdout=true&stderr=true";
-    for subprotocol in ["v4.channel.k8s.io", "v5.channel.k8s.io"] {
-        let talk = Talk { subprotocol, says: Vec::new(), until: None };
-        let channels = streams.talk(&format!("{POD}/exec?{command}"), talk).await.unwrap();
-        assert_eq!((&channels[&1][..], &channels[&2][..]), (&b"to stdout"[..], &b"to stderr"[..]), "{subprotocol}");
-        assert!(contains(&channels[&3], b"\"message\":\"7\""), "{subprotocol}: {channels:?}");
+    for site in streams.sites() {
+        for subprotocol in ["v4.channel.k8s.io", "v5.channel.k8s.io"] {
+            let talk = Talk { subprotocol, says: Vec::new(), until: None };
+            let channels = streams.talk(&site, &format!("{POD}/exec?{command}"), talk).await.unwrap();
+            let said = (&channels[&1][..], &channels[&2][..]);
+            assert_eq!(said, (&b"to stdout"[..], &b"to stderr"[..]), "{subprotocol}");
+            assert!(contains(&channels[&3], b"\"message\":\"7\""), "{subprotocol}: {channels:?}");
+        }
+        // Only the last of the subprotocols can say that no more input comes.
+        let says = [message(&[0], b"some input"), message(&[255], &[0])].concat();
+        let talk = Talk { subprotocol: "v5.channel.k8s.io", says, until: None };
+        let target = format!("{POD}/exec?command=/guest&command=digest&stdin=true&stdout=true");
+        let channels = streams.talk(&site, &target, talk).await.unwrap();
+        assert_eq!(channels[&1], format!("10 {}\n", super::digest(b"some input")).into_bytes());
     }
-    // Only the last of the subprotocols can say that no more input comes.
-    let says = [message(&[0], b"some input"), message(&[255], &[0])].concat();
-    let talk = Talk { subprotocol: "v5.channel.k8s.io", says, until: None };
-    let target = format!("{POD}/exec?command=/guest&command=digest&stdin=true&stdout=true");
-    let channels = streams.talk(&target, talk).await.unwrap();
-    assert_eq!(channels[&1], format!("10 {}\n", super::digest(b"some input")).into_bytes());
 }
 
 pub(crate) async fn attach(shared: Arc<Shared>) {
     let streams = super::of(&shared).await;
-    start_pod(&shared.node, "attach-by-hand", "stdin: true", "[echo]").await.unwrap();
-    for subprotocol in ["v4.channel.k8s.io", "v5.channel.k8s.io"] {
-        let talk = Talk { subprotocol, says: message(&[0], b"a word\n"), until: Some(b"heard a word\n") };
-        let channels = streams.talk("attach-by-hand/attach?stdin=true&stdout=true", talk).await.unwrap();
-        assert_eq!(channels[&1], b"heard a word\n", "{subprotocol}");
+    for site in streams.sites() {
+        let pod = "attach-by-hand";
+        start_pod_in(&shared.node, site.namespace, pod, "stdin: true", "[echo]").await.unwrap();
+        for subprotocol in ["v4.channel.k8s.io", "v5.channel.k8s.io"] {
+            let talk = Talk { subprotocol, says: message(&[0], b"a word\n"), until: Some(b"heard a word\n") };
+            let channels = streams.talk(&site, &format!("{pod}/attach?stdin=true&stdout=true"), talk).await.unwrap();
+            assert_eq!(channels[&1], b"heard a word\n", "{subprotocol}");
+        }
     }
 }
 
 pub(crate) async fn port_forward(shared: Arc<Shared>) {
     let streams = super::of(&shared).await;
-    let talk =
-        Talk { subprotocol: "v4.channel.k8s.io", says: message(&[0], b"there and back"), until: Some(b"and back") };
-    let channels = streams.talk(&format!("{POD}/portforward?ports={ECHO}"), talk).await.unwrap();
-    // Each channel begins with the port.
-    let port = ECHO.to_le_bytes();
-    assert_eq!((&channels[&0][..], &channels[&1][..]), (&[&port[..], b"there and back"].concat()[..], &port[..]));
+    for site in streams.sites() {
+        let says = message(&[0], b"there and back");
+        let talk = Talk { subprotocol: "v4.channel.k8s.io", says, until: Some(b"and back") };
+        let channels = streams.talk(&site, &format!("{POD}/portforward?ports={ECHO}"), talk).await.unwrap();
+        // Each channel begins with the port.
+        let port = ECHO.to_le_bytes();
+        assert_eq!((&channels[&0][..], &channels[&1][..]), (&[&port[..], b"there and back"].concat()[..], &port[..]));
+    }
 }
 
 pub(crate) async fn log_by_websocket(shared: Arc<Shared>) {
     let streams = super::of(&shared).await;
-    let pod = logs::written(&shared).await;
-    for subprotocol in ["binary.k8s.io", "base64.binary.k8s.io"] {
-        let mark = streams.mark();
-        let ask = websocket(&format!("{pod}/log?follow=true"), subprotocol);
-        let [direct, proxied] = streams.both(&ask, &mark, &[], None).await.unwrap();
-        let text = |bytes: &[u8]| -> Vec<u8> {
-            let decoded = messages(bytes).into_iter().map(|message| match subprotocol {
-                "binary.k8s.io" => message,
-                _ => BASE64_STANDARD.decode(message).unwrap(),
-            });
-            decoded.flatten().collect()
-        };
-        assert_eq!(String::from_utf8(text(&proxied)).unwrap(), logs::all(), "{subprotocol}");
-        assert!(text(&direct) == text(&proxied), "{subprotocol}");
+    for site in streams.sites() {
+        let pod = logs::written(&shared, site.namespace).await;
+        for subprotocol in ["binary.k8s.io", "base64.binary.k8s.io"] {
+            let mark = streams.mark();
+            let ask = websocket(&site, &format!("{pod}/log?follow=true"), subprotocol);
+            let [direct, proxied] = streams.both(site.proxy, &ask, &mark, &[], None).await.unwrap();
+            let text = |bytes: &[u8]| -> Vec<u8> {
+                let decoded = messages(bytes).into_iter().map(|message| match subprotocol {
+                    "binary.k8s.io" => message,
+                    _ => BASE64_STANDARD.decode(message).unwrap(),
+                });
+                decoded.flatten().collect()
+            };
+            assert_eq!(String::from_utf8(text(&proxied)).unwrap(), logs::all(), "{subprotocol}");
+            assert!(text(&direct) == text(&proxied), "{subprotocol}");
+        }
     }
 }
 
 pub(crate) async fn log_by_http(shared: Arc<Shared>) {
     let streams = super::of(&shared).await;
-    let pod = logs::written(&shared).await;
-    for http in [Http::One, Http::Two] {
-        for query in ["", "?follow=true", "?tailLines=10", "?timestamps=true&limitBytes=1000"] {
-            let ask = Ask::get(path(&format!("{pod}/log{query}")));
-            let compared = streams.log(&ask, http).await;
-            compared.with_context(|| format!("{} by {}", ask.target, http.name())).unwrap();
+    for site in streams.sites() {
+        let pod = logs::written(&shared, site.namespace).await;
+        for http in [Http::One, Http::Two] {
+            for query in ["", "?follow=true", "?tailLines=10", "?timestamps=true&limitBytes=1000"] {
+                let ask = Ask::get(path(&site, &format!("{pod}/log{query}")));
+                let compared = streams.log(site.proxy, &ask, http).await;
+                compared.with_context(|| format!("{} by {}", ask.target, http.name())).unwrap();
+            }
         }
     }
 }
 
-fn path(target: &str) -> String {
-    format!("/api/v1/namespaces/default/pods/{target}")
+fn path(site: &Site<'_>, target: &str) -> String {
+    format!("/api/v1/namespaces/{}/pods/{target}", site.namespace)
 }
 
-fn websocket(target: &str, subprotocol: &str) -> Ask {
-    let ask = Ask::get(path(target)).header("Connection", "Upgrade").header("Upgrade", "websocket");
+fn websocket(site: &Site<'_>, target: &str, subprotocol: &str) -> Ask {
+    let ask = Ask::get(path(site, target)).header("Connection", "Upgrade").header("Upgrade", "websocket");
     let ask = ask.header("Sec-WebSocket-Version", "13").header("Sec-WebSocket-Key", KEY);
     ask.header("Sec-WebSocket-Protocol", subprotocol)
 }
 
 impl Held<'_> {
     /// Sends it past the proxy and through it, and compares all that passed.
-    async fn log(&self, ask: &Ask, http: Http) -> Result<()> {
+    async fn log(&self, proxy: &Proxy, ask: &Ask, http: Http) -> Result<()> {
         let mark = self.mark();
         let direct = self.direct.endpoint.exchange(http, ask, &mark).await?;
-        let proxied = self.proxy.server.endpoint.exchange(http, ask, &mark).await?;
+        let proxied = proxy.server.endpoint.exchange(http, ask, &mark).await?;
         let arrived = self.door.take(&mark);
         let [arrived] = &arrived[..] else { anyhow::bail!("{} requests arrived", arrived.len()) };
         ensure!((&arrived.method, &arrived.target) == (&ask.method, &ask.target), "{arrived:#?}");
-        arrival(&self.sent(ask, &mark)?, &arrived.headers, &self.proxy.as_seen, &[])?;
+        arrival(&sent(proxy, ask, &mark)?, &arrived.headers, &proxy.as_seen, &[])?;
         passed_on(arrived, &proxied, Extent::Whole)?;
         answers(&direct, &proxied, Bodies::Exact)?;
         ensure!(proxied.status == http::StatusCode::OK && !proxied.body.is_empty(), "{}", proxied.text());
         Ok(())
     }
 
-    /// What the client sends to the proxy.
-    fn sent(&self, ask: &Ask, mark: &str) -> Result<http::HeaderMap> {
-        let (mut sent, proxy) = (ask.sent(mark)?, &self.proxy.server.endpoint);
-        sent.insert(header::AUTHORIZATION, format!("Bearer {}", proxy.token()).parse()?);
-        sent.insert(header::HOST, proxy.address().to_string().parse()?);
-        Ok(sent)
-    }
-
     /// What came on each channel, the same past the proxy and through it.
-    async fn talk(&self, target: &str, talk: Talk) -> Result<Channels> {
-        let (mark, ask) = (self.mark(), websocket(target, talk.subprotocol));
-        let both = self.both(&ask, &mark, &talk.says, talk.until).await?;
+    async fn talk(&self, site: &Site<'_>, target: &str, talk: Talk) -> Result<Channels> {
+        let (mark, ask) = (self.mark(), websocket(site, target, talk.subprotocol));
+        let both = self.both(site.proxy, &ask, &mark, &talk.says, talk.until).await?;
         let [direct, proxied] = both.map(|bytes| {
             let mut channels = channels(&bytes);
             if talk.until.is_some() {
@@ -164,14 +168,21 @@ impl Held<'_> {
 
     /// All bytes that came, past the proxy and through it, one after the other. Heads are compared as they are written, and
     /// what passed through the proxy byte by byte with what arrived and was answered behind it.
-    async fn both(&self, ask: &Ask, mark: &str, says: &[u8], until: Option<&[u8]>) -> Result<[Vec<u8>; 2]> {
+    async fn both(
+        &self,
+        proxy: &Proxy,
+        ask: &Ask,
+        mark: &str,
+        says: &[u8],
+        until: Option<&[u8]>,
+    ) -> Result<[Vec<u8>; 2]> {
         let of = || format!("{} as {:?}", ask.target, ask.headers.last());
         let session = async |endpoint| {
             let bounded = timeout(DEADLINE, session(endpoint, ask, mark, says, until)).await;
             bounded.context("no end")?
         };
         let (head, direct) = session(&self.direct.endpoint).await.with_context(of)?;
-        let (proxied_head, proxied) = session(&self.proxy.server.endpoint).await.with_context(of)?;
+        let (proxied_head, proxied) = session(&proxy.server.endpoint).await.with_context(of)?;
         ensure!(head == proxied_head && head.status.contains(" 101 "), "{head:#?} became {proxied_head:#?}");
         eventually("the connection has ended", DEADLINE, || async {
             if self.door.open(mark) == 0 { Ok(()) } else { Err("it is open".to_owned()) }
@@ -180,7 +191,7 @@ impl Held<'_> {
         let arrived = self.door.take(mark);
         let [arrived] = &arrived[..] else { anyhow::bail!("{} requests arrived", arrived.len()) };
         ensure!((&arrived.method, &arrived.target) == (&ask.method, &ask.target), "{arrived:#?}");
-        arrival(&self.sent(ask, mark)?, &arrived.headers, &self.proxy.as_seen, &[])?;
+        arrival(&sent(proxy, ask, mark)?, &arrived.headers, &proxy.as_seen, &[])?;
         opening(&answer(arrived)?, &proxied_head.answer(Vec::new())?)?;
         let passed = arrived.upgraded.as_ref().context("no upgrade")?;
         let said = [says, if until.is_some() { &CLOSE } else { &[] }].concat();
@@ -188,6 +199,14 @@ impl Held<'_> {
         ensure!(passed.answered == proxied, "{:?} came as {proxied:?}", passed.answered);
         Ok([direct, proxied])
     }
+}
+
+/// What the client sends to the proxy.
+fn sent(proxy: &Proxy, ask: &Ask, mark: &str) -> Result<http::HeaderMap> {
+    let (mut sent, endpoint) = (ask.sent(mark)?, &proxy.server.endpoint);
+    sent.insert(header::AUTHORIZATION, format!("Bearer {}", endpoint.token()).parse()?);
+    sent.insert(header::HOST, endpoint.address().to_string().parse()?);
+    Ok(sent)
 }
 
 /// The head, and all that came behind it.

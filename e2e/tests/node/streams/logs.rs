@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use ringside_e2e::eventually::eventually;
 
-use super::{DEADLINE, start_pod};
+use super::{DEADLINE, start_pod, start_pod_in};
 use crate::Shared;
 
 const LINES: usize = 2000;
@@ -25,10 +25,10 @@ pub(super) fn all() -> String {
 }
 
 /// The name of a pod that has written [`all`] and ended.
-pub(super) async fn written(shared: &Shared) -> &'static str {
+pub(super) async fn written(shared: &Shared, namespace: &str) -> &'static str {
     const NAME: &str = "logs-written";
-    start_pod(&shared.node, NAME, "", &format!("[lines, '{LINES}']")).await.unwrap();
-    let pods: Api<Pod> = Api::namespaced(shared.node.client(), "default");
+    start_pod_in(&shared.node, namespace, NAME, "", &format!("[lines, '{LINES}']")).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(shared.node.client(), namespace);
     eventually("the pod has ended", DEADLINE, || async {
         let phase = pods.get(NAME).await.map_err(|error| error.to_string())?.status.and_then(|it| it.phase);
         if phase.as_deref() == Some("Succeeded") { Ok(()) } else { Err(format!("{phase:?}")) }
