@@ -14,7 +14,7 @@ mod history;
 mod lag;
 
 use std::{
-    net::Ipv4Addr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -27,6 +27,7 @@ pub use self::{another::AnotherApiServer, error::ControlPlaneError, lag::Lag};
 use self::{commands::Layout, credentials::Credentials};
 use crate::{
     eventually::eventually,
+    line::Line,
     ports::free_port,
     process::{Folder, Process},
     toolchain::{self, ControlPlanePrograms, Environment, ToolchainError},
@@ -57,6 +58,8 @@ pub struct Options {
     /// The resources of which it writes down each write with what came of it, without the fields' managers. Where there are
     /// some, it writes of nothing else.
     pub audit_writes: Vec<GroupResource>,
+    /// Whether the API server asks etcd by a line that can be slow: [`ControlPlane::line_to_etcd`].
+    pub line_to_etcd: bool,
     /// Where the node's kubelet and pods reach the API server. Without it there is no node, and the API server listens on
     /// loopback alone.
     pub node_address: Option<Ipv4Addr>,
@@ -69,6 +72,7 @@ impl Default for Options {
             controller_manager: true,
             audit: false,
             audit_writes: Vec::new(),
+            line_to_etcd: false,
             node_address: None,
         }
     }
@@ -79,6 +83,7 @@ pub struct ControlPlane {
     // Dropped in this order: clients of a server before it, the folder last.
     controller_manager: Option<Process>,
     api_server: Option<Process>,
+    line_to_etcd: Option<Line>,
     etcd: Process,
     client: Client,
     credentials: Credentials,
@@ -124,9 +129,14 @@ impl ControlPlane {
         admin::write(&layout.kubeconfig(), &kubeconfig)?;
         let client = admin::client(&kubeconfig).await?;
         let etcd = spawn("etcd", &commands::etcd(&programs, &layout), &layout)?;
+        let line_to_etcd = match options.line_to_etcd {
+            true => Some(Line::to(layout.etcd()).await.map_err(ControlPlaneError::NoFreePort)?),
+            false => None,
+        };
         let mut control_plane = Self {
             controller_manager: None,
             api_server: None,
+            line_to_etcd,
             etcd,
             client,
             credentials,
@@ -172,6 +182,11 @@ impl ControlPlane {
         self.layout.url()
     }
 
+    /// Where the API server listens.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.layout.api_port).into()
+    }
+
     /// The PEM file of the authority that signed the API server's certificate.
     pub fn ca_path(&self) -> PathBuf {
         self.layout.file("ca.crt")
@@ -204,6 +219,11 @@ impl ControlPlane {
         forgotten.map_err(ControlPlaneError::Compact)
     }
 
+    /// The line by which the API server asks etcd, where [`Options::line_to_etcd`] says so.
+    pub fn line_to_etcd(&self) -> Option<&Line> {
+        self.line_to_etcd.as_ref()
+    }
+
     /// The API server's process, while it runs.
     pub fn api_server(&self) -> Option<&Process> {
         self.api_server.as_ref()
@@ -225,7 +245,8 @@ impl ControlPlane {
 
     /// Starts the API server, on the same port and data as before, and waits until it is ready.
     pub async fn start_api_server(&mut self) -> Result<(), ControlPlaneError> {
-        let command = commands::api_server(&self.programs, &self.layout, &self.options, self.layout.etcd_client_port);
+        let etcd = self.line_to_etcd.as_ref().map_or(self.layout.etcd(), Line::address);
+        let command = commands::api_server(&self.programs, &self.layout, &self.options, etcd.port());
         let api_server = spawn("kube-apiserver", &command, &self.layout)?;
         let ready = eventually("the API server is ready", START_DEADLINE, || async {
             if self.etcd.check_running().is_err() || api_server.check_running().is_err() {

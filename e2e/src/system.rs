@@ -4,6 +4,7 @@
 mod children;
 mod error;
 mod install;
+mod kubelet;
 mod monitor;
 mod other_sharder;
 mod own_shard;
@@ -72,6 +73,8 @@ pub struct Settings {
     pub webhook: bool,
     /// How long the webhook's certificates are valid, where it is not as usual.
     pub certificate_lifetime: Option<Duration>,
+    /// Whether shards reach the API server, it etcd, and it the webhook, by lines that can be slow, or broken.
+    pub lines: bool,
     /// Whether the API server writes down every request, instead of what comes of writes.
     pub audit_requests: bool,
     /// More flags for the API server.
@@ -103,6 +106,7 @@ impl Default for Settings {
             way_in: WayIn::Kubeconfig,
             webhook: true,
             certificate_lifetime: None,
+            lines: false,
             audit_requests: false,
             api_server_flags: Vec::new(),
             sharder_clock: None,
@@ -185,7 +189,17 @@ impl System {
 
     /// Kills the API server and starts it again, beneath all that use it.
     pub async fn restart_api_server(&mut self) -> Result<(), SystemError> {
-        self.ground.control_plane.stop_api_server().await?;
+        self.stop_api_server().await?;
+        self.start_api_server().await
+    }
+
+    /// Kills the API server.
+    pub async fn stop_api_server(&mut self) -> Result<(), SystemError> {
+        Ok(self.ground.control_plane.stop_api_server().await?)
+    }
+
+    /// Starts it again, and waits until it is ready.
+    pub async fn start_api_server(&mut self) -> Result<(), SystemError> {
         Ok(self.ground.control_plane.start_api_server().await?)
     }
 

@@ -1,6 +1,12 @@
 //! Objects, and steady changes to them.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::{
@@ -9,12 +15,19 @@ use kube::{
 };
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::json;
-use tokio::task::JoinHandle;
+use tokio::{
+    task::JoinHandle,
+    time::{MissedTickBehavior, timeout},
+};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     system::NAMESPACE,
     website::{Website, WebsiteSpec},
 };
+
+/// After so long a change is left, where the next one is to be made whatever comes of it.
+const GIVEN_UP: Duration = Duration::from_secs(5);
 
 /// Requests in flight while all objects are created or changed.
 const CONCURRENT_WRITES: usize = 8;
@@ -100,17 +113,56 @@ impl Workload {
         Ok(())
     }
 
-    fn api(&self, client: &Client) -> Api<Website> {
+    /// The same, whatever comes of each change: for an API server that is not there at all times.
+    pub fn start_insistent_updates(&self, client: &Client) -> Insistent {
+        let (api, workload, made) = (self.api(client), self.clone(), Arc::new(AtomicUsize::new(0)));
+        let changing = AbortOnDropHandle::new(tokio::spawn(workload.insist(api, made.clone())));
+        Insistent { made, _changing: changing }
+    }
+
+    async fn insist(self, api: Api<Website>, made: Arc<AtomicUsize>) {
+        let mut random = StdRng::seed_from_u64(self.seed);
+        let mut tick = tokio::time::interval(self.interval);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for number in 1_u64.. {
+            tick.tick().await;
+            let (name, content) = (self.name(random.random_range(0..self.objects)), format!("change {number}"));
+            match timeout(GIVEN_UP, change(&api, &name, &content)).await {
+                Ok(Ok(_)) => drop(made.fetch_add(1, Ordering::Relaxed)),
+                Ok(Err(error)) => tracing::debug!(%error, name, "a change was not made"),
+                Err(_) => tracing::debug!(name, "a change was not answered"),
+            }
+        }
+    }
+
+    /// All of them.
+    pub fn api(&self, client: &Client) -> Api<Website> {
         Api::namespaced(client.clone(), &self.namespace)
     }
 
-    fn name(&self, index: usize) -> String {
+    /// The name of an object.
+    pub fn name(&self, index: usize) -> String {
         format!("{}-{index:05}", self.prefix)
     }
 
-    fn website(&self, index: usize) -> Website {
+    /// An object, as it is created.
+    pub fn website(&self, index: usize) -> Website {
         let work_millis = u32::try_from(self.work.as_millis()).unwrap_or(u32::MAX);
         Website::new(&self.name(index), WebsiteSpec { content: "new".to_owned(), work_millis })
+    }
+}
+
+/// Changes objects until it is dropped.
+#[derive(Debug)]
+pub struct Insistent {
+    made: Arc<AtomicUsize>,
+    _changing: AbortOnDropHandle<()>,
+}
+
+impl Insistent {
+    /// How many changes the API server took.
+    pub fn made(&self) -> usize {
+        self.made.load(Ordering::Relaxed)
     }
 }
 

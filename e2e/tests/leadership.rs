@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _, api::PostParams};
 use ringside_e2e::{
     eventually::eventually,
@@ -17,7 +16,7 @@ use ringside_e2e::{
     website::{Website, WebsiteSpec},
     workload::Workload,
 };
-use ringside_ring::{RingLabels, RingName, lease::holder};
+use ringside_ring::{RingLabels, RingName};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -50,14 +49,7 @@ fn workload(objects: usize) -> Workload {
 
 /// The replica that leads, by the Lease of the election.
 async fn leader(system: &System) -> String {
-    let leases: Api<Lease> = Api::namespaced(system.control_plane().client(), "sharding-system");
-    eventually("a replica leads", DEADLINE, || async {
-        let lease = leases.get("ringside-sharder").await.map_err(|error| error.to_string())?;
-        let holder = holder(lease.spec.as_ref()).ok_or("nobody does")?;
-        holder.split_once('_').map(|(name, _)| name.to_owned()).ok_or_else(|| holder.to_owned())
-    })
-    .await
-    .unwrap()
+    system.leading_sharder(DEADLINE).await.unwrap()
 }
 
 /// Creates an object, and returns how long it was without a shard.

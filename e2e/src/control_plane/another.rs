@@ -40,7 +40,7 @@ impl ControlPlane {
 
     /// Starts another API server that can be held in the past.
     pub async fn start_lagging_api_server(&self) -> Result<(AnotherApiServer, Lag), ControlPlaneError> {
-        let lag = Lag::before(self.layout.etcd_client_port).await.map_err(ControlPlaneError::NoFreePort)?;
+        let lag = Lag::before(self.layout.etcd()).await.map_err(ControlPlaneError::NoFreePort)?;
         Ok((self.another(lag.port(), &[]).await?, lag))
     }
 

@@ -1,6 +1,7 @@
 //! The command lines of a control plane's processes.
 
 use std::{
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -23,6 +24,10 @@ impl Layout {
 
     pub(super) fn kubeconfig(&self) -> PathBuf {
         self.file("kubeconfig")
+    }
+
+    pub(super) fn etcd(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.etcd_client_port).into()
     }
 
     pub(super) fn url(&self) -> String {

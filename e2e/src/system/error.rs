@@ -62,6 +62,9 @@ pub enum SystemError {
     /// What the API server wrote down can't be read.
     #[error(transparent)]
     Audit(#[from] AuditError),
+    /// A line could not be laid.
+    #[error("lay a line: {0}")]
+    Line(#[source] io::Error),
     /// There is no ring yet.
     #[error("there is no ring whose writes could be judged")]
     NoRing,

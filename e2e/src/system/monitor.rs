@@ -32,11 +32,13 @@ struct Inner {
 struct Judged {
     checker: Checker,
     records: UnboundedReceiver<Record>,
+    /// All that was recorded, where somebody wants to look it up.
+    journal: Option<Vec<Record>>,
 }
 
 impl Monitor {
     pub(super) fn new(recorder: Recorder, records: UnboundedReceiver<Record>) -> Self {
-        let judged = Mutex::new(Judged { checker: Checker::new(), records });
+        let judged = Mutex::new(Judged { checker: Checker::new(), records, journal: None });
         Self(Arc::new(Inner { recorder, judged, observer: OnceLock::new() }))
     }
 
@@ -59,7 +61,7 @@ impl Monitor {
 
     /// Records what the API server answered to a change. Not left to the watch alone: whoever waits for the work on it
     /// must not be told that all is done because the watch has not shown it yet.
-    pub(super) fn wrote(&self, website: &Website) {
+    pub fn wrote(&self, website: &Website) {
         let (uid, generation) = (website.uid().unwrap_or_default(), website.metadata.generation.unwrap_or_default());
         let name = format!("{}/{}", website.namespace().unwrap_or_default(), website.name_any());
         self.0.recorder.record(Event::Written { uid, name, generation });
@@ -74,9 +76,24 @@ impl Monitor {
     pub fn judge<T>(&self, question: impl FnOnce(&Checker) -> T) -> T {
         let mut judged = self.0.judged.lock().unwrap_or_else(PoisonError::into_inner);
         while let Ok(record) = judged.records.try_recv() {
+            if let Some(journal) = &mut judged.journal {
+                journal.push(record.clone());
+            }
             judged.checker.record(record);
         }
         question(&judged.checker)
+    }
+
+    /// Keeps all that is recorded from now on, for [`Monitor::journal`].
+    pub fn keep_journal(&self) {
+        self.judge(|_| ());
+        self.0.judged.lock().unwrap_or_else(PoisonError::into_inner).journal.get_or_insert_default();
+    }
+
+    /// What was recorded since that was asked for.
+    pub fn journal(&self) -> Vec<Record> {
+        self.judge(|_| ());
+        self.0.judged.lock().unwrap_or_else(PoisonError::into_inner).journal.clone().unwrap_or_default()
     }
 
     /// Forgets what was recorded so far.

@@ -1,6 +1,13 @@
 //! Replicas of the sharder that end.
 
-use super::{Sharder, System, SystemError};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use ringside_ring::lease::holder;
+
+use super::{Sharder, System, SystemError, sharder};
+use crate::eventually::eventually;
 
 impl System {
     /// Ends a replica of the sharder gracefully; its Pod stays.
@@ -11,6 +18,17 @@ impl System {
     /// Kills a replica of the sharder (SIGKILL); its Pod stays.
     pub async fn kill_sharder(&mut self, name: &str) -> Result<(), SystemError> {
         self.take_sharder(name)?.kill().await
+    }
+
+    /// The replica that leads, by the Lease of the election, once there is one.
+    pub async fn leading_sharder(&self, within: Duration) -> Result<String, SystemError> {
+        let leases: Api<Lease> = Api::namespaced(self.control_plane().client(), sharder::NAMESPACE);
+        let leading = eventually("a replica leads", within, || async {
+            let lease = leases.get("ringside-sharder").await.map_err(|error| error.to_string())?;
+            let holder = holder(lease.spec.as_ref()).ok_or("nobody does")?;
+            holder.split_once('_').map(|(name, _)| name.to_owned()).ok_or_else(|| holder.to_owned())
+        });
+        Ok(leading.await?)
     }
 
     fn take_sharder(&mut self, name: &str) -> Result<Sharder, SystemError> {

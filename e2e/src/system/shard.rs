@@ -8,7 +8,9 @@ use std::{
 };
 
 use super::{Ground, NAMESPACE, SystemError, WayIn, probe, unsharded};
-use crate::{checker::Event, in_cluster, ports::free_port, process::Process, shard_identity::ShardIdentity};
+use crate::{
+    checker::Event, in_cluster, line::Line, ports::free_port, process::Process, shard_identity::ShardIdentity,
+};
 
 /// The ring of the example manifests.
 pub(super) const RING: &str = "websites";
@@ -28,6 +30,7 @@ pub struct Shard {
     identity: ShardIdentity,
     access: PathBuf,
     options: Vec<String>,
+    line: Option<Line>,
 }
 
 impl Shard {
@@ -37,7 +40,12 @@ impl Shard {
         let dir = ground.folder.path();
         let service_account = unsharded::SERVICE_ACCOUNT;
         let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, service_account, name, dir).await?;
-        identity.connect_to(&ground.control_plane, url)?;
+        let line = match ground.settings.lines {
+            true => Some(Line::to(ground.control_plane.address()).await.map_err(SystemError::Line)?),
+            false => None,
+        };
+        let by_line = line.as_ref().map(|line| format!("https://{}", line.address()));
+        identity.connect_to(&ground.control_plane, by_line.as_deref().unwrap_or(url))?;
         // A new Pod has new volumes.
         let access = dir.join(format!("{name}.{}.access", identity.uid()));
         std::fs::create_dir(&access).map_err(SystemError::Folder)?;
@@ -45,7 +53,7 @@ impl Shard {
         let (proxy, address, admin_port) = start_proxy(ground, &identity, &access, &options).await?;
         let instance = ground.instance(name);
         let operator = start_operator(ground, name, &instance, &access, address)?;
-        Ok(Self { operator, proxy, address, admin_port, instance, identity, access, options })
+        Ok(Self { operator, proxy, address, admin_port, instance, identity, access, options, line })
     }
 
     /// The shard's name, which is its Pod's.
@@ -81,6 +89,11 @@ impl Shard {
     /// What the operator calls itself: unique to one life of its process.
     pub fn instance(&self) -> &str {
         &self.instance
+    }
+
+    /// The line by which the proxy asks the API server, where [`Settings::lines`](super::Settings::lines) says so.
+    pub fn line(&self) -> Option<&Line> {
+        self.line.as_ref()
     }
 
     /// The port of the proxy's `/livez`, `/readyz` and `/metrics`.
@@ -120,6 +133,24 @@ impl Shard {
         Ok(())
     }
 
+    /// Starts again what has ended by itself, as a kubelet does with containers; returns their names.
+    pub(super) fn revive(&mut self, ground: &Ground) -> Result<Vec<String>, SystemError> {
+        let mut revived = Vec::new();
+        if self.proxy.status()?.is_some() {
+            self.proxy =
+                spawn_proxy(ground, &self.identity, &self.access, &self.options, self.address, self.admin_port)?;
+            revived.push(self.proxy.name().to_owned());
+        }
+        if self.operator.status()?.is_some() {
+            let pod = self.identity.pod();
+            let ended = std::mem::replace(&mut self.instance, ground.instance(pod));
+            ground.recorder.record(Event::Killed { instance: ended });
+            self.operator = start_operator(ground, pod, &self.instance, &self.access, self.address)?;
+            revived.push(self.operator.name().to_owned());
+        }
+        Ok(revived)
+    }
+
     /// As the kubelet ends a Pod with a native sidecar: the sidecar after the controller.
     async fn terminate(&self) -> Result<(), SystemError> {
         for process in [&self.operator, &self.proxy] {
@@ -156,6 +187,19 @@ async fn start_proxy(
 ) -> Result<(Process, SocketAddr, u16), SystemError> {
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().map_err(SystemError::NoFreePort)?));
     let admin_port = free_port().map_err(SystemError::NoFreePort)?;
+    let process = spawn_proxy(ground, identity, access, options, listen, admin_port)?;
+    probe::until_ready(&process, admin_port).await?;
+    Ok((process, listen, admin_port))
+}
+
+fn spawn_proxy(
+    ground: &Ground,
+    identity: &ShardIdentity,
+    access: &Path,
+    options: &[String],
+    listen: SocketAddr,
+    admin_port: u16,
+) -> Result<Process, SystemError> {
     let name = format!("{}-proxy", identity.pod());
     let mut command = Command::new(&ground.ringside.proxy);
     command
@@ -171,7 +215,5 @@ async fn start_proxy(
         .args(options)
         .env("RINGSIDE_LOG_FILTER", &ground.settings.log_filter);
     let log = ground.folder.path().join(format!("{name}.log"));
-    let process = Process::spawn(&name, &command, &log)?;
-    probe::until_ready(&process, admin_port).await?;
-    Ok((process, listen, admin_port))
+    Ok(Process::spawn(&name, &command, &log)?)
 }

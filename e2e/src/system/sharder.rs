@@ -1,11 +1,11 @@
 //! A replica of the sharder.
 
-use std::{process::Command, time::Duration};
+use std::{net::Ipv4Addr, process::Command, time::Duration};
 
 use super::{Ground, SystemError, probe};
-use crate::{ports::free_port, process::Process, shard_identity::ShardIdentity};
+use crate::{line::Line, ports::free_port, process::Process, shard_identity::ShardIdentity};
 
-const NAMESPACE: &str = "sharding-system";
+pub(super) const NAMESPACE: &str = "sharding-system";
 const SERVICE_ACCOUNT: &str = "ringside-sharder";
 
 /// A port where nobody listens: discard, of which nobody has heard for long.
@@ -33,6 +33,7 @@ pub struct Sharder {
     webhook_port: u16,
     admin_port: u16,
     identity: ShardIdentity,
+    line: Option<Line>,
 }
 
 impl Sharder {
@@ -41,15 +42,20 @@ impl Sharder {
         let name = format!("ringside-sharder-{index}");
         let dir = ground.folder.path();
         let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, &name, dir).await?;
-        Self::run(ground, identity)
+        Self::run(ground, identity).await
     }
 
     /// Starts the process of a Pod.
-    fn run(ground: &Ground, identity: ShardIdentity) -> Result<Self, SystemError> {
+    async fn run(ground: &Ground, identity: ShardIdentity) -> Result<Self, SystemError> {
         let name = identity.pod();
         let webhook_port = free_port().map_err(SystemError::NoFreePort)?;
         let admin_port = free_port().map_err(SystemError::NoFreePort)?;
-        let told_port = if ground.settings.webhook { webhook_port } else { NOBODY };
+        let line = match ground.settings.lines {
+            true => Some(Line::to((Ipv4Addr::LOCALHOST, webhook_port).into()).await.map_err(SystemError::Line)?),
+            false => None,
+        };
+        let answers = line.as_ref().map_or(webhook_port, |line| line.address().port());
+        let told_port = if ground.settings.webhook { answers } else { NOBODY };
         let mut command = Command::new(&ground.ringside.sharder);
         command
             .arg("--kubeconfig")
@@ -68,7 +74,7 @@ impl Sharder {
             clock.give_to(&mut command);
         }
         let process = Process::spawn(name, &command, &ground.folder.path().join(format!("{name}.log")))?;
-        Ok(Self { process, webhook_port, admin_port, identity })
+        Ok(Self { process, webhook_port, admin_port, identity, line })
     }
 
     /// Kills it (SIGKILL); its Pod stays.
@@ -81,13 +87,13 @@ impl Sharder {
     /// Starts it again: in the same Pod, as a kubelet does with a container that ended, or in another.
     pub(super) async fn again(self, ground: &Ground, pod: Return) -> Result<Self, SystemError> {
         match pod {
-            Return::SamePod => Self::run(ground, self.identity),
+            Return::SamePod => Self::run(ground, self.identity).await,
             Return::OtherPod => {
                 self.identity.delete(&ground.control_plane.client()).await?;
                 let (name, dir) = (self.identity.pod(), ground.folder.path());
                 let identity =
                     ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, name, dir).await?;
-                Self::run(ground, identity)
+                Self::run(ground, identity).await
             }
         }
     }
@@ -117,6 +123,11 @@ impl Sharder {
     /// The process.
     pub fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// The line by which the API server reaches its webhook, where [`Settings::lines`](super::Settings::lines) says so.
+    pub fn line(&self) -> Option<&Line> {
+        self.line.as_ref()
     }
 
     /// The port of its webhook.

@@ -1,0 +1,54 @@
+//! What a kubelet would do with containers that end.
+
+use std::time::Duration;
+
+use super::{Return, Shard, System, SystemError};
+
+/// After SIGKILL the kernel only has to free the memory.
+const KILL_DEADLINE: Duration = Duration::from_secs(20);
+
+impl System {
+    /// Kills the proxy of a shard (SIGKILL), its operator goes on, and starts it again in the same Pod.
+    pub async fn kill_proxy(&mut self, name: &str) -> Result<(), SystemError> {
+        let proxy = self.shard(name)?.proxy();
+        proxy.kill()?;
+        proxy.wait_for_group(KILL_DEADLINE).await?;
+        self.revive_shards().map(drop)
+    }
+
+    /// Kills the operator of a shard (SIGKILL), its proxy goes on, and starts it again in the same Pod.
+    pub async fn kill_operator(&mut self, name: &str) -> Result<(), SystemError> {
+        let operator = self.shard(name)?.operator();
+        operator.kill()?;
+        operator.wait_for_group(KILL_DEADLINE).await?;
+        self.revive_shards().map(drop)
+    }
+
+    /// Starts again what has ended in shards; returns the names of those processes.
+    pub fn revive_shards(&mut self) -> Result<Vec<String>, SystemError> {
+        let mut revived = Vec::new();
+        for shard in &mut self.shards {
+            revived.extend(shard.revive(&self.ground)?);
+        }
+        Ok(revived)
+    }
+
+    /// Starts sharder replicas again that have ended; returns their names.
+    pub async fn revive_sharders(&mut self) -> Result<Vec<String>, SystemError> {
+        let mut revived = Vec::new();
+        for index in 0..self.sharders.len() {
+            if self.sharders[index].process().status()?.is_some() {
+                let ended = self.sharders.remove(index);
+                revived.push(ended.name().to_owned());
+                self.sharders.insert(index, ended.again(&self.ground, Return::SamePod).await?);
+            }
+        }
+        Ok(revived)
+    }
+
+    /// The shard of this name.
+    pub fn shard(&self, name: &str) -> Result<&Shard, SystemError> {
+        let found = self.shards.iter().find(|shard| shard.name() == name);
+        found.ok_or_else(|| SystemError::NoSuchShard(name.to_owned()))
+    }
+}
