@@ -19,7 +19,7 @@ use kube::{
 };
 use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::{
-    discovery,
+    discovery::{self, LookUpError},
     explain::{self, explain_watch},
 };
 use tokio::time::{Instant, sleep_until};
@@ -48,7 +48,10 @@ pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupR
             Ok(served) => served.api,
             Err(error) => {
                 let reason = error.to_string();
-                handover.followed.disturbed(&resource, &reason);
+                match error {
+                    LookUpError::NotServed(_) => handover.followed.absent(&resource),
+                    LookUpError::NoAnswer(_) => handover.followed.disturbed(&resource, &reason),
+                }
                 later(&reason).await;
                 continue;
             }

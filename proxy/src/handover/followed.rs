@@ -35,6 +35,11 @@ impl Followed {
         self.set(resource, |state| *state = None);
     }
 
+    /// It is not served: there is nothing that could be let go of, and work on the ring's other resources need not wait.
+    pub(super) fn absent(&self, resource: &GroupResource) {
+        self.set(resource, |state| *state = None);
+    }
+
     /// It can't be followed until somebody mends that.
     pub(super) fn broken(&self, resource: &GroupResource, reason: &str) {
         self.set(resource, |state| *state = Some(reason.to_owned()));

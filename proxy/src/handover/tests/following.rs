@@ -12,9 +12,10 @@ use tokio::sync::watch;
 use super::*;
 use crate::policy::{Knowledge, Policy};
 
-/// What the API server allows at the moment.
+/// What the API server serves, and allows, at the moment.
 #[derive(Clone, Copy, Default)]
 struct Allowed {
+    served: bool,
     list: bool,
     watch: bool,
 }
@@ -34,7 +35,8 @@ fn api_server(allowed: Arc<Mutex<Allowed>>) -> Client {
                 "/apis/x.io/v1" => {
                     let thing =
                         json!({"name": "things", "singularName": "", "kind": "Thing", "namespaced": true, "verbs": []});
-                    (StatusCode::OK, json!({"groupVersion": "x.io/v1", "resources": [thing]}))
+                    let resources = if allowed.served { vec![thing] } else { Vec::new() };
+                    (StatusCode::OK, json!({"groupVersion": "x.io/v1", "resources": resources}))
                 }
                 _ if watches && allowed.watch => std::future::pending().await,
                 _ if watches => (StatusCode::FORBIDDEN, refused("watch")),
@@ -47,10 +49,11 @@ fn api_server(allowed: Arc<Mutex<Allowed>>) -> Client {
     Client::new(service, "default")
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_shard_is_ready_once_it_follows_what_is_drained_and_says_what_it_may_not() {
-    const LONG: Duration = Duration::from_secs(20);
-    let (allowed, health) = (Arc::new(Mutex::new(Allowed::default())), Health::new());
+/// Long enough for all that is tried again.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Follows what is drained of one resource; the ring is known until the second is dropped.
+fn follow(health: &Health, allowed: &Arc<Mutex<Allowed>>) -> (impl Future<Output = ()>, watch::Sender<Knowledge>) {
     let check = health.check("drains", Probe::Ready);
     let ring = "example".parse().unwrap();
     let handover =
@@ -58,22 +61,50 @@ async fn a_shard_is_ready_once_it_follows_what_is_drained_and_says_what_it_may_n
     let GroupResource { group, resource } = things();
     let resources = vec![RingResource { group, resource, ..RingResource::default() }];
     let policy = Policy::of(&ClusterRing::new("example", ClusterRingSpec { resources, ..ClusterRingSpec::default() }));
-    let (_ring, knowledge) = watch::channel(Knowledge::Known(Arc::new(policy)));
-    let running = handover.run(api_server(allowed.clone()), knowledge);
+    let (ring, knowledge) = watch::channel(Knowledge::Known(Arc::new(policy)));
+    let client = api_server(allowed.clone());
+    (async move { handover.run(client, knowledge).await }, ring)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_is_ready_once_it_follows_what_is_drained_and_says_what_it_may_not() {
+    let allowed = Arc::new(Mutex::new(Allowed { served: true, ..Allowed::default() }));
+    let health = Health::new();
+    let (running, _ring) = follow(&health, &allowed);
     let story = async {
         tokio::time::sleep(LONG).await;
         let failures = health.failures(Probe::Ready).join("\n");
         for part in ["things.x.io", "missing permission", "cannot list", "list, watch and patch", "in all namespaces"] {
             assert!(failures.contains(part), "{part}: {failures}");
         }
-        *allowed.lock() = Allowed { list: true, watch: false };
+        *allowed.lock() = Allowed { served: true, list: true, watch: false };
         tokio::time::sleep(LONG).await;
         for _ in 0..100 {
             tokio::time::sleep(LONG / 100).await;
             let failures = health.failures(Probe::Ready).join("\n");
             assert!(failures.contains("cannot watch"), "at no moment is it ready: {failures}");
         }
-        *allowed.lock() = Allowed { list: true, watch: true };
+        *allowed.lock() = Allowed { served: true, list: true, watch: true };
+        tokio::time::sleep(LONG).await;
+        assert!(health.failures(Probe::Ready).is_empty());
+    };
+    tokio::select! {
+        () = running => unreachable!("it runs for ever"),
+        () = story => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_is_not_served_has_nothing_to_let_go_of_until_it_is() {
+    let (allowed, health) = (Arc::new(Mutex::new(Allowed::default())), Health::new());
+    let (running, _ring) = follow(&health, &allowed);
+    let story = async {
+        tokio::time::sleep(LONG).await;
+        assert_eq!(health.failures(Probe::Ready), [""; 0], "the ring's other resources are worked on");
+        *allowed.lock() = Allowed { served: true, list: false, watch: false };
+        tokio::time::sleep(LONG).await;
+        assert!(health.failures(Probe::Ready).join("\n").contains("cannot list"));
+        *allowed.lock() = Allowed { served: true, list: true, watch: true };
         tokio::time::sleep(LONG).await;
         assert!(health.failures(Probe::Ready).is_empty());
     };
