@@ -5,7 +5,7 @@
 //! (reconciles, as the operator reports them) and a watch on objects and Leases.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -105,6 +105,12 @@ impl Checker {
     /// How many objects have a generation that was not worked on yet.
     pub fn pending(&self) -> usize {
         self.generations.values().filter(|object| !object.pending.is_empty()).count()
+    }
+
+    /// The objects that have no available owner now, or a generation that was not worked on yet, by namespace and name.
+    pub fn waiting(&self) -> BTreeSet<String> {
+        let pending = self.generations.values().filter(|object| !object.pending.is_empty());
+        pending.map(|object| object.name.clone()).chain(self.owners.open_gaps().map(|gap| gap.name)).collect()
     }
 
     /// The verdict at `now`, but for the children, which are not in the records: forgotten is what was not worked on, or had no owner, for longer than `bound`.

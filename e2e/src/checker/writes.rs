@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 
 mod children;
+mod creates;
 mod history;
 mod record;
 #[cfg(test)]
@@ -30,7 +31,7 @@ const LONGEST_CHAIN: usize = 8;
 pub struct Writes {
     objects: HashMap<Uid, History>,
     /// Creates that were refused, because there was such an object.
-    second_creates: Vec<Landed>,
+    refused: Vec<Write>,
     /// Requests without an answer, by resource and name.
     unanswered: HashMap<(GroupResource, String), Vec<Write>>,
     /// What watches showed.
@@ -57,7 +58,7 @@ impl Writes {
             let which = (write.resource.clone(), write.object.name.clone());
             self.unanswered.entry(which).or_default().push(write);
         } else if write.change == Change::Refused {
-            self.second_creates.extend(write.shard.clone().map(|shard| Landed::of(&write, shard, None)));
+            self.refused.push(write);
         } else {
             self.objects.entry(write.object.uid.clone()).or_default().record(write);
         }
@@ -94,8 +95,7 @@ impl Writes {
     pub fn verdict(mut self) -> Verdict {
         self.attribute();
         self.objects.values_mut().for_each(History::complete);
-        let second_creates = self.second_creates.iter().cloned().chain(self.made_again()).collect();
-        let mut verdict = Verdict { second_creates, ..Verdict::default() };
+        let mut verdict = Verdict { second_creates: self.second_creates(), ..Verdict::default() };
         for history in self.objects.values() {
             for (before, version) in history.steps() {
                 if let Some(shard) = &version.write.shard {

@@ -1,10 +1,10 @@
 //! Whether children went with their owners: not before these were let go, and not after they came to their next shard.
 
-use std::{collections::HashMap, ops::Bound};
+use std::ops::Bound;
 
 use ringside_ring::ResourceVersion;
 
-use super::{Change, Child, Landed, Verdict, Writes, history::History, history::Version};
+use super::{Change, Child, Verdict, Writes, history::History, history::Version};
 
 impl Writes {
     /// Adds what befell one child.
@@ -30,23 +30,6 @@ impl Writes {
             let behind = there.filter(|child| child.labels.shard.as_deref() != shard);
             verdict.left_behind.extend(behind.map(|behind| Child::of(behind, shard, owner)));
         }
-    }
-
-    /// Children of one owner that have the resource and name of one that was there before.
-    pub(super) fn made_again(&self) -> Vec<Landed> {
-        let mut first: HashMap<_, &Version> = HashMap::new();
-        let mut again = Vec::new();
-        for history in self.objects.values() {
-            let Some(controller) = history.controller() else { continue };
-            for (_, version) in history.steps().filter(|(_, version)| version.write.change == Change::Created) {
-                let which = (controller, &version.write.resource, &version.write.object.name);
-                let Some(other) = first.insert(which, version) else { continue };
-                let later = if other.write.answered < version.write.answered { version } else { other };
-                let by = later.write.shard.clone().unwrap_or_default();
-                again.push(Landed::of(&later.write, by, None));
-            }
-        }
-        again
     }
 
     /// Whether a shard worked on an object that was drained since `drained` when another object got this version: it held

@@ -5,7 +5,8 @@ use std::{
     ops::Bound,
 };
 
-use ringside_ring::ResourceVersion;
+use k8s_openapi::jiff::Timestamp;
+use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 
 use super::{Change, Labels, Write, verdict::Handover};
 use crate::checker::Uid;
@@ -15,7 +16,6 @@ pub(super) struct History {
     versions: BTreeMap<ResourceVersion, Version>,
     /// Its deletion. Nothing is written to an object after that.
     deleted: Option<Version>,
-    controller: Option<Uid>,
 }
 
 /// An object from a write on, until the next.
@@ -27,7 +27,6 @@ pub(super) struct Version {
 
 impl History {
     pub(super) fn record(&mut self, write: Write) {
-        self.controller = self.controller.take().or_else(|| write.object.controller.clone());
         let version = Version { labels: write.object.labels.clone().unwrap_or_default(), write };
         if version.write.change == Change::Deleted {
             // A second deletion finds nothing; a collection's is answered with what there was before.
@@ -93,8 +92,32 @@ impl History {
         self.versions.contains_key(version)
     }
 
+    /// Its last controller: one that comes again under the name of another adopts what that has left.
     pub(super) fn controller(&self) -> Option<&Uid> {
-        self.controller.as_ref()
+        let all = self.versions.values().chain(&self.deleted);
+        all.rev().find_map(|version| version.write.object.controller.as_ref())
+    }
+
+    /// Its controller at a time at which it was there.
+    pub(super) fn controller_at(&self, time: Timestamp) -> Option<&Uid> {
+        self.before(time).find_map(|version| version.write.object.controller.as_ref())
+    }
+
+    /// Its shard at a time at which it was there.
+    pub(super) fn shard_at(&self, time: Timestamp) -> Option<String> {
+        self.before(time).next()?.labels.shard.clone()
+    }
+
+    /// The versions of before a time at which it was there, the latest first.
+    fn before(&self, time: Timestamp) -> impl Iterator<Item = &Version> {
+        let gone = self.deleted.as_ref().is_some_and(|deletion| deletion.write.answered < time);
+        self.versions.values().rev().filter(move |version| !gone && version.write.answered <= time)
+    }
+
+    /// Whether it has this resource and name.
+    pub(super) fn is_named(&self, resource: &GroupResource, name: &str) -> bool {
+        let write = self.versions.values().map(|version| &version.write).next();
+        write.is_some_and(|write| write.resource == *resource && write.object.name == name)
     }
 
     pub(super) fn deletion(&self) -> Option<&Version> {
@@ -105,7 +128,7 @@ impl History {
     /// to the one that named the next.
     pub(super) fn handovers(&self) -> Vec<Handover> {
         let (mut asked, mut acknowledged, mut handovers) = (None, None, Vec::new());
-        if self.controller.is_some() {
+        if self.controller().is_some() {
             return handovers;
         }
         for (before, version) in self.steps() {

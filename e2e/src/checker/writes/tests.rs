@@ -213,7 +213,8 @@ fn with_all(leases: impl IntoIterator<Item = Write>, early: Write) -> Verdict {
 #[test]
 fn a_second_create_is_found_whether_it_is_refused_or_not() {
     let refused = write(66, Some("b"), Change::Refused, "configmaps", Object { uid: String::new(), ..child("") });
-    assert_eq!(with([refused.clone()]).second_creates.len(), 1);
+    let found = with([refused.clone()]).second_creates;
+    assert_eq!((found.len(), found[0].owner.as_deref()), (1, Some("b")), "of what was its own");
     assert!(with([Write { shard: None, ..refused }]).is_clean(), "others may try");
     let gone = Object { labels: None, ..child("") };
     let again = Object { uid: "c2".to_owned(), ..child("b") };
@@ -223,6 +224,42 @@ fn a_second_create_is_found_whether_it_is_refused_or_not() {
     ]);
     assert_eq!((verdict.second_creates.len(), verdict.deleted.len()), (1, 1));
     assert_eq!(verdict.second_creates[0].version, "82");
+}
+
+#[test]
+fn what_an_owner_that_is_gone_has_left_is_in_nobodys_way() {
+    let refused = |at| write(at, Some("b"), Change::Refused, "configmaps", Object { uid: String::new(), ..child("") });
+    let gone = Object { uid: "o".to_owned(), name: "default/o".to_owned(), ..Object::default() };
+    let deleted = || write(90, None, Change::Deleted, "websites", gone.clone());
+    assert_eq!(with([deleted(), refused(91)]).second_creates, []);
+    assert_eq!(with([deleted(), refused(89)]).second_creates.len(), 1, "its owner was there");
+    let another = || write(92, None, Change::Created, "websites", Object { uid: "o2".to_owned(), ..owner("b") });
+    let adopted = Object { controller: Some("o2".to_owned()), ..child("b") };
+    let adopted = || write(93, Some("b"), Change::Updated, "configmaps", adopted.clone());
+    assert_eq!(with([deleted(), another(), refused(92), adopted()]).second_creates, []);
+    assert_eq!(with([deleted(), another(), adopted(), refused(94)]).second_creates.len(), 1, "it is the other's");
+}
+
+#[test]
+fn a_child_that_was_adopted_is_judged_by_who_has_it() {
+    let deleted = Object { uid: "o".to_owned(), name: "default/o".to_owned(), ..Object::default() };
+    let another = |shard| Object { uid: "o2".to_owned(), ..owner(shard) };
+    let adopted = |shard| Object { controller: Some("o2".to_owned()), ..child(shard) };
+    let made_again = || {
+        [
+            write(90, None, Change::Deleted, "websites", deleted.clone()),
+            write(91, None, Change::Created, "websites", another("b")),
+            write(92, Some("b"), Change::Updated, "configmaps", adopted("b")),
+            // Both go to `a`.
+            write(95, None, Change::Updated, "websites", another("")),
+            write(96, None, Change::Updated, "configmaps", adopted("a")),
+            write(97, None, Change::Updated, "websites", another("a")),
+        ]
+    };
+    let then =
+        |by| with(made_again().into_iter().chain([write(98, Some(by), Change::Updated, "configmaps", adopted("a"))]));
+    assert!(then("a").is_clean(), "{:#?}", then("a"));
+    assert_eq!(then("b").foreign.len(), 1);
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub struct Landed {
     pub received: Timestamp,
     /// When the API server answered it.
     pub answered: Timestamp,
-    /// Whose the object was.
+    /// Whose the object was; of a create that was refused, whose what was in the way.
     pub owner: Option<String>,
 }
 

@@ -1,0 +1,56 @@
+//! Children that were created once more: what a shard does that does not see what another has made.
+
+use std::collections::HashMap;
+
+use super::{Change, LONGEST_CHAIN, Landed, Write, Writes, history::History, history::Version};
+
+impl Writes {
+    /// All of them, whether the API server refused them or not.
+    pub(super) fn second_creates(&self) -> Vec<Landed> {
+        let refused = self.refused.iter().filter(|refused| !self.is_left_over(refused));
+        let refused =
+            refused.filter_map(|refused| Some(Landed::of(refused, refused.shard.clone()?, self.whose(refused))));
+        refused.chain(self.made_again()).collect()
+    }
+
+    /// Children of one owner that have the resource and name of one that was there before.
+    fn made_again(&self) -> Vec<Landed> {
+        let mut first: HashMap<_, &Version> = HashMap::new();
+        let mut again = Vec::new();
+        for history in self.objects.values() {
+            let Some(controller) = history.controller() else { continue };
+            for (_, version) in history.steps().filter(|(_, version)| version.write.change == Change::Created) {
+                let which = (controller, &version.write.resource, &version.write.object.name);
+                let Some(other) = first.insert(which, version) else { continue };
+                let later = if other.write.answered < version.write.answered { version } else { other };
+                let by = later.write.shard.clone().unwrap_or_default();
+                again.push(Landed::of(&later.write, by, None));
+            }
+        }
+        again
+    }
+
+    /// Whether what was in the way belonged to an owner that was gone by then. The garbage collector takes it a moment later,
+    /// and whoever makes another owner of that name waits for it, sharded or not.
+    fn is_left_over(&self, refused: &Write) -> bool {
+        let named = |history: &&History| history.is_named(&refused.resource, &refused.object.name);
+        self.objects.values().filter(named).any(|history| self.owner_was_gone(history, refused))
+    }
+
+    /// The shard of what was in the way.
+    fn whose(&self, refused: &Write) -> Option<String> {
+        let named = |history: &&History| history.is_named(&refused.resource, &refused.object.name);
+        self.objects.values().filter(named).find_map(|history| history.shard_at(refused.received))
+    }
+
+    fn owner_was_gone(&self, child: &History, refused: &Write) -> bool {
+        let mut top = None;
+        for _ in 0..LONGEST_CHAIN {
+            let above = top.unwrap_or(child).controller_at(refused.received);
+            let Some(above) = above.and_then(|uid| self.objects.get(uid)) else { break };
+            top = Some(above);
+        }
+        let gone = top.and_then(History::deletion);
+        gone.is_some_and(|deletion| deletion.write.received <= refused.answered)
+    }
+}
