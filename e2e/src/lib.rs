@@ -3,6 +3,7 @@
 //! once or forgotten. All of it without containers, but for a real node where pods are what is to be seen.
 
 pub mod audit;
+pub mod chaos;
 pub mod checker;
 pub mod churn;
 pub mod collector;

@@ -1,0 +1,63 @@
+//! What can happen to a system, a file a family. Each says what it hit.
+
+mod api_server;
+mod belongings;
+mod lines;
+mod membership;
+mod objects;
+mod processes;
+mod sharders;
+
+use anyhow::Result;
+
+use super::{
+    run::Run,
+    schedule::{Fault, Kind},
+};
+
+/// Waits until what keeps labels, and shards from each other's objects, is in place.
+pub(super) async fn until_protected(run: &mut Run) -> Result<()> {
+    belongings::until_condition(run, "Fenced", "True").await?;
+    belongings::until_condition(run, "LabelsProtected", "True").await
+}
+
+/// Begins what others happen beside. Returns what its line had hindered before.
+pub(super) fn begin(run: &mut Run, fault: &Fault) -> Result<usize> {
+    let shard = fault.shard.as_deref().unwrap_or_default();
+    match fault.kind {
+        Kind::Pause => processes::pause(run, shard).map(|()| 0),
+        _ => lines::part(run, shard),
+    }
+}
+
+/// Ends it. Returns how many processes stood still, or how many pieces had to wait.
+pub(super) fn end(run: &mut Run, fault: &Fault, before: usize) -> Result<usize> {
+    let shard = fault.shard.as_deref().unwrap_or_default();
+    match fault.kind {
+        Kind::Pause => processes::resume(run, shard),
+        _ => lines::join(run, shard, before),
+    }
+}
+
+/// Does the rest, from beginning to end. Returns how many were hit.
+pub(super) async fn happen(run: &mut Run, fault: &Fault) -> Result<usize> {
+    let shard = fault.shard.as_deref().unwrap_or_default();
+    match fault.kind {
+        Kind::Join | Kind::Leave | Kind::Restart | Kind::Kill => membership::change(run, fault.kind, shard).await,
+        Kind::KillProxy | Kind::KillController => processes::kill(run, fault.kind, shard).await,
+        Kind::KillLeader => sharders::kill_leader(run).await,
+        Kind::KillSharders => sharders::kill_all(run, fault.lasts).await,
+        Kind::SilentWebhook => lines::silence_webhook(run, fault.lasts).await,
+        Kind::SlowApiServer | Kind::LateApiServer => lines::hinder_api_server(run, fault.kind, fault.lasts).await,
+        Kind::RestartApiServer => api_server::restart(run, fault.lasts).await,
+        Kind::ForgetHistory => api_server::forget_history(run).await,
+        Kind::DefineAgain => api_server::define_again(run).await,
+        Kind::EditRing => belongings::edit_ring(run).await,
+        Kind::DeleteWebhook => belongings::delete_webhook(run).await,
+        Kind::DeletePolicies => belongings::delete_policies(run).await,
+        Kind::MakeAgain => objects::make_again(run, &fault.objects).await,
+        Kind::StripLabels => objects::strip(run, &fault.objects).await,
+        Kind::ForgeLabels => objects::forge(run, &fault.objects).await,
+        Kind::Pause | Kind::Partition => begin(run, fault),
+    }
+}

@@ -1,0 +1,94 @@
+//! The ring, and what the sharder keeps for it in the cluster.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use kube::{
+    Api, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams},
+};
+use ringside_ring::{ClusterRing, labels::webhook_configuration_name};
+use serde_json::json;
+
+use crate::chaos::run::Run;
+
+/// Long enough for a machine that does much else; what is promised is seconds.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Its patience with drains, in seconds.
+const DRAIN_DEADLINES: [u16; 2] = [45, 60];
+
+const GROUP: &str = "admissionregistration.k8s.io";
+const WEBHOOK: (&str, &str) = ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations");
+const POLICIES: [(&str, &str); 2] = [
+    ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
+    ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+];
+
+/// The ring also names a resource that nobody serves, or no longer does. Returns how many rings changed.
+pub(super) async fn edit_ring(run: &mut Run) -> Result<usize> {
+    let rings: Api<ClusterRing> = Api::all(run.client.clone());
+    let before = rings.get(run.ring.as_str()).await?;
+    let mut resources = before.spec.resources.clone();
+    let [shorter, longer] = DRAIN_DEADLINES;
+    let deadline = if resources.len() > 1 { longer } else { shorter };
+    resources.truncate(1);
+    let mut resources = json!(resources);
+    if let (true, Some(resources)) = (deadline == shorter, resources.as_array_mut()) {
+        resources.push(json!({"group": "no.example.com", "resource": "things"}));
+    }
+    let spec = json!({"spec": {"resources": resources, "drainDeadlineSeconds": deadline}});
+    let after = rings.patch(run.ring.as_str(), &PatchParams::default(), &Patch::Merge(spec)).await?;
+    Ok(usize::from(before.metadata.generation != after.metadata.generation))
+}
+
+/// Returns when the webhook's configuration is there again.
+pub(super) async fn delete_webhook(run: &mut Run) -> Result<usize> {
+    delete(run, WEBHOOK).await?;
+    Ok(1)
+}
+
+/// Returns when the policies are in place again: what is judged meanwhile, no fence stands around.
+pub(super) async fn delete_policies(run: &mut Run) -> Result<usize> {
+    // What is held up would land while there is no fence.
+    run.end_all()?;
+    for policy in POLICIES {
+        delete(run, policy).await?;
+    }
+    until_condition(run, "Fenced", "False").await?;
+    until_condition(run, "Fenced", "True").await?;
+    until_condition(run, "LabelsProtected", "True").await?;
+    Ok(POLICIES.len())
+}
+
+/// Deletes what has the ring's name, and waits until there is another.
+async fn delete(run: &mut Run, (kind, plural): (&str, &str)) -> Result<()> {
+    let resource = ApiResource {
+        group: GROUP.to_owned(),
+        version: "v1".to_owned(),
+        api_version: format!("{GROUP}/v1"),
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(run.client.clone(), &resource);
+    let name = webhook_configuration_name(&run.ring);
+    let before = api.get(&name).await?.uid();
+    api.delete(&name, &DeleteParams::default()).await?;
+    run.until(&format!("the {kind} is there again"), DEADLINE, || async {
+        let now = api.get_opt(&name).await.map_err(|error| error.to_string())?.ok_or("it is gone")?;
+        if now.uid() == before { Err("it is there still".to_owned()) } else { Ok(()) }
+    })
+    .await
+}
+
+/// Waits until the ring says so.
+pub(super) async fn until_condition(run: &mut Run, type_: &str, status: &str) -> Result<()> {
+    let (rings, ring): (Api<ClusterRing>, _) = (Api::all(run.client.clone()), run.ring.clone());
+    run.until(&format!("{type_} is {status}"), DEADLINE, || async {
+        let ring = rings.get(ring.as_str()).await.map_err(|error| error.to_string())?;
+        let conditions = ring.status.unwrap_or_default().conditions;
+        let is = conditions.iter().any(|one| one.type_ == type_ && one.status == status);
+        if is { Ok(()) } else { Err(format!("{conditions:?}")) }
+    })
+    .await
+}

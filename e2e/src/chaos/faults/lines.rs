@@ -1,0 +1,77 @@
+//! What passes late, or not at all: between a shard and the API server, between that and the webhook, or etcd.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{ObjectMeta, PostParams},
+};
+use tokio::time::Instant;
+
+use crate::{
+    chaos::{run::Run, schedule::Kind},
+    line::{Line, Passing},
+    system::NAMESPACE,
+};
+
+/// How late each answer of etcd is to a slow API server, and each question to it. A write takes several.
+const LATE: Duration = Duration::from_millis(60);
+
+const NO_LINE: &str = "the system has no such line";
+
+/// Parts a shard from the API server. Returns what its line had hindered before.
+pub(super) fn part(run: &mut Run, shard: &str) -> Result<usize> {
+    let line = run.system.shard(shard)?.line().context(NO_LINE)?;
+    line.set(Passing::Nothing);
+    Ok(line.hindered())
+}
+
+/// What waited arrives. Returns how many pieces those were.
+pub(super) fn join(run: &mut Run, shard: &str, before: usize) -> Result<usize> {
+    let line = run.system.shard(shard)?.line().context(NO_LINE)?;
+    line.set(Passing::Everything);
+    Ok(line.hindered() - before)
+}
+
+/// The API server is slow, or hangs. Returns how many pieces came late.
+pub(super) async fn hinder_api_server(run: &mut Run, kind: Kind, lasts: Duration) -> Result<usize> {
+    let passing = match kind {
+        Kind::SlowApiServer => Passing::Late(LATE),
+        _ => Passing::Questions,
+    };
+    let line = |run: &Run| run.system.control_plane().line_to_etcd().context(NO_LINE).map(Line::hindered);
+    let set =
+        |run: &Run, passing| run.system.control_plane().line_to_etcd().into_iter().for_each(|line| line.set(passing));
+    let before = line(run)?;
+    set(run, passing);
+    let passed = run.pass(Instant::now() + lasts).await;
+    set(run, Passing::Everything);
+    passed?;
+    Ok(line(run)? - before)
+}
+
+/// The webhooks of all replicas hear what they are asked, and their answers do not arrive. Returns how many those were.
+pub(super) async fn silence_webhook(run: &mut Run, lasts: Duration) -> Result<usize> {
+    let lines =
+        |run: &Run| run.system.sharders().filter_map(|sharder| sharder.line().map(Line::hindered)).sum::<usize>();
+    let set = |run: &Run, passing| {
+        run.system.sharders().filter_map(|sharder| sharder.line()).for_each(|line| line.set(passing));
+    };
+    let before = lines(run);
+    set(run, Passing::Questions);
+    let asked = ask_webhook(run).await;
+    let passed = run.pass(Instant::now() + lasts).await;
+    set(run, Passing::Everything);
+    passed.and(asked)?;
+    Ok(lines(run) - before)
+}
+
+/// Has the webhook asked about an object that it leaves alone: nobody else may be creating one just then.
+async fn ask_webhook(run: &Run) -> Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(run.client.clone(), NAMESPACE);
+    let named = ObjectMeta { generate_name: Some("of-nobody-".to_owned()), ..ObjectMeta::default() };
+    maps.create(&PostParams::default(), &ConfigMap { metadata: named, ..ConfigMap::default() }).await?;
+    Ok(())
+}

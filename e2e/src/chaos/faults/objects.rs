@@ -1,0 +1,91 @@
+//! What users do to objects.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use crate::{chaos::run::Run, website::Website};
+
+/// Within this time an object is gone that was deleted, and the API server knows a policy that is there.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Deletes objects and makes them again under the same names. Returns how many are others now, once they were worked on:
+/// children that are made while no webhook answers wait for the sharder's next pass (docs/limits.md).
+pub(super) async fn make_again(run: &mut Run, objects: &[usize]) -> Result<usize> {
+    let api = run.workload.api(&run.client);
+    let mut made = Vec::new();
+    for &number in objects {
+        let (name, again) = (run.workload.name(number), run.workload.website(number));
+        let before = api.get(&name).await?.uid();
+        api.delete(&name, &DeleteParams::default()).await?;
+        run.until("an object is made again", SOON, || async {
+            let created = api.create(&PostParams::default(), &again).await;
+            created.map(drop).map_err(|error| error.to_string())
+        })
+        .await?;
+        let again = api.get(&name).await?.uid();
+        if again != before {
+            made.push((name, again));
+        }
+    }
+    for (name, uid) in &made {
+        run.until(&format!("{name} is worked on"), SOON, || is_worked_on(&api, name, uid.as_deref())).await?;
+    }
+    Ok(made.len())
+}
+
+/// Whether it is another one than this by now, or its controller has made what belongs to it.
+async fn is_worked_on(api: &Api<Website>, name: &str, uid: Option<&str>) -> Result<(), String> {
+    let now = api.get(name).await.map_err(|error| error.to_string())?;
+    let worked_on = now.status.as_ref().is_some_and(|status| status.observed_generation > 0);
+    if worked_on || now.metadata.uid.as_deref() != uid { Ok(()) } else { Err(format!("{:?}", now.metadata.labels)) }
+}
+
+/// Takes the shard label off objects. Never the drain label with it: to the sharder that is an acknowledgement, and no policy
+/// can tell who made it (docs/limits.md). Returns how many of these writes were taken.
+pub(super) async fn strip(run: &mut Run, objects: &[usize]) -> Result<usize> {
+    let labels = json!({&run.labels.shard: null});
+    write(run, objects, |_| labels.clone()).await
+}
+
+/// Names another shard on objects, and nobody, and sets a drain. Returns how many of these writes were taken.
+pub(super) async fn forge(run: &mut Run, objects: &[usize]) -> Result<usize> {
+    let shards: Vec<_> = run.system.shards().map(|shard| shard.name().to_owned()).collect();
+    ensure!(!shards.is_empty(), "there is no shard to be named");
+    let (shard, drain) = (run.labels.shard.clone(), run.labels.drain.clone());
+    write(run, objects, move |index| match index % 3 {
+        0 => json!({&shard: &shards[index % shards.len()]}),
+        1 => json!({&shard: "nobody"}),
+        _ => json!({&drain: "by-hand"}),
+    })
+    .await
+}
+
+async fn write(run: &mut Run, objects: &[usize], labels: impl Fn(usize) -> Value) -> Result<usize> {
+    let api = run.workload.api(&run.client);
+    until_protected(run, &api).await?;
+    let mut taken = 0;
+    for (index, &number) in objects.iter().enumerate() {
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels(index)}}));
+        api.patch(&run.workload.name(number), &PatchParams::default(), &patch).await?;
+        taken += 1;
+    }
+    Ok(taken)
+}
+
+/// Waits until the API server puts labels back: where it does not, whose an object is is up to who writes its labels.
+async fn until_protected(run: &mut Run, api: &Api<Website>) -> Result<()> {
+    let (shard, name) = (run.labels.shard.clone(), run.workload.name(0));
+    let strip = Patch::Merge(json!({"metadata": {"labels": {&shard: null}}}));
+    let tried = PatchParams { dry_run: true, ..PatchParams::default() };
+    run.until("the API server puts labels back", SOON, || async {
+        let stripped = api.patch(&name, &tried, &strip).await.map_err(|error| error.to_string())?;
+        if stripped.labels().contains_key(&shard) { Ok(()) } else { Err("it does not".to_owned()) }
+    })
+    .await
+}

@@ -1,0 +1,170 @@
+//! Carries a schedule out on a running system, and says of each fault what it hit.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use kube::Client;
+use ringside_ring::{RingLabels, RingName};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    faults,
+    schedule::{Fault, Planned},
+};
+use crate::{system::System, workload::Workload};
+
+/// How often is looked at what has ended meanwhile.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// What became of a fault.
+#[derive(Clone, Debug)]
+pub struct Injected {
+    /// When it began, since the beginning of the records.
+    pub at: Duration,
+    /// When it was over.
+    pub until: Duration,
+    /// The fault.
+    pub fault: Fault,
+    /// How many it hit: processes, pieces on a line, objects. Or why it could not be carried out.
+    pub hit: Result<usize, String>,
+}
+
+/// A system to which things happen.
+pub(super) struct Run {
+    pub(super) system: System,
+    pub(super) ring: RingName,
+    pub(super) labels: RingLabels,
+    pub(super) client: Client,
+    pub(super) workload: Workload,
+    /// What has happened.
+    pub(super) injected: Vec<Injected>,
+    /// The names of processes that ended by themselves and were started again.
+    pub(super) revived: Vec<String>,
+    under_way: Vec<UnderWay>,
+    /// No replica of the sharder is to run just now.
+    pub(super) without_sharders: bool,
+}
+
+/// A fault that others happen beside.
+struct UnderWay {
+    /// In what was injected.
+    index: usize,
+    ends: Instant,
+    /// What its line had hindered when it began.
+    hindered: usize,
+}
+
+impl Run {
+    /// A run on this system, under this work.
+    pub(super) fn new(system: System, ring: RingName, workload: Workload) -> Self {
+        Self {
+            labels: RingLabels::of(&ring),
+            client: system.control_plane().client(),
+            system,
+            ring,
+            workload,
+            injected: Vec::new(),
+            revived: Vec::new(),
+            under_way: Vec::new(),
+            without_sharders: false,
+        }
+    }
+
+    /// Lets everything happen at its time, or so much later as what was before took longer than planned.
+    pub(super) async fn carry_out(&mut self, planned: &[Planned], say: impl Fn(&str)) -> Result<()> {
+        let (begun, mut late) = (Instant::now(), Duration::ZERO);
+        let end = planned.iter().map(|planned| planned.at + planned.fault.lasts).max().unwrap_or_default();
+        for planned in planned {
+            let Planned { at, fault } = planned;
+            self.pass(begun + *at + late).await?;
+            if let Some(shard) = &fault.shard {
+                self.end_of(shard)?;
+            }
+            // What has ended can neither stand still nor be killed.
+            self.revive().await?;
+            say(&format!("{:>7.1} s  {fault}", self.system.monitor().now().as_secs_f64()));
+            self.inject(fault).await;
+            late = begun.elapsed().saturating_sub(planned.over());
+        }
+        self.pass(begun + end + late).await?;
+        self.end_all()
+    }
+
+    async fn inject(&mut self, fault: &Fault) {
+        let at = self.system.monitor().now();
+        let begun = match fault.is_of_one_shard() {
+            true => faults::begin(self, fault),
+            false => faults::happen(self, fault).await,
+        };
+        let index = self.injected.len();
+        let hit = begun.map_err(|error| format!("{error:#}"));
+        if let (true, Ok(hindered)) = (fault.is_of_one_shard(), &hit) {
+            self.under_way.push(UnderWay { index, ends: Instant::now() + fault.lasts, hindered: *hindered });
+        }
+        self.injected.push(Injected { at, until: self.system.monitor().now(), fault: fault.clone(), hit });
+    }
+
+    /// Lets time pass: what has ended is started again, and faults end that last for a while.
+    pub(super) async fn pass(&mut self, until: Instant) -> Result<()> {
+        loop {
+            self.revive().await?;
+            let now = Instant::now();
+            self.end_where(|under_way, _| under_way.ends <= now)?;
+            if now >= until {
+                return Ok(());
+            }
+            sleep(LOOK.min(until - now)).await;
+        }
+    }
+
+    /// Waits until that is so, for at most `within`, while time passes.
+    pub(super) async fn until<F>(&mut self, what: &str, within: Duration, mut look: impl FnMut() -> F) -> Result<()>
+    where
+        F: Future<Output = Result<(), String>>,
+    {
+        let until = Instant::now() + within;
+        loop {
+            let Err(seen) = look().await else { return Ok(()) };
+            ensure!(Instant::now() < until, "{what}: not within {within:?}; last seen: {seen}");
+            self.pass(Instant::now() + LOOK).await?;
+        }
+    }
+
+    /// Starts again what has ended by itself.
+    pub(super) async fn revive(&mut self) -> Result<()> {
+        self.revived.extend(self.system.revive_shards()?);
+        if !self.without_sharders {
+            self.revived.extend(self.system.revive_sharders().await?);
+        }
+        Ok(())
+    }
+
+    /// Ends what is under way.
+    pub(super) fn end_all(&mut self) -> Result<()> {
+        self.end_where(|_, _| true)
+    }
+
+    fn end_of(&mut self, shard: &str) -> Result<()> {
+        self.end_where(|_, fault| fault.shard.as_deref() == Some(shard))
+    }
+
+    fn end_where(&mut self, ends: impl Fn(&UnderWay, &Fault) -> bool) -> Result<()> {
+        let (ending, going_on) = std::mem::take(&mut self.under_way)
+            .into_iter()
+            .partition::<Vec<_>, _>(|one| ends(one, &self.injected[one.index].fault));
+        self.under_way = going_on;
+        for UnderWay { index, hindered, .. } in ending {
+            let fault = self.injected[index].fault.clone();
+            let hit = faults::end(self, &fault, hindered).map_err(|error| format!("{error:#}"));
+            let until = self.system.monitor().now();
+            let injected = &mut self.injected[index];
+            (injected.hit, injected.until) = (hit, until);
+        }
+        Ok(())
+    }
+
+    /// The system.
+    pub(super) fn system(&self) -> &System {
+        &self.system
+    }
+}

@@ -1,0 +1,396 @@
+//! What happens when: a pure function of the seed.
+
+use std::{collections::VecDeque, fmt, ops::RangeInclusive, time::Duration};
+
+use rand::{Rng, RngExt as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
+
+/// So many shards run at least, so that there is somebody to move to, and at most, for a small machine.
+const SHARDS: RangeInclusive<usize> = 3..=6;
+
+/// So many objects are concerned where a fault is one of objects.
+const OBJECTS_AT_ONCE: usize = 10;
+
+/// What kind of fault it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A shard is new, or comes back.
+    Join,
+    /// A shard ends in order, and its Pod goes.
+    Leave,
+    /// A shard ends in order, and begins again in the same Pod.
+    Restart,
+    /// Proxy and controller of a shard are killed at once, and do not come back.
+    Kill,
+    /// Proxy and controller of a shard stand still, and go on.
+    Pause,
+    /// The proxy is killed, and its controller goes on.
+    KillProxy,
+    /// The controller is killed, and its proxy goes on.
+    KillController,
+    /// A shard and the API server hear nothing of each other for a while.
+    Partition,
+    /// The leading replica of the sharder is killed, and another Pod comes.
+    KillLeader,
+    /// All replicas of the sharder are killed, and come back later.
+    KillSharders,
+    /// The webhook does not answer.
+    SilentWebhook,
+    /// The webhook's configuration is deleted.
+    DeleteWebhook,
+    /// The policies that keep the labels, and shards from each other's objects, are deleted.
+    DeletePolicies,
+    /// The API server is killed, and comes back.
+    RestartApiServer,
+    /// The API server is slow: etcd is.
+    SlowApiServer,
+    /// The API server hangs, and lags where it answers from memory: it hears nothing of etcd.
+    LateApiServer,
+    /// etcd forgets all states but the last.
+    ForgetHistory,
+    /// The ring gets another drain deadline, and a resource that is not served, or loses it.
+    EditRing,
+    /// The definition of the objects' resource is applied anew, changed.
+    DefineAgain,
+    /// Objects are deleted, and made again under the same names.
+    MakeAgain,
+    /// Somebody takes the shard label off objects.
+    StripLabels,
+    /// Somebody names another shard on objects, or nobody, or sets a drain.
+    ForgeLabels,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 22] = [
+        Self::Join,
+        Self::Leave,
+        Self::Restart,
+        Self::Kill,
+        Self::Pause,
+        Self::KillProxy,
+        Self::KillController,
+        Self::Partition,
+        Self::KillLeader,
+        Self::KillSharders,
+        Self::SilentWebhook,
+        Self::DeleteWebhook,
+        Self::DeletePolicies,
+        Self::RestartApiServer,
+        Self::SlowApiServer,
+        Self::LateApiServer,
+        Self::ForgetHistory,
+        Self::EditRing,
+        Self::DefineAgain,
+        Self::MakeAgain,
+        Self::StripLabels,
+        Self::ForgeLabels,
+    ];
+
+    /// How long a fault of this kind lasts, in milliseconds, where it is not over at once. Some shorter and some longer than
+    /// it takes until a shard is given up, which is two Leases of 5 s.
+    fn lasts(self) -> RangeInclusive<u64> {
+        match self {
+            Self::Pause | Self::Partition => 2_000..=18_000,
+            Self::KillSharders => 1_000..=12_000,
+            Self::SilentWebhook => 3_000..=10_000,
+            Self::RestartApiServer => 0..=3_000,
+            Self::SlowApiServer => 4_000..=10_000,
+            // Longer, and etcd's clients give up their connection.
+            Self::LateApiServer => 2_000..=9_000,
+            _ => 0..=0,
+        }
+    }
+}
+
+/// A fault: what, of whom, for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What.
+    pub kind: Kind,
+    /// The shard concerned, where it is one.
+    pub shard: Option<String>,
+    /// The numbers of the objects concerned, where it is of objects.
+    pub objects: Vec<usize>,
+    /// How long it lasts; zero where it is over at once.
+    pub lasts: Duration,
+}
+
+/// A fault and its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Not before this, since the beginning.
+    pub at: Duration,
+    /// What happens.
+    pub fault: Fault,
+}
+
+/// What a schedule is made of.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// What decides.
+    pub seed: u64,
+    /// How long it is.
+    pub length: Duration,
+    /// Which kinds of faults there are.
+    pub kinds: Vec<Kind>,
+    /// How often there is one of each, at most.
+    pub rounds: usize,
+    /// So long a fault lasts at most that others wait for.
+    pub longest: Duration,
+    /// The pauses between two faults, in milliseconds: some meet what follows from the one before, some meet nothing.
+    pub pauses: RangeInclusive<u64>,
+    /// How many shards there are in the beginning, named `shard-0` and so on.
+    pub shards: usize,
+    /// How many objects there are.
+    pub objects: usize,
+}
+
+/// The name of a shard.
+pub fn shard(number: usize) -> String {
+    format!("shard-{number}")
+}
+
+/// What happens when. Of each kind there is one fault before there is another of any, but where the number of shards
+/// forbids it.
+pub fn schedule(terms: &Terms) -> Vec<Planned> {
+    let mut planner = Planner {
+        random: StdRng::seed_from_u64(terms.seed),
+        terms,
+        round: VecDeque::new(),
+        rounds: terms.rounds,
+        running: (0..terms.shards).map(shard).collect(),
+        left: Vec::new(),
+        names: terms.shards,
+    };
+    let (mut at, mut planned) = (Duration::ZERO, Vec::new());
+    loop {
+        at += Duration::from_millis(planner.random.random_range(terms.pauses.clone()));
+        let Some(fault) = planner.next() else { return planned };
+        if at + fault.lasts >= terms.length {
+            return planned;
+        }
+        let fault = Planned { at, fault };
+        at = fault.over();
+        planned.push(fault);
+    }
+}
+
+struct Planner<'a> {
+    random: StdRng,
+    terms: &'a Terms,
+    /// The kinds still to come before the next round.
+    round: VecDeque<Kind>,
+    /// The rounds still to come.
+    rounds: usize,
+    running: Vec<String>,
+    /// Their names come back.
+    left: Vec<String>,
+    names: usize,
+}
+
+impl Planner<'_> {
+    /// None where nothing is possible at all, or all has been.
+    fn next(&mut self) -> Option<Fault> {
+        for _ in 0..2 {
+            if let Some(at) = self.round.iter().position(|kind| self.is_possible(*kind)) {
+                let kind = self.round.remove(at)?;
+                return Some(self.make(kind));
+            }
+            self.rounds = self.rounds.checked_sub(1)?;
+            let mut round = self.terms.kinds.clone();
+            round.shuffle(&mut self.random);
+            self.round.extend(round);
+        }
+        None
+    }
+
+    fn is_possible(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Join => self.running.len() < *SHARDS.end(),
+            Kind::Leave | Kind::Kill => self.running.len() > *SHARDS.start(),
+            _ => true,
+        }
+    }
+
+    fn make(&mut self, kind: Kind) -> Fault {
+        let shard = match kind {
+            Kind::Join => {
+                let name = self.left.pop().unwrap_or_else(|| self.new_name());
+                self.running.push(name.clone());
+                Some(name)
+            }
+            Kind::Leave => {
+                let name = self.take();
+                self.left.push(name.clone());
+                Some(name)
+            }
+            Kind::Kill => Some(self.take()),
+            Kind::Restart | Kind::Pause | Kind::KillProxy | Kind::KillController | Kind::Partition => {
+                let index = self.random.random_range(0..self.running.len());
+                Some(self.running[index].clone())
+            }
+            _ => None,
+        };
+        let objects = match kind {
+            Kind::MakeAgain | Kind::StripLabels | Kind::ForgeLabels => some(&mut self.random, self.terms.objects),
+            _ => Vec::new(),
+        };
+        let lasts = Duration::from_millis(self.random.random_range(kind.lasts()));
+        let fault = Fault { kind, shard, objects, lasts };
+        if fault.is_of_one_shard() { fault } else { Fault { lasts: lasts.min(self.terms.longest), ..fault } }
+    }
+
+    fn new_name(&mut self) -> String {
+        self.names += 1;
+        shard(self.names - 1)
+    }
+
+    fn take(&mut self) -> String {
+        let index = self.random.random_range(0..self.running.len());
+        self.running.remove(index)
+    }
+}
+
+/// Numbers of some objects, none twice.
+fn some(random: &mut impl Rng, objects: usize) -> Vec<usize> {
+    let mut numbers: Vec<_> = rand::seq::index::sample(random, objects, OBJECTS_AT_ONCE.min(objects)).into_vec();
+    numbers.sort_unstable();
+    numbers
+}
+
+impl Planned {
+    /// When the next may begin: while a shard stands still, or hears nothing, others happen; all else has ended before.
+    pub fn over(&self) -> Duration {
+        if self.fault.is_of_one_shard() { self.at } else { self.at + self.fault.lasts }
+    }
+}
+
+impl Fault {
+    /// Whether it concerns one shard, so that others can happen meanwhile.
+    pub fn is_of_one_shard(&self) -> bool {
+        matches!(self.kind, Kind::Pause | Kind::Partition)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.kind)?;
+        if let Some(shard) = &self.shard {
+            write!(f, " {shard}")?;
+        }
+        if !self.objects.is_empty() {
+            write!(f, " {:?}", self.objects)?;
+        }
+        if !self.lasts.is_zero() {
+            write!(f, " for {:?}", self.lasts)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Planned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>7.1} s  {}", self.at.as_secs_f64(), self.fault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn terms(seed: u64) -> Terms {
+        Terms {
+            seed,
+            length: Duration::from_secs(600),
+            kinds: Kind::ALL.to_vec(),
+            rounds: usize::MAX,
+            longest: Duration::MAX,
+            pauses: 1_000..=8_000,
+            shards: 5,
+            objects: 2_000,
+        }
+    }
+
+    #[test]
+    fn a_seed_is_one_schedule() {
+        assert_eq!(schedule(&terms(1)), schedule(&terms(1)));
+        assert_ne!(schedule(&terms(1)), schedule(&terms(2)));
+    }
+
+    #[test]
+    fn ten_minutes_have_each_kind_of_fault_in_their_order() {
+        for seed in 0..100 {
+            let planned = schedule(&terms(seed));
+            let kinds: HashSet<_> = planned.iter().map(|planned| planned.fault.kind).collect();
+            assert_eq!(kinds.len(), Kind::ALL.len(), "seed {seed}");
+            assert!(planned.is_sorted_by_key(|planned| planned.at), "seed {seed}");
+            assert!(planned.iter().all(|planned| planned.at + planned.fault.lasts < terms(seed).length), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn faults_are_of_shards_that_run_and_there_are_neither_too_few_nor_too_many() {
+        for seed in 0..100 {
+            let mut running: HashSet<_> = (0..5).map(shard).collect();
+            for Planned { fault: Fault { kind, shard, .. }, .. } in schedule(&terms(seed)) {
+                let Some(shard) = shard else { continue };
+                assert_eq!(running.contains(&shard), kind != Kind::Join, "seed {seed}: {kind:?} {shard}");
+                match kind {
+                    Kind::Join => drop(running.insert(shard)),
+                    Kind::Leave | Kind::Kill => drop(running.remove(&shard)),
+                    _ => {}
+                }
+                assert!(SHARDS.contains(&running.len()), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_was_killed_does_not_come_back() {
+        for seed in 0..100 {
+            let mut killed = HashSet::new();
+            for Planned { fault, .. } in schedule(&terms(seed)) {
+                let shard = fault.shard.unwrap_or_default();
+                assert!(!killed.contains(&shard), "seed {seed}: {shard}");
+                if fault.kind == Kind::Kill {
+                    killed.insert(shard);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_object_is_named_twice_in_a_fault() {
+        for Planned { fault, .. } in schedule(&terms(3)) {
+            let different: HashSet<_> = fault.objects.iter().collect();
+            assert_eq!(different.len(), fault.objects.len());
+            assert!(fault.objects.iter().all(|object| *object < 2_000));
+        }
+    }
+
+    #[test]
+    fn what_others_wait_for_is_as_short_as_was_said() {
+        let longest = Duration::from_secs(2);
+        let planned = schedule(&Terms { longest, ..terms(1) });
+        let long: Vec<_> = planned.iter().filter(|planned| planned.fault.lasts > longest).collect();
+        assert!(long.iter().all(|planned| planned.fault.is_of_one_shard()) && !long.is_empty());
+        assert!(planned.windows(2).all(|pair| pair[0].over() <= pair[1].at));
+    }
+
+    #[test]
+    fn a_round_has_each_kind_of_fault_once() {
+        for seed in 0..100 {
+            let planned = schedule(&Terms { rounds: 1, ..terms(seed) });
+            let kinds: HashSet<_> = planned.iter().map(|planned| planned.fault.kind).collect();
+            assert_eq!((planned.len(), kinds.len()), (Kind::ALL.len(), Kind::ALL.len()), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn where_nothing_is_possible_nothing_is_planned() {
+        let full = Terms { kinds: vec![Kind::Join], shards: *SHARDS.end(), ..terms(1) };
+        assert_eq!(schedule(&full), []);
+    }
+}

@@ -1,0 +1,118 @@
+//! Whether all comes to rest after the last fault.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    time::Duration,
+};
+
+use anyhow::Result;
+use kube::{Api, Resource as _, ResourceExt as _, api::ListParams};
+use ringside_ring::{
+    ClusterRing, ShardName,
+    partition::PartitionKey,
+    placement::{DEFAULT_TOKENS_PER_SHARD, HashRing},
+};
+use tokio::time::{Instant, sleep};
+
+use super::run::Run;
+use crate::{checker::Checker, website::Website};
+
+/// How often is looked.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What is in the way of rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unrest {
+    /// What was seen last.
+    pub why: String,
+    /// The objects concerned, by namespace and name.
+    pub objects: BTreeSet<String>,
+}
+
+/// Waits until the sharder counts the shards that run, each object is with the shard that the ring says, no shard is asked to
+/// let go of anything, and all changes were worked on; then changes each object once more, and waits for that. Returns what
+/// is in the way when that takes longer than `within`.
+pub(super) async fn settle(run: &mut Run, within: Duration) -> Result<Option<Unrest>> {
+    let until = Instant::now() + within;
+    if let Some(fault) = settled(run, until).await? {
+        return Ok(Some(fault));
+    }
+    for website in run.workload.change_all(&run.client).await? {
+        run.system.monitor().wrote(&website);
+    }
+    settled(run, until).await
+}
+
+async fn settled(run: &mut Run, until: Instant) -> Result<Option<Unrest>> {
+    loop {
+        run.revive().await?;
+        let look = look(run).await;
+        match look {
+            Ok(()) => return Ok(None),
+            Err(fault) if Instant::now() >= until => return Ok(Some(fault)),
+            Err(_) => sleep(LOOK).await,
+        }
+    }
+}
+
+async fn look(run: &Run) -> Result<(), Unrest> {
+    let picture = run.system.monitor().picture();
+    let waiting = run.system.monitor().judge(Checker::waiting);
+    if !picture.draining.is_empty() || picture.unassigned > 0 || !waiting.is_empty() {
+        return Err(Unrest { why: format!("{picture:?}, {} wait", waiting.len()), objects: waiting });
+    }
+    let rings: Api<ClusterRing> = Api::all(run.client.clone());
+    let status = rings.get(run.ring.as_str()).await.map_err(|error| unseen(&error))?.status.unwrap_or_default();
+    let running = run.system.shards().count();
+    if usize::try_from(status.available_shards) != Ok(running) {
+        return Err(Unrest::of(format!("{} of {running} shards are counted", status.available_shards)));
+    }
+    let misplaced = misplaced(run).await?;
+    if misplaced.is_empty() {
+        return Ok(());
+    }
+    Err(Unrest { why: format!("not where they belong: {misplaced:?}"), objects: misplaced.into_keys().collect() })
+}
+
+/// The objects that are not with the shard that the ring says, with the shard that they are with.
+async fn misplaced(run: &Run) -> Result<BTreeMap<String, Option<String>>, Unrest> {
+    let names = run.system.shards().map(|shard| shard.name().parse::<ShardName>());
+    let ring =
+        HashRing::new(names.collect::<Result<Vec<_>, _>>().map_err(|error| unseen(&error))?, DEFAULT_TOKENS_PER_SHARD);
+    let all = run
+        .workload
+        .api(&run.client)
+        .list_metadata(&ListParams::default())
+        .await
+        .map_err(|error| unseen(&error))?
+        .items;
+    if all.len() != run.workload.objects {
+        return Err(Unrest::of(format!("{} of {} objects are there", all.len(), run.workload.objects)));
+    }
+    let elsewhere = all.iter().filter_map(|object| {
+        let (namespace, name) = (object.namespace()?, object.name_any());
+        let key = PartitionKey::of(&Website::group(&()), &Website::kind(&()), &namespace, &name);
+        let shard = run.labels.ownership(object.metadata.labels.as_ref()).shard;
+        let with = shard.map(str::to_owned);
+        (ring.owner(&key).map(ShardName::as_str) != shard).then(|| (format!("{namespace}/{name}"), with))
+    });
+    Ok(elsewhere.collect())
+}
+
+impl Unrest {
+    fn of(why: String) -> Self {
+        Self { why, objects: BTreeSet::new() }
+    }
+}
+
+/// What could not be looked at.
+fn unseen(error: &impl ToString) -> Unrest {
+    Unrest::of(error.to_string())
+}
+
+impl fmt::Display for Unrest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}

@@ -1,0 +1,185 @@
+//! Of two instances that worked on an object at once: how long the first had been silent when the object left its shard.
+//!
+//! What a shard promises is exact for whoever speaks to the API server about an object within the grace (docs/limits.md). So
+//! an overlap is excused where the record proves that the first had begun, and sent nothing, for longer than that. What was
+//! sent while it could not be written down proves nothing: it may be on a line on which nothing passes, or have been with an
+//! API server that was killed.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::{
+    history::{Request, State},
+    schedule::Kind,
+};
+
+/// The objects themselves, of which labels are judged.
+const RESOURCE: &str = "websites";
+
+/// A fault and its time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fault<'a> {
+    pub(super) kind: Kind,
+    pub(super) shard: Option<&'a str>,
+    pub(super) from: Timestamp,
+    pub(super) until: Timestamp,
+}
+
+/// An instance at work on an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AtWork<'a> {
+    /// The object.
+    pub(super) uid: &'a str,
+    /// Where it works.
+    pub(super) shard: &'a str,
+    /// Since when.
+    pub(super) began: Timestamp,
+}
+
+/// For how long a shard had not asked for anything about an object when the object left it, before another began with it at
+/// `other`. None where no write is known that took the object from it.
+pub(super) fn silence(
+    first: AtWork<'_>,
+    other: Timestamp,
+    requests: &[Request],
+    faults: &[Fault<'_>],
+) -> Option<Duration> {
+    let left = left(requests, first, other)?;
+    let asked = requests.iter().filter(|request| request.who == first.shard && request.received < left);
+    let unheard = faults.iter().filter(|fault| fault.from < left && hides(fault, first.shard, faults));
+    let spoke = asked.map(|request| request.answered).chain(unheard.map(|fault| fault.until));
+    // Nothing where it was about to be answered.
+    let last = spoke.max().map_or(first.began, |last| last.max(first.began));
+    Some(Duration::try_from(left.duration_since(last)).unwrap_or_default())
+}
+
+/// Whether what the shard sent meanwhile may not be written down. A shard that stood still sent nothing.
+fn hides(fault: &Fault<'_>, shard: &str, faults: &[Fault<'_>]) -> bool {
+    let still = |pause: &Fault<'_>| {
+        pause.kind == Kind::Pause
+            && pause.shard == Some(shard)
+            && pause.from <= fault.from
+            && fault.until <= pause.until
+    };
+    match fault.kind {
+        Kind::Partition | Kind::KillProxy | Kind::Restart => fault.shard == Some(shard),
+        Kind::RestartApiServer => !faults.iter().any(still),
+        _ => false,
+    }
+}
+
+/// When the last write arrived before a time that took the object from the shard.
+fn left(requests: &[Request], first: AtWork<'_>, before: Timestamp) -> Option<Timestamp> {
+    let mut versions: Vec<(Timestamp, Timestamp, &State)> = requests
+        .iter()
+        .filter(|request| request.what.1.split('/').next() == Some(RESOURCE) && request.received <= before)
+        .filter_map(|request| Some((request.answered, request.received, request.object.as_ref()?)))
+        .filter(|(_, _, object)| object.uid == first.uid)
+        .collect();
+    versions.sort_by_key(|(answered, received, _)| (*answered, *received));
+    let with = |object: &State| object.shard.as_deref() == Some(first.shard);
+    let moves = versions.windows(2).filter(|pair| with(pair[0].2) && !with(pair[1].2));
+    moves.map(|pair| pair[1].1).next_back()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn request(received: i64, answered: i64, who: &str, shard: Option<&str>) -> Request {
+        let (uid, version) = ("u".to_owned(), received.to_string());
+        Request {
+            received: at(received),
+            answered: at(answered),
+            who: who.to_owned(),
+            what: ("patch".to_owned(), "websites".to_owned()),
+            code: 200,
+            object: Some(State { uid, version, shard: shard.map(str::to_owned), drain: None }),
+        }
+    }
+
+    /// Of `a`, who last spoke at 12, and lost the object at 20 to `b`.
+    fn requests() -> Vec<Request> {
+        vec![
+            request(5, 6, "sharder", Some("a")),
+            request(11, 12, "a", Some("a")),
+            request(20, 21, "sharder", Some("b")),
+            request(25, 26, "b", Some("b")),
+        ]
+    }
+
+    fn silent(requests: &[Request], shard: &str, began: i64, other: i64) -> Option<Duration> {
+        silence(AtWork { uid: "u", shard, began: at(began) }, at(other), requests, &[])
+    }
+
+    /// Of `a`, beside these faults: the kind, the shard, from when until when.
+    fn beside(faults: &[(Kind, Option<&'static str>, i64, i64)]) -> Duration {
+        let fault = |&(kind, shard, from, until): &_| Fault { kind, shard, from: at(from), until: at(until) };
+        let faults: Vec<_> = faults.iter().map(fault).collect();
+        silence(AtWork { uid: "u", shard: "a", began: at(10) }, at(24), &requests(), &faults).unwrap()
+    }
+
+    #[test]
+    fn who_says_nothing_is_silent_until_the_object_leaves_and_no_longer() {
+        assert_eq!(silent(&requests(), "a", 10, 24), Some(Duration::from_secs(8)));
+    }
+
+    #[test]
+    fn who_has_only_begun_is_not_silent_from_before() {
+        assert_eq!(silent(&requests(), "a", 18, 24), Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn who_waits_for_an_answer_is_not_silent() {
+        let mut requests = requests();
+        requests.insert(2, request(13, 22, "a", Some("a")));
+        assert_eq!(silent(&requests, "a", 10, 24), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_nobody_took_from_a_shard_excuses_nothing() {
+        assert_eq!(silent(&requests(), "b", 22, 30), None);
+        assert_eq!(silent(&requests(), "a", 10, 19), None);
+    }
+
+    #[test]
+    fn another_object_of_the_same_name_was_not_taken_from_it() {
+        let mut requests = requests();
+        requests[2].object.as_mut().unwrap().uid = "another".to_owned();
+        requests.truncate(3);
+        assert_eq!(silent(&requests, "a", 10, 24), None);
+    }
+
+    #[test]
+    fn the_acknowledgement_itself_is_no_word_about_the_object() {
+        let mut requests = requests();
+        requests.insert(2, request(19, 20, "a", None));
+        assert_eq!(silent(&requests, "a", 10, 24), Some(Duration::from_secs(7)));
+    }
+
+    #[test]
+    fn what_could_not_be_written_down_is_not_taken_for_silence() {
+        for kind in [Kind::Partition, Kind::KillProxy, Kind::Restart] {
+            assert_eq!(beside(&[(kind, Some("a"), 14, 17)]), Duration::from_secs(3), "{kind:?}");
+            assert_eq!(beside(&[(kind, Some("a"), 14, 30)]), Duration::ZERO, "{kind:?}");
+            assert_eq!(beside(&[(kind, Some("b"), 14, 17)]), Duration::from_secs(8), "{kind:?}");
+        }
+        assert_eq!(beside(&[(Kind::RestartApiServer, None, 14, 17)]), Duration::from_secs(3));
+        assert_eq!(beside(&[(Kind::RestartApiServer, None, 21, 30)]), Duration::from_secs(8));
+    }
+
+    #[test]
+    fn who_stands_still_sends_nothing_to_an_api_server_that_is_killed() {
+        let restarted = (Kind::RestartApiServer, None, 14, 17);
+        assert_eq!(beside(&[restarted, (Kind::Pause, Some("a"), 13, 18)]), Duration::from_secs(8));
+        assert_eq!(beside(&[restarted, (Kind::Pause, Some("a"), 15, 18)]), Duration::from_secs(3));
+        assert_eq!(beside(&[restarted, (Kind::Pause, Some("b"), 13, 18)]), Duration::from_secs(3));
+    }
+}

@@ -1,0 +1,179 @@
+//! What a run comes to.
+
+mod text;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::{
+    history::{self, Request},
+    run::{Injected, Run},
+    schedule::Kind,
+    settle::Unrest,
+    silence::{self, AtWork, silence},
+};
+use crate::checker::{self, Change, Gap, Landed, Overlap, Record, Report};
+
+/// So many histories are told; more would scroll the verdict away.
+const TOLD: usize = 5;
+
+/// After so long a controller tries a watch again at the latest (`client-go`'s reflector).
+const WATCHED_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+
+/// Two instances that worked on an object at once.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// When, and who.
+    pub overlap: Overlap,
+    /// The object.
+    pub name: String,
+    /// For how long the first had been silent when the object left its shard; none where nobody took it from there.
+    pub silent: Option<Duration>,
+}
+
+/// The verdict, with what it rests on.
+#[derive(Debug)]
+pub struct Verdict {
+    /// What the observer and the operators say.
+    pub report: Report,
+    /// What the API server wrote down.
+    pub writes: checker::Verdict,
+    /// Overlaps of which the record does not prove that the first had been silent for longer than the grace.
+    pub overlaps: Vec<Judged>,
+    /// Those of which it does.
+    pub excused: Vec<Judged>,
+    /// Second creates of what was the shard's own by then, while its watches were coming back.
+    pub unseen: Vec<Landed>,
+    /// What was in the way of rest.
+    pub unsettled: Option<Unrest>,
+    /// What happened.
+    pub injected: Vec<Injected>,
+    /// What ended by itself and was started again: how often, by process.
+    pub revived: BTreeMap<String, usize>,
+    /// How many changes were made meanwhile.
+    pub changes: usize,
+    /// What happened to objects of which a promise was broken.
+    pub histories: Vec<String>,
+}
+
+/// Judges a run that has come to rest, or has not within its time. Forgotten is what waited for longer than `bound`.
+pub(super) async fn judge(
+    run: &Run,
+    unsettled: Option<Unrest>,
+    changes: usize,
+    grace: Duration,
+    bound: Duration,
+) -> Result<Verdict> {
+    let report = run.system.report(bound).await?;
+    let mut writes = run.system.judge_writes().await?;
+    let journal = run.system.monitor().journal();
+    let now = run.system.monitor().now();
+    let begun = Timestamp::now().checked_sub(now).context("the records begin before time")?;
+    let faults: Vec<_> = run.injected.iter().filter_map(|one| since(begun, one)).collect();
+    let unseen = writes.second_creates.extract_if(.., |one| was_unseen(one, &faults)).collect();
+    let names = history::names(&journal);
+    let overlapped = report.overlaps.iter().filter_map(|overlap| names.get(&overlap.uid).cloned());
+    let concerned: Vec<String> =
+        objects_of(&report, &writes).into_iter().chain(unsettled.iter().flat_map(|why| why.objects.clone())).collect();
+    let sought = overlapped.chain(concerned.iter().cloned()).collect();
+    let requests = history::requests(&run.system.control_plane().audit_log(), &run.labels, &sought)?;
+    let judged = report.overlaps.iter().map(|overlap| {
+        let name = names.get(&overlap.uid).cloned().unwrap_or_default();
+        let requests = requests.get(&name).map(Vec::as_slice).unwrap_or_default();
+        Judged { silent: silent(overlap, requests, begun, &faults), overlap: overlap.clone(), name }
+    });
+    let (excused, overlaps) = judged.partition::<Vec<_>, _>(|one| one.silent.is_some_and(|silent| silent > grace));
+    let broken = overlaps.iter().map(|one| one.name.clone()).chain(concerned);
+    let told: BTreeSet<String> = broken.take(TOLD).collect();
+    let histories = told.iter().map(|name| tell(name, &requests, &journal, begun)).collect();
+    let mut revived = BTreeMap::new();
+    for name in &run.revived {
+        *revived.entry(name.clone()).or_default() += 1;
+    }
+    let injected = run.injected.clone();
+    Ok(Verdict { report, writes, overlaps, excused, unseen, unsettled, injected, revived, changes, histories })
+}
+
+fn tell(name: &str, requests: &BTreeMap<String, Vec<Request>>, journal: &[Record], begun: Timestamp) -> String {
+    history::tell(name, requests.get(name).map(Vec::as_slice).unwrap_or_default(), journal, begun)
+}
+
+/// Whether a create was refused because of a child that was the shard's own, and whose watch may not have been back yet: a
+/// controller watches owners and children apart from each other, and tries each again at its own time.
+fn was_unseen(create: &Landed, faults: &[silence::Fault<'_>]) -> bool {
+    let broken = |fault: &silence::Fault<'_>| {
+        let breaks = match fault.kind {
+            Kind::RestartApiServer | Kind::LateApiServer | Kind::SlowApiServer | Kind::DefineAgain => true,
+            Kind::KillProxy | Kind::Partition | Kind::Pause => fault.shard == Some(&*create.shard),
+            _ => false,
+        };
+        breaks && fault.from <= create.received && create.received.duration_since(fault.until) < WATCHED_AGAIN
+    };
+    create.change == Change::Refused && create.owner.as_ref() == Some(&create.shard) && faults.iter().any(broken)
+}
+
+/// A fault, with the times of the wall clock.
+fn since(begun: Timestamp, injected: &Injected) -> Option<silence::Fault<'_>> {
+    let (from, until) = (begun.checked_add(injected.at).ok()?, begun.checked_add(injected.until).ok()?);
+    Some(silence::Fault { kind: injected.fault.kind, shard: injected.fault.shard.as_deref(), from, until })
+}
+
+fn silent(
+    overlap: &Overlap,
+    requests: &[Request],
+    begun: Timestamp,
+    faults: &[silence::Fault<'_>],
+) -> Option<Duration> {
+    let ((first, began), (_, other)) = (&overlap.first, &overlap.second);
+    let shard = first.rsplit_once('.').map_or(first.as_str(), |(pod, _)| pod);
+    let (began, other) = (begun.checked_add(*began).ok()?, begun.checked_add(*other).ok()?);
+    silence(AtWork { uid: &overlap.uid, shard, began }, other, requests, faults)
+}
+
+/// The objects of which something else is wrong, by namespace and name. Children have their owners' names.
+fn objects_of(report: &Report, writes: &checker::Verdict) -> Vec<String> {
+    let landed = [&writes.foreign, &writes.late, &writes.second_creates];
+    let children = [&writes.deleted, &writes.overtaken, &writes.left_behind];
+    let of_resource = landed
+        .into_iter()
+        .flatten()
+        .map(|one| &one.object)
+        .chain(children.into_iter().flatten().map(|one| &one.object))
+        .filter_map(|object| object.rsplit(' ').next());
+    let named = report.taken.iter().map(|one| &*one.name).chain(report.forgotten.iter().map(|one| &*one.name));
+    let apart = report.apart.iter().map(|one| &*one.owner);
+    of_resource.chain(named).chain(apart).map(str::to_owned).collect()
+}
+
+impl Verdict {
+    /// Whether all promises were kept, and everything happened that was to.
+    pub fn is_clean(&self) -> bool {
+        self.overlaps.is_empty()
+            && self.report.taken.is_empty()
+            && self.report.forgotten.is_empty()
+            && self.report.apart.is_empty()
+            && self.writes.is_clean()
+            && self.unsettled.is_none()
+            && !self.injected.is_empty()
+            && self.missed().next().is_none()
+    }
+
+    /// What was to happen, and did not, or hit nothing.
+    pub fn missed(&self) -> impl Iterator<Item = &Injected> {
+        self.injected.iter().filter(|one| !matches!(one.hit, Ok(hit) if hit > 0))
+    }
+
+    /// The longest time without an owner.
+    pub fn longest(&self) -> Option<&Gap> {
+        let took = |gap: &&Gap| gap.until.map_or(Duration::MAX, |until| until.saturating_sub(gap.from));
+        self.report.gaps.iter().max_by_key(took)
+    }
+}
+
+#[cfg(test)]
+mod tests;

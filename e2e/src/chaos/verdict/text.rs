@@ -1,0 +1,92 @@
+//! The verdict as text.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+};
+
+use super::Verdict;
+use crate::{chaos::schedule::Kind, checker::Gap};
+
+impl Verdict {
+    fn faults(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut kinds: BTreeMap<Kind, (usize, usize)> = BTreeMap::new();
+        for one in &self.injected {
+            let (times, hit) = kinds.entry(one.fault.kind).or_default();
+            *times += 1;
+            *hit += one.hit.as_ref().copied().unwrap_or_default();
+        }
+        writeln!(f, "  {:<20}{:>6}{:>10}", "fault", "times", "hit")?;
+        for (kind, (times, hit)) in kinds {
+            writeln!(f, "  {:<20}{times:>6}{hit:>10}", format!("{kind:?}"))?;
+        }
+        for one in self.missed() {
+            let why = one.hit.as_ref().err().map_or("it hit nothing", String::as_str);
+            writeln!(f, "  NOT HAPPENED {:.1} s  {}: {why}", one.at.as_secs_f64(), one.fault)?;
+        }
+        Ok(())
+    }
+
+    fn promises(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { report, writes, .. } = self;
+        for (what, count) in [
+            ("overlaps", self.overlaps.len()),
+            ("overlaps of a reconcile silent for longer than the grace", self.excused.len()),
+            ("foreign writes that landed", writes.foreign.len()),
+            ("writes that landed on what was nobody's", writes.late.len()),
+            ("objects taken from a shard that had not let go", report.taken.len()),
+            ("forgotten", report.forgotten.len()),
+            ("second creates of children", writes.second_creates.len()),
+            ("second creates of its own while its watches came back", self.unseen.len()),
+            ("children deleted while their owner was there", writes.deleted.len()),
+            ("children moved before their owner was let go", writes.overtaken.len()),
+            ("children left behind", writes.left_behind.len()),
+            ("children apart from their owner at the end", report.apart.len()),
+            ("writes of shards of which nothing is known", writes.unknown),
+        ] {
+            writeln!(f, "  {what:<60}{count:>6}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.faults(f)?;
+        writeln!(f, "  ended by themselves and started again: {:?}", self.revived)?;
+        let reconciles: usize = self.report.reconciles.values().sum();
+        let (moves, writes) = (self.writes.handovers.len(), self.writes.by_shards);
+        writeln!(
+            f,
+            "\n  {} changes, {reconciles} reconciles, {moves} moves acknowledged, {writes} writes judged",
+            self.changes
+        )?;
+        self.promises(f)?;
+        for judged in &self.excused {
+            let ((first, since), (second, at)) = (&judged.overlap.first, &judged.overlap.second);
+            writeln!(
+                f,
+                "    excused: {} {first} since {since:?}, {second} from {at:?}, silent {:?}",
+                judged.name, judged.silent
+            )?;
+        }
+        if let Some(Gap { name, cause, from, until, .. }) = self.longest() {
+            let until = until.map_or("no end".to_owned(), |until| format!("{:.1?}", until.saturating_sub(*from)));
+            writeln!(f, "  longest without owner: {name} from {:.1} s for {until}, {cause:?}", from.as_secs_f64())?;
+        }
+        match &self.unsettled {
+            Some(unrest) => writeln!(f, "  NOT AT REST: {unrest}")?,
+            None => writeln!(f, "  all came to rest")?,
+        }
+        if !self.is_clean() {
+            let mut details = String::new();
+            let _ = write!(details, "{:#?}", (&self.overlaps, &self.report.taken, &self.report.forgotten));
+            let _ = write!(details, "{:#?}", (&self.report.apart, &self.writes.foreign, &self.writes.late));
+            let _ = write!(details, "{:#?}", (&self.writes.second_creates, &self.writes.deleted));
+            let _ = write!(details, "{:#?}", (&self.writes.overtaken, &self.writes.left_behind));
+            writeln!(f, "{details}")?;
+        }
+        self.histories.iter().try_for_each(|history| writeln!(f, "{history}"))?;
+        write!(f, "  {}", if self.is_clean() { "all promises were kept" } else { "FAILED" })
+    }
+}
