@@ -144,7 +144,11 @@ async fn sample(sharder: u32, sampled: Arc<Mutex<Sampled>>) {
         let Ok((resident, connections)) = looked else { continue };
         let mut sampled = sampled.lock().unwrap_or_else(PoisonError::into_inner);
         sampled.resident = std::array::from_fn(|at| sampled.resident[at].max(resident[at]));
-        sampled.connections.extend(connections.unwrap_or_default());
+        for (address, (sent, received)) in connections.unwrap_or_default() {
+            // An address comes back, with a connection that begins anew.
+            let most = sampled.connections.entry(address).or_default();
+            *most = (most.0.max(sent), most.1.max(received));
+        }
     }
 }
 
