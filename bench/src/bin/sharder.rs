@@ -58,7 +58,7 @@ async fn main() -> anyhow::Result<()> {
     let beside = arguments.beside.into_iter().filter(|objects| *objects > 0).map(|objects| (Make::Thesis, objects));
     for (make, objects) in own.chain(beside) {
         let mut ground = Ground::start(make, objects, arguments.shards).await?;
-        row(&mut table, (make, objects), "empty", (0, None), &ground.rest().await?);
+        row(&mut table, (make, objects), "empty", (0, 0.0, None), &ground.rest().await?);
         for (phase, (given, cost)) in [
             ("assigned from nothing", ground.assign().await?),
             ("a shard joins", ground.join().await?),
@@ -70,7 +70,7 @@ async fn main() -> anyhow::Result<()> {
             if make == Make::Ringside {
                 rates.insert((objects, phase), rate);
             }
-            row(&mut table, (make, objects), phase, (given, ours.map(|ours| ours / rate)), &cost);
+            row(&mut table, (make, objects), phase, (given, rate, ours.map(|ours| ours / rate)), &cost);
         }
     }
     Ok(table.tell()?)
@@ -80,13 +80,12 @@ fn row(
     table: &mut Table,
     (make, objects): (Make, usize),
     phase: &str,
-    (given, ratio): (usize, Option<f64>),
+    (given, rate, ratio): (usize, f64, Option<f64>),
     cost: &Cost,
 ) {
-    let seconds = cost.took.as_secs_f64();
     let row = [
-        json!(seconds),
-        json!(given as f64 / seconds),
+        json!(cost.took.as_secs_f64()),
+        json!(rate),
         ratio.map_or(Value::Null, Value::from),
         json!(cost.sharder.as_secs_f64()),
         json!(cost.api_server.as_secs_f64()),

@@ -1,10 +1,6 @@
 //! A ring with many objects, and what happens to it.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -13,6 +9,7 @@ use kube::{
     Api, Client, ResourceExt as _,
     api::{ApiResource, ListParams, ObjectMeta, PostParams},
 };
+use parking_lot::Mutex;
 use ringside_e2e::{
     eventually::eventually,
     plain_shard::{Acknowledger, PlainShard, join_all},
@@ -23,7 +20,7 @@ use serde_json::json;
 
 use super::{
     make::Make,
-    meter::{Cost, Meter},
+    meter::{Cost, Meter, Phase},
 };
 
 const RING: &str = "bench";
@@ -70,7 +67,7 @@ impl Ground {
         let shards = join_all(&client, NAMESPACE, &ring, names, LEASE).await?;
         let living: Living = Arc::new(Mutex::new(shards.iter().map(|shard| shard.name().to_string()).collect()));
         let among = Arc::clone(&living);
-        let lets_go = move |shard: &str| among.lock().unwrap_or_else(PoisonError::into_inner).contains(shard);
+        let lets_go = move |shard: &str| among.lock().contains(shard);
         let acknowledger = Acknowledger::start(&client, &labels, &ApiResource::erase::<ConfigMap>(&()), lets_go);
         let meter = Meter::of(make, &system)?;
         Ok(Self { shards, living, _acknowledger: acknowledger, meter, make, objects, ring, labels, system })
@@ -90,10 +87,7 @@ impl Ground {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}});
         let ring = ClusterRing::new(RING, serde_json::from_value(spec)?);
         Api::<ClusterRing>::all(self.client()).create(&PostParams::default(), &ring).await?;
-        self.until_at_rest().await?;
-        let cost = self.meter.end(phase).await?;
-        self.check().await?;
-        Ok((self.objects, cost))
+        self.end(phase, self.objects).await
     }
 
     /// One shard more.
@@ -103,7 +97,7 @@ impl Ground {
         let phase = self.meter.begin()?;
         let shard = PlainShard::join(&self.client(), NAMESPACE, &self.ring, &joining, LEASE).await?;
         self.shards.push(shard);
-        self.living.lock().unwrap_or_else(PoisonError::into_inner).insert(joining.to_string());
+        self.living.lock().insert(joining.to_string());
         let given = self.belongs_to(&joining);
         let own = format!("{}={joining}", self.labels.shard);
         self.until(&format!("{joining} has its {given} objects"), async || {
@@ -111,41 +105,40 @@ impl Ground {
             if there == given { Ok(()) } else { Err(format!("{there} of {given}")) }
         })
         .await?;
-        self.until_at_rest().await?;
-        let cost = self.meter.end(phase).await?;
-        self.check().await?;
-        Ok((given, cost))
+        self.end(phase, given).await
     }
 
     /// One lets go of its Lease.
     pub async fn leave(&mut self) -> anyhow::Result<(usize, Cost)> {
-        let given = self.belongs_to(self.shards.last().context("no shard")?.name());
-        let shard = self.shards.pop().context("no shard")?;
-        self.gone(shard.name());
+        let (shard, given) = self.take_last()?;
         let phase = self.meter.begin()?;
         shard.release().await?;
-        self.until_at_rest().await?;
-        let cost = self.meter.end(phase).await?;
-        self.check().await?;
-        Ok((given, cost))
+        self.end(phase, given).await
     }
 
     /// One stops renewing its Lease. What it takes until the sharder knows is not counted.
     pub async fn die(&mut self) -> anyhow::Result<(usize, Cost)> {
-        let given = self.belongs_to(self.shards.last().context("no shard")?.name());
-        let shard = self.shards.pop().context("no shard")?;
-        self.gone(shard.name());
+        let (shard, given) = self.take_last()?;
         drop(shard);
         self.system.until_counted_are(self.shards.len(), DEADLINE).await?;
         let phase = self.meter.begin()?;
+        self.end(phase, given).await
+    }
+
+    /// The shard that goes, which lets go of nothing any more, and how many objects belong to it.
+    fn take_last(&mut self) -> anyhow::Result<(PlainShard, usize)> {
+        let given = self.belongs_to(self.shards.last().context("no shard")?.name());
+        let shard = self.shards.pop().context("no shard")?;
+        self.living.lock().remove(shard.name().as_str());
+        Ok((shard, given))
+    }
+
+    /// A phase in which so many objects got an owner ends when nothing is left to do; then each is looked at.
+    async fn end(&mut self, phase: Phase, given: usize) -> anyhow::Result<(usize, Cost)> {
         self.until_at_rest().await?;
         let cost = self.meter.end(phase).await?;
         self.check().await?;
         Ok((given, cost))
-    }
-
-    fn gone(&self, shard: &ShardName) {
-        self.living.lock().unwrap_or_else(PoisonError::into_inner).remove(shard.as_str());
     }
 
     fn client(&self) -> Client {

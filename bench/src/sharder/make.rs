@@ -2,12 +2,11 @@
 
 use std::num::NonZeroU32;
 
-use clap::ValueEnum;
 use ringside_e2e::{process::Process, system::System};
 use ringside_ring::placement::DEFAULT_TOKENS_PER_SHARD;
 
 /// A make of sharder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Make {
     /// Ours.
     Ringside,

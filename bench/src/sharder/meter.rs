@@ -3,10 +3,11 @@
 use std::{
     collections::HashMap,
     process::Command,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use ringside_e2e::{
     audit::Requests,
     process::memory,
@@ -130,8 +131,8 @@ impl Meter {
         (all.values().map(|(sent, _)| sent).sum(), all.values().map(|(_, received)| received).sum())
     }
 
-    fn look(&self) -> std::sync::MutexGuard<'_, Sampled> {
-        self.sampled.lock().unwrap_or_else(PoisonError::into_inner)
+    fn look(&self) -> MutexGuard<'_, Sampled> {
+        self.sampled.lock()
     }
 }
 
@@ -142,7 +143,7 @@ async fn sample(sharder: u32, sampled: Arc<Mutex<Sampled>>) {
         let look = move || (RESIDENT.map(|line| memory(sharder, line).unwrap_or_default()), connections(sharder));
         let looked = tokio::task::spawn_blocking(look).await;
         let Ok((resident, connections)) = looked else { continue };
-        let mut sampled = sampled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sampled = sampled.lock();
         sampled.resident = std::array::from_fn(|at| sampled.resident[at].max(resident[at]));
         for (address, (sent, received)) in connections.unwrap_or_default() {
             // An address comes back, with a connection that begins anew.
