@@ -81,15 +81,20 @@ struct Ring {
 pub(crate) struct Lane {
     pace: Pace,
     ring: u64,
-    /// The longest that what can't wait has waited for a seat, since that was asked.
-    waited: Arc<Mutex<Duration>>,
+    /// The longest that what can't wait has waited, since that was asked.
+    waited: Waited,
 }
+
+/// How long writes have waited, for a seat and in the API server: what their answers took beyond the shortest.
+type Waited = Arc<Mutex<Duration>>;
 
 /// A write may go on while this is held.
 pub(crate) struct Seat {
     pace: Pace,
     ring: u64,
     began: Instant,
+    /// Of what can't wait, how long it has waited for this, and where that is noted.
+    soon: Option<(Duration, Waited)>,
     /// The pauses asked for before it began.
     pauses: u64,
     /// What is written to.
@@ -146,6 +151,7 @@ impl Pace {
                     pace: self.clone(),
                     ring,
                     began: Instant::now(),
+                    soon: None,
                     pauses: state.pauses,
                     resource: None,
                     given_back: false,
@@ -192,10 +198,11 @@ impl State {
         self.turns.retain(|id| self.rings.get(id).is_some_and(|ring| !ring.is_content()));
     }
 
-    /// A write is over, or takes long.
-    fn told(&mut self, resource: &GroupResource, took: Duration) {
-        let ratio = self.floors.told(resource, took, Instant::now());
+    /// A write is over, or takes long. Returns how much longer it took than the shortest.
+    fn told(&mut self, resource: &GroupResource, took: Duration) -> Duration {
+        let (ratio, beyond) = self.floors.told(resource, took, Instant::now());
         self.limit.told(ratio);
+        beyond
     }
 }
 
@@ -230,14 +237,13 @@ impl Lane {
             }
         };
         if rank == Rank::Soon {
-            let mut waited = self.waited.lock();
-            *waited = asked.elapsed().max(*waited);
+            seat.soon = Some((asked.elapsed(), self.waited.clone()));
         }
         seat.resource = Some(resource.clone());
         seat
     }
 
-    /// The longest that what can't wait has waited for a seat since this was asked.
+    /// The longest that what can't wait has waited since this was asked: for a seat, and behind others in the API server.
     pub(crate) fn take_longest_wait(&self) -> Duration {
         take(&mut *self.waited.lock())
     }
@@ -265,9 +271,15 @@ impl Seat {
         let seats = {
             let mut state = self.pace.0.state.lock();
             state.taken -= 1;
+            let took = self.began.elapsed();
             // One that was asked to pause took that long.
-            if let Some(resource) = self.resource.as_ref().filter(|_| state.pauses == self.pauses) {
-                state.told(resource, self.began.elapsed());
+            let resource = self.resource.as_ref().filter(|_| state.pauses == self.pauses);
+            let beyond = resource.map(|resource| state.told(resource, took)).unwrap_or_default();
+            if let Some((waited, longest)) = &self.soon {
+                // What is stuck is so for reasons of its own.
+                let behind = if took < STUCK { beyond } else { Duration::ZERO };
+                let mut longest = longest.lock();
+                *longest = longest.max(*waited + behind);
             }
             state.limit.seats()
         };

@@ -101,14 +101,15 @@ struct Floor {
 }
 
 impl Floors {
-    /// An answer took so long; returns how many times the shortest latency that is.
-    pub(super) fn told(&mut self, resource: &GroupResource, took: Duration, now: Instant) -> f64 {
+    /// An answer took so long; returns how many times the shortest latency that is, and how much longer.
+    pub(super) fn told(&mut self, resource: &GroupResource, took: Duration, now: Instant) -> (f64, Duration) {
         let floor = self.0.entry(resource.clone()).or_insert(Floor { shortest: [took; 2], began: now });
         if now - floor.began > EPOCH {
             *floor = Floor { shortest: [floor.shortest[1], took], began: now };
         }
         floor.shortest[1] = floor.shortest[1].min(took);
         let shortest = floor.shortest[0].min(floor.shortest[1]);
-        if shortest.is_zero() { 1.0 } else { took.as_secs_f64() / shortest.as_secs_f64() }
+        let ratio = if shortest.is_zero() { 1.0 } else { took.as_secs_f64() / shortest.as_secs_f64() };
+        (ratio, took.saturating_sub(shortest))
     }
 }

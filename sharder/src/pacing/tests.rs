@@ -198,6 +198,39 @@ async fn what_can_not_wait_comes_first_and_finds_a_seat() {
     assert!(drains.as_mut().now_or_never().is_none());
 }
 
+/// What waits there is under way, and takes no seat longer than others do: only its answer tells.
+#[tokio::test(start_paused = true)]
+async fn what_can_not_wait_waits_also_in_the_api_server() {
+    let pace = pace();
+    let lane = pace.lane();
+    let (shortest, behind) = (Duration::from_millis(5), Duration::from_millis(30));
+    let write = async |rank, takes| {
+        let _seat = lane.seat(rank, &xs()).await;
+        sleep(takes).await;
+    };
+    write(Rank::Soon, shortest).await;
+    assert_eq!(lane.take_longest_wait(), Duration::ZERO);
+    write(Rank::Soon, shortest + behind).await;
+    write(Rank::Soon, shortest).await;
+    assert_eq!(lane.take_longest_wait(), behind);
+    // Who can wait may do so, and what is stuck is so for reasons of its own.
+    write(Rank::Many, shortest + behind).await;
+    write(Rank::Soon, STUCK * 2).await;
+    assert_eq!(lane.take_longest_wait(), Duration::ZERO);
+    // For the seat, and then there.
+    let taken = fill(&lane);
+    let resource = xs();
+    let mut next = Box::pin(lane.seat(Rank::Soon, &resource));
+    assert!(next.as_mut().now_or_never().is_none());
+    sleep(behind).await;
+    drop(taken);
+    lane.take_longest_wait();
+    let seat = next.await;
+    sleep(shortest + behind).await;
+    drop(seat);
+    assert_eq!(lane.take_longest_wait(), behind * 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_does_not_wait_any_more_leaves_no_trace() {
     let pace = pace();

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 /// A round, where the shards promise no longer grace: what follows from a drain is felt after that.
 const ROUND: Duration = Duration::from_secs(1);
-/// What has to be written soon has waited too long for a seat after this: a move is to take no more than 50 ms beyond the
-/// grace, and some of its writes follow on each other.
+/// What has to be written soon has waited too long after this, for a seat or behind others in the API server: a move is to
+/// take no more than 50 ms beyond the grace, and its writes follow on each other, so each waits.
 const PROMPT: Duration = Duration::from_millis(10);
 
 /// The window of one pass.

@@ -158,6 +158,14 @@ async fn chains_are_known_link_by_link() {
     let writes = [path(SECRETS, "leaf"), path(CONFIG_MAPS, "middle"), top("top")].map(|path| format!("PATCH {path}"));
     assert_eq!(api.writes(), writes);
     assert_eq!(listed(), before);
+    // The second list of a resource is no older than the first, which is no older than its request.
+    let asked = api.asked().into_iter().filter(|asked| asked.path.ends_with("/secrets"));
+    let queries: Vec<_> = asked.map(|asked| asked.query).collect();
+    assert!(!queries.is_empty() && queries.len().is_multiple_of(2), "{queries:?}");
+    for round in queries.chunks(2) {
+        assert!(!round[0].contains("resourceVersion"), "{round:?}");
+        assert!(round[1].contains("resourceVersion=1&resourceVersionMatch=NotOlderThan"), "{round:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
