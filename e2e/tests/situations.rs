@@ -8,7 +8,7 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::{admissionregistration::v1::MutatingWebhookConfiguration, events::v1::Event},
+    api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::ConfigMap, events::v1::Event},
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{
@@ -21,7 +21,7 @@ use ringside_e2e::{
     website::{Website, WebsiteSpec},
     workload::Workload,
 };
-use ringside_ring::{ClusterRing, RingName, cluster_ring::ObjectCounts};
+use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::ObjectCounts};
 use serde_json::json;
 
 /// Enough for a machine that runs other tests beside; what is measured is printed.
@@ -227,6 +227,15 @@ async fn a_webhook_that_the_api_server_does_not_reach_is_told_in_its_words() {
     let sites: Api<Website> = Api::namespaced(ground.client.clone(), NAMESPACE);
     sites.create(&PostParams::default(), &Website::new("site", WebsiteSpec::default())).await.unwrap();
     ground.system.until_settled(DEADLINE).await.unwrap();
+    // Nor is its shard for long without what it made, though no pass is due.
+    let children: Api<ConfigMap> = Api::namespaced(ground.client.clone(), NAMESPACE);
+    let labels = RingLabels::of(&ground.ring);
+    let labelled = eventually("the child has its owner's label", DEADLINE, || async {
+        let child = children.get("site").await.map_err(|error| error.to_string())?;
+        let shard = labels.ownership(Some(child.labels())).shard;
+        if shard == Some("shard-0") { Ok(()) } else { Err(format!("{shard:?}")) }
+    });
+    labelled.await.unwrap();
 }
 
 #[tokio::test]

@@ -47,6 +47,7 @@ use crate::{
     metrics::Metrics,
     namespaces::Namespaces,
     notices::Notices,
+    reach::Reach,
     rebalance::Looks,
     snapshot::{Main, Snapshot},
     target::Target,
@@ -78,6 +79,8 @@ pub(crate) struct Scope {
     pub(crate) foresight: Foresight,
     pub(crate) carried: Carried,
     pub(crate) looks: Looks,
+    /// Whether the API server reaches the webhook.
+    pub(crate) reach: Reach,
     pub(crate) writes: Writes,
     pub(crate) faults: Faults,
     pub(crate) metrics: Metrics,

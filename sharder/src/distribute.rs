@@ -16,7 +16,7 @@ use crate::{
     faults::Faults,
     leader::Leader,
     namespaces::Selection,
-    rebalance::{Due, Looks, Pass, look_again, passes},
+    rebalance::{Due, Looks, Pass, look_again, look_for_unlabelled, passes},
     snapshot::Snapshot,
 };
 
@@ -228,6 +228,7 @@ async fn work_on(
             foresight: kept.foresight.clone(),
             carried: kept.carried.clone(),
             looks: kept.looks.clone(),
+            reach: leader.reach.clone(),
             writes: writes.clone(),
             faults: faults.clone(),
             metrics: leader.metrics.clone(),
@@ -237,6 +238,7 @@ async fn work_on(
                 never = assign(&scope) => never,
                 never = passes(&scope, due) => never,
                 never = look_again(&scope) => never,
+                never = look_for_unlabelled(&scope) => never,
             }
         })
     });

@@ -17,9 +17,11 @@ use tokio::sync::watch;
 mod children;
 mod looks;
 mod objects;
+mod unlabelled;
 mod window;
 
 pub(crate) use looks::{Looks, look_again};
+pub(crate) use unlabelled::look_for_unlabelled;
 
 use crate::{
     assign::{PARALLEL, Scope, failures::Failures},

@@ -103,8 +103,7 @@ impl Drained {
     }
 }
 
-#[tokio::test]
-async fn the_policy_tells_an_acknowledgement_from_stripped_labels() {
+pub(crate) async fn the_policy_tells_an_acknowledgement_from_stripped_labels() {
     let world = Drained::start(Settings { webhook: false, ..Settings::default() }).await;
     let (shard, drain) = (&world.labels.shard, &world.labels.drain);
     eventually("the policy acts", DEADLINE, || async {
@@ -127,8 +126,7 @@ async fn the_policy_tells_an_acknowledgement_from_stripped_labels() {
     assert_eq!(world.labels().await, drained);
 }
 
-#[tokio::test]
-async fn the_webhook_tells_an_acknowledgement_from_stripped_labels() {
+pub(crate) async fn the_webhook_tells_an_acknowledgement_from_stripped_labels() {
     let world = Drained::start(without_policies()).await;
     world.only_its_shard_lets_go().await;
 }

@@ -77,8 +77,7 @@ fn edits(kind: &str) -> [Value; 2] {
 }
 
 /// Whatever is done to it is undone, and what has its owner keeps it meanwhile.
-#[tokio::test]
-async fn what_belongs_to_a_ring_is_restored_within_seconds() {
+pub(crate) async fn what_belongs_to_a_ring_is_restored_within_seconds() {
     let ground = Ground::start(Settings { fence: Fence::ApiServer, ..Settings::default() }, true).await;
     let (client, name) = (ground.client(), webhook_configuration_name(&ground.ring));
     for kind in KINDS.into_iter().chain(FENCE) {
@@ -115,8 +114,7 @@ async fn what_belongs_to_a_ring_is_restored_within_seconds() {
 
 /// What is created while nothing of it is there has one owner a moment later, and keeps it. Where the ring asks for the API
 /// server's fence, that has to be in place again first.
-#[tokio::test]
-async fn what_is_created_while_what_belongs_to_the_ring_is_gone_has_an_owner_a_moment_later() {
+pub(crate) async fn what_is_created_while_what_belongs_to_the_ring_is_gone_has_an_owner_a_moment_later() {
     let ground = Ground::start(Settings::default(), true).await;
     let (client, name) = (ground.client(), webhook_configuration_name(&ground.ring));
     for round in 0..3 {

@@ -1,16 +1,17 @@
 //! A system with two shards and a few objects, and what is measured on it.
 
 use std::{
+    collections::BTreeMap,
     fmt::Debug,
     future::Future,
     sync::Mutex,
     time::{Duration, Instant},
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
     core::NamespaceResourceScope,
 };
 use ringside_e2e::{
@@ -46,10 +47,11 @@ impl<K> Labelled for K where
 }
 
 pub(crate) struct Ground {
+    /// Gone before the system that it follows.
+    history: History,
     pub(crate) system: System,
     pub(crate) ring: RingName,
     pub(crate) labels: RingLabels,
-    history: History,
     /// What took longer than what is promised.
     late: Mutex<Vec<String>>,
 }
@@ -65,7 +67,7 @@ impl Ground {
         system.share_out(&Workload::idle("site", OBJECTS), DEADLINE).await.unwrap();
         let labels = RingLabels::of(&ring);
         let history = History::follow(&system.control_plane().client(), &labels).await;
-        let ground = Self { system, ring, labels, history, late: Mutex::default() };
+        let ground = Self { history, system, ring, labels, late: Mutex::default() };
         ground.until_protection_is(protected).await;
         ground
     }
@@ -125,6 +127,21 @@ impl Ground {
     pub(crate) fn assert_nobody_lost_anything(&self) {
         let lost = self.history.lost(&self.shards().collect());
         assert!(lost.is_empty(), "taken from a live shard without drain: {lost:#?}");
+    }
+
+    /// Waits until the children are where their owners are: where no webhook is asked they have no label at first.
+    pub(crate) async fn until_children_follow(&self) {
+        let followed = eventually("the children are with their owners", DEADLINE, || async {
+            let error = |error: kube::Error| error.to_string();
+            let owners = self.websites().list(&ListParams::default()).await.map_err(error)?;
+            let children = self.objects::<ConfigMap>().list(&ListParams::default()).await.map_err(error)?;
+            let mut shards: BTreeMap<_, _> =
+                children.iter().map(|child| (child.name_any(), self.owner(child))).collect();
+            let apart = owners.iter().filter(|owner| shards.remove(&owner.name_any()).flatten() != self.owner(*owner));
+            let apart: Vec<_> = apart.map(kube::ResourceExt::name_any).collect();
+            if apart.is_empty() { Ok(()) } else { Err(format!("not {apart:?}")) }
+        });
+        followed.await.unwrap();
     }
 
     async fn until_protection_is(&self, protected: bool) {

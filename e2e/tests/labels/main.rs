@@ -11,9 +11,51 @@ mod history;
 mod removal;
 mod writes;
 
-use ringside_e2e::system::Settings;
+use std::process::ExitCode;
+
+use ringside_e2e::{
+    shared_ground::{self, Case},
+    system::Settings,
+};
+use tokio::runtime::Runtime;
 
 use self::ground::Ground;
+
+/// Each has a system of its own, and mostly waits.
+const AT_ONCE: usize = 4;
+
+const CASES: [Case<()>; 11] = [
+    Case::new("the_policy_tells_an_acknowledgement_from_stripped_labels", |()| {
+        Box::pin(acknowledgement::the_policy_tells_an_acknowledgement_from_stripped_labels())
+    }),
+    Case::new("the_webhook_tells_an_acknowledgement_from_stripped_labels", |()| {
+        Box::pin(acknowledgement::the_webhook_tells_an_acknowledgement_from_stripped_labels())
+    }),
+    Case::new("what_belongs_to_a_ring_is_restored_within_seconds", |()| {
+        Box::pin(belongings::what_belongs_to_a_ring_is_restored_within_seconds())
+    }),
+    Case::new("what_is_created_while_what_belongs_to_the_ring_is_gone_has_an_owner_a_moment_later", |()| {
+        Box::pin(belongings::what_is_created_while_what_belongs_to_the_ring_is_gone_has_an_owner_a_moment_later())
+    }),
+    Case::new("labels_are_kept_with_webhook_and_policy", |()| Box::pin(labels_are_kept_with_webhook_and_policy())),
+    Case::new("labels_are_kept_without_the_webhook", |()| Box::pin(labels_are_kept_without_the_webhook())),
+    Case::new("labels_are_kept_by_the_webhook_alone", |()| Box::pin(labels_are_kept_by_the_webhook_alone())),
+    Case::new("what_nobody_kept_is_assigned_again", |()| Box::pin(what_nobody_kept_is_assigned_again())),
+    Case::new("removing_the_ring_takes_everything_off", |()| {
+        Box::pin(removal::removing_the_ring_takes_everything_off())
+    }),
+    Case::new("the_command_takes_off_what_no_sharder_saw_go", |()| {
+        Box::pin(removal::the_command_takes_off_what_no_sharder_saw_go())
+    }),
+    Case::new("the_command_takes_a_whole_ring_off_while_everything_runs", |()| {
+        Box::pin(removal::the_command_takes_a_whole_ring_off_while_everything_runs())
+    }),
+];
+
+fn main() -> ExitCode {
+    let runtime = Runtime::new().unwrap();
+    shared_ground::run(&runtime, Some(AT_ONCE), &CASES, || async {})
+}
 
 /// An API server that knows no MutatingAdmissionPolicy, as those before Kubernetes 1.36 by default.
 fn without_policies() -> Settings {
@@ -24,7 +66,6 @@ fn without_policies() -> Settings {
     Settings { api_server_flags: flags.into(), ..Settings::default() }
 }
 
-#[tokio::test]
 async fn labels_are_kept_with_webhook_and_policy() {
     let ground = Ground::start(Settings::default(), true).await;
     writes::strips_and_copies(&ground).await;
@@ -34,7 +75,6 @@ async fn labels_are_kept_with_webhook_and_policy() {
     ground.assert_all_was_in_time();
 }
 
-#[tokio::test]
 async fn labels_are_kept_without_the_webhook() {
     let ground = Ground::start(Settings { webhook: false, ..Settings::default() }, true).await;
     writes::strips_and_copies(&ground).await;
@@ -44,7 +84,6 @@ async fn labels_are_kept_without_the_webhook() {
     ground.assert_all_was_in_time();
 }
 
-#[tokio::test]
 async fn labels_are_kept_by_the_webhook_alone() {
     let ground = Ground::start(without_policies(), false).await;
     writes::strips_and_copies(&ground).await;
@@ -54,7 +93,6 @@ async fn labels_are_kept_by_the_webhook_alone() {
 }
 
 /// Nothing keeps the labels then: a shard loses what is stripped, and gets it back.
-#[tokio::test]
 async fn what_nobody_kept_is_assigned_again() {
     let ground = Ground::start(Settings { webhook: false, ..without_policies() }, false).await;
     writes::strips_and_copies(&ground).await;

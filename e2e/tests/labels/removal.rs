@@ -94,8 +94,7 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 
-#[tokio::test]
-async fn removing_the_ring_takes_everything_off() {
+pub(crate) async fn removing_the_ring_takes_everything_off() {
     let ground = start().await;
     let before = labelled(&ground).await;
     assert!(before.iter().all(|count| *count > 0), "{before:?}");
@@ -124,8 +123,7 @@ async fn removing_the_ring_takes_everything_off() {
     ground.system.until_balanced(DEADLINE).await.unwrap();
 }
 
-#[tokio::test]
-async fn the_command_takes_off_what_no_sharder_saw_go() {
+pub(crate) async fn the_command_takes_off_what_no_sharder_saw_go() {
     let ground = start().await;
     let before = labelled(&ground).await;
     for sharder in ground.system.sharders() {
@@ -160,8 +158,7 @@ async fn the_command_takes_off_what_no_sharder_saw_go() {
     assert!(!clean && table.contains("does not serve things.example.com"), "{table}");
 }
 
-#[tokio::test]
-async fn the_command_takes_a_whole_ring_off_while_everything_runs() {
+pub(crate) async fn the_command_takes_a_whole_ring_off_while_everything_runs() {
     let ground = start().await;
     let before = labelled(&ground).await;
     let (clean, table) = cleanup(&ground, &[]).await;

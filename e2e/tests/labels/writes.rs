@@ -41,6 +41,7 @@ pub(crate) async fn strips_and_copies(ground: &Ground) {
 
 /// The same to children, which nobody watches for that: only webhook and policy keep theirs at once.
 pub(crate) async fn strips_of_children(ground: &Ground) {
+    ground.until_children_follow().await;
     let (shard, drain) = (&ground.labels.shard, &ground.labels.drain);
     for (what, name, labels) in [
         ("the shard label taken off a child", "site-00013", json!({shard: null})),

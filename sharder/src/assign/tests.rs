@@ -10,6 +10,7 @@ use ringside_ring::lease::ShardState;
 use crate::{
     fixtures::FakeApi,
     leases::tests::held_by,
+    reach::Reach,
     snapshot::tests::{ring, snapshot, snapshot_of},
 };
 
@@ -42,6 +43,7 @@ pub(crate) fn scope(api: &FakeApi) -> Scope {
         foresight: Foresight::default(),
         carried: Carried::default(),
         looks: Looks::default(),
+        reach: Reach::default(),
         writes: Writes::default(),
         faults: Faults::default(),
         namespaces,

@@ -9,12 +9,14 @@ use std::collections::HashMap;
 
 use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use ringside_ring::{Ownership, ShardName, patch};
+use kube::api::ListParams;
+use ringside_ring::{Ownership, ShardName, cluster_ring::GroupResource, patch};
 
 use super::write_all;
 use crate::{
     assign::{
         BATCH, Scope,
+        children::list,
         write::{Outcome, assign, write},
     },
     owners::{Owner, owner},
@@ -43,13 +45,28 @@ pub(super) async fn pass(scope: &Scope, way: Way) -> Result<Option<kube::Error>,
     Ok(refused)
 }
 
+/// Looks at the children that a label selector shows, and brings the strays among them; returns how many were brought of which
+/// resource. What the API server refuses is told, and left to the next pass.
+pub(super) async fn bring_selected<'a>(
+    scope: &'a Scope,
+    selector: &str,
+) -> Result<Vec<(&'a GroupResource, usize)>, kube::Error> {
+    let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX)).labels(selector);
+    let mut brought = Vec::new();
+    for kind in &scope.main.controlled {
+        let mut pages = std::pin::pin!(list(scope, kind, None, parameters.clone()));
+        let mut of_kind = 0;
+        while let Some(page) = pages.try_next().await? {
+            of_kind += bring(scope, kind, page).await?.0;
+        }
+        brought.extend((of_kind > 0).then_some((&kind.id, of_kind)));
+    }
+    Ok(brought)
+}
+
 /// Brings the strays of one page, and takes the labels off what follows nobody of the ring; returns how many strays there
 /// were, and the first refusal.
-pub(super) async fn bring(
-    scope: &Scope,
-    kind: &Resource,
-    page: Vec<Target>,
-) -> Result<(usize, Option<kube::Error>), kube::Error> {
+async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<(usize, Option<kube::Error>), kube::Error> {
     // Siblings stand together in a list, so knowing the owners of one page saves most reads, in bounded memory.
     let mut known = Known::default();
     let (mut strays, mut strangers) = (Vec::new(), Vec::new());

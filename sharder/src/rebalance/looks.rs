@@ -10,8 +10,6 @@ use std::{
     time::Duration,
 };
 
-use futures::TryStreamExt;
-use kube::api::ListParams;
 use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::explain::explain;
 use tokio::{
@@ -19,8 +17,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{RETRY, children::bring};
-use crate::assign::{BATCH, Scope, children::list};
+use super::{RETRY, children::bring_selected};
+use crate::assign::Scope;
 
 /// When almost all creates have ended that began before a move: what Kubernetes promises for 99 of 100 writes to one object
 /// (the SLO "API call latency").
@@ -111,17 +109,10 @@ pub(crate) async fn look_again(scope: &Scope) -> Infallible {
 }
 
 async fn look_at(scope: &Scope, from: &str) -> Result<(), kube::Error> {
-    for kind in &scope.main.controlled {
-        let of_shard = format!("{}={from}", scope.snapshot.labels.shard);
-        let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX)).labels(&of_shard);
-        let mut pages = std::pin::pin!(list(scope, kind, None, parameters));
-        while let Some(page) = pages.try_next().await? {
-            let (brought, _told) = bring(scope, kind, page).await?;
-            if brought > 0 {
-                let (ring, resource) = (&scope.snapshot.ring, &kind.id);
-                tracing::info!(%ring, %resource, from, objects = brought, "brought children that were late for a move");
-            }
-        }
+    let of_shard = format!("{}={from}", scope.snapshot.labels.shard);
+    for (resource, objects) in bring_selected(scope, &of_shard).await? {
+        let ring = &scope.snapshot.ring;
+        tracing::info!(%ring, %resource, from, objects, "brought children that were late for a move");
     }
     Ok(())
 }

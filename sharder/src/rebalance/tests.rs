@@ -315,6 +315,43 @@ async fn a_child_that_is_created_in_the_moment_of_a_move_is_brought_after_it() {
     assert_eq!(labels_of(&api, &path(SECRETS, "late"))[&shard], "a");
 }
 
+#[tokio::test(start_paused = true)]
+async fn children_without_label_are_looked_for_while_the_webhook_is_not_reached_and_once_more() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let shard = scope.snapshot.labels.shard.clone();
+    let name = name_of("a", &scope);
+    api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("a")));
+    let put = |child: &str| api.put(&path(SECRETS, child), owned(object(&scope, child, None), &name));
+    let is_labelled = |child: &str| labels_of(&api, &path(SECRETS, child))[&shard] == "a";
+    api.put(&path(SECRETS, "stranger"), object(&scope, "stranger", None));
+    let mut looking = std::pin::pin!(look_for_unlabelled(&scope));
+    let mut wait = async |seconds| {
+        tokio::select! {
+            never = &mut looking => match never {},
+            () = tokio::time::sleep(std::time::Duration::from_secs(seconds)) => {}
+        }
+    };
+    put("c-1");
+    scope.reach.send_replace(Some(Ok(())));
+    wait(60).await;
+    assert!(!is_labelled("c-1") && api.asked().is_empty(), "the webhook labels what is created");
+    scope.reach.send_replace(Some(Err("refused".to_owned())));
+    wait(1).await;
+    assert!(is_labelled("c-1"));
+    put("c-2");
+    wait(10).await;
+    assert!(is_labelled("c-2"));
+    put("c-3");
+    scope.reach.send_replace(Some(Ok(())));
+    wait(1).await;
+    assert!(is_labelled("c-3"), "it may have come after the last look and before the webhook was reached");
+    let asked = api.asked().len();
+    wait(60).await;
+    assert_eq!(api.asked().len(), asked);
+    assert_eq!(api.writes().len(), 3, "what is controlled by nobody of the ring is left alone");
+}
+
 /// A ring with a shard whose Lease has expired.
 fn with_late_shard(api: &FakeApi) -> Scope {
     let states = [("a", ShardState::Ready), ("b", ShardState::Ready), ("late", ShardState::Expired)];

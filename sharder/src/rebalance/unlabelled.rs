@@ -1,0 +1,52 @@
+//! Looks for children without label while the API server does not reach the webhook.
+//!
+//! The webhook labels a child in the write that creates it. Where it is not asked nobody does: children are not watched, and
+//! the owner's shard, which sees only what has its label, would create the child once more and be refused. The next pass
+//! over all children can be minutes away.
+
+use std::{convert::Infallible, time::Duration};
+
+use ringside_runtime::explain::explain;
+use tokio::time::{Instant, sleep};
+
+use super::children::bring_selected;
+use crate::assign::Scope;
+
+/// The time between two looks, at least: as often as it is looked whether the webhook is reached again.
+const PAUSE: Duration = Duration::from_secs(10);
+/// A look costs what there is without label, be it of the ring or not. So much of the time at most is spent on it.
+const SHARE: u32 = 10;
+
+/// Looks for as long as the webhook is not reached, and once more when it is.
+pub(crate) async fn look_for_unlabelled(scope: &Scope) -> Infallible {
+    let mut reach = scope.reach.subscribe();
+    loop {
+        // The sender lives in the scope.
+        let _ = reach.wait_for(|reach| matches!(reach, Some(Err(_)))).await;
+        while matches!(*reach.borrow_and_update(), Some(Err(_))) {
+            let pause = look(scope).await;
+            tokio::select! {
+                () = sleep(pause) => {}
+                _ = reach.changed() => {}
+            }
+        }
+        look(scope).await;
+    }
+}
+
+/// Returns how long to wait before the next one.
+async fn look(scope: &Scope) -> Duration {
+    let (ring, begun) = (&scope.snapshot.ring, Instant::now());
+    match bring_selected(scope, &format!("!{}", scope.snapshot.labels.shard)).await {
+        Ok(brought) => {
+            for (resource, objects) in brought {
+                tracing::info!(%ring, %resource, objects, "labelled children that the webhook was not asked about");
+            }
+        }
+        Err(error) => {
+            let error = explain(&error);
+            tracing::warn!(%ring, error, "can't look for children that the webhook was not asked about; trying again");
+        }
+    }
+    PAUSE.max(begun.elapsed() * SHARE)
+}
