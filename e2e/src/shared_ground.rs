@@ -1,4 +1,5 @@
-//! Cases of one test that stand on the same ground, which is started once, each a trial of its own.
+//! Cases of one test that stand on the same ground, which is started once, each a trial of its own. Where each has a ground of
+//! its own the common one is nothing: as libtest's, but for how many run at once.
 
 use std::{
     process::ExitCode,

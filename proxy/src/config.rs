@@ -18,7 +18,7 @@ pub(crate) struct Options {
     /// Name of this shard, where the API server can't tell which pod this is. Default: the hostname.
     #[arg(long, env = "RINGSIDE_SHARD_NAME")]
     shard_name: Option<String>,
-    /// Namespace of the shard Lease and of the controller's election Lease. Default: the pod's or kubeconfig's.
+    /// Namespace of the shard Lease and of the locks of the controller's elections. Default: the pod's or kubeconfig's.
     #[arg(long, env = "RINGSIDE_LEASE_NAMESPACE")]
     lease_namespace: Option<String>,
     /// How to reach the API server. Default: as a pod of the cluster.

@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
 use ringside_ring::{ResourceVersion, RingLabels, cluster_ring::GroupResource, partition::controller_of};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::checker::{Change, Labels, Object, Write};
 
 /// The verbs that write.
 const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
+
+/// What the API server says where a policy refuses a write: with the same code and reason as where a permission is missing.
+const POLICY: &str = "ValidatingAdmissionPolicy";
 
 /// Who asks, by a token that is bound to a Pod.
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
@@ -26,6 +30,8 @@ struct Event {
     user: User,
     object_ref: Option<Reference>,
     response_status: Option<Status>,
+    /// An object, or a patch of any kind.
+    request_object: Option<Value>,
     response_object: Option<Response>,
     request_received_timestamp: MicroTime,
     stage_timestamp: MicroTime,
@@ -56,6 +62,8 @@ struct Status {
     code: u16,
     #[serde(default)]
     reason: String,
+    #[serde(default)]
+    message: String,
 }
 
 /// An object, a list of them, or a `Status`.
@@ -91,7 +99,8 @@ struct Details {
     uid: String,
 }
 
-/// The writes of a request: none when it was refused or only tried, several when it deleted a collection.
+/// The writes of a request: none when it was only tried or refused, unless the fence did that; several when it deleted a
+/// collection.
 pub(super) fn writes(line: &[u8], labels: &RingLabels, shards: &str) -> Result<Vec<Write>, String> {
     let event: Event = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let Some(status) = &event.response_status else { return Ok(Vec::new()) };
@@ -101,6 +110,7 @@ pub(super) fn writes(line: &[u8], labels: &RingLabels, shards: &str) -> Result<V
     let reference = event.object_ref.unwrap_or_default();
     let change = match (&*event.verb, status.code) {
         ("create", 409) if status.reason == "AlreadyExists" => Change::Refused,
+        (verb, 403) if WRITES.contains(&verb) && status.message.contains(POLICY) => Change::Barred,
         // Even so it may have been carried out: the API server gives up waiting, not the write.
         (verb, 500..) if WRITES.contains(&verb) => Change::Unanswered,
         (_, 300..) => return Ok(Vec::new()),
@@ -126,6 +136,10 @@ pub(super) fn writes(line: &[u8], labels: &RingLabels, shards: &str) -> Result<V
         object,
     };
     let objects: Vec<Object> = match event.response_object {
+        _ if change == Change::Barred => {
+            let controller = event.request_object.and_then(controller);
+            vec![Object { controller, ..reference.object() }]
+        }
         _ if matches!(change, Change::Refused | Change::Unanswered) => vec![reference.object()],
         Some(Response { items: Some(items), .. }) => {
             items.into_iter().map(|item| item.object(labels)).collect::<Result<_, _>>()?
@@ -139,6 +153,12 @@ pub(super) fn writes(line: &[u8], labels: &RingLabels, shards: &str) -> Result<V
         }
     };
     Ok(objects.into_iter().map(write).collect())
+}
+
+/// The uid of the controller that an object was to have.
+fn controller(asked: Value) -> Option<String> {
+    let Response { metadata, .. } = serde_json::from_value(asked).ok()?;
+    controller_of(metadata.owner_references.as_deref()).map(|owner| owner.uid.clone())
 }
 
 impl Reference {

@@ -137,7 +137,7 @@ fn silent(
 
 /// The objects of which something else is wrong, by namespace and name. Children have their owners' names.
 fn objects_of(report: &Report, writes: &checker::Verdict) -> Vec<String> {
-    let landed = [&writes.foreign, &writes.late, &writes.second_creates];
+    let landed = [&writes.foreign, &writes.late, &writes.second_creates, &writes.barred];
     let children = [&writes.deleted, &writes.overtaken, &writes.left_behind];
     let of_resource = landed
         .into_iter()

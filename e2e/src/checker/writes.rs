@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 
+mod barred;
 mod children;
 mod creates;
+mod handovers;
 mod history;
 mod record;
 #[cfg(test)]
@@ -19,7 +21,7 @@ mod verdict;
 use self::history::{History, Version};
 pub use self::{
     record::{Change, Labels, Object, Seen, Write},
-    verdict::{Child, Handover, Landed, Verdict},
+    verdict::{Child, Handover, Landed, Stages, Verdict},
 };
 use super::record::Uid;
 
@@ -32,6 +34,8 @@ pub struct Writes {
     objects: HashMap<Uid, History>,
     /// Creates that were refused, because there was such an object.
     refused: Vec<Write>,
+    /// What the API server's fence refused.
+    barred: Vec<Write>,
     /// Requests without an answer, by resource and name.
     unanswered: HashMap<(GroupResource, String), Vec<Write>>,
     /// What watches showed.
@@ -59,6 +63,8 @@ impl Writes {
             self.unanswered.entry(which).or_default().push(write);
         } else if write.change == Change::Refused {
             self.refused.push(write);
+        } else if write.change == Change::Barred {
+            self.barred.push(write);
         } else {
             self.objects.entry(write.object.uid.clone()).or_default().record(write);
         }
@@ -103,9 +109,10 @@ impl Writes {
                     self.judge(history, before, version, shard, &mut verdict);
                 }
             }
-            verdict.handovers.extend(history.handovers());
             self.children(history, &mut verdict);
         }
+        verdict.handovers = self.handovers();
+        self.barred(&mut verdict);
         verdict
     }
 

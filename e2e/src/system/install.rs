@@ -97,6 +97,18 @@ pub(super) async fn until_available(client: &Client, shards: usize, within: Dura
     Ok(counted.await?)
 }
 
+/// Waits until the ring's status says that the API server fences it.
+pub(super) async fn until_fenced(client: &Client, within: Duration) -> Result<(), SystemError> {
+    let rings: Api<ClusterRing> = Api::all(client.clone());
+    let fenced = eventually("the API server's fence is in place", within, || async {
+        let all = rings.list(&Default::default()).await.map_err(|error| error.to_string())?;
+        let conditions = all.items.first().and_then(|ring| ring.status.clone()).unwrap_or_default().conditions;
+        let fenced = conditions.iter().any(|condition| condition.type_ == "Fenced" && condition.status == "True");
+        fenced.then_some(()).ok_or_else(|| format!("{conditions:?}"))
+    });
+    Ok(fenced.await?)
+}
+
 fn deploy(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file)
 }

@@ -17,6 +17,11 @@ impl System {
         install::until_available(&self.ground.control_plane.client(), shards, within).await
     }
 
+    /// Waits until the ring says that the API server fences it, with all of its shards.
+    pub async fn until_fenced(&self, within: Duration) -> Result<(), SystemError> {
+        install::until_fenced(&self.ground.control_plane.client(), within).await
+    }
+
     /// Creates the objects once the sharder counts the shards, and waits until each shard has its share and all of them
     /// were worked on.
     pub async fn share_out(&self, workload: &Workload, within: Duration) -> Result<(), SystemError> {

@@ -80,8 +80,7 @@ async fn events(ground: &Ground, kind: &str, reason: &str) -> Vec<String> {
     of_reason.filter_map(|event| event.note).collect()
 }
 
-#[tokio::test]
-async fn a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children() {
+pub(crate) async fn a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children() {
     let (ground, shards) = stuck("APIServer").await;
     let from =
         config_maps(&ground.admin).list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
@@ -123,8 +122,7 @@ async fn a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children
     assert!(told.iter().any(|note| note.contains("they were taken from it")), "{told:?}");
 }
 
-#[tokio::test]
-async fn a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_and_that_is_told() {
+pub(crate) async fn a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_and_that_is_told() {
     let (ground, _shards) = stuck("Proxy").await;
     let draining = drained(&ground, &["a", "b"]).await;
     // Those who look at the ring and those who look at the shard are told each.
@@ -153,8 +151,7 @@ async fn a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_and_that_is_
 }
 
 /// One shard of the ring has no Pod, so the fence can't know it: it would go on writing.
-#[tokio::test]
-async fn a_shard_that_the_fence_does_not_know_keeps_its_objects_although_the_others_lose_theirs() {
+pub(crate) async fn a_shard_that_the_fence_does_not_know_keeps_its_objects_although_the_others_lose_theirs() {
     let ground = Ground::start(Settings::default(), spec("APIServer")).await;
     ground.shard("a").await;
     ground.until_fenced("True").await;

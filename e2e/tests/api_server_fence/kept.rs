@@ -18,8 +18,7 @@ fn policies(ground: &Ground) -> (Api<ValidatingAdmissionPolicy>, Api<ValidatingA
     (Api::all(ground.admin.clone()), Api::all(ground.admin.clone()), fence_policy_name(&RING.parse().unwrap()))
 }
 
-#[tokio::test]
-async fn what_somebody_does_to_the_policy_is_undone_and_the_fence_is_not_in_place_meanwhile() {
+pub(crate) async fn what_somebody_does_to_the_policy_is_undone_and_the_fence_is_not_in_place_meanwhile() {
     let (ground, _a, b) = Ground::fenced().await;
     let (policies, bindings, name) = policies(&ground);
     let wanted = policies.get(&name).await.unwrap().spec;
@@ -49,8 +48,7 @@ async fn what_somebody_does_to_the_policy_is_undone_and_the_fence_is_not_in_plac
     refused("merge patch", websites(&b.client).patch(&website.name_any(), &PatchParams::default(), &patch).await);
 }
 
-#[tokio::test]
-async fn the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_the_ring() {
+pub(crate) async fn the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_the_ring() {
     let (ground, _a, b) = Ground::fenced().await;
     let (policies, bindings, name) = policies(&ground);
     let gone = async || {
@@ -83,8 +81,7 @@ async fn the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_the_ring() {
     gone().await;
 }
 
-#[tokio::test]
-async fn nothing_new_is_given_to_anybody_before_the_fence_is_around_it() {
+pub(crate) async fn nothing_new_is_given_to_anybody_before_the_fence_is_around_it() {
     let ground = Ground::start(alone(), json!({"fence": "APIServer"})).await;
     let (_a, _b) = (ground.shard("a").await, ground.shard("b").await);
     ground.until_fenced("False").await;
@@ -103,8 +100,7 @@ async fn nothing_new_is_given_to_anybody_before_the_fence_is_around_it() {
     assert!(mark(&policies.get(&name).await.unwrap()).is_some(), "{before:?}, owned by {assigned}");
 }
 
-#[tokio::test]
-async fn a_shard_that_the_fence_does_not_hold_is_named() {
+pub(crate) async fn a_shard_that_the_fence_does_not_hold_is_named() {
     let (ground, _a, _b) = Ground::fenced().await;
     ground.lease("podless", Vec::new()).await;
     let condition = ground.until_fenced("False").await;
@@ -123,8 +119,7 @@ async fn a_shard_that_the_fence_does_not_hold_is_named() {
     .unwrap();
 }
 
-#[tokio::test]
-async fn a_missing_permission_is_told_with_its_remedy_and_work_goes_on() {
+pub(crate) async fn a_missing_permission_is_told_with_its_remedy_and_work_goes_on() {
     let ground = Ground::start(alone(), json!({})).await;
     let (_a, _b) = (ground.shard("a").await, ground.shard("b").await);
     let roles: Api<ClusterRole> = Api::all(ground.admin.clone());

@@ -13,8 +13,7 @@ use serde_json::json;
 
 use crate::ground::{DEADLINE, Ground, OTHERS, child, config_maps, websites};
 
-#[tokio::test]
-async fn users_other_controllers_and_the_garbage_collector_are_not_concerned() {
+pub(crate) async fn users_other_controllers_and_the_garbage_collector_are_not_concerned() {
     let (ground, _a, _b) = Ground::fenced().await;
     let website = ground.website_of("a", "site").await;
     let name = website.name_any();
@@ -42,8 +41,7 @@ async fn users_other_controllers_and_the_garbage_collector_are_not_concerned() {
     .unwrap();
 }
 
-#[tokio::test]
-async fn a_namespace_ends_with_what_shards_own_in_it() {
+pub(crate) async fn a_namespace_ends_with_what_shards_own_in_it() {
     let (ground, _a, _b) = Ground::fenced().await;
     let namespaces: Api<Namespace> = Api::all(ground.admin.clone());
     let namespace = serde_json::from_value(json!({"metadata": {"name": "short-lived"}})).unwrap();

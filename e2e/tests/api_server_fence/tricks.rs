@@ -25,8 +25,7 @@ async fn set_labels(by: &Writer, name: &str, labels: Value) -> kube::Result<Webs
     websites(&by.client).patch(name, &PatchParams::default(), &patch).await
 }
 
-#[tokio::test]
-async fn a_shard_acknowledges_and_changes_no_label_otherwise() {
+pub(crate) async fn a_shard_acknowledges_and_changes_no_label_otherwise() {
     let (ground, a, b) = Ground::fenced().await;
     let website = ground.website_of("a", "mine").await;
     let name = website.name_any();
@@ -70,8 +69,7 @@ async fn a_shard_acknowledges_and_changes_no_label_otherwise() {
 }
 
 /// No children move before these, so the next owner could be named in the acknowledgement itself; the fence has none named.
-#[tokio::test]
-async fn nor_does_a_shard_of_objects_without_children() {
+pub(crate) async fn nor_does_a_shard_of_objects_without_children() {
     let resources = json!([{"group": "web.example.com", "resource": "websites"}]);
     let mut ground = Ground::start(alone(), json!({"fence": "APIServer", "resources": resources})).await;
     let (a, _b) = (ground.shard("a").await, ground.shard("b").await);
@@ -100,8 +98,7 @@ async fn nor_does_a_shard_of_objects_without_children() {
     refused("taking what is nobody's", set_labels(&a, &name, json!({shard: "a"})).await);
 }
 
-#[tokio::test]
-async fn what_a_shard_creates_has_no_label_its_own_or_the_webhooks() {
+pub(crate) async fn what_a_shard_creates_has_no_label_its_own_or_the_webhooks() {
     let (ground, a, b) = Ground::fenced().await;
     let (shard, drain) = (&ground.keys.shard, &ground.keys.drain);
     let owner = ground.website_of("a", "owner").await;
@@ -126,8 +123,7 @@ async fn what_a_shard_creates_has_no_label_its_own_or_the_webhooks() {
 
 /// One label flips between two shards while one of them writes all the time: the API server repeats a patch on each
 /// conflict, and judges it again on what it then finds.
-#[tokio::test]
-async fn no_write_of_a_former_owner_lands_however_often_the_label_flips() {
+pub(crate) async fn no_write_of_a_former_owner_lands_however_often_the_label_flips() {
     let (ground, _a, b) = Ground::fenced().await;
     let name = ground.website_of("a", "contended").await.name_any();
     let from = websites(&ground.admin).get(&name).await.unwrap();

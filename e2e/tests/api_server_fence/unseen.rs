@@ -132,8 +132,7 @@ fn dynamic(client: &Client, kind: &str, version: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), NAMESPACE, &ApiResource::from_gvk(&kind))
 }
 
-#[tokio::test]
-async fn what_shows_no_owner_is_noted_in_the_audit_log_with_pod_and_object() {
+pub(crate) async fn what_shows_no_owner_is_noted_in_the_audit_log_with_pod_and_object() {
     let resources = json!([
         {"group": "web.example.com", "resource": "websites", "controlledResources": [
             {"group": "", "resource": "pods"}, {"group": "", "resource": "serviceaccounts"}]},
@@ -170,8 +169,7 @@ async fn what_shows_no_owner_is_noted_in_the_audit_log_with_pod_and_object() {
 }
 
 /// A shard that may be somebody else is somebody else to the policy.
-#[tokio::test]
-async fn a_write_as_somebody_else_needs_a_permission_and_is_in_the_audit_log_with_both_names() {
+pub(crate) async fn a_write_as_somebody_else_needs_a_permission_and_is_in_the_audit_log_with_both_names() {
     let ground = Ground::start(audited(), json!({"fence": "APIServer"})).await;
     manifests::apply(&ground.admin, &manifests::parse(ROLES).unwrap()).await.unwrap();
     let (_a, b) = (ground.shard("a").await, ground.shard("b").await);
@@ -208,8 +206,7 @@ async fn a_write_as_somebody_else_needs_a_permission_and_is_in_the_audit_log_wit
 }
 
 /// Nobody says whose its owner is, so anybody may create it; it is moved there later.
-#[tokio::test]
-async fn a_child_that_is_created_while_no_sharder_answers_goes_to_its_owners_shard_later() {
+pub(crate) async fn a_child_that_is_created_while_no_sharder_answers_goes_to_its_owners_shard_later() {
     let mut ground = Ground::start(alone(), json!({"fence": "APIServer"})).await;
     let (_a, b) = (ground.shard("a").await, ground.shard("b").await);
     ground.until_fenced("True").await;
@@ -229,8 +226,7 @@ async fn a_child_that_is_created_while_no_sharder_answers_goes_to_its_owners_sha
 }
 
 /// It is nobody's before, so whoever creates it takes nothing from anybody.
-#[tokio::test]
-async fn who_creates_a_main_object_may_name_its_shard_where_nothing_else_keeps_the_labels() {
+pub(crate) async fn who_creates_a_main_object_may_name_its_shard_where_nothing_else_keeps_the_labels() {
     let (ground, a, b) = Ground::fenced().await;
     let mut site = ringside_e2e::website::Website::new("named", Default::default());
     site.labels_mut().insert(ground.keys.shard.clone(), "a".to_owned());

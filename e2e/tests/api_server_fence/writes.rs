@@ -103,8 +103,7 @@ const TO_A_CHILD: [(&str, Write); 4] = [
     }),
 ];
 
-#[tokio::test]
-async fn only_the_owner_writes_to_an_object_and_its_children() {
+pub(crate) async fn only_the_owner_writes_to_an_object_and_its_children() {
     let (ground, a, b) = Ground::fenced().await;
     let website = ground.website_of("a", "mine").await;
     let name = website.name_any();
@@ -129,8 +128,7 @@ async fn only_the_owner_writes_to_an_object_and_its_children() {
     }
 }
 
-#[tokio::test]
-async fn a_deletion_of_many_is_judged_object_by_object() {
+pub(crate) async fn a_deletion_of_many_is_judged_object_by_object() {
     let (ground, a, b) = Ground::fenced().await;
     let of_a: Website = ground.website_of("a", "many").await;
     ground.website_of("b", "of-b").await;
@@ -153,8 +151,7 @@ async fn a_deletion_of_many_is_judged_object_by_object() {
     assert!(websites(&ground.admin).get_opt(&of_a.name_any()).await.unwrap().is_none());
 }
 
-#[tokio::test]
-async fn a_token_that_names_no_pod_writes_to_nothing_that_has_an_owner() {
+pub(crate) async fn a_token_that_names_no_pod_writes_to_nothing_that_has_an_owner() {
     let (ground, _a, _b) = Ground::fenced().await;
     let website = ground.website_of("a", "mine").await;
     let unbound = ground.unbound().await;

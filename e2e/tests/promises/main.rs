@@ -5,5 +5,8 @@
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::print_stdout, reason = "what was measured is part of the result")]
 
+mod forced;
 mod membership;
 mod pauses;
+mod request;
+mod rest;

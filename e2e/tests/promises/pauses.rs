@@ -3,30 +3,25 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
     time::Duration,
 };
 
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, api::ListParams};
 use ringside_e2e::{
     checker::{Landed, Verdict},
-    compatibility::client::{Endpoint, Http},
     eventually::eventually,
-    relay::{MARK, Offer, Relay},
-    system::{NAMESPACE, Settings, Shard, System},
-    website::Website,
+    relay::{Offer, Relay},
+    system::{Settings, Shard, System},
     workload::Workload,
 };
-use ringside_ring::{RingLabels, RingName, cluster_ring::Fence, labels::fence_policy_name};
+use ringside_ring::{RingName, cluster_ring::Fence, labels::fence_policy_name};
 use serde_json::Value;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time::{Instant, sleep_until, timeout},
+use tokio::time::{Instant, sleep_until};
+
+use crate::{
+    request::{Request, audited, endpoint, owned},
+    rest::{come_to_rest, is_clean},
 };
-use tokio_rustls::client::TlsStream;
 
 /// Who stands still, and for how long. The fourth goes on.
 const PAUSES: [(&str, Duration); 3] =
@@ -63,69 +58,6 @@ fn workload() -> Workload {
     }
 }
 
-/// A request through a proxy that is sent bit by bit, on a connection of its own.
-struct Request {
-    stream: TlsStream<TcpStream>,
-    head: String,
-    body: String,
-}
-
-impl Request {
-    /// One that changes an annotation, on a connection that is there, with nothing sent yet. Its audit id begins with its
-    /// mark.
-    async fn new(proxy: &Endpoint, mark: &str, name: &str) -> Self {
-        let body = format!("{{\"metadata\":{{\"annotations\":{{\"sent\":\"{mark}\"}}}}}}");
-        let head = format!(
-            "PATCH /apis/web.example.com/v1/namespaces/{NAMESPACE}/websites/{name} HTTP/1.1\r\nhost: {}\r\n\
-             authorization: Bearer {}\r\naudit-id: {mark}-{name}\r\n{MARK}: {mark}\r\n\
-             content-type: application/merge-patch+json\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
-            proxy.address(),
-            proxy.token(),
-            body.len(),
-        );
-        Self { stream: proxy.connect(Http::One).await.unwrap(), head, body }
-    }
-
-    async fn send_head(&mut self) {
-        self.stream.write_all(self.head.as_bytes()).await.unwrap();
-        self.stream.flush().await.unwrap();
-    }
-
-    /// Returns when the proxy asks for the body: then it has let the request through.
-    async fn until_admitted(&mut self) {
-        self.send_head().await;
-        let mut interim = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
-        timeout(DEADLINE, self.stream.read_exact(&mut interim)).await.unwrap().unwrap();
-        assert!(interim.starts_with(b"HTTP/1.1 100 "), "{}", String::from_utf8_lossy(&interim));
-    }
-
-    /// Returns when the proxy has let it through as far as it can.
-    async fn send(&mut self) {
-        self.until_admitted().await;
-        self.send_body().await;
-    }
-
-    async fn send_body(&mut self) {
-        self.stream.write_all(self.body.as_bytes()).await.unwrap();
-        self.stream.flush().await.unwrap();
-    }
-
-    /// The status of the answer; empty when the connection was cut.
-    async fn answer(mut self) -> String {
-        let mut read = Vec::new();
-        while !read.ends_with(b"\r\n\r\n") || read.starts_with(b"HTTP/1.1 100 ") {
-            if read.ends_with(b"\r\n\r\n") {
-                read.clear();
-            }
-            match timeout(DEADLINE, self.stream.read_u8()).await.expect("an answer or an end") {
-                Ok(byte) => read.push(byte),
-                Err(_) => return String::new(),
-            }
-        }
-        String::from_utf8_lossy(&read).split(' ').nth(1).unwrap_or_default().to_owned()
-    }
-}
-
 /// A system in which the proxies that stand still reach the API server by a relay.
 struct Ground {
     system: System,
@@ -159,10 +91,9 @@ impl<'a> Paused<'a> {
     /// the proxy and wait in the relay.
     async fn prepare(ground: &'a Ground, (name, pause): (&str, Duration)) -> Self {
         let shard = ground.system.shards().find(|shard| shard.name() == name).unwrap();
-        let objects = owned(ground, name).await;
+        let objects = owned(&ground.system, &ground.ring, name).await;
         assert!(objects.len() >= 3 * SENT, "{name} has {}", objects.len());
-        let token = fs::read_to_string(shard.access().join("token")).unwrap();
-        let proxy = Endpoint::new(shard.address(), &shard.access().join("ca.crt"), token.trim()).unwrap();
+        let proxy = endpoint(shard);
         let requests = async |when: &str, objects: &[String]| {
             let mut requests = Vec::new();
             for object in objects {
@@ -243,22 +174,6 @@ fn mark(when: &str, shard: &str) -> String {
     format!("{when}-{shard}")
 }
 
-/// The events of requests whose audit ids begin so.
-fn audited(log: &Path, ids: &str) -> Vec<Value> {
-    let log = fs::read_to_string(log).unwrap();
-    // The last line may still be being written.
-    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    events.filter(|event| event["auditID"].as_str().is_some_and(|id| id.starts_with(ids))).collect()
-}
-
-/// The names of a shard's objects.
-async fn owned(ground: &Ground, shard: &str) -> Vec<String> {
-    let api: Api<Website> = Api::namespaced(ground.system.control_plane().client(), NAMESPACE);
-    let own = RingLabels::of(&ground.ring).owned_by(&shard.parse().unwrap());
-    let found = api.list_metadata(&ListParams::default().labels(&own)).await.unwrap();
-    found.items.iter().map(kube::ResourceExt::name_any).collect()
-}
-
 /// Pauses all three and resumes each in its time.
 async fn pause_all(ground: &Ground) -> BTreeMap<String, Outcome> {
     let mut paused = Vec::new();
@@ -290,19 +205,21 @@ async fn after_pauses(settings: Settings) -> (Verdict, BTreeMap<String, Outcome>
     let ground = Ground { system, relay, ring };
     let outcomes = pause_all(&ground).await;
     updates.stop().await.unwrap();
-    let Ground { system, .. } = &ground;
-    eventually("all objects have an owner", DEADLINE, || async {
-        let picture = system.monitor().picture();
-        let whole = picture.unassigned == 0 && picture.draining.is_empty();
-        if whole { Ok(()) } else { Err(format!("{picture:?}")) }
-    })
-    .await
-    .unwrap();
+    let Ground { mut system, relay: _relay, .. } = ground;
+    come_to_rest(&mut system, &workload()).await;
+    let report = system.report(DEADLINE).await.unwrap();
     let verdict = system.judge_writes().await.unwrap();
     for (shard, outcome) in &outcomes {
         let held: Vec<_> = outcome.held.iter().map(|event| &event["responseStatus"]["code"]).collect();
         println!("{fence:?}, {shard}: {:?} to what was sent during the pause, {held:?} before", outcome.during);
     }
+    println!("{fence:?}: {} writes of former owners were refused by the fence", verdict.kept_out);
+    if !is_clean(&report, &GIVEN_UP) {
+        println!("logs: {:?}", system.keep_logs());
+    }
+    assert!(is_clean(&report, &GIVEN_UP), "{report:#?}");
+    assert_eq!(report.objects.values().sum::<usize>(), OBJECTS);
+    assert_eq!(verdict.barred, [], "an owner may write");
     assert!(verdict.unknown == 0 && verdict.by_shards > OBJECTS);
     for shard in GIVEN_UP {
         assert!(outcomes[shard].during.iter().all(|answer| answer != "200"), "{shard}: {:?}", outcomes[shard].during);

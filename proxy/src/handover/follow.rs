@@ -49,7 +49,7 @@ pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupR
             Err(error) => {
                 let reason = error.to_string();
                 match error {
-                    LookUpError::NotServed(_) => handover.followed.absent(&resource),
+                    LookUpError::NotServed(_) => handover.followed.nothing_missed(&resource),
                     LookUpError::NoAnswer(_) => handover.followed.disturbed(&resource, &reason),
                 }
                 later(&reason).await;
@@ -100,7 +100,7 @@ async fn watch(handover: &Handover, client: Client, resource: &GroupResource, ap
             },
             () = sleep_until(settles.unwrap_or_else(Instant::now)), if settles.is_some() => {
                 settles = None;
-                handover.followed.established(resource);
+                handover.followed.nothing_missed(resource);
             }
             Some(ended) = work.under_way.next() => work.forget(ended.as_ref()),
         }

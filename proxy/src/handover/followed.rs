@@ -30,13 +30,8 @@ impl Followed {
         self.tell(&missing);
     }
 
-    /// Its watch goes on.
-    pub(super) fn established(&self, resource: &GroupResource) {
-        self.set(resource, |state| *state = None);
-    }
-
-    /// It is not served: there is nothing that could be let go of, and work on the ring's other resources need not wait.
-    pub(super) fn absent(&self, resource: &GroupResource) {
+    /// Nothing of it is missed: its watch goes on, or nobody serves it, and work on the ring's other resources need not wait.
+    pub(super) fn nothing_missed(&self, resource: &GroupResource) {
         self.set(resource, |state| *state = None);
     }
 

@@ -73,6 +73,27 @@ fn what_did_not_land_is_left_out_but_for_second_creates() {
 }
 
 #[test]
+fn what_the_fence_refused_is_told_from_a_missing_permission() {
+    let mut event = event();
+    event["verb"] = json!("create");
+    event["objectRef"]["subresource"] = json!("");
+    let status = |message: &str| json!({"code": 403, "reason": "Forbidden", "message": message});
+    event["responseStatus"] = status("websites \"o\" is forbidden: ValidatingAdmissionPolicy 'p' denied request: no");
+    event["responseObject"] = json!({"kind": "Status", "metadata": {}, "details": {"name": "o"}});
+    let owners = json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "above", "controller": true}]);
+    for (sent, controller) in
+        [(json!({"metadata": {"ownerReferences": owners}}), Some("above")), (json!([{"op": "remove"}]), None)]
+    {
+        event["requestObject"] = sent;
+        let [write] = &read(&event)[..] else { panic!("one") };
+        assert_eq!((write.change, &*write.object.name), (Change::Barred, "default/o"));
+        assert_eq!(write.object.controller.as_deref(), controller);
+    }
+    event["responseStatus"] = status("User can't patch resource");
+    assert_eq!(read(&event), []);
+}
+
+#[test]
 fn the_labels_of_another_kind_of_answer_say_nothing() {
     assert_eq!(with("/objectRef/subresource", json!("scale"))[0].object.labels, None);
 }

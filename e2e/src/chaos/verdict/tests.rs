@@ -85,6 +85,7 @@ fn each_broken_promise_fails_a_run_and_is_told() {
         writes(checker::Verdict { foreign: vec![landed()], ..checker::Verdict::default() }),
         writes(checker::Verdict { late: vec![landed()], ..checker::Verdict::default() }),
         writes(checker::Verdict { second_creates: vec![landed()], ..checker::Verdict::default() }),
+        writes(checker::Verdict { barred: vec![landed()], ..checker::Verdict::default() }),
         writes(checker::Verdict { deleted: vec![child()], ..checker::Verdict::default() }),
         writes(checker::Verdict { overtaken: vec![child()], ..checker::Verdict::default() }),
         writes(checker::Verdict { left_behind: vec![child()], ..checker::Verdict::default() }),

@@ -42,6 +42,7 @@ impl Verdict {
             ("children moved before their owner was let go", writes.overtaken.len()),
             ("children left behind", writes.left_behind.len()),
             ("children apart from their owner at the end", report.apart.len()),
+            ("writes of owners that the fence refused", writes.barred.len()),
             ("writes of shards of which nothing is known", writes.unknown),
         ] {
             writeln!(f, "  {what:<60}{count:>6}")?;
@@ -82,7 +83,7 @@ impl fmt::Display for Verdict {
             let mut details = String::new();
             let _ = write!(details, "{:#?}", (&self.overlaps, &self.report.taken, &self.report.forgotten));
             let _ = write!(details, "{:#?}", (&self.report.apart, &self.writes.foreign, &self.writes.late));
-            let _ = write!(details, "{:#?}", (&self.writes.second_creates, &self.writes.deleted));
+            let _ = write!(details, "{:#?}", (&self.writes.second_creates, &self.writes.barred, &self.writes.deleted));
             let _ = write!(details, "{:#?}", (&self.writes.overtaken, &self.writes.left_behind));
             writeln!(f, "{details}")?;
         }

@@ -8,7 +8,7 @@ use std::{
 use k8s_openapi::jiff::Timestamp;
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 
-use super::{Change, Labels, Write, verdict::Handover};
+use super::{Change, Labels, Write};
 use crate::checker::Uid;
 
 #[derive(Debug, Default)]
@@ -108,6 +108,11 @@ impl History {
         self.before(time).next()?.labels.shard.clone()
     }
 
+    /// Whether it was there then.
+    pub(super) fn is_there_at(&self, time: Timestamp) -> bool {
+        self.before(time).next().is_some()
+    }
+
     /// The versions of before a time at which it was there, the latest first.
     fn before(&self, time: Timestamp) -> impl Iterator<Item = &Version> {
         let gone = self.deleted.as_ref().is_some_and(|deletion| deletion.write.answered < time);
@@ -124,32 +129,7 @@ impl History {
         self.deleted.as_ref()
     }
 
-    /// The moves of an object that is no child: from the write that asked its shard to let go, over the acknowledgement,
-    /// to the one that named the next.
-    pub(super) fn handovers(&self) -> Vec<Handover> {
-        let (mut asked, mut acknowledged, mut handovers) = (None, None, Vec::new());
-        if self.controller().is_some() {
-            return handovers;
-        }
-        for (before, version) in self.steps() {
-            let was = before.map(|before| &before.labels);
-            match (was, &version.labels) {
-                (Some(Labels { drain: None, .. }), Labels { shard: Some(_), drain: Some(_) }) => {
-                    (asked, acknowledged) = (Some(version), None);
-                }
-                (Some(Labels { drain: Some(_), .. }), Labels { shard: None, drain: None }) => {
-                    acknowledged = Some(version);
-                }
-                (Some(Labels { shard: None, .. }), Labels { shard: Some(_), drain: None }) => {
-                    if let (Some(asked), Some(acknowledged)) = (asked.take(), acknowledged.take()) {
-                        handovers.push(Handover::between(asked, acknowledged, version));
-                    }
-                }
-                // Taken without an answer, or deleted.
-                (Some(was), now) if was.shard != now.shard => asked = None,
-                _ => {}
-            }
-        }
-        handovers
+    pub(super) fn uid(&self) -> Option<&Uid> {
+        self.versions.values().chain(&self.deleted).map(|version| &version.write.object.uid).next()
     }
 }

@@ -37,6 +37,8 @@ pub enum Change {
     Refused,
     /// Nobody knows: the client was gone before the answer, or there was none in time.
     Unanswered,
+    /// Nothing: the API server's fence refused it.
+    Barred,
 }
 
 /// A version that a watch showed.

@@ -118,6 +118,8 @@ fn a_move_as_it_should_be_is_clean_and_timed() {
     assert_eq!(verdict.by_shards, 4);
     let [handover] = verdict.handovers[..] else { panic!("{:?}", verdict.handovers) };
     assert_eq!((handover.let_go.as_secs(), handover.assigned.as_secs()), (10, 20));
+    let Stages { rest, acknowledgement, search, children, assignment } = handover.stages;
+    assert_eq!([rest, acknowledgement, search, children, assignment].map(|part| part.as_secs()), [10, 0, 10, 0, 10]);
     assert_eq!(verdict.beyond(Duration::from_secs(25)), [Duration::from_secs(5)]);
     assert_eq!(verdict.beyond(Duration::from_secs(40)), [Duration::ZERO]);
 }
@@ -146,7 +148,51 @@ fn a_write_between_acknowledgement_and_assignment_is_late() {
 #[test]
 fn a_write_while_the_drain_is_under_way_is_the_owners() {
     let drained = Object { labels: labels("a", true), ..owner("a") };
-    assert!(with([write(35, Some("a"), Change::Updated, "websites", drained)]).is_clean());
+    // As well as those to what follows it, from which on the grace counts.
+    for (last, more) in [(35, vec![]), (36, vec![map(36, Some("a"), Change::Updated, "a")])] {
+        let write = write(35, Some("a"), Change::Updated, "websites", drained.clone());
+        let verdict = with([write].into_iter().chain(more));
+        assert!(verdict.is_clean());
+        assert_eq!(verdict.handovers[0].busy.as_secs(), last - 30);
+        assert_eq!(verdict.beyond(Duration::from_secs(20)), [Duration::from_secs(10 - (last - 30))]);
+    }
+}
+
+/// A write by `shard` that the fence refused at this time, of what is not there yet to this owner.
+fn barred(at: u32, shard: &str, resource: &str, controller: Option<&str>) -> Write {
+    let name = if resource == "websites" { "default/o" } else { "default/c" };
+    let object =
+        Object { name: name.to_owned(), controller: controller.map(str::to_owned), labels: None, ..Object::default() };
+    Write {
+        object: Object { version: None, ..object.clone() },
+        ..write(at, Some(shard), Change::Barred, resource, object)
+    }
+}
+
+#[test]
+fn an_owner_that_the_fence_keeps_from_its_own_is_a_fault_and_a_former_one_is_not() {
+    for (write, own) in [
+        (barred(25, "a", "websites", None), true),
+        (barred(75, "b", "websites", None), true),
+        (barred(25, "b", "websites", None), false),
+        (barred(65, "a", "websites", None), false),
+        // While it is drained it is still the shard's, and what follows it for as long as its label is.
+        (barred(35, "a", "websites", None), true),
+        (barred(35, "a", "configmaps", None), true),
+        (barred(45, "a", "websites", None), false),
+        (barred(55, "a", "configmaps", None), false),
+        (barred(65, "b", "configmaps", None), true),
+        // It names the one above.
+        (barred(15, "a", "configmaps", Some("o")), true),
+        (barred(15, "b", "configmaps", Some("o")), false),
+        (barred(15, "a", "configmaps", Some("nobody")), false),
+        // It might have been carried out after the acknowledgement.
+        (Write { received: Timestamp::from_second(38).unwrap(), ..barred(42, "a", "websites", None) }, false),
+    ] {
+        let verdict = with([write.clone()]);
+        assert_eq!((verdict.barred.len(), verdict.kept_out), (usize::from(own), usize::from(!own)), "{write:?}");
+        assert_eq!(verdict.is_clean(), !own);
+    }
 }
 
 #[test]

@@ -21,6 +21,10 @@ pub struct Verdict {
     pub overtaken: Vec<Child>,
     /// Children that were not there when their owner came to its next shard.
     pub left_behind: Vec<Child>,
+    /// Writes of shards to what was their own that the API server's fence refused.
+    pub barred: Vec<Landed>,
+    /// How many writes of former owners it refused.
+    pub kept_out: usize,
     /// Every move that was acknowledged, in no order.
     pub handovers: Vec<Handover>,
     /// Writes of shards to objects of which nothing is known.
@@ -65,54 +69,70 @@ pub struct Child {
     pub at: Timestamp,
 }
 
-/// A move that was acknowledged.
+/// A move that was acknowledged, as the API server saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handover {
-    /// From the drain to the acknowledgement.
+    /// From the answer to the drain to that to the acknowledgement.
     pub let_go: Duration,
     /// From there to the next shard's label.
     pub assigned: Duration,
-    /// When that was.
+    /// From the drain to the answer to the shard's last write to the object, or to what follows it: only there the grace
+    /// begins (DESIGN, "Handover", 2 c). Zero where it wrote nothing any more.
+    pub busy: Duration,
+    /// What it took besides that.
+    pub stages: Stages,
+    /// When it was over.
     pub at: Timestamp,
 }
 
+/// What a move consists of, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// From the drain, or the shard's last write, to the arrival of the acknowledgement: the grace, and what is longer.
+    pub rest: Duration,
+    /// To its answer.
+    pub acknowledgement: Duration,
+    /// Until the sharder writes: it has seen the object, and knows what follows it.
+    pub search: Duration,
+    /// Until all that follows it is moved.
+    pub children: Duration,
+    /// Until it has its next shard.
+    pub assignment: Duration,
+}
+
 impl Verdict {
-    /// Whether nobody wrote what was not his, and no child was created twice, deleted, or apart from its owner.
+    /// Whether nobody wrote what was not his, or was kept from what was, and no child was created twice, deleted, or apart
+    /// from its owner.
     pub fn is_clean(&self) -> bool {
         self.foreign.is_empty()
             && self.late.is_empty()
             && self.unknown == 0
+            && self.barred.is_empty()
             && self.second_creates.is_empty()
             && self.deleted.is_empty()
             && self.overtaken.is_empty()
             && self.left_behind.is_empty()
     }
 
-    /// From the drain to the next owner, but for the `grace`: shortest first.
+    /// What the moves took beyond the `grace`: shortest first.
     pub fn beyond(&self, grace: Duration) -> Vec<Duration> {
-        let mut times: Vec<_> = self.handovers.iter().map(|one| one.whole().saturating_sub(grace)).collect();
+        let mut times: Vec<_> = self.handovers.iter().map(|one| one.beyond(grace)).collect();
         times.sort_unstable();
         times
     }
 }
 
 impl Handover {
-    pub(super) fn between(asked: &Version, acknowledged: &Version, assigned: &Version) -> Self {
-        Self {
-            let_go: between(asked, acknowledged),
-            assigned: between(acknowledged, assigned),
-            at: assigned.write.answered,
-        }
-    }
-
     /// From the drain to the next owner.
     pub fn whole(&self) -> Duration {
         self.let_go + self.assigned
     }
-}
 
-fn between(from: &Version, to: &Version) -> Duration {
-    to.write.answered.duration_since(from.write.answered).try_into().unwrap_or_default()
+    /// What it took beyond the grace, which begins with the drain, or with the last write of the shard that was still at
+    /// work on the object: for that everybody waits who must not work beside it.
+    pub fn beyond(&self, grace: Duration) -> Duration {
+        self.whole().saturating_sub(self.busy + grace)
+    }
 }
 
 impl Landed {

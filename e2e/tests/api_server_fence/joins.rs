@@ -1,0 +1,74 @@
+//! A resource that joins a ring which is fenced already: its objects belong to nobody until the fence is around them too, and
+//! what is fenced stays so meanwhile.
+
+use futures::StreamExt as _;
+use k8s_openapi::api::{admissionregistration::v1::ValidatingAdmissionPolicy, core::v1::Secret};
+use kube::{
+    Api, ResourceExt as _,
+    api::{ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+};
+use ringside_e2e::system::NAMESPACE;
+use ringside_ring::labels::fence_policy_name;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::ground::{DEADLINE, Ground, RING, Writer, alone, refused, websites};
+
+/// Enough that each of two shards has some: the chance that one has none is below one in 100,000.
+const OBJECTS: usize = 20;
+
+fn spec(resources: &[(&str, &str)]) -> Value {
+    let resources = resources.iter().map(|(group, resource)| json!({"group": group, "resource": resource}));
+    json!({"fence": "APIServer", "resources": resources.collect::<Vec<_>>()})
+}
+
+fn secrets(of: &Writer) -> Api<Secret> {
+    Api::namespaced(of.client.clone(), NAMESPACE)
+}
+
+fn touch(content: &str) -> Patch<Value> {
+    Patch::Merge(json!({"metadata": {"annotations": {"touched": content}}}))
+}
+
+pub(crate) async fn what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence_is_around_it() {
+    let ground = Ground::start(alone(), spec(&[("web.example.com", "websites")])).await;
+    let (a, b) = (ground.shard("a").await, ground.shard("b").await);
+    ground.until_fenced("True").await;
+    let site = ground.website_of("a", "mine").await.name_any();
+    let all: Api<Secret> = Api::namespaced(ground.admin.clone(), NAMESPACE);
+    for index in 0..OBJECTS {
+        let metadata = ObjectMeta { name: Some(format!("s-{index}")), ..ObjectMeta::default() };
+        all.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await.unwrap();
+    }
+    let parameters = PatchParams::default();
+    for shard in [&a, &b] {
+        // It is not the ring's yet.
+        secrets(shard).patch("s-0", &parameters, &touch("before")).await.unwrap();
+    }
+    let from = all.list_metadata(&Default::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut changes = std::pin::pin!(all.watch(&WatchParams::default().timeout(290), &from).await.unwrap());
+    ground.apply_ring(spec(&[("web.example.com", "websites"), ("", "secrets")])).await;
+
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(ground.admin.clone());
+    let policy = fence_policy_name(&RING.parse().unwrap());
+    let (mut given, shards) = ([0, 0], [("a", &b), ("b", &a)]);
+    while given.iter().sum::<usize>() < OBJECTS {
+        let event = timeout(DEADLINE, changes.next()).await.expect("they are given to shards").unwrap().unwrap();
+        let WatchEvent::Modified(secret) = event else { continue };
+        let Some(owner) = ground.shard_of(&secret.metadata) else { continue };
+        let (of, (_, other)) = shards.iter().enumerate().find(|(_, (shard, _))| *shard == owner).unwrap();
+        given[of] += 1;
+        // From the first moment on. Those that it refuses change nothing, and so are not shown.
+        let late = secrets(other).patch(&secret.name_any(), &parameters, &touch("late")).await;
+        refused("a write to what has just joined", late);
+        // What was around the others was so all the time.
+        let late = websites(&b.client).patch(&site, &parameters, &touch("late")).await;
+        refused("a write to what was fenced before", late);
+        if given.iter().sum::<usize>() == 1 {
+            let mark = policies.get(&policy).await.unwrap().annotations().get("ringside.dev/in-place").cloned();
+            assert!(mark.as_ref().is_some_and(|mark| mark.contains("secrets")), "{mark:?}");
+        }
+    }
+    assert!(given.iter().all(|given| *given > 0), "{given:?}");
+    ground.until_fenced("True").await;
+}
