@@ -7,6 +7,7 @@ mod cache;
 mod control_plane;
 mod environment;
 mod go;
+mod maven;
 mod progress;
 mod samples;
 mod version;
@@ -16,8 +17,9 @@ use std::{io, path::PathBuf, process::ExitStatus};
 
 pub use control_plane::{ControlPlanePrograms, NodePrograms, control_plane, node};
 pub use environment::Environment;
+pub use maven::{java, without_java};
 pub(crate) use progress::say;
-pub use samples::{guest, operator, other_sharder, own_shard};
+pub use samples::{elector, guest, operator, other_sharder, own_shard};
 pub use version::Minor;
 pub use workspace::{RingsidePrograms, ringside, ringside_static};
 

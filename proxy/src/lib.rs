@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures::TryFutureExt;
+use kube::Client;
 use ringside_runtime::{
     admin::{self, Health, Probe},
     client::{ApiServer, ConnectError},
@@ -44,6 +45,9 @@ mod wire;
 
 pub use command::{Command, CommandError};
 pub use config::Config;
+
+/// As the API server knows what the proxy asks of itself.
+const AGENT: &str = concat!("ringside-proxy/", env!("CARGO_PKG_VERSION"));
 
 /// Why the proxy can't run, or does not any more.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +91,7 @@ pub async fn run(config: Config) -> Result<(), RunError> {
 /// # Errors
 /// As [`run`].
 pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunError> {
-    let api_server = ApiServer::find(config.kubeconfig.as_deref())?;
+    let api_server = ApiServer::find(config.kubeconfig.as_deref(), AGENT)?;
     let upstream = upstream::Upstream::new(&api_server)?;
     let namespace = config.lease_namespace.clone().unwrap_or_else(|| api_server.default_namespace());
     let client = api_server.client()?;
@@ -102,7 +106,9 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let access = access::prepare(&config.access_dir, address, &namespace)?;
 
     let (health, knowledge) = (Health::new(), policy::channel());
-    let shared = shared(access.token, access.restarted, &namespace, &knowledge, &config.ring);
+    let lease_client = api_server.lease_client(config.lease_duration)?;
+    let of_pod = (&*namespace, lease_client.clone());
+    let shared = shared((access.token, access.restarted), of_pod, &knowledge, &config.ring);
     let clock: SharedClock = Arc::new(Boottime);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let registry = Arc::new(shared.metrics.registry(live(&shared, &drains, &tenure, &clock)));
@@ -119,16 +125,14 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
         namespace,
         instance: access.instance,
         client: client.clone(),
-        lease_client: api_server.lease_client(config.lease_duration)?,
+        lease_client,
         clock,
-        gate: shared.gate.clone(),
         check: health.check("lease", Probe::Ready),
         drains_check: health.check("drains", Probe::Ready),
         tenure,
         knowledge: knowledge.subscribe(),
-        views: shared.views.clone(),
-        fence: shared.fence.clone(),
         drains,
+        shared: shared.clone(),
     };
     let ring_check = health.check("ring", Probe::Ready);
 
@@ -151,9 +155,8 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
 }
 
 fn shared(
-    token: access::Token,
-    restarted: bool,
-    namespace: &str,
+    (token, restarted): (access::Token, bool),
+    (namespace, lease_client): (&str, Client),
     knowledge: &tokio::sync::watch::Sender<policy::Knowledge>,
     ring: &ringside_ring::RingName,
 ) -> stages::Shared {
@@ -162,6 +165,7 @@ fn shared(
         gate: membership::Gate::new(),
         knowledge: knowledge.clone(),
         locks: Arc::new(election::Locks::new(namespace.to_owned())),
+        hold: Arc::new(election::Hold::new(lease_client, namespace.to_owned(), ring)),
         views: views::Views::new(),
         fence: fence::Fence::new(restarted),
         labels: Arc::new(ringside_ring::RingLabels::of(ring)),

@@ -8,11 +8,10 @@ use tokio::sync::watch;
 
 use crate::{
     config::Config,
-    fence::Fence,
     handover::{Drains, Handover},
-    membership::{self, Gate, identity},
+    membership::{self, identity},
     policy::Knowledge,
-    views::Views,
+    stages::Shared,
 };
 
 pub(crate) struct Shard {
@@ -24,15 +23,14 @@ pub(crate) struct Shard {
     /// With connections of its own: a renewal waits behind nothing.
     pub(crate) lease_client: Client,
     pub(crate) clock: SharedClock,
-    pub(crate) gate: Gate,
     pub(crate) check: Check,
     /// Readiness to let go of what is drained.
     pub(crate) drains_check: Check,
     pub(crate) tenure: Arc<OnceLock<Tenure>>,
     pub(crate) knowledge: watch::Receiver<Knowledge>,
-    pub(crate) views: Views,
-    pub(crate) fence: Fence,
     pub(crate) drains: Drains,
+    /// What requests pass.
+    pub(crate) shared: Shared,
 }
 
 impl Shard {
@@ -56,7 +54,7 @@ impl Shard {
             lease_duration: self.config.lease_duration,
             grace: self.config.drain_grace,
             weight: self.config.weight,
-            gate: self.gate.clone(),
+            gate: self.shared.gate.clone(),
             check: self.check.clone(),
         };
         let tell = |tenure| drop(self.tenure.set(tenure));
@@ -64,8 +62,8 @@ impl Shard {
         let handover = Handover::new(
             &self.config.ring,
             identity.shard.clone(),
-            self.views.clone(),
-            self.fence.clone(),
+            self.shared.views.clone(),
+            self.shared.fence.clone(),
             self.drains.clone(),
             self.config.drain_grace,
             self.drains_check.clone(),
@@ -77,13 +75,15 @@ impl Shard {
         Ok(())
     }
 
-    /// Lets go of objects while the Lease is held: without it they are not ours to let go.
+    /// Lets go of objects and keeps the locks of the controller's elections while the Lease is held: without it they are not
+    /// ours.
     async fn hand_over(&self, handover: &Handover) {
         loop {
-            let Ok(term) = self.gate.pass(crate::stages::admit::PATIENCE).await else { continue };
+            let Ok(term) = self.shared.gate.pass(crate::stages::admit::PATIENCE).await else { continue };
             tokio::select! {
                 _ = term.over() => {}
                 () = handover.run(self.client.clone(), self.knowledge.clone()) => {}
+                never = self.shared.hold.keep(&self.shared.locks) => match never {},
             }
         }
     }

@@ -7,7 +7,7 @@
 //! | [`classify`] | finds out what is asked, and adds it to the request |
 //! | [`negotiate`] | keeps CBOR out, of answers and of requests |
 //! | [`admit`] | holds requests for resources until this is a shard that knows its ring; cuts their answers when that ends |
-//! | [`elect`] | answers requests for the controller's election Lease itself |
+//! | [`elect`] | answers requests for the lock of the controller's election itself |
 //! | [`fence`] | refuses writes to what is another shard's, and shows nothing of it by name |
 //! | [`upgrade`] | joins the two connections of an upgraded request |
 //! | [`narrow`] | adds the shard's selector to what selects objects of the ring |
@@ -27,8 +27,16 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::{Service, ServiceBuilder};
 
 use crate::{
-    access::Token, body::Body, election::Locks, fence::Fence, membership::Gate, metrics::Metrics, policy::Knowledge,
-    status::Refusal, upstream::UpstreamError, views::Views,
+    access::Token,
+    body::Body,
+    election::{Hold, Locks},
+    fence::Fence,
+    membership::Gate,
+    metrics::Metrics,
+    policy::Knowledge,
+    status::Refusal,
+    upstream::UpstreamError,
+    views::Views,
 };
 
 pub mod admit;
@@ -79,8 +87,10 @@ pub struct Shared {
     pub gate: Gate,
     /// What is known of the ring.
     pub knowledge: watch::Sender<Knowledge>,
-    /// The controller's election Leases.
+    /// The locks of the controller's elections.
     pub locks: Arc<Locks>,
+    /// The ring's hold on the real ones.
+    pub hold: Arc<Hold>,
     /// What the controller can still see.
     pub views: Views,
     /// What it may not write any more, and what it is writing.
@@ -114,7 +124,7 @@ where
         .layer_fn(classify::Classify::new)
         .layer_fn(negotiate::Negotiate::new)
         .layer_fn(|next| admit::Admit::new(next, shared.gate.clone(), shared.knowledge.clone()))
-        .layer_fn(|next| elect::Elect::new(next, shared.locks.clone()))
+        .layer_fn(|next| elect::Elect::new(next, shared.locks.clone(), shared.hold.clone()))
         .layer_fn(|next| {
             let alone = fence::Alone { tasks: shared.upgraded.clone(), abort: shared.abort.clone() };
             fence::Fence::new(next, shared.fence.clone(), shared.labels.clone(), shared.metrics.clone(), alone)

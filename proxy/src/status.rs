@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::{
     body::{Body, full},
-    election::{GROUP, LockRefusal, RESOURCE},
+    election::LockRefusal,
     metadata::Unreadable,
     request::{BadRequest, representation::Encoding, selector::ParseSelector},
     upstream::UpstreamError,
@@ -36,9 +36,9 @@ pub enum Refusal {
     /// The selector of a request to a sharded resource can't be joined with the shard's.
     #[error("unable to parse the label selector: {0}")]
     Selector(#[from] ParseSelector),
-    /// The body of a request to a sharded resource, or to a Lease that may be the controller's lock, can't be read.
+    /// The body of a request to a sharded resource, or to what may be the lock of the controller's election, can't be read.
     #[error(
-        "a compressed body can't be read here, where a resource of the ring or a Lease is written: send it uncompressed"
+        "a compressed body can't be read here, where a resource of the ring, a Lease or a ConfigMap is written: send it uncompressed"
     )]
     CompressedBody,
     /// The proxy reads no CBOR.
@@ -97,7 +97,7 @@ pub enum Refusal {
     /// The client did not send the whole body.
     #[error("the body did not come whole: {0}")]
     Cut(String),
-    /// A request to an election Lease that is answered here.
+    /// A request to an election's lock that is answered here.
     #[error(transparent)]
     Lock(#[from] LockRefusal),
 }
@@ -160,8 +160,7 @@ impl Refusal {
                 Some(Named::clone(object))
             }
             Self::Lock(refusal) => {
-                let resource = GroupResource { group: GROUP.to_owned(), resource: RESOURCE.to_owned() };
-                refusal.lease().map(|name| Named { resource, name: name.to_owned() })
+                refusal.lock().map(|lock| Named { resource: lock.kind.resource(), name: lock.name.clone() })
             }
             _ => None,
         }
@@ -236,6 +235,7 @@ mod tests {
     use prost::Message;
 
     use super::*;
+    use crate::election::{Kind, LockName};
 
     async fn body(response: Response<Body>) -> Bytes {
         response.into_body().collect().await.unwrap().to_bytes()
@@ -254,11 +254,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_of_an_election_lease_names_it_as_the_api_server_does() {
-        let response = Refusal::Lock(LockRefusal::Conflict("lock".to_owned())).into_response(Encoding::Json);
-        let status: serde_json::Value = serde_json::from_slice(&body(response).await).unwrap();
-        let details = json!({"name": "lock", "group": "coordination.k8s.io", "kind": "leases"});
-        assert_eq!(status["details"], details, "{status}");
+    async fn a_refusal_of_a_lock_names_it_as_the_api_server_does() {
+        for (kind, details) in [
+            (Kind::Lease, json!({"name": "lock", "group": "coordination.k8s.io", "kind": "leases"})),
+            (Kind::ConfigMap, json!({"name": "lock", "kind": "configmaps"})),
+        ] {
+            let name = LockName { kind, name: "lock".to_owned() };
+            let response = Refusal::Lock(LockRefusal::Conflict(name)).into_response(Encoding::Json);
+            let status: serde_json::Value = serde_json::from_slice(&body(response).await).unwrap();
+            assert_eq!(status["details"], details, "{status}");
+        }
     }
 
     #[tokio::test]

@@ -40,7 +40,7 @@ type Client = Transport<Full<Bytes>>;
 fn client(server: &Server) -> Client {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = server.write_kubeconfig(folder.path());
-    ApiServer::find(Some(&kubeconfig)).unwrap().transport(Full::default).unwrap()
+    ApiServer::find(Some(&kubeconfig), "test").unwrap().transport(Full::default).unwrap()
 }
 
 async fn send(client: &Client, method: Method, path: &str) -> Result<Response<Held>, NoAnswer> {
@@ -195,7 +195,7 @@ async fn a_server_that_is_not_there_is_known_to_have_got_nothing() {
     let (before, after) = text.split_once("https://127.0.0.1:").unwrap();
     let rest = after.trim_start_matches(|it: char| it.is_ascii_digit());
     std::fs::write(&kubeconfig, format!("{before}https://{gone}{rest}")).unwrap();
-    let client = ApiServer::find(Some(&kubeconfig)).unwrap().transport(Full::default).unwrap();
+    let client = ApiServer::find(Some(&kubeconfig), "test").unwrap().transport(Full::default).unwrap();
     let error = send(&client, Method::POST, "/").await.unwrap_err();
     assert!(matches!(error, NoAnswer::Unreachable(_)), "{error}");
     assert!(error.to_string().contains("efused"), "{error}");

@@ -58,3 +58,6 @@ pub use run::{RunError, run};
 
 /// Who the sharder is to server-side apply.
 const FIELD_MANAGER: &str = "ringside-sharder";
+
+/// As the API server knows what the sharder asks.
+const AGENT: &str = concat!("ringside-sharder/", env!("CARGO_PKG_VERSION"));

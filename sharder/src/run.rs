@@ -80,7 +80,7 @@ pub async fn run(config: Config) -> Result<(), RunError> {
     logging::init(config.log_format, config.log_filter.clone());
     let webhook = listen(config.webhook_listen, "--webhook-listen").await?;
     let admin = listen(config.admin_listen, "--admin-listen").await?;
-    let server = ApiServer::find(config.kubeconfig.as_deref())?;
+    let server = ApiServer::find(config.kubeconfig.as_deref(), crate::AGENT)?;
     let shutdown = Shutdown::on_signals().map_err(RunError::Signals)?;
     tracing::info!(webhook = %config.webhook_listen, admin = %config.admin_listen, "the sharder starts");
     let mut tasks = Tasks::new();

@@ -22,6 +22,8 @@ pub struct Request {
     pub name: String,
     /// Path and query.
     pub uri: String,
+    /// The program that asked, as it says itself.
+    pub agent: String,
 }
 
 /// The requests of one user in a log that grows, from where it was last read.
@@ -40,6 +42,8 @@ struct Event {
     request_uri: String,
     verb: String,
     user: User,
+    #[serde(default)]
+    user_agent: String,
     #[serde(default)]
     object_ref: Reference,
 }
@@ -91,7 +95,13 @@ impl Requests {
                 // Writing to a String can't fail.
                 let _ = write!(resource, "/{}", event.object_ref.subresource);
             }
-            found.push(Request { verb: event.verb, resource, name: event.object_ref.name, uri: event.request_uri });
+            found.push(Request {
+                verb: event.verb,
+                resource,
+                name: event.object_ref.name,
+                uri: event.request_uri,
+                agent: event.user_agent,
+            });
         }
         Ok(found)
     }

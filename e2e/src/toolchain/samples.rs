@@ -23,6 +23,11 @@ pub fn other_sharder(environment: &Environment) -> Result<PathBuf, ToolchainErro
     build(environment, "operator", "./sharder", "small-sharder", "the sharder that is not ours")
 }
 
+/// Builds what takes part in leader elections by the code of client-go and controller-runtime.
+pub fn elector(environment: &Environment) -> Result<PathBuf, ToolchainError> {
+    build(environment, "operator", "./elector", "elector", "the Go program that takes part in elections")
+}
+
 /// Builds the program of test pods from `guest/`.
 pub fn guest(environment: &Environment) -> Result<PathBuf, ToolchainError> {
     build(environment, "guest", ".", "guest", "the program of test pods")

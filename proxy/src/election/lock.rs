@@ -1,40 +1,55 @@
-//! One Lease in memory, with the API server's rules: resourceVersions that conflict, a uid, deletion.
+//! One lock in memory, with the API server's rules: resourceVersions that conflict, a uid, deletion.
 
 use http::StatusCode;
-use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    jiff::Timestamp,
+};
+
+use super::object::{LockName, Object};
 
 /// Why a request to a lock is not done, as the API server would say it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockRefusal {
-    /// A Lease of that name is there.
-    #[error("leases.coordination.k8s.io \"{0}\" already exists")]
-    AlreadyExists(String),
+    /// An object of that name is there.
+    #[error("{0} already exists")]
+    AlreadyExists(LockName),
     /// It is gone.
-    #[error("leases.coordination.k8s.io \"{0}\" not found")]
-    NotFound(String),
+    #[error("{0} not found")]
+    NotFound(LockName),
     /// The write was made on an old version.
     #[error(
-        "Operation cannot be fulfilled on leases.coordination.k8s.io \"{0}\": the object has been modified; please apply your changes to the latest version and try again"
+        "Operation cannot be fulfilled on {0}: the object has been modified; please apply your changes to the latest version and try again"
     )]
-    Conflict(String),
+    Conflict(LockName),
     /// The body can't be used.
-    #[error("the body of a write to a Lease can't be used: {0}")]
+    #[error("the body of a write to an election's lock can't be used: {0}")]
     Body(String),
     /// The patch is of a kind that is not known.
-    #[error("a patch of type '{0}' is not supported for an election Lease")]
+    #[error("a patch of type '{0}' is not supported for an election's lock")]
     PatchType(String),
     /// There are as many locks as are kept.
     #[error(
-        "Lease '{name}' can't be an election lock: {most} others are, and no more are kept in memory; delete those that nobody needs"
+        "{name} can't be an election's lock: {most} others are, and no more are kept in memory; delete those that nobody needs"
     )]
     TooMany {
         /// The one too many.
-        name: String,
+        name: LockName,
         /// The bound.
         most: usize,
     },
-    /// A dry run was answered with something that is no Lease.
-    #[error("the API server's answer to a dry run of the write to a Lease can't be read")]
+    /// The ring can't hold it, so whoever elects past the proxies could lead beside the shards.
+    #[error("{name} can't be held for the ring, so the controller does not lead: {why}")]
+    NotHeld {
+        /// The lock.
+        name: LockName,
+        /// What the API server says.
+        why: String,
+        /// Whether a permission is missing.
+        forbidden: bool,
+    },
+    /// A dry run was answered with something that is no lock.
+    #[error("the API server's answer to a dry run of the write to an election's lock can't be read")]
     Answer,
 }
 
@@ -47,17 +62,21 @@ impl LockRefusal {
             Self::Body(_) => StatusCode::BAD_REQUEST,
             Self::PatchType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             // As for an exceeded ResourceQuota.
-            Self::TooMany { .. } => StatusCode::FORBIDDEN,
+            Self::TooMany { .. } | Self::NotHeld { forbidden: true, .. } => StatusCode::FORBIDDEN,
+            // It is worth to try again.
+            Self::NotHeld { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Answer => StatusCode::BAD_GATEWAY,
         }
     }
 
-    /// The Lease that it is about, if it is about one.
-    pub fn lease(&self) -> Option<&str> {
+    /// The lock that it is about, if it is about one.
+    pub fn lock(&self) -> Option<&LockName> {
         match self {
-            Self::AlreadyExists(name) | Self::NotFound(name) | Self::Conflict(name) | Self::TooMany { name, .. } => {
-                Some(name)
-            }
+            Self::AlreadyExists(name)
+            | Self::NotFound(name)
+            | Self::Conflict(name)
+            | Self::TooMany { name, .. }
+            | Self::NotHeld { name, .. } => Some(name),
             Self::Body(_) | Self::PatchType(_) | Self::Answer => None,
         }
     }
@@ -70,7 +89,8 @@ impl LockRefusal {
             Self::Conflict(_) => "Conflict",
             Self::Body(_) => "BadRequest",
             Self::PatchType(_) => "UnsupportedMediaType",
-            Self::TooMany { .. } => "Forbidden",
+            Self::TooMany { .. } | Self::NotHeld { forbidden: true, .. } => "Forbidden",
+            Self::NotHeld { .. } => "ServiceUnavailable",
             Self::Answer => "InternalError",
         }
     }
@@ -78,67 +98,80 @@ impl LockRefusal {
 
 #[derive(Debug)]
 pub(super) struct Lock {
-    name: String,
+    name: LockName,
     /// Gone once it was deleted; its name stays learned, and its versions go on rising.
-    lease: Option<Lease>,
+    object: Option<Object>,
     version: u64,
 }
 
 impl Lock {
-    /// Takes over a Lease as the API server would have stored it.
-    pub(super) fn adopt(name: String, lease: Lease, now: Timestamp) -> Self {
-        let known = lease.metadata.resource_version.as_deref().and_then(|it| it.parse().ok());
-        let mut lock = Self { name, lease: None, version: known.unwrap_or(0) };
-        lock.store(lease, now);
+    /// Takes over an object as the API server would have stored it.
+    pub(super) fn adopt(name: LockName, object: Object, now: Timestamp) -> Self {
+        let known = object.metadata().resource_version.as_deref().and_then(|it| it.parse().ok());
+        let mut lock = Self { name, object: None, version: known.unwrap_or(0) };
+        lock.store(object, now);
         lock
     }
 
+    /// One that is free as far as this shard's controller is concerned, beyond this version.
+    pub(super) fn free(name: LockName, version: Option<&str>) -> Self {
+        Self { name, object: None, version: version.and_then(|it| it.parse().ok()).unwrap_or(0) }
+    }
+
+    /// Whether somebody leads by it.
+    pub(super) fn is_held(&self) -> bool {
+        self.object.as_ref().is_some_and(|object| object.holder().is_some())
+    }
+
     pub(super) fn is_deleted(&self) -> bool {
-        self.lease.is_none()
+        self.object.is_none()
     }
 
-    fn store(&mut self, mut lease: Lease, now: Timestamp) -> Lease {
+    fn store(&mut self, mut object: Object, now: Timestamp) -> Object {
         self.version += 1;
-        lease.metadata.uid.get_or_insert_with(new_uid);
-        lease.metadata.creation_timestamp.get_or_insert(Time(now));
-        lease.metadata.resource_version = Some(self.version.to_string());
-        lease.metadata.managed_fields = None;
-        self.lease.insert(lease).clone()
+        let metadata = object.metadata_mut();
+        metadata.uid.get_or_insert_with(new_uid);
+        metadata.creation_timestamp.get_or_insert(Time(now));
+        metadata.resource_version = Some(self.version.to_string());
+        metadata.managed_fields = None;
+        self.object.insert(object).clone()
     }
 
-    pub(super) fn read(&self) -> Result<Lease, LockRefusal> {
-        self.lease.clone().ok_or_else(|| LockRefusal::NotFound(self.name.clone()))
+    pub(super) fn read(&self) -> Result<Object, LockRefusal> {
+        self.object.clone().ok_or_else(|| LockRefusal::NotFound(self.name.clone()))
     }
 
-    pub(super) fn create(&mut self, mut lease: Lease, now: Timestamp) -> Result<Lease, LockRefusal> {
+    pub(super) fn create(&mut self, mut object: Object, now: Timestamp) -> Result<Object, LockRefusal> {
         if !self.is_deleted() {
             return Err(LockRefusal::AlreadyExists(self.name.clone()));
         }
         // Another object.
-        lease.metadata.uid = None;
-        Ok(self.store(lease, now))
+        object.metadata_mut().uid = None;
+        Ok(self.store(object, now))
     }
 
     /// Replaces it, if the writer knew the present version; one that names none means any.
-    pub(super) fn replace(&mut self, lease: Lease, now: Timestamp) -> Result<Lease, LockRefusal> {
-        let mut next = self.read()?;
-        let (mine, theirs) = (&mut next.metadata, lease.metadata);
+    pub(super) fn replace(&mut self, mut next: Object, now: Timestamp) -> Result<Object, LockRefusal> {
+        let mine = self.read()?.metadata().clone();
+        let theirs = next.metadata_mut();
         let differs = |theirs: &Option<String>, mine: &Option<String>| {
             theirs.as_ref().is_some_and(|it| !it.is_empty() && Some(it) != mine.as_ref())
         };
         if differs(&theirs.resource_version, &mine.resource_version) || differs(&theirs.uid, &mine.uid) {
             return Err(LockRefusal::Conflict(self.name.clone()));
         }
-        mine.labels = theirs.labels;
-        mine.annotations = theirs.annotations;
-        mine.owner_references = theirs.owner_references;
-        next.spec = lease.spec;
+        *theirs = ObjectMeta {
+            labels: theirs.labels.take(),
+            annotations: theirs.annotations.take(),
+            owner_references: theirs.owner_references.take(),
+            ..mine
+        };
         Ok(self.store(next, now))
     }
 
-    pub(super) fn delete(&mut self) -> Result<Lease, LockRefusal> {
+    pub(super) fn delete(&mut self) -> Result<Object, LockRefusal> {
         let last = self.read();
-        self.lease = None;
+        self.object = None;
         last
     }
 }

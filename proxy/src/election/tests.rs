@@ -1,23 +1,28 @@
 //! An election as controllers hold it, over JSON and protobuf.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
+
 use futures::FutureExt;
-use http::Request;
+use http::{Request, header};
 use http_body_util::BodyExt;
 use k8s_openapi::{
-    api::coordination::v1::LeaseSpec,
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::ConfigMap,
+    },
     apimachinery::pkg::apis::meta::v1::{MicroTime, Time},
 };
-
 use prost::Message;
+use ringside_ring::labels::LEASE_RING;
 
-use super::*;
-use crate::wire;
+use super::{object::RECORD, *};
+use crate::{request::representation::Encoding, wire};
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-fn record(name: &str, holder: &str) -> Lease {
+fn lease(name: &str, holder: &str) -> Lease {
     let time = || Some(MicroTime(Timestamp::new(1_700_000_000, 123_456_000).unwrap()));
     let spec = LeaseSpec {
         holder_identity: Some(holder.into()),
@@ -31,6 +36,43 @@ fn record(name: &str, holder: &str) -> Lease {
     lease.metadata.name = Some(name.into());
     lease.metadata.namespace = Some("ns".into());
     lease
+}
+
+/// As client-go writes the record.
+fn config_map(name: &str, holder: &str) -> ConfigMap {
+    let record = format!(
+        r#"{{"holderIdentity":"{holder}","leaseDurationSeconds":15,"acquireTime":"2026-01-01T00:00:00Z","renewTime":"2026-01-01T00:00:00Z","leaderTransitions":0}}"#
+    );
+    let mut map = ConfigMap { data: Some([("a".to_owned(), "b".to_owned())].into()), ..ConfigMap::default() };
+    map.binary_data = Some([("c".to_owned(), k8s_openapi::ByteString(vec![0, 255]))].into());
+    map.metadata.name = Some(name.into());
+    map.metadata.namespace = Some("ns".into());
+    map.metadata.annotations = Some([(RECORD.to_owned(), record)].into());
+    map
+}
+
+pub(super) fn record(kind: Kind, name: &str, holder: &str) -> Object {
+    match kind {
+        Kind::Lease => Object::Lease(lease(name, holder)),
+        Kind::ConfigMap => Object::ConfigMap(config_map(name, holder)),
+    }
+}
+
+/// What an object holds besides its metadata, and the annotations.
+fn content(object: &Object) -> serde_json::Value {
+    let mut content = object.json().unwrap();
+    let metadata = content.as_object_mut().unwrap().remove("metadata").unwrap();
+    content["annotations"] = metadata["annotations"].clone();
+    content
+}
+
+fn lock(kind: Kind, name: &str) -> LockName {
+    LockName { kind, name: name.to_owned() }
+}
+
+/// Of Leases, as most tests use them.
+fn of_lease(name: &str) -> LockName {
+    lock(Kind::Lease, name)
 }
 
 fn parts(media_type: &str) -> Parts {
@@ -53,35 +95,35 @@ fn born() -> Time {
 /// The locks before an API server that stores what a dry run sends, under the uid `real`.
 struct Server(Locks);
 
-type Answered = Option<Result<(u16, Lease), LockRefusal>>;
+type Answered = Option<Result<(u16, Object), LockRefusal>>;
 
 impl Server {
     fn new() -> Self {
         Self(Locks::new("ns".into()))
     }
 
-    fn ask(&self, asked: &Asked, media_type: &str, lease: &Lease) -> Answered {
-        self.raw(asked, media_type, media_type, &codec::encode(lease, encoding(media_type)))
+    fn ask(&self, asked: &Asked, media_type: &str, object: &Object) -> Answered {
+        self.raw(asked, media_type, media_type, &codec::encode(object, encoding(media_type)))
     }
 
     fn raw(&self, asked: &Asked, content: &str, accept: &str, body: &Bytes) -> Answered {
         let mut parts = parts(content);
         parts.headers.insert(header::ACCEPT, accept.parse().unwrap());
         if let Some(answer) = self.0.answer(asked, &parts, body) {
-            return Some(read(answer, accept));
+            return Some(read(asked.kind(), answer, accept));
         }
-        let mut stored = codec::decode(&parts.headers, body)?;
+        let mut stored = codec::decode(asked.kind(), &parts.headers, body)?;
         self.0.may_begin(asked, &parts, body, "shard-a").then_some(())?;
-        stored.metadata.uid.get_or_insert("real".into());
-        stored.metadata.creation_timestamp.get_or_insert(born());
+        stored.metadata_mut().uid.get_or_insert("real".into());
+        stored.metadata_mut().creation_timestamp.get_or_insert(born());
         self.tried(asked, &parts, body, &stored)
     }
 
     /// What the answer says: an API server shows no object that is gone.
-    fn delete(&self, name: &str, accept: &str) -> String {
+    fn delete(&self, name: &LockName, accept: &str) -> String {
         let mut parts = parts(JSON);
         parts.headers.insert(header::ACCEPT, accept.parse().unwrap());
-        let answer = self.0.answer(&Asked::Delete(name.into()), &parts, &Bytes::new()).unwrap().unwrap();
+        let answer = self.0.answer(&Asked::Delete(name.clone()), &parts, &Bytes::new()).unwrap().unwrap();
         assert_eq!(
             (answer.status().as_u16(), &answer.headers()[header::CONTENT_TYPE]),
             (200, &accept.parse().unwrap())
@@ -95,137 +137,199 @@ impl Server {
         }
         let status: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(status["kind"], "Status");
-        let details = ["name", "group", "kind", "uid"].map(|field| status["details"][field].as_str().unwrap());
+        let details =
+            ["name", "group", "kind", "uid"].map(|field| status["details"][field].as_str().unwrap_or_default());
         said([status["status"].as_str().unwrap(), details[0], details[1], details[2], details[3]])
     }
 
-    fn tried(&self, asked: &Asked, parts: &Parts, body: &Bytes, stored: &Lease) -> Answered {
+    fn tried(&self, asked: &Asked, parts: &Parts, body: &Bytes, stored: &Object) -> Answered {
         let accept = parts.headers[header::ACCEPT].to_str().unwrap();
-        let code = if *asked == Asked::Create { 201 } else { 200 };
+        let code = if matches!(asked, Asked::Create(_)) { 201 } else { 200 };
         let tried = Response::builder().status(code).header(header::CONTENT_TYPE, accept);
         let tried = tried.body(codec::encode(stored, encoding(accept))).unwrap();
-        Some(read(self.0.adopt(asked, parts, body, &tried, "shard-a")?, accept))
+        let answer = match Locks::judged(asked, &tried, "shard-a") {
+            Ok(judged) => self.0.adopt(asked, parts, body, judged?),
+            Err(refusal) => Err(refusal),
+        };
+        Some(read(asked.kind(), answer, accept))
     }
 }
 
-fn read(answer: Result<Response<Body>, LockRefusal>, accept: &str) -> Result<(u16, Lease), LockRefusal> {
+fn read(kind: Kind, answer: Result<Response<Body>, LockRefusal>, accept: &str) -> Result<(u16, Object), LockRefusal> {
     let (head, body) = answer?.into_parts();
     assert_eq!(head.headers[header::CONTENT_TYPE], accept);
     let bytes = body.collect().now_or_never().unwrap().unwrap().to_bytes();
-    Ok((head.status.as_u16(), codec::decode(&head.headers, &bytes).unwrap()))
+    Ok((head.status.as_u16(), codec::decode(kind, &head.headers, &bytes).unwrap()))
 }
 
-fn named(name: &str, verb: Verb) -> RequestInfo {
-    let uri: http::Uri = format!("/apis/coordination.k8s.io/v1/namespaces/ns/leases/{name}").parse().unwrap();
+fn named(lock: &LockName, verb: Verb) -> RequestInfo {
+    let collection = match lock.kind {
+        Kind::Lease => "apis/coordination.k8s.io/v1/namespaces/ns/leases",
+        Kind::ConfigMap => "api/v1/namespaces/ns/configmaps",
+    };
+    let uri: http::Uri = format!("/{collection}/{}", lock.name).parse().unwrap();
     RequestInfo { verb, ..RequestInfo::of(&http::Method::GET, &uri, &http::HeaderMap::new()).unwrap() }
+}
+
+fn an_election(kind: Kind, media_type: &str) {
+    let (server, name, record) = (Server::new(), lock(kind, "lock"), |holder| record(kind, "lock", holder));
+    let (create, replace, read) = (Asked::Create(kind), Asked::Replace(name.clone()), Asked::Read(name.clone()));
+    let get = named(&name, Verb::Get);
+    assert!(!server.0.knows(&name), "until it is learned, reads are the API server's");
+    let (code, created) = server.ask(&create, media_type, &record("a_1")).unwrap().unwrap();
+    assert_eq!(code, 201);
+    assert_eq!(created.metadata().uid.as_deref(), Some("real"), "as the API server's dry run said");
+    assert_eq!(created.metadata().creation_timestamp, Some(born()));
+    assert_eq!(content(&created), content(&record("a_1")), "{media_type}");
+    assert_eq!(server.0.concerns(&get), Some(read.clone()));
+    assert!(server.0.knows(&name));
+
+    let again = server.ask(&create, media_type, &record("a_2")).unwrap();
+    assert_eq!(again, Err(LockRefusal::AlreadyExists(name.clone())));
+
+    let (_, renewed) = server.ask(&replace, media_type, &created).unwrap().unwrap();
+    assert_eq!(renewed.metadata().uid, created.metadata().uid);
+    let version = |object: &Object| object.metadata().resource_version.clone().unwrap().parse::<u64>().unwrap();
+    assert!(version(&renewed) > version(&created));
+    assert_eq!(server.ask(&replace, media_type, &created).unwrap(), Err(LockRefusal::Conflict(name.clone())));
+
+    let mut released = record("");
+    released.metadata_mut().resource_version.clone_from(&renewed.metadata().resource_version);
+    assert_eq!(server.ask(&replace, media_type, &released).unwrap().unwrap().0, 200);
+    let (_, seen) = server.raw(&read, media_type, media_type, &Bytes::new()).unwrap().unwrap();
+    assert_eq!((content(&seen), seen.holder()), (content(&released), None));
+
+    let (group, plural) = kind.names();
+    let deleted = server.delete(&name, media_type);
+    assert!(deleted.starts_with(&format!("Success lock {group} {plural} real")), "{deleted}");
+    assert_eq!(server.raw(&read, JSON, JSON, &Bytes::new()).unwrap(), Err(LockRefusal::NotFound(name.clone())));
+    let (code, anew) = server.ask(&create, media_type, &record("a_3")).unwrap().unwrap();
+    assert_eq!((code, anew.metadata().uid == created.metadata().uid), (201, false));
+    assert!(version(&renewed) < version(&anew), "versions never come again");
 }
 
 #[test]
 fn an_election_goes_as_with_the_api_server() {
-    for media_type in [JSON, PROTOBUF] {
-        let server = Server::new();
-        let (replace, read) = (Asked::Replace("lock".into()), Asked::Read("lock".into()));
-        assert_eq!(
-            server.0.concerns(&named("lock", Verb::Get)),
-            None,
-            "until it is learned, reads are the API server's"
-        );
-        let (code, created) = server.ask(&Asked::Create, media_type, &record("lock", "a_1")).unwrap().unwrap();
-        assert_eq!(code, 201);
-        assert_eq!(created.metadata.uid.as_deref(), Some("real"), "as the API server's dry run said");
-        assert_eq!(created.metadata.creation_timestamp, Some(born()));
-        assert_eq!(created.spec, record("lock", "a_1").spec, "{media_type}");
-        assert_eq!(server.0.concerns(&named("lock", Verb::Get)), Some(read.clone()));
-
-        let again = server.ask(&Asked::Create, media_type, &record("lock", "a_2")).unwrap();
-        assert_eq!(again, Err(LockRefusal::AlreadyExists("lock".into())));
-
-        let (_, renewed) = server.ask(&replace, media_type, &created).unwrap().unwrap();
-        assert_eq!(renewed.metadata.uid, created.metadata.uid);
-        let versions =
-            [&created, &renewed].map(|it| it.metadata.resource_version.clone().unwrap().parse::<u64>().unwrap());
-        assert!(versions[1] > versions[0]);
-        assert_eq!(server.ask(&replace, media_type, &created).unwrap(), Err(LockRefusal::Conflict("lock".into())));
-
-        let mut released = renewed;
-        released.spec.as_mut().unwrap().holder_identity = Some(String::new());
-        assert_eq!(server.ask(&replace, media_type, &released).unwrap().unwrap().0, 200);
-        let (_, seen) = server.raw(&read, media_type, media_type, &Bytes::new()).unwrap().unwrap();
-        assert_eq!(seen.spec.unwrap().holder_identity.as_deref(), Some(""));
-
-        let deleted = server.delete("lock", media_type);
-        assert!(deleted.starts_with("Success lock coordination.k8s.io leases real"), "{deleted}");
-        assert_eq!(server.raw(&read, JSON, JSON, &Bytes::new()).unwrap(), Err(LockRefusal::NotFound("lock".into())));
-        let (code, anew) = server.ask(&Asked::Create, media_type, &record("lock", "a_3")).unwrap().unwrap();
-        assert_eq!((code, anew.metadata.uid == created.metadata.uid), (201, false));
-        assert!(versions[1] < anew.metadata.resource_version.unwrap().parse().unwrap(), "versions never come again");
+    for kind in [Kind::Lease, Kind::ConfigMap] {
+        for media_type in [JSON, PROTOBUF] {
+            an_election(kind, media_type);
+        }
     }
 }
 
 #[test]
 fn what_is_no_election_is_the_api_servers() {
     let server = Server::new();
-    let mut heartbeat = record("node", "node");
+    let mut heartbeat = lease("node", "node");
     heartbeat.spec.as_mut().unwrap().acquire_time = None;
-    let mut shard = record("other-shard", "other-shard");
+    let mut shard = lease("other-shard", "other-shard");
     shard.metadata.labels = Some([(LEASE_RING.to_owned(), "ring".to_owned())].into());
-    let mut free = record("free", "");
-    free.spec.as_mut().unwrap().holder_identity = Some(String::new());
-    for lease in [heartbeat, shard, free, record("shard-a", "x")] {
-        for asked in [Asked::Create, Asked::Replace(lease.metadata.name.clone().unwrap())] {
-            assert_eq!(server.ask(&asked, JSON, &lease), None, "{lease:?}");
+    let leases = [heartbeat, shard, lease("free", ""), lease("shard-a", "x")].map(Object::Lease);
+    let annotated = |annotations: Option<BTreeMap<String, String>>| {
+        let mut map = config_map("settings", "");
+        map.metadata.annotations = annotations;
+        Object::ConfigMap(map)
+    };
+    let with = |record: &str| annotated(Some([(RECORD.to_owned(), record.to_owned())].into()));
+    let maps = [annotated(None), with(""), with("{}"), with("a_1"), record(Kind::ConfigMap, "free", "")];
+    for object in leases.into_iter().chain(maps) {
+        for asked in [Asked::Create(object.kind()), Asked::Replace(object.name().unwrap())] {
+            for media_type in [JSON, PROTOBUF] {
+                assert_eq!(server.ask(&asked, media_type, &object), None, "{object:?}");
+            }
         }
     }
-    assert_eq!(server.raw(&Asked::Create, JSON, JSON, &Bytes::from_static(b"{")), None);
-    let elsewhere = RequestInfo::of(
-        &http::Method::PUT,
-        &"/apis/coordination.k8s.io/v1/namespaces/other/leases/lock".parse().unwrap(),
-        &http::HeaderMap::new(),
-    );
-    assert_eq!(server.0.concerns(&elsewhere.unwrap()), None);
-    assert_eq!(server.0.concerns(&named("lock", Verb::Watch)), None);
+    assert_eq!(server.raw(&Asked::Create(Kind::Lease), JSON, JSON, &Bytes::from_static(b"{")), None);
+    for elsewhere in [
+        "/apis/coordination.k8s.io/v1/namespaces/other/leases/lock",
+        "/api/v1/namespaces/other/configmaps/lock",
+        "/api/v1/namespaces/ns/secrets/lock",
+        "/apis/x.io/v1/namespaces/ns/configmaps/lock",
+    ] {
+        let put = RequestInfo::of(&http::Method::PUT, &elsewhere.parse().unwrap(), &http::HeaderMap::new());
+        assert_eq!(server.0.concerns(&put.unwrap()), None, "{elsewhere}");
+    }
+    assert_eq!(server.0.concerns(&named(&of_lease("lock"), Verb::Watch)), None);
+}
+
+/// The Python client's record has no transitions, fabric8's has a duration of another name.
+#[test]
+fn a_config_map_is_a_lock_by_whatever_record_names_a_holder() {
+    for record in [
+        r#"{"holderIdentity":"a","leaseDurationSeconds":17,"acquireTime":"2026-01-01 00:00:00","renewTime":"2026-01-01 00:00:00"}"#,
+        r#"{"holderIdentity":"a","leaseDuration":15,"acquireTime":1767225600.0,"renewTime":1767225600.0,"leaderTransitions":0}"#,
+    ] {
+        let mut map = config_map("lock", "");
+        map.metadata.annotations = Some([(RECORD.to_owned(), record.to_owned())].into());
+        let asked = Asked::Replace(lock(Kind::ConfigMap, "lock"));
+        assert_eq!(Server::new().ask(&asked, JSON, &Object::ConfigMap(map)).unwrap().unwrap().0, 200, "{record}");
+    }
 }
 
 #[test]
 fn a_lock_that_was_real_goes_on_from_its_version() {
     let server = Server::new();
-    let mut real = record("lock", "a");
-    real.metadata.resource_version = Some("4711".into());
-    real.metadata.uid = Some("u1".into());
-    let (_, mine) = server.ask(&Asked::Replace("lock".into()), PROTOBUF, &real).unwrap().unwrap();
-    assert_eq!(mine.metadata.uid.as_deref(), Some("u1"));
-    assert_eq!(mine.metadata.resource_version.as_deref(), Some("4712"));
+    let mut real = record(Kind::Lease, "lock", "a");
+    real.metadata_mut().resource_version = Some("4711".into());
+    real.metadata_mut().uid = Some("u1".into());
+    let (_, mine) = server.ask(&Asked::Replace(of_lease("lock")), PROTOBUF, &real).unwrap().unwrap();
+    assert_eq!(mine.metadata().uid.as_deref(), Some("u1"));
+    assert_eq!(mine.metadata().resource_version.as_deref(), Some("4712"));
 }
 
 #[test]
 fn patches_change_a_lock_and_make_one() {
     const MERGE: &str = "application/merge-patch+json";
     let server = Server::new();
-    let patch = Asked::Patch("lock".into());
+    let patch = Asked::Patch(of_lease("lock"));
     let takeover = Bytes::from(r#"{"spec":{"holderIdentity":"b"}}"#);
     let parts = parts_of(MERGE, PROTOBUF);
     assert!(server.0.may_begin(&patch, &parts, &takeover, "shard-a"));
-    let mut free = record("lock", "");
+    let mut free = lease("lock", "");
     free.spec.as_mut().unwrap().acquire_time = None;
+    let free = Object::Lease(free);
     assert_eq!(server.tried(&patch, &parts, &takeover, &free), None, "it came to no election record");
-    let adopted = server.tried(&patch, &parts, &takeover, &record("lock", "b"));
+    let adopted = server.tried(&patch, &parts, &takeover, &record(Kind::Lease, "lock", "b"));
     assert_eq!(adopted.unwrap().unwrap().0, 200);
 
     let renewal = Bytes::from(r#"{"spec":{"leaseDurationSeconds":30}}"#);
     let (code, lease) = server.raw(&patch, MERGE, JSON, &renewal).unwrap().unwrap();
-    let spec = lease.spec.unwrap();
-    assert_eq!((code, spec.holder_identity.as_deref(), spec.lease_duration_seconds), (200, Some("b"), Some(30)));
+    let spec = content(&lease)["spec"].clone();
+    assert_eq!((code, &spec["holderIdentity"], &spec["leaseDurationSeconds"]), (200, &"b".into(), &30.into()));
     let stale = Bytes::from(r#"{"metadata":{"resourceVersion":"1"},"spec":{"leaseDurationSeconds":40}}"#);
     server.raw(&patch, MERGE, JSON, &renewal).unwrap().unwrap();
-    assert_eq!(server.raw(&patch, MERGE, JSON, &stale).unwrap(), Err(LockRefusal::Conflict("lock".into())));
+    assert_eq!(server.raw(&patch, MERGE, JSON, &stale).unwrap(), Err(LockRefusal::Conflict(of_lease("lock"))));
     assert!(matches!(server.raw(&patch, "text/plain", JSON, &renewal).unwrap(), Err(LockRefusal::PatchType(_))));
+}
+
+#[test]
+fn patches_change_a_config_map_and_make_it_a_lock() {
+    const OPERATIONS: &str = "application/json-patch+json";
+    let (server, name) = (Server::new(), lock(Kind::ConfigMap, "lock"));
+    let (patch, parts) = (Asked::Patch(name), parts_of(OPERATIONS, JSON));
+    let begins = |body: &str| server.0.may_begin(&patch, &parts, &Bytes::from(body.to_owned()), "shard-a");
+    for other in [r#"{"data":{"a":"b"}}"#, r#"[{"op":"add","path":"/metadata/annotations/a","value":"b"}]"#] {
+        assert!(!begins(other), "{other}");
+    }
+    assert!(begins(r#"{"metadata":{"annotations":{"control-plane.alpha.kubernetes.io\/leader":"x"}}}"#));
+    let take = |holder: &str| {
+        let path = "/metadata/annotations/control-plane.alpha.kubernetes.io~1leader";
+        let record = format!(r#"{{"holderIdentity":"{holder}"}}"#);
+        Bytes::from(serde_json::json!([{"op": "add", "path": path, "value": record}]).to_string())
+    };
+    assert!(server.0.may_begin(&patch, &parts, &take("a"), "shard-a"));
+    let adopted = server.tried(&patch, &parts, &take("a"), &record(Kind::ConfigMap, "lock", "a"));
+    assert_eq!(adopted.unwrap().unwrap().0, 200);
+    let (code, patched) = server.raw(&patch, OPERATIONS, JSON, &take("b")).unwrap().unwrap();
+    assert_eq!((code, patched.holder().as_deref()), (200, Some("b")));
+    assert_eq!(content(&patched)["data"], content(&record(Kind::ConfigMap, "lock", "b"))["data"], "all else stays");
 }
 
 #[test]
 fn a_patch_that_leaves_the_spec_alone_begins_no_election() {
     let locks = Locks::new("ns".into());
     let begins = |body: &'static str| {
-        locks.may_begin(&Asked::Patch("lock".into()), &parts(JSON), &Bytes::from_static(body.as_bytes()), "shard-a")
+        locks.may_begin(&Asked::Patch(of_lease("lock")), &parts(JSON), &Bytes::from_static(body.as_bytes()), "shard-a")
     };
     for other in [r#"{"metadata":{"labels":{"a":"b"}}}"#, r#"[{"op":"add","path":"/metadata/labels/a","value":"b"}]"#] {
         assert!(!begins(other), "{other}");
@@ -242,36 +346,70 @@ fn a_patch_that_leaves_the_spec_alone_begins_no_election() {
 #[test]
 fn of_two_first_writes_the_second_meets_what_the_first_made() {
     let server = Server::new();
-    let lease = record("lock", "a");
+    let lease = record(Kind::Lease, "lock", "a");
     let (parts, body) = (parts(JSON), codec::encode(&lease, Encoding::Json));
     // Both were judged before either was answered.
-    assert_eq!(server.tried(&Asked::Create, &parts, &body, &lease).unwrap().unwrap().0, 201);
-    let second = server.tried(&Asked::Create, &parts, &body, &lease).unwrap();
-    assert_eq!(second, Err(LockRefusal::AlreadyExists("lock".into())));
+    assert_eq!(server.tried(&Asked::Create(Kind::Lease), &parts, &body, &lease).unwrap().unwrap().0, 201);
+    let second = server.tried(&Asked::Create(Kind::Lease), &parts, &body, &lease).unwrap();
+    assert_eq!(second, Err(LockRefusal::AlreadyExists(of_lease("lock"))));
 }
 
 #[test]
 fn an_answer_that_cannot_be_read_is_never_followed_by_the_write_itself() {
-    let locks = Locks::new("ns".into());
     let tried = Response::new(Bytes::from_static(b"<html>"));
-    let answer = locks.adopt(&Asked::Create, &parts(JSON), &Bytes::new(), &tried, "shard-a");
-    assert!(matches!(answer, Some(Err(LockRefusal::Answer))));
+    let judged = Locks::judged(&Asked::Create(Kind::Lease), &tried, "shard-a");
+    assert_eq!(judged.unwrap_err(), LockRefusal::Answer);
+}
+
+#[test]
+fn a_lock_that_the_ring_holds_is_not_there_for_the_controller_who_may_make_it() {
+    for (kind, media_type) in
+        [Kind::Lease, Kind::ConfigMap].into_iter().flat_map(|kind| [(kind, JSON), (kind, PROTOBUF)])
+    {
+        let (server, name) = (Server::new(), lock(kind, "lock"));
+        let read = |holder: &str| {
+            let mut real = record(kind, "lock", holder);
+            real.metadata_mut().resource_version = Some("70".to_owned());
+            let body = codec::encode(&real, encoding(media_type));
+            server.0.read(&name, &parts(media_type).headers, &body, "ringside-example")
+        };
+        for other in ["old", "ringside-another", ""] {
+            assert_eq!(read(other), Ok(()), "{other}");
+            assert!(!server.0.knows(&name), "it is the API server's to show who leads: {other}");
+        }
+        assert_eq!(read("ringside-example"), Err(LockRefusal::NotFound(name.clone())));
+        assert_eq!(server.0.led(), []);
+        let create = server.ask(&Asked::Create(kind), media_type, &record(kind, "lock", "me"));
+        let (code, created) = create.unwrap().unwrap();
+        assert_eq!((code, created.holder().as_deref()), (201, Some("me")));
+        assert_eq!(created.metadata().resource_version.as_deref(), Some("71"), "versions do not go back");
+        assert_eq!(server.0.led(), std::slice::from_ref(&name));
+        assert_eq!(read("ringside-example"), Ok(()), "it is made by now");
+        server.0.forget(&name);
+        assert!(!server.0.knows(&name));
+    }
 }
 
 #[test]
 fn no_more_locks_are_kept_than_fit_and_deleted_ones_make_room() {
     let server = Server::new();
-    let create = |n: usize| server.ask(&Asked::Create, JSON, &record(&format!("lock-{n}"), "a")).unwrap();
+    // Of both kinds together.
+    let kind = |n: usize| if n.is_multiple_of(2) { Kind::Lease } else { Kind::ConfigMap };
+    let create = |n| server.ask(&Asked::Create(kind(n)), JSON, &record(kind(n), &format!("lock-{n}"), "a")).unwrap();
     for n in 0..MAX_LOCKS {
         assert_eq!(create(n).unwrap().0, 201);
     }
     let refused = create(MAX_LOCKS).unwrap_err();
-    assert!(refused.to_string().contains("'lock-32'") && refused.to_string().contains("32 others"), "{refused}");
+    assert!(
+        refused.to_string().contains("leases.coordination.k8s.io \"lock-32\"")
+            && refused.to_string().contains("32 others"),
+        "{refused}"
+    );
     assert_eq!(refused.code(), 403);
-    server.delete("lock-7", JSON);
+    let knows = |n| server.0.knows(&lock(kind(n), &format!("lock-{n}")));
+    server.delete(&lock(kind(7), "lock-7"), JSON);
     assert_eq!(create(MAX_LOCKS).unwrap().0, 201);
-    assert_eq!(server.0.concerns(&named("lock-7", Verb::Get)), None, "forgotten");
-    assert!(server.0.concerns(&named("lock-8", Verb::Get)).is_some());
+    assert!(!knows(7) && knows(8), "it is forgotten");
 }
 
 /// client-go writes an unset time as an empty message.
@@ -284,8 +422,8 @@ fn an_empty_time_is_none() {
     let lease = [&b"\x0a\x08\x0a\x04lock\x42\x00\x12\x0b"[..], spec].concat();
     body.extend(wire::Unknown { raw: lease.into(), ..wire::Unknown::default() }.encode_to_vec());
     let body = Bytes::from(body);
-    let sent = codec::decode(&parts(PROTOBUF).headers, &body).unwrap();
-    assert_eq!(sent.metadata.creation_timestamp, None);
-    let (_, created) = server.raw(&Asked::Create, PROTOBUF, PROTOBUF, &body).unwrap().unwrap();
-    assert_eq!(created.spec.unwrap().renew_time, None);
+    let sent = codec::decode(Kind::Lease, &parts(PROTOBUF).headers, &body).unwrap();
+    assert_eq!(sent.metadata().creation_timestamp, None);
+    let (_, created) = server.raw(&Asked::Create(Kind::Lease), PROTOBUF, PROTOBUF, &body).unwrap().unwrap();
+    assert!(matches!(created, Object::Lease(lease) if lease.spec.as_ref().unwrap().renew_time.is_none()));
 }

@@ -1,9 +1,10 @@
-//! Answers requests for the controller's election Lease itself, so that every shard's controller leads.
+//! Answers requests for the lock of the controller's election itself, so that every shard's controller leads.
 //!
 //! Inside `admit`: while the shard Lease is not held these requests are refused like all others, so the
-//! controller loses its lead as its framework intends. Which Leases are meant, and how they are answered, is
+//! controller loses its lead as its framework intends. Which objects are meant, and how they are answered, is
 //! decided in [`crate::election`]; a write that may begin an election is sent as a dry run first, and what the
-//! API server refuses then is its answer. All other requests pass unchanged.
+//! API server refuses then is its answer. Nothing is said to lead before the ring holds the real lock. All other requests pass
+//! unchanged, but reads of a lock that the ring holds already.
 
 use std::{
     sync::Arc,
@@ -18,8 +19,8 @@ use tower::{Service, ServiceExt};
 
 use super::{Next, admit::Admitted, narrow::with_query, whole};
 use crate::{
-    body::{Body, full},
-    election::{LockRefusal, Locks},
+    body::{Body, full, peek},
+    election::{Asked, Hold, LockName, LockRefusal, Locks},
     metadata::MAX_OBJECT,
     request::{
         BadRequest, Query, RequestInfo,
@@ -33,12 +34,13 @@ use crate::{
 pub struct Elect<S> {
     next: S,
     locks: Arc<Locks>,
+    hold: Arc<Hold>,
 }
 
 impl<S> Elect<S> {
     /// Around the stages for everything else.
-    pub fn new(next: S, locks: Arc<Locks>) -> Self {
-        Self { next, locks }
+    pub fn new(next: S, locks: Arc<Locks>, hold: Arc<Hold>) -> Self {
+        Self { next, locks, hold }
     }
 }
 
@@ -56,8 +58,13 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
         let asked = info.and_then(|info| self.locks.concerns(info));
         let shard = request.extensions().get::<Admitted>().map(|admitted| admitted.term.shard.clone());
         let (Some(asked), Some(shard)) = (asked, shard) else { return self.next.call(request).boxed() };
-        let (next, locks) = (self.next.clone(), self.locks.clone());
+        let (next, locks, hold) = (self.next.clone(), self.locks.clone(), self.hold.clone());
         let answered = async move {
+            if let Asked::Read(name) = &asked
+                && !locks.knows(name)
+            {
+                return look(next, &locks, name, hold.holder(), request).await;
+            }
             let query = Query::parse(request.uri().query().unwrap_or_default()).map_err(BadRequest::from)?;
             if query.first("dryRun").is_some() {
                 // The client's own: it changes no lock, and makes none.
@@ -69,6 +76,13 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
             }
             let (parts, body) = request.into_parts();
             let bytes = whole(body).await?;
+            if let Some((name, claim)) = locks.written(&asked, &parts, &bytes) {
+                match hold.make_sure(&name, &claim).await {
+                    // Its leader is another than this ring: the API server says so.
+                    Err(LockRefusal::Conflict(_)) => locks.forget(&name),
+                    sure => sure?,
+                }
+            }
             if let Some(answer) = locks.answer(&asked, &parts, &bytes) {
                 return Ok(answer?);
             }
@@ -80,14 +94,35 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
                 let (head, body) = tried.into_parts();
                 let body = Limited::new(body, MAX_OBJECT).collect().await.map_err(|_| LockRefusal::Answer)?;
                 let tried = Response::from_parts(head, body.to_bytes());
-                if let Some(answer) = locks.adopt(&asked, &parts, &bytes, &tried, shard.as_str()) {
-                    return Ok(answer?);
+                if let Some(judged) = Locks::judged(&asked, &tried, shard.as_str())? {
+                    let judged = judged.taken_for(&hold).await?;
+                    return Ok(locks.adopt(&asked, &parts, &bytes, judged)?);
                 }
             }
             next.oneshot(Request::from_parts(parts, full(bytes))).await
         };
         answered.boxed()
     }
+}
+
+/// Reads what is no lock yet, as far as is known: it is one if the ring holds it.
+async fn look<S: Next>(
+    next: S,
+    locks: &Locks,
+    name: &LockName,
+    ring: &str,
+    request: Request<Body>,
+) -> Result<Response<Body>, Refusal> {
+    let response = next.oneshot(request).await?;
+    if !response.status().is_success() {
+        return Ok(response);
+    }
+    let (head, body) = response.into_parts();
+    let (whole, body) = peek(body, MAX_OBJECT).await;
+    if let Some(whole) = whole {
+        locks.read(name, &head.headers, &whole, ring)?;
+    }
+    Ok(Response::from_parts(head, body))
 }
 
 /// The write as the API server should judge it, without storing it.

@@ -17,7 +17,7 @@ use super::{Shared, stack};
 use crate::{
     access::Token,
     body::{Body, BodyError, BoxError, boxed, empty, full},
-    election::Locks,
+    election::{Locks, hold::tests::Server},
     fence::Fence,
     membership::{Gate, Term},
     metrics::Metrics,
@@ -52,6 +52,8 @@ struct Lab {
     shared: Shared,
     seen: Arc<Mutex<Vec<Seen>>>,
     stack: BoxCloneService<Request<Body>, Response<Body>, Infallible>,
+    /// The real locks of the controller's elections.
+    real: Server,
 }
 
 fn things() -> GroupResource {
@@ -82,12 +84,13 @@ impl Lab {
     }
 
     fn over(respond: impl Fn(&Seen) -> Option<Result<Response<Body>, UpstreamError>> + Send + Sync + 'static) -> Self {
-        let respond = Arc::new(respond);
+        let (respond, real) = (Arc::new(respond), Server::default());
         let shared = Shared {
             token: Arc::new(Token::of("secret")),
             gate: Gate::new(),
             knowledge: policy::channel(),
             locks: Arc::new(Locks::new("ns".into())),
+            hold: Arc::new(real.hold()),
             views: Views::new(),
             fence: Fence::new(false),
             labels: Arc::new(RingLabels { shard: "s".into(), drain: "d".into() }),
@@ -119,7 +122,7 @@ impl Lab {
             }
         });
         let stack = BoxCloneService::new(stack(&shared, upstream));
-        Self { shared, seen, stack }
+        Self { shared, seen, stack, real }
     }
 
     async fn send(&self, request: Request<Body>) -> Response<Body> {

@@ -9,7 +9,7 @@ use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::{HeaderValue, Request, StatusCode};
 use http_body::Body;
 use http_body_util::Empty;
 use tokio::time::{sleep, timeout};
@@ -36,20 +36,26 @@ pub struct ApiServer(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
+    agent: HeaderValue,
     source: Source,
     addresses: Arc<Addresses>,
     access: ArcSwap<Access>,
 }
 
 impl ApiServer {
-    /// Finds out how to reach the API server: from `kubeconfig`'s current context, or else as a pod.
+    /// Finds out how to reach the API server: from `kubeconfig`'s current context, or else as a pod. `agent` is who asks, as
+    /// the API server's audit log and metrics say it of what is asked by a [`kube::Client`].
     ///
     /// # Errors
     /// When the file, or the pod's mounted service account, can't be used.
-    pub fn find(kubeconfig: Option<&Path>) -> Result<Self, ConnectError> {
-        let source = Source::new(kubeconfig);
+    pub fn find(kubeconfig: Option<&Path>, agent: &'static str) -> Result<Self, ConnectError> {
+        let (agent, source) = (HeaderValue::from_static(agent), Source::new(kubeconfig));
         let access = ArcSwap::from_pointee(Access::read(&source)?);
-        Ok(Self(Arc::new(Inner { source, addresses: Arc::default(), access })))
+        Ok(Self(Arc::new(Inner { agent, source, addresses: Arc::default(), access })))
+    }
+
+    pub(super) fn agent(&self) -> HeaderValue {
+        self.0.agent.clone()
     }
 
     /// The namespace of the pod or of the kubeconfig's context.

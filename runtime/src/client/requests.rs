@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::{HeaderValue, Request, header::USER_AGENT};
 use kube::{
     Client,
     client::{Body, retry::RetryPolicy},
@@ -55,6 +56,7 @@ impl ApiServer {
         };
         let bounded = ServiceBuilder::new()
             .layer(retry())
+            .map_request(signed(self.agent()))
             .map_response(tell)
             .layer(ResponseBodyTimeoutLayer::new(silence))
             .layer(TimeoutLayer::new(silence))
@@ -63,12 +65,24 @@ impl ApiServer {
     }
 
     fn client_with(&self, pings: Pings) -> Result<Client, ConnectError> {
-        let whole = ServiceBuilder::new().layer(retry()).map_err(BoxError::from).service(self.transport_with(pings)?);
+        let whole = ServiceBuilder::new()
+            .layer(retry())
+            .map_request(signed(self.agent()))
+            .map_err(BoxError::from)
+            .service(self.transport_with(pings)?);
         Ok(Client::new(whole, self.default_namespace()))
     }
 
     fn transport_with(&self, pings: Pings) -> Result<Transport<Body>, ConnectError> {
         Transport::new(self.clone(), Settings { pings, empty: Body::empty })
+    }
+}
+
+/// Says in each request who asks.
+fn signed(agent: HeaderValue) -> impl Fn(Request<Body>) -> Request<Body> + Clone + Send + Sync + 'static {
+    move |mut request| {
+        request.headers_mut().insert(USER_AGENT, agent.clone());
+        request
     }
 }
 

@@ -335,7 +335,7 @@ mod tests {
             "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true}}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": ""}}]}"#;
         std::fs::write(&path, kubeconfig).unwrap();
-        let server = ApiServer::find(Some(&path)).unwrap();
+        let server = ApiServer::find(Some(&path), "test").unwrap();
         let settings = Settings { pings: Pings::default(), empty: Body::empty };
         let exchange = Exchange::new(&server, &server.access(), settings).unwrap();
         let size = size_of_val(&exchange.send(Request::new(Body::empty())));

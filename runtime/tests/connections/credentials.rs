@@ -128,7 +128,7 @@ async fn credentials_that_the_server_does_not_accept_are_not_taken_up() {
     let (server, shown) = server().await;
     let folder = tempfile::tempdir().unwrap();
     let user = |token: &str| kubeconfig(&server, folder.path(), &json!({"token": token}));
-    let api_server = ApiServer::find(Some(&user("first"))).unwrap();
+    let api_server = ApiServer::find(Some(&user("first")), "test").unwrap();
     let client: Client = api_server.transport(Full::<Bytes>::default).unwrap();
     let following = tokio::spawn(api_server.follow(Shutdown::new()));
     let last = || shown.lock().last().cloned().unwrap_or_default();
@@ -167,7 +167,7 @@ async fn what_is_under_way_goes_on_when_credentials_change() {
     .await;
     let folder = tempfile::tempdir().unwrap();
     let user = |token: &str| kubeconfig(&server, folder.path(), &json!({"token": token}));
-    let api_server = ApiServer::find(Some(&user("first"))).unwrap();
+    let api_server = ApiServer::find(Some(&user("first")), "test").unwrap();
     let client: Client = api_server.transport(Full::<Bytes>::default).unwrap();
     let following = tokio::spawn(api_server.follow(Shutdown::new()));
     let mut slow = Box::pin(get(&client, "/slow"));
@@ -197,13 +197,13 @@ async fn what_a_plugin_prints_is_told_to_nobody() {
     // So short that it is asked for with each request.
     let plugin = Plugin::new(&token(SignedDuration::from_secs(30)));
     let path = kubeconfig(&server, folder.path(), &plugin.user());
-    let client: Client = ApiServer::find(Some(&path)).unwrap().transport(Full::<Bytes>::default).unwrap();
+    let client: Client = ApiServer::find(Some(&path), "test").unwrap().transport(Full::<Bytes>::default).unwrap();
     assert_eq!(get(&client, "/").await.status(), StatusCode::OK);
     for (how, said) in [("exit 3", "plugin failed (exit status: 3)"), ("true", "printed no ExecCredential")] {
         plugin.fails(how);
         let error = send(&client, Method::GET, "/").await.unwrap_err();
         assert!(matches!(error, NoAnswer::Unreachable(_)), "{error}");
-        for text in [format!("{error} {error:?}"), ApiServer::find(Some(&path)).unwrap_err().to_string()] {
+        for text in [format!("{error} {error:?}"), ApiServer::find(Some(&path), "test").unwrap_err().to_string()] {
             assert!(text.contains(said) && !text.contains("secret"), "{text}");
         }
     }
@@ -214,7 +214,7 @@ async fn a_plugin_is_not_run_for_each_set_of_connections() {
     let (server, shown) = server().await;
     let folder = tempfile::tempdir().unwrap();
     let plugin = Plugin::new(&token(SignedDuration::from_hours(1)));
-    let api_server = ApiServer::find(Some(&kubeconfig(&server, folder.path(), &plugin.user()))).unwrap();
+    let api_server = ApiServer::find(Some(&kubeconfig(&server, folder.path(), &plugin.user())), "test").unwrap();
     let runs = plugin.runs();
     for _ in 0..3 {
         let client: Client = api_server.transport(Full::<Bytes>::default).unwrap();
@@ -228,7 +228,7 @@ async fn a_certificate_from_a_plugin_is_renewed_before_it_ends() {
     let (server, _) = server().await;
     let folder = tempfile::tempdir().unwrap();
     let plugin = Plugin::new(&certificate(SignedDuration::from_secs(30)));
-    let api_server = ApiServer::find(Some(&kubeconfig(&server, folder.path(), &plugin.user()))).unwrap();
+    let api_server = ApiServer::find(Some(&kubeconfig(&server, folder.path(), &plugin.user())), "test").unwrap();
     let following = tokio::spawn(api_server.clone().follow(Shutdown::new()));
     let (runs, tried) = (plugin.runs(), server.requests());
     plugin.prints(&certificate(SignedDuration::from_hours(1)));

@@ -31,6 +31,6 @@ impl OfRing {
 
     /// A client of the API server.
     pub(super) fn connect(&self) -> Result<Client, ConnectError> {
-        ApiServer::find(self.kubeconfig.as_deref())?.client_within(REQUEST_TIMEOUT)
+        ApiServer::find(self.kubeconfig.as_deref(), crate::AGENT)?.client_within(REQUEST_TIMEOUT)
     }
 }

@@ -1,15 +1,11 @@
 //! A get of one object: what is another shard's is not there.
 
-use bytes::Bytes;
-use futures::{StreamExt, stream};
-use http::{HeaderMap, Request, Response};
-use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
+use http::{Request, Response};
 use tower::ServiceExt;
 
 use super::{Next, judge::Judge, target};
 use crate::{
-    body::{Body, BodyError},
+    body::{Body, peek},
     metadata::{self, MAX_OBJECT},
     request::Resource,
     status::Refusal,
@@ -29,8 +25,8 @@ pub(super) async fn read<S: Next>(
     }
     let target = target(&resource);
     let (head, body) = response.into_parts();
-    let (shown, body) = peek(&head.headers, body).await;
-    match shown {
+    let (whole, body) = peek(body, MAX_OBJECT).await;
+    match whole.and_then(|whole| metadata::of_answer(&head.headers, &whole).ok()) {
         Some(metadata) => judge.shown(&target, &metadata)?,
         // A Table without objects, an answer to HEAD, an object without end.
         None => match judge.ask(&target).await? {
@@ -54,27 +50,4 @@ pub(super) async fn ask_and_read<S: Next>(
         judge.shown(&target, &metadata)?;
     }
     next.oneshot(request).await
-}
-
-/// The metadata in a body, if it can be found, and the same body as it came.
-async fn peek(headers: &HeaderMap, mut body: Body) -> (Option<metadata::Metadata>, Body) {
-    let (mut collected, mut frames) = (Vec::new(), Vec::<Result<Frame<Bytes>, BodyError>>::new());
-    let rest = loop {
-        if collected.len() > MAX_OBJECT {
-            break Some(http_body_util::BodyStream::new(body));
-        }
-        let Some(frame) = body.frame().await else { break None };
-        let broken = frame.is_err();
-        if let Some(data) = frame.as_ref().ok().and_then(Frame::data_ref) {
-            collected.extend_from_slice(data);
-        }
-        frames.push(frame);
-        if broken {
-            break None;
-        }
-    };
-    let whole = rest.is_none() && frames.iter().all(Result::is_ok);
-    let shown = if whole { metadata::of_answer(headers, &collected.into()).ok() } else { None };
-    let rest = stream::iter(rest).flatten();
-    (shown, StreamBody::new(stream::iter(frames).chain(rest)).boxed_unsync())
 }

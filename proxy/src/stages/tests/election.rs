@@ -1,6 +1,7 @@
 //! The controller's election through the whole stack.
 
 use super::*;
+use crate::election::{Kind, LockName};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
 
@@ -156,4 +157,113 @@ async fn a_lease_in_a_body_that_can_not_be_read_is_refused_and_not_passed_by() {
         }
         assert_eq!(lab.seen.lock().len(), before, "the real Lease is not written");
     }
+}
+
+fn the_lock() -> LockName {
+    LockName { kind: Kind::Lease, name: "lock".to_owned() }
+}
+
+#[tokio::test]
+async fn who_is_told_to_lead_has_the_real_lock_held_by_the_ring() {
+    let lab = Lab::new(|_| would_store(StatusCode::CREATED, record("lock", "")));
+    assert_eq!(lab.send(write("POST", LEASES, record("lock", ""))).await.status(), StatusCode::CREATED);
+    assert_eq!(lab.real.holder(&the_lock()), "ringside-example");
+}
+
+#[tokio::test]
+async fn nobody_leads_beside_who_has_taken_the_real_lock_meanwhile() {
+    let lab = Lab::new(|_| would_store(StatusCode::CREATED, record("lock", "")));
+    lab.real.is_held_by(&the_lock(), "old");
+    let refused = lab.send(write("POST", LEASES, record("lock", ""))).await;
+    assert_eq!(refused.status(), StatusCode::CONFLICT);
+    assert!(!lab.shared.locks.knows(&the_lock()));
+    assert_eq!(lab.asked(), [format!("POST {LEASES}?dryRun=All")], "nothing was written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_ring_is_not_sure_to_hold_any_more_is_asked_for_before_a_renewal_is_answered() {
+    let lab = Lab::new(|seen| match seen.method {
+        Method::POST => would_store(StatusCode::CREATED, record("lock", "")),
+        _ => status(StatusCode::CONFLICT),
+    });
+    assert_eq!(lab.send(write("POST", LEASES, record("lock", ""))).await.status(), StatusCode::CREATED);
+    lab.real.is_held_by(&the_lock(), "old");
+    let renewal = async || lab.send(write("PUT", &format!("{LEASES}/lock"), record("lock", ""))).await.status();
+    assert_eq!(renewal().await, StatusCode::OK, "nobody else can have it yet");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(renewal().await, StatusCode::CONFLICT);
+    assert_eq!(lab.asked()[1..], [format!("PUT {LEASES}/lock?dryRun=All")], "the API server says who leads");
+    assert!(!lab.shared.locks.knows(&the_lock()));
+}
+
+#[tokio::test]
+async fn a_lock_that_another_shard_holds_for_the_ring_is_there_for_the_taking() {
+    let lab = Lab::new(|_| json(full(record("lock", "5").replace(r#""a""#, r#""ringside-example""#))));
+    lab.real.is_held_by(&the_lock(), "ringside-example");
+    assert_eq!(lab.get(&format!("{LEASES}/lock")).await.status(), StatusCode::NOT_FOUND);
+    assert_eq!(lab.send(write("POST", LEASES, record("lock", ""))).await.status(), StatusCode::CREATED);
+    assert_eq!(lab.get(&format!("{LEASES}/lock")).await.status(), StatusCode::OK);
+    assert_eq!(lab.asked(), [format!("GET {LEASES}/lock")], "all else is answered here");
+    assert_eq!(lab.real.holder(&the_lock()), "ringside-example");
+}
+
+#[tokio::test]
+async fn what_is_read_and_not_the_rings_passes_as_it_came() {
+    let leases = [record("lock", "5"), "no JSON".to_owned(), " ".repeat(9 << 20)];
+    for lease in leases {
+        let sent = lease.clone();
+        let lab = Lab::new(move |_| json(full(sent.clone())));
+        assert!(text(lab.get(&format!("{LEASES}/lock")).await).await == lease);
+    }
+}
+
+const MAPS: &str = "/api/v1/namespaces/ns/configmaps";
+
+fn annotated(version: &str) -> String {
+    let record = r#"{\"holderIdentity\":\"a\",\"leaseDurationSeconds\":15}"#;
+    format!(
+        r#"{{"metadata":{{"name":"lock","namespace":"ns","resourceVersion":"{version}","annotations":{{"control-plane.alpha.kubernetes.io/leader":"{record}"}}}}}}"#
+    )
+}
+
+#[tokio::test]
+async fn a_config_map_with_a_record_is_a_lock() {
+    let lab = Lab::new(|_| would_store(StatusCode::CREATED, annotated("7")));
+    let created = lab.send(write("POST", MAPS, annotated(""))).await;
+    assert_eq!(created.status(), StatusCode::CREATED);
+    let created: serde_json::Value = serde_json::from_str(&text(created).await).unwrap();
+    assert_eq!((&created["apiVersion"], &created["kind"]), (&"v1".into(), &"ConfigMap".into()));
+    assert_eq!(lab.get(&format!("{MAPS}/lock")).await.status(), StatusCode::OK);
+    assert_eq!(lab.send(write("PUT", &format!("{MAPS}/lock"), annotated("7"))).await.status(), StatusCode::CONFLICT);
+    assert_eq!(lab.send(write("PUT", &format!("{MAPS}/lock"), annotated("8"))).await.status(), StatusCode::OK);
+    let deleted = text(lab.send(write("DELETE", &format!("{MAPS}/lock"), "")).await).await;
+    assert!(deleted.contains(r#""status":"Success""#) && !deleted.contains("group"), "{deleted}");
+    let gone = text(lab.get(&format!("{MAPS}/lock")).await).await;
+    assert!(gone.contains(r#"configmaps \"lock\" not found"#), "{gone}");
+    assert_eq!(lab.asked(), [format!("POST {MAPS}?dryRun=All")], "nothing was written");
+}
+
+#[tokio::test]
+async fn a_config_map_that_is_no_lock_costs_no_request_more() {
+    let lab = Lab::new(|_| ok());
+    let map = r#"{"metadata":{"name":"settings","annotations":{"a":"b"}},"data":{"a":"b"}}"#;
+    let (settings, lock) = (format!("{MAPS}/settings"), format!("{MAPS}/lock"));
+    let mut patch = write("PATCH", &settings, r#"{"metadata":{"annotations":{"a":"c"}}}"#);
+    patch.headers_mut().insert("content-type", HeaderValue::from_static("application/merge-patch+json"));
+    lab.send(write("POST", MAPS, map)).await;
+    lab.send(write("PUT", &settings, map)).await;
+    lab.send(patch).await;
+    lab.get(&settings).await;
+    lab.send(write("DELETE", &settings, "")).await;
+    // Of another namespace, whatever is in it.
+    lab.send(write("PUT", &lock.replace("ns/", "other/"), annotated("7"))).await;
+    let expected = [
+        format!("POST {MAPS}"),
+        format!("PUT {settings}"),
+        format!("PATCH {settings}"),
+        format!("GET {settings}"),
+        format!("DELETE {settings}"),
+        format!("PUT {}", lock.replace("ns/", "other/")),
+    ];
+    assert_eq!(lab.asked(), expected);
 }

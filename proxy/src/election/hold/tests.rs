@@ -1,0 +1,308 @@
+//! The ring's hold on real locks, against a small API server and under a paused clock.
+#![allow(clippy::unwrap_used)]
+
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use k8s_openapi::jiff::Timestamp;
+use kube::client::Body as KubeBody;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::election::{object::RECORD, tests::record as election};
+
+/// An API server that has nothing but locks, by their paths; clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Server(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Value>,
+    version: u64,
+    asked: Vec<String>,
+    refusing: Option<StatusCode>,
+}
+
+impl Server {
+    /// The hold of the ring `example` on what is here.
+    pub(crate) fn hold(&self) -> Hold {
+        let this = self.clone();
+        let service = tower::service_fn(move |request: Request<KubeBody>| {
+            let this = this.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                Ok::<_, Infallible>(this.answer(&parts.method, parts.uri.path(), &body))
+            }
+        });
+        Hold::new(Client::new(service, "ns"), "ns".to_owned(), &"example".parse().unwrap())
+    }
+
+    fn answer(&self, method: &Method, path: &str, body: &Bytes) -> Response<KubeBody> {
+        let state = &mut *self.0.lock();
+        state.asked.push(format!("{method} {path}"));
+        let failure = |status: StatusCode| {
+            let reason = status.canonical_reason().unwrap_or_default().replace(' ', "");
+            let body = json!({"kind": "Status", "status": "Failure", "message": "", "reason": reason, "code": status.as_u16()});
+            let mut response = Response::new(KubeBody::from(serde_json::to_vec(&body).unwrap()));
+            *response.status_mut() = status;
+            response
+        };
+        if let Some(status) = state.refusing {
+            return failure(status);
+        }
+        let sent: Value = serde_json::from_slice(body).unwrap_or_default();
+        let path = match *method {
+            Method::POST => format!("{path}/{}", sent["metadata"]["name"].as_str().unwrap()),
+            _ => path.to_owned(),
+        };
+        let stored = state.objects.get(&path);
+        match (method, stored) {
+            (&Method::GET, Some(_)) => {}
+            (&Method::POST, Some(_)) => return failure(StatusCode::CONFLICT),
+            (&Method::PUT, Some(stored))
+                if sent["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"] =>
+            {
+                return failure(StatusCode::CONFLICT);
+            }
+            (&Method::POST, None) | (&Method::PUT, Some(_)) => {
+                state.version += 1;
+                let mut stored = sent;
+                stored["metadata"]["resourceVersion"] = state.version.to_string().into();
+                state.objects.insert(path.clone(), stored);
+            }
+            _ => return failure(StatusCode::NOT_FOUND),
+        }
+        Response::new(KubeBody::from(serde_json::to_vec(&state.objects[&path]).unwrap()))
+    }
+
+    /// What was asked since this was asked.
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().asked)
+    }
+
+    fn writes(&self) -> usize {
+        self.asked().iter().filter(|asked| !asked.starts_with("GET")).count()
+    }
+
+    /// The lock is this holder's, as of a write of somebody past the proxies.
+    pub(crate) fn is_held_by(&self, name: &LockName, holder: &str) {
+        drop(self.hold_by(name, holder));
+    }
+
+    /// The same, as it was read then.
+    fn hold_by(&self, name: &LockName, holder: &str) -> Object {
+        let mut object = election(name.kind, &name.name, holder);
+        let state = &mut *self.0.lock();
+        state.version += 1;
+        object.metadata_mut().resource_version = Some(state.version.to_string());
+        state.objects.insert(path(name), object.json().unwrap());
+        object
+    }
+
+    fn refuse(&self, status: Option<StatusCode>) {
+        self.0.lock().refusing = status;
+    }
+
+    /// Who holds the lock.
+    pub(crate) fn holder(&self, name: &LockName) -> String {
+        self.record(name)["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The record in the lock.
+    fn record(&self, name: &LockName) -> Value {
+        let object = self.0.lock().objects.get(&path(name)).cloned().unwrap_or_default();
+        match name.kind {
+            Kind::Lease => object["spec"].clone(),
+            Kind::ConfigMap => {
+                serde_json::from_str(object["metadata"]["annotations"][RECORD].as_str().unwrap_or("null")).unwrap()
+            }
+        }
+    }
+}
+
+fn path(name: &LockName) -> String {
+    let group = match name.kind {
+        Kind::Lease => "/apis/coordination.k8s.io/v1/namespaces/ns/leases",
+        Kind::ConfigMap => "/api/v1/namespaces/ns/configmaps",
+    };
+    format!("{group}/{}", name.name)
+}
+
+fn locks() -> [LockName; 2] {
+    [Kind::Lease, Kind::ConfigMap].map(|kind| LockName { kind, name: "lock".to_owned() })
+}
+
+const RING: &str = "ringside-example";
+/// Of a Lease, and of a ConfigMap.
+const TRANSITIONS: [&str; 2] = ["leaseTransitions", "leaderTransitions"];
+
+fn judged(object: Object) -> Claim {
+    Claim { object: Some(object), judged: true }
+}
+
+#[tokio::test]
+async fn a_lock_that_is_not_there_or_free_is_taken_and_keeps_what_else_is_in_it() {
+    for name in locks() {
+        let (server, wish) = (Server::default(), election(name.kind, "lock", "me"));
+        server.hold().take(&name, &judged(wish)).await.unwrap();
+        let record = server.record(&name);
+        assert_eq!(
+            (&record["holderIdentity"], &record["leaseDurationSeconds"]),
+            (&json!(RING), &json!(15)),
+            "{record}"
+        );
+        assert_eq!(record[TRANSITIONS[usize::from(name.kind == Kind::ConfigMap)]], 0);
+        let renewed: Timestamp = record["renewTime"].as_str().unwrap().parse().unwrap();
+        assert!(Timestamp::now().duration_since(renewed).abs().as_secs() < 60, "{renewed}");
+
+        let server = Server::default();
+        server.is_held_by(&name, "");
+        server.hold().take(&name, &Claim::default()).await.unwrap();
+        let record = server.record(&name);
+        assert_eq!(
+            (&record["holderIdentity"], &record["leaseDurationSeconds"]),
+            (&json!(RING), &json!(15)),
+            "{record}"
+        );
+        if name.kind == Kind::ConfigMap {
+            assert_eq!(server.0.lock().objects[&path(&name)]["data"], json!({"a": "b"}));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_else_holds_is_taken_only_as_it_was_judged() {
+    for name in locks() {
+        let server = Server::default();
+        let known = server.hold_by(&name, "old");
+        let hold = server.hold();
+        assert_eq!(hold.take(&name, &Claim::default()).await, Err(LockRefusal::Conflict(name.clone())));
+        server.is_held_by(&name, "old");
+        // It was renewed since.
+        assert_eq!(hold.take(&name, &judged(known)).await, Err(LockRefusal::Conflict(name.clone())));
+        assert!(!hold.is_sure(&name));
+        let known = server.hold_by(&name, "old");
+        hold.take(&name, &judged(known)).await.unwrap();
+        assert!(hold.is_sure(&name));
+        assert_eq!(server.record(&name)["holderIdentity"], RING);
+    }
+}
+
+#[tokio::test]
+async fn shards_that_begin_together_hold_it_together() {
+    for name in locks() {
+        let (server, wish) = (Server::default(), election(name.kind, "lock", "me"));
+        let shards = [server.hold(), server.hold(), server.hold()];
+        let wish = judged(wish);
+        let taken = shards.iter().map(|hold| hold.take(&name, &wish));
+        futures::future::try_join_all(taken).await.unwrap();
+        assert!(shards.iter().all(|hold| hold.is_sure(&name)));
+        assert_eq!(server.record(&name)[TRANSITIONS[usize::from(name.kind == Kind::ConfigMap)]], 0, "it is one tenure");
+    }
+}
+
+/// fabric8 reads no other field, and no other form of a time, than it writes.
+#[tokio::test]
+async fn a_record_in_a_config_map_has_the_form_in_which_the_controller_writes_it() {
+    let (server, name) = (Server::default(), locks()[1].clone());
+    let record = r#"{"holderIdentity":"me","leaseDuration":6.5,"acquireTime":"2026-01-01T00:00:00.123Z","renewTime":"2026-01-01T00:00:00.123Z","leaderTransitions":2}"#;
+    let mut wish = election(name.kind, "lock", "me");
+    wish.metadata_mut().annotations = Some([(RECORD.to_owned(), record.to_owned())].into());
+    let hold = server.hold();
+    for round in 0..2 {
+        hold.take(&name, &judged(wish.clone())).await.unwrap();
+        let record = server.record(&name);
+        let fields: Vec<_> = record.as_object().unwrap().keys().collect();
+        assert_eq!(fields.len(), 5, "{round}: {fields:?}");
+        let renewed = record["renewTime"].as_str().unwrap();
+        assert_eq!((renewed.len(), &renewed[19..20]), ("2026-01-01T00:00:00.123Z".len(), "."), "{renewed}");
+        assert_eq!((&record["leaderTransitions"], &record["leaseDuration"]), (&json!(2), &json!(6.5)));
+    }
+    assert_eq!(hold.standings.lock()[&name].lasts, Duration::from_millis(6500));
+}
+
+#[tokio::test]
+async fn what_the_api_server_refuses_is_told_with_its_words() {
+    let (name, server) = (locks()[0].clone(), Server::default());
+    for (status, code) in [(StatusCode::FORBIDDEN, 403), (StatusCode::INTERNAL_SERVER_ERROR, 503)] {
+        server.refuse(Some(status));
+        let refused = server.hold().take(&name, &Claim::default()).await.unwrap_err();
+        assert_eq!(refused.code(), code);
+        assert!(refused.to_string().contains("can't be held for the ring"), "{refused}");
+    }
+}
+
+/// A proxy whose controller leads by this lock.
+async fn leading(server: &Server, name: &LockName) -> (Arc<Locks>, Arc<Hold>) {
+    let (locks, hold) = (Arc::new(Locks::new("ns".to_owned())), Arc::new(server.hold()));
+    let object = election(name.kind, "lock", "me");
+    let judged = super::super::Judged { name: name.clone(), object, status: StatusCode::CREATED };
+    let judged = judged.taken_for(&hold).await.unwrap();
+    let parts = Request::new(()).into_parts().0;
+    locks.adopt(&super::super::Asked::Create(name.kind), &parts, &Bytes::new(), judged).unwrap();
+    (locks, hold)
+}
+
+async fn pass(holders: &[(Arc<Locks>, Arc<Hold>)], seconds: u64) {
+    let keeping = holders.iter().map(|(locks, hold)| Box::pin(hold.keep(locks)));
+    tokio::select! {
+        (never, ..) = futures::future::select_all(keeping) => match never {},
+        () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_renewal_is_enough_for_all_shards_and_it_is_never_older_than_a_third() {
+    for name in locks() {
+        let server = Server::default();
+        let shards = [leading(&server, &name).await, leading(&server, &name).await, leading(&server, &name).await];
+        let _ = server.writes();
+        for shards in [&shards[..], &shards[..1]] {
+            pass(shards, 60).await;
+            let renewals = server.writes();
+            assert!((10..=14).contains(&renewals), "{renewals} in four times 15 s by {}", shards.len());
+            assert!(shards.iter().all(|(_, hold)| hold.is_sure(&name)));
+        }
+        assert_eq!(server.record(&name)["holderIdentity"], RING);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_somebody_takes_all_the_same_is_shown_to_the_controller() {
+    for name in locks() {
+        let server = Server::default();
+        let (locks, hold) = leading(&server, &name).await;
+        server.is_held_by(&name, "old");
+        pass(&[(locks.clone(), hold.clone())], 6).await;
+        assert!(!locks.knows(&name));
+        assert_eq!(server.record(&name)["holderIdentity"], "old");
+        // Nobody leads here by it any more, so nobody asks.
+        let _ = server.asked();
+        pass(&[(locks, hold)], 60).await;
+        assert_eq!(server.asked(), Vec::<String>::new());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_somebody_deletes_is_made_again_and_one_that_can_not_be_asked_for_is_not_sure_for_long() {
+    let (name, server) = (locks()[0].clone(), Server::default());
+    let (locks, hold) = leading(&server, &name).await;
+    server.0.lock().objects.clear();
+    pass(&[(locks.clone(), hold.clone())], 6).await;
+    assert_eq!(server.record(&name)["holderIdentity"], RING);
+    server.refuse(Some(StatusCode::INTERNAL_SERVER_ERROR));
+    pass(&[(locks.clone(), hold.clone())], 4).await;
+    assert!(hold.make_sure(&name, &Claim::default()).await.is_ok(), "it was seen a moment ago");
+    pass(&[(locks.clone(), hold.clone())], 11).await;
+    assert_eq!(
+        hold.make_sure(&name, &Claim::default()).await.unwrap_err().code(),
+        503,
+        "the controller's renewals fail"
+    );
+    assert!(locks.knows(&name));
+    server.refuse(None);
+    hold.make_sure(&name, &Claim::default()).await.unwrap();
+}
