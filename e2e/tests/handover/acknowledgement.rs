@@ -9,7 +9,7 @@ use ringside_e2e::eventually::eventually;
 use serde_json::{Value, json};
 
 use crate::{
-    ground::{Ground, SECRETS, SHARD, SOON},
+    ground::{Ground, SECRETS, SOON, World},
     watches::Watch,
 };
 
@@ -31,7 +31,8 @@ fn metadata(secret: &Secret) -> Value {
 
 /// While drains are held: one is taken back, one begun anew, one object is deleted, one deleted and made again, and one is
 /// being deleted.
-pub(crate) async fn only_what_is_still_drained_by_that_very_move_is_let_go(ground: &Ground) {
+pub(crate) async fn only_what_is_still_drained_by_that_very_move_is_let_go(world: &World) {
+    let ground = &world.shard("acknowledges").await;
     let names = ["back", "anew", "deleted", "again", "going"];
     for name in names {
         ground.create(name).await;
@@ -60,14 +61,15 @@ pub(crate) async fn only_what_is_still_drained_by_that_very_move_is_let_go(groun
     secrets.patch("going", &PatchParams::default(), &finalizers(&[])).await.unwrap();
     for name in ["back", "again"] {
         let kept = metadata(&secrets.get(name).await.unwrap());
-        assert_eq!(kept["labels"], json!({"app": "shop", &labels.shard: SHARD}), "{name}");
+        assert_eq!(kept["labels"], json!({"app": "shop", &labels.shard: ground.shard}), "{name}");
     }
     let (_, shown) = ground.list(&format!("{SECRETS}?labelSelector=app%3Dshop")).await;
     let shown = shown.to_string();
     assert!(shown.contains("\"back\"") && shown.contains("\"again\"") && !shown.contains("\"anew\""), "{shown}");
 }
 
-pub(crate) async fn a_drain_past_its_deadline_is_an_event_on_the_ring(ground: &Ground) {
+pub(crate) async fn a_drain_past_its_deadline_is_an_event_on_the_ring(world: &World) {
+    let ground = &world.shard("is-late").await;
     ground.create("held").await;
     hold_everything(ground).await;
     ground.drain("held", "move-1").await;

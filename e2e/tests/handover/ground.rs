@@ -1,6 +1,10 @@
-//! A control plane, a proxy that is a shard, and nothing else: the test is sharder and controller.
+//! A control plane, proxies that are a shard each, and nothing else: the tests are sharders and controllers.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use http::{Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
@@ -22,7 +26,6 @@ use ringside_e2e::{
 use ringside_ring::{ClusterRing, labels::RingLabels};
 use serde_json::{Value, json};
 
-pub(crate) const SHARD: &str = "shard-0";
 pub(crate) const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 /// Shorter than the time to a watch's first bookmark, a minute.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
@@ -45,42 +48,58 @@ spec:
   resources: [{group: '', resource: secrets}]
 ";
 
+/// What all shards stand on.
+pub(crate) struct World {
+    control_plane: ControlPlane,
+    proxy: PathBuf,
+}
+
+/// A shard of its own: what one client still sees holds nothing of the others.
 pub(crate) struct Ground {
+    pub(crate) shard: String,
     pub(crate) direct: Client,
     pub(crate) proxied: Client,
     pub(crate) labels: RingLabels,
     pub(crate) secrets: Api<Secret>,
-    // Dropped in this order.
     _proxy: Proxy,
-    _control_plane: ControlPlane,
 }
 
-impl Ground {
+impl World {
     pub(crate) async fn start() -> Self {
         let control_plane = ControlPlane::start(Options::default()).await.unwrap();
         let client = control_plane.client();
         manifests::define(&client, &ClusterRing::crd()).await.unwrap();
         manifests::apply(&client, &manifests::parse(SETTING).unwrap()).await.unwrap();
-        let shard =
-            ShardIdentity::create(&control_plane, "default", "shard", SHARD, control_plane.dir()).await.unwrap();
         let programs =
             tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process())).await.unwrap().unwrap();
-        let mut command = Command::new(programs.proxy);
+        Self { control_plane, proxy: programs.proxy }
+    }
+
+    /// A shard of this name.
+    pub(crate) async fn shard(&self, name: &str) -> Ground {
+        let (control_plane, dir) = (&self.control_plane, self.control_plane.dir());
+        let shard = ShardIdentity::create(control_plane, "default", "shard", name, dir).await.unwrap();
+        let mut command = Command::new(&self.proxy);
         command.args(["--drain-grace", "200ms"]).arg("--kubeconfig").arg(shard.kubeconfig());
-        let identity = Identity { ring: "moves", shard: SHARD, namespace: "default" };
-        let proxy = Proxy::start(command, identity, control_plane.dir()).unwrap();
+        let identity = Identity { ring: "moves", shard: name, namespace: "default" };
+        let proxy = Proxy::start(command, identity, dir).unwrap();
         proxy.until_ready().await.unwrap();
         let (proxied, direct) = (proxy.client().await.unwrap(), connect(shard.kubeconfig()).await);
-        Self {
+        let ground = Ground {
+            shard: name.to_owned(),
             secrets: Api::namespaced(direct.clone(), "default"),
             labels: RingLabels::of(&"moves".parse().unwrap()),
             direct,
             proxied,
             _proxy: proxy,
-            _control_plane: control_plane,
-        }
+        };
+        // As each client begins: no watch goes on from before.
+        assert_eq!(ground.list(&format!("{SECRETS}?limit=1")).await.0, StatusCode::OK);
+        ground
     }
+}
 
+impl Ground {
     /// Makes a Secret of the shard, and returns its resourceVersion.
     pub(crate) async fn create(&self, name: &str) -> String {
         self.create_for(name, "shop").await
@@ -88,7 +107,7 @@ impl Ground {
 
     /// The same, of another app.
     pub(crate) async fn create_for(&self, name: &str, app: &str) -> String {
-        let labels = json!({&self.labels.shard: SHARD, "app": app});
+        let labels = json!({&self.labels.shard: self.shard, "app": app});
         let secret = json!({"metadata": {"name": name, "labels": labels}, "type": "Opaque"});
         let secret: Secret = serde_json::from_value(secret).unwrap();
         let created = self.secrets.create(&PostParams::default(), &secret).await.unwrap();

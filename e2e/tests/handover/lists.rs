@@ -4,7 +4,7 @@ use http::StatusCode;
 use ringside_e2e::eventually::eventually;
 use serde_json::Value;
 
-use crate::ground::{Ground, SECRETS, SOON};
+use crate::ground::{Ground, SECRETS, SOON, World};
 
 /// As many pages, of one object each.
 const PAGES: usize = 12;
@@ -17,7 +17,8 @@ fn rest(page: &Value) -> String {
 
 /// While pages come, an object that is drained after the list began is not let go: it may be in any of them. Once the
 /// client was idle for long enough, it is, and then the list has to begin anew.
-pub(crate) async fn a_list_in_pages_and_a_move_do_not_miss_each_other(ground: &Ground) {
+pub(crate) async fn a_list_in_pages_and_a_move_do_not_miss_each_other(world: &World) {
+    let ground = &world.shard("lists").await;
     for number in 0..PAGES {
         ground.create(&format!("page-{number:02}")).await;
     }

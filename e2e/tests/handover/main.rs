@@ -9,14 +9,33 @@ mod lists;
 mod missed;
 mod watches;
 
-use ground::Ground;
+use std::process::ExitCode;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_views_hold_a_drain_and_what_it_does_to_the_object() {
-    let ground = Ground::start().await;
-    missed::a_client_is_told_once_what_moved_while_it_did_not_watch(&ground).await;
-    lists::a_list_in_pages_and_a_move_do_not_miss_each_other(&ground).await;
-    watches::no_watch_holds_for_long_what_it_never_showed(&ground).await;
-    acknowledgement::only_what_is_still_drained_by_that_very_move_is_let_go(&ground).await;
-    acknowledgement::a_drain_past_its_deadline_is_an_event_on_the_ring(&ground).await;
+use ground::World;
+use ringside_e2e::shared_ground::{self, Case};
+use tokio::runtime::Runtime;
+
+/// Each has a shard of its own.
+const CASES: [Case<World>; 5] = [
+    Case::new("a_client_is_told_once_what_moved_while_it_did_not_watch", |world| {
+        Box::pin(missed::a_client_is_told_once_what_moved_while_it_did_not_watch(world))
+    }),
+    Case::new("a_list_in_pages_and_a_move_do_not_miss_each_other", |world| {
+        Box::pin(lists::a_list_in_pages_and_a_move_do_not_miss_each_other(world))
+    }),
+    Case::new("no_watch_holds_for_long_what_it_never_showed", |world| {
+        Box::pin(watches::no_watch_holds_for_long_what_it_never_showed(world))
+    }),
+    Case::new("only_what_is_still_drained_by_that_very_move_is_let_go", |world| {
+        Box::pin(acknowledgement::only_what_is_still_drained_by_that_very_move_is_let_go(world))
+    }),
+    Case::new("a_drain_past_its_deadline_is_an_event_on_the_ring", |world| {
+        Box::pin(acknowledgement::a_drain_past_its_deadline_is_an_event_on_the_ring(world))
+    }),
+];
+
+fn main() -> ExitCode {
+    let runtime = Runtime::new().unwrap();
+    // They mostly wait.
+    shared_ground::run(&runtime, Some(CASES.len()), &CASES, World::start)
 }

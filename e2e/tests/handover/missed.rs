@@ -3,11 +3,12 @@
 //! As kopf does it, whose lists do not show it what is gone. It may list right after a drain, before the proxy itself knows
 //! of that: then its watch ends with 410, and it lists again.
 
+use futures::future::join_all;
 use ringside_e2e::eventually::eventually;
 use serde_json::json;
 
 use crate::{
-    ground::{Ground, SECRETS, SOON},
+    ground::{Ground, SECRETS, SOON, World},
     watches::{FORMATS, Watch},
 };
 
@@ -71,40 +72,46 @@ async fn deleted_before(client: Client<'_>, mut watch: Watch, names: &[&str], la
 
 /// Of each format: what is drained, and moves on, while a client does not watch is the first that it is told when it does,
 /// once; of what is its own still, or again, it is told nothing, and nothing is told who begins by a streaming list.
-pub(crate) async fn a_client_is_told_once_what_moved_while_it_did_not_watch(ground: &Ground) {
-    for (format, (_, accept, websocket)) in FORMATS.into_iter().enumerate() {
-        let client = Client { ground, accept, websocket };
+pub(crate) async fn a_client_is_told_once_what_moved_while_it_did_not_watch(world: &World) {
+    let told = FORMATS.map(|(format, accept, websocket)| async move {
+        let ground = &world.shard(&format!("misses-{format}")).await;
         for round in 0..ROUNDS {
-            let name = |what: &str| format!("{what}-{format}-{round}");
-            let (moves, stays, back) = (name("moves"), name("stays"), name("back"));
-            for name in [&moves, &stays, &back] {
-                ground.create_for(name, APP).await;
-            }
-            let (lists, streams) = (client.watches().await, client.streams().await);
-            streams.until_shows("initial-events-end").await;
-            lists.ends().await;
-            streams.ends().await;
-            ground.drain(&back, "move-1").await;
-            ground.label(&back, &json!({&ground.labels.drain: null})).await;
-            ground.drain(&moves, "move-1").await;
-
-            let (lists, streams) = (client.watches().await, client.streams().await);
-            let sentinel = name("sentinel");
-            let goes_on = async {
-                ground.until_let_go(&moves).await;
-                ground.label(&moves, &json!({&ground.labels.shard: "another"})).await;
-                ground.create_for(&sentinel, APP).await;
-            };
-            let names = [&*moves, &*stays, &*back];
-            let (told, ()) = tokio::join!(deleted_before(client, lists, &names, &sentinel), goes_on);
-            assert_eq!(told, [1, 0, 0], "{accept} {websocket}: moved, its own, its own again");
-            streams.until_shows(&sentinel).await;
-            assert_eq!(streams.count("DELETED", "").await, 0, "{accept} {websocket}: who replaces what it knew");
-
-            let again = client.watches().await;
-            let sentinel = name("another");
-            ground.create_for(&sentinel, APP).await;
-            assert_eq!(deleted_before(client, again, &[&moves], &sentinel).await, [0], "it was told");
+            is_told_once(Client { ground, accept, websocket }, &format!("{format}-{round}")).await;
         }
+    });
+    join_all(told).await;
+}
+
+async fn is_told_once(client: Client<'_>, what: &str) {
+    let Client { ground, accept, websocket } = client;
+    let name = |which: &str| format!("{which}-{what}");
+    let (moves, stays, back) = (name("moves"), name("stays"), name("back"));
+    for name in [&moves, &stays, &back] {
+        ground.create_for(name, APP).await;
     }
+    let (lists, streams) = (client.watches().await, client.streams().await);
+    streams.until_shows("initial-events-end").await;
+    lists.ends().await;
+    streams.ends().await;
+    ground.drain(&back, "move-1").await;
+    ground.label(&back, &json!({&ground.labels.drain: null})).await;
+    ground.drain(&moves, "move-1").await;
+
+    let (lists, streams) = (client.watches().await, client.streams().await);
+    let sentinel = name("sentinel");
+    let goes_on = async {
+        ground.until_let_go(&moves).await;
+        ground.label(&moves, &json!({&ground.labels.shard: "another"})).await;
+        ground.create_for(&sentinel, APP).await;
+    };
+    let names = [&*moves, &*stays, &*back];
+    let (told, ()) = tokio::join!(deleted_before(client, lists, &names, &sentinel), goes_on);
+    assert_eq!(told, [1, 0, 0], "{accept} {websocket}: moved, its own, its own again");
+    streams.until_shows(&sentinel).await;
+    assert_eq!(streams.count("DELETED", "").await, 0, "{accept} {websocket}: who replaces what it knew");
+
+    let again = client.watches().await;
+    let sentinel = name("another");
+    ground.create_for(&sentinel, APP).await;
+    assert_eq!(deleted_before(client, again, &[&moves], &sentinel).await, [0], "it was told");
 }

@@ -9,7 +9,7 @@ use hyper_util::rt::TokioIo;
 use ringside_e2e::eventually::eventually;
 use tokio::{io::AsyncReadExt as _, sync::Mutex, task::JoinHandle};
 
-use crate::ground::{Ground, SECRETS, SOON};
+use crate::ground::{Ground, SECRETS, SOON, World};
 
 const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
@@ -98,7 +98,11 @@ impl Watch {
     pub(crate) async fn until_shows(&self, what: &str) {
         let sought = format!("the watch shows {what}");
         let shown = eventually(&sought, SOON, || async {
-            if self.shows(what).await { Ok(()) } else { Err("not yet".to_owned()) }
+            if self.shows(what).await {
+                return Ok(());
+            }
+            let seen = self.seen.lock().await;
+            Err(format!("ended: {}; {}", self.has_ended(), String::from_utf8_lossy(&seen)))
         });
         shown.await.unwrap();
     }
@@ -113,7 +117,8 @@ impl Drop for Watch {
 /// Of each format: a watch with a label selector, one with a name, and one with a field selector that only the API server
 /// understands. None shows the object, none wants bookmarks, and nothing else happens on any. A watch that shows it has its
 /// `DELETED`, and nobody ends any of them.
-pub(crate) async fn no_watch_holds_for_long_what_it_never_showed(ground: &Ground) {
+pub(crate) async fn no_watch_holds_for_long_what_it_never_showed(world: &World) {
+    let ground = &world.shard("watches").await;
     for (name, accept, websocket) in FORMATS {
         let name = format!("idle-{name}");
         let from = ground.create(&name).await;
