@@ -143,7 +143,7 @@ pub const REQUEST: [Change; 17] = [
     Change {
         header: "accept-encoding",
         always: false,
-        becomes: "`identity`, for watches of the ring's resources, and where an election Lease is tried",
+        becomes: "`identity`, for watches of the ring's resources, and where the lock of an election is tried",
         reason: "the proxy reads events as they pass; API servers since 1.37 compress watches with initial events",
     },
     Change {
@@ -279,7 +279,7 @@ const QUERY: [QueryChange; 11] = [
     QueryChange {
         part: part::DRY_RUN,
         becomes: "`All`",
-        reason: "the API server judges the write of an election Lease, and does not store it",
+        reason: "the API server judges the write of an election's lock, and does not store it",
     },
 ];
 

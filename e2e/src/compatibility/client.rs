@@ -29,6 +29,17 @@ pub enum Http {
 }
 
 impl Http {
+    /// Each version.
+    pub const BOTH: [Self; 2] = [Self::One, Self::Two];
+    /// A client's version, and that of the server behind the proxy.
+    pub const PAIRS: [(Self, Self); 4] =
+        [(Self::One, Self::One), (Self::One, Self::Two), (Self::Two, Self::One), (Self::Two, Self::Two)];
+
+    /// A pair as people write it.
+    pub fn towards(self, upstream: Self) -> String {
+        format!("{} to {}", self.name(), upstream.name())
+    }
+
     /// As people write it.
     pub fn name(self) -> &'static str {
         match self {

@@ -26,11 +26,20 @@ fn asks(method: &str, query: &str, parts: &[&str]) -> bool {
 const EXACT: &str = "resourceVersionMatch=Exact";
 const NAMED: &str = "metadata.name=";
 
-const LIST: [OwnRequest; 11] = [
+const LIST: [OwnRequest; 12] = [
     OwnRequest {
         request: "`POST` of a SelfSubjectReview",
         because: "at the start: which pod it is, and so which shard",
         is: |method, path, _| method == "POST" && path.ends_with("/selfsubjectreviews"),
+    },
+    OwnRequest {
+        request: "`GET`, `POST` and `PUT` of the lock of the controller's election",
+        because: "the ring holds it: once three times in the time that it lasts, by whichever shard, and each looks as often",
+        is: |method, path, query| {
+            let of_lock = path.ends_with("/election") || path.ends_with("-memory");
+            (method == "GET" && of_lock && query.is_empty())
+                || (["POST", "PUT"].contains(&method) && query.trim_start_matches('&') == "fieldManager=ringside-proxy")
+        },
     },
     OwnRequest {
         request: "`GET`, `POST` and `PUT` of the shard Lease",

@@ -23,7 +23,7 @@ use super::{
 };
 
 /// The mark of what is asked before the first case.
-const WARM_UP: &str = "warm-up";
+pub(crate) const WARM_UP: &str = "warm-up";
 
 /// See the module.
 pub(crate) struct Shard {

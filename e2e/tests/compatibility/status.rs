@@ -19,9 +19,9 @@ pub(crate) fn read(answer: &Answer) -> Result<Value> {
     Ok(status)
 }
 
-/// What a Lease says, or a `Status` of it that is no refusal, but for what each server makes up. Of protobuf by the numbers
-/// of the fields (k8s.io/api/coordination/v1 and k8s.io/apimachinery).
-pub(crate) fn lease(answer: &Answer) -> Result<Value> {
+/// What a Lease or a ConfigMap says, or a `Status` of it that is no refusal, but for what each server makes up. Of protobuf by
+/// the numbers of the fields (k8s.io/api/coordination/v1 and k8s.io/apimachinery).
+pub(crate) fn lock(answer: &Answer) -> Result<Value> {
     /// uid, resourceVersion, creationTimestamp, managedFields.
     const MADE_UP: [u64; 4] = [5, 6, 8, 17];
     let Some(unknown) = answer.body.strip_prefix(MAGIC) else {

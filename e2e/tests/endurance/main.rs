@@ -11,6 +11,7 @@ mod http2;
 mod load_balancer;
 mod many;
 mod network;
+mod page;
 mod restarts;
 mod rotation;
 mod silent;
@@ -23,18 +24,21 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use ringside_e2e::in_cluster;
 use tokio::runtime::Runtime;
 
-use self::ground::{Ground, LogsOnPanic};
+use self::{
+    ground::{Ground, LogsOnPanic},
+    page::Page,
+};
 
 /// What there is to say against a case on this machine.
 type Obstacle = fn() -> Option<String>;
 
 /// Cases that leave the control plane as it is, and so share one.
 type Sharing = for<'a> fn(&'a Ground) -> BoxFuture<'a, ()>;
-const SHARING: [(&str, Obstacle, Sharing); 8] = [
+const SHARING: [(&str, Obstacle, Sharing); 9] = [
     ("five_hundred_watches_see_an_event", none, |ground| Box::pin(many::five_hundred_watches_see_an_event(ground))),
     ("readers_that_never_read_delay_nobody", none, |ground| {
         Box::pin(many::readers_that_never_read_delay_nobody(ground))
@@ -47,6 +51,9 @@ const SHARING: [(&str, Obstacle, Sharing); 8] = [
     }),
     ("a_server_without_http2_that_hangs_is_noticed", none, |ground| {
         Box::pin(silent::a_server_without_http2_that_hangs_is_noticed(ground))
+    }),
+    ("what_no_question_reaches_stays_silent", none, |ground| {
+        Box::pin(silent::what_no_question_reaches_stays_silent(ground))
     }),
     ("packets_that_vanish_are_noticed", network::unavailable, |ground| {
         Box::pin(silent::packets_that_vanish_are_noticed(ground))
@@ -83,41 +90,49 @@ fn none() -> Option<String> {
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     let runtime = Arc::new(Runtime::new().unwrap());
-    let trials = trials(&runtime);
+    let page = Arc::new(Page::default());
+    let trials = trials(&runtime, &page);
     // By default there would be as many as processors.
     arguments.test_threads = arguments.test_threads.or(Some(trials.len()));
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let seen = libtest_mimic::run(&arguments, trials);
+    let whole = seen.num_filtered_out == 0 && seen.num_ignored == 0 && !seen.has_failed() && !arguments.list;
+    let settle = Trial::test("docs/compatibility.md says what was seen", move || page.settle().map_err(Failed::from));
+    let settled = libtest_mimic::run(&arguments, vec![settle.with_ignored_flag(!whole)]);
+    if seen.has_failed() { seen.exit_code() } else { settled.exit_code() }
 }
 
-fn trials(runtime: &Arc<Runtime>) -> Vec<Trial> {
+fn trials(runtime: &Arc<Runtime>, page: &Arc<Page>) -> Vec<Trial> {
+    let trial = |name, obstacle, case| trial(page, name, obstacle, case);
     let shared = Arc::new(Mutex::new(Weak::new()));
     let sharing = SHARING.map(|(name, obstacle, case)| {
         let (shared, runtime) = (shared.clone(), runtime.clone());
-        trial(name, obstacle, move || {
+        let run = move || {
             let ground = one_for_all(&shared, &runtime);
             let _logs = LogsOnPanic(&ground);
             runtime.block_on(case(&ground));
-        })
+        };
+        trial(name, obstacle, Box::new(run))
     });
     let owning = OWNING.map(|(name, obstacle, case)| {
         let runtime = runtime.clone();
-        trial(name, obstacle, move || drop(runtime.block_on(async { case(Ground::start().await).await })))
+        trial(name, obstacle, Box::new(move || drop(runtime.block_on(async { case(Ground::start().await).await }))))
     });
     let own_system = {
         let runtime = runtime.clone();
-        trial("operators_recover_from_an_api_server_that_restarts", none, move || {
-            runtime.block_on(restarts::operators_recover_from_an_api_server_that_restarts());
-        })
+        let run = move || runtime.block_on(restarts::operators_recover_from_an_api_server_that_restarts());
+        trial("operators_recover_from_an_api_server_that_restarts", none, Box::new(run))
     };
     sharing.into_iter().chain(owning).chain([own_system]).collect()
 }
 
-fn trial(name: &str, obstacle: Obstacle, case: impl FnOnce() + Send + 'static) -> Trial {
+fn trial(page: &Arc<Page>, name: &'static str, obstacle: Obstacle, case: Box<dyn FnOnce() + Send>) -> Trial {
+    let page = Arc::clone(page);
     Trial::ignorable_test(name, move || {
         if let Some(why) = obstacle() {
             return Ok(Completion::ignored_with(why));
         }
         case();
+        page.saw(name);
         Ok(Completion::Completed)
     })
 }

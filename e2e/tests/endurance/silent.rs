@@ -122,18 +122,41 @@ pub(crate) async fn a_server_without_http2_that_hangs_is_noticed(ground: &Ground
     ));
 }
 
-pub(crate) async fn packets_that_vanish_are_noticed(ground: &Ground) {
-    let network = Arc::new(Network::create(ground).await);
-    let inside = network.listen(format!("{OUTSIDE}:0").parse().unwrap()).await;
-    let url = format!("https://{}", inside.local_addr().unwrap());
-    // No pod runs here: what a session in one begins with is said by script, and then nothing more.
-    let relay = Relay::start(&ground.control_plane, Offer::Both).await.unwrap();
-    let _balancer = LoadBalancer::on(inside, relay.address());
+/// The gaps of the page: in a session nothing is asked, and what is asked on another connection, another server answers.
+pub(crate) async fn what_no_question_reaches_stays_silent(ground: &Ground) {
+    let relay = Relay::start(&ground.control_plane, Offer::Http1).await.unwrap();
+    begin_sessions(&relay);
+    let balancer = LoadBalancer::start(relay.address()).await;
+    let identity = ground.identity_by("unasked", &balancer.url()).await;
+    let mut command = command();
+    // So that it is not the Lease that ends the streams.
+    command.arg("--lease-duration=300s").arg("--kubeconfig").arg(identity.kubeconfig());
+    let proxy = ground.start_proxy("unasked", command).await;
+    let mut watch = Http1::watch(&proxy).await;
+    let sessions = SESSIONS.map(|protocol| Session::exec(&proxy, protocol, protocol, SAID));
+    let mut sessions = join_all(sessions).await;
+    balancer.freeze();
+    ground.create("unasked", "unasked-meanwhile", 0).await;
+    let silent = sessions.iter_mut().map(|session| session.nothing(NOTICED_WITHIN));
+    tokio::join!(join_all(silent), watch.nothing(NOTICED_WITHIN));
+}
+
+/// No pod runs here: what a session in one begins with is said by script, and then nothing more.
+fn begin_sessions(relay: &Relay) {
     for protocol in SESSIONS {
         let begins = Script::new(StatusCode::SWITCHING_PROTOCOLS).header("connection", "Upgrade");
         let begins = begins.header("upgrade", protocol).bytes(SAID).part(Part::Break(Arc::default()));
         relay.answer(protocol, begins);
     }
+}
+
+pub(crate) async fn packets_that_vanish_are_noticed(ground: &Ground) {
+    let network = Arc::new(Network::create(ground).await);
+    let inside = network.listen(format!("{OUTSIDE}:0").parse().unwrap()).await;
+    let url = format!("https://{}", inside.local_addr().unwrap());
+    let relay = Relay::start(&ground.control_plane, Offer::Both).await.unwrap();
+    let _balancer = LoadBalancer::on(inside, relay.address());
+    begin_sessions(&relay);
     let identity = ground.identity_by("vanished", &url).await;
     let mut command = network.command(program());
     // So that it is not the Lease that ends the streams: no connection works for longer than it would last.

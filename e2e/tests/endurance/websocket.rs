@@ -35,6 +35,8 @@ pub(crate) async fn ask(proxy: &Proxy, path: &str, headers: &str) -> TlsStream<T
 /// What the end of a body in chunks is (RFC 9112, section 7.1), and what an end without it is not.
 const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
 
+const END_OF_CHUNK: &[u8] = b"\r\n";
+
 /// A watch by HTTP/1.1 that has begun.
 pub(crate) struct Http1(TlsStream<TcpStream>);
 
@@ -49,14 +51,22 @@ impl Http1 {
         let head = read_until(&mut stream, b"\r\n\r\n").await;
         assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
         read_until(&mut stream, b"k8s.io/initial-events-end").await;
+        // The rest of the bookmark, and of its chunk.
+        read_until(&mut stream, END_OF_CHUNK).await;
         Self(stream)
+    }
+
+    /// Waits for so long, in which nothing may come, and no end either.
+    pub(crate) async fn nothing(&mut self, within: Duration) {
+        nothing(&mut self.0, within).await;
     }
 
     /// Reads to the end.
     pub(crate) async fn end(mut self, within: Duration) -> End {
         // As `read_until`: the connection itself stays open, for the next request.
         let read = async {
-            let mut rest = Vec::new();
+            // Read when it began.
+            let mut rest = END_OF_CHUNK.to_vec();
             while !rest.ends_with(LAST_CHUNK) {
                 match self.0.read_u8().await {
                     Ok(byte) => rest.push(byte),
@@ -85,6 +95,11 @@ impl Session {
         Self(stream)
     }
 
+    /// Waits for so long, in which nothing may come, and no end either.
+    pub(crate) async fn nothing(&mut self, within: Duration) {
+        nothing(&mut self.0, within).await;
+    }
+
     /// Waits for its end, in which nothing may come.
     pub(crate) async fn end(mut self, within: Duration) {
         let mut rest = Vec::new();
@@ -92,6 +107,13 @@ impl Session {
         // With or without a notice of TLS: the client sees that it is over.
         drop(read.unwrap_or_else(|_| panic!("no end within {within:?}")));
         assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+    }
+}
+
+async fn nothing(stream: &mut TlsStream<TcpStream>, within: Duration) {
+    let mut some = [0; 64];
+    if let Ok(read) = timeout(within, stream.read(&mut some)).await {
+        panic!("{:?}", read.map(|length| some[..length].to_vec()));
     }
 }
 
@@ -128,10 +150,7 @@ impl WebSocket {
 
     /// Waits for so long, in which nothing may come.
     pub(crate) async fn nothing(&mut self, within: Duration) {
-        let mut some = [0; 64];
-        if let Ok(read) = timeout(within, self.0.read(&mut some)).await {
-            panic!("{:?}", read.map(|length| some[..length].to_vec()));
-        }
+        nothing(&mut self.0, within).await;
     }
 
     /// Reads messages, up to and with one that has this in it.

@@ -6,15 +6,18 @@ use http::{Method, StatusCode};
 use ringside_e2e::{
     compatibility::Outcome,
     eventually::eventually,
-    relay::{Part, Script},
+    relay::{Offer, Part, Script},
 };
+use serde_json::json;
 
 use super::upgrades::websocket;
 use crate::{
     client::{Answer, Ask, Http},
     compare::{Bodies, Probe, Rewritten, answers},
     ground::{DEADLINE, GONE, Ground},
+    query,
     raw::Raw,
+    shard::{Member, WARM_UP},
     table::{Case, case},
 };
 
@@ -57,6 +60,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("aggregated group", "upgrade", |ground, mark| async move {
             upgraded(&ground, &Probe::by(&ground, &mark, Http::One, Http::Two)).await
         }),
+        case("aggregated group in a ring", "list", |ground, mark| async move { in_a_ring(&ground, &mark).await }),
         case("aggregated group whose server is not there", "503", |ground, mark| async move {
             let (probe, ask) =
                 (Probe::new(&ground, &mark), Ask::get(format!("/apis/{GONE}/v1/namespaces/fixed/things")));
@@ -91,16 +95,48 @@ async fn upgraded(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
     Ok(Outcome::Same)
 }
 
+/// What the aggregated server is asked for is the shard's alone.
+async fn in_a_ring(ground: &Ground, mark: &str) -> Result<Outcome> {
+    let list = json!({
+        "kind": "EchoList", "apiVersion": "echo.example.com/v1", "metadata": {"resourceVersion": "7"},
+        "items": [{"metadata": {"name": "own-1", "namespace": "fixed", "resourceVersion": "6"}}],
+    });
+    for mark in [mark, WARM_UP] {
+        let script = Script::new(StatusCode::OK).header("content-type", "application/json");
+        ground.aggregated.answer(mark, script.bytes(list.to_string()));
+    }
+    let member = Member { ring: "aggregated", name: "shard-aggregated", owns: "own-", offer: Offer::Both };
+    let shard = ground.alone(member, &json!([{"group": "echo.example.com", "resource": "echoes"}])).await?;
+    shard.serves(&[ECHOES]).await?;
+    let probe = Probe { shard: &shard, http: Http::Two, mark };
+    let ask = Ask::get(format!("{ECHOES}?limit=5&labelSelector=tier"));
+    let by_hand = Ask { target: query::narrowed(&ask.target, &shard.selector), ..ask.clone() };
+    let (answer, outcome) = asked(ground, &probe, &by_hand, &ask, probe.narrowing(&[])).await?;
+    ensure!(outcome == Outcome::Same && answer.body == list.to_string(), "{}", answer.text());
+    Ok(Outcome::Narrowed)
+}
+
 async fn both(ground: &Ground, probe: &Probe<'_>, ask: &Ask) -> Result<(Answer, Outcome)> {
-    let direct = probe.past(ask).await?;
+    asked(ground, probe, ask, ask, Rewritten::default()).await
+}
+
+/// Asked by hand for what the proxy is to make of the request, and through it.
+async fn asked(
+    ground: &Ground,
+    probe: &Probe<'_>,
+    by_hand: &Ask,
+    ask: &Ask,
+    rewritten: Rewritten<'_>,
+) -> Result<(Answer, Outcome)> {
+    let direct = probe.past(by_hand).await?;
     let sent = ground.aggregated.take(probe.mark);
-    let (proxied, _) = probe.through(ask, Rewritten::default()).await?;
+    let (proxied, _) = probe.through(ask, rewritten).await?;
     let arrived = ground.aggregated.take(probe.mark);
     let outcome = answers(&direct, &proxied, Bodies::Exact)?;
     let told = || format!("{sent:#?} became {arrived:#?}");
     ensure!(sent.len() == 1 && arrived.len() == 1, "{}", told());
-    let same =
-        sent[0].target == arrived[0].target && sent[0].headers == arrived[0].headers && sent[0].body == arrived[0].body;
-    ensure!(same, "{}", told());
+    // The API server writes the query anew, of both alike.
+    ensure!(sent[0].target == arrived[0].target, "{}", told());
+    ensure!(sent[0].headers == arrived[0].headers && sent[0].body == arrived[0].body, "{}", told());
     Ok((proxied, outcome))
 }

@@ -1,5 +1,5 @@
-//! Writes whose body the proxy reads before it sends it on: of what an object of the ring controls, and of Leases in the
-//! shard's namespace.
+//! Writes whose body the proxy reads before it sends it on: of what an object of the ring controls, and of Leases and
+//! ConfigMaps in the shard's namespace, which might begin an election.
 
 use anyhow::{Context as _, Result};
 use http::Method;
@@ -18,6 +18,7 @@ use crate::{
 };
 
 const YAML: &str = "application/yaml";
+pub(super) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A form of a write: its name, the method, what stands behind the path, the type and the body.
 type Form = (&'static str, Method, &'static str, &'static str, fn(&Value) -> String);
@@ -55,6 +56,20 @@ const LEASE: [Form; 5] = [
     ("create, that exists", Method::POST, "..", JSON, |lease| lease.to_string()),
 ];
 
+/// Of a ConfigMap that nobody leads by: it has settings, and nothing of an election.
+const CONFIG_MAP: [Form; 5] = [
+    ("update", Method::PUT, "", JSON, |map| map.to_string()),
+    ("update, YAML", Method::PUT, "", YAML, |map| {
+        format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {}\ndata: {{text: new}}\n", map["metadata"])
+    }),
+    ("merge patch", Method::PATCH, "", MERGE, |_| json!({"metadata": {"labels": {"a": "b"}}}).to_string()),
+    ("server-side apply", Method::PATCH, "?fieldManager=me&force=true", APPLY, |map| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": map["metadata"], "data": {"text": "new"}})
+            .to_string()
+    }),
+    ("create, that exists", Method::POST, "..", JSON, |map| map.to_string()),
+];
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let behaviour = "write of a controlled resource";
@@ -88,16 +103,13 @@ pub(crate) fn cases() -> Vec<Case> {
         unchanged(&probe, &format!("{collection}/thing")).await
     }));
     let behaviour = "write of a Lease that is no election's, in the shard's namespace";
-    for form in LEASE {
-        cases.push(case(behaviour, form.0, move |ground, mark| async move {
-            lease(&ground, &Probe::new(&ground, &mark), &form).await
-        }));
-    }
-    cases.push(case(behaviour, "update, protobuf", |ground, mark| async move {
-        let name = format!("lease-{mark}");
-        ground.anew(LEASES, &beat(&name)).await?;
-        unchanged(&Probe::new(&ground, &mark), &format!("{LEASES}/{name}")).await
-    }));
+    bystanders(&mut cases, behaviour, LEASES, &LEASE, |probe| beat(&format!("lease-{}", probe.mark)));
+    let behaviour = "write of a ConfigMap that is no election's, in the shard's namespace";
+    bystanders(&mut cases, behaviour, CONFIG_MAPS, &CONFIG_MAP, |probe| {
+        let mut map = Kind::ConfigMap.object(&probe.shard.labels());
+        map["metadata"]["name"] = format!("settings-{}", probe.mark).into();
+        map
+    });
     cases
 }
 
@@ -141,18 +153,44 @@ fn beat(name: &str) -> Value {
     })
 }
 
-async fn lease(ground: &Ground, probe: &Probe<'_>, form: &Form) -> Result<Outcome> {
+/// What might be an election's lock, and is none: each form of a write, and one in protobuf.
+fn bystanders(
+    cases: &mut Vec<Case>,
+    behaviour: &'static str,
+    collection: &'static str,
+    forms: &'static [Form],
+    object: fn(&Probe<'_>) -> Value,
+) {
+    for form in forms {
+        cases.push(case(behaviour, form.0, move |ground, mark| async move {
+            let probe = Probe::new(&ground, &mark);
+            bystander(&ground, &probe, (collection, &object(&probe)), form).await
+        }));
+    }
+    cases.push(case(behaviour, "update, protobuf", move |ground, mark| async move {
+        let probe = Probe::new(&ground, &mark);
+        let object = object(&probe);
+        ground.anew(collection, &object).await?;
+        unchanged(&probe, &format!("{collection}/{}", object["metadata"]["name"].as_str().context("a name")?)).await
+    }));
+}
+
+async fn bystander(
+    ground: &Ground,
+    probe: &Probe<'_>,
+    (collection, object): (&str, &Value),
+    form: &Form,
+) -> Result<Outcome> {
     let (_, method, target, content_type, body) = form;
-    let object = beat(&format!("lease-{}", probe.mark));
     let name = object["metadata"]["name"].as_str().context("a name")?;
     let target = match target.strip_prefix("..") {
-        Some(query) => format!("{LEASES}{query}"),
-        None => format!("{LEASES}/{name}{target}"),
+        Some(query) => format!("{collection}{query}"),
+        None => format!("{collection}/{name}{target}"),
     };
-    let ask = Ask::new(method.clone(), target).body(content_type, body(&object));
-    ground.anew(LEASES, &object).await?;
+    let ask = Ask::new(method.clone(), target).body(content_type, body(object));
+    ground.anew(collection, object).await?;
     let direct = probe.past(&ask).await?;
-    ground.anew(LEASES, &object).await?;
+    ground.anew(collection, object).await?;
     let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
     answers(&direct, &proxied, OF_A_WRITE)
 }

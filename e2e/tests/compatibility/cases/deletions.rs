@@ -6,12 +6,11 @@ use ringside_e2e::compatibility::Outcome;
 use serde_json::json;
 
 use super::{
-    large::PAIRS,
     representations,
     writes::{JSON, Kind},
 };
 use crate::{
-    client::Ask,
+    client::{Ask, Http},
     compare::{Bodies, Probe, answers, contains, steady},
     ground::Ground,
     query,
@@ -87,8 +86,8 @@ pub(crate) fn cases() -> Vec<Case> {
             delete(&ground, &Probe::new(&ground, &mark), Kind::ConfigMap, JSON, Some(options)).await
         }));
     }
-    for (client, upstream) in PAIRS {
-        let pair = format!("{} to {}", client.name(), upstream.name());
+    for (client, upstream) in Http::PAIRS {
+        let pair = client.towards(upstream);
         cases.push(case("deletecollection", &pair, move |ground, mark| async move {
             let probe = Probe::by(&ground, &mark, client, upstream);
             delete(&ground, &probe, Kind::ConfigMap, JSON, Some(Options::Json)).await

@@ -20,7 +20,6 @@ use crate::{
     table::{Case, case},
 };
 
-const BOTH: [Http; 2] = [Http::One, Http::Two];
 const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
 const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites";
 /// The opcode of a closing frame that is whole (RFC 6455, section 5.2).
@@ -47,7 +46,7 @@ static WAITING: OnceCell<Shard> = OnceCell::const_new();
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for http in BOTH {
+    for http in Http::BOTH {
         for (form, ask) in OF_RESOURCES {
             let form = format!("{form}, {}", http.name());
             cases.push(case("request for a resource without the shard Lease", &form, move |ground, mark| async move {
@@ -148,7 +147,7 @@ async fn websocket_watch(shard: &Shard, ask: Ask, mark: &str) -> Result<Raw> {
 async fn lost(ground: &Ground, mark: &str) -> Result<Outcome> {
     let shard = alone(ground, "losing").await?;
     let ask = Ask::get(format!("{MAPS}?watch=1"));
-    let watches = BOTH.map(|http| watch(&shard, http, &ask, mark));
+    let watches = Http::BOTH.map(|http| watch(&shard, http, &ask, mark));
     let (watches, raw) = tokio::try_join!(try_join_all(watches), websocket_watch(&shard, ask.clone(), mark))?;
     let patch = Ask::new(Method::PATCH, format!("{}/{}", leases(), shard.identity.pod()));
     ground.admin(&patch.body("application/merge-patch+json", json!({"spec": held()}).to_string())).await?;
@@ -184,7 +183,7 @@ async fn left(ground: &Ground, mark: &str) -> Result<Outcome> {
     let ask = Ask::get(format!("{MAPS}?watch=1"));
     let watches = FORMS.map(|(_, media_type, _)| {
         let (shard, ask) = (&shard, ask.clone().accept(media_type));
-        async move { try_join_all(BOTH.map(|http| watch(shard, http, &ask, mark))).await }
+        async move { try_join_all(Http::BOTH.map(|http| watch(shard, http, &ask, mark))).await }
     });
     let (watches, raw) = tokio::try_join!(try_join_all(watches), websocket_watch(&shard, ask.clone(), mark))?;
     ground.shards("leaving", &json!([{"group": "web.example.com", "resource": "websites"}])).await?;

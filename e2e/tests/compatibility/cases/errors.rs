@@ -12,7 +12,6 @@ use ringside_e2e::{
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::large::PAIRS;
 use crate::{
     client::{Answer, Ask, Endpoint, Http},
     compare::{Bodies, Extent, OF_A_WRITE, Probe, Rewritten, answers, passed_on},
@@ -22,7 +21,6 @@ use crate::{
     table::{Case, case},
 };
 
-const BOTH: [Http; 2] = [Http::One, Http::Two];
 const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
 const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites";
 const JSON: &str = "application/json";
@@ -104,8 +102,8 @@ pub(crate) fn cases() -> Vec<Case> {
             answers(&direct, &proxied, Bodies::Exact)
         }));
     }
-    for (client, upstream) in PAIRS {
-        let pair = format!("{} to {}", client.name(), upstream.name());
+    for (client, upstream) in Http::PAIRS {
+        let pair = client.towards(upstream);
         for (behaviour, status, retry_after) in SELDOM {
             cases.push(case(behaviour, &pair, move |ground, mark| async move {
                 seldom(&Probe::by(&ground, &mark, client, upstream), status, retry_after).await
@@ -132,7 +130,7 @@ pub(crate) fn cases() -> Vec<Case> {
         "HTTP/1.1, to a client that does not ask for them",
         |ground, mark| async move { unasked(&Probe::by(&ground, &mark, Http::One, Http::Two)).await },
     ));
-    for client in BOTH {
+    for client in Http::BOTH {
         let form = format!("103 Early Hints, {} to HTTP/1.1", client.name());
         cases.push(case("interim answer", &form, move |ground, mark| async move {
             interim(&Probe::by(&ground, &mark, client, Http::One)).await
@@ -366,8 +364,8 @@ fn warnings() -> Vec<Case> {
             probe.scripted(&ask, probe.narrowing(&[])).await
         }),
     ];
-    let many = PAIRS.into_iter().map(|(http, upstream)| {
-        let form = format!("{WARNINGS} in an answer, {} to {}", http.name(), upstream.name());
+    let many = Http::PAIRS.into_iter().map(|(http, upstream)| {
+        let form = format!("{WARNINGS} in an answer, {}", http.towards(upstream));
         case("Warning headers", &form, move |ground, mark| async move {
             let probe = Probe::by(&ground, &mark, http, upstream);
             let warn = |script: Script, number| script.header("warning", &format!("299 - \"number {number}\""));

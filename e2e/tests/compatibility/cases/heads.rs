@@ -84,19 +84,20 @@ fn list(ground: &Ground, rest: &str) -> Ask {
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for http in [Http::One, Http::Two] {
+    for (http, upstream) in Http::PAIRS {
+        let pair = http.towards(upstream);
         for (behaviour, ask) in PLAIN {
-            cases.push(case(behaviour, http.name(), move |ground, mark| async move {
-                Probe::by(&ground, &mark, http, Http::Two).same(&ask(&ground)).await
+            cases.push(case(behaviour, &pair, move |ground, mark| async move {
+                Probe::by(&ground, &mark, http, upstream).same(&ask(&ground)).await
             }));
         }
         for (behaviour, ask) in LISTS {
-            cases.push(case(behaviour, http.name(), move |ground, mark| async move {
-                Probe::by(&ground, &mark, http, Http::Two).narrowed(&ask(&ground)).await
+            cases.push(case(behaviour, &pair, move |ground, mark| async move {
+                Probe::by(&ground, &mark, http, upstream).narrowed(&ask(&ground)).await
             }));
         }
-        cases.push(case("501 headers", http.name(), move |ground, mark| async move {
-            let probe = Probe::by(&ground, &mark, http, Http::Two);
+        cases.push(case("501 headers", &pair, move |ground, mark| async move {
+            let probe = Probe::by(&ground, &mark, http, upstream);
             let ask = (0..TOO_MANY).fold(object(""), |ask, index| ask.header(&format!("x-many-{index}"), "value"));
             if http == Http::Two {
                 return probe.same(&ask).await;

@@ -22,9 +22,6 @@ use crate::{
 };
 
 const MAPS: &str = "/api/v1/namespaces/huge/configmaps";
-/// Versions of HTTP, of the client and to the API server.
-pub(super) const PAIRS: [(Http, Http); 4] =
-    [(Http::One, Http::One), (Http::One, Http::Two), (Http::Two, Http::One), (Http::Two, Http::Two)];
 /// Together 100 MB, each near the 1 MiB that a ConfigMap may have.
 const OBJECTS: usize = 100;
 const LENGTH: usize = 1_000_000;
@@ -53,8 +50,8 @@ pub(crate) fn cases() -> Vec<Case> {
         ("1.5 MB, more than a ConfigMap may have", 1_500_000, StatusCode::UNPROCESSABLE_ENTITY),
         ("3.5 MB, more than a request may have", 3_500_000, StatusCode::PAYLOAD_TOO_LARGE),
     ] {
-        for (client, upstream) in PAIRS {
-            let form = format!("{form}, {} to {}", client.name(), upstream.name());
+        for (client, upstream) in Http::PAIRS {
+            let form = format!("{form}, {}", client.towards(upstream));
             cases.push(case("write of a large object", &form, move |ground, mark| async move {
                 let probe = Probe::by(&ground, &mark, client, upstream);
                 let object = serde_json::to_string(&map("large", [].into(), length))?;
@@ -67,8 +64,8 @@ pub(crate) fn cases() -> Vec<Case> {
             }));
         }
     }
-    for (client, upstream) in PAIRS {
-        let form = format!("1.5 MB, accepted, {} to {}", client.name(), upstream.name());
+    for (client, upstream) in Http::PAIRS {
+        let form = format!("1.5 MB, accepted, {}", client.towards(upstream));
         cases.push(case("write and watch of a large object", &form, move |ground, mark| async move {
             accepted(&ground, &Probe::by(&ground, &mark, client, upstream)).await
         }));
@@ -82,8 +79,8 @@ pub(crate) fn cases() -> Vec<Case> {
         ground.anew(target, &large).await?;
         probe.same(&Ask::get(format!("{target}/large"))).await
     }));
-    for (client, upstream) in PAIRS {
-        let pair = format!("{} to {}", client.name(), upstream.name());
+    for (client, upstream) in Http::PAIRS {
+        let pair = client.towards(upstream);
         cases.push(case("list of 100 MB, in constant memory", &pair, move |ground, mark| async move {
             let huge = HUGE.get_or_try_init(|| create(&ground)).await?;
             let shard = if upstream == Http::One { &huge.by_http1 } else { &huge.by_http2 };

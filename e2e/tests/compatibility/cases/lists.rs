@@ -5,9 +5,9 @@ use http::header;
 use ringside_e2e::compatibility::Outcome;
 use serde_json::Value;
 
-use super::{large::PAIRS, representations};
+use super::representations;
 use crate::{
-    client::Ask,
+    client::{Ask, Http},
     compare::{Bodies, Moment, Probe, answers, steady},
     ground::Ground,
     query,
@@ -25,12 +25,12 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut cases = vec![
         case("list of the latest state", "JSON", |ground, mark| async move {
             let probe = Probe::new(&ground, &mark);
-            probe.shows_its_own(&probe.narrowed_with(&Ask::get(MAPS), OF_THE_MOMENT, &[]).await?)
+            probe.shows_its_own(&probe.narrowed_with(&Ask::get(MAPS), OF_THE_MOMENT, &[]).await?.body)
         }),
         case("list of any state (resourceVersion 0)", "JSON", |ground, mark| async move {
             let ask = Ask::get(format!("{MAPS}?resourceVersion=0"));
             let probe = Probe::new(&ground, &mark);
-            probe.shows_its_own(&probe.narrowed_with(&ask, OF_THE_MOMENT, &[]).await?)
+            probe.shows_its_own(&probe.narrowed_with(&ask, OF_THE_MOMENT, &[]).await?.body)
         }),
         case("list of all namespaces", "JSON", |ground, mark| async move {
             let of_fixed = "fieldSelector=metadata.namespace%3Dfixed";
@@ -85,8 +85,8 @@ pub(crate) fn cases() -> Vec<Case> {
 /// By each version of HTTP on both sides.
 fn by_version() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (client, upstream) in PAIRS {
-        let pair = format!("{} to {}", client.name(), upstream.name());
+    for (client, upstream) in Http::PAIRS {
+        let pair = client.towards(upstream);
         cases.push(case("list in pages, by continue token", &pair, move |ground, mark| async move {
             pages(&ground, &Probe::by(&ground, &mark, client, upstream), JSON).await
         }));

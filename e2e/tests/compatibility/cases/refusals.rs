@@ -112,7 +112,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(case("path with dot segments", "beside the API", |ground, mark| async move {
         Probe::new(&ground, &mark).same(&Ask::get("/version/./x/%2e%2e")).await
     }));
-    for http in [Http::One, Http::Two] {
+    for http in Http::BOTH {
         cases.push(case("401, with another token", http.name(), move |ground, mark| async move {
             let probe = Probe::by(&ground, &mark, http, Http::Two);
             let direct = probe.shard.direct.with_token("nobody's").exchange(http, &Ask::get(MAPS), &mark).await?;

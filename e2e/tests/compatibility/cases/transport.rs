@@ -22,15 +22,14 @@ use crate::{
     table::{Case, case},
 };
 
-const BOTH: [Http; 2] = [Http::One, Http::Two];
 const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
 /// So much later than without the proxy is at once, on a loaded machine; the watch goes on for 30 s.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (client, upstream) in BOTH.into_iter().flat_map(|client| BOTH.map(|upstream| (client, upstream))) {
-        let pair = format!("{} to {}", client.name(), upstream.name());
+    for (client, upstream) in Http::PAIRS {
+        let pair = client.towards(upstream);
         cases.push(case("get", &pair, move |ground, mark| async move {
             let probe = Probe::by(&ground, &mark, client, upstream);
             let ask = Ask::get(format!("/api/v1/namespaces/{FIXED}/configmaps/free-0"));

@@ -7,9 +7,8 @@ use ringside_e2e::{compatibility::Outcome, relay::Script};
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::large::PAIRS;
 use crate::{
-    client::Ask,
+    client::{Ask, Http},
     compare::{Bodies, Moment, Probe, answers, contains, difference, steady},
     ground::Ground,
     objects::{map, site},
@@ -91,8 +90,8 @@ pub(crate) fn cases() -> Vec<Case> {
             event(&Probe::new(&ground, &mark), &ground, media_type, format).await
         }));
     }
-    for (client, upstream) in PAIRS {
-        let pair = format!("{} to {}", client.name(), upstream.name());
+    for (client, upstream) in Http::PAIRS {
+        let pair = client.towards(upstream);
         cases.push(case("bookmarks of a watch", &pair, move |ground, mark| async move {
             let probe = Probe::by(&ground, &mark, client, upstream);
             steady(|| bookmarks(&probe, &ground, PROTOBUF, Format::Lengths)).await
@@ -126,7 +125,7 @@ async fn from_nothing(probe: &Probe<'_>, ask: &Ask, format: Format) -> Result<Ou
     let sent = stream::without_bookmarks(&events);
     ensure!(sent == proxied.body, "{}", difference("what came", &sent, &proxied.body));
     answers(&direct, &proxied, Bodies::Exact).map_err(Moment)?;
-    probe.shows_its_own(&proxied)
+    probe.shows_its_own(&proxied.body)
 }
 
 /// What the API server says of a watch from a state that it does not have any more, it may say of one that went on: by

@@ -7,9 +7,8 @@ use http::Method;
 use ringside_e2e::compatibility::Outcome;
 use serde_json::{Value, json};
 
-use super::large::PAIRS;
 use crate::{
-    client::Ask,
+    client::{Ask, Http},
     compare::{Bodies, OF_A_WRITE, Probe, Rewritten, answers},
     ground::{Ground, NAMESPACE},
     stream::PROTOBUF,
@@ -190,9 +189,9 @@ fn by_version() -> Vec<Case> {
         let is_meant = |it: &Write| it.behaviour == behaviour && it.kind == Kind::ConfigMap && it.method == method;
         writes().into_iter().find(is_meant)
     });
-    let rows = rows.flat_map(|write| PAIRS.map(|pair| (pair, write.clone())));
+    let rows = rows.flat_map(|write| Http::PAIRS.map(|pair| (pair, write.clone())));
     rows.map(|((client, upstream), write)| {
-        let form = format!("{} to {}", client.name(), upstream.name());
+        let form = client.towards(upstream);
         case(write.behaviour, &form, move |ground, mark| async move {
             both(&ground, &Probe::by(&ground, &mark, client, upstream), &format!("write-{mark}"), &write).await
         })
