@@ -244,7 +244,8 @@ impl Judged {
     /// Takes the real lock for the ring, in the version that was judged.
     ///
     /// # Errors
-    /// As [`Hold::take`].
+    /// [`LockRefusal::Conflict`] when somebody else holds it; [`LockRefusal::NotHeld`] when the API server can't be asked or
+    /// does not let the shard write.
     pub async fn taken_for(self, hold: &Hold) -> Result<Self, LockRefusal> {
         hold.take(&self.name, &Claim { object: Some(self.object.clone()), judged: true }).await?;
         Ok(self)
@@ -255,7 +256,8 @@ impl Hold {
     /// Makes sure of a known lock that is about to be written, unless that is known from a moment ago.
     ///
     /// # Errors
-    /// As [`Hold::take`].
+    /// [`LockRefusal::Conflict`] when somebody else holds it; [`LockRefusal::NotHeld`] when the API server can't be asked or
+    /// does not let the shard write.
     pub async fn make_sure(&self, name: &LockName, claim: &Claim) -> Result<(), LockRefusal> {
         if self.is_sure(name) { Ok(()) } else { self.take(name, claim).await }
     }
