@@ -9,6 +9,7 @@ mod environment;
 mod go;
 mod maven;
 mod progress;
+mod python;
 mod samples;
 mod version;
 mod workspace;
@@ -19,6 +20,7 @@ pub use control_plane::{ControlPlanePrograms, NodePrograms, control_plane, node}
 pub use environment::Environment;
 pub use maven::{java, without_java};
 pub(crate) use progress::say;
+pub use python::{python, without_python};
 pub use samples::{elector, guest, operator, other_sharder, own_shard};
 pub use version::Minor;
 pub use workspace::{RingsidePrograms, ringside, ringside_static};

@@ -33,6 +33,7 @@ pub mod handover;
 pub mod membership;
 pub mod metadata;
 pub mod metrics;
+pub mod peering;
 pub mod policy;
 pub mod request;
 pub mod serve;
@@ -160,7 +161,11 @@ fn shared(
     knowledge: &tokio::sync::watch::Sender<policy::Knowledge>,
     ring: &ringside_ring::RingName,
 ) -> stages::Shared {
+    let peerings = Arc::new(peering::Peerings::new(ring));
+    let presence = Arc::new(peering::Presence::new(lease_client.clone(), peerings.ring().to_owned()));
     stages::Shared {
+        peerings,
+        presence,
         token: Arc::new(token),
         gate: membership::Gate::new(),
         knowledge: knowledge.clone(),

@@ -8,6 +8,7 @@
 //! | [`negotiate`] | keeps CBOR out, of answers and of requests |
 //! | [`admit`] | holds requests for resources until this is a shard that knows its ring; cuts their answers when that ends |
 //! | [`elect`] | answers requests for the lock of the controller's election itself |
+//! | [`peer`] | keeps what the controller says of itself to kopf's peers, and shows it no other shard among them |
 //! | [`fence`] | refuses writes to what is another shard's, and shows nothing of it by name |
 //! | [`upgrade`] | joins the two connections of an upgraded request |
 //! | [`narrow`] | adds the shard's selector to what selects objects of the ring |
@@ -33,6 +34,7 @@ use crate::{
     fence::Fence,
     membership::Gate,
     metrics::Metrics,
+    peering::{Peerings, Presence},
     policy::Knowledge,
     status::Refusal,
     upstream::UpstreamError,
@@ -48,6 +50,7 @@ pub mod fence;
 pub mod forward;
 pub mod narrow;
 pub mod negotiate;
+pub mod peer;
 pub mod raise;
 pub mod resume;
 pub mod tap;
@@ -91,6 +94,10 @@ pub struct Shared {
     pub locks: Arc<Locks>,
     /// The ring's hold on the real ones.
     pub hold: Arc<Hold>,
+    /// What it says of itself to kopf's peers.
+    pub peerings: Arc<Peerings>,
+    /// As which the ring is among them.
+    pub presence: Arc<Presence>,
     /// What the controller can still see.
     pub views: Views,
     /// What it may not write any more, and what it is writing.
@@ -125,6 +132,7 @@ where
         .layer_fn(negotiate::Negotiate::new)
         .layer_fn(|next| admit::Admit::new(next, shared.gate.clone(), shared.knowledge.clone()))
         .layer_fn(|next| elect::Elect::new(next, shared.locks.clone(), shared.hold.clone()))
+        .layer_fn(|next| peer::Peers::new(next, shared.peerings.clone(), shared.presence.clone()))
         .layer_fn(|next| {
             let alone = fence::Alone { tasks: shared.upgraded.clone(), abort: shared.abort.clone() };
             fence::Fence::new(next, shared.fence.clone(), shared.labels.clone(), shared.metrics.clone(), alone)

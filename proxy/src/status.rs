@@ -9,6 +9,7 @@ use crate::{
     body::{Body, full},
     election::LockRefusal,
     metadata::Unreadable,
+    peering::presence::NotThere,
     request::{BadRequest, representation::Encoding, selector::ParseSelector},
     upstream::UpstreamError,
     views::Expired,
@@ -100,6 +101,9 @@ pub enum Refusal {
     /// A request to an election's lock that is answered here.
     #[error(transparent)]
     Lock(#[from] LockRefusal),
+    /// What the controller says of itself to kopf's peers can't be said for the ring.
+    #[error(transparent)]
+    Peers(#[from] NotThere),
 }
 
 /// Seconds after which a client should try again what may work by then.
@@ -146,6 +150,8 @@ impl Refusal {
             Self::Owners(_) | Self::Cut(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "owners"),
             Self::TooLong(_) => answer(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", "length"),
             Self::Lock(refusal) => answer(refusal.code(), refusal.reason(), "lock"),
+            Self::Peers(NotThere { forbidden: true, .. }) => answer(StatusCode::FORBIDDEN, "Forbidden", "peers"),
+            Self::Peers(_) => later("peers"),
         }
     }
 

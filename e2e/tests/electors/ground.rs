@@ -16,7 +16,7 @@ use ringside_e2e::{
 /// Enough for a machine that runs other tests beside.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) const NAMESPACE: &str = "default";
-const SERVICE_ACCOUNT: &str = "website-controller";
+pub(crate) const SERVICE_ACCOUNT: &str = "website-controller";
 /// As the audit log has it.
 pub(crate) const USER: &str = "system:serviceaccount:default:website-controller";
 
@@ -41,14 +41,19 @@ impl Ground {
     }
 
     /// A Pod of the controller, and its credentials.
-    pub(crate) async fn identity(&self, name: &str) -> ShardIdentity {
+    pub(crate) async fn identity(&self, name: &str, account: &str) -> ShardIdentity {
         let dir = self.folder.path();
-        ShardIdentity::create(&self.control_plane, NAMESPACE, SERVICE_ACCOUNT, name, dir).await.unwrap()
+        ShardIdentity::create(&self.control_plane, NAMESPACE, account, name, dir).await.unwrap()
     }
 
     /// Starts the proxy of a shard, and waits until it is ready.
     pub(crate) async fn shard(&self, name: &str) -> Proxy {
-        let (dir, identity) = (self.folder.path(), self.identity(name).await);
+        self.shard_of(name, SERVICE_ACCOUNT).await
+    }
+
+    /// The same, of another account.
+    pub(crate) async fn shard_of(&self, name: &str, account: &str) -> Proxy {
+        let (dir, identity) = (self.folder.path(), self.identity(name, account).await);
         let built = tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process()));
         let mut command = Command::new(built.await.unwrap().unwrap().proxy);
         command.arg("--kubeconfig").arg(identity.kubeconfig());

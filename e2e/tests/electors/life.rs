@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    ground::{DEADLINE, Ground, NAMESPACE, USER},
+    ground::{DEADLINE, Ground, NAMESPACE, SERVICE_ACCOUNT, USER},
     programs::{LEASE, Program},
 };
 
@@ -50,7 +50,7 @@ impl Candidate {
 
     /// As a replica without the sidecar.
     async fn start_plain(ground: &Ground, name: &str, lock: &str, program: Program) -> Self {
-        let identity = ground.identity(name).await;
+        let identity = ground.identity(name, SERVICE_ACCOUNT).await;
         Self { proxy: None, process: run(ground, (name, identity.kubeconfig()), lock, program).await }
     }
 

@@ -6,6 +6,7 @@
 
 mod ground;
 mod life;
+mod peers;
 mod programs;
 
 use std::process::ExitCode;
@@ -13,11 +14,11 @@ use std::process::ExitCode;
 use ground::Ground;
 use ringside_e2e::{
     shared_ground::{self, Case},
-    toolchain::{Environment, without_java},
+    toolchain::{Environment, without_java, without_python},
 };
 use tokio::runtime::Runtime;
 
-const CASES: [Case<Ground>; 7] = [
+const CASES: [Case<Ground>; 8] = [
     Case::new("client_go", |ground| Box::pin(life::of(ground, "client-go", programs::client_go))),
     Case::new("controller_runtime", |ground| {
         Box::pin(life::of(ground, "controller-runtime", programs::controller_runtime))
@@ -35,6 +36,7 @@ const CASES: [Case<Ground>; 7] = [
         Box::pin(life::there_and_back(ground, "configmap-rollout", programs::fabric8_by_configmap))
     })
     .unless(|| without_java(&Environment::of_process())),
+    Case::new("kopf", |ground| Box::pin(peers::kopf(ground))).unless(|| without_python(&Environment::of_process())),
     Case::new("kube_rs", |ground| Box::pin(life::of(ground, "kube-rs", programs::kube_rs))),
 ];
 

@@ -21,6 +21,7 @@ use crate::{
     fence::Fence,
     membership::{Gate, Term},
     metrics::Metrics,
+    peering::{Peerings, Presence},
     policy::{self, Knowledge, Policy},
     upstream::UpstreamError,
     views::Views,
@@ -31,6 +32,7 @@ mod election;
 mod fencing;
 mod missing;
 mod narrowing;
+mod peering;
 mod resuming;
 mod upgrades;
 mod watches;
@@ -85,12 +87,15 @@ impl Lab {
 
     fn over(respond: impl Fn(&Seen) -> Option<Result<Response<Body>, UpstreamError>> + Send + Sync + 'static) -> Self {
         let (respond, real) = (Arc::new(respond), Server::default());
+        let peerings = Arc::new(Peerings::new(&"example".parse().unwrap()));
         let shared = Shared {
             token: Arc::new(Token::of("secret")),
             gate: Gate::new(),
             knowledge: policy::channel(),
             locks: Arc::new(Locks::new("ns".into())),
             hold: Arc::new(real.hold()),
+            presence: Arc::new(Presence::new(real.client(), peerings.ring().to_owned())),
+            peerings,
             views: Views::new(),
             fence: Fence::new(false),
             labels: Arc::new(RingLabels { shard: "s".into(), drain: "d".into() }),

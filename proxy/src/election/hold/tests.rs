@@ -28,6 +28,10 @@ struct State {
 impl Server {
     /// The hold of the ring `example` on what is here.
     pub(crate) fn hold(&self) -> Hold {
+        Hold::new(self.client(), "ns".to_owned(), &"example".parse().unwrap())
+    }
+
+    pub(crate) fn client(&self) -> Client {
         let this = self.clone();
         let service = tower::service_fn(move |request: Request<KubeBody>| {
             let this = this.clone();
@@ -37,7 +41,17 @@ impl Server {
                 Ok::<_, Infallible>(this.answer(&parts.method, parts.uri.path(), &body))
             }
         });
-        Hold::new(Client::new(service, "ns"), "ns".to_owned(), &"example".parse().unwrap())
+        Client::new(service, "ns")
+    }
+
+    /// Stores an object.
+    pub(crate) fn put(&self, path: &str, object: Value) {
+        self.0.lock().objects.insert(path.to_owned(), object);
+    }
+
+    /// The object at this path.
+    pub(crate) fn get(&self, path: &str) -> Value {
+        self.0.lock().objects.get(path).cloned().unwrap_or_default()
     }
 
     fn answer(&self, method: &Method, path: &str, body: &Bytes) -> Response<KubeBody> {
@@ -66,6 +80,11 @@ impl Server {
                 if sent["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"] =>
             {
                 return failure(StatusCode::CONFLICT);
+            }
+            (&Method::PATCH, Some(stored)) => {
+                let mut stored = stored.clone();
+                json_patch::merge(&mut stored, &sent);
+                state.objects.insert(path.clone(), stored);
             }
             (&Method::POST, None) | (&Method::PUT, Some(_)) => {
                 state.version += 1;

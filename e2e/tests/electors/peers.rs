@@ -1,0 +1,184 @@
+//! kopf, whose operators know of each other by a peering object and pause for their equals.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+    core::{DynamicObject, GroupVersionKind},
+    discovery::ApiResource,
+};
+use ringside_e2e::{
+    audit::Requests,
+    eventually::eventually,
+    manifests,
+    process::Process,
+    proxy::Proxy,
+    toolchain::{self, Environment},
+};
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::ground::{DEADLINE, Ground, NAMESPACE};
+
+/// kopf's own definition, and who its operators are here.
+const SETTING: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: kopfpeerings.kopf.dev}
+spec:
+  scope: Namespaced
+  group: kopf.dev
+  names: {kind: KopfPeering, plural: kopfpeerings, singular: kopfpeering}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties: {status: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: kopf, namespace: default}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: kopf}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: ServiceAccount, name: kopf, namespace: default}]
+";
+
+const ACCOUNT: &str = "kopf";
+const USER: &str = "system:serviceaccount:default:kopf";
+const PEERING: &str = "peers";
+
+/// As long as a peer counts that says nothing (`operator.py`).
+const LIFETIME: Duration = Duration::from_secs(10);
+
+/// An operator: in a shard, or past the proxies.
+struct Operator {
+    name: String,
+    process: Process,
+    _proxy: Option<Proxy>,
+}
+
+impl Operator {
+    async fn start(ground: &Ground, name: &str, kubeconfig: &Path, proxy: Option<Proxy>) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("electors/kopf");
+        let program = folder.join("operator.py");
+        let python = tokio::task::spawn_blocking(move || toolchain::python(&Environment::of_process(), &folder));
+        let mut command = python.await.unwrap().unwrap();
+        command.args(["-m", "kopf", "run", "--namespace", NAMESPACE, "--peering", PEERING]).arg(program);
+        command.env("KUBECONFIG", kubeconfig).env("POD_ID", name);
+        let process = Process::spawn(name, &command, &log(ground, name)).unwrap();
+        Self { name: name.to_owned(), process, _proxy: proxy }
+    }
+
+    async fn in_shard(ground: &Ground, name: &str) -> Self {
+        let proxy = ground.shard_of(name, ACCOUNT).await;
+        let kubeconfig = proxy.kubeconfig();
+        Self::start(ground, name, &kubeconfig, Some(proxy)).await
+    }
+
+    async fn plain(ground: &Ground, name: &str) -> Self {
+        let identity = ground.identity(name, ACCOUNT).await;
+        Self::start(ground, name, identity.kubeconfig(), None).await
+    }
+
+    fn has_seen(&self, touch: &str) -> bool {
+        let log = fs::read_to_string(self.process.log()).unwrap();
+        log.lines().any(|line| line == format!("saw {touch}"))
+    }
+}
+
+fn log(ground: &Ground, name: &str) -> PathBuf {
+    ground.folder.path().join(format!("{name}-kopf.log"))
+}
+
+/// What every operator that works sees.
+struct Touched {
+    accounts: Api<ServiceAccount>,
+    times: usize,
+}
+
+impl Touched {
+    /// Touches it; returns who of the operators sees that.
+    async fn seen_by<'a>(&mut self, operators: &[&'a Operator], all: &[&str]) -> BTreeSet<&'a str> {
+        self.times += 1;
+        let touch = self.times.to_string();
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {"touched": touch}}}));
+        self.accounts.patch(ACCOUNT, &PatchParams::default(), &patch).await.unwrap();
+        let seen =
+            || operators.iter().filter(|one| one.has_seen(&touch)).map(|one| &*one.name).collect::<BTreeSet<_>>();
+        let wanted: BTreeSet<_> = all.iter().copied().collect();
+        let what = format!("{wanted:?} see touch {touch}");
+        let sees = eventually(&what, DEADLINE, || async {
+            for operator in operators {
+                operator
+                    .process
+                    .check_running()
+                    .map_err(|error| format!("{error}\n{}", operator.process.log_tail()))?;
+            }
+            if wanted.is_subset(&seen()) { Ok(()) } else { Err(format!("{:?}", seen())) }
+        });
+        sees.await.unwrap_or_else(|error| panic!("{error}"));
+        seen()
+    }
+
+    /// That nobody of them sees a touch, for longer than a peer lasts.
+    async fn seen_by_nobody(&mut self, operators: &[&Operator]) {
+        // Who has just heard of another may be at it still.
+        sleep(LIFETIME / 2).await;
+        assert_eq!(self.seen_by(operators, &[]).await, BTreeSet::new());
+        sleep(LIFETIME).await;
+        let touch = self.times.to_string();
+        let seen: Vec<_> = operators.iter().filter(|one| one.has_seen(&touch)).map(|one| &*one.name).collect();
+        assert_eq!(seen, Vec::<&str>::new(), "somebody works beside another");
+    }
+}
+
+/// All shards work. One without the sidecar and the shards pause for each other, as kopf has it, and whoever is left goes on.
+pub(crate) async fn kopf(ground: &Ground) {
+    let client = ground.control_plane.client();
+    manifests::apply(&client, &manifests::parse(SETTING).unwrap()).await.unwrap();
+    manifests::served(&client, "kopfpeerings.kopf.dev").await.unwrap();
+    let kind =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("kopf.dev", "v1", "KopfPeering"), "kopfpeerings");
+    let peerings: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &kind);
+    peerings.create(&kube::api::PostParams::default(), &DynamicObject::new(PEERING, &kind)).await.unwrap();
+    let mut touched = Touched { accounts: Api::namespaced(client, NAMESPACE), times: 0 };
+
+    let mut asked = Requests::of(ground.control_plane.audit_log(), USER);
+    let shards = [Operator::in_shard(ground, "kopf-0").await, Operator::in_shard(ground, "kopf-1").await];
+    let [first, second] = &shards;
+    touched.seen_by(&[first, second], &["kopf-0", "kopf-1"]).await;
+    sleep(2 * LIFETIME).await;
+    touched.seen_by(&[first, second], &["kopf-0", "kopf-1"]).await;
+    let real = peerings.get(PEERING).await.unwrap();
+    let peers: Vec<_> = real.data["status"].as_object().unwrap().keys().collect();
+    assert_eq!(peers, ["ringside-websites"]);
+    let writes = asked.since().unwrap();
+    let writes = writes.iter().filter(|one| one.resource == "kopfpeerings" && one.verb == "patch");
+    let strangers: Vec<_> = writes.filter(|one| !one.agent.starts_with("ringside-proxy/")).collect();
+    assert!(strangers.is_empty(), "an operator's own words reached the API server: {strangers:#?}");
+
+    let plain = Operator::plain(ground, "kopf-plain").await;
+    touched.seen_by_nobody(&[first, second, &plain]).await;
+    drop(plain);
+    let start = Instant::now();
+    touched.seen_by(&[first, second], &["kopf-0", "kopf-1"]).await;
+    eprintln!("kopf: shards go on {:?} after one without the sidecar was gone", start.elapsed());
+
+    let plain = Operator::plain(ground, "kopf-back").await;
+    touched.seen_by_nobody(&[first, second, &plain]).await;
+    drop(shards);
+    let start = Instant::now();
+    touched.seen_by(&[&plain], &["kopf-back"]).await;
+    eprintln!("kopf: one without the sidecar goes on {:?} after the last shard was gone", start.elapsed());
+}

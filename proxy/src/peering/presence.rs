@@ -1,0 +1,92 @@
+//! The ring as a peer of those who are no shards: an entry in the real peering object, which each shard renews whenever its
+//! controller says that it is there. So it lasts for as long as one of them would.
+
+use std::{fmt, time::Duration};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+    core::DynamicObject,
+    discovery::ApiResource,
+};
+use ringside_runtime::explain::{code, explain};
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::{Peer, Place, STATUS};
+
+/// How long the API server may take for an entry.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Says for the ring that it is there.
+pub struct Presence {
+    client: Client,
+    ring: String,
+}
+
+/// Why an entry could not be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the ring can't say on the peering object '{name}' that it is there, so the controller is not said to be: {why}"
+)]
+pub struct NotThere {
+    name: String,
+    why: String,
+    /// Whether a permission is missing.
+    pub forbidden: bool,
+}
+
+impl fmt::Debug for Presence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Presence").field("ring", &self.ring).finish_non_exhaustive()
+    }
+}
+
+impl Presence {
+    /// Under this identity.
+    pub fn new(client: Client, ring: String) -> Self {
+        Self { client, ring }
+    }
+
+    /// Says that the ring is there, as of now.
+    ///
+    /// # Errors
+    /// When the API server does not take the entry.
+    pub async fn say(&self, place: &Place, peer: &Peer) -> Result<(), NotThere> {
+        let not_there = |why, forbidden| NotThere { name: place.name.clone(), why, forbidden };
+        let lastseen = format!("{:.6}", Timestamp::now());
+        let said = json!({"priority": peer.priority, "lifetime": peer.lifetime.as_secs(), "lastseen": lastseen});
+        let patch = Patch::Merge(json!({STATUS: {&self.ring: said}}));
+        let (objects, parameters) = (self.objects(place), PatchParams::default());
+        let write = async {
+            let written = objects.patch(&place.name, &parameters, &patch).await?;
+            if written.data[STATUS][&self.ring] == said {
+                return Ok(());
+            }
+            // Its definition has `status` apart.
+            objects.patch_status(&place.name, &parameters, &patch).await.map(drop)
+        };
+        match timeout(PATIENCE, write).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(not_there(explain(&error), code(&error) == Some(403))),
+            Err(_) => Err(not_there(format!("the API server did not answer within {} s", PATIENCE.as_secs()), false)),
+        }
+    }
+
+    fn objects(&self, place: &Place) -> Api<DynamicObject> {
+        let of = &place.resource;
+        let resource = ApiResource {
+            group: of.group.clone(),
+            version: of.version.clone(),
+            api_version: format!("{}/{}", of.group, of.version),
+            // Not asked for by what is done here.
+            kind: String::new(),
+            plural: of.plural.clone(),
+        };
+        match &place.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        }
+    }
+}

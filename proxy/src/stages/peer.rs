@@ -1,0 +1,256 @@
+//! Shows the controller kopf's peering objects without the other shards of its ring, and keeps what it says of itself on them
+//! here.
+//!
+//! Only in JSON, as kopf asks for them, and only what kopf asks: reads, watches, and merge patches of nothing but the `status`.
+//! All else passes: whoever asks for a table of them sees the real ones. What can't be read is not changed, and then the
+//! controller sees a peer too many and pauses.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt, future::BoxFuture, stream};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request::Parts};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+use tokio_util::{
+    codec::{FramedRead, LinesCodec},
+    io::StreamReader,
+};
+use tower::{Service, ServiceExt};
+
+use super::{Next, whole};
+use crate::{
+    body::{Body, BodyError, BoxError, empty, full, peek},
+    frames::MAX_KEPT,
+    metadata::MAX_OBJECT,
+    peering::{Collection, Peerings, Place, Presence},
+    request::{
+        RequestInfo, Verb,
+        representation::{Encoding, Form, JSON, essence, is_compressed},
+    },
+    status::Refusal,
+};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Peers<S> {
+    next: S,
+    peerings: Arc<Peerings>,
+    presence: Arc<Presence>,
+}
+
+impl<S> Peers<S> {
+    /// Around the stages for everything else.
+    pub fn new(next: S, peerings: Arc<Peerings>, presence: Arc<Presence>) -> Self {
+        Self { next, peerings, presence }
+    }
+}
+
+/// What is asked about peering objects.
+enum Asked {
+    Read,
+    Watch,
+    /// Of one that is named.
+    Patch(Place),
+}
+
+fn asked(info: &RequestInfo, headers: &HeaderMap) -> Option<(Collection, Asked)> {
+    let resource = info.resource.as_ref()?;
+    let of = Collection::of(resource)?;
+    let in_json = Encoding::negotiated(headers) == Encoding::Json && Form::negotiated(headers) == Form::Object;
+    let content = headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok()).map(essence);
+    let merges = content.as_deref() == Some("application/merge-patch+json") && !is_compressed(headers);
+    let asked = match info.verb {
+        _ if !in_json || info.upgrade => return None,
+        Verb::Get | Verb::List => Asked::Read,
+        Verb::Watch => Asked::Watch,
+        Verb::Patch if merges => Asked::Patch(of.place(resource.namespace.clone(), resource.name.clone()?)),
+        _ => return None,
+    };
+    Some((of, asked))
+}
+
+impl<S: Next> Service<Request<Body>> for Peers<S> {
+    type Response = Response<Body>;
+    type Error = Refusal;
+    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.next.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let info = request.extensions().get::<RequestInfo>();
+        let asked = info.and_then(|info| asked(info, request.headers()));
+        let Some((of, asked)) = asked else { return self.next.call(request).boxed() };
+        readable(request.headers_mut());
+        let this = self.clone();
+        match asked {
+            Asked::Read => async move { this.read(&of, request).await }.boxed(),
+            Asked::Watch => async move { this.watch(of, request).await }.boxed(),
+            Asked::Patch(place) => async move { this.patch(&of, &place, request).await }.boxed(),
+        }
+    }
+}
+
+impl<S: Next> Peers<S> {
+    async fn read(self, of: &Collection, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+        let response = self.next.oneshot(request).await?;
+        shown(&self.peerings, of, response).await
+    }
+
+    async fn watch(self, of: Collection, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+        let response = self.next.oneshot(request).await?;
+        if !is_json(&response) {
+            return Ok(response);
+        }
+        Ok(response.map(|body| {
+            let events = Events { peerings: self.peerings.clone(), of, last: HashMap::new() };
+            StreamBody::new(events.follow(body).map_ok(Frame::data)).boxed_unsync()
+        }))
+    }
+
+    /// Takes up what the controller says of itself; leaves the rest to the API server.
+    async fn patch(self, of: &Collection, place: &Place, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+        let (mut parts, body) = request.into_parts();
+        let bytes = whole(body).await?;
+        let Some(status) = of_status(&bytes) else {
+            return self.next.oneshot(Request::from_parts(parts, full(bytes))).await;
+        };
+        let peer = Peerings::said(&status);
+        let Ok(left) = self.peerings.say(place, status) else {
+            return self.next.oneshot(Request::from_parts(parts, full(bytes))).await;
+        };
+        if let Some(peer) = peer {
+            self.presence.say(place, &peer).await?;
+        }
+        let request = if left.is_empty() {
+            read_instead(&mut parts);
+            Request::from_parts(parts, empty())
+        } else {
+            parts.headers.remove(header::CONTENT_LENGTH);
+            Request::from_parts(parts, full(json!({"status": left}).to_string()))
+        };
+        let response = self.next.oneshot(request).await?;
+        shown(&self.peerings, of, response).await
+    }
+}
+
+/// In a form that can be read here, and not compressed.
+fn readable(headers: &mut HeaderMap) {
+    headers.insert(header::ACCEPT, HeaderValue::from_static(JSON));
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+}
+
+/// A write of which nothing is left, as a read of what it would have answered with.
+fn read_instead(parts: &mut Parts) {
+    parts.method = Method::GET;
+    for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {
+        parts.headers.remove(name);
+    }
+    if let Ok(uri) = parts.uri.path().parse() {
+        parts.uri = uri;
+    }
+}
+
+/// The `status` in a patch of nothing else.
+fn of_status(patch: &Bytes) -> Option<Map<String, Value>> {
+    let mut patch: Map<String, Value> = serde_json::from_slice(patch).ok()?;
+    match patch.remove("status") {
+        Some(Value::Object(status)) if patch.is_empty() => Some(status),
+        _ => None,
+    }
+}
+
+fn is_json(response: &Response<Body>) -> bool {
+    let content = response.headers().get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok()).map(essence);
+    response.status().is_success() && content.as_deref() == Some(JSON) && !is_compressed(response.headers())
+}
+
+/// An answer as the controller sees it.
+async fn shown(peerings: &Peerings, of: &Collection, response: Response<Body>) -> Result<Response<Body>, Refusal> {
+    if !is_json(&response) {
+        return Ok(response);
+    }
+    let (mut head, body) = response.into_parts();
+    let (read, body) = peek(body, MAX_OBJECT).await;
+    let Some(mut answer) = read.and_then(|read| serde_json::from_slice::<Value>(&read).ok()) else {
+        return Ok(Response::from_parts(head, body));
+    };
+    peerings.show_all(of, &mut answer);
+    head.headers.remove(header::CONTENT_LENGTH);
+    Ok(Response::from_parts(head, full(answer.to_string())))
+}
+
+/// The events of a watch as the controller sees them, and those that come of what it says of itself: kopf looks again at its
+/// peers when its own entry changes.
+struct Events {
+    peerings: Arc<Peerings>,
+    of: Collection,
+    /// The real objects, and each as it was shown the last time.
+    last: HashMap<Place, (Value, Value)>,
+}
+
+impl Events {
+    fn follow(self, body: Body) -> impl Stream<Item = Result<Bytes, BodyError>> + Send {
+        let reader = StreamReader::new(body.into_data_stream().map_err(io::Error::other));
+        let lines = FramedRead::new(reader, LinesCodec::new_with_max_length(MAX_KEPT));
+        let changes = self.peerings.changes();
+        stream::unfold(Some((self, lines, changes)), |state| async move {
+            let (mut events, mut lines, mut changes) = state?;
+            let (said, goes_on) = tokio::select! {
+                line = lines.next() => match line? {
+                    Ok(line) => (Ok(events.event(line)), true),
+                    Err(error) => (Err(BodyError::from(BoxError::from(error))), false),
+                },
+                said = events.said(&mut changes) => (Ok(said), true),
+            };
+            Some((said, goes_on.then_some((events, lines, changes))))
+        })
+    }
+
+    /// An event of the API server.
+    fn event(&mut self, line: String) -> Bytes {
+        let Ok(mut event) = serde_json::from_str::<Value>(&line) else { return (line + "\n").into() };
+        let Some(place) = self.of.place_of(&event["object"]) else { return (line + "\n").into() };
+        match event["type"].as_str() {
+            Some("ADDED" | "MODIFIED") => {
+                let real = event["object"].clone();
+                self.peerings.show(&place, &mut event["object"]);
+                self.last.insert(place, (real, event["object"].clone()));
+            }
+            Some("DELETED") => drop(self.last.remove(&place)),
+            _ => return (line + "\n").into(),
+        }
+        format!("{event}\n").into()
+    }
+
+    /// Events of what the controller says of itself, when it has.
+    async fn said(&mut self, changes: &mut watch::Receiver<()>) -> Bytes {
+        loop {
+            // Its sender lives in what all watches share.
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            let mut events = String::new();
+            for (place, (real, before)) in &mut self.last {
+                let mut now = real.clone();
+                self.peerings.show(place, &mut now);
+                if now != *before {
+                    events += &format!("{}\n", json!({"type": "MODIFIED", "object": now}));
+                    *before = now;
+                }
+            }
+            if !events.is_empty() {
+                return events.into();
+            }
+        }
+    }
+}
