@@ -289,6 +289,13 @@ impl System {
         Ok(())
     }
 
+    /// Ends one of the operators that talk to the API server themselves.
+    pub async fn remove_unsharded_named(&mut self, name: &str) -> Result<(), SystemError> {
+        let index = self.unsharded.iter().position(|operator| operator.name() == name);
+        let index = index.ok_or_else(|| SystemError::NoSuchShard(name.to_owned()))?;
+        self.unsharded.remove(index).stop(&self.ground).await
+    }
+
     /// Ends all operators that talk to the API server themselves.
     pub async fn remove_unsharded(&mut self) -> Result<(), SystemError> {
         for operator in std::mem::take(&mut self.unsharded) {

@@ -193,6 +193,7 @@ impl Hold {
         let known = self.standings.lock().get(name).and_then(|standing| standing.version.clone());
         if let Ok(Some(real)) = self.locks(name.kind).get_opt(&name.name).await
             && matches!(self.holder_of(name.kind, &real), Holder::Ring)
+            && known.is_some()
             && known != real.metadata.resource_version
         {
             self.seen(name, asked, &real);
@@ -206,7 +207,10 @@ impl Hold {
         let record = Record::of(name.kind, real);
         let lasts = record.and_then(|record| record.lasts()).unwrap_or(LASTS).clamp(BOUNDS[0], BOUNDS[1]);
         let standing = Standing { sure: asked, version: real.resource_version(), lasts };
-        self.standings.lock().insert(name.clone(), standing);
+        let mut standings = self.standings.lock();
+        // Nobody is sure of those any more, whoever asked for them.
+        standings.retain(|_, standing| standing.sure.elapsed() < standing.lasts);
+        standings.insert(name.clone(), standing);
     }
 
     fn locks(&self, kind: Kind) -> Api<DynamicObject> {
