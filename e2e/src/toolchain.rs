@@ -7,6 +7,7 @@ mod cache;
 mod control_plane;
 mod environment;
 mod go;
+mod libraries;
 mod maven;
 mod progress;
 mod python;

@@ -90,13 +90,12 @@ impl Locks {
         if resource.namespace.as_deref() != Some(&self.namespace) || resource.subresource.is_some() {
             return None;
         }
-        let learned = |name: &LockName| self.learned.lock().contains_key(name);
         match (info.verb, resource.name.clone().map(|name| LockName { kind, name })) {
             (Verb::Create, None) => Some(Asked::Create(kind)),
             (Verb::Update, Some(name)) => Some(Asked::Replace(name)),
             (Verb::Patch, Some(name)) => Some(Asked::Patch(name)),
             (Verb::Get, Some(name)) => Some(Asked::Read(name)),
-            (Verb::Delete, Some(name)) if learned(&name) => Some(Asked::Delete(name)),
+            (Verb::Delete, Some(name)) if self.knows(&name) => Some(Asked::Delete(name)),
             _ => None,
         }
     }
