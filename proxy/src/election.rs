@@ -11,12 +11,13 @@
 //!
 //! Lists and watches of Leases and ConfigMaps pass through for now, as do locks of other kinds.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, request::Parts};
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::{
     body::Body,
@@ -26,6 +27,8 @@ use crate::{
 mod answer;
 mod codec;
 pub mod hold;
+mod judged;
+pub mod lead;
 mod lock;
 mod messages;
 mod object;
@@ -36,6 +39,7 @@ mod tests;
 
 use answer::{Said, respond};
 pub use hold::{Claim, Hold};
+pub use judged::{Judged, Judgement};
 use lock::Lock;
 pub use lock::LockRefusal;
 use object::Object;
@@ -44,12 +48,17 @@ pub use object::{Kind, LockName};
 /// How many locks are kept here. A controller has one, a big manager one for each of its parts; much more
 /// is a client that elects under ever new names, and each may hold a body's length of memory.
 const MAX_LOCKS: usize = 32;
+/// An elector that was told to lead is not believed to do so for longer than this without being told again, whatever its
+/// record says.
+const MAX_BELIEF: Duration = Duration::from_hours(1);
 
 /// The locks that are answered here, all in one namespace.
 #[derive(Debug)]
 pub struct Locks {
     namespace: String,
     learned: Mutex<HashMap<LockName, Lock>>,
+    /// Until when the controller may believe that it leads, also by what is no lock here any more.
+    believed: Mutex<HashMap<LockName, Instant>>,
 }
 
 /// A request that may be about one of them.
@@ -68,6 +77,14 @@ pub enum Asked {
 }
 
 impl Asked {
+    /// What it names.
+    pub fn name(&self) -> Option<&LockName> {
+        match self {
+            Self::Create(_) => None,
+            Self::Read(name) | Self::Replace(name) | Self::Patch(name) | Self::Delete(name) => Some(name),
+        }
+    }
+
     /// Of what kind it is.
     pub fn kind(&self) -> Kind {
         match self {
@@ -80,7 +97,7 @@ impl Asked {
 impl Locks {
     /// None learned yet, in the controller's namespace.
     pub fn new(namespace: String) -> Self {
-        Self { namespace, learned: Mutex::default() }
+        Self { namespace, learned: Mutex::default(), believed: Mutex::default() }
     }
 
     /// What a request asks, if it may be for us to answer.
@@ -95,7 +112,7 @@ impl Locks {
             (Verb::Update, Some(name)) => Some(Asked::Replace(name)),
             (Verb::Patch, Some(name)) => Some(Asked::Patch(name)),
             (Verb::Get, Some(name)) => Some(Asked::Read(name)),
-            (Verb::Delete, Some(name)) if self.knows(&name) => Some(Asked::Delete(name)),
+            (Verb::Delete, Some(name)) => Some(Asked::Delete(name)),
             _ => None,
         }
     }
@@ -105,9 +122,40 @@ impl Locks {
         self.learned.lock().contains_key(name)
     }
 
-    /// Those that the controller leads by.
+    /// Whether a request is about an election that the controller may believe to lead by: it is how it finds out.
+    pub(crate) fn is_about_a_lead(&self, info: &RequestInfo) -> bool {
+        let believed = self.believed.lock();
+        !believed.is_empty()
+            && self.concerns(info).is_some_and(|asked| asked.name().is_some_and(|name| believed.contains_key(name)))
+    }
+
+    /// Those that the controller leads by. One that it has not written for as long as it lasts is nobody's here.
     pub(crate) fn led(&self) -> Vec<LockName> {
-        self.learned.lock().iter().filter(|(_, lock)| lock.is_held()).map(|(name, _)| name.clone()).collect()
+        let now = Instant::now();
+        let learned = self.learned.lock();
+        let mut believed = self.believed.lock();
+        believed.retain(|_, until| *until > now);
+        believed.keys().filter(|name| learned.get(name).is_some_and(Lock::is_held)).cloned().collect()
+    }
+
+    /// Whether something is so of all that the controller may believe to lead by.
+    fn all_believed(&self, is_so: impl Fn(&LockName) -> bool) -> bool {
+        let now = Instant::now();
+        self.believed.lock().iter().all(|(name, until)| *until <= now || is_so(name))
+    }
+
+    fn believed_names(&self) -> String {
+        let names: Vec<_> = self.believed.lock().keys().map(LockName::to_string).collect();
+        names.join(", ")
+    }
+
+    /// The controller was told how a lock stands after its write.
+    fn told(&self, name: LockName, object: &Object) {
+        let mut believed = self.believed.lock();
+        match object.holder() {
+            Some(_) => drop(believed.insert(name, Instant::now() + object.lasts().min(MAX_BELIEF))),
+            None => drop(believed.remove(&name)),
+        }
     }
 
     /// It is somebody else's: the controller is shown the real one from now on.
@@ -115,23 +163,51 @@ impl Locks {
         self.learned.lock().remove(name);
     }
 
-    /// The known lock that a write is about, and what the controller claims it by.
-    pub fn written(&self, asked: &Asked, parts: &Parts, body: &Bytes) -> Option<(LockName, Claim)> {
+    /// The known lock that the controller would hold after a write, and as what: it leads no more by one that it frees, and a
+    /// write that is refused here changes nothing.
+    pub fn claimed(&self, asked: &Asked, parts: &Parts, body: &Bytes) -> Option<(LockName, Claim)> {
+        let learned = self.learned.lock();
         let (name, object) = match asked {
             Asked::Read(_) | Asked::Delete(_) => return None,
-            Asked::Replace(name) | Asked::Patch(name) => (name.clone(), self.object(name)),
-            Asked::Create(kind) if !self.learned.lock().keys().any(|name| name.kind == *kind) => return None,
+            Asked::Create(kind) if !learned.keys().any(|name| name.kind == *kind) => return None,
             Asked::Create(kind) => {
                 let object = codec::decode(*kind, &parts.headers, body)?;
-                (object.name()?, Some(object))
+                let name = object.name()?;
+                learned.get(&name).filter(|lock| lock.is_deleted())?;
+                (name, object)
             }
+            Asked::Replace(name) => {
+                learned.get(name).filter(|lock| !lock.is_deleted())?;
+                (name.clone(), codec::decode(name.kind, &parts.headers, body)?)
+            }
+            Asked::Patch(name) => (name.clone(), learned.get(name)?.patched(&parts.headers, body).ok()?),
         };
-        self.knows(&name).then_some((name, Claim { object, judged: false }))
+        object.holder()?;
+        Some((name, Claim { object: Some(object), judged: false }))
     }
 
     /// A lock as the controller has it.
     fn object(&self, name: &LockName) -> Option<Object> {
         self.learned.lock().get(name).and_then(|lock| lock.read().ok())
+    }
+
+    /// There is room for this one.
+    ///
+    /// # Errors
+    /// [`LockRefusal::TooMany`] when there is none.
+    pub fn make_room(&self, name: &LockName) -> Result<(), LockRefusal> {
+        make_room(&mut self.learned.lock(), name)
+    }
+
+    /// The ring holds one that the controller has not written here, in this version: it is free for this shard's.
+    ///
+    /// # Errors
+    /// [`LockRefusal::TooMany`] when there is no room.
+    pub fn learn_free(&self, name: &LockName, version: Option<&str>) -> Result<(), LockRefusal> {
+        let mut learned = self.learned.lock();
+        make_room(&mut learned, name)?;
+        learned.entry(name.clone()).or_insert_with(|| Lock::free(name.clone(), version));
+        Ok(())
     }
 
     /// An object was read that is no known lock. If the ring holds it, it is one, and free for this shard's controller.
@@ -141,13 +217,8 @@ impl Locks {
     pub fn read(&self, name: &LockName, headers: &HeaderMap, body: &Bytes, ring: &str) -> Result<(), LockRefusal> {
         let object = name.kind.may_be_in(body).then(|| codec::decode(name.kind, headers, body)).flatten();
         let Some(object) = object.filter(|object| object.holder().as_deref() == Some(ring)) else { return Ok(()) };
-        let mut learned = self.learned.lock();
-        if !learned.contains_key(name) {
-            make_room(&mut learned, name)?;
-            let version = object.metadata().resource_version.as_deref();
-            learned.insert(name.clone(), Lock::free(name.clone(), version));
-        }
-        learned.get(name).map_or(Ok(()), |lock| lock.read().map(drop))
+        self.learn_free(name, object.metadata().resource_version.as_deref())?;
+        self.learned.lock().get(name).map_or(Ok(()), |lock| lock.read().map(drop))
     }
 
     /// Answers a request about an object that is known as a lock; `None` if it is not.
@@ -157,25 +228,30 @@ impl Locks {
         let result = match asked {
             Asked::Read(name) => learned.get(name)?.read().map(|object| (StatusCode::OK, Said::Object(object))),
             Asked::Delete(name) => {
-                learned.get_mut(name)?.delete().map(|object| (StatusCode::OK, Said::Deleted(object)))
-            }
-            Asked::Patch(name) => {
-                let lock = learned.get_mut(name)?;
-                let patched = lock.read().and_then(|base| patch::apply(&base, &parts.headers, body));
-                patched
-                    .and_then(|object| lock.replace(object, now))
-                    .map(|object| (StatusCode::OK, Said::Object(object)))
+                let deleted = learned.get_mut(name)?.delete();
+                self.believed.lock().remove(name);
+                deleted.map(|object| (StatusCode::OK, Said::Deleted(object)))
             }
             // Nothing is decoded of what is about something else.
-            Asked::Replace(name) if !learned.contains_key(name) => return None,
+            Asked::Replace(name) | Asked::Patch(name) if !learned.contains_key(name) => return None,
             Asked::Create(kind) if !learned.keys().any(|name| name.kind == *kind) => return None,
-            Asked::Create(kind) | Asked::Replace(LockName { kind, .. }) => {
-                let object = codec::decode(*kind, &parts.headers, body)?;
-                let lock = learned.get_mut(&object.name()?)?;
-                match asked {
-                    Asked::Create(_) => lock.create(object, now).map(|it| (StatusCode::CREATED, Said::Object(it))),
-                    _ => lock.replace(object, now).map(|it| (StatusCode::OK, Said::Object(it))),
-                }
+            write => {
+                let (lock, write) = match write {
+                    Asked::Patch(name) => (learned.get_mut(name)?, None),
+                    _ => {
+                        let object = codec::decode(write.kind(), &parts.headers, body)?;
+                        (learned.get_mut(&object.name()?)?, Some(object))
+                    }
+                };
+                let written = match (asked, write) {
+                    (Asked::Create(_), Some(object)) => lock.create(object, now).map(|it| (StatusCode::CREATED, it)),
+                    (_, Some(object)) => lock.replace(object, now).map(|it| (StatusCode::OK, it)),
+                    (_, None) => lock.patch(&parts.headers, body, now),
+                };
+                written.map(|(code, object)| {
+                    self.told(lock.name().clone(), &object);
+                    (code, Said::Object(object))
+                })
             }
         };
         Some(result.map(|(code, said)| respond(code, &said, &parts.headers)))
@@ -196,14 +272,17 @@ impl Locks {
         }
     }
 
-    /// What a dry run came to, if that is an election's record.
-    ///
-    /// # Errors
-    /// When it can't be read.
-    pub fn judged(asked: &Asked, tried: &Response<Bytes>, shard: &str) -> Result<Option<Judged>, LockRefusal> {
-        let object = codec::decode(asked.kind(), tried.headers(), tried.body()).ok_or(LockRefusal::Answer)?;
-        let name = object.name().filter(|_| object.is_election(shard));
-        Ok(name.map(|name| Judged { name, object, status: tried.status() }))
+    /// Whether a write of what is no lock yet, and begins none, may free one.
+    pub fn may_free(asked: &Asked, parts: &Parts, body: &Bytes) -> bool {
+        match asked {
+            Asked::Delete(_) => true,
+            Asked::Replace(name) => {
+                name.kind.may_be_in(body)
+                    && codec::decode(name.kind, &parts.headers, body).is_some_and(|object| object.holder().is_none())
+            }
+            // Of a patch the dry run tells.
+            Asked::Create(_) | Asked::Read(_) | Asked::Patch(_) => false,
+        }
     }
 
     /// Answers a write with what the API server judged of it: a lock from now on.
@@ -221,44 +300,16 @@ impl Locks {
         let adopted = {
             let mut learned = self.learned.lock();
             let first = learned.get(&name).is_none_or(Lock::is_deleted);
-            first.then(|| learn(&mut learned, name, object, Timestamp::now()))
+            first.then(|| learn(&mut learned, name.clone(), object, Timestamp::now()))
         };
+        if let Some(Ok(object)) = &adopted {
+            self.told(name, object);
+        }
         match adopted {
             Some(adopted) => adopted.map(|object| respond(status, &Said::Object(object), &parts.headers)),
             // Another write came first while this one was judged: it meets what that one made.
             None => self.answer(asked, parts, body).unwrap_or(Err(LockRefusal::Answer)),
         }
-    }
-}
-
-/// A write that begins an election, as the API server would have stored it.
-#[derive(Debug)]
-pub struct Judged {
-    name: LockName,
-    object: Object,
-    status: StatusCode,
-}
-
-impl Judged {
-    /// Takes the real lock for the ring, in the version that was judged.
-    ///
-    /// # Errors
-    /// [`LockRefusal::Conflict`] when somebody else holds it; [`LockRefusal::NotHeld`] when the API server can't be asked or
-    /// does not let the shard write.
-    pub async fn taken_for(self, hold: &Hold) -> Result<Self, LockRefusal> {
-        hold.take(&self.name, &Claim { object: Some(self.object.clone()), judged: true }).await?;
-        Ok(self)
-    }
-}
-
-impl Hold {
-    /// Makes sure of a known lock that is about to be written, unless that is known from a moment ago.
-    ///
-    /// # Errors
-    /// [`LockRefusal::Conflict`] when somebody else holds it; [`LockRefusal::NotHeld`] when the API server can't be asked or
-    /// does not let the shard write.
-    pub async fn make_sure(&self, name: &LockName, claim: &Claim) -> Result<(), LockRefusal> {
-        if self.is_sure(name) { Ok(()) } else { self.take(name, claim).await }
     }
 }
 

@@ -191,6 +191,7 @@ fn live(
         views: shared.views.clone(),
         drains: drains.clone(),
         fence: shared.fence.clone(),
+        hold: shared.hold.clone(),
         tenure: tenure.clone(),
         clock: metrics::Clock(clock.clone()),
     }

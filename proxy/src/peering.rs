@@ -44,6 +44,15 @@ pub struct Place {
     name: String,
 }
 
+impl Place {
+    /// The path of the object.
+    pub(crate) fn path(&self) -> String {
+        let Collection { group, version, plural } = &self.resource;
+        let within = self.namespace.as_ref().map(|namespace| format!("namespaces/{namespace}/")).unwrap_or_default();
+        format!("/apis/{group}/{version}/{within}{plural}/{}", self.name)
+    }
+}
+
 /// The resource of peering objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Collection {

@@ -6,7 +6,7 @@
 //! | [`authenticate`] | refuses who does not have the local token, and takes the token off |
 //! | [`classify`] | finds out what is asked, and adds it to the request |
 //! | [`negotiate`] | keeps CBOR out, of answers and of requests |
-//! | [`admit`] | holds requests for resources until this is a shard that knows its ring; cuts their answers when that ends |
+//! | [`admit`] | holds requests for resources until this is a shard that knows its ring, and while nobody knows who leads; cuts their answers when that ends |
 //! | [`elect`] | answers requests for the lock of the controller's election itself |
 //! | [`peer`] | keeps what the controller says of itself to kopf's peers, and shows it no other shard among them |
 //! | [`fence`] | refuses writes to what is another shard's, and shows nothing of it by name |
@@ -130,7 +130,11 @@ where
         .layer_fn(|next| authenticate::Authenticate::new(next, shared.token.clone()))
         .layer_fn(classify::Classify::new)
         .layer_fn(negotiate::Negotiate::new)
-        .layer_fn(|next| admit::Admit::new(next, shared.gate.clone(), shared.knowledge.clone()))
+        .layer_fn(|next| {
+            let (gate, knowledge) = (shared.gate.clone(), shared.knowledge.clone());
+            let (locks, hold) = (shared.locks.clone(), shared.hold.clone());
+            admit::Admit::new(next, admit::State { gate, knowledge, locks, hold })
+        })
         .layer_fn(|next| elect::Elect::new(next, shared.locks.clone(), shared.hold.clone()))
         .layer_fn(|next| peer::Peers::new(next, shared.peerings.clone(), shared.presence.clone()))
         .layer_fn(|next| {

@@ -57,8 +57,15 @@ pub enum Refusal {
     /// This instance is not a shard at the moment.
     #[error("this instance does not hold its shard Lease at the moment")]
     NotAShard,
-    /// It was one when it sent a request on that may have changed something.
-    #[error("this instance lost its shard Lease before the API server answered: the request may have been done or not")]
+    /// The controller may believe that it leads, by a lock that the ring may have lost.
+    #[error(
+        "the ring may have lost the lock of the controller's election, so nothing is done until it is known who leads"
+    )]
+    LeadInDoubt,
+    /// Neither was so when it sent a request on that may have changed something.
+    #[error(
+        "this instance lost its shard Lease, or may have lost the lock of the controller's election, before the API server answered: the request may have been done or not"
+    )]
     LostMeanwhile,
     /// What the ring shards is not known.
     #[error("{0}")]
@@ -133,6 +140,7 @@ impl Refusal {
             // The words by which clients know that they have to list again.
             Self::Expired(_) | Self::ExpiredPage(_) => answer(StatusCode::GONE, "Expired", "expired"),
             Self::NotAShard => later("lease"),
+            Self::LeadInDoubt => later("lead"),
             // No Retry-After, here and where the API server did not answer: client-go repeats every request that is
             // answered with one, a POST with generateName too, which may have made an object already.
             Self::LostMeanwhile => answer(StatusCode::BAD_GATEWAY, "InternalError", "lease"),
@@ -150,8 +158,12 @@ impl Refusal {
             Self::Owners(_) | Self::Cut(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "owners"),
             Self::TooLong(_) => answer(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", "length"),
             Self::Lock(refusal) => answer(refusal.code(), refusal.reason(), "lock"),
-            Self::Peers(NotThere { forbidden: true, .. }) => answer(StatusCode::FORBIDDEN, "Forbidden", "peers"),
-            Self::Peers(_) => later("peers"),
+            Self::Peers(NotThere { refused, .. }) => match *refused {
+                Some(code @ StatusCode::FORBIDDEN) => answer(code, "Forbidden", "peers"),
+                Some(code @ StatusCode::CONFLICT) => answer(code, "Conflict", "peers"),
+                Some(code @ StatusCode::UNPROCESSABLE_ENTITY) => answer(code, "Invalid", "peers"),
+                _ => later("peers"),
+            },
         }
     }
 

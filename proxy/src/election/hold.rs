@@ -3,32 +3,34 @@
 //!
 //! Who elects by the same lock past the proxies, a replica of before the first rollout or of after the last one, finds it
 //! held by `ringside-<ring>` and waits, and `kubectl get lease` shows who leads. All shards hold it together: one that finds
-//! it held by the ring may go on at once. Each looks at it three times in the time that it lasts without renewal, and renews
-//! it if none of the others did since its last look, so there is one renewal each time, however many shards there are.
+//! it held by the ring may go on at once. Each looks at it five times in the time that it lasts without renewal, and renews
+//! it when nobody did for two of these, so the renewals are no more, however many shards there are. While nothing is known of
+//! one for longer the controller may not act ([`super::lead`]).
 
 use std::{collections::HashMap, convert::Infallible, fmt, time::Duration};
 
+use futures::future::{join, join_all};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{Api, Client, ResourceExt as _, api::PostParams, core::DynamicObject, discovery::ApiResource};
 use parking_lot::Mutex;
 use ringside_ring::RingName;
 use ringside_runtime::explain::{code, explain};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 
 use super::{
     Locks,
+    lead::{Lead, Leads},
     lock::LockRefusal,
     object::{Kind, LockName, Object},
-    record::Record,
+    record::{LASTS, Record},
 };
+use crate::status::Refusal;
 
-/// How long a lock lasts without renewal where nobody says (the default of client-go).
-const LASTS: Duration = Duration::from_secs(15);
-/// What is believed of that: shorter, and the renewals would be many; longer, and whoever elects past the proxies would wait
-/// for minutes when the ring is gone.
-const BOUNDS: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(60)];
+/// What is believed of how long a lock lasts: longer, and whoever elects past the proxies would wait for minutes when the ring
+/// is gone.
+const MOST: Duration = Duration::from_secs(60);
 /// Whether something is due is looked at so often.
-const TICK: Duration = Duration::from_millis(500);
+const TICK: Duration = Duration::from_millis(250);
 /// How long the API server may take for that: client-go waits for 5 s in its election.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// How often a write is tried that others overtake: shards begin together.
@@ -40,6 +42,7 @@ pub struct Hold {
     namespace: String,
     holder: String,
     standings: Mutex<HashMap<LockName, Standing>>,
+    leads: Leads,
 }
 
 /// What a lock is taken on.
@@ -52,6 +55,10 @@ pub struct Claim {
 }
 
 impl Claim {
+    fn lasts(&self) -> Duration {
+        self.object.as_ref().map_or(MOST, Object::lasts)
+    }
+
     fn is_judged_in(&self, real: &DynamicObject) -> bool {
         let version = self.object.as_ref().and_then(|object| object.metadata().resource_version.as_ref());
         self.judged && version.is_some_and(|version| Some(version) == real.metadata.resource_version.as_ref())
@@ -64,14 +71,43 @@ impl fmt::Debug for Hold {
     }
 }
 
-/// How it stands with one of them.
+/// How it stands with one of them. What is done when is a part of the time that a lock lasts without renewal, as whoever elects
+/// past the proxies counts it from when they saw the last one.
 #[derive(Clone, Debug)]
 struct Standing {
-    /// When the ring was last seen to hold it.
-    sure: Instant,
+    /// The last renewal was not before this.
+    renewed: Instant,
+    /// It was this shard's, so it was not much later either.
+    own: bool,
     /// The version of then.
     version: Option<String>,
     lasts: Duration,
+}
+
+impl Standing {
+    /// A renewal is due. Of another shard's it is known only between which two looks it was.
+    fn is_due(&self) -> bool {
+        self.renewed.elapsed() >= self.lasts * (if self.own { 2 } else { 3 }) / 5
+    }
+
+    /// So shortly ago that the controller's renewals can be answered.
+    fn is_sure(&self) -> bool {
+        self.renewed.elapsed() < self.lasts * 2 / 3
+    }
+
+    /// So shortly ago that nobody else can have it, and what the controller has sent by now arrives before somebody may.
+    fn covers(&self) -> bool {
+        self.renewed.elapsed() < self.lasts * 4 / 5
+    }
+}
+
+/// How it goes with the looks at one of them.
+#[derive(Default)]
+struct Kept {
+    /// When the last one that succeeded began; none in this term of the shard Lease.
+    looked: Option<Instant>,
+    next: Option<Instant>,
+    failing: bool,
 }
 
 /// Who has a lock.
@@ -85,7 +121,13 @@ impl Hold {
     /// On the locks of the controller's namespace, for a ring; none yet. By a client whose requests wait behind nothing, as it
     /// is with Leases.
     pub fn new(client: Client, namespace: String, ring: &RingName) -> Self {
-        Self { client, namespace, holder: format!("ringside-{ring}"), standings: Mutex::default() }
+        Self {
+            client,
+            namespace,
+            holder: format!("ringside-{ring}"),
+            standings: Mutex::default(),
+            leads: Leads::default(),
+        }
     }
 
     /// The ring, as it is named in the locks.
@@ -94,9 +136,52 @@ impl Hold {
     }
 
     /// Whether the ring was seen to hold it so shortly ago that nobody else can have it.
-    pub(super) fn is_sure(&self, name: &LockName) -> bool {
-        let standings = self.standings.lock();
-        standings.get(name).is_some_and(|standing| standing.sure.elapsed() < standing.lasts * 2 / 3)
+    fn is_sure(&self, name: &LockName) -> bool {
+        self.standings.lock().get(name).is_some_and(Standing::is_sure)
+    }
+
+    /// Whether nobody else can have any of the locks that the controller may believe to lead by.
+    fn covers(&self, locks: &Locks) -> bool {
+        locks.all_believed(|name| self.standings.lock().get(name).is_some_and(Standing::covers))
+    }
+
+    /// Waits for up to `patience` until the controller may act, as far as its elections go.
+    ///
+    /// # Errors
+    /// [`Refusal::LeadInDoubt`] when it may not by then.
+    pub async fn lead(&self, locks: &Locks, patience: Duration) -> Result<Lead, Refusal> {
+        self.leads.pass(|| self.covers(locks), patience).await
+    }
+
+    /// How long the controller has not been let act by now; zero when it may.
+    pub fn doubted_for(&self) -> Duration {
+        self.leads.doubted_for()
+    }
+
+    /// Makes sure of a known lock that is about to be written, unless that is known from a moment ago.
+    ///
+    /// # Errors
+    /// [`LockRefusal::Conflict`] when somebody else holds it; [`LockRefusal::NotHeld`] when the API server can't be asked or
+    /// does not let the shard write.
+    pub async fn make_sure(&self, name: &LockName, claim: &Claim) -> Result<(), LockRefusal> {
+        if self.is_sure(name) { Ok(()) } else { self.take(name, claim).await }
+    }
+
+    /// The version of a lock that the controller has not written here, if the ring holds it.
+    ///
+    /// # Errors
+    /// [`LockRefusal::NotHeld`] when the API server can't be asked.
+    pub async fn of_the_ring(&self, name: &LockName) -> Result<Option<String>, LockRefusal> {
+        let read = async {
+            let real = match self.locks(name.kind).get_opt(&name.name).await {
+                // What the shard may not read it does not hold either.
+                Err(error) if code(&error) == Some(403) => None,
+                read => read.map_err(|error| refused(name, &error))?,
+            };
+            let held = real.filter(|real| matches!(self.holder_of(name.kind, real), Holder::Ring));
+            Ok(held.and_then(|real| real.resource_version()))
+        };
+        timeout(PATIENCE, read).await.unwrap_or_else(|_| Err(late(name)))
     }
 
     /// Takes a lock for the ring, or makes sure of it. One that somebody else holds is taken only in the version in which the
@@ -106,28 +191,36 @@ impl Hold {
     /// [`LockRefusal::Conflict`] when somebody else holds it; [`LockRefusal::NotHeld`] when the API server can't be asked or
     /// does not let the shard write.
     pub(super) async fn take(&self, name: &LockName, claim: &Claim) -> Result<(), LockRefusal> {
-        let late = |_| {
-            let why = format!("the API server did not answer within {} s", PATIENCE.as_secs());
-            Err(LockRefusal::NotHeld { name: name.clone(), why, forbidden: false })
-        };
-        timeout(PATIENCE, self.try_to_take(name, claim)).await.unwrap_or_else(late)
+        self.write(name, claim, None).await
     }
 
-    async fn try_to_take(&self, name: &LockName, claim: &Claim) -> Result<(), LockRefusal> {
-        let refused = |error: &kube::Error| LockRefusal::NotHeld {
-            name: name.clone(),
-            why: explain(error),
-            forbidden: code(error) == Some(403),
-        };
+    /// The same of one that was just read.
+    async fn write(&self, name: &LockName, claim: &Claim, read: Option<DynamicObject>) -> Result<(), LockRefusal> {
+        let taken = timeout(PATIENCE, self.try_to_write(name, claim, read)).await.unwrap_or_else(|_| Err(late(name)));
+        if matches!(taken, Err(LockRefusal::Conflict(_))) {
+            self.standings.lock().remove(name);
+        }
+        taken
+    }
+
+    async fn try_to_write(
+        &self,
+        name: &LockName,
+        claim: &Claim,
+        mut read: Option<DynamicObject>,
+    ) -> Result<(), LockRefusal> {
         let locks = self.locks(name.kind);
         let asked = Instant::now();
         for attempt in 0..ATTEMPTS {
-            let real = locks.get_opt(&name.name).await.map_err(|error| refused(&error))?;
+            let real = match read.take() {
+                None => locks.get_opt(&name.name).await.map_err(|error| refused(name, &error))?,
+                read => read,
+            };
             let holder = real.as_ref().map_or(Holder::Nobody, |real| self.holder_of(name.kind, real));
             let written = match (real, &holder) {
                 // Another shard has just written it.
                 (Some(real), Holder::Ring) if attempt > 0 => {
-                    self.seen(name, asked, &real);
+                    self.seen(name, (asked, false), &real, claim.lasts());
                     return Ok(());
                 }
                 (Some(real), Holder::Another) if !claim.is_judged_in(&real) => {
@@ -145,14 +238,14 @@ impl Hold {
             };
             match written {
                 Ok(written) => {
-                    self.seen(name, asked, &written);
+                    self.seen(name, (asked, true), &written, claim.lasts());
                     if !matches!(holder, Holder::Ring) {
                         tracing::info!(lock = %name, holder = self.holder, "the ring took the real lock of the controller's election");
                     }
                     return Ok(());
                 }
                 Err(error) if code(&error) == Some(409) => {}
-                Err(error) => return Err(refused(&error)),
+                Err(error) => return Err(refused(name, &error)),
             }
         }
         Err(LockRefusal::Conflict(name.clone()))
@@ -160,56 +253,92 @@ impl Hold {
 
     /// Keeps those that the controller leads by, until it is dropped: for as long as the shard Lease is held.
     pub async fn keep(&self, locks: &Locks) -> Infallible {
-        let mut tick = interval(TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut looked: HashMap<LockName, Instant> = HashMap::new();
+        // Each at its own pace: a look can take long, and time runs out meanwhile.
+        let (never, _) = join(self.renew(locks), self.review(locks)).await;
+        never
+    }
+
+    async fn review(&self, locks: &Locks) -> Infallible {
+        let mut tick = ticks();
+        loop {
+            tick.tick().await;
+            self.leads.review(self.covers(locks), locks);
+        }
+    }
+
+    async fn renew(&self, locks: &Locks) -> Infallible {
+        let (mut tick, mut all) = (ticks(), HashMap::<LockName, Kept>::new());
         loop {
             tick.tick().await;
             let led = locks.led();
-            looked.retain(|name, _| led.contains(name));
+            all.retain(|name, _| led.contains(name));
             for name in led {
-                let lasts = self.standings.lock().get(&name).map_or(LASTS, |standing| standing.lasts);
-                if looked.get(&name).is_some_and(|at| at.elapsed() < lasts / 3) {
-                    continue;
+                all.entry(name).or_default();
+            }
+            let now = Instant::now();
+            let due = all.iter_mut().filter(|(_, kept)| kept.next.is_none_or(|next| next <= now));
+            join_all(due.map(|(name, kept)| self.keep_one(name, kept, locks))).await;
+        }
+    }
+
+    async fn keep_one(&self, name: &LockName, kept: &mut Kept, locks: &Locks) {
+        let asked = Instant::now();
+        let result = self.look(name, kept.looked, locks).await;
+        let lasts = self.standings.lock().get(name).map_or(LASTS, |standing| standing.lasts);
+        match result {
+            Ok(()) => {
+                *kept = Kept { looked: Some(asked), next: Some(asked + lasts / 5), failing: false };
+            }
+            Err(LockRefusal::Conflict(_)) => {
+                tracing::warn!(lock = %name, "somebody else holds the real lock of the controller's election: the controller is shown it, and leads no more");
+                locks.forget(name);
+            }
+            Err(error) => {
+                if !kept.failing {
+                    tracing::warn!(lock = %name, %error, "can't keep the real lock of the controller's election; trying again");
                 }
-                looked.insert(name.clone(), Instant::now());
-                match self.look(&name, locks).await {
-                    Ok(()) => {}
-                    Err(LockRefusal::Conflict(_)) => {
-                        tracing::warn!(lock = %name, "somebody else holds the real lock of the controller's election: the controller is shown it, and leads no more");
-                        locks.forget(&name);
-                    }
-                    Err(error) => {
-                        tracing::warn!(lock = %name, %error, "can't keep the real lock of the controller's election; trying again");
-                    }
-                }
+                kept.failing = true;
+                kept.next = Some(Instant::now() + lasts / 15);
             }
         }
     }
 
-    /// Renews it if nobody did since the last look.
-    async fn look(&self, name: &LockName, locks: &Locks) -> Result<(), LockRefusal> {
-        let asked = Instant::now();
-        let known = self.standings.lock().get(name).and_then(|standing| standing.version.clone());
-        if let Ok(Some(real)) = self.locks(name.kind).get_opt(&name.name).await
-            && matches!(self.holder_of(name.kind, &real), Holder::Ring)
-            && known.is_some()
-            && known != real.metadata.resource_version
+    /// Renews it, unless somebody did shortly ago, as the last look and this one show.
+    async fn look(&self, name: &LockName, looked: Option<Instant>, locks: &Locks) -> Result<(), LockRefusal> {
+        let before = self.standings.lock().get(name).cloned();
+        let claim = Claim { object: locks.object(name), judged: false };
+        let (Some(looked), Some(before)) = (looked, before) else { return self.take(name, &claim).await };
+        let api = self.locks(name.kind);
+        let read = timeout(PATIENCE, api.get_opt(&name.name)).await.map_err(|_| late(name))?;
+        let read = read.map_err(|error| refused(name, &error))?;
+        if let Some(real) = &read
+            && matches!(self.holder_of(name.kind, real), Holder::Ring)
         {
-            self.seen(name, asked, &real);
-            return Ok(());
+            let now = self.standings.lock().get(name).cloned();
+            if now.is_some_and(|now| now.version != before.version) {
+                // It was written here meanwhile.
+                return Ok(());
+            }
+            if real.metadata.resource_version != before.version {
+                // By another shard, at any time since.
+                self.seen(name, (looked.max(before.renewed), false), real, before.lasts);
+                return Ok(());
+            }
+            if !before.is_due() {
+                return Ok(());
+            }
         }
-        self.take(name, &Claim { object: locks.object(name), judged: false }).await
+        self.write(name, &claim, read).await
     }
 
-    /// It was the ring's when this was asked.
-    fn seen(&self, name: &LockName, asked: Instant, real: &DynamicObject) {
-        let record = Record::of(name.kind, real);
-        let lasts = record.and_then(|record| record.lasts()).unwrap_or(LASTS).clamp(BOUNDS[0], BOUNDS[1]);
-        let standing = Standing { sure: asked, version: real.resource_version(), lasts };
+    /// It is the ring's, and was renewed then or after. Electors go by what the record says, or by what they are told
+    /// themselves, as this controller.
+    fn seen(&self, name: &LockName, (renewed, own): (Instant, bool), real: &DynamicObject, lasts: Duration) {
+        let lasts = Record::of(name.kind, real).map_or(LASTS, |record| record.lasts()).min(lasts).min(MOST);
+        let standing = Standing { renewed, own, version: real.resource_version(), lasts };
         let mut standings = self.standings.lock();
-        // Nobody is sure of those any more, whoever asked for them.
-        standings.retain(|_, standing| standing.sure.elapsed() < standing.lasts);
+        // Those are nobody's, as far as is known here, whoever asked for them.
+        standings.retain(|_, standing| standing.renewed.elapsed() < standing.lasts);
         standings.insert(name.clone(), standing);
     }
 
@@ -225,6 +354,21 @@ impl Hold {
             Some(_) => Holder::Another,
         }
     }
+}
+
+fn ticks() -> Interval {
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tick
+}
+
+fn refused(name: &LockName, error: &kube::Error) -> LockRefusal {
+    LockRefusal::NotHeld { name: name.clone(), why: explain(error), forbidden: code(error) == Some(403) }
+}
+
+fn late(name: &LockName) -> LockRefusal {
+    let why = format!("the API server did not answer within {} s", PATIENCE.as_secs());
+    LockRefusal::NotHeld { name: name.clone(), why, forbidden: false }
 }
 
 fn parameters() -> PostParams {

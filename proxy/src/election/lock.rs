@@ -1,12 +1,15 @@
 //! One lock in memory, with the API server's rules: resourceVersions that conflict, a uid, deletion.
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
     jiff::Timestamp,
 };
 
-use super::object::{LockName, Object};
+use super::{
+    object::{LockName, Object},
+    patch,
+};
 
 /// Why a request to a lock is not done, as the API server would say it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +99,10 @@ impl LockRefusal {
     }
 }
 
+/// By so much the versions here are apart from those of the API server, so that it refuses a write that was made on one of them
+/// and comes to it: such a write could take the lock from another leader, or free it, when the proxy has begun anew.
+pub(super) const APART: u64 = 1 << 62;
+
 #[derive(Debug)]
 pub(super) struct Lock {
     name: LockName,
@@ -107,15 +114,19 @@ pub(super) struct Lock {
 impl Lock {
     /// Takes over an object as the API server would have stored it.
     pub(super) fn adopt(name: LockName, object: Object, now: Timestamp) -> Self {
-        let known = object.metadata().resource_version.as_deref().and_then(|it| it.parse().ok());
-        let mut lock = Self { name, object: None, version: known.unwrap_or(0) };
+        let mut lock = Self::free(name, object.metadata().resource_version.as_deref());
         lock.store(object, now);
         lock
     }
 
     /// One that is free as far as this shard's controller is concerned, beyond this version.
     pub(super) fn free(name: LockName, version: Option<&str>) -> Self {
-        Self { name, object: None, version: version.and_then(|it| it.parse().ok()).unwrap_or(0) }
+        let known = version.and_then(|it| it.parse().ok()).unwrap_or(0_u64);
+        Self { name, object: None, version: known.saturating_add(APART) }
+    }
+
+    pub(super) fn name(&self) -> &LockName {
+        &self.name
     }
 
     /// Whether somebody leads by it.
@@ -167,6 +178,28 @@ impl Lock {
             ..mine
         };
         Ok(self.store(next, now))
+    }
+
+    /// As a patch would make it. An apply makes what is not there.
+    pub(super) fn patched(&self, headers: &HeaderMap, body: &[u8]) -> Result<Object, LockRefusal> {
+        match (&self.object, patch::is_apply(headers)) {
+            (Some(base), _) => patch::apply(base, headers, body),
+            (None, true) => patch::applied(&self.name, body),
+            (None, false) => Err(LockRefusal::NotFound(self.name.clone())),
+        }
+    }
+
+    pub(super) fn patch(
+        &mut self,
+        headers: &HeaderMap,
+        body: &[u8],
+        now: Timestamp,
+    ) -> Result<(StatusCode, Object), LockRefusal> {
+        let object = self.patched(headers, body)?;
+        if self.is_deleted() {
+            return self.create(object, now).map(|object| (StatusCode::CREATED, object));
+        }
+        self.replace(object, now).map(|object| (StatusCode::OK, object))
     }
 
     pub(super) fn delete(&mut self) -> Result<Object, LockRefusal> {

@@ -4,15 +4,16 @@
 //! client-java write the same one; what they put into the record differs, so nothing but the holder is read (CLIENTS). The ConfigMap of
 //! operator-sdk's "leader for life" has no record, but a Pod as its owner: it is not known here.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use k8s_openapi::{
     api::{coordination::v1::Lease, core::v1::ConfigMap},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use ringside_ring::{cluster_ring::GroupResource, labels::LEASE_RING, lease::holder};
-use serde::Deserialize;
 use serde_json::Value;
+
+use super::record::{LASTS, Record};
 
 /// The annotation with the election record (`LeaderElectionRecordAnnotationKey` of client-go).
 pub(super) const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
@@ -98,13 +99,6 @@ pub(super) enum Object {
     ConfigMap(ConfigMap),
 }
 
-/// Of the record in the annotation.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Record {
-    holder_identity: Option<String>,
-}
-
 impl Object {
     pub(super) fn kind(&self) -> Kind {
         match self {
@@ -144,10 +138,20 @@ impl Object {
     pub(super) fn holder(&self) -> Option<String> {
         match self {
             Self::Lease(lease) => holder(lease.spec.as_ref()).map(str::to_owned),
-            Self::ConfigMap(map) => {
-                let record: Record = serde_json::from_str(map.metadata.annotations.as_ref()?.get(RECORD)?).ok()?;
-                record.holder_identity.filter(|holder| !holder.is_empty())
+            Self::ConfigMap(_) => Some(Record::of_object(self)?.holder()?.to_owned()),
+        }
+    }
+
+    /// How long it lasts without renewal.
+    pub(super) fn lasts(&self) -> Duration {
+        match self {
+            // Nothing of a Lease need be read for that.
+            Self::Lease(lease) => {
+                let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+                let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
+                seconds.map_or(LASTS, Duration::from_secs)
             }
+            Self::ConfigMap(_) => Record::of_object(self).map_or(LASTS, |record| record.lasts()),
         }
     }
 

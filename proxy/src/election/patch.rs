@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     LockRefusal,
-    object::{Kind, Object},
+    object::{Kind, LockName, Object},
 };
 
 /// Whether a patch of any kind may change the election's record.
@@ -29,23 +29,45 @@ fn touches_spec(body: &[u8]) -> bool {
     }
 }
 
+const APPLY: &str = "application/apply-patch+yaml";
+
+/// Whether it is a server-side apply.
+pub(super) fn is_apply(headers: &HeaderMap) -> bool {
+    media_type(headers) == APPLY
+}
+
+fn media_type(headers: &HeaderMap) -> &str {
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    content_type.split(';').next().unwrap_or_default().trim()
+}
+
+fn bad(error: impl std::fmt::Display) -> LockRefusal {
+    LockRefusal::Body(error.to_string())
+}
+
+/// The lock as an apply makes it, where there is none.
+pub(super) fn applied(name: &LockName, body: &[u8]) -> Result<Object, LockRefusal> {
+    let applied = serde_json::from_slice(body).map_err(bad)?;
+    let mut object = name.kind.read(applied).map_err(bad)?;
+    object.metadata_mut().name = Some(name.name.clone());
+    Ok(object)
+}
+
 /// The lock as a patch makes it.
 pub(super) fn apply(base: &Object, headers: &HeaderMap, body: &[u8]) -> Result<Object, LockRefusal> {
-    let bad = |error: &dyn std::fmt::Display| LockRefusal::Body(error.to_string());
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default();
-    let mut object = base.json().map_err(|error| bad(&error))?;
-    match content_type.split(';').next().unwrap_or_default().trim() {
+    let mut object = base.json().map_err(bad)?;
+    match media_type(headers) {
         // A lock has no lists that a strategic merge would treat otherwise, and an apply of the whole record
         // (as JSON, which is YAML) changes what a merge changes.
-        "application/merge-patch+json" | "application/strategic-merge-patch+json" | "application/apply-patch+yaml" => {
-            let patch: Value = serde_json::from_slice(body).map_err(|error| bad(&error))?;
+        "application/merge-patch+json" | "application/strategic-merge-patch+json" | APPLY => {
+            let patch: Value = serde_json::from_slice(body).map_err(bad)?;
             json_patch::merge(&mut object, &patch);
         }
         "application/json-patch+json" => {
-            let patch: json_patch::Patch = serde_json::from_slice(body).map_err(|error| bad(&error))?;
-            json_patch::patch(&mut object, &patch).map_err(|error| bad(&error))?;
+            let patch: json_patch::Patch = serde_json::from_slice(body).map_err(bad)?;
+            json_patch::patch(&mut object, &patch).map_err(bad)?;
         }
         other => return Err(LockRefusal::PatchType(other.to_owned())),
     }
-    base.kind().read(object).map_err(|error| bad(&error))
+    base.kind().read(object).map_err(bad)
 }

@@ -9,7 +9,10 @@ use serde_json::{Value, json};
 
 use super::object::{Kind, Object, RECORD};
 
+/// How long a lock lasts without renewal where nobody says (the default of client-go).
+pub(super) const LASTS: Duration = Duration::from_secs(15);
 const HOLDER: &str = "holderIdentity";
+const SECONDS: &str = "leaseDurationSeconds";
 const RENEWED: &str = "renewTime";
 /// Digits of a second in a time, where none is there to be like.
 const DIGITS: usize = 6;
@@ -31,18 +34,28 @@ impl Record {
         Some(Self { kind, fields: fields.filter(Value::is_object)? })
     }
 
+    /// Of a lock as the controller has it.
+    pub(super) fn of_object(object: &Object) -> Option<Self> {
+        let fields = match object {
+            Object::Lease(lease) => serde_json::to_value(lease.spec.as_ref()?).ok(),
+            Object::ConfigMap(map) => serde_json::from_str(map.metadata.annotations.as_ref()?.get(RECORD)?).ok(),
+        };
+        Some(Self { kind: object.kind(), fields: fields.filter(Value::is_object)? })
+    }
+
     /// That the ring holds it, as of now. `real` is the lock that there is, `like` as the controller has it.
     pub(super) fn for_ring(kind: Kind, ring: &str, real: Option<&DynamicObject>, like: Option<&Object>) -> Self {
         let now = Timestamp::now();
         let before = real.and_then(|real| Self::of(kind, real));
-        let wished = like.and_then(|like| Self::of(kind, &serde_json::from_value(like.json().ok()?).ok()?));
+        let wished = like.and_then(Self::of_object);
         let goes_on = before.as_ref().is_some_and(|before| before.holder() == Some(ring));
         let fields = match (before, wished) {
             (Some(before), _) if goes_on => before.fields,
             // What else is in a Lease stays there.
             (Some(before), Some(wished)) if kind == Kind::Lease => over(before.fields, wished.fields),
             (_, Some(wished)) => wished.fields,
-            (before, None) => over(anew(kind, now), before.map(|before| before.fields).unwrap_or_default()),
+            (Some(before), None) if kind == Kind::Lease => over(before.fields, anew(kind, now)),
+            (_, None) => anew(kind, now),
         };
         let mut record = Self { kind, fields };
         record.fields[HOLDER] = ring.into();
@@ -55,11 +68,17 @@ impl Record {
         self.fields[HOLDER].as_str().filter(|holder| !holder.is_empty())
     }
 
-    /// How long it lasts without renewal: in seconds, or as fabric8 writes it.
-    pub(super) fn lasts(&self) -> Option<Duration> {
-        let seconds = |field: &str| Duration::try_from_secs_f64(self.fields[field].as_f64()?).ok();
-        let iso = || Duration::try_from(self.fields["leaseDuration"].as_str()?.parse::<SignedDuration>().ok()?).ok();
-        seconds("leaseDurationSeconds").or_else(|| seconds("leaseDuration")).or_else(iso)
+    /// How long it lasts without renewal: in seconds, be they a number or, as the Python client writes them, a string; or as
+    /// fabric8 writes it.
+    pub(super) fn lasts(&self) -> Duration {
+        let said = [SECONDS, "leaseDuration"].into_iter().find_map(|field| match &self.fields[field] {
+            Value::String(said) => {
+                let seconds = said.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+                seconds.or_else(|| Duration::try_from(said.parse::<SignedDuration>().ok()?).ok())
+            }
+            said => Duration::try_from_secs_f64(said.as_f64()?).ok(),
+        });
+        said.filter(|lasts| !lasts.is_zero()).unwrap_or(LASTS)
     }
 
     /// A lock with this record, and all else that is in it.
@@ -80,7 +99,7 @@ fn anew(kind: Kind, now: Timestamp) -> Value {
         Kind::Lease => "leaseTransitions",
         Kind::ConfigMap => "leaderTransitions",
     };
-    json!({"leaseDurationSeconds": 15, "acquireTime": like_time(None, now), transitions: 0})
+    json!({SECONDS: LASTS.as_secs(), "acquireTime": like_time(None, now), transitions: 0})
 }
 
 fn over(mut under: Value, fields: Value) -> Value {

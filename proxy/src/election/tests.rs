@@ -16,7 +16,7 @@ use k8s_openapi::{
 use prost::Message;
 use ringside_ring::labels::LEASE_RING;
 
-use super::{object::RECORD, *};
+use super::{lock::APART, object::RECORD, *};
 use crate::{request::representation::Encoding, wire};
 
 const JSON: &str = "application/json";
@@ -147,8 +147,9 @@ impl Server {
         let code = if matches!(asked, Asked::Create(_)) { 201 } else { 200 };
         let tried = Response::builder().status(code).header(header::CONTENT_TYPE, accept);
         let tried = tried.body(codec::encode(stored, encoding(accept))).unwrap();
-        let answer = match Locks::judged(asked, &tried, "shard-a") {
-            Ok(judged) => self.0.adopt(asked, parts, body, judged?),
+        let answer = match Judgement::of(asked, &tried, "shard-a") {
+            Ok(Judgement::Begins(judged)) => self.0.adopt(asked, parts, body, *judged),
+            Ok(_) => return None,
             Err(refusal) => Err(refusal),
         };
         Some(read(asked.kind(), answer, accept))
@@ -274,7 +275,7 @@ fn a_lock_that_was_real_goes_on_from_its_version() {
     real.metadata_mut().uid = Some("u1".into());
     let (_, mine) = server.ask(&Asked::Replace(of_lease("lock")), PROTOBUF, &real).unwrap().unwrap();
     assert_eq!(mine.metadata().uid.as_deref(), Some("u1"));
-    assert_eq!(mine.metadata().resource_version.as_deref(), Some("4712"));
+    assert_eq!(mine.metadata().resource_version, Some((APART + 4712).to_string()));
 }
 
 #[test]
@@ -357,7 +358,7 @@ fn of_two_first_writes_the_second_meets_what_the_first_made() {
 #[test]
 fn an_answer_that_cannot_be_read_is_never_followed_by_the_write_itself() {
     let tried = Response::new(Bytes::from_static(b"<html>"));
-    let judged = Locks::judged(&Asked::Create(Kind::Lease), &tried, "shard-a");
+    let judged = Judgement::of(&Asked::Create(Kind::Lease), &tried, "shard-a");
     assert_eq!(judged.unwrap_err(), LockRefusal::Answer);
 }
 
@@ -382,11 +383,58 @@ fn a_lock_that_the_ring_holds_is_not_there_for_the_controller_who_may_make_it() 
         let create = server.ask(&Asked::Create(kind), media_type, &record(kind, "lock", "me"));
         let (code, created) = create.unwrap().unwrap();
         assert_eq!((code, created.holder().as_deref()), (201, Some("me")));
-        assert_eq!(created.metadata().resource_version.as_deref(), Some("71"), "versions do not go back");
+        let version: u64 = created.metadata().resource_version.clone().unwrap().parse().unwrap();
+        assert_eq!(version, APART + 71, "versions do not go back, and are none of the API server's");
         assert_eq!(server.0.led(), std::slice::from_ref(&name));
         assert_eq!(read("ringside-example"), Ok(()), "it is made by now");
         server.0.forget(&name);
         assert!(!server.0.knows(&name));
+    }
+}
+
+/// As kubert's and others', whose controllers would find none to apply to for ever.
+#[test]
+fn an_apply_makes_a_lock_that_is_free_for_the_controller() {
+    const APPLY: &str = "application/apply-patch+yaml";
+    for kind in [Kind::Lease, Kind::ConfigMap] {
+        let (server, name) = (Server::new(), lock(kind, "lock"));
+        server.0.learn_free(&name, Some("70")).unwrap();
+        let apply = |holder: &str| Bytes::from(record(kind, "lock", holder).json().unwrap().to_string());
+        let merge = server.raw(&Asked::Patch(name.clone()), "application/merge-patch+json", JSON, &apply("me"));
+        assert_eq!(merge.unwrap(), Err(LockRefusal::NotFound(name.clone())));
+        for (status, holder) in [(201, "me"), (200, "other")] {
+            let (code, applied) =
+                server.raw(&Asked::Patch(name.clone()), APPLY, PROTOBUF, &apply(holder)).unwrap().unwrap();
+            assert_eq!((code, applied.holder().as_deref()), (status, Some(holder)));
+            assert_eq!(applied.name(), Some(name.clone()));
+        }
+    }
+}
+
+#[test]
+fn how_long_a_lock_lasts_is_read_in_every_form_that_clients_write() {
+    let lasts = |fields: &str| {
+        let mut map = config_map("lock", "");
+        map.metadata.annotations = Some([(RECORD.to_owned(), format!(r#"{{"holderIdentity":"a"{fields}}}"#))].into());
+        Object::ConfigMap(map).lasts().as_secs_f64()
+    };
+    for (fields, seconds) in [
+        (r#","leaseDurationSeconds":6"#, 6.0),
+        (r#","leaseDuration":"17""#, 17.0),
+        (r#","leaseDuration":6.5"#, 6.5),
+        (r#","leaseDuration":"PT1M5S""#, 65.0),
+        (r#","leaseDurationSeconds":1"#, 1.0),
+        ("", 15.0),
+        (r#","leaseDurationSeconds":0"#, 15.0),
+        (r#","leaseDurationSeconds":-3"#, 15.0),
+        (r#","leaseDuration":"soon""#, 15.0),
+    ] {
+        assert!((lasts(fields) - seconds).abs() < 1e-9, "{fields}: {}", lasts(fields));
+    }
+    for (duration, seconds) in [(Some(6), 6), (Some(0), 15), (Some(-1), 15), (None, 15)] {
+        let mut lease = lease("lock", "a");
+        lease.spec.as_mut().unwrap().lease_duration_seconds = duration;
+        assert_eq!(Object::Lease(lease).lasts().as_secs(), seconds, "{duration:?}");
     }
 }
 

@@ -42,7 +42,8 @@ impl Term {
         Arc::ptr_eq(&self.held, &other.held)
     }
 
-    fn is_on(&self) -> bool {
+    /// Whether it lasts still.
+    pub fn is_on(&self) -> bool {
         (self.held)() && !self.over.is_cancelled()
     }
 

@@ -3,6 +3,7 @@
 
 use std::{fmt, time::Duration};
 
+use http::StatusCode;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Client,
@@ -33,8 +34,15 @@ pub struct Presence {
 pub struct NotThere {
     name: String,
     why: String,
-    /// Whether a permission is missing.
-    pub forbidden: bool,
+    /// The status with which the API server refused the entry, if it did.
+    pub refused: Option<StatusCode>,
+}
+
+impl NotThere {
+    /// Whether there is no such peering object.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.refused == Some(StatusCode::NOT_FOUND)
+    }
 }
 
 impl fmt::Debug for Presence {
@@ -54,7 +62,7 @@ impl Presence {
     /// # Errors
     /// When the API server does not take the entry.
     pub async fn say(&self, place: &Place, peer: &Peer) -> Result<(), NotThere> {
-        let not_there = |why, forbidden| NotThere { name: place.name.clone(), why, forbidden };
+        let not_there = |why, refused| NotThere { name: place.name.clone(), why, refused };
         let lastseen = format!("{:.6}", Timestamp::now());
         let said = json!({"priority": peer.priority, "lifetime": peer.lifetime.as_secs(), "lastseen": lastseen});
         let patch = Patch::Merge(json!({STATUS: {&self.ring: said}}));
@@ -69,8 +77,11 @@ impl Presence {
         };
         match timeout(PATIENCE, write).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(not_there(explain(&error), code(&error) == Some(403))),
-            Err(_) => Err(not_there(format!("the API server did not answer within {} s", PATIENCE.as_secs()), false)),
+            Ok(Err(error)) => {
+                let refused = code(&error).and_then(|code| StatusCode::from_u16(code).ok());
+                Err(not_there(explain(&error), refused.filter(StatusCode::is_client_error)))
+            }
+            Err(_) => Err(not_there(format!("the API server did not answer within {} s", PATIENCE.as_secs()), None)),
         }
     }
 

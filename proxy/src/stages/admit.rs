@@ -2,7 +2,8 @@
 //!
 //! Holds a request a little when that is not so yet, then refuses it. Adds [`Admitted`] to the request, so
 //! that all later stages decide on one and the same state. Ends the body of a response, with an error, at
-//! once when the Lease is lost. Discovery, version, health and openapi pass at any time.
+//! once when the Lease is lost. Discovery, version, health and openapi pass at any time. All the same while the controller may
+//! lead by a lock that the ring may have lost ([`crate::election::lead`]), but for requests about that lock.
 
 use std::{
     sync::Arc,
@@ -18,7 +19,8 @@ use tower::{Service, ServiceExt};
 
 use super::Next;
 use crate::{
-    body::{Body, until},
+    body::{Body, BoxError, until},
+    election::{Hold, Locks, lead::Lead},
     membership::{Gate, Term},
     policy::{Knowledge, Policy, Read},
     request::RequestInfo,
@@ -36,6 +38,8 @@ pub struct Admitted {
     pub term: Term,
     /// The ring's resources.
     pub policy: Arc<Policy>,
+    /// The time in which the controller may act; none of a request that tells it whether it may.
+    lead: Option<Lead>,
     changes: watch::Receiver<Knowledge>,
 }
 
@@ -43,6 +47,28 @@ impl Admitted {
     /// From where on what the client knows of a resource can be trusted; none for one that was never the ring's.
     pub fn floor(&self, resource: &GroupResource) -> Option<Read> {
         self.policy.floors.get(resource).map(|floor| floor.during(self.term.number))
+    }
+
+    /// Returns, with the error for a stream, when that state has ended.
+    pub fn over(&self) -> impl Future<Output = BoxError> + Send + 'static {
+        let (term, lead) = (self.term.over(), self.lead.as_ref().map(Lead::over));
+        async move {
+            let doubted = async {
+                match lead {
+                    Some(lead) => lead.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                error = term => error,
+                error = doubted => error,
+            }
+        }
+    }
+
+    /// Why it has.
+    fn why(&self) -> Refusal {
+        if self.term.is_on() { Refusal::LeadInDoubt } else { Refusal::NotAShard }
     }
 
     /// Returns when a resource has become one of the ring's, or is not one any more.
@@ -63,18 +89,32 @@ impl Admitted {
 #[derive(Clone, Debug)]
 pub struct Admit<S> {
     next: S,
-    gate: Gate,
-    knowledge: watch::Sender<Knowledge>,
+    state: State,
+}
+
+/// What decides.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// Open while this is a shard.
+    pub gate: Gate,
+    /// What is known of the ring.
+    pub knowledge: watch::Sender<Knowledge>,
+    /// The locks of the controller's elections.
+    pub locks: Arc<Locks>,
+    /// The ring's hold on the real ones.
+    pub hold: Arc<Hold>,
 }
 
 impl<S> Admit<S> {
     /// Around the stages for requests of a shard.
-    pub fn new(next: S, gate: Gate, knowledge: watch::Sender<Knowledge>) -> Self {
-        Self { next, gate, knowledge }
+    pub fn new(next: S, state: State) -> Self {
+        Self { next, state }
     }
 }
 
-async fn admission(gate: Gate, mut changes: watch::Receiver<Knowledge>) -> Result<Admitted, Refusal> {
+/// `acts` unless the request is how the controller finds out whether it may.
+async fn admission(state: State, acts: bool) -> Result<Admitted, Refusal> {
+    let mut changes = state.knowledge.subscribe();
     let known = timeout(PATIENCE, changes.wait_for(|now| matches!(now, Knowledge::Known(_)))).await.is_ok();
     // Before the policy is read: a change after that ends the watch that was decided on the old one.
     let now = changes.borrow_and_update().clone();
@@ -83,8 +123,9 @@ async fn admission(gate: Gate, mut changes: watch::Receiver<Knowledge>) -> Resul
         Knowledge::Known(_) => return Err(Refusal::PolicyUnknown("the ClusterRing was only just read".to_owned())),
         Knowledge::Unknown(reason) => return Err(Refusal::PolicyUnknown(reason)),
     };
-    let term = gate.pass(PATIENCE).await?;
-    Ok(Admitted { term, policy, changes })
+    let term = state.gate.pass(PATIENCE).await?;
+    let lead = if acts { Some(state.hold.lead(&state.locks, PATIENCE).await?) } else { None };
+    Ok(Admitted { term, policy, lead, changes })
 }
 
 impl<S: Next> Service<Request<Body>> for Admit<S> {
@@ -97,21 +138,19 @@ impl<S: Next> Service<Request<Body>> for Admit<S> {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let is_for_resource = request.extensions().get::<RequestInfo>().is_some_and(|info| info.resource.is_some());
-        if !is_for_resource {
-            return self.next.call(request).boxed();
-        }
-        let admission = admission(self.gate.clone(), self.knowledge.subscribe());
+        let info = request.extensions().get::<RequestInfo>().filter(|info| info.resource.is_some());
+        let Some(info) = info else { return self.next.call(request).boxed() };
+        let acts = !self.state.locks.is_about_a_lead(info);
+        let admission = admission(self.state.clone(), acts);
         let next = self.next.clone();
         let admitted = async move {
             let admitted = admission.await?;
-            let over = admitted.term.over();
-            let lost = admitted.term.over();
+            let (over, lost, lasting) = (admitted.over(), admitted.over(), admitted.clone());
             let reads = request.extensions().get::<RequestInfo>().is_some_and(|info| info.verb.reads());
             request.extensions_mut().insert(admitted);
             tokio::select! {
                 response = next.oneshot(request) => Ok(response?.map(|body| until(body, over))),
-                _ = lost => Err(if reads { Refusal::NotAShard } else { Refusal::LostMeanwhile }),
+                _ = lost => Err(if reads { lasting.why() } else { Refusal::LostMeanwhile }),
             }
         };
         admitted.boxed()
@@ -128,12 +167,18 @@ mod tests {
     use tower::service_fn;
 
     use super::*;
-    use crate::{body::empty, policy, request::representation::Encoding};
+    use crate::{body::empty, election::hold::tests::Server, policy, request::representation::Encoding};
 
     #[tokio::test]
     async fn a_write_that_may_have_been_done_when_the_lease_was_lost_is_not_to_be_repeated() {
         for (method, repeat) in [(Method::GET, true), (Method::POST, false), (Method::DELETE, false)] {
-            let (gate, knowledge) = (Gate::new(), policy::channel());
+            let state = State {
+                gate: Gate::new(),
+                knowledge: policy::channel(),
+                locks: Arc::new(Locks::new("ns".into())),
+                hold: Arc::new(Server::default().hold()),
+            };
+            let (gate, knowledge) = (state.gate.clone(), state.knowledge.clone());
             gate.open(Term::new("me".parse().unwrap(), "s=me".into(), || true));
             knowledge.send_replace(Knowledge::Known(Arc::default()));
             let sent = Arc::new(tokio::sync::Notify::new());
@@ -145,7 +190,7 @@ mod tests {
             let mut request = Request::builder().method(method).uri("/api/v1/namespaces/a/pods").body(empty()).unwrap();
             let info = RequestInfo::of(request.method(), request.uri(), &HeaderMap::new()).unwrap();
             request.extensions_mut().insert(info);
-            let (refused, ()) = tokio::join!(Admit::new(server, gate.clone(), knowledge).oneshot(request), async {
+            let (refused, ()) = tokio::join!(Admit::new(server, state).oneshot(request), async {
                 sent.notified().await;
                 gate.close();
             });

@@ -4,7 +4,7 @@
 //! controller loses its lead as its framework intends. Which objects are meant, and how they are answered, is
 //! decided in [`crate::election`]; a write that may begin an election is sent as a dry run first, and what the
 //! API server refuses then is its answer. Nothing is said to lead before the ring holds the real lock. All other requests pass
-//! unchanged, but reads of a lock that the ring holds already.
+//! unchanged, but reads of a lock that the ring holds already, and writes that would free one.
 
 use std::{
     sync::Arc,
@@ -15,12 +15,13 @@ use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Request, Response, header, request::Parts};
 use http_body_util::{BodyExt, Limited};
+use ringside_ring::ShardName;
 use tower::{Service, ServiceExt};
 
 use super::{Next, admit::Admitted, narrow::with_query, whole};
 use crate::{
     body::{Body, full, peek},
-    election::{Asked, Hold, LockName, LockRefusal, Locks},
+    election::{Asked, Hold, Judgement, LockName, LockRefusal, Locks},
     metadata::MAX_OBJECT,
     request::{
         BadRequest, Query, RequestInfo,
@@ -58,51 +59,79 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
         let asked = info.and_then(|info| self.locks.concerns(info));
         let shard = request.extensions().get::<Admitted>().map(|admitted| admitted.term.shard.clone());
         let (Some(asked), Some(shard)) = (asked, shard) else { return self.next.call(request).boxed() };
-        let (next, locks, hold) = (self.next.clone(), self.locks.clone(), self.hold.clone());
-        let answered = async move {
-            if let Asked::Read(name) = &asked
-                && !locks.knows(name)
-            {
-                return look(next, &locks, name, hold.holder(), request).await;
+        let this = self.clone();
+        async move { this.answer(asked, &shard, request).await }.boxed()
+    }
+}
+
+impl<S: Next> Elect<S> {
+    async fn answer(self, asked: Asked, shard: &ShardName, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+        let (locks, hold) = (&self.locks, &self.hold);
+        if let Asked::Read(name) = &asked
+            && !locks.knows(name)
+        {
+            return look(self.next.clone(), locks, name, hold.holder(), request).await;
+        }
+        let query = Query::parse(request.uri().query().unwrap_or_default()).map_err(BadRequest::from)?;
+        if query.first("dryRun").is_some() {
+            // The client's own: it changes no lock, and makes none.
+            return self.next.oneshot(request).await;
+        }
+        if is_compressed(request.headers()) {
+            // An election in it would be found by nobody here.
+            return Err(Refusal::CompressedBody);
+        }
+        let (parts, body) = request.into_parts();
+        let bytes = whole(body).await?;
+        if let Some((name, claim)) = locks.claimed(&asked, &parts, &bytes) {
+            let sure = hold.make_sure(&name, &claim).await;
+            if matches!(sure, Err(LockRefusal::Conflict(_))) {
+                // Its leader is another than this ring, as the controller sees when it reads it again.
+                locks.forget(&name);
             }
-            let query = Query::parse(request.uri().query().unwrap_or_default()).map_err(BadRequest::from)?;
-            if query.first("dryRun").is_some() {
-                // The client's own: it changes no lock, and makes none.
-                return next.oneshot(request).await;
+            sure?;
+        }
+        if let Some(answer) = locks.answer(&asked, &parts, &bytes) {
+            return Ok(answer?);
+        }
+        let frees = if locks.may_begin(&asked, &parts, &bytes, shard.as_str()) {
+            let tried = self.next.clone().oneshot(dry_run(&parts, &query, &bytes)?).await?;
+            if !tried.status().is_success() {
+                return Ok(tried);
             }
-            if is_compressed(request.headers()) {
-                // An election in it would be found by nobody here.
-                return Err(Refusal::CompressedBody);
-            }
-            let (parts, body) = request.into_parts();
-            let bytes = whole(body).await?;
-            if let Some((name, claim)) = locks.written(&asked, &parts, &bytes) {
-                match hold.make_sure(&name, &claim).await {
-                    // Its leader is another than this ring: the API server says so.
-                    Err(LockRefusal::Conflict(_)) => locks.forget(&name),
-                    sure => sure?,
-                }
-            }
-            if let Some(answer) = locks.answer(&asked, &parts, &bytes) {
-                return Ok(answer?);
-            }
-            if locks.may_begin(&asked, &parts, &bytes, shard.as_str()) {
-                let tried = next.clone().oneshot(dry_run(&parts, &query, &bytes)?).await?;
-                if !tried.status().is_success() {
-                    return Ok(tried);
-                }
-                let (head, body) = tried.into_parts();
-                let body = Limited::new(body, MAX_OBJECT).collect().await.map_err(|_| LockRefusal::Answer)?;
-                let tried = Response::from_parts(head, body.to_bytes());
-                if let Some(judged) = Locks::judged(&asked, &tried, shard.as_str())? {
-                    let judged = judged.taken_for(&hold).await?;
+            let (head, body) = tried.into_parts();
+            let body = Limited::new(body, MAX_OBJECT).collect().await.map_err(|_| LockRefusal::Answer)?;
+            match Judgement::of(&asked, &Response::from_parts(head, body.to_bytes()), shard.as_str())? {
+                Judgement::Begins(judged) => {
+                    locks.make_room(judged.name())?;
+                    let judged = judged.taken_for(hold).await?;
                     return Ok(locks.adopt(&asked, &parts, &bytes, judged)?);
                 }
+                Judgement::Frees => true,
+                Judgement::Other => false,
             }
-            next.oneshot(Request::from_parts(parts, full(bytes))).await
+        } else {
+            Locks::may_free(&asked, &parts, &bytes)
         };
-        answered.boxed()
+        if frees && let Some(answer) = of_the_ring((locks, hold), &asked, &parts, &bytes).await? {
+            return Ok(answer);
+        }
+        self.next.oneshot(Request::from_parts(parts, full(bytes))).await
     }
+}
+
+/// Answers a write that would free a lock which the ring holds: the controller led by it before the proxy began anew, and it is
+/// not only this controller's.
+async fn of_the_ring(
+    (locks, hold): (&Locks, &Hold),
+    asked: &Asked,
+    parts: &Parts,
+    body: &Bytes,
+) -> Result<Option<Response<Body>>, Refusal> {
+    let Some(name) = asked.name() else { return Ok(None) };
+    let Some(version) = hold.of_the_ring(name).await? else { return Ok(None) };
+    locks.learn_free(name, Some(&version))?;
+    Ok(locks.answer(asked, parts, body).transpose()?)
 }
 
 /// Reads what is no lock yet, as far as is known: it is one if the ring holds it.

@@ -124,15 +124,23 @@ impl<S: Next> Peers<S> {
         let Some(status) = of_status(&bytes) else {
             return self.next.oneshot(Request::from_parts(parts, full(bytes))).await;
         };
-        let peer = Peerings::said(&status);
+        // First of all the ring is there.
+        if let Some(peer) = Peerings::said(&status) {
+            match self.presence.say(place, &peer).await {
+                // The API server says so itself: kopf does without, unless it was told to wait.
+                Err(error) if error.is_absent() => {
+                    read_instead(&mut parts, place);
+                    let response = self.next.oneshot(Request::from_parts(parts, empty())).await?;
+                    return shown(&self.peerings, of, response).await;
+                }
+                said => said?,
+            }
+        }
         let Ok(left) = self.peerings.say(place, status) else {
             return self.next.oneshot(Request::from_parts(parts, full(bytes))).await;
         };
-        if let Some(peer) = peer {
-            self.presence.say(place, &peer).await?;
-        }
         let request = if left.is_empty() {
-            read_instead(&mut parts);
+            read_instead(&mut parts, place);
             Request::from_parts(parts, empty())
         } else {
             parts.headers.remove(header::CONTENT_LENGTH);
@@ -149,13 +157,14 @@ fn readable(headers: &mut HeaderMap) {
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
-/// A write of which nothing is left, as a read of what it would have answered with.
-fn read_instead(parts: &mut Parts) {
+/// A write of which nothing is left, as a read of what it would have answered with: the whole object, for which everybody who
+/// follows peers has the permission.
+fn read_instead(parts: &mut Parts, place: &Place) {
     parts.method = Method::GET;
     for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {
         parts.headers.remove(name);
     }
-    if let Ok(uri) = parts.uri.path().parse() {
+    if let Ok(uri) = place.path().parse() {
         parts.uri = uri;
     }
 }

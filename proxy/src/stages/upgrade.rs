@@ -66,7 +66,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
         let wants = request.extensions().get::<RequestInfo>().is_some_and(|info| info.upgrade);
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let (true, Some(client)) = (wants, client) else { return self.next.call(request).boxed() };
-        let over = request.extensions().get::<Admitted>().map(|admitted| admitted.term.over());
+        let over = request.extensions().get::<Admitted>().map(Admitted::over);
         let counted = request.extensions_mut().remove::<Counted>();
         let answered = self.next.call(request);
         let (upgraded, abort) = (self.upgraded.clone(), self.abort.clone());

@@ -25,9 +25,10 @@ pub(crate) async fn look_for_unlabelled(scope: &Scope) -> Infallible {
         let _ = reach.wait_for(|reach| matches!(reach, Some(Err(_)))).await;
         while matches!(*reach.borrow_and_update(), Some(Err(_))) {
             let pause = look(scope).await;
+            // Why it is not reached may change at any time.
             tokio::select! {
                 () = sleep(pause) => {}
-                _ = reach.changed() => {}
+                _ = reach.wait_for(|reach| !matches!(reach, Some(Err(_)))) => {}
             }
         }
         look(scope).await;

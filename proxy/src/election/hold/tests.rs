@@ -23,6 +23,8 @@ struct State {
     version: u64,
     asked: Vec<String>,
     refusing: Option<StatusCode>,
+    /// It answers nothing.
+    silent: bool,
 }
 
 impl Server {
@@ -38,6 +40,9 @@ impl Server {
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await.unwrap().to_bytes();
+                if this.0.lock().silent {
+                    std::future::pending::<()>().await;
+                }
                 Ok::<_, Infallible>(this.answer(&parts.method, parts.uri.path(), &body))
             }
         });
@@ -121,7 +126,11 @@ impl Server {
         object
     }
 
-    fn refuse(&self, status: Option<StatusCode>) {
+    fn is_silent(&self, silent: bool) {
+        self.0.lock().silent = silent;
+    }
+
+    pub(crate) fn refuse(&self, status: Option<StatusCode>) {
         self.0.lock().refusing = status;
     }
 
@@ -265,24 +274,56 @@ async fn leading(server: &Server, name: &LockName) -> (Arc<Locks>, Arc<Hold>) {
     (locks, hold)
 }
 
-async fn pass(holders: &[(Arc<Locks>, Arc<Hold>)], seconds: u64) {
+/// So much time, in which the controllers do nothing.
+async fn pass(holders: &[(Arc<Locks>, Arc<Hold>)], seconds: f64) {
     let keeping = holders.iter().map(|(locks, hold)| Box::pin(hold.keep(locks)));
     tokio::select! {
         (never, ..) = futures::future::select_all(keeping) => match never {},
-        () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
+        () = tokio::time::sleep(Duration::from_secs_f64(seconds)) => {}
     }
 }
 
+/// The controller renews its lock, as it does every two seconds; whether it is told that it goes on to lead.
+async fn renews(locks: &Locks, hold: &Hold, name: &LockName) -> bool {
+    let object = election(name.kind, "lock", "me");
+    let sure = hold.make_sure(name, &Claim { object: Some(object.clone()), judged: false }).await;
+    if sure.is_ok() {
+        locks.told(name.clone(), &object);
+    }
+    sure.is_ok()
+}
+
+/// So much time, in which the controllers renew their locks.
+async fn pass_leading(holders: &[(Arc<Locks>, Arc<Hold>)], name: &LockName, seconds: f64) {
+    let renewing = async {
+        loop {
+            for (locks, hold) in holders {
+                renews(locks, hold, name).await;
+            }
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+    };
+    tokio::select! {
+        () = pass(holders, seconds) => {}
+        () = renewing => {}
+    }
+}
+
+/// Whether the controller may act now.
+async fn may_act((locks, hold): &(Arc<Locks>, Arc<Hold>)) -> bool {
+    hold.lead(locks, Duration::ZERO).await.is_ok()
+}
+
 #[tokio::test(start_paused = true)]
-async fn one_renewal_is_enough_for_all_shards_and_it_is_never_older_than_a_third() {
+async fn a_few_renewals_are_enough_for_all_shards() {
     for name in locks() {
         let server = Server::default();
         let shards = [leading(&server, &name).await, leading(&server, &name).await, leading(&server, &name).await];
         let _ = server.writes();
         for shards in [&shards[..], &shards[..1]] {
-            pass(shards, 60).await;
+            pass_leading(shards, &name, 60.0).await;
             let renewals = server.writes();
-            assert!((10..=14).contains(&renewals), "{renewals} in four times 15 s by {}", shards.len());
+            assert!((9..=14).contains(&renewals), "{renewals} in four times 15 s by {}", shards.len());
             assert!(shards.iter().all(|(_, hold)| hold.is_sure(&name)));
         }
         assert_eq!(server.record(&name)["holderIdentity"], RING);
@@ -295,33 +336,112 @@ async fn a_lock_that_somebody_takes_all_the_same_is_shown_to_the_controller() {
         let server = Server::default();
         let (locks, hold) = leading(&server, &name).await;
         server.is_held_by(&name, "old");
-        pass(&[(locks.clone(), hold.clone())], 6).await;
+        let shard = [(locks.clone(), hold.clone())];
+        pass(&shard, 4.0).await;
         assert!(!locks.knows(&name));
         assert_eq!(server.record(&name)["holderIdentity"], "old");
+        assert!(!may_act(&shard[0]).await, "it was told to lead and can't know yet that it does not");
         // Nobody leads here by it any more, so nobody asks.
         let _ = server.asked();
-        pass(&[(locks, hold)], 60).await;
+        pass(&shard, 12.0).await;
+        assert!(may_act(&shard[0]).await, "its renewals have failed for longer than it waits");
         assert_eq!(server.asked(), Vec::<String>::new());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_somebody_deletes_is_made_again_and_one_that_can_not_be_asked_for_is_not_sure_for_long() {
+async fn a_lock_that_somebody_deletes_is_made_again() {
+    let (name, server) = (locks()[0].clone(), Server::default());
+    let shard = [leading(&server, &name).await];
+    server.0.lock().objects.clear();
+    pass(&shard, 4.0).await;
+    assert_eq!(server.record(&name)["holderIdentity"], RING);
+    assert!(may_act(&shard[0]).await);
+}
+
+/// Somebody past the proxies may lead 15 s after the last renewal; a controller goes on for up to that after it was told to.
+#[tokio::test(start_paused = true)]
+async fn a_controller_does_not_act_where_somebody_else_may_lead() {
+    for (name, silent) in locks().into_iter().flat_map(|name| [(name.clone(), false), (name, true)]) {
+        let server = Server::default();
+        let shard = [leading(&server, &name).await];
+        let lead = shard[0].1.lead(&shard[0].0, Duration::ZERO).await.unwrap();
+        let fails = |fails: bool| match silent {
+            true => server.is_silent(fails),
+            false => server.refuse(fails.then_some(StatusCode::INTERNAL_SERVER_ERROR)),
+        };
+        fails(true);
+        pass(&shard, 9.0).await;
+        assert!(renews(&shard[0].0, &shard[0].1, &name).await, "nobody else can lead for 6 s more");
+        pass(&shard, 2.0).await;
+        assert!(may_act(&shard[0]).await);
+        assert!(!renews(&shard[0].0, &shard[0].1, &name).await, "it is to stop in time");
+        let mut over = Box::pin(lead.over());
+        assert!(futures::FutureExt::now_or_never(&mut over).is_none());
+        pass(&shard, 2.0).await;
+        assert!(!may_act(&shard[0]).await, "it was told to lead 4 s ago");
+        assert!(futures::FutureExt::now_or_never(over).is_some(), "what it reads and sends is cut");
+        assert!(shard[0].1.doubted_for() > Duration::from_millis(500));
+        fails(false);
+        pass(&shard, 5.0).await;
+        assert!(may_act(&shard[0]).await, "the lock is the ring's as it was");
+        assert_eq!(server.record(&name)["holderIdentity"], RING);
+        assert_eq!(shard[0].1.doubted_for(), Duration::ZERO);
+    }
+}
+
+/// The clock tells, whoever ran meanwhile.
+#[tokio::test(start_paused = true)]
+async fn after_a_gap_of_the_shard_lease_a_controller_acts_once_the_lock_is_seen_to_be_the_rings() {
+    let (name, server) = (locks()[0].clone(), Server::default());
+    let shard = [leading(&server, &name).await];
+    // Longer than the controller goes on by itself.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    shard[0].0.told(name.clone(), &election(name.kind, "lock", "me"));
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(!may_act(&shard[0]).await, "nobody has renewed it for 13 s");
+    pass(&shard, 0.5).await;
+    assert!(may_act(&shard[0]).await);
+    // Of a term before, whoever held it.
+    server.is_held_by(&name, "old");
+    pass(&shard, 0.1).await;
+    assert!(!may_act(&shard[0]).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_of_a_controller_that_is_gone_is_not_kept() {
+    for name in locks() {
+        let server = Server::default();
+        let shard = [leading(&server, &name).await];
+        pass(&shard, 16.0).await;
+        let _ = server.asked();
+        pass(&shard, 60.0).await;
+        assert_eq!(server.asked(), Vec::<String>::new(), "it runs out, and who is left may lead");
+        assert!(shard[0].0.knows(&name));
+        assert!(renews(&shard[0].0, &shard[0].1, &name).await);
+        pass(&shard, 10.0).await;
+        assert!(server.writes() > 0, "it is back");
+    }
+}
+
+/// Another shard may have renewed it right after the last look.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_of_another_shard_counts_from_the_last_look() {
     let (name, server) = (locks()[0].clone(), Server::default());
     let (locks, hold) = leading(&server, &name).await;
-    server.0.lock().objects.clear();
-    pass(&[(locks.clone(), hold.clone())], 6).await;
-    assert_eq!(server.record(&name)["holderIdentity"], RING);
-    server.refuse(Some(StatusCode::INTERNAL_SERVER_ERROR));
-    pass(&[(locks.clone(), hold.clone())], 4).await;
-    assert!(hold.make_sure(&name, &Claim::default()).await.is_ok(), "it was seen a moment ago");
-    pass(&[(locks.clone(), hold.clone())], 11).await;
-    assert_eq!(
-        hold.make_sure(&name, &Claim::default()).await.unwrap_err().code(),
-        503,
-        "the controller's renewals fail"
-    );
-    assert!(locks.knows(&name));
-    server.refuse(None);
-    hold.make_sure(&name, &Claim::default()).await.unwrap();
+    let looked = Instant::now();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.is_held_by(&name, RING);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let _ = server.asked();
+    hold.look(&name, Some(looked), &locks).await.unwrap();
+    assert_eq!(hold.standings.lock()[&name].renewed, looked);
+    assert_eq!(server.writes(), 0);
+    let again = Instant::now();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    hold.look(&name, Some(again), &locks).await.unwrap();
+    assert_eq!(server.writes(), 0, "7 s ago, or 3 s less");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    hold.look(&name, Some(again), &locks).await.unwrap();
+    assert_eq!(server.writes(), 1);
 }

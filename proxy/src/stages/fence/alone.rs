@@ -17,9 +17,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::write::may_go_on;
 use crate::{
-    body::Body,
+    body::{Body, BoxError},
     fence::{Fence, Ticket},
-    membership::Term,
     status::Refusal,
 };
 
@@ -41,8 +40,8 @@ pub(super) struct Sent {
     answer: Option<BoxFuture<'static, Result<Response<Body>, Refusal>>>,
     fence: Fence,
     number: u64,
-    /// Not longer than this: a write that waits to be sent must not be carried out when the shard is another's.
-    term: Term,
+    /// Not longer than this: a write that waits to be sent must not be carried out when the shard, or the lead, is another's.
+    over: BoxFuture<'static, BoxError>,
     alone: Alone,
 }
 
@@ -50,10 +49,10 @@ impl Sent {
     pub(super) fn new(
         answer: BoxFuture<'static, Result<Response<Body>, Refusal>>,
         (fence, ticket): (&Fence, &Ticket),
-        term: Term,
+        over: BoxFuture<'static, BoxError>,
         alone: Alone,
     ) -> Self {
-        Self { answer: Some(answer), fence: fence.clone(), number: ticket.number(), term, alone }
+        Self { answer: Some(answer), fence: fence.clone(), number: ticket.number(), over, alone }
     }
 }
 
@@ -74,8 +73,8 @@ impl Drop for Sent {
         if self.alone.tasks.len() >= MOST {
             return;
         }
-        let (fence, number, over, abort) =
-            (self.fence.clone(), self.number, self.term.over(), self.alone.abort.clone());
+        let over = std::mem::replace(&mut self.over, Box::pin(std::future::pending()));
+        let (fence, number, abort) = (self.fence.clone(), self.number, self.alone.abort.clone());
         self.alone.tasks.spawn(contained(async move {
             tokio::select! {
                 () = settle(answer, fence, number) => {}

@@ -18,7 +18,7 @@ use crate::{
     fence::{About, Target, Ticket},
     metadata::{self, Owner},
     request::{Query, RequestInfo, Resource, Verb, selector::Selector},
-    stages::{narrow::joined, whole},
+    stages::{admit::Admitted, narrow::joined, whole},
     status::Refusal,
     upstream::UpstreamError,
 };
@@ -43,11 +43,13 @@ pub(super) async fn write<S: Next>(
         request.extensions_mut().insert(Counted(ticket.clone()));
     }
     ticket.sent();
+    let over = request.extensions().get::<Admitted>().map(Admitted::over);
     let answer = next.oneshot(request).boxed();
     let answered = if info.upgrade {
         answer.await
     } else {
-        Sent::new(answer, (&judge.fence, &ticket), judge.era.term.clone(), alone).await
+        let over = over.map_or_else(|| std::future::pending().boxed(), FutureExt::boxed);
+        Sent::new(answer, (&judge.fence, &ticket), over, alone).await
     };
     if !may_go_on(&answered) {
         ticket.answered();

@@ -56,9 +56,40 @@ async fn what_the_controller_says_of_itself_stays_here_and_the_ring_says_it_once
 
 #[tokio::test]
 async fn without_the_rings_entry_the_controller_is_not_said_to_be_there() {
+    for (refused, answered) in [(403, 403), (409, 409), (422, 422), (500, 503)] {
+        let lab = Lab::new(|_| json(full(real(&json!({})).to_string())));
+        lab.real.put(DEFAULT, real(&json!({})));
+        lab.real.refuse(Some(StatusCode::from_u16(refused).unwrap()));
+        assert_eq!(says(&lab, json!({"me": me("now")})).await.status(), answered, "{refused}");
+        assert_eq!(lab.requests(), Vec::<String>::new());
+        assert_eq!(status_of(lab.get(DEFAULT).await).await, json!({}), "{refused}");
+    }
+}
+
+/// kopf works without peers then.
+#[tokio::test]
+async fn where_there_is_no_peering_object_the_api_server_says_so() {
+    let lab = Lab::new(|_| {
+        let mut response = json(full(r#"{"kind":"Status","code":404}"#));
+        *response.status_mut() = StatusCode::NOT_FOUND;
+        response
+    });
+    let answer = says(&lab, json!({"me": me("now")})).await;
+    assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+    assert_eq!(text(answer).await, r#"{"kind":"Status","code":404}"#, "as it is");
+    assert_eq!(lab.requests(), [format!("GET {DEFAULT}")], "nothing was written");
+}
+
+/// Who may write the part need not be let read it.
+#[tokio::test]
+async fn what_is_said_by_the_status_alone_is_answered_with_the_whole_object() {
     let lab = Lab::new(|_| json(full(real(&json!({})).to_string())));
-    // There is no such object.
-    assert_eq!(says(&lab, json!({"me": me("now")})).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    lab.real.put(DEFAULT, real(&json!({})));
+    let mut patch = ask("PATCH", &format!("{DEFAULT}/status?fieldManager=a"));
+    *patch.body_mut() = full(json!({"status": {"me": me("now")}}).to_string());
+    patch.headers_mut().insert("content-type", HeaderValue::from_static("application/merge-patch+json"));
+    assert_eq!(status_of(lab.send(patch).await).await, json!({"me": me("now")}));
+    assert_eq!(lab.requests(), [format!("GET {DEFAULT}")]);
 }
 
 #[tokio::test]
