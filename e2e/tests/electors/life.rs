@@ -3,7 +3,7 @@
 use std::{
     fs,
     path::Path,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
@@ -35,32 +35,32 @@ const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
 const HOLDS: Duration = Duration::from_secs(25);
 
 /// Who takes part: in a shard, or past the proxies.
-struct Candidate {
-    proxy: Option<Proxy>,
+pub(crate) struct Candidate {
+    pub(crate) proxy: Option<Proxy>,
     process: Process,
 }
 
 impl Candidate {
     /// Behind the proxy of a shard.
-    async fn start(ground: &Ground, name: &str, lock: &str, program: Program) -> Self {
+    pub(crate) async fn start(ground: &Ground, name: &str, lock: &str, program: Program) -> Self {
         let proxy = ground.shard(name).await;
         let process = run(ground, (name, &proxy.kubeconfig()), lock, program).await;
         Self { proxy: Some(proxy), process }
     }
 
     /// As a replica without the sidecar.
-    async fn start_plain(ground: &Ground, name: &str, lock: &str, program: Program) -> Self {
+    pub(crate) async fn start_plain(ground: &Ground, name: &str, lock: &str, program: Program) -> Self {
         let identity = ground.identity(name, SERVICE_ACCOUNT).await;
         Self { proxy: None, process: run(ground, (name, identity.kubeconfig()), lock, program).await }
     }
 
     /// What it said so far.
-    fn said(&self) -> Vec<String> {
+    pub(crate) fn said(&self) -> Vec<String> {
         let log = fs::read_to_string(self.process.log()).unwrap();
         log.lines().filter(|line| ["leading", "lost"].contains(line)).map(str::to_owned).collect()
     }
 
-    async fn until_said(&self, wanted: &[&str]) {
+    pub(crate) async fn until_said(&self, wanted: &[&str]) {
         let what = format!("it says {wanted:?}");
         let said = eventually(&what, DEADLINE, || async {
             self.process.check_running().map_err(|error| error.to_string())?;
@@ -141,7 +141,7 @@ pub(crate) async fn of(ground: &Ground, name: &str, program: Program) {
     }
     let (of_ring, of_controllers) = of_lock(&mut asked, &lock);
     assert_eq!(of_controllers, [], "requests of the election reached the API server");
-    // One in a third of the lock's time, by whichever shard, and one that a busy machine makes too many.
+    // One in two fifths of the lock's time, by whichever shard, and some that a busy machine makes too many.
     let most = 3 * HOLDS.as_secs() / LEASE.as_secs() + 2;
     let renewals = of_ring.iter().filter(|request| request.verb == "update").count();
     assert!(
@@ -191,6 +191,13 @@ impl Real {
             Some(record["holderIdentity"].as_str()?.to_owned())
         });
         of_lease.or(of_map).unwrap_or_default()
+    }
+}
+
+impl Real {
+    /// When a Lease was renewed the last time, by the clock of whoever did.
+    pub(crate) async fn renewed(&self) -> SystemTime {
+        self.leases.get(&self.name).await.unwrap().spec.unwrap().renew_time.unwrap().0.into()
     }
 }
 

@@ -1,9 +1,10 @@
 //! The election code of several languages in front of a proxy: it leads in every shard at once, goes on doing so, stops when
 //! the shard Lease is lost, and leads again when that is back; and the API server hears nothing of it. Who elects by the same
-//! lock without a proxy leads before the shards or after them, and never beside them.
+//! lock without a proxy leads before the shards or after them, and never beside them, whatever becomes of the lock.
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::print_stderr, reason = "what was measured")]
 
+mod doubt;
 mod ground;
 mod life;
 mod peers;
@@ -18,7 +19,7 @@ use ringside_e2e::{
 };
 use tokio::runtime::Runtime;
 
-const CASES: [Case<Ground>; 8] = [
+const CASES: [Case<Ground>; 9] = [
     Case::new("client_go", |ground| Box::pin(life::of(ground, "client-go", programs::client_go))),
     Case::new("controller_runtime", |ground| {
         Box::pin(life::of(ground, "controller-runtime", programs::controller_runtime))
@@ -36,6 +37,7 @@ const CASES: [Case<Ground>; 8] = [
         Box::pin(life::there_and_back(ground, "configmap-rollout", programs::fabric8_by_configmap))
     })
     .unless(|| without_java(&Environment::of_process())),
+    Case::new("a_lead_in_doubt", |ground| Box::pin(doubt::is_no_lead(ground))),
     Case::new("kopf", |ground| Box::pin(peers::kopf(ground))).unless(|| without_python(&Environment::of_process())),
     Case::new("kube_rs", |ground| Box::pin(life::of(ground, "kube-rs", programs::kube_rs))),
 ];
