@@ -11,7 +11,10 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
-use ringside_runtime::{admin::Probe, probe};
+use ringside_runtime::{
+    admin::Probe,
+    probe::{self, ProbeError},
+};
 
 use crate::{
     control_plane::START_DEADLINE,
@@ -96,6 +99,14 @@ impl Proxy {
         });
         let ready = ready.await.map_err(|source| ProxyError::NotReady { source, tail: self.process.log_tail() })?;
         Ok(ready?)
+    }
+
+    /// Whether the controller is to go on, or why it is to be restarted.
+    ///
+    /// # Errors
+    /// With what the proxy says.
+    pub async fn controller_may_go_on(&self) -> Result<(), ProbeError> {
+        probe::ask((Ipv4Addr::LOCALHOST, self.admin_port).into(), Probe::Controller, START_DEADLINE).await
     }
 
     /// What a controller is given.

@@ -3,7 +3,8 @@
 //! `kubeconfig`, `ca.crt`, `token` and `namespace`, as in a service account's folder, so that clients that
 //! ignore KUBECONFIG can be given this folder in its place; the server's key, for nobody else; and `instance`, by
 //! which a shard that is no pod knows its own Lease. Everything is kept over a restart of the proxy: a controller
-//! that runs already stays connected.
+//! that runs already stays connected. The token is handed out with another generation each time that a process which runs
+//! could have missed something ([`crate::gap`]); the former ones stay right.
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
@@ -54,10 +55,48 @@ pub struct Access {
     pub token: Token,
     /// What the proxy serves with.
     pub tls: ServerConfig,
+    /// Hands the token out again.
+    pub handout: Handout,
+    /// As what generation it is handed out now.
+    pub generation: u64,
     /// A random id that is the same after a restart, and another with another folder.
     pub instance: String,
     /// Whether a proxy ran with this folder before that may have left writes under way.
     pub restarted: bool,
+}
+
+/// The files with the token in them.
+#[derive(Clone, Debug)]
+pub struct Handout {
+    path: PathBuf,
+    listen: SocketAddr,
+    ca: String,
+    namespace: String,
+    token: Token,
+}
+
+impl Handout {
+    /// Writes them with this generation.
+    ///
+    /// # Errors
+    /// When the folder can't be written.
+    pub fn write(&self, generation: u64) -> Result<(), AccessError> {
+        let (folder, token) = (Folder::open(&self.path)?, self.token.of_generation(generation));
+        folder.write("token", &token)?;
+        folder.write("kubeconfig", &kubeconfig::render(self.listen, &self.ca, &token, &self.namespace))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
+    /// One for tests of other rooms.
+    #[cfg(test)]
+    pub(crate) fn to(path: PathBuf) -> Self {
+        let listen = SocketAddr::from(([127, 0, 0, 1], 6443));
+        Self { path, listen, ca: String::new(), namespace: "ns".to_owned(), token: Token::of("secret") }
+    }
 }
 
 /// Written by a proxy at its end, when nothing that passed it is under way any more. Its absence says nothing.
@@ -91,15 +130,20 @@ pub fn prepare(path: &std::path::Path, listen: SocketAddr, namespace: &str) -> R
         folder.write(pki::CA, &pair.ca)?;
         pair
     };
-    let token = folder.read("token").and_then(|text| Token::parse(&text)).unwrap_or_else(Token::generate);
-    folder.write("token", token.secret())?;
+    // Who connected to the proxy before does not know what was while there was none.
+    let (token, generation) = match folder.read("token").and_then(|text| Token::parse(&text)) {
+        Some((token, generation)) => (token, generation.saturating_add(1)),
+        None => (Token::generate(), 0),
+    };
     let instance = folder.read("instance").filter(|text| random::is_ours::<INSTANCE_BYTES>(text));
     let restarted = instance.is_some() && !folder.take(ENDED)?;
     let instance = instance.unwrap_or_else(random::generate::<INSTANCE_BYTES>);
     folder.write("instance", &instance)?;
     folder.write("namespace", namespace)?;
-    folder.write("kubeconfig", &kubeconfig::render(listen, &pair.ca, token.secret(), namespace))?;
-    Ok(Access { tls: pair.server_config()?, token, instance, restarted })
+    let (tls, namespace) = (pair.server_config()?, namespace.to_owned());
+    let handout = Handout { path: path.to_owned(), listen, ca: pair.ca, namespace, token: token.clone() };
+    handout.write(generation)?;
+    Ok(Access { tls, token, handout, generation, instance, restarted })
 }
 
 #[cfg(test)]
@@ -126,8 +170,9 @@ mod tests {
         let path = temp.path().join("ringside");
         assert!(!prepare(&path, listen(), "ns").unwrap().restarted);
         let read = |name: &str| fs::read_to_string(path.join(name)).unwrap();
-        let before: Vec<_> =
-            ["token", "ca.crt", "tls.crt", "tls.key", "kubeconfig", "instance"].iter().map(|name| read(name)).collect();
+        let secret = || read("token").split_once('.').unwrap().0.to_owned();
+        let kept = || [secret(), read("ca.crt"), read("tls.crt"), read("tls.key"), read("instance")];
+        let before = kept();
         let mode = |name: &str| fs::metadata(path.join(name)).unwrap().permissions().mode() & 0o777;
         for name in ["kubeconfig", "ca.crt", "token", "namespace", "instance"] {
             assert_eq!(mode(name), 0o640, "{name}");
@@ -138,9 +183,11 @@ mod tests {
         ended_in_order(&path).unwrap();
         assert!(!prepare(&path, listen(), "ns").unwrap().restarted, "the one before left nothing under way");
         assert!(prepare(&path, listen(), "ns").unwrap().restarted, "of this one nobody knows");
-        let after: Vec<_> =
-            ["token", "ca.crt", "tls.crt", "tls.key", "kubeconfig", "instance"].iter().map(|name| read(name)).collect();
-        assert_eq!(before, after);
+        assert_eq!(before, kept());
+        let token = read("token");
+        assert!(token.ends_with(".3") && read("kubeconfig").contains(&token), "who reads it again can be told by that");
+        let handed = prepare(&path, listen(), "ns").unwrap();
+        assert_eq!((handed.generation, handed.token.generation_of(token.as_bytes())), (4, Some(3)), "and is let in");
         assert_eq!(fs::read_dir(&path).unwrap().count(), 7, "no temporary file stays");
     }
 
@@ -153,7 +200,7 @@ mod tests {
         fs::write(temp.path().join("token"), "").unwrap();
         fs::write(temp.path().join("instance"), "half").unwrap();
         let access = prepare(temp.path(), listen(), "ns").unwrap();
-        assert!(!access.token.matches(token.as_bytes()));
+        assert_eq!(access.token.generation_of(token.as_bytes()), None);
         assert!(access.instance.len() == 32 && access.instance != other.instance, "{}", access.instance);
         assert!(fs::read_to_string(temp.path().join("tls.crt")).unwrap().contains("BEGIN CERTIFICATE"));
     }
@@ -167,7 +214,8 @@ mod tests {
         assert_eq!(read.contexts[0].context.as_ref().unwrap().namespace.as_deref(), Some("ns"));
         assert_eq!(read.current_context.as_deref(), Some("ringside"));
         assert!(read.auth_infos[0].auth_info.as_ref().unwrap().token.is_some());
-        assert!(access.token.matches(access.token.secret().as_bytes()));
+        let token = fs::read_to_string(temp.path().join("token")).unwrap();
+        assert_eq!(access.token.generation_of(token.as_bytes()), Some(0));
     }
 
     #[test]

@@ -38,6 +38,8 @@ enum Which {
     Ready,
     /// Whether it runs: if not, it should be restarted.
     Live,
+    /// Whether the controller knows all that it has to: if it ran through a gap, it should be restarted.
+    Controller,
 }
 
 /// What the arguments and the environment ask for.
@@ -94,6 +96,7 @@ impl Probe {
         let which = match which {
             Which::Ready => admin::Probe::Ready,
             Which::Live => admin::Probe::Live,
+            Which::Controller => admin::Probe::Controller,
         };
         // Whatever is missing was noted as a fault.
         let (within, address) = within.zip(address).ok_or_else(Faults::new)?;

@@ -29,6 +29,7 @@ pub mod config;
 pub mod election;
 pub mod fence;
 pub mod frames;
+pub mod gap;
 pub mod handover;
 pub mod membership;
 pub mod metadata;
@@ -109,7 +110,8 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let (health, knowledge) = (Health::new(), policy::channel());
     let lease_client = api_server.lease_client(config.lease_duration)?;
     let of_pod = (&*namespace, lease_client.clone());
-    let shared = shared((access.token, access.restarted), of_pod, &knowledge, &config.ring);
+    let gaps = gap::Gaps::new(access.handout, access.generation, health.check("gap", Probe::Controller));
+    let shared = shared((access.token, access.restarted, gaps), of_pod, &knowledge, &config.ring);
     let clock: SharedClock = Arc::new(Boottime);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let registry = Arc::new(shared.metrics.registry(live(&shared, &drains, &tenure, &clock)));
@@ -156,7 +158,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
 }
 
 fn shared(
-    (token, restarted): (access::Token, bool),
+    (token, restarted, gaps): (access::Token, bool, gap::Gaps),
     (namespace, lease_client): (&str, Client),
     knowledge: &tokio::sync::watch::Sender<policy::Knowledge>,
     ring: &ringside_ring::RingName,
@@ -167,6 +169,7 @@ fn shared(
         peerings,
         presence,
         token: Arc::new(token),
+        gaps,
         gate: membership::Gate::new(),
         knowledge: knowledge.clone(),
         locks: Arc::new(election::Locks::new(namespace.to_owned())),
@@ -192,6 +195,7 @@ fn live(
         drains: drains.clone(),
         fence: shared.fence.clone(),
         hold: shared.hold.clone(),
+        gaps: shared.gaps.clone(),
         tenure: tenure.clone(),
         clock: metrics::Clock(clock.clone()),
     }

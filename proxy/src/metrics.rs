@@ -18,7 +18,7 @@ use prometheus_client::{
 };
 use ringside_runtime::{clock::SharedClock, lease::Tenure};
 
-use crate::{election::Hold, fence::Fence, handover::Drains, request::Verb, views::Views};
+use crate::{election::Hold, fence::Fence, gap::Gaps, handover::Drains, request::Verb, views::Views};
 
 /// The counters that the stages write to. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -95,6 +95,8 @@ pub struct Live {
     pub drains: Drains,
     /// The fence.
     pub fence: Fence,
+    /// Whether the controller ran through a gap.
+    pub gaps: Gaps,
     /// The ring's hold on the locks of the controller's elections.
     pub hold: Arc<Hold>,
     /// The hold on the Lease, once there is one.
@@ -145,6 +147,11 @@ impl Collector for Live {
                 "lead_in_doubt_seconds",
                 "How long nothing is done for the controller, as the ring may have lost the lock that it leads by",
                 self.hold.doubted_for().as_secs_f64(),
+            ),
+            (
+                "controller_stale_seconds",
+                "How long the controller is known to run since before a gap, in which objects could move unseen by it",
+                self.gaps.stale_for().as_secs_f64(),
             ),
             ("lease_held", "Whether the shard Lease is held", count(usize::from(valid_until.is_some()))),
             ("lease_validity_seconds", "How long the Lease is valid without another renewal", left),

@@ -32,6 +32,7 @@ use crate::{
     body::Body,
     election::{Hold, Locks},
     fence::Fence,
+    gap::Gaps,
     membership::Gate,
     metrics::Metrics,
     peering::{Peerings, Presence},
@@ -86,6 +87,8 @@ async fn whole(body: Body) -> Result<Bytes, Refusal> {
 pub struct Shared {
     /// The local token.
     pub token: Arc<Token>,
+    /// Whether the controller ran through a gap.
+    pub gaps: Gaps,
     /// Open while this is a shard.
     pub gate: Gate,
     /// What is known of the ring.
@@ -127,7 +130,7 @@ where
 {
     ServiceBuilder::new()
         .layer_fn(|next| answer::Answer::new(next, shared.metrics.clone()))
-        .layer_fn(|next| authenticate::Authenticate::new(next, shared.token.clone()))
+        .layer_fn(|next| authenticate::Authenticate::new(next, shared.token.clone(), shared.gaps.clone()))
         .layer_fn(classify::Classify::new)
         .layer_fn(negotiate::Negotiate::new)
         .layer_fn(|next| {

@@ -1,4 +1,4 @@
-//! The admin server: `/livez`, `/readyz` and `/metrics`.
+//! The admin server: `/livez`, `/readyz`, `/metrics`, and `/controllerz` beside a controller.
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
@@ -15,12 +15,14 @@ use tokio::{net::TcpListener, sync::watch};
 use crate::shutdown::Shutdown;
 
 /// Which probe a check belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// `/livez`: when it fails, the process should be restarted.
     Live,
     /// `/readyz`: when it fails, the process can't do its work at the moment. A failing live check fails it too.
     Ready,
+    /// `/controllerz`, where there is a check of it: when it fails, the controller beside the process should be restarted.
+    Controller,
 }
 
 impl Probe {
@@ -29,6 +31,7 @@ impl Probe {
         match self {
             Self::Live => "/livez",
             Self::Ready => "/readyz",
+            Self::Controller => "/controllerz",
         }
     }
 }
@@ -59,11 +62,16 @@ impl Health {
         Check { name, probe, health: self.clone() }
     }
 
+    fn has(&self, probe: Probe) -> bool {
+        self.0.borrow().values().any(|(of, _)| *of == probe)
+    }
+
     /// What fails `probe`, as `name: reason`; empty when it passes.
     pub fn failures(&self, probe: Probe) -> Vec<String> {
         let fails = |(name, (of, result)): (&&str, &(Probe, Result<(), String>))| {
             let reason = result.as_ref().err()?;
-            (*of <= probe).then(|| format!("{name}: {reason}"))
+            let counts = *of == probe || (*of, probe) == (Probe::Live, Probe::Ready);
+            counts.then(|| format!("{name}: {reason}"))
         };
         self.0.borrow().iter().filter_map(fails).collect()
     }
@@ -103,9 +111,12 @@ struct Admin {
 
 /// The routes, for a server of one's own or a test.
 pub fn router(health: Health, registry: Arc<Registry>) -> Router {
-    Router::new()
-        .route(Probe::Live.path(), get(|State(admin): State<Admin>| async move { probe(&admin.health, Probe::Live) }))
-        .route(Probe::Ready.path(), get(|State(admin): State<Admin>| async move { probe(&admin.health, Probe::Ready) }))
+    let mut probes = vec![Probe::Live, Probe::Ready];
+    probes.extend(health.has(Probe::Controller).then_some(Probe::Controller));
+    let router = probes.into_iter().fold(Router::new(), |router, of| {
+        router.route(of.path(), get(move |State(admin): State<Admin>| async move { probe(&admin.health, of) }))
+    });
+    router
         .route("/metrics", get(|State(admin): State<Admin>| async move { metrics(&admin.registry) }))
         .with_state(Admin { health, registry })
 }

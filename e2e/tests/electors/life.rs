@@ -201,7 +201,8 @@ impl Real {
     }
 }
 
-async fn hold(leases: &Api<Lease>, shard: &str, holder: &str) {
+/// Somebody has a Lease from now on.
+pub(crate) async fn hold(leases: &Api<Lease>, shard: &str, holder: &str) {
     let patch = json!({"spec": {"holderIdentity": holder}});
     leases.patch(shard, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ServiceAccount};
 use kube::{
     Api,
     api::{Patch, PatchParams},
@@ -25,7 +25,10 @@ use ringside_e2e::{
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::ground::{DEADLINE, Ground, NAMESPACE};
+use super::{
+    ground::{DEADLINE, Ground, NAMESPACE},
+    life::hold,
+};
 
 /// kopf's own definition, and who its operators are here.
 const SETTING: &str = "
@@ -65,7 +68,7 @@ const LIFETIME: Duration = Duration::from_secs(10);
 struct Operator {
     name: String,
     process: Process,
-    _proxy: Option<Proxy>,
+    proxy: Option<Proxy>,
 }
 
 impl Operator {
@@ -77,7 +80,7 @@ impl Operator {
         command.args(["-m", "kopf", "run", "--namespace", NAMESPACE, "--peering", PEERING]).arg(program);
         command.env("KUBECONFIG", kubeconfig).env("POD_ID", name);
         let process = Process::spawn(name, &command, &log(ground, name)).unwrap();
-        Self { name: name.to_owned(), process, _proxy: proxy }
+        Self { name: name.to_owned(), process, proxy }
     }
 
     async fn in_shard(ground: &Ground, name: &str) -> Self {
@@ -143,6 +146,36 @@ impl Touched {
     }
 }
 
+/// kopf keeps what it knew over a list, so it is restarted after a gap, in which objects could move without a word to it. Here by
+/// the test, as a kubelet does by the livenessProbe of its container.
+async fn restarted_after_a_gap(
+    ground: &Ground,
+    leases: &Api<Lease>,
+    operator: Operator,
+    touched: &mut Touched,
+) -> Operator {
+    let Operator { name, proxy, process } = operator;
+    let proxy = proxy.unwrap();
+    proxy.controller_may_go_on().await.unwrap();
+    hold(leases, &name, "somebody-else").await;
+    let told = eventually("it is told to restart", DEADLINE, || async {
+        proxy.controller_may_go_on().await.err().ok_or_else(|| "it may go on".to_owned())
+    });
+    let why = told.await.unwrap().to_string();
+    assert!(why.contains("ran through a gap"), "{why}");
+    hold(leases, &name, "").await;
+    proxy.until_ready().await.unwrap();
+    let operator = Operator { name: name.clone(), proxy: None, process };
+    touched.seen_by(&[&operator], &[&name]).await;
+    assert!(proxy.controller_may_go_on().await.is_err(), "that it is connected again proves nothing");
+    drop(operator);
+    let kubeconfig = proxy.kubeconfig();
+    let operator = Operator::start(ground, &name, &kubeconfig, Some(proxy)).await;
+    touched.seen_by(&[&operator], &[&name]).await;
+    operator.proxy.as_ref().unwrap().controller_may_go_on().await.unwrap();
+    operator
+}
+
 /// All shards work. One without the sidecar and the shards pause for each other, as kopf has it, and whoever is left goes on.
 pub(crate) async fn kopf(ground: &Ground) {
     let client = ground.control_plane.client();
@@ -152,6 +185,7 @@ pub(crate) async fn kopf(ground: &Ground) {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("kopf.dev", "v1", "KopfPeering"), "kopfpeerings");
     let peerings: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &kind);
     peerings.create(&kube::api::PostParams::default(), &DynamicObject::new(PEERING, &kind)).await.unwrap();
+    let leases = Api::namespaced(client.clone(), NAMESPACE);
     let mut touched = Touched { accounts: Api::namespaced(client, NAMESPACE), times: 0 };
 
     let mut asked = Requests::of(ground.control_plane.audit_log(), USER);
@@ -175,9 +209,14 @@ pub(crate) async fn kopf(ground: &Ground) {
     touched.seen_by(&[first, second], &["kopf-0", "kopf-1"]).await;
     eprintln!("kopf: shards go on {:?} after one without the sidecar was gone", start.elapsed());
 
+    let [first, second] = shards;
+    let first = restarted_after_a_gap(ground, &leases, first, &mut touched).await;
+    touched.seen_by(&[&first, &second], &["kopf-0", "kopf-1"]).await;
+    second.proxy.as_ref().unwrap().controller_may_go_on().await.unwrap();
+
     let plain = Operator::plain(ground, "kopf-back").await;
-    touched.seen_by_nobody(&[first, second, &plain]).await;
-    drop(shards);
+    touched.seen_by_nobody(&[&first, &second, &plain]).await;
+    drop((first, second));
     let start = Instant::now();
     touched.seen_by(&[&plain], &["kopf-back"]).await;
     eprintln!("kopf: one without the sidecar goes on {:?} after the last shard was gone", start.elapsed());

@@ -24,15 +24,16 @@ const FRONT_PROXY: [HeaderName; 3] = [
 ];
 const FRONT_PROXY_EXTRA: &str = "x-remote-extra-";
 
-/// Takes the credentials off, and says whether one of them was the token.
-pub(crate) fn take(headers: &mut HeaderMap, token: &Token) -> bool {
+/// Takes the credentials off, and says of which generation the token among them was; none when there was no right one.
+pub(crate) fn take(headers: &mut HeaderMap, token: &Token) -> Option<u64> {
     let authorization = headers.remove(AUTHORIZATION);
-    let by_header = authorization.as_ref().and_then(bearer).is_some_and(|offered| token.matches(offered.as_bytes()));
+    let by_header = authorization.as_ref().and_then(bearer).and_then(|offered| token.generation_of(offered.as_bytes()));
     let upgrades = is_websocket(headers);
     let by_subprotocol = take_subprotocol(headers)
-        .is_some_and(|offered| upgrades && token.matches(&offered) && headers.contains_key(SEC_WEBSOCKET_PROTOCOL));
+        .filter(|_| upgrades && headers.contains_key(SEC_WEBSOCKET_PROTOCOL))
+        .and_then(|offered| token.generation_of(&offered));
     take_front_proxy(headers);
-    by_header || by_subprotocol
+    by_header.or(by_subprotocol)
 }
 
 /// The second word, if the first is `Bearer`.
@@ -80,15 +81,15 @@ mod tests {
 
     use super::*;
 
-    /// Base64 of `secret`.
-    const SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.c2VjcmV0";
+    /// Base64 of `secret.0`.
+    const SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.c2VjcmV0LjA";
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         pairs.iter().map(|&(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
     }
 
     fn accepted(headers: &mut HeaderMap) -> bool {
-        take(headers, &Token::of("secret"))
+        take(headers, &Token::of("secret")) == Some(0)
     }
 
     fn websocket(protocols: &[&str]) -> HeaderMap {
@@ -101,19 +102,26 @@ mod tests {
 
     #[test]
     fn a_bearer_token_is_read_as_the_api_server_reads_it() {
-        for right in ["Bearer secret", "bearer secret", " BEARER secret ", "Bearer secret and more"] {
+        for right in ["Bearer secret.0", "bearer secret.0", " BEARER secret.0 ", "Bearer secret.0 and more"] {
             let mut headers = headers(&[("authorization", right)]);
             assert!(accepted(&mut headers), "{right}");
             assert!(headers.is_empty());
         }
-        for wrong in
-            ["", "secret", "Bearer", "Bearer ", "Bearer  secret", "Bearer\tsecret", "Basic secret", "Bearer secret2"]
-        {
+        for wrong in [
+            "",
+            "secret.0",
+            "Bearer",
+            "Bearer ",
+            "Bearer  secret.0",
+            "Bearer\tsecret.0",
+            "Basic secret.0",
+            "Bearer secret2.0",
+        ] {
             let mut headers = headers(&[("authorization", wrong)]);
             assert!(!accepted(&mut headers), "{wrong}");
             assert!(headers.is_empty());
         }
-        let mut twice = headers(&[("authorization", "Bearer wrong"), ("authorization", "Bearer secret")]);
+        let mut twice = headers(&[("authorization", "Bearer wrong"), ("authorization", "Bearer secret.0")]);
         assert!(!accepted(&mut twice), "the first one counts");
         assert!(!accepted(&mut HeaderMap::new()));
     }
@@ -132,7 +140,7 @@ mod tests {
         }
         let untouched = ["v5.channel.k8s.io, v4.channel.k8s.io", "x"];
         let mut headers = websocket(&untouched);
-        headers.insert(AUTHORIZATION, "Bearer secret".parse().unwrap());
+        headers.insert(AUTHORIZATION, "Bearer secret.0".parse().unwrap());
         assert!(accepted(&mut headers));
         assert_eq!(headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect::<Vec<_>>(), untouched);
     }
@@ -164,7 +172,7 @@ mod tests {
     #[test]
     fn nothing_else_says_who_is_asking() {
         let mut headers = headers(&[
-            ("authorization", "Bearer secret"),
+            ("authorization", "Bearer secret.0"),
             ("x-remote-user", "admin"),
             ("x-remote-uid", "1"),
             ("x-remote-group", "system:masters"),

@@ -6,9 +6,13 @@ use subtle::ConstantTimeEq;
 
 use super::random;
 
-/// A secret of 256 random bits, in hex.
+/// A secret of 256 random bits, in hex. It is handed out with a generation at its end, so that a process which read it again can
+/// be told from one that did not; every generation of it is right.
 #[derive(Clone)]
 pub struct Token(String);
+
+/// Before the generation.
+const MARK: char = '.';
 
 const BYTES: usize = 32;
 
@@ -17,18 +21,24 @@ impl Token {
         Self(random::generate::<BYTES>())
     }
 
-    /// A token as it was written; anything else is no token.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        random::is_ours::<BYTES>(text).then(|| Self(text.to_owned()))
+    /// A token as it was written, with its generation; anything else is no token.
+    pub(super) fn parse(text: &str) -> Option<(Self, u64)> {
+        let (secret, generation) = text.split_once(MARK)?;
+        random::is_ours::<BYTES>(secret).then_some(())?;
+        Some((Self(secret.to_owned()), generation.parse().ok()?))
     }
 
-    pub(super) fn secret(&self) -> &str {
-        &self.0
+    /// As it is handed out.
+    pub(super) fn of_generation(&self, generation: u64) -> String {
+        format!("{}{MARK}{generation}", self.0)
     }
 
-    /// Compares in a time that does not depend on where the difference is.
-    pub fn matches(&self, offered: &[u8]) -> bool {
-        self.0.as_bytes().ct_eq(offered).into()
+    /// The generation of what is offered, if that is right. Compares in a time that does not depend on where the difference is.
+    pub fn generation_of(&self, offered: &[u8]) -> Option<u64> {
+        let (secret, rest) = offered.split_at_checked(self.0.len())?;
+        let right: bool = self.0.as_bytes().ct_eq(secret).into();
+        right.then_some(())?;
+        std::str::from_utf8(rest).ok()?.strip_prefix(MARK)?.parse().ok()
     }
 
     /// A token for tests of other rooms.
@@ -51,10 +61,12 @@ mod tests {
     #[test]
     fn only_the_whole_token_matches() {
         let token = Token::of("abcd");
-        for wrong in ["", "abc", "abce", "bbcd", "abcde"] {
-            assert!(!token.matches(wrong.as_bytes()), "{wrong}");
+        for wrong in ["", "abc", "abcd", "abce.0", "bbcd.0", "abcde.0", "abcd.", "abcd.x", "abcd.0x", ".0", "abcd.-1"] {
+            assert_eq!(token.generation_of(wrong.as_bytes()), None, "{wrong}");
         }
-        assert!(token.matches(b"abcd"));
+        for generation in [0, 7, u64::MAX] {
+            assert_eq!(token.generation_of(token.of_generation(generation).as_bytes()), Some(generation));
+        }
         assert!(!format!("{token:?}").contains("abcd"));
     }
 }

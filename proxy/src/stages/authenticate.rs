@@ -16,6 +16,7 @@ use super::Next;
 use crate::{
     access::{Token, credentials},
     body::Body,
+    gap::Gaps,
     status::Refusal,
 };
 
@@ -24,12 +25,13 @@ use crate::{
 pub struct Authenticate<S> {
     next: S,
     token: Arc<Token>,
+    gaps: Gaps,
 }
 
 impl<S> Authenticate<S> {
-    /// Around the stages for those who have the token.
-    pub fn new(next: S, token: Arc<Token>) -> Self {
-        Self { next, token }
+    /// Around the stages for those who have the token; of which generation it is shows who ran through a gap.
+    pub fn new(next: S, token: Arc<Token>, gaps: Gaps) -> Self {
+        Self { next, token, gaps }
     }
 }
 
@@ -43,7 +45,8 @@ impl<S: Next> Service<Request<Body>> for Authenticate<S> {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        if credentials::take(request.headers_mut(), &self.token) {
+        if let Some(generation) = credentials::take(request.headers_mut(), &self.token) {
+            self.gaps.seen(generation);
             Either::Left(self.next.call(request))
         } else {
             Either::Right(ready(Err(Refusal::Unauthorized)))

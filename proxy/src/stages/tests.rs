@@ -10,15 +10,17 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use parking_lot::Mutex;
 use ringside_ring::{RingLabels, cluster_ring::GroupResource};
+use ringside_runtime::admin::{Health, Probe};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::{ServiceExt, service_fn, util::BoxCloneService};
 
 use super::{Shared, stack};
 use crate::{
-    access::Token,
+    access::{Handout, Token},
     body::{Body, BodyError, BoxError, boxed, empty, full},
     election::{Locks, hold::tests::Server},
     fence::Fence,
+    gap::Gaps,
     membership::{Gate, Term},
     metrics::Metrics,
     peering::{Peerings, Presence},
@@ -90,6 +92,7 @@ impl Lab {
         let peerings = Arc::new(Peerings::new(&"example".parse().unwrap()));
         let shared = Shared {
             token: Arc::new(Token::of("secret")),
+            gaps: Gaps::new(Handout::to("/dev/null".into()), 0, Health::new().check("gap", Probe::Controller)),
             gate: Gate::new(),
             knowledge: policy::channel(),
             locks: Arc::new(Locks::new("ns".into())),
@@ -148,7 +151,7 @@ impl Lab {
 struct Late(Duration);
 
 fn ask(method: &str, uri: &str) -> Request<Body> {
-    let request = Request::builder().method(method).uri(uri).header(header::AUTHORIZATION, "Bearer secret");
+    let request = Request::builder().method(method).uri(uri).header(header::AUTHORIZATION, "Bearer secret.0");
     request.body(empty()).unwrap()
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.c2VjcmV0, v5.channel.k8s.io";
+const SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.c2VjcmV0LjA, v5.channel.k8s.io";
 
 fn without_token(uri: &str, headers: &[(&'static str, &'static str)]) -> Request<Body> {
     let mut request = ask("GET", uri);

@@ -1,0 +1,176 @@
+//! Whether the controller's process has lived through a gap (DESIGN, "Shard membership").
+//!
+//! While the shard Lease is not held, and while no proxy runs, objects can move without a word to the controller. Most clients
+//! list again then and notice what is gone. One that keeps what it knew over a list can't be repaired from outside: its process
+//! has to begin anew. So with each gap the token is handed out with another generation. What comes with an older one is of a
+//! process that began before, and a probe that is meant for the controller's container fails until one comes with the new one.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use ringside_runtime::admin::Check;
+use tokio::time::Instant;
+
+use crate::access::Handout;
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct Gaps(Arc<Inner>);
+
+struct Inner {
+    handout: Handout,
+    check: Check,
+    state: Mutex<State>,
+    /// The generation of the process that is there, if that is the last one: then nothing need be looked at.
+    settled: AtomicU64,
+}
+
+/// No generation comes so far.
+const NONE: u64 = u64::MAX;
+
+struct State {
+    generation: u64,
+    /// Whether a process has come with it.
+    seen: bool,
+    /// Since when it is known that one is there which began before.
+    stale: Option<Instant>,
+}
+
+impl fmt::Debug for Gaps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gaps").field("generation", &self.0.state.lock().generation).finish_non_exhaustive()
+    }
+}
+
+impl Gaps {
+    /// None since the token was handed out with this generation.
+    pub fn new(handout: Handout, generation: u64, check: Check) -> Self {
+        check.pass();
+        let state = Mutex::new(State { generation, seen: false, stale: None });
+        Self(Arc::new(Inner { handout, check, state, settled: AtomicU64::new(NONE) }))
+    }
+
+    /// A request came with a token of this generation.
+    pub fn seen(&self, generation: u64) {
+        if self.0.settled.load(Ordering::Relaxed) == generation {
+            return;
+        }
+        let state = &mut *self.0.state.lock();
+        if generation == state.generation {
+            state.seen = true;
+            self.0.settled.store(generation, Ordering::Relaxed);
+            if state.stale.take().is_some() {
+                tracing::info!("a controller has connected that began after the gap");
+            }
+            self.0.check.pass();
+        } else if !state.seen && state.stale.is_none() {
+            state.stale = Some(Instant::now());
+            tracing::info!(
+                "the controller ran through a gap: it may not know what is not this shard's any more, unless it lists all again"
+            );
+            self.0
+                .check
+                .fail("the controller ran through a gap, and may keep objects that are another shard's: restart it");
+        }
+    }
+
+    /// From now on objects may move without a word to the controller.
+    pub fn begins(&self) {
+        let state = &mut *self.0.state.lock();
+        // Who comes next with the last one has read it after the gap before, or will.
+        if !state.seen {
+            return;
+        }
+        let next = state.generation.saturating_add(1);
+        if let Err(error) = self.0.handout.write(next) {
+            tracing::error!(%error, "the token can't be handed out anew: nobody can tell whether the controller is restarted after this gap");
+            return;
+        }
+        self.0.settled.store(NONE, Ordering::Relaxed);
+        *state = State { generation: next, seen: false, stale: None };
+    }
+
+    /// For how long it is known that the controller runs since before a gap; zero if it does not.
+    pub fn stale_for(&self) -> Duration {
+        self.0.state.lock().stale.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs;
+
+    use ringside_runtime::admin::{Health, Probe};
+
+    use super::*;
+
+    fn gaps(generation: u64) -> (Gaps, Health, tempfile::TempDir) {
+        let (health, folder) = (Health::new(), tempfile::tempdir().unwrap());
+        let handout = Handout::to(folder.path().to_owned());
+        (Gaps::new(handout, generation, health.check("gap", Probe::Controller)), health, folder)
+    }
+
+    fn fails(health: &Health) -> bool {
+        !health.failures(Probe::Controller).is_empty()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_ran_through_a_gap_is_to_be_restarted_and_who_began_after_it_is_not() {
+        let (gaps, health, folder) = gaps(0);
+        gaps.seen(0);
+        gaps.begins();
+        assert_eq!(fs::read_to_string(folder.path().join("token")).unwrap(), "secret.1");
+        assert!(!fails(&health), "nobody knows whether it runs still");
+        gaps.seen(0);
+        assert!(fails(&health));
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        gaps.seen(0);
+        assert_eq!(gaps.stale_for(), Duration::from_secs(7));
+        // However often the Lease is lost meanwhile.
+        gaps.begins();
+        assert!(fails(&health));
+        gaps.seen(1);
+        assert!(!fails(&health));
+        assert_eq!(gaps.stale_for(), Duration::ZERO);
+        // Late words of the one before.
+        gaps.seen(0);
+        assert!(!fails(&health));
+        gaps.begins();
+        gaps.seen(1);
+        assert!(fails(&health), "the next gap");
+        assert!(
+            health.failures(Probe::Ready).is_empty() && health.failures(Probe::Live).is_empty(),
+            "the proxy is well"
+        );
+    }
+
+    #[test]
+    fn after_a_restart_of_the_proxy_it_is_the_same() {
+        let (gaps, health, _folder) = gaps(3);
+        assert!(!fails(&health));
+        gaps.seen(2);
+        assert!(fails(&health));
+        gaps.seen(3);
+        assert!(!fails(&health));
+    }
+
+    #[test]
+    fn where_nothing_can_be_handed_out_nobody_is_restarted_for_ever() {
+        let (gaps, health, folder) = gaps(0);
+        gaps.seen(0);
+        drop(folder);
+        fs::write(gaps.0.handout.path(), "no folder").unwrap();
+        gaps.begins();
+        gaps.seen(0);
+        assert!(!fails(&health));
+    }
+}
