@@ -1,7 +1,7 @@
 //! A request by two ways: past the proxy and through it.
 
 use anyhow::{Context as _, Result, ensure};
-use http::header;
+use http::{StatusCode, header};
 pub(crate) use ringside_e2e::compatibility::compare::{
     Bodies, Extent, OF_A_WRITE, answers, arrival, contains, difference, own_answer, passed_on,
 };
@@ -22,6 +22,26 @@ pub(crate) struct Rewritten<'a> {
     pub(crate) selector: Option<&'a str>,
     /// Headers that the list of `changes.rs` lets change.
     pub(crate) headers: &'a [&'a str],
+}
+
+/// What the API server answers without the proxy. Two refusals are equal too, and show nothing of what a case is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// What was asked for.
+    Done,
+    /// This, which the case is about.
+    Status(StatusCode),
+}
+
+impl Expected {
+    pub(crate) fn check(self, direct: &Answer) -> Result<()> {
+        let met = match self {
+            Self::Done => direct.status.is_success(),
+            Self::Status(status) => direct.status == status,
+        };
+        ensure!(met, "without the proxy {}, not {self:?}: {}", direct.status, direct.text());
+        Ok(())
+    }
 }
 
 /// The API server itself answered the same request otherwise than a moment ago. Of what went through the proxy is known
@@ -48,15 +68,25 @@ impl<'a> Probe<'a> {
         Self { shard: ground.by(upstream), http, mark }
     }
 
-    /// The request must arrive as it is and the answer come as it is. It may be sent more than once: no request that
-    /// leaves something behind.
+    /// The request must arrive as it is and the answer come as it is, which is one of what was asked for. It may be sent
+    /// more than once: no request that leaves something behind.
     pub(crate) async fn same(&self, ask: &Ask) -> Result<Outcome> {
         self.same_with(ask, Bodies::Exact).await
     }
 
     pub(crate) async fn same_with(&self, ask: &Ask, bodies: Bodies) -> Result<Outcome> {
+        self.compared(ask, bodies, Expected::Done).await
+    }
+
+    /// The same of what the API server answers with this status: where it refuses, mostly.
+    pub(crate) async fn same_as(&self, ask: &Ask, status: StatusCode) -> Result<Outcome> {
+        self.compared(ask, Bodies::Exact, Expected::Status(status)).await
+    }
+
+    async fn compared(&self, ask: &Ask, bodies: Bodies, expected: Expected) -> Result<Outcome> {
         steady(async || {
             let (direct, (proxied, _)) = tokio::try_join!(self.past(ask), self.through(ask, Rewritten::default()))?;
+            expected.check(&direct)?;
             Ok(answers(&direct, &proxied, bodies).map_err(Moment)?)
         })
         .await

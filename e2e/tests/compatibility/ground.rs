@@ -139,11 +139,12 @@ impl Ground {
         serde_json::from_slice(&answer.body).with_context(told)
     }
 
-    /// Makes an object as it was before all writes.
-    pub(crate) async fn anew(&self, collection: &str, object: &Value) -> Result<()> {
+    /// Makes an object as it was before all writes, and answers its resourceVersion.
+    pub(crate) async fn anew(&self, collection: &str, object: &Value) -> Result<String> {
         self.gone(collection, object["metadata"]["name"].as_str().context("a name")?).await?;
         let create = Ask::new(Method::POST, collection).body("application/json", object.to_string());
-        self.admin(&create).await.map(drop)
+        let made = self.admin(&create).await?;
+        Ok(made["metadata"]["resourceVersion"].as_str().context("a resourceVersion")?.to_owned())
     }
 
     /// Sees to it that there is no such object.

@@ -2,17 +2,17 @@
 //! ConfigMaps in the shard's namespace, which might begin an election.
 
 use anyhow::{Context as _, Result};
-use http::Method;
+use http::{Method, StatusCode};
 use ringside_e2e::compatibility::Outcome;
 use serde_json::{Value, json};
 
 use super::{
     refusals::LEASES,
-    writes::{APPLY, JSON, JSON_PATCH, Kind, MERGE, STRATEGIC, Write, both, unchanged},
+    writes::{APPLY, CURRENT, JSON, JSON_PATCH, Kind, MERGE, STRATEGIC, Write, both, unchanged},
 };
 use crate::{
     client::Ask,
-    compare::{OF_A_WRITE, Probe, Rewritten, answers},
+    compare::{Expected, OF_A_WRITE, Probe, Rewritten, answers},
     ground::Ground,
     table::{Case, case},
 };
@@ -38,10 +38,14 @@ const CONTROLLED: [Form; 7] = [
 
 /// Of a Lease that nobody leads by: who holds it is alive, and nothing else.
 const LEASE: [Form; 5] = [
-    ("update", Method::PUT, "", JSON, |lease| lease.to_string()),
+    ("update", Method::PUT, "", JSON, |lease| {
+        let mut lease = lease.clone();
+        lease["metadata"]["resourceVersion"] = CURRENT.into();
+        lease.to_string()
+    }),
     ("update, YAML", Method::PUT, "", YAML, |lease| {
         format!(
-            "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {{name: {}}}\nspec: {{holderIdentity: them}}\n",
+            "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {{name: {}, resourceVersion: '{CURRENT}'}}\nspec: {{holderIdentity: them}}\n",
             lease["metadata"]["name"]
         )
     }),
@@ -77,6 +81,7 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.push(case(behaviour, form.0, move |ground, mark| async move {
             let probe = Probe::new(&ground, &mark);
             let (namespace, owner) = owner(&ground, &probe).await?;
+            let expected = expected(&form);
             let (_, method, target, content_type, body) = form;
             let (kind, body) = (Kind::ReplicaSet, body(&owner));
             let write = Write {
@@ -88,6 +93,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 content_type,
                 body,
                 bodies: OF_A_WRITE,
+                expected,
                 absent: false,
             };
             both(&ground, &probe, &namespace, &write).await
@@ -111,6 +117,11 @@ pub(crate) fn cases() -> Vec<Case> {
         map
     });
     cases
+}
+
+/// Each finds the object, so that one can't make it.
+fn expected(form: &Form) -> Expected {
+    if form.1 == Method::POST { Expected::Status(StatusCode::CONFLICT) } else { Expected::Done }
 }
 
 /// A reference to a Deployment of the shard in a namespace of the case's own.
@@ -187,10 +198,10 @@ async fn bystander(
         Some(query) => format!("{collection}{query}"),
         None => format!("{collection}/{name}{target}"),
     };
-    let ask = Ask::new(method.clone(), target).body(content_type, body(object));
-    ground.anew(collection, object).await?;
-    let direct = probe.past(&ask).await?;
-    ground.anew(collection, object).await?;
-    let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
+    let ask =
+        |version: String| Ask::new(method.clone(), &target).body(content_type, body(object).replace(CURRENT, &version));
+    let direct = probe.past(&ask(ground.anew(collection, object).await?)).await?;
+    expected(form).check(&direct)?;
+    let (proxied, _) = probe.through(&ask(ground.anew(collection, object).await?), Rewritten::default()).await?;
     answers(&direct, &proxied, OF_A_WRITE)
 }

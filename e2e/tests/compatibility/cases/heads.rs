@@ -21,30 +21,36 @@ const LONG: usize = 40_000;
 type Asks = fn(&Ground) -> Ask;
 
 /// Requests that nobody narrows.
-const PLAIN: [(&str, Asks); 17] = [
-    ("HEAD", |_| Ask::new(Method::HEAD, "/version")),
-    ("HEAD of an object", |_| Ask::new(Method::HEAD, OBJECT)),
-    ("HEAD of a list", |_| Ask::new(Method::HEAD, "/api/v1/namespaces/fixed/secrets")),
-    ("OPTIONS", |_| Ask::new(Method::OPTIONS, OBJECT)),
-    ("a method that nobody knows", |_| Ask::new(Method::from_bytes(b"BREW").unwrap_or_default(), OBJECT)),
-    ("unknown query parameters", |_| object("?b=2&a=1&a=0&un%6bnown=%7e+x&empty=&bare")),
-    ("odd query", |_| object("?&&a=b=c&?/:@!$'()*,")),
-    ("unknown headers, several lines of one", |_| object("").header("x-b", "1").header("x-a", "é").header("x-b", "0")),
-    ("490 headers", |_| (0..MANY).fold(object(""), |ask, index| ask.header(&format!("x-many-{index}"), "value"))),
-    ("query of 40 kB", |_| object(&format!("?x={}", "x".repeat(LONG)))),
-    ("header of 40 kB", |_| object("").header("x-long", &"x".repeat(LONG))),
-    ("percent-encoded path", |_| Ask::get("/api/v1/namespaces/fi%78ed/%63onfigmaps/free-1")),
-    ("trailing slash", |_| object("/")),
-    ("get of one object with `watch`, which is no watch", |_| object("?watch=1")),
-    ("`pretty`", |_| object("?pretty=true")),
-    ("who is asking, as a front proxy says it", |_| {
+const PLAIN: [(&str, StatusCode, Asks); 17] = [
+    ("HEAD", StatusCode::OK, |_| Ask::new(Method::HEAD, "/livez")),
+    ("HEAD of an object", StatusCode::METHOD_NOT_ALLOWED, |_| Ask::new(Method::HEAD, OBJECT)),
+    ("HEAD of a list", StatusCode::METHOD_NOT_ALLOWED, |_| Ask::new(Method::HEAD, "/api/v1/namespaces/fixed/secrets")),
+    ("OPTIONS", StatusCode::METHOD_NOT_ALLOWED, |_| Ask::new(Method::OPTIONS, OBJECT)),
+    ("a method that nobody knows", StatusCode::METHOD_NOT_ALLOWED, |_| {
+        Ask::new(Method::from_bytes(b"BREW").unwrap_or_default(), OBJECT)
+    }),
+    ("unknown query parameters", StatusCode::OK, |_| object("?b=2&a=1&a=0&un%6bnown=%7e+x&empty=&bare")),
+    ("odd query", StatusCode::OK, |_| object("?&&a=b=c&?/:@!$'()*,")),
+    ("unknown headers, several lines of one", StatusCode::OK, |_| {
+        object("").header("x-b", "1").header("x-a", "é").header("x-b", "0")
+    }),
+    ("490 headers", StatusCode::OK, |_| {
+        (0..MANY).fold(object(""), |ask, index| ask.header(&format!("x-many-{index}"), "value"))
+    }),
+    ("query of 40 kB", StatusCode::OK, |_| object(&format!("?x={}", "x".repeat(LONG)))),
+    ("header of 40 kB", StatusCode::OK, |_| object("").header("x-long", &"x".repeat(LONG))),
+    ("percent-encoded path", StatusCode::OK, |_| Ask::get("/api/v1/namespaces/fi%78ed/%63onfigmaps/free-1")),
+    ("trailing slash", StatusCode::OK, |_| object("/")),
+    ("get of one object with `watch`, which is no watch", StatusCode::OK, |_| object("?watch=1")),
+    ("`pretty`", StatusCode::OK, |_| object("?pretty=true")),
+    ("who is asking, as a front proxy says it", StatusCode::OK, |_| {
         object("")
             .header("x-remote-user", "admin")
             .header("x-remote-uid", "1")
             .header("x-remote-group", "system:masters")
             .header("x-remote-extra-scopes", "all")
     }),
-    ("forwarded by somebody else", |_| {
+    ("forwarded by somebody else", StatusCode::OK, |_| {
         object("").header("x-forwarded-for", "192.0.2.1").header("via", "1.1 somebody").header("forwarded", "for=x")
     }),
 ];
@@ -86,9 +92,9 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (http, upstream) in Http::PAIRS {
         let pair = http.towards(upstream);
-        for (behaviour, ask) in PLAIN {
+        for (behaviour, status, ask) in PLAIN {
             cases.push(case(behaviour, &pair, move |ground, mark| async move {
-                Probe::by(&ground, &mark, http, upstream).same(&ask(&ground)).await
+                Probe::by(&ground, &mark, http, upstream).same_as(&ask(&ground), status).await
             }));
         }
         for (behaviour, ask) in LISTS {

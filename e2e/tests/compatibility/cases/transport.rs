@@ -172,6 +172,7 @@ async fn idle(probe: &Probe<'_>, from: &str) -> Result<Outcome> {
     let at_once = begun.elapsed() + AT_ONCE;
     let proxied = timeout(at_once, probe.shard.proxied.open(probe.http, &ask, probe.mark)).await;
     let proxied = proxied.with_context(|| format!("no head within {at_once:?}, while nothing happened"))??;
+    ensure!(direct.head.status == StatusCode::OK, "without the proxy {}", direct.head.status);
     let outcome = answers(&direct.without_body(), &proxied.without_body(), Bodies::Exact)?;
     let arrived = probe.arrived()?;
     let rewritten = probe.narrowing(&["accept-encoding"]);

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use http::Method;
+use http::{Method, StatusCode};
 use ringside_e2e::compatibility::Outcome;
 use serde_json::{Value, json};
 
 use crate::{
     client::{Ask, Http},
-    compare::{Bodies, OF_A_WRITE, Probe, Rewritten, answers},
+    compare::{Bodies, Expected, OF_A_WRITE, Probe, Rewritten, answers},
     ground::{Ground, NAMESPACE},
     stream::PROTOBUF,
     table::{Case, case},
@@ -28,6 +28,8 @@ pub(super) struct Write {
     pub(super) body: String,
     /// What is compared of the answers.
     pub(super) bodies: Bodies,
+    /// What becomes of it without the proxy.
+    pub(super) expected: Expected,
     /// Whether there is no object before it.
     pub(super) absent: bool,
 }
@@ -36,6 +38,11 @@ impl Write {
     /// The same, where the answer says more that is another's each time.
     fn but(self, paths: &'static [&'static str]) -> Self {
         Self { bodies: Bodies::But(paths), ..self }
+    }
+
+    /// The same, where the API server refuses it.
+    fn refused(self, status: StatusCode) -> Self {
+        Self { expected: Expected::Status(status), ..self }
     }
 
     /// The same, where there is no object.
@@ -94,40 +101,69 @@ pub(super) const JSON_PATCH: &str = "application/json-patch+json";
 pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
+/// Stands in a body for the resourceVersion of what is there: of custom resources, and of others too, an update that
+/// names none is refused.
+pub(super) const CURRENT: &str = "CURRENT";
+
 /// What it says of the object that is gone.
 const OF_A_DELETE: &[&str] = &["details.uid"];
+
+/// A write that is done, where there is an object.
+fn write(
+    behaviour: &'static str,
+    form: &'static str,
+    kind: Kind,
+    method: Method,
+    target: &'static str,
+    content_type: &'static str,
+    body: &str,
+) -> Write {
+    let body = body.to_owned();
+    Write {
+        behaviour,
+        form,
+        kind,
+        target,
+        method,
+        content_type,
+        body,
+        bodies: OF_A_WRITE,
+        expected: Expected::Done,
+        absent: false,
+    }
+}
+
+const CONFIG_MAP: &str = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"thing"},"data":{"text":"new"}}"#;
+const CONFIG_MAP_YAML: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: thing}\ndata: {text: new}\n";
 
 #[rustfmt::skip]
 fn writes() -> Vec<Write> {
     use Kind::{ConfigMap, Deployment, Website};
-    let write = |behaviour, form, kind, method, target, content_type, body| {
-        let body = str::to_owned(body);
-        Write { behaviour, form, kind, target, method, content_type, body, bodies: OF_A_WRITE, absent: false }
-    };
-    let website = r#"{"apiVersion":"web.example.com/v1","kind":"Website","metadata":{"name":"thing"},"spec":{"content":"new"}}"#;
-    let config_map = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"thing"},"data":{"text":"new"}}"#;
+    let website = r#"{"apiVersion":"web.example.com/v1","kind":"Website","metadata":{"name":"thing","resourceVersion":"CURRENT"},"spec":{"content":"new"}}"#;
     let created = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"made-"},"data":{"text":"new"}}"#;
-    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: thing}\ndata: {text: new}\n";
     vec![
         write("update", "custom resource", Website, Method::PUT, "", JSON, website),
-        write("update", "built-in resource", ConfigMap, Method::PUT, "", JSON, config_map),
-        write("update", "YAML", ConfigMap, Method::PUT, "", "application/yaml", yaml),
+        write("update", "built-in resource", ConfigMap, Method::PUT, "", JSON, CONFIG_MAP),
+        write("update", "YAML", ConfigMap, Method::PUT, "", "application/yaml", CONFIG_MAP_YAML),
         write("merge patch", "custom resource", Website, Method::PATCH, "", MERGE, r#"{"spec":{"content":"new"}}"#),
         write("merge patch", "built-in resource", ConfigMap, Method::PATCH, "", MERGE, r#"{"data":{"text":"new","more":null}}"#),
         write("JSON patch", "custom resource", Website, Method::PATCH, "", JSON_PATCH,
             r#"[{"op":"test","path":"/spec/content","value":"old"},{"op":"replace","path":"/spec/content","value":"new"}]"#),
         write("JSON patch", "built-in resource", ConfigMap, Method::PATCH, "", JSON_PATCH, r#"[{"op":"remove","path":"/data/more"}]"#),
         write("JSON patch whose test fails", "built-in resource", ConfigMap, Method::PATCH, "", JSON_PATCH,
-            r#"[{"op":"test","path":"/data/more","value":"new"}]"#),
+            r#"[{"op":"test","path":"/data/more","value":"new"}]"#)
+            .refused(StatusCode::UNPROCESSABLE_ENTITY),
         write("strategic merge patch", "built-in resource", Deployment, Method::PATCH, "", STRATEGIC,
             r#"{"spec":{"template":{"spec":{"containers":[{"name":"b","image":"b:2"}]}}}}"#),
-        write("strategic merge patch", "custom resource, refused", Website, Method::PATCH, "", STRATEGIC, r#"{"spec":{"content":"new"}}"#),
+        write("strategic merge patch", "custom resource, refused", Website, Method::PATCH, "", STRATEGIC, r#"{"spec":{"content":"new"}}"#)
+            .refused(StatusCode::UNSUPPORTED_MEDIA_TYPE),
         write("server-side apply", "custom resource", Website, Method::PATCH, "?fieldManager=me&force=true", APPLY,
             "apiVersion: web.example.com/v1\nkind: Website\nmetadata: {name: thing}\nspec: {content: new}\n"),
-        write("server-side apply", "built-in resource", ConfigMap, Method::PATCH, "?fieldManager=me&force=true", APPLY, yaml),
-        write("server-side apply with a conflict", "built-in resource", ConfigMap, Method::PATCH, "?fieldManager=me", APPLY, yaml),
+        write("server-side apply", "built-in resource", ConfigMap, Method::PATCH, "?fieldManager=me&force=true", APPLY, CONFIG_MAP_YAML),
+        write("server-side apply with a conflict", "built-in resource", ConfigMap, Method::PATCH, "?fieldManager=me", APPLY, CONFIG_MAP_YAML)
+            .refused(StatusCode::CONFLICT),
         write("status", "update", Website, Method::PUT, "/status", JSON,
-            r#"{"apiVersion":"web.example.com/v1","kind":"Website","metadata":{"name":"thing"},"status":{"reconciledBy":"me"}}"#),
+            r#"{"apiVersion":"web.example.com/v1","kind":"Website","metadata":{"name":"thing","resourceVersion":"CURRENT"},"status":{"reconciledBy":"me"}}"#),
         write("status", "merge patch", Website, Method::PATCH, "/status", MERGE, r#"{"status":{"observedGeneration":1}}"#),
         write("status", "server-side apply", Website, Method::PATCH, "/status?fieldManager=me", APPLY,
             "apiVersion: web.example.com/v1\nkind: Website\nmetadata: {name: thing}\nstatus: {reconciledBy: me}\n"),
@@ -136,29 +172,44 @@ fn writes() -> Vec<Write> {
         write("scale", "update", Deployment, Method::PUT, "/scale", JSON,
             r#"{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"thing"},"spec":{"replicas":3}}"#),
         write("scale", "merge patch", Deployment, Method::PATCH, "/scale", MERGE, r#"{"spec":{"replicas":2}}"#),
-        write("dry run", "update", ConfigMap, Method::PUT, "?dryRun=All", JSON, config_map),
+        write("dry run", "update", ConfigMap, Method::PUT, "?dryRun=All", JSON, CONFIG_MAP),
         write("delete", "without options", ConfigMap, Method::DELETE, "", "", "").but(OF_A_DELETE),
         write("delete", "with options in the body", Website, Method::DELETE, "", JSON,
             r#"{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}"#).but(OF_A_DELETE),
         write("delete", "with a precondition that fails", Website, Method::DELETE, "", JSON,
-            r#"{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"1"}}"#).but(&["message"]),
+            r#"{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"1"}}"#).but(&["message"])
+            .refused(StatusCode::CONFLICT),
         write("unknown field", "with a warning", Website, Method::PATCH, "?fieldValidation=Warn", MERGE, r#"{"spec":{"unknown":"x"}}"#),
         write("unknown field", "refused", ConfigMap, Method::PUT, "?fieldValidation=Strict", JSON,
-            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"thing"},"unknown":1}"#),
-        write("create", "that exists", ConfigMap, Method::POST, "..", JSON, config_map),
+            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"thing"},"unknown":1}"#)
+            .refused(StatusCode::BAD_REQUEST),
+        write("create", "that exists", ConfigMap, Method::POST, "..", JSON, CONFIG_MAP)
+            .refused(StatusCode::CONFLICT),
         write("create", "with a name made up by the API server, dry run", ConfigMap, Method::POST, "..?dryRun=All", JSON, created)
             .but(&["metadata.name", "metadata.uid", "metadata.creationTimestamp", "metadata.managedFields[].time"]),
-        write("write of what is not there", "server-side apply, which makes it", ConfigMap, Method::PATCH, "?fieldManager=me", APPLY, yaml)
+    ]
+}
+
+/// Writes to what is not there.
+#[rustfmt::skip]
+fn of_nothing() -> Vec<Write> {
+    use Kind::{ConfigMap, Website};
+    vec![
+        write("write of what is not there", "server-side apply, which makes it", ConfigMap, Method::PATCH, "?fieldManager=me", APPLY, CONFIG_MAP_YAML)
             .absent(),
-        write("write of what is not there", "update", ConfigMap, Method::PUT, "", JSON, config_map).absent(),
-        write("write of what is not there", "merge patch", Website, Method::PATCH, "", MERGE, r#"{"spec":{"content":"new"}}"#).absent(),
-        write("write of what is not there", "delete", ConfigMap, Method::DELETE, "", "", "").absent(),
+        write("write of what is not there", "update", ConfigMap, Method::PUT, "", JSON, CONFIG_MAP).absent()
+            .refused(StatusCode::NOT_FOUND),
+        write("write of what is not there", "merge patch", Website, Method::PATCH, "", MERGE, r#"{"spec":{"content":"new"}}"#).absent()
+            .refused(StatusCode::NOT_FOUND),
+        write("write of what is not there", "delete", ConfigMap, Method::DELETE, "", "", "").absent()
+            .refused(StatusCode::NOT_FOUND),
     ]
 }
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases: Vec<_> = writes()
         .into_iter()
+        .chain(of_nothing())
         .enumerate()
         .map(|(place, write)| {
             case(write.behaviour, write.form, move |ground, mark| async move {
@@ -207,19 +258,18 @@ pub(super) async fn both(ground: &Ground, probe: &Probe<'_>, namespace: &str, wr
         Some(query) => format!("{collection}{query}"),
         None => format!("{collection}/thing{}", write.target),
     };
-    let mut ask = Ask::new(write.method.clone(), target);
-    if !write.body.is_empty() {
-        ask = ask.body(write.content_type, write.body.clone());
-    }
+    let ask = |version: String| match write.body.as_str() {
+        "" => Ask::new(write.method.clone(), &target),
+        body => Ask::new(write.method.clone(), &target).body(write.content_type, body.replace(CURRENT, &version)),
+    };
     for owner in [&probe.shard.labels(), &Labels::new()] {
         let before = async || match write.absent {
-            true => ground.gone(&collection, "thing").await,
+            true => ground.gone(&collection, "thing").await.map(|()| String::new()),
             false => ground.anew(&collection, &write.kind.object(owner)).await,
         };
-        before().await?;
-        let direct = probe.past(&ask).await?;
-        before().await?;
-        let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
+        let direct = probe.past(&ask(before().await?)).await?;
+        write.expected.check(&direct)?;
+        let (proxied, _) = probe.through(&ask(before().await?), Rewritten::default()).await?;
         answers(&direct, &proxied, write.bodies)?;
     }
     Ok(Outcome::Same)
