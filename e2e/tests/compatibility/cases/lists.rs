@@ -22,16 +22,18 @@ const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites";
 const OF_THE_MOMENT: Bodies = Bodies::But(&["metadata.resourceVersion"]);
 
 pub(crate) fn cases() -> Vec<Case> {
-    let mut cases = vec![
-        case("list of the latest state", "JSON", |ground, mark| async move {
-            let probe = Probe::new(&ground, &mark);
-            probe.shows_its_own(&probe.narrowed_with(&Ask::get(MAPS), OF_THE_MOMENT, &[]).await?.body)
-        }),
-        case("list of any state (resourceVersion 0)", "JSON", |ground, mark| async move {
-            let ask = Ask::get(format!("{MAPS}?resourceVersion=0"));
-            let probe = Probe::new(&ground, &mark);
+    let mut cases = Vec::new();
+    for (behaviour, query) in [
+        ("list of the latest state", ""),
+        ("list of any state (resourceVersion 0)", "?resourceVersion=0"),
+        ("list of any state, in pages of 500 (as client-go begins)", "?limit=500&resourceVersion=0"),
+    ] {
+        cases.push(case(behaviour, "JSON", move |ground, mark| async move {
+            let (probe, ask) = (Probe::new(&ground, &mark), Ask::get(format!("{MAPS}{query}")));
             probe.shows_its_own(&probe.narrowed_with(&ask, OF_THE_MOMENT, &[]).await?.body)
-        }),
+        }));
+    }
+    cases.extend([
         case("list of all namespaces", "JSON", |ground, mark| async move {
             let of_fixed = "fieldSelector=metadata.namespace%3Dfixed";
             let ask = Ask::get(format!("/api/v1/configmaps?{}&{of_fixed}", exact(&ground)));
@@ -45,7 +47,7 @@ pub(crate) fn cases() -> Vec<Case> {
             let ask = Ask::get(format!("/api/v1/namespaces?{}", exact(&ground)));
             Probe::new(&ground, &mark).same(&ask).await
         }),
-    ];
+    ]);
     for (form, media_type) in representations::FORMS {
         cases.push(case("list in pages, by continue token", form, move |ground, mark| async move {
             pages(&ground, &Probe::new(&ground, &mark), &representations::of_lists(media_type)).await
