@@ -56,18 +56,19 @@ impl RawHead {
 impl Raw {
     /// Connects and sends the request: its headers, as they are written, and then those of who asks.
     pub async fn send(endpoint: &Endpoint, ask: &Ask, mark: &str) -> Result<Self> {
-        let mut text = format!("{} {} HTTP/1.1\r\nHost: {}\r\n", ask.method, ask.target, endpoint.address());
-        let sent = ask.sent(mark)?;
-        let own = ask.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let own_names: Vec<_> = ask.headers.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
-        let others = sent.iter().filter(|(name, _)| !own_names.iter().any(|it| it == name.as_str()));
-        let others = others.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
-        for (name, value) in own.chain(others) {
-            text.push_str(&format!("{name}: {value}\r\n"));
-        }
-        text.push_str(&format!("Authorization: Bearer {}\r\n\r\n", endpoint.token()));
+        Self::send_bytes(endpoint, written(endpoint, ask, mark)?.as_bytes()).await
+    }
+
+    /// The same with these bytes in place of a part of the text, which may be such as no text has.
+    pub async fn send_with(endpoint: &Endpoint, ask: &Ask, mark: &str, (part, bytes): (&str, &[u8])) -> Result<Self> {
+        let text = written(endpoint, ask, mark)?;
+        let (before, behind) = text.split_once(part).context("no such part")?;
+        Self::send_bytes(endpoint, &[before.as_bytes(), bytes, behind.as_bytes()].concat()).await
+    }
+
+    async fn send_bytes(endpoint: &Endpoint, bytes: &[u8]) -> Result<Self> {
         let mut raw = Self { stream: endpoint.connect(Http::One).await?, received: Vec::new() };
-        raw.write(text.as_bytes()).await?;
+        raw.write(bytes).await?;
         Ok(raw)
     }
 
@@ -156,4 +157,19 @@ impl Raw {
         anyhow::ensure!(read > 0, "the connection ended; so far: {}", String::from_utf8_lossy(&self.received));
         Ok(())
     }
+}
+
+/// A request as it is sent: its head, and no body.
+fn written(endpoint: &Endpoint, ask: &Ask, mark: &str) -> Result<String> {
+    let mut text = format!("{} {} HTTP/1.1\r\nHost: {}\r\n", ask.method, ask.target, endpoint.address());
+    let sent = ask.sent(mark)?;
+    let own = ask.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let own_names: Vec<_> = ask.headers.iter().map(|(name, _)| name.to_ascii_lowercase()).collect();
+    let others = sent.iter().filter(|(name, _)| !own_names.iter().any(|it| it == name.as_str()));
+    let others = others.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+    for (name, value) in own.chain(others) {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    text.push_str(&format!("Authorization: Bearer {}\r\n\r\n", endpoint.token()));
+    Ok(text)
 }
