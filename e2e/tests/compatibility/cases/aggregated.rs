@@ -1,6 +1,8 @@
 //! A group of an aggregated API server: what arrives there through API server and proxy is what arrives through the API
 //! server alone.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, ensure};
 use http::{Method, StatusCode};
 use ringside_e2e::{
@@ -8,16 +10,17 @@ use ringside_e2e::{
     eventually::eventually,
     relay::{Offer, Part, Script},
 };
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
-use super::upgrades::websocket;
+use super::{refusals::reason, upgrades::websocket};
 use crate::{
     client::{Answer, Ask, Http},
     compare::{Bodies, Probe, Rewritten, answers},
     ground::{DEADLINE, GONE, Ground},
     query,
     raw::Raw,
-    shard::{Member, WARM_UP},
+    shard::{Member, Shard, WARM_UP},
     table::{Case, case},
 };
 
@@ -60,7 +63,15 @@ pub(crate) fn cases() -> Vec<Case> {
         case("aggregated group", "upgrade", |ground, mark| async move {
             upgraded(&ground, &Probe::by(&ground, &mark, Http::One, Http::Two)).await
         }),
-        case("aggregated group in a ring", "list", |ground, mark| async move { in_a_ring(&ground, &mark).await }),
+        case("aggregated group in a ring", "list", |ground, mark| async move {
+            listed(&ground, &Probe { shard: in_a_ring(&ground).await?, http: Http::Two, mark: &mark }).await
+        }),
+        case("aggregated group in a ring", "watch", |ground, mark| async move {
+            watched(&ground, &Probe { shard: in_a_ring(&ground).await?, http: Http::Two, mark: &mark }).await
+        }),
+        case("aggregated group in a ring", "get", |ground, mark| async move {
+            got(&ground, &Probe { shard: in_a_ring(&ground).await?, http: Http::Two, mark: &mark }).await
+        }),
         case("aggregated group whose server is not there", "503", |ground, mark| async move {
             let (probe, ask) =
                 (Probe::new(&ground, &mark), Ask::get(format!("/apis/{GONE}/v1/namespaces/fixed/things")));
@@ -95,25 +106,88 @@ async fn upgraded(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
     Ok(Outcome::Same)
 }
 
-/// What the aggregated server is asked for is the shard's alone.
-async fn in_a_ring(ground: &Ground, mark: &str) -> Result<Outcome> {
-    let list = json!({
+/// A proxy whose ring shards the group. Started by the first case that needs it.
+static RING: OnceCell<Shard> = OnceCell::const_new();
+
+async fn in_a_ring(ground: &Ground) -> Result<&'static Shard> {
+    RING.get_or_try_init(|| async {
+        ground.aggregated.answer(WARM_UP, answering(&list()));
+        let member = Member { ring: "aggregated", name: "shard-aggregated", owns: "own-", offer: Offer::Both };
+        let shard = ground.alone(member, &json!([{"group": "echo.example.com", "resource": "echoes"}])).await?;
+        shard.serves(&[ECHOES]).await?;
+        Ok(shard)
+    })
+    .await
+}
+
+fn answering(body: &Value) -> Script {
+    Script::new(StatusCode::OK).header("content-type", "application/json").bytes(body.to_string())
+}
+
+fn echo(name: &str, version: u64, labels: &BTreeMap<String, String>) -> Value {
+    json!({
+        "kind": "Echo", "apiVersion": "echo.example.com/v1",
+        "metadata": {"name": name, "namespace": "fixed", "resourceVersion": version.to_string(), "labels": labels},
+    })
+}
+
+fn list() -> Value {
+    json!({
         "kind": "EchoList", "apiVersion": "echo.example.com/v1", "metadata": {"resourceVersion": "7"},
-        "items": [{"metadata": {"name": "own-1", "namespace": "fixed", "resourceVersion": "6"}}],
-    });
-    for mark in [mark, WARM_UP] {
-        let script = Script::new(StatusCode::OK).header("content-type", "application/json");
-        ground.aggregated.answer(mark, script.bytes(list.to_string()));
-    }
-    let member = Member { ring: "aggregated", name: "shard-aggregated", owns: "own-", offer: Offer::Both };
-    let shard = ground.alone(member, &json!([{"group": "echo.example.com", "resource": "echoes"}])).await?;
-    shard.serves(&[ECHOES]).await?;
-    let probe = Probe { shard: &shard, http: Http::Two, mark };
+        "items": [echo("own-1", 6, &BTreeMap::new())],
+    })
+}
+
+/// What the aggregated server is asked for is the shard's alone.
+async fn listed(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
+    ground.aggregated.answer(probe.mark, answering(&list()));
     let ask = Ask::get(format!("{ECHOES}?limit=5&labelSelector=tier"));
-    let by_hand = Ask { target: query::narrowed(&ask.target, &shard.selector), ..ask.clone() };
-    let (answer, outcome) = asked(ground, &probe, &by_hand, &ask, probe.narrowing(&[])).await?;
-    ensure!(outcome == Outcome::Same && answer.body == list.to_string(), "{}", answer.text());
+    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
+    let (answer, outcome) = asked(ground, probe, &by_hand, &ask, probe.narrowing(&[])).await?;
+    ensure!(outcome == Outcome::Same && answer.body == list().to_string(), "{}", answer.text());
     Ok(Outcome::Narrowed)
+}
+
+/// The same of a watch, whose events come as they were sent.
+async fn watched(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
+    let labels = probe.shard.labels();
+    let event = |kind: &str, object: Value| format!("{}\n", json!({"type": kind, "object": object}));
+    let events = [
+        event("ADDED", echo("own-2", 8, &labels)),
+        event("DELETED", echo("own-1", 9, &labels)),
+        event(
+            "BOOKMARK",
+            json!({
+                "kind": "Echo", "apiVersion": "echo.example.com/v1", "metadata": {"resourceVersion": "10"},
+            }),
+        ),
+    ]
+    .concat();
+    let script = Script::new(StatusCode::OK).header("content-type", "application/json").bytes(events.clone());
+    ground.aggregated.answer(probe.mark, script);
+    let from = "watch=1&allowWatchBookmarks=true&resourceVersion=7&labelSelector=tier";
+    let ask = Ask::get(format!("{ECHOES}?{from}"));
+    let target = query::narrowed(&ask.target, &probe.shard.selector);
+    let by_hand = Ask { target, ..ask.clone() }.header("accept-encoding", "identity");
+    let (answer, outcome) = asked(ground, probe, &by_hand, &ask, probe.narrowing(&["accept-encoding"])).await?;
+    ensure!(outcome == Outcome::Same && answer.body == events, "{}", answer.text());
+    Ok(Outcome::Narrowed)
+}
+
+/// The shard's own object is shown, and another's looks deleted.
+async fn got(ground: &Ground, probe: &Probe<'_>) -> Result<Outcome> {
+    ground.aggregated.answer(probe.mark, answering(&echo("own-1", 6, &probe.shard.labels())));
+    let own = Ask::get(format!("{ECHOES}/own-1"));
+    both(ground, probe, &own).await?;
+    let labels = probe.shard.labels().into_keys().map(|key| (key, "another-shard".to_owned())).collect();
+    ground.aggregated.answer(probe.mark, answering(&echo("other-1", 6, &labels)));
+    let others = Ask::get(format!("{ECHOES}/other-1"));
+    let direct = probe.past(&others).await?;
+    ensure!(direct.status == StatusCode::OK, "{}: {}", direct.status, direct.text());
+    let (proxied, _) = probe.exchanged(&others).await?;
+    ensure!(proxied.status == StatusCode::NOT_FOUND, "{}: {}", proxied.status, proxied.text());
+    ensure!(reason(&proxied)? == "NotFound" && !proxied.text().contains("another-shard"), "{}", proxied.text());
+    Ok(Outcome::Changed("what is another shard's is answered with 404: it looks deleted, as in lists and watches"))
 }
 
 async fn both(ground: &Ground, probe: &Probe<'_>, ask: &Ask) -> Result<(Answer, Outcome)> {
