@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use http::{Method, StatusCode};
-use ringside_e2e::{compatibility::Outcome, control_plane::AnotherApiServer, eventually::eventually};
+use ringside_e2e::{compatibility::Outcome, control_plane::AnotherApiServer, eventually::eventually, relay::Script};
 use tokio::sync::OnceCell;
 
 use super::refusals::{OWN_WORDS, reason};
@@ -20,10 +20,13 @@ const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
 const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites";
 const SECRETS: &str = "/api/v1/namespaces/fixed/secrets";
 const CBOR: &str = "application/cbor";
+const APPLY: &str = "application/apply-patch+cbor";
 /// As client-go sends it where it prefers CBOR.
 const PREFERRED: &str = "application/cbor, application/json;q=0.9";
 /// An empty map behind the mark of CBOR (RFC 8949, section 3.4.6).
 const EMPTY: &[u8] = b"\xd9\xd9\xf7\xa0";
+/// `{"type": "ADDED", "object": {}}`, of a watch.
+const EVENT: &[u8] = b"\xd9\xd9\xf7\xa2\x64type\x65ADDED\x66object\xa0";
 
 /// Started by the first case that needs it.
 static OTHER: OnceCell<AnotherApiServer> = OnceCell::const_new();
@@ -60,11 +63,15 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(case("CBOR alone", "what negotiates nothing", |ground, mark| async move {
         alone(&ground, &Probe::new(&ground, &mark), "/livez", false).await
     }));
-    for (form, method, target) in WRITES {
+    for (form, method, target, content_type) in WRITES {
         cases.push(case("CBOR in a request", form, move |ground, mark| async move {
-            refused(&Probe::new(&ground, &mark), None, &write(&method, target)).await
+            let ask = Ask::new(method, target).body(content_type, EMPTY);
+            refused(&Probe::new(&ground, &mark), None, &ask).await
         }));
     }
+    cases.push(case("CBOR that nobody asked for", "watch", |ground, mark| async move {
+        unasked(&Probe::new(&ground, &mark)).await
+    }));
     cases.extend(of_a_server_that_speaks_it());
     cases.push(case("watch from nothing", "of an API server without streaming lists", |ground, mark| async move {
         without_streaming_lists(&ground, &Probe::new(&ground, &mark)).await
@@ -80,15 +87,18 @@ const ALONE: [(&str, &str); 5] = [
     ("watch of a resource that is not the ring's", "/api/v1/namespaces/fixed/secrets?watch=1&timeoutSeconds=1"),
 ];
 
-const WRITES: [(&str, Method, &str); 3] = [
-    ("create", Method::POST, MAPS),
-    ("create of a resource that is not the ring's", Method::POST, SECRETS),
-    ("update of a resource that is not the ring's", Method::PUT, "/api/v1/namespaces/fixed/secrets/nobody"),
+const WRITES: [(&str, Method, &str, &str); 5] = [
+    ("create", Method::POST, MAPS, CBOR),
+    ("create of a resource that is not the ring's", Method::POST, SECRETS, CBOR),
+    ("update of a resource that is not the ring's", Method::PUT, "/api/v1/namespaces/fixed/secrets/nobody", CBOR),
+    ("server-side apply", Method::PATCH, "/api/v1/namespaces/fixed/configmaps/own-1?fieldManager=me", APPLY),
+    (
+        "server-side apply of a resource that is not the ring's",
+        Method::PATCH,
+        "/api/v1/namespaces/fixed/secrets/nobody?fieldManager=me",
+        APPLY,
+    ),
 ];
-
-fn write(method: &Method, target: &str) -> Ask {
-    Ask::new(method.clone(), target).body(CBOR, EMPTY)
-}
 
 /// What a request to a resource of the ring becomes; of any other it is the same.
 fn rewritten<'a>(probe: &'a Probe<'a>, target: &str, headers: &'a [&'a str]) -> Rewritten<'a> {
@@ -146,6 +156,22 @@ async fn refused(probe: &Probe<'_>, server: Option<&Endpoint>, ask: &Ask) -> Res
     ))
 }
 
+/// What is not read can't be passed on: whose the objects are is not known, nor when they are another's.
+async fn unasked(probe: &Probe<'_>) -> Result<Outcome> {
+    let script = Script::new(StatusCode::OK).header("content-type", "application/cbor-seq");
+    probe.shard.relay.answer(probe.mark, script.bytes(EVENT));
+    let ask = Ask::get(format!("{MAPS}?watch=1&resourceVersion=1"));
+    let direct = probe.shard.scripted.exchange(probe.of_relay(), &ask, probe.mark).await?;
+    ensure!(direct.status == StatusCode::OK && direct.body == EVENT, "{}: {}", direct.status, direct.text());
+    is_cbor(&direct)?;
+    probe.shard.relay.take(probe.mark);
+    let proxied = probe.shard.proxied.exchange(probe.http, &ask, probe.mark).await?;
+    probe.check_arrival(&ask, &probe.arrived()?, probe.narrowing(&["accept-encoding"]))?;
+    ensure!(proxied.status == StatusCode::BAD_GATEWAY, "{}: {}", proxied.status, proxied.text());
+    ensure!(reason(&proxied)? == "InternalError", "{}", proxied.text());
+    Ok(Outcome::Changed("refused with 502: the proxy does not read CBOR, and asked for none"))
+}
+
 fn of_a_server_that_speaks_it() -> Vec<Case> {
     let mut cases = Vec::new();
     for (what, collection) in [
@@ -194,10 +220,11 @@ fn of_a_server_that_speaks_it() -> Vec<Case> {
             Ok(Outcome::Changed("refused with 406, as by an API server that does not speak CBOR"))
         }));
     }
-    for (form, method, target) in WRITES {
+    for (form, method, target, content_type) in WRITES {
         cases.push(case("CBOR in a request, to an API server that speaks it", form, move |ground, mark| async move {
             let server = other(&ground, &mark).await?;
-            refused(&Probe::new(&ground, &mark), Some(&server), &write(&method, target)).await
+            let ask = Ask::new(method, target).body(content_type, EMPTY);
+            refused(&Probe::new(&ground, &mark), Some(&server), &ask).await
         }));
     }
     cases
