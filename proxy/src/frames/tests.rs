@@ -156,10 +156,10 @@ fn an_event_too_long_to_keep_passes_without_being_kept() {
 
 #[test]
 fn of_a_change_nothing_is_kept() {
-    for format in Format::ALL {
-        let (mut frames, bytes) = (format.frames(), format.write("MODIFIED", 7, 1_000));
+    for (format, kind) in Format::ALL.into_iter().flat_map(|format| ["ADDED", "MODIFIED"].map(|kind| (format, kind))) {
+        let (mut frames, bytes) = (format.frames(), format.write(kind, 7, 1_000));
         frames.feed(&bytes[..900], |_| ());
-        assert_eq!(frames.kept(), 0, "{format:?}");
+        assert_eq!(frames.kept(), 0, "{format:?}, {kind}");
     }
 }
 
