@@ -52,6 +52,11 @@ impl LoadBalancer {
         format!("https://{}", self.address)
     }
 
+    /// A connection of who goes past the proxy.
+    pub(crate) async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
     /// From now on nothing passes on the connections that there are; new ones work.
     pub(crate) fn freeze(&self) {
         self.frozen.send_replace(*self.accepted.borrow());

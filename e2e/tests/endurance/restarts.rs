@@ -17,13 +17,14 @@ use ringside_e2e::{
     system::{Settings, System},
     workload::Workload,
 };
-use tokio::{task::JoinHandle, time::sleep};
+use tokio::{net::TcpStream, task::JoinHandle, time::sleep};
 
 use super::{
     follower::Follower,
     ground::{DEADLINE, Ground, command, config_map, objects_by},
     http2::{End, Http2},
     report,
+    websocket::Http1,
 };
 
 const SHARD: &str = "restarts";
@@ -45,20 +46,24 @@ pub(crate) async fn clients_recover_from_an_api_server_that_hangs_and_restarts(m
     let watch = client.watch_names().await;
     work.until_written(10).await;
 
+    let mut past = Http1::watch_past(connection(&ground).await, &ground).await;
     let api_server = ground.control_plane.api_server().unwrap();
     api_server.pause().unwrap();
     let paused = Instant::now();
     assert_eq!(watch.end(NOTICED_WITHIN).await, End::InOrder);
     let noticed = paused.elapsed();
+    past.nothing(NOTICED_WITHIN.saturating_sub(paused.elapsed())).await;
     api_server.resume().unwrap();
     let before = work.written();
     work.until_written(before + 10).await;
     report(&format!("an API server that hangs: noticed after {noticed:?}"));
 
     let watch = client.watch_names().await;
+    let past = Http1::watch_past(connection(&ground).await, &ground).await;
     let before = work.written();
     ground.control_plane.stop_api_server().await.unwrap();
     assert_eq!(watch.end(NOTICED_WITHIN).await, End::InOrder);
+    assert_eq!(past.end(NOTICED_WITHIN).await, End::Error, "past the proxy");
     ground.control_plane.start_api_server().await.unwrap();
     work.until_written(before + 10).await;
 
@@ -71,6 +76,11 @@ pub(crate) async fn clients_recover_from_an_api_server_that_hangs_and_restarts(m
     report(&format!("{written} writes and {lists} lists beside it, all of them whole"));
     assert_eq!(there, written);
     ground
+}
+
+/// Past the proxy.
+async fn connection(ground: &Ground) -> TcpStream {
+    TcpStream::connect(ground.control_plane.url().trim_start_matches("https://")).await.unwrap()
 }
 
 /// The same beneath whole shards: Go clients with all that they do, and the sharder.

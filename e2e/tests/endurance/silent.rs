@@ -1,6 +1,7 @@
 //! Connections to the API server that die without a word.
 
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -28,6 +29,11 @@ const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 const SESSIONS: [&str; 2] = ["websocket", "SPDY/3.1"];
 const SAID: &[u8] = b"a prompt";
 
+/// So much is left of the time since then in which the proxy notices it, and nobody else does.
+fn left(since: Instant) -> Duration {
+    NOTICED_WITHIN.saturating_sub(since.elapsed())
+}
+
 const LARGE_OBJECTS: usize = 12;
 const LARGE: usize = 900 << 10;
 
@@ -43,6 +49,7 @@ pub(crate) async fn a_server_that_is_gone_behind_a_live_connection_is_noticed(gr
     let (watch, by_http1) = (client.watch_names().await, Http1::watch(&proxy).await);
     let protobuf = client.watch_names_in_protobuf().await;
     let mut list = client.get(&objects("")).await.into_body();
+    let mut past = Http1::watch_past(balancer.connect().await, ground).await;
     balancer.freeze();
     let frozen = Instant::now();
     ground.create("frozen", "after", 0).await;
@@ -71,6 +78,7 @@ pub(crate) async fn a_server_that_is_gone_behind_a_live_connection_is_noticed(gr
     proxy.until_ready().await.unwrap();
     assert!(!proxy_log_says_lost(&proxy.process), "the Lease has a connection that is given up early enough");
     drop(follower);
+    past.nothing(left(frozen)).await;
 }
 
 pub(crate) async fn a_watch_by_websocket_is_asked_for_signs_of_life(ground: &Ground) {
@@ -84,6 +92,7 @@ pub(crate) async fn a_watch_by_websocket_is_asked_for_signs_of_life(ground: &Gro
     ground.create("pinged", "pinged-first", 0).await;
     websocket.until("pinged-first").await;
     websocket.nothing(NOTICED_WITHIN).await;
+    let mut past = Http1::watch_past(balancer.connect().await, ground).await;
     balancer.freeze();
     let frozen = Instant::now();
     let rest = websocket.rest(NOTICED_WITHIN).await;
@@ -91,6 +100,7 @@ pub(crate) async fn a_watch_by_websocket_is_asked_for_signs_of_life(ground: &Gro
     assert_eq!(rest, CLOSED, "{:?}", String::from_utf8_lossy(&rest));
     let mut next = WebSocket::watch(&proxy).await;
     next.until("pinged-first").await;
+    past.nothing(left(frozen)).await;
 }
 
 pub(crate) async fn a_server_without_http2_that_hangs_is_noticed(ground: &Ground) {
@@ -106,6 +116,7 @@ pub(crate) async fn a_server_without_http2_that_hangs_is_noticed(ground: &Ground
     // A server that answers may be silent on a watch for as long as there is nothing to say.
     watch.nothing(NOTICED_WITHIN).await;
     let client = Http2::new(&proxy);
+    let mut past = Http1::watch_past(balancer.connect().await, ground).await;
     balancer.hang();
     let hung = Instant::now();
     ground.create("hung", "hung-meanwhile", 0).await;
@@ -114,6 +125,7 @@ pub(crate) async fn a_server_without_http2_that_hangs_is_noticed(ground: &Ground
     assert_eq!((watch, by_http1), (End::InOrder, End::InOrder));
     assert!(answer.expect("who waits for an answer is told").status().is_server_error());
     let noticed = hung.elapsed();
+    past.nothing(left(hung)).await;
     balancer.freeze();
     follower.until_seen("hung-meanwhile", DEADLINE).await;
     let recovered = hung.elapsed();
@@ -122,7 +134,8 @@ pub(crate) async fn a_server_without_http2_that_hangs_is_noticed(ground: &Ground
     ));
 }
 
-/// The gaps of the page: in a session nothing is asked, and what is asked on another connection, another server answers.
+/// The gaps of the page: in a session nothing is asked, and what is asked on another connection, another server answers. Past
+/// the proxy it is the same.
 pub(crate) async fn what_no_question_reaches_stays_silent(ground: &Ground) {
     let relay = Relay::start(&ground.control_plane, Offer::Http1).await.unwrap();
     begin_sessions(&relay);
@@ -135,10 +148,14 @@ pub(crate) async fn what_no_question_reaches_stays_silent(ground: &Ground) {
     let mut watch = Http1::watch(&proxy).await;
     let sessions = SESSIONS.map(|protocol| Session::exec(&proxy, protocol, protocol, SAID));
     let mut sessions = join_all(sessions).await;
+    let mut past = Http1::watch_past(balancer.connect().await, ground).await;
+    for protocol in SESSIONS {
+        sessions.push(Session::exec_past(balancer.connect().await, ground, protocol, protocol, SAID).await);
+    }
     balancer.freeze();
     ground.create("unasked", "unasked-meanwhile", 0).await;
     let silent = sessions.iter_mut().map(|session| session.nothing(NOTICED_WITHIN));
-    tokio::join!(join_all(silent), watch.nothing(NOTICED_WITHIN));
+    tokio::join!(join_all(silent), watch.nothing(NOTICED_WITHIN), past.nothing(NOTICED_WITHIN));
 }
 
 /// No pod runs here: what a session in one begins with is said by script, and then nothing more.
@@ -153,11 +170,11 @@ fn begin_sessions(relay: &Relay) {
 pub(crate) async fn packets_that_vanish_are_noticed(ground: &Ground) {
     let network = Arc::new(Network::create(ground).await);
     let inside = network.listen(format!("{OUTSIDE}:0").parse().unwrap()).await;
-    let url = format!("https://{}", inside.local_addr().unwrap());
+    let address = inside.local_addr().unwrap();
     let relay = Relay::start(&ground.control_plane, Offer::Both).await.unwrap();
     let _balancer = LoadBalancer::on(inside, relay.address());
     begin_sessions(&relay);
-    let identity = ground.identity_by("vanished", &url).await;
+    let identity = ground.identity_by("vanished", &format!("https://{address}")).await;
     let mut command = network.command(program());
     // So that it is not the Lease that ends the streams: no connection works for longer than it would last.
     command.arg("--lease-duration=300s").arg("--kubeconfig").arg(identity.kubeconfig());
@@ -170,6 +187,7 @@ pub(crate) async fn packets_that_vanish_are_noticed(ground: &Ground) {
     let (watch, websocket) = (Http2::new(&proxy).watch_names().await, WebSocket::watch(&proxy).await);
     let by_http1 = Http1::watch(&proxy).await;
     let sessions = join_all(SESSIONS.map(|protocol| Session::exec(&proxy, protocol, protocol, SAID))).await;
+    let mut past = Past::begin(ground, &network, address).await;
 
     network.cut();
     let cut = Instant::now();
@@ -186,6 +204,7 @@ pub(crate) async fn packets_that_vanish_are_noticed(ground: &Ground) {
     );
     assert_eq!((ended.0, by_http1), (End::InOrder, End::InOrder));
     assert!(rest.0.ends_with(CLOSED), "{:?}", rest.0);
+    past.nothing(left(cut)).await;
     network.mend();
     follower.until_seen("meanwhile", DEADLINE).await;
     report(&format!(
@@ -195,6 +214,30 @@ pub(crate) async fn packets_that_vanish_are_noticed(ground: &Ground) {
         rest.1,
         cut.elapsed()
     ));
+}
+
+/// A watch and sessions of who is in the network too, and goes past the proxy.
+struct Past {
+    watch: Http1,
+    sessions: Vec<Session>,
+}
+
+impl Past {
+    async fn begin(ground: &Ground, network: &Network, address: SocketAddr) -> Self {
+        let watch = Http1::watch_past(network.connect(address).await.unwrap(), ground).await;
+        let mut sessions = Vec::new();
+        for protocol in SESSIONS {
+            let stream = network.connect(address).await.unwrap();
+            sessions.push(Session::exec_past(stream, ground, protocol, protocol, SAID).await);
+        }
+        Self { watch, sessions }
+    }
+
+    /// Waits for so long, in which nothing may come, and no end either.
+    async fn nothing(&mut self, within: Duration) {
+        let silent = self.sessions.iter_mut().map(|session| session.nothing(within));
+        tokio::join!(join_all(silent), self.watch.nothing(within));
+    }
 }
 
 fn proxy_log_says_lost(process: &ringside_e2e::process::Process) -> bool {

@@ -1,6 +1,6 @@
 //! HTTP/1.1, byte by byte: a watch, one by WebSocket, and a session in a pod.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use ringside_e2e::{proxy::Proxy, relay::MARK};
 use rustls::pki_types::ServerName;
@@ -12,7 +12,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{
-    ground::{DEADLINE, NAMESPACE},
+    ground::{DEADLINE, Ground, NAMESPACE},
     http2::{End, STREAMING_LIST, objects, trusting},
 };
 
@@ -24,13 +24,26 @@ pub(crate) struct WebSocket(TlsStream<TcpStream>);
 /// Sends a GET on a connection of its own, with these headers beside the usual ones; nothing of the answer is read.
 pub(crate) async fn ask(proxy: &Proxy, path: &str, headers: &str) -> TlsStream<TcpStream> {
     let token = std::fs::read_to_string(proxy.access.join("token")).unwrap();
-    let tls = TlsConnector::from(Arc::new(trusting(&proxy.access.join("ca.crt"))));
     let stream = TcpStream::connect(("127.0.0.1", proxy.port)).await.unwrap();
+    ask_by(stream, &proxy.access.join("ca.crt"), &token, path, headers).await
+}
+
+/// The same past the proxy, on this connection.
+async fn ask_past(stream: TcpStream, ground: &Ground, path: &str, headers: &str) -> TlsStream<TcpStream> {
+    let control_plane = &ground.control_plane;
+    ask_by(stream, &control_plane.ca_path(), control_plane.admin_token(), path, headers).await
+}
+
+async fn ask_by(stream: TcpStream, ca: &Path, token: &str, path: &str, headers: &str) -> TlsStream<TcpStream> {
+    let tls = TlsConnector::from(Arc::new(trusting(ca)));
     let mut stream = tls.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     stream
 }
+
+/// Names alone, which are small whatever the objects are.
+const NAMES: &str = "Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1\r\n";
 
 /// What the end of a body in chunks is (RFC 9112, section 7.1), and what an end without it is not.
 const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
@@ -42,12 +55,16 @@ pub(crate) struct Http1(TlsStream<TcpStream>);
 
 impl Http1 {
     pub(crate) async fn watch(proxy: &Proxy) -> Self {
-        let mut stream = ask(
-            proxy,
-            &objects(STREAMING_LIST),
-            "Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1\r\n",
-        )
-        .await;
+        Self::begun(ask(proxy, &objects(STREAMING_LIST), NAMES).await).await
+    }
+
+    /// One past the proxy, on this connection. It selects nobody's objects, so that nothing comes as long as it goes on.
+    pub(crate) async fn watch_past(stream: TcpStream, ground: &Ground) -> Self {
+        let nobodys = objects(&format!("{STREAMING_LIST}&labelSelector=nobodys"));
+        Self::begun(ask_past(stream, ground, &nobodys, NAMES).await).await
+    }
+
+    async fn begun(mut stream: TlsStream<TcpStream>) -> Self {
         let head = read_until(&mut stream, b"\r\n\r\n").await;
         assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
         read_until(&mut stream, b"k8s.io/initial-events-end").await;
@@ -85,10 +102,24 @@ pub(crate) struct Session(TlsStream<TcpStream>);
 impl Session {
     /// By a protocol that the API server agrees to, and until it has said this.
     pub(crate) async fn exec(proxy: &Proxy, protocol: &str, mark: &str, said: &[u8]) -> Self {
+        let (path, headers) = Self::asked(protocol, mark);
+        Self::begun(ask(proxy, &path, &headers).await, said).await
+    }
+
+    /// The same past the proxy, on this connection.
+    pub(crate) async fn exec_past(stream: TcpStream, ground: &Ground, protocol: &str, mark: &str, said: &[u8]) -> Self {
+        let (path, headers) = Self::asked(protocol, mark);
+        Self::begun(ask_past(stream, ground, &path, &headers).await, said).await
+    }
+
+    /// Path and headers.
+    fn asked(protocol: &str, mark: &str) -> (String, String) {
         let key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
         let headers = format!("Connection: Upgrade\r\nUpgrade: {protocol}\r\n{key}{MARK}: {mark}\r\n");
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/a-pod/exec?command=sleep&stdout=true");
-        let mut stream = ask(proxy, &path, &headers).await;
+        (format!("/api/v1/namespaces/{NAMESPACE}/pods/a-pod/exec?command=sleep&stdout=true"), headers)
+    }
+
+    async fn begun(mut stream: TlsStream<TcpStream>, said: &[u8]) -> Self {
         let head = read_until(&mut stream, b"\r\n\r\n").await;
         assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
         read_until(&mut stream, said).await;
