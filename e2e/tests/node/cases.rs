@@ -125,6 +125,11 @@ fn streams_by_hand() -> Vec<Case> {
             "log: whole, followed to its end, the last lines, the first bytes with the time of each line",
             "HTTP/1.1, HTTP/2"
         ),
+        case!(
+            streams::logs::a_line_comes_when_it_is_written,
+            "log, followed while it is written: each line before the next one is written",
+            "HTTP/1.1, HTTP/2"
+        ),
     ]
 }
 
