@@ -85,6 +85,16 @@ fn streams_by_kubectl() -> Vec<Case> {
         ),
         case!(streams::logs::logs_are_the_same, "logs: followed to their end, whole, the last lines", "HTTP/2"),
         case!(
+            streams::exec::into_a_pod_of_the_ring,
+            "exec into a pod of the ring: 8 MiB both ways at once, the end of input, exit code",
+            "SPDY, WebSocket"
+        ),
+        case!(
+            streams::port_forward::to_a_pod_of_the_ring,
+            "port-forward to a pod of the ring: 8 MiB both ways on each of two connections, or from the pod alone",
+            "SPDY, WebSocket"
+        ),
+        case!(
             streams::port_forward::much_comes_back_whole,
             "port-forward: 8 MiB both ways on each of two connections",
             "SPDY, WebSocket"

@@ -200,10 +200,15 @@ impl Held<'_> {
 
     /// By each protocol a pair: without the proxy and with it.
     pub(crate) async fn ways(&self) -> Vec<Way> {
+        self.ways_to(&self.sites()[0]).await
+    }
+
+    /// The same to other pods.
+    async fn ways_to(&self, site: &Site<'_>) -> Vec<Way> {
         let mut ways = Vec::new();
         for protocol in [Protocol::Spdy, Protocol::WebSocket] {
             let mark = self.mark();
-            for server in [&self.direct, &self.proxy.server] {
+            for server in [&self.direct, &site.proxy.server] {
                 ways.push(self.way(server, protocol, &mark).await);
             }
         }
@@ -236,13 +241,18 @@ impl Held<'_> {
 
     /// Runs kubectl each way at once, compares all that passed, and returns what all have said and how they ended.
     pub(crate) async fn run(&self, arguments: &[&str], stdin: &[u8]) -> Output {
-        let ways = self.ways().await;
+        self.run_at(&self.sites()[0], arguments, stdin).await
+    }
+
+    /// The same for other pods.
+    pub(crate) async fn run_at(&self, site: &Site<'_>, arguments: &[&str], stdin: &[u8]) -> Output {
+        let ways = self.ways_to(site).await;
         let mut outputs = join_all(ways.iter().map(|way| way.run(arguments, stdin))).await;
         let last = outputs.pop().unwrap();
         for (way, output) in ways.iter().zip(outputs) {
             assert!(output == last, "{}: {}\nbut {}", way.name, show(&output), show(&last));
         }
-        self.assert_alike(&ways).await;
+        self.assert_alike_at(site, &ways).await;
         last
     }
 }

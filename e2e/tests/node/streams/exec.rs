@@ -52,3 +52,18 @@ pub(crate) async fn much_goes_both_ways_at_once(shared: Arc<Shared>) {
     let output = streams.run(&["exec", "-i", POD, "--", "/guest", "cat"], &input).await;
     assert!(output.status.success() && output.stdout == input, "{}", show(&output));
 }
+
+/// The fence asks first whose the pod is, and keeps its hold on it while the session goes on.
+pub(crate) async fn into_a_pod_of_the_ring(shared: Arc<Shared>) {
+    let streams = super::of(&shared).await;
+    let [_, site] = streams.sites();
+    let command =
+        |command: &[&'static str]| [&["exec", "-n", site.namespace, "-i", POD, "--", "/guest"], command].concat();
+    let input = filling(MUCH);
+    let output = streams.run_at(&site, &command(&["cat"]), &input).await;
+    assert!(output.status.success() && output.stdout == input, "{}", show(&output));
+    let output = streams.run_at(&site, &command(&["digest"]), &input).await;
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{MUCH} {}\n", digest(&input)), "{}", show(&output));
+    let output = streams.run_at(&site, &command(&["say", "to stdout", "to stderr\n", "7"]), b"").await;
+    assert_eq!(output.status.code(), Some(7), "{}", show(&output));
+}

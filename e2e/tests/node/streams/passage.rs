@@ -12,7 +12,7 @@ use ringside_e2e::{
     relay::Recorded,
 };
 
-use super::{DEADLINE, Held, Streams, Way, way::Protocol};
+use super::{DEADLINE, Held, Proxy, Site, Way, way::Protocol};
 
 /// So much may still be under way to who has ended: words of the protocol that nobody waits for, such as an end that is
 /// confirmed. What was wanted of a session is looked at by its case, to the last byte.
@@ -21,14 +21,19 @@ const UNDER_WAY: usize = 64 << 10;
 impl Held<'_> {
     /// Compares all that passed by pairs of ways, once nothing passes any more.
     pub(super) async fn assert_alike(&self, ways: &[Way]) {
+        self.assert_alike_at(&self.sites()[0], ways).await;
+    }
+
+    /// The same of ways to other pods.
+    pub(super) async fn assert_alike_at(&self, site: &Site<'_>, ways: &[Way]) {
         for pair in ways.chunks(2) {
             let [direct, proxied] = pair else { panic!("{} ways", ways.len()) };
-            let compared = self.compare(direct, proxied).await;
+            let compared = self.compare(site, direct, proxied).await;
             compared.unwrap_or_else(|error| panic!("{}: {error:#}", proxied.name));
         }
     }
 
-    async fn compare(&self, direct: &Way, proxied: &Way) -> Result<()> {
+    async fn compare(&self, site: &Site<'_>, direct: &Way, proxied: &Way) -> Result<()> {
         self.all_ended(&[direct, proxied]).await?;
         let mark = &proxied.mark;
         let passed = [direct.front.take(mark), proxied.front.take(mark), self.door.take(mark)].map(in_order);
@@ -41,7 +46,7 @@ impl Held<'_> {
             if is_of_pod(sent) {
                 opened(sent, proxied.protocol).with_context(of)?;
             }
-            self.one(direct, sent, arrived).with_context(of)?;
+            one(site.proxy, direct, sent, arrived).with_context(of)?;
         }
         ensure!(sent.iter().any(is_of_pod), "nothing was asked of a pod: {:#?}", asked(sent));
         Ok(())
@@ -57,29 +62,27 @@ impl Held<'_> {
     }
 }
 
-impl Streams {
-    /// A request: without the proxy, as it was sent through it, and as it arrived.
-    fn one(&self, direct: &Recorded, sent: &Recorded, arrived: &Recorded) -> Result<()> {
-        arrival(&sent.headers, &arrived.headers, &self.proxy.as_seen, &[])?;
-        ensure!(sent.body == arrived.body, "{}", difference("the request's body", &sent.body, &arrived.body));
-        let (without, given) = (answer(direct)?, answer(sent)?);
-        ensure!(without.status == given.status, "without the proxy {}, with it {}", without.status, given.status);
-        match (&sent.upgraded, &arrived.upgraded) {
-            (None, None) => {
-                passed_on(arrived, &given, Extent::Whole)?;
-                let moving = sent.target.contains("/pods/") && !is_of_pod(sent);
-                let without = if moving { at_the_moment(&without, &given) } else { without };
-                answers(&without, &given, Bodies::Exact).map(drop)
-            }
-            (Some(from), Some(to)) => {
-                opening(&answer(arrived)?, &given)?;
-                let without = answering(&without, &given);
-                opening(&without, &given).context("without the proxy")?;
-                passed("what the client sends", &from.sent, &to.sent)?;
-                passed("what the pod sends", &to.answered, &from.answered)
-            }
-            (from, to) => bail!("goes on with another protocol: {from:?} before the proxy, {to:?} behind it"),
+/// A request: without the proxy, as it was sent through it, and as it arrived.
+fn one(proxy: &Proxy, direct: &Recorded, sent: &Recorded, arrived: &Recorded) -> Result<()> {
+    arrival(&sent.headers, &arrived.headers, &proxy.as_seen, &[])?;
+    ensure!(sent.body == arrived.body, "{}", difference("the request's body", &sent.body, &arrived.body));
+    let (without, given) = (answer(direct)?, answer(sent)?);
+    ensure!(without.status == given.status, "without the proxy {}, with it {}", without.status, given.status);
+    match (&sent.upgraded, &arrived.upgraded) {
+        (None, None) => {
+            passed_on(arrived, &given, Extent::Whole)?;
+            let moving = sent.target.contains("/pods/") && !is_of_pod(sent);
+            let without = if moving { at_the_moment(&without, &given) } else { without };
+            answers(&without, &given, Bodies::Exact).map(drop)
         }
+        (Some(from), Some(to)) => {
+            opening(&answer(arrived)?, &given)?;
+            let without = answering(&without, &given);
+            opening(&without, &given).context("without the proxy")?;
+            passed("what the client sends", &from.sent, &to.sent)?;
+            passed("what the pod sends", &to.answered, &from.answered)
+        }
+        (from, to) => bail!("goes on with another protocol: {from:?} before the proxy, {to:?} behind it"),
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{DEADLINE, ECHO, GIVE, MUCH, POD, TAKE, Way, filling};
+use super::{DEADLINE, ECHO, GIVE, Held, MUCH, POD, Site, TAKE, Way, filling};
 use crate::Shared;
 
 /// What is sent.
@@ -22,11 +22,21 @@ const HALF: usize = 1 << 20;
 /// The end of our half is seen in the pod a while before nothing comes back any more: containerd ends both with one. So it is
 /// the end that is waited for here, after all has come back.
 pub(crate) async fn much_comes_back_whole(shared: Arc<Shared>) {
-    everywhere(shared, ECHO, &filling(MUCH)).await;
+    let streams = super::of(&shared).await;
+    everywhere(&streams, &streams.sites()[0], ECHO, &filling(MUCH)).await;
+}
+
+/// The fence asks first whose the pod is.
+pub(crate) async fn to_a_pod_of_the_ring(shared: Arc<Shared>) {
+    let streams = super::of(&shared).await;
+    let [_, site] = streams.sites();
+    everywhere(&streams, &site, ECHO, &filling(MUCH)).await;
+    everywhere(&streams, &site, GIVE, b"").await;
 }
 
 pub(crate) async fn the_end_that_the_pod_makes_is_seen_after_all_it_sent(shared: Arc<Shared>) {
-    everywhere(shared, GIVE, b"").await;
+    let streams = super::of(&shared).await;
+    everywhere(&streams, &streams.sites()[0], GIVE, b"").await;
 }
 
 /// We end our half and keep the other: in the pod it is the end of what is read. As it says itself, in its log, while
@@ -40,7 +50,7 @@ pub(crate) async fn the_end_of_our_half_is_seen_in_the_pod(shared: Arc<Shared>) 
 }
 
 async fn half(shared: &Shared, way: &Way, length: usize) {
-    let (mut forwarding, local) = Forwarding::start(way, TAKE).await;
+    let (mut forwarding, local) = Forwarding::start(way, "default", TAKE).await;
     let mut connection = TcpStream::connect(("127.0.0.1", local)).await.unwrap();
     let input = filling(length);
     connection.write_all(&input).await.unwrap();
@@ -63,22 +73,21 @@ async fn half(shared: &Shared, way: &Way, length: usize) {
 }
 
 /// Two connections each way, all at once. Each has to receive the same, whole, and then the end.
-async fn everywhere(shared: Arc<Shared>, port: u16, input: &[u8]) {
-    let streams = super::of(&shared).await;
-    let ways = streams.ways().await;
+async fn everywhere(streams: &Held<'_>, site: &Site<'_>, port: u16, input: &[u8]) {
+    let ways = streams.ways_to(site).await;
     let wanted = filling(MUCH);
-    let answers = join_all(ways.iter().map(|way| two_connections(way, port, input))).await;
+    let answers = join_all(ways.iter().map(|way| two_connections(way, site.namespace, port, input))).await;
     for (way, answers) in ways.iter().zip(answers) {
         for answer in answers {
             assert!(answer == wanted, "{}: {} of {} bytes", way.name, answer.len(), wanted.len());
         }
     }
-    streams.assert_alike(&ways).await;
+    streams.assert_alike_at(site, &ways).await;
 }
 
 /// Through one kubectl.
-async fn two_connections(way: &Way, port: u16, input: &[u8]) -> [Vec<u8>; 2] {
-    let (mut forwarding, local) = Forwarding::start(way, port).await;
+async fn two_connections(way: &Way, namespace: &str, port: u16, input: &[u8]) -> [Vec<u8>; 2] {
+    let (mut forwarding, local) = Forwarding::start(way, namespace, port).await;
     let (one, other) = tokio::join!(there_and_back(way, local, input), there_and_back(way, local, input));
     forwarding.child.kill().await.unwrap();
     [one, other]
@@ -93,8 +102,8 @@ struct Forwarding {
 
 impl Forwarding {
     /// With the port to connect to.
-    async fn start(way: &Way, port: u16) -> (Self, u16) {
-        let mut child = way.start(&["port-forward", &format!("pod/{POD}"), &format!(":{port}")]);
+    async fn start(way: &Way, namespace: &str, port: u16) -> (Self, u16) {
+        let mut child = way.start(&["port-forward", "-n", namespace, &format!("pod/{POD}"), &format!(":{port}")]);
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
         let line = timeout(DEADLINE, said.next_line()).await.unwrap_or_else(|_| panic!("{}: no port", way.name));
         let line = line.unwrap().unwrap_or_default();
