@@ -3,7 +3,7 @@
 pub(crate) mod refusals;
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -79,6 +79,7 @@ impl Owner {
         })
         .await
         .unwrap();
+        kube_proxy_keeps_to_the_node(&script).await;
         owner
     }
 
@@ -116,6 +117,31 @@ impl Owner {
         }
         traces
     }
+}
+
+/// The rules of Services are in the node's network, and none of them in the one that the test was started in.
+async fn kube_proxy_keeps_to_the_node(kubectl: &str) {
+    let node = kubectl.split("--net=").nth(1).and_then(|rest| rest.split('\'').next()).unwrap();
+    eventually("the rules of kube-proxy", DEADLINE, || async {
+        let rules = rules(Path::new(node));
+        if rules.contains("KUBE-") { Ok(()) } else { Err(rules) }
+    })
+    .await
+    .unwrap();
+    // This process itself is in the network of the node that cases share.
+    let parent = rustix::process::getppid().unwrap();
+    let ours = rules(Path::new(&format!("/proc/{}/ns/net", parent.as_raw_nonzero())));
+    assert!(ours.contains("PREROUTING") && !ours.contains("KUBE-"), "{ours}");
+}
+
+/// What iptables has in that network for addresses that are translated. It is there: a node needs it.
+fn rules(network: &Path) -> String {
+    let path = format!("{}:/usr/sbin:/sbin", env::var("PATH").unwrap_or_default());
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net={}", network.display())).env("PATH", path);
+    let listed = command.args(["iptables", "--wait", "--table", "nat", "--list-rules"]).output().unwrap();
+    assert!(listed.status.success(), "{listed:?}");
+    String::from_utf8(listed.stdout).unwrap()
 }
 
 fn folder_of(file: &Path) -> PathBuf {
