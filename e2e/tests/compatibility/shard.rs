@@ -15,6 +15,7 @@ use ringside_e2e::{
     toolchain::{self, Environment},
 };
 use ringside_ring::{RingName, ShardName, labels::RingLabels};
+use ringside_runtime::{admin::Probe, probe};
 use serde_json::Value;
 
 use super::{
@@ -43,6 +44,7 @@ pub(crate) struct Shard {
     /// How their names begin.
     pub(crate) owns: &'static str,
     labels: RingLabels,
+    admin: SocketAddr,
 }
 
 /// Which shard.
@@ -70,14 +72,14 @@ impl Shard {
         std::fs::write(&through_relay, kubeconfig.to_string())?;
 
         let access = dir.join(format!("{name}.access"));
-        let address = ([127, 0, 0, 1], free_port()?).into();
+        let (address, admin) = (([127, 0, 0, 1], free_port()?).into(), ([127, 0, 0, 1], free_port()?).into());
         let built = tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process()));
         let mut command = Command::new(built.await??.proxy);
         command.args(["--ring", ring, "--kubeconfig"]).arg(&through_relay).arg("--access-dir").arg(&access).args([
             "--listen",
             &format!("{address}"),
             "--admin-listen",
-            &format!("127.0.0.1:{}", free_port()?),
+            &format!("{admin}"),
         ]);
         let process = Process::spawn(name, &command, &dir.join(format!("{name}.log")))?;
         let proxied = eventually("the proxy answers", DEADLINE, || async {
@@ -100,6 +102,7 @@ impl Shard {
             selector: labels.owned_by(&shard),
             owns,
             labels,
+            admin,
         })
     }
 
@@ -122,6 +125,14 @@ impl Shard {
             own_requests::note([(question.method.as_str(), question.target.as_str())])?;
         }
         Ok(())
+    }
+
+    /// Returns when it follows what is drained, too.
+    pub(crate) async fn until_ready(&self) -> Result<()> {
+        let ready = eventually("the proxy is ready", DEADLINE, || async {
+            probe::ask(self.admin, Probe::Ready, DEADLINE).await.map_err(|error| error.to_string())
+        });
+        Ok(ready.await?)
     }
 
     /// Notes what the proxy asked of itself so far; all of it must be on the list.

@@ -46,12 +46,7 @@ async fn missed(ground: &Ground, mark: &str) -> Result<Outcome> {
     let first = watch(&shard.proxied, &format!("{SECRETS}?{}", ends(&from)), mark).await?;
     ensure!(first.is_empty(), "{first:?}");
     // Of what is drained before the proxy's own watch is there, it does not know when it was, and asks nothing.
-    eventually("the proxy follows what is drained", DEADLINE, || async {
-        let follows = |target: &str| target.starts_with("/api/v1/secrets?") && target.contains("watch=true");
-        let follows = shard.relay.unmarked().iter().any(|(_, target)| follows(target));
-        if follows { Ok(()) } else { Err("not yet".to_owned()) }
-    })
-    .await?;
+    shard.until_ready().await?;
     let labels = RingLabels::of(&RING.parse()?);
     let drain = json!({"metadata": {"labels": {&labels.drain: "a-move"}}});
     ground.admin(&Ask::new(Method::PATCH, LEAVER).body("application/merge-patch+json", drain.to_string())).await?;
