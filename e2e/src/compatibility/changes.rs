@@ -136,14 +136,15 @@ pub const REQUEST: [Change; 17] = [
     Change {
         header: "accept",
         always: false,
-        becomes: "without CBOR; `application/x-nothing`, where nothing else is accepted; one form alone, where an election \
-                  Lease is tried",
+        becomes: "without CBOR; `application/x-nothing`, where nothing else is accepted; one form alone, where the lock of an \
+                  election is tried, and of kopf's peering objects, where JSON is accepted",
         reason: "the proxy reads JSON and protobuf; what else is accepted decides, and of nothing the API server says 406",
     },
     Change {
         header: "accept-encoding",
         always: false,
-        becomes: "`identity`, for watches of the ring's resources, and where the lock of an election is tried",
+        becomes: "`identity`, for watches of the ring's resources, where the lock of an election is tried, and for kopf's \
+                  peering objects",
         reason: "the proxy reads events as they pass; API servers since 1.37 compress watches with initial events",
     },
     Change {

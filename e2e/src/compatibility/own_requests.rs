@@ -26,7 +26,7 @@ fn asks(method: &str, query: &str, parts: &[&str]) -> bool {
 const EXACT: &str = "resourceVersionMatch=Exact";
 const NAMED: &str = "metadata.name=";
 
-const LIST: [OwnRequest; 12] = [
+const LIST: [OwnRequest; 13] = [
     OwnRequest {
         request: "`POST` of a SelfSubjectReview",
         because: "at the start: which pod it is, and so which shard",
@@ -34,7 +34,7 @@ const LIST: [OwnRequest; 12] = [
     },
     OwnRequest {
         request: "`GET`, `POST` and `PUT` of the lock of the controller's election",
-        because: "the ring holds it: once three times in the time that it lasts, by whichever shard, and each looks as often",
+        because: "the ring holds it: renewed two or three times in the time that it lasts, by whichever shard; each looks five times",
         is: |method, path, query| {
             let of_lock = path.ends_with("/election") || path.ends_with("-memory");
             (method == "GET" && of_lock && query.is_empty())
@@ -75,7 +75,16 @@ const LIST: [OwnRequest; 12] = [
     OwnRequest {
         request: "`PATCH` of an object that is drained",
         because: "the acknowledgement: both labels are taken off",
-        is: |method, path, _| method == "PATCH" && !path.contains("/events") && !path.contains("/leases"),
+        is: |method, path, _| {
+            method == "PATCH" && !["/events", "/leases", "/kopfpeerings"].iter().any(|other| path.contains(other))
+        },
+    },
+    OwnRequest {
+        request: "`PATCH` of a peering object of kopf's",
+        because: "the ring is one of kopf's peers, and says so whenever its controller does",
+        is: |method, path, _| {
+            method == "PATCH" && path.starts_with("/apis/kopf.dev/v1/") && path.contains("/kopfpeerings/")
+        },
     },
     OwnRequest {
         request: "list of one name, for its metadata",

@@ -15,6 +15,7 @@ mod large;
 mod lists;
 mod moves;
 mod other_servers;
+mod peering;
 mod refusals;
 mod representations;
 mod transport;
@@ -22,7 +23,7 @@ mod upgrades;
 mod watches;
 mod writes;
 
-fn joined(rooms: [Vec<Case>; 3]) -> Vec<Case> {
+fn joined<const ROOMS: usize>(rooms: [Vec<Case>; ROOMS]) -> Vec<Case> {
     rooms.into_iter().flatten().collect()
 }
 
@@ -44,6 +45,7 @@ pub(crate) fn all() -> Vec<Part> {
         part("CBOR, and other API servers", other_servers::cases()),
         part("Discovery, versions, health, identity", discovery::cases()),
         part("Aggregated API servers", aggregated::cases()),
-        part("What the proxy itself refuses", joined([refusals::cases(), fenced::cases(), election::cases()])),
+        part("Elections, and kopf's peers", joined([election::cases(), peering::cases()])),
+        part("What the proxy itself refuses", joined([refusals::cases(), fenced::cases()])),
     ]
 }

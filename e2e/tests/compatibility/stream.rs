@@ -49,6 +49,11 @@ impl Event {
         contains(&self.0, b"BOOKMARK")
     }
 
+    /// What it says, in JSON.
+    pub(crate) fn json(&self) -> Result<serde_json::Value> {
+        Ok(serde_json::from_slice(&self.0)?)
+    }
+
     pub(crate) fn shows(&self, name: &str) -> bool {
         contains(&self.0, name.as_bytes())
     }

@@ -86,11 +86,10 @@ impl<S: Next> Service<Request<Body>> for Peers<S> {
         self.next.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
         let info = request.extensions().get::<RequestInfo>();
         let asked = info.and_then(|info| asked(info, request.headers()));
         let Some((of, asked)) = asked else { return self.next.call(request).boxed() };
-        readable(request.headers_mut());
         let this = self.clone();
         match asked {
             Asked::Read => async move { this.read(&of, request).await }.boxed(),
@@ -101,12 +100,14 @@ impl<S: Next> Service<Request<Body>> for Peers<S> {
 }
 
 impl<S: Next> Peers<S> {
-    async fn read(self, of: &Collection, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+    async fn read(self, of: &Collection, mut request: Request<Body>) -> Result<Response<Body>, Refusal> {
+        readable(request.headers_mut());
         let response = self.next.oneshot(request).await?;
         shown(&self.peerings, of, response).await
     }
 
-    async fn watch(self, of: Collection, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+    async fn watch(self, of: Collection, mut request: Request<Body>) -> Result<Response<Body>, Refusal> {
+        readable(request.headers_mut());
         let response = self.next.oneshot(request).await?;
         if !is_json(&response) {
             return Ok(response);
@@ -124,6 +125,8 @@ impl<S: Next> Peers<S> {
         let Some(status) = of_status(&bytes) else {
             return self.next.oneshot(Request::from_parts(parts, full(bytes))).await;
         };
+        let as_sent = parts.headers.clone();
+        readable(&mut parts.headers);
         // First of all the ring is there.
         if let Some(peer) = Peerings::said(&status) {
             match self.presence.say(place, &peer).await {
@@ -137,6 +140,7 @@ impl<S: Next> Peers<S> {
             }
         }
         let Ok(left) = self.peerings.say(place, status) else {
+            parts.headers = as_sent;
             return self.next.oneshot(Request::from_parts(parts, full(bytes))).await;
         };
         let request = if left.is_empty() {
