@@ -3,7 +3,7 @@
 use stateright::{Model, Property};
 
 use crate::{
-    config::Handover,
+    config::{Case, Handover},
     promises,
     state::{SHARDS, State},
 };
@@ -51,7 +51,7 @@ pub enum Action {
 impl Handover {
     /// The state after `action`, if that can happen.
     pub(crate) fn after(&self, state: &State, action: Action) -> Option<State> {
-        let mut next = state.clone();
+        let mut next = *state;
         let happens = self.shard_steps(&mut next, action)
             || self.lease_steps(&mut next, action)
             || self.replica_steps(&mut next, action)
@@ -63,13 +63,13 @@ impl Handover {
     }
 
     /// Each step that there is, whether it can be taken now or not.
-    fn all(&self) -> impl Iterator<Item = Action> + use<> {
+    pub(crate) fn all(case: &Case) -> Vec<Action> {
         use Action::{
             Acknowledge, AcknowledgementLands, AcknowledgementLost, Bookmark, CarryOut, CatchUp, Crash, Cut, Decide,
             Deliver, ForgetDrain, Kill, List, Pause, Release, Renew, RenewalAnswered, RenewalLands, RenewalLost, Rest,
             Restart, Resume, SeeDrain, SeeLease, Strip, TakeLease, Tick, Touch, Wake, Write, WriteLands,
         };
-        let objects = self.case.objects;
+        let objects = case.objects;
         let of_shards = (0..SHARDS).flat_map(move |shard| {
             let one = [
                 Deliver(shard),
@@ -102,13 +102,13 @@ impl Handover {
             });
             one.into_iter().chain(each)
         });
-        let of_replicas = (0..self.case.replicas).flat_map(move |replica| {
+        let of_replicas = (0..case.replicas).flat_map(move |replica| {
             let leases = (0..SHARDS).flat_map(move |shard| [SeeLease(replica, shard), TakeLease(replica, shard)]);
             let objects = (0..objects).flat_map(move |object| [false, true].map(|old| Decide(replica, object, old)));
             leases.chain(objects).chain([CarryOut(replica), Crash(replica)])
         });
         let of_objects = (0..objects).flat_map(|object| [Strip(object), Touch(object)]);
-        of_shards.chain(of_replicas).chain(of_objects).chain([Tick, CatchUp])
+        of_shards.chain(of_replicas).chain(of_objects).chain([Tick, CatchUp]).collect()
     }
 }
 
@@ -121,7 +121,7 @@ impl Model for Handover {
     }
 
     fn actions(&self, _: &State, actions: &mut Vec<Action>) {
-        actions.extend(self.all());
+        actions.extend_from_slice(&self.steps);
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {

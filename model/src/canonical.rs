@@ -38,7 +38,7 @@ impl State {
             pod.objects.iter_mut().filter_map(|held| held.drained.as_mut()).for_each(|(_, version)| each(version));
             let Some(watch) = &mut pod.watch else { continue };
             each(&mut watch.delivered);
-            for event in &mut watch.queue {
+            for event in &mut *watch.queue {
                 match event {
                     Event::Initial(_) => {}
                     Event::InitialEnd(version)

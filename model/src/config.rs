@@ -10,7 +10,10 @@ use ringside_ring::{
     RingLabels, ShardName, lease::ShardState, members::Members, partition::PartitionKey, placement::HashRing,
 };
 
-use crate::state::{OBJECTS, SHARDS};
+use crate::{
+    actions::Action,
+    state::{OBJECTS, SHARDS},
+};
 
 /// A way to build it wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +116,8 @@ pub struct Handover {
     pub(crate) case: Case,
     pub(crate) labels: RingLabels,
     pub(crate) names: [ShardName; SHARDS],
+    /// Each step that there is.
+    pub(crate) steps: Arc<[Action]>,
     /// States from which all is known to settle, by their hashes.
     pub(crate) settled: Arc<Mutex<HashSet<u64>>>,
     keys: [PartitionKey; OBJECTS],
@@ -141,7 +146,8 @@ impl Handover {
             fits.next().expect("some number does")
         };
         let labels = RingLabels::of(&"example".parse().expect("a valid name"));
-        Self { case, labels, keys: [key("a", "c"), key("b", "b")], names, settled: Arc::default(), sets }
+        let (keys, steps) = ([key("a", "c"), key("b", "b")], Self::all(&case).into());
+        Self { case, labels, keys, names, steps, settled: Arc::default(), sets }
     }
 
     pub(crate) fn makes(&self, mistake: Mistake) -> bool {

@@ -10,6 +10,7 @@ use ringside_ring::{
 use crate::{
     actions::Action,
     config::{Handover, Mistake},
+    queue::Queue,
     state::{Holder, REPLICAS, Renewal, SHARDS, Seen, State, Write},
 };
 
@@ -158,7 +159,7 @@ impl State {
         }
         if let Some(watch) = &mut pod.watch {
             watch.ended = true;
-            watch.queue.clear();
+            watch.queue = Queue::default();
             watch.shown = None;
         }
         for held in &mut pod.objects {

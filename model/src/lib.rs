@@ -18,6 +18,7 @@ mod cluster;
 mod config;
 mod leases;
 mod promises;
+mod queue;
 mod settle;
 mod sharders;
 mod shards;

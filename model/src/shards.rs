@@ -4,6 +4,7 @@ use crate::{
     actions::Action,
     cluster::change,
     config::{Handover, Mistake},
+    queue::Queue,
     state::{Broken, Event, Held, OBJECTS, Object, Pod, State, Watch, Write},
 };
 
@@ -55,10 +56,9 @@ impl Handover {
 
     /// An event reaches the controller; the proxy reads it in passing.
     fn deliver(&self, pod: &mut Pod) -> bool {
-        let Some(watch) = pod.watch.as_mut().filter(|watch| !pod.paused && !watch.queue.is_empty()) else {
-            return false;
-        };
-        match watch.queue.remove(0) {
+        let Some(watch) = pod.watch.as_mut().filter(|_| !pod.paused) else { return false };
+        let Some(event) = watch.queue.next() else { return false };
+        match event {
             Event::Initial(object) => {
                 let object = usize::from(object);
                 pod.objects[object].take_in();
@@ -93,7 +93,7 @@ impl Handover {
             return false;
         }
         let numbers = || (0..self.case.objects).zip(0_u8..);
-        let mut queue: Vec<_> = numbers()
+        let mut queue: Queue = numbers()
             .filter(|(object, _)| shown.objects[*object].is_shown_to(shard))
             .map(|(_, number)| Event::Initial(number))
             .collect();
@@ -178,7 +178,7 @@ impl Handover {
             }
             Action::Strip(object) => self.strip(state, object),
             Action::Touch(object) => state.store(object, state.now.objects[object]),
-            Action::CatchUp => state.past = state.now.clone(),
+            Action::CatchUp => state.past = state.now,
             _ => {}
         }
     }

@@ -1,6 +1,9 @@
 //! Everything that matters at one moment.
 
-use crate::config::{Budget, FIRST, Handover};
+use crate::{
+    config::{Budget, FIRST, Handover},
+    queue::Queue,
+};
 
 /// Shards of the ring.
 pub(crate) const SHARDS: usize = 3;
@@ -13,7 +16,7 @@ pub(crate) const REPLICAS: usize = 2;
 pub(crate) type Version = u8;
 
 /// Everything that matters at one moment.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// What is stored.
     pub(crate) now: Snapshot,
@@ -35,7 +38,7 @@ pub(crate) enum Broken {
 }
 
 /// The objects at one moment.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Snapshot {
     pub(crate) objects: [Object; OBJECTS],
     /// The last write's.
@@ -75,7 +78,7 @@ pub(crate) enum Holder {
 }
 
 /// A controller and its proxy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Pod {
     pub(crate) runs: bool,
     /// The proxy stands still.
@@ -129,10 +132,10 @@ pub(crate) struct Renewal {
 }
 
 /// A watch of the controller on its objects.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Watch {
     /// What is on the way.
-    pub(crate) queue: Vec<Event>,
+    pub(crate) queue: Queue,
     /// It has delivered everything up to here.
     pub(crate) delivered: Version,
     /// It is showing what there is at its beginning: whatever of the cache was not shown by its end is gone.
@@ -150,7 +153,7 @@ pub(crate) enum Event {
 }
 
 /// A replica of the sharder, which believes that it leads.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Replica {
     pub(crate) seen: [Seen; SHARDS],
     pub(crate) job: Option<Job>,
@@ -218,7 +221,7 @@ impl State {
             pods[0].objects[0].acknowledgement = Some(0);
         }
         Self {
-            now: snapshot.clone(),
+            now: snapshot,
             past: snapshot,
             leases: [lease(0), lease(1), lease(2)],
             pods,
