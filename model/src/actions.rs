@@ -130,10 +130,10 @@ impl Model for Handover {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("one controller at most is at work on an object", promises::one_works),
-            Property::always("one shard at most writes an object", promises::one_writes),
-            Property::always("no write lands that could have been waited for", promises::no_foreign_write),
-            Property::always("without further faults all settles", promises::settles),
+            Property::always(promises::ONE_WORKS, promises::one_works),
+            Property::always(promises::ONE_WRITES, promises::one_writes),
+            Property::always(promises::NO_FOREIGN_WRITE, promises::no_foreign_write),
+            Property::always(promises::SETTLES, promises::settles),
         ]
     }
 }

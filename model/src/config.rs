@@ -78,7 +78,7 @@ pub struct Budget {
 }
 
 /// What is tried.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     /// Whether a third shard joins the two that are at work from the beginning.
     pub joins: bool,

@@ -11,6 +11,7 @@
 //!   property: no circle of states can feign progress.
 //!
 //! [`Mistake`]s are ways to build it wrong. The model must find each: a model that finds nothing proves nothing.
+//! And it must find nothing in the same case without the mistake: a broken model finds each of them too.
 
 mod actions;
 mod canonical;
@@ -26,4 +27,5 @@ mod state;
 
 pub use actions::Action;
 pub use config::{Budget, Case, Handover, Mistake};
+pub use promises::{NO_FOREIGN_WRITE, ONE_WORKS, ONE_WRITES, SETTLES};
 pub use state::State;

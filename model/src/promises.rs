@@ -5,6 +5,15 @@ use crate::{
     state::{OBJECTS, Pod, State},
 };
 
+/// Of what shards do, apart from their writes.
+pub const ONE_WORKS: &str = "one controller at most is at work on an object";
+/// Of what their proxies let through.
+pub const ONE_WRITES: &str = "one shard at most writes an object";
+/// Of what is carried out in the end.
+pub const NO_FOREIGN_WRITE: &str = "no foreign write lands that could have been waited for";
+/// Of everything from here on.
+pub const SETTLES: &str = "without further faults all settles";
+
 /// Not counted are controllers of which nobody can know: one that sleeps for longer than the grace in the middle of a
 /// reconcile, and one that goes on with what it had before a gap in its Lease.
 pub(crate) fn one_works(_: &Handover, state: &State) -> bool {
