@@ -39,10 +39,17 @@ impl Handover {
     /// Carries out a shard's acknowledgement, as the webhook lets it.
     pub(crate) fn acknowledge(&self, state: &mut State, shard: usize, object: usize, drain: u8) {
         let patch = patch::acknowledge(&self.labels, UID, &self.names[shard], &drain.to_string());
-        let before = state.now.objects[object];
+        let stored = *state;
+        let before = stored.now.objects[object];
         if self.patch(state, object, &patch) {
             let writer = Some(self.names[shard].as_str());
             self.admit(state, object, before, writer);
+        }
+        // A shard names no owner, and the fence judges a write as the webhook leaves it.
+        let after = state.now.objects[object].shard;
+        let names_another = after.is_some() && after != before.shard;
+        if self.case.fence && names_another && !self.makes(Mistake::NoApiServerFence) {
+            *state = stored;
         }
     }
 
@@ -63,7 +70,8 @@ impl Handover {
         let verdict = if self.makes(Mistake::WebhookPlacesWhatLosesItsLabel) && after.shard.is_none() {
             Verdict::Assign
         } else {
-            review(Write::Update { old, new, writer }, self.case.children)
+            // The fence could not tell its choice from the shard's own.
+            review(Write::Update { old, new, writer }, self.case.children || self.case.fence)
         };
         // Its replica knows what the first one knows.
         let placed = self.owner(object, self.available(state, 0));

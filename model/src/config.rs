@@ -46,6 +46,8 @@ pub enum Mistake {
     MovedUnclaimed,
     /// The Lease of a shard is acquired although it has changed since it was seen.
     LeaseTakenUntested,
+    /// The API server's fence lets all writes through, although others rely on it.
+    NoApiServerFence,
 }
 
 /// How often each thing may happen that need not. What must happen, such as the delivery of an event, may happen at any time.
@@ -88,8 +90,12 @@ pub struct Case {
     pub budget: Budget,
     /// Whether children move first: then the webhook leaves an acknowledged object to the sharder's controller.
     pub children: bool,
+    /// Whether the API server refuses what shards write to others' objects, and acknowledgements that name another owner.
+    pub fence: bool,
     /// Sharder replicas that act, each as if it were the leader.
     pub replicas: usize,
+    /// Whether the second shard's renewals take no time, so that more can be tried of the others.
+    pub steady: bool,
     /// Whether an acknowledgement of an earlier move is still on its way, of an object that has come back since.
     pub late_acknowledgement: bool,
     /// What is done wrong.
@@ -103,7 +109,9 @@ impl Default for Case {
             objects: OBJECTS,
             budget: Budget::default(),
             children: true,
+            fence: false,
             replicas: 1,
+            steady: false,
             late_acknowledgement: false,
             mistake: None,
         }

@@ -10,7 +10,7 @@ pub const ONE_WORKS: &str = "one controller at most is at work on an object";
 /// Of what their proxies let through.
 pub const ONE_WRITES: &str = "one shard at most writes an object";
 /// Of what is carried out in the end.
-pub const NO_FOREIGN_WRITE: &str = "no foreign write lands that could have been waited for";
+pub const NO_FOREIGN_WRITE: &str = "no foreign write lands that could have been waited for, and behind the fence none";
 /// Of everything from here on.
 pub const SETTLES: &str = "without further faults all settles";
 
@@ -38,6 +38,8 @@ fn at_most_one(state: &State, does: impl Fn(&Pod, usize, bool) -> bool) -> bool 
     (0..OBJECTS).all(|object| count(object) <= 1)
 }
 
+/// Not counted without the API server's fence are writes that nobody could wait for: of a shard that died, or that lost its
+/// Lease. Behind it there is no exception.
 pub(crate) fn no_foreign_write(_: &Handover, state: &State) -> bool {
     state.broken.is_none()
 }

@@ -26,7 +26,7 @@ impl Handover {
                 wakes
             }
             Action::Write(shard, object) => send(state, shard, object),
-            Action::WriteLands(shard, object) => write_lands(state, shard, object),
+            Action::WriteLands(shard, object) => self.write_lands(state, shard, object),
             Action::Deliver(shard) => self.deliver(&mut state.pods[shard]),
             Action::Bookmark(shard) => bookmark(state, shard),
             Action::List(shard, old) => self.list(state, shard, old),
@@ -110,6 +110,19 @@ impl Handover {
         queue.extend(since.into_iter().map(|(_, event)| event));
         pod.watch = Some(Watch { queue, shown: Some([false; OBJECTS]), ..Watch::default() });
         true
+    }
+
+    /// A write arrives. Without the API server's fence it is carried out, whoever sent it; what nobody could wait for any
+    /// more is not counted then. The fence judges it as it arrives: behind it each one counts that lands.
+    fn write_lands(&self, state: &mut State, shard: usize, object: usize) -> bool {
+        let write = std::mem::take(&mut state.pods[shard].objects[object].write);
+        let is_foreign = state.now.objects[object].shard.is_some_and(|owner| usize::from(owner) != shard);
+        let is_refused = self.case.fence && is_foreign && !self.makes(Mistake::NoApiServerFence);
+        let counts = write == Write::UnderWay || (write == Write::LeftBehind && self.case.fence);
+        if counts && is_foreign && !is_refused {
+            state.broken = Some(Broken::ForeignWrite(u8::try_from(shard).expect("few shards")));
+        }
+        write != Write::None
     }
 
     /// Nothing of the controller can concern the object any more: its proxy lets go.
@@ -219,15 +232,6 @@ fn send(state: &mut State, shard: usize, object: usize) -> bool {
     held.fenced = false;
     held.write = Write::UnderWay;
     true
-}
-
-fn write_lands(state: &mut State, shard: usize, object: usize) -> bool {
-    let write = std::mem::take(&mut state.pods[shard].objects[object].write);
-    let owner = state.now.objects[object].shard.map(usize::from);
-    if write == Write::UnderWay && owner.is_some_and(|owner| owner != shard) {
-        state.broken = Some(Broken::ForeignWrite(u8::try_from(shard).expect("few shards")));
-    }
-    write != Write::None
 }
 
 /// How far a watch has come that has nothing to show.

@@ -33,7 +33,7 @@ pub struct State {
 /// What must not happen and can't be seen in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Broken {
-    /// A write of this shard landed on another's object, and it had its Lease all the time.
+    /// A write of this shard landed on another's object. Without the API server's fence: it had its Lease all the time.
     ForeignWrite(u8),
 }
 

@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use ringside_model::{Budget, Case, Handover, Mistake, NO_FOREIGN_WRITE, ONE_WORKS, ONE_WRITES};
+use ringside_model::{Budget, Case, Handover, Mistake, NO_FOREIGN_WRITE, ONE_WORKS, ONE_WRITES, SETTLES};
 use stateright::{Checker, HasDiscoveries, Model};
 
 /// The broken promises, each with the shortest way there.
@@ -63,6 +63,11 @@ fn two(budget: Budget) -> Case {
     Case { budget, joins: false, objects: 1, ..Case::default() }
 }
 
+/// These two behind the API server's fence; the renewals of one of them take no time.
+fn fenced(budget: Budget) -> Case {
+    Case { fence: true, steady: true, ..two(budget) }
+}
+
 macro_rules! holds {
     ($($name:ident: $case:expr;)*) => {$(
         #[test]
@@ -87,6 +92,10 @@ mod as_it_should_be {
         an_acknowledgement_is_late: Case { late_acknowledgement: true, ..joining(Budget::default()) };
         a_shard_ends_in_order_and_begins_again: two(Budget { releases: 1, restarts: 1, ..Budget::default() });
         time_passes: two(Budget { ticks: 3, ..Budget::default() });
+        behind_the_fence_writes_are_late: Case { fence: true, ..joining(Budget { writes: 1, wakes: 1, ..Budget::default() }) };
+        behind_the_fence_a_shard_dies: fenced(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() });
+        behind_the_fence_the_webhook_leaves_it_to_the_sharder:
+            Case { fence: true, children: false, ..joining(Budget { strips: 1, ..Budget::default() }) };
     }
 }
 
@@ -118,6 +127,10 @@ mod mistakes {
         lists_may_be_old: OldLists, ONE_WORKS, joining(Budget { cuts: 1, catch_ups: 1, ..Budget::default() });
         a_watch_that_ended_is_forgotten: EndedWatchForgotten, ONE_WORKS, joining(Budget { cuts: 1, ..Budget::default() });
         objects_are_moved_unclaimed: MovedUnclaimed, ONE_WORKS, two(Budget { releases: 1, restarts: 1, ..Budget::default() });
+        the_api_servers_fence_is_open:
+            NoApiServerFence, NO_FOREIGN_WRITE, fenced(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() });
+        the_webhook_places_behind_the_fence:
+            WebhookPlacesWhatLosesItsLabel, SETTLES, Case { fence: true, children: false, ..joining(Budget::default()) };
         a_lease_is_taken_untested: LeaseTakenUntested, ONE_WORKS, two(Budget { ticks: 3, ..Budget::default() });
     }
 }
