@@ -133,6 +133,7 @@ impl Model for Handover {
             Property::always(promises::ONE_WORKS, promises::one_works),
             Property::always(promises::ONE_WRITES, promises::one_writes),
             Property::always(promises::NO_FOREIGN_WRITE, promises::no_foreign_write),
+            Property::always(promises::CHILD_FIRST, promises::child_first),
             Property::always(promises::SETTLES, promises::settles),
         ]
     }

@@ -33,7 +33,12 @@ impl Handover {
             Next::Assign(to) => patch::assign(&self.labels, &seen, &self.names[usize::from(to)]),
             Next::Confirm => return false,
         };
-        self.patch(state, usize::from(job.object), &patch)
+        let carried_out = self.patch(state, usize::from(job.object), &patch);
+        if let (Next::Assign(to), true, true) = (job.next, carried_out, self.moves_children()) {
+            // It moves before, in fact: until then its owner is as it was.
+            state.now.objects[usize::from(job.object)].child = Some(to);
+        }
+        carried_out
     }
 
     /// Carries out a shard's acknowledgement, as the webhook lets it.
@@ -80,13 +85,17 @@ impl Handover {
             Verdict::Restore(_) => (before.shard, before.drain),
             Verdict::Assign => (placed, None),
         };
-        let admitted = Object { shard: labels.0, drain: labels.1, version: after.version };
+        let admitted = Object { shard: labels.0, drain: labels.1, ..after };
         state.show(object, after, admitted);
         state.now.objects[object] = admitted;
     }
 
+    fn moves_children(&self) -> bool {
+        self.case.children && !self.makes(Mistake::ChildrenLeftBehind)
+    }
+
     fn patch(&self, state: &mut State, object: usize, patch: &json_patch::Patch) -> bool {
-        let Object { shard, drain, version } = state.now.objects[object];
+        let Object { shard, drain, child, version } = state.now.objects[object];
         let mut labels = serde_json::Map::new();
         labels.extend(self.name(shard).map(|name| (self.labels.shard.clone(), json!(name))));
         labels.extend(drain.map(|value| (self.labels.drain.clone(), json!(value.to_string()))));
@@ -97,7 +106,7 @@ impl Handover {
         let label = |key: &str| stored["metadata"]["labels"].get(key).and_then(Value::as_str);
         let shard = label(&self.labels.shard).map(|name| self.number(name));
         let drain = label(&self.labels.drain).map(|value| value.parse().expect("a number"));
-        state.store(object, Object { shard, drain, version });
+        state.store(object, Object { shard, drain, child, version });
         true
     }
 

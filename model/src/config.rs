@@ -46,6 +46,8 @@ pub enum Mistake {
     MovedUnclaimed,
     /// The Lease of a shard is acquired although it has changed since it was seen.
     LeaseTakenUntested,
+    /// An object is assigned without its child.
+    ChildrenLeftBehind,
     /// The API server's fence lets all writes through, although others rely on it.
     NoApiServerFence,
 }
@@ -88,7 +90,8 @@ pub struct Case {
     pub objects: usize,
     /// Faults.
     pub budget: Budget,
-    /// Whether children move first: then the webhook leaves an acknowledged object to the sharder's controller.
+    /// Whether each object has a child, which moves first: so the webhook leaves what is acknowledged to the sharder's
+    /// controller. Child and object move in one step here; that a move breaks off between them is not tried.
     pub children: bool,
     /// Whether the API server refuses what shards write to others' objects, and acknowledgements that name another owner.
     pub fence: bool,

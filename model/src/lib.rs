@@ -27,5 +27,5 @@ mod state;
 
 pub use actions::Action;
 pub use config::{Budget, Case, Handover, Mistake};
-pub use promises::{NO_FOREIGN_WRITE, ONE_WORKS, ONE_WRITES, SETTLES};
+pub use promises::{CHILD_FIRST, NO_FOREIGN_WRITE, ONE_WORKS, ONE_WRITES, SETTLES};
 pub use state::State;

@@ -11,6 +11,8 @@ pub const ONE_WORKS: &str = "one controller at most is at work on an object";
 pub const ONE_WRITES: &str = "one shard at most writes an object";
 /// Of what is carried out in the end.
 pub const NO_FOREIGN_WRITE: &str = "no foreign write lands that could have been waited for, and behind the fence none";
+/// Of what a shard finds that gets an object: who misses its child creates a second one.
+pub const CHILD_FIRST: &str = "where an object is, there is its child";
 /// Of everything from here on.
 pub const SETTLES: &str = "without further faults all settles";
 
@@ -42,6 +44,10 @@ fn at_most_one(state: &State, does: impl Fn(&Pod, usize, bool) -> bool) -> bool 
 /// Lease. Behind it there is no exception.
 pub(crate) fn no_foreign_write(_: &Handover, state: &State) -> bool {
     state.broken.is_none()
+}
+
+pub(crate) fn child_first(_: &Handover, state: &State) -> bool {
+    state.now.objects.iter().all(|it| it.child.is_none() || it.shard.is_none() || it.child == it.shard)
 }
 
 /// From here, without further faults, each object comes to its shard, and that shard's controller alone has it.

@@ -248,7 +248,7 @@ fn bookmark(state: &mut State, shard: usize) -> bool {
 }
 
 fn see_drain(state: &mut State, shard: usize, object: usize) -> bool {
-    let Object { shard: owner, drain: Some(value), version } = state.now.objects[object] else { return false };
+    let Object { shard: owner, drain: Some(value), version, .. } = state.now.objects[object] else { return false };
     let pod = &mut state.pods[shard];
     let is_new = pod.objects[object].drained.is_none_or(|(seen, _)| seen != value);
     if !pod.runs || pod.paused || !pod.holds || owner.map(usize::from) != Some(shard) || !is_new {

@@ -51,6 +51,8 @@ pub(crate) struct Object {
     pub(crate) shard: Option<u8>,
     /// The drain label's value.
     pub(crate) drain: Option<u8>,
+    /// Where its child is. None: it has none.
+    pub(crate) child: Option<u8>,
     pub(crate) version: Version,
 }
 
@@ -192,7 +194,10 @@ impl State {
     pub(crate) fn first(model: &Handover) -> Self {
         let available = FIRST.iter().enumerate().filter(|(_, is)| **is).fold(0, |set, (i, _)| set | 1 << i);
         let owner = |object: usize| (object < model.case.objects).then(|| model.owner(object, available)).flatten();
-        let objects = [0, 1].map(|object| Object { shard: owner(object), ..Object::default() });
+        let objects = [0, 1].map(|object| {
+            let shard = owner(object);
+            Object { shard, child: shard.filter(|_| model.case.children), ..Object::default() }
+        });
         let lease = |shard: usize| Lease {
             holder: if FIRST[shard] { Holder::Shard } else { Holder::Nobody },
             unseen: [false; REPLICAS],

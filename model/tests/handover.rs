@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use ringside_model::{Budget, Case, Handover, Mistake, NO_FOREIGN_WRITE, ONE_WORKS, ONE_WRITES, SETTLES};
+use ringside_model::{Budget, CHILD_FIRST, Case, Handover, Mistake, NO_FOREIGN_WRITE, ONE_WORKS, ONE_WRITES, SETTLES};
 use stateright::{Checker, HasDiscoveries, Model};
 
 /// The broken promises, each with the shortest way there.
@@ -129,6 +129,9 @@ mod mistakes {
         objects_are_moved_unclaimed: MovedUnclaimed, ONE_WORKS, two(Budget { releases: 1, restarts: 1, ..Budget::default() });
         the_api_servers_fence_is_open:
             NoApiServerFence, NO_FOREIGN_WRITE, fenced(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() });
+        the_webhook_places_what_is_acknowledged:
+            WebhookPlacesWhatLosesItsLabel, CHILD_FIRST, joining(Budget::default());
+        children_are_left_behind: ChildrenLeftBehind, CHILD_FIRST, joining(Budget::default());
         the_webhook_places_behind_the_fence:
             WebhookPlacesWhatLosesItsLabel, SETTLES, Case { fence: true, children: false, ..joining(Budget::default()) };
         a_lease_is_taken_untested: LeaseTakenUntested, ONE_WORKS, two(Budget { ticks: 3, ..Budget::default() });
