@@ -77,6 +77,8 @@ pub struct Budget {
     pub touches: u8,
     /// Messages that are lost: acknowledgements, renewals, writes of a replica that is gone.
     pub losses: u8,
+    /// Decisions of the second replica, where there is one.
+    pub decisions: u8,
     /// Times that an API server that lags behind catches up; 0: none lags behind.
     pub catch_ups: u8,
 }
@@ -86,6 +88,8 @@ pub struct Budget {
 pub struct Case {
     /// Whether a third shard joins the two that are at work from the beginning.
     pub joins: bool,
+    /// Whether the third is at work from the beginning, too.
+    pub all_work: bool,
     /// Objects that are there, of two.
     pub objects: usize,
     /// Faults.
@@ -97,8 +101,8 @@ pub struct Case {
     pub fence: bool,
     /// Sharder replicas that act, each as if it were the leader.
     pub replicas: usize,
-    /// Whether the second shard's renewals take no time, so that more can be tried of the others.
-    pub steady: bool,
+    /// Shards whose renewals take no time, so that more can be tried of the others.
+    pub steady: [bool; 3],
     /// Whether an acknowledgement of an earlier move is still on its way, of an object that has come back since.
     pub late_acknowledgement: bool,
     /// What is done wrong.
@@ -109,12 +113,13 @@ impl Default for Case {
     fn default() -> Self {
         Self {
             joins: true,
+            all_work: false,
             objects: OBJECTS,
             budget: Budget::default(),
             children: true,
             fence: false,
             replicas: 1,
-            steady: false,
+            steady: [false; 3],
             late_acknowledgement: false,
             mistake: None,
         }

@@ -18,8 +18,6 @@ use crate::{
 /// trusts ends at the second tick after its renewal began. That is more than it trusts in fact, so it is not missed here.
 const TICK: Duration = Duration::from_secs(2);
 const DURATION: Duration = Duration::from_secs(3);
-/// The shard whose renewals take no time, where a case says so.
-const STEADY: usize = 1;
 /// Older than this all ages are alike.
 const OLDEST: u8 = 3;
 
@@ -100,10 +98,10 @@ impl Handover {
             return false;
         }
         state.left.ticks -= 1;
-        let steady = self.steady(state);
-        for shard in 0..SHARDS {
+        let steady: [bool; SHARDS] = std::array::from_fn(|shard| self.is_steady(state, shard));
+        for (shard, is_steady) in steady.into_iter().enumerate() {
             let stands_still = state.pods[shard].paused && self.makes(Mistake::ClockStops);
-            if stands_still || steady == Some(shard) {
+            if stands_still || is_steady {
                 continue;
             }
             let pod = &mut state.pods[shard];
@@ -115,17 +113,17 @@ impl Handover {
             }
         }
         for replica in &mut state.replicas {
-            for (_, seen) in replica.seen.iter_mut().enumerate().filter(|(shard, _)| steady != Some(*shard)) {
+            for (seen, _) in replica.seen.iter_mut().zip(steady).filter(|(_, is_steady)| !is_steady) {
                 seen.age = (seen.age + 1).min(OLDEST);
             }
         }
         true
     }
 
-    /// Whose renewals take no time, while it can renew.
-    fn steady(&self, state: &State) -> Option<usize> {
-        let pod = &state.pods[STEADY];
-        (self.case.steady && pod.runs && pod.holds && !pod.paused).then_some(STEADY)
+    /// Whether its renewals take no time: where the case says so, while it can renew.
+    fn is_steady(&self, state: &State, shard: usize) -> bool {
+        let pod = &state.pods[shard];
+        self.case.steady[shard] && pod.runs && pod.holds && !pod.paused
     }
 
     /// The shards that take part, as a replica judges, as bits.

@@ -15,10 +15,13 @@ impl Handover {
     pub(crate) fn replica_steps(&self, state: &mut State, action: Action) -> bool {
         match action {
             Action::Decide(replica, object, old) => {
-                if state.replicas[replica].job.is_some() || (old && state.past == state.now) {
+                // The second replica led before, and ends some time.
+                let may = replica == 0 || state.left.decisions > 0;
+                if !may || state.replicas[replica].job.is_some() || (old && state.past == state.now) {
                     return false;
                 }
                 let job = self.decide(state, replica, object, old);
+                state.left.decisions -= u8::from(replica > 0 && job.is_some());
                 state.replicas[replica].job = job;
                 job.is_some()
             }

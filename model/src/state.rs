@@ -192,18 +192,19 @@ pub(crate) enum Next {
 impl State {
     /// Everybody who is there has what is theirs.
     pub(crate) fn first(model: &Handover) -> Self {
-        let available = FIRST.iter().enumerate().filter(|(_, is)| **is).fold(0, |set, (i, _)| set | 1 << i);
+        let first: [bool; SHARDS] = std::array::from_fn(|shard| FIRST[shard] || model.case.all_work);
+        let available = first.iter().enumerate().filter(|(_, is)| **is).fold(0, |set, (i, _)| set | 1 << i);
         let owner = |object: usize| (object < model.case.objects).then(|| model.owner(object, available)).flatten();
         let objects = [0, 1].map(|object| {
             let shard = owner(object);
             Object { shard, child: shard.filter(|_| model.case.children), ..Object::default() }
         });
         let lease = |shard: usize| Lease {
-            holder: if FIRST[shard] { Holder::Shard } else { Holder::Nobody },
+            holder: if first[shard] { Holder::Shard } else { Holder::Nobody },
             unseen: [false; REPLICAS],
         };
         let pod = |shard: usize| {
-            let holds = FIRST[shard];
+            let holds = first[shard];
             let held = |object: usize| {
                 let cached = objects[object].is_shown_to(shard);
                 Held { cached, worked_on: cached, ..Held::default() }
@@ -218,7 +219,7 @@ impl State {
                 ..Pod::default()
             }
         };
-        let seen = |shard: usize| Seen { exists: FIRST[shard], held: FIRST[shard], age: 0 };
+        let seen = |shard: usize| Seen { exists: first[shard], held: first[shard], age: 0 };
         let replica = || Replica { seen: [seen(0), seen(1), seen(2)], job: None };
         let snapshot = Snapshot { objects, version: 0 };
         let mut pods = [pod(0), pod(1), pod(2)];

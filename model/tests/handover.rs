@@ -53,6 +53,9 @@ fn finds(name: &str, case: Case, promise: &'static str) {
     assert_eq!(broken_without_mistake(&format!("{name}, without the mistake"), case), Broken::new());
 }
 
+/// Of the second shard the renewals take no time.
+const ONE: [bool; 3] = [false, true, false];
+
 /// Two shards at work, and a third that joins.
 fn joining(budget: Budget) -> Case {
     Case { budget, ..Case::default() }
@@ -63,9 +66,14 @@ fn two(budget: Budget) -> Case {
     Case { budget, joins: false, objects: 1, ..Case::default() }
 }
 
+/// Three shards at work on both objects, with time for one of them, and for whoever dies.
+fn three(budget: Budget) -> Case {
+    Case { budget, all_work: true, steady: [true, true, false], ..Case::default() }
+}
+
 /// These two behind the API server's fence; the renewals of one of them take no time.
 fn fenced(budget: Budget) -> Case {
-    Case { fence: true, steady: true, ..two(budget) }
+    Case { fence: true, steady: ONE, ..two(budget) }
 }
 
 macro_rules! holds {
@@ -91,7 +99,15 @@ mod as_it_should_be {
         a_reconcile_sleeps: joining(Budget { wakes: 1, ..Budget::default() });
         an_acknowledgement_is_late: Case { late_acknowledgement: true, ..joining(Budget::default()) };
         a_shard_ends_in_order_and_begins_again: two(Budget { releases: 1, restarts: 1, ..Budget::default() });
-        time_passes: two(Budget { ticks: 3, ..Budget::default() });
+        a_shard_dies: two(Budget { kills: 1, ticks: 3, ..Budget::default() });
+        a_proxy_stands_still: Case { steady: ONE, ..two(Budget { pauses: 1, ticks: 3, ..Budget::default() }) };
+        messages_are_lost_in_time: Case { steady: ONE, ..two(Budget { losses: 1, ticks: 3, ..Budget::default() }) };
+        more_time_passes: Case { steady: ONE, ..two(Budget { ticks: 5, ..Budget::default() }) };
+        two_replicas_lead: Case { replicas: 2, ..joining(Budget { decisions: 1, ..Budget::default() }) };
+        two_replicas_lead_in_time:
+            Case { replicas: 2, steady: ONE, ..two(Budget { decisions: 1, ticks: 3, ..Budget::default() }) };
+        of_three_shards_one_dies: three(Budget { kills: 1, ticks: 3, ..Budget::default() });
+        reads_lag: joining(Budget { cuts: 1, catch_ups: 1, ..Budget::default() });
         behind_the_fence_writes_are_late: Case { fence: true, ..joining(Budget { writes: 1, wakes: 1, ..Budget::default() }) };
         behind_the_fence_a_shard_dies: fenced(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() });
         behind_the_fence_the_webhook_leaves_it_to_the_sharder:
@@ -115,9 +131,10 @@ mod mistakes {
         the_webhook_places_what_loses_its_label:
             WebhookPlacesWhatLosesItsLabel, ONE_WORKS, joining(Budget { strips: 1, ..Budget::default() });
         initial_events_count: InitialEventsCount, ONE_WORKS, joining(Budget { cuts: 1, ..Budget::default() });
-        renew_time_is_taken_for_a_clock: RenewTimeAsClock, ONE_WORKS, two(Budget { ticks: 3, ..Budget::default() });
-        a_renewal_counts_from_its_answer: ValidFromAnswer, ONE_WORKS, two(Budget { ticks: 4, ..Budget::default() });
-        the_shards_clock_stops: ClockStops, ONE_WORKS, two(Budget { ticks: 3, pauses: 1, ..Budget::default() });
+        renew_time_is_taken_for_a_clock:
+            RenewTimeAsClock, ONE_WORKS, two(Budget { kills: 1, ticks: 3, ..Budget::default() });
+        a_renewal_counts_from_its_answer: ValidFromAnswer, ONE_WORKS, Case { steady: ONE, ..two(Budget { ticks: 5, ..Budget::default() }) };
+        the_shards_clock_stops: ClockStops, ONE_WORKS, Case { steady: ONE, ..two(Budget { pauses: 1, ticks: 3, ..Budget::default() }) };
         a_late_acknowledgement_is_for_another_drain:
             OneDrainValue, ONE_WORKS, Case { late_acknowledgement: true, ..joining(Budget::default()) };
         views_are_not_waited_for: ViewsIgnored, ONE_WORKS, joining(Budget::default());
@@ -134,6 +151,6 @@ mod mistakes {
         children_are_left_behind: ChildrenLeftBehind, CHILD_FIRST, joining(Budget::default());
         the_webhook_places_behind_the_fence:
             WebhookPlacesWhatLosesItsLabel, SETTLES, Case { fence: true, children: false, ..joining(Budget::default()) };
-        a_lease_is_taken_untested: LeaseTakenUntested, ONE_WORKS, two(Budget { ticks: 3, ..Budget::default() });
+        a_lease_is_taken_untested: LeaseTakenUntested, ONE_WORKS, two(Budget { kills: 1, ticks: 3, ..Budget::default() });
     }
 }
