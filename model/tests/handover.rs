@@ -108,7 +108,8 @@ mod as_it_should_be {
             Case { replicas: 2, steady: ONE, ..two(Budget { decisions: 1, ticks: 3, ..Budget::default() }) };
         of_three_shards_one_dies: three(Budget { kills: 1, ticks: 3, ..Budget::default() });
         reads_lag: joining(Budget { cuts: 1, catch_ups: 1, ..Budget::default() });
-        behind_the_fence_writes_are_late: Case { fence: true, ..joining(Budget { writes: 1, wakes: 1, ..Budget::default() }) };
+        behind_the_fence_writes_are_late:
+            Case { fence: true, ..joining(Budget { writes: 1, wakes: 1, ..Budget::default() }) };
         behind_the_fence_a_shard_dies: fenced(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() });
         behind_the_fence_the_webhook_leaves_it_to_the_sharder:
             Case { fence: true, children: false, ..joining(Budget { strips: 1, ..Budget::default() }) };
@@ -121,7 +122,26 @@ macro_rules! finds {
         fn $name() {
             finds(stringify!($name), Case { mistake: Some(Mistake::$mistake), ..$case }, $promise);
         }
-    )*};
+    )*
+
+    /// A mistake that no test looks for does not compile.
+    #[allow(unreachable_patterns, reason = "some are looked for in several cases")]
+    fn is_looked_for(mistake: Mistake) -> bool {
+        match mistake {
+            $(Mistake::$mistake => true,)*
+        }
+    }
+
+    #[test]
+    fn each_mistake_has_its_row_in_the_docs() {
+        assert!(is_looked_for(Mistake::NoFence));
+        let page = include_str!("../../docs/protections.md");
+        $(
+            let test = concat!("`handover` (model): `mistakes::", stringify!($name), "`");
+            assert!(page.contains(test), "docs/protections.md has no row for {test}");
+        )*
+    }
+    };
 }
 
 mod mistakes {
@@ -133,8 +153,10 @@ mod mistakes {
         initial_events_count: InitialEventsCount, ONE_WORKS, joining(Budget { cuts: 1, ..Budget::default() });
         renew_time_is_taken_for_a_clock:
             RenewTimeAsClock, ONE_WORKS, two(Budget { kills: 1, ticks: 3, ..Budget::default() });
-        a_renewal_counts_from_its_answer: ValidFromAnswer, ONE_WORKS, Case { steady: ONE, ..two(Budget { ticks: 5, ..Budget::default() }) };
-        the_shards_clock_stops: ClockStops, ONE_WORKS, Case { steady: ONE, ..two(Budget { pauses: 1, ticks: 3, ..Budget::default() }) };
+        a_renewal_counts_from_its_answer:
+            ValidFromAnswer, ONE_WORKS, Case { steady: ONE, ..two(Budget { ticks: 5, ..Budget::default() }) };
+        the_shards_clock_stops:
+            ClockStops, ONE_WORKS, Case { steady: ONE, ..two(Budget { pauses: 1, ticks: 3, ..Budget::default() }) };
         a_late_acknowledgement_is_for_another_drain:
             OneDrainValue, ONE_WORKS, Case { late_acknowledgement: true, ..joining(Budget::default()) };
         views_are_not_waited_for: ViewsIgnored, ONE_WORKS, joining(Budget::default());
@@ -143,7 +165,8 @@ mod mistakes {
         the_fence_stays_open: NoFence, ONE_WRITES, joining(Budget { wakes: 1, ..Budget::default() });
         lists_may_be_old: OldLists, ONE_WORKS, joining(Budget { cuts: 1, catch_ups: 1, ..Budget::default() });
         a_watch_that_ended_is_forgotten: EndedWatchForgotten, ONE_WORKS, joining(Budget { cuts: 1, ..Budget::default() });
-        objects_are_moved_unclaimed: MovedUnclaimed, ONE_WORKS, two(Budget { releases: 1, restarts: 1, ..Budget::default() });
+        objects_are_moved_unclaimed:
+            MovedUnclaimed, ONE_WORKS, two(Budget { releases: 1, restarts: 1, ..Budget::default() });
         the_api_servers_fence_is_open:
             NoApiServerFence, NO_FOREIGN_WRITE, fenced(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() });
         the_webhook_places_what_is_acknowledged:
