@@ -160,6 +160,7 @@ impl Verdict {
             && self.writes.is_clean()
             && self.unsettled.is_none()
             && !self.injected.is_empty()
+            && self.changes > 0
             && self.missed().next().is_none()
     }
 

@@ -25,12 +25,15 @@ async fn a_free_lease_is_taken_kept_and_released() {
 async fn validity_ends_before_others_may_take_over_and_counts_from_the_start_of_a_renewal() {
     let world = World::start(None);
     world.tenure.until_held().await;
-    world.fake.lock().unwrap().failing = true;
-    world.tenure.until_lost().await;
-    assert_eq!(world.seconds(), 12);
-    // Nobody took it meanwhile, so it is ours again as soon as a renewal succeeds.
-    world.fake.lock().unwrap().failing = false;
-    world.tenure.until_held().await;
+    let faults: [fn(&mut Fake, bool); 2] = [|fake, on| fake.failing = on, |fake, on| fake.busy = on];
+    for (fault, lost) in faults.into_iter().zip([12, 24]) {
+        fault(&mut world.fake.lock().unwrap(), true);
+        world.tenure.until_lost().await;
+        assert!((lost..lost + 3).contains(&world.seconds()), "after {} s", world.seconds());
+        // Nobody took it meanwhile, so it is ours again as soon as a renewal succeeds.
+        fault(&mut world.fake.lock().unwrap(), false);
+        world.tenure.until_held().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,7 +68,8 @@ async fn a_lease_is_kept_while_every_answer_takes_four_seconds() {
 async fn what_fails_for_less_than_the_validity_costs_nothing() {
     let world = World::start(None);
     world.tenure.until_held().await;
-    let faults: [fn(&mut Fake, bool); 2] = [|fake, on| fake.failing = on, |fake, on| fake.mute = on];
+    let faults: [fn(&mut Fake, bool); 3] =
+        [|fake, on| fake.failing = on, |fake, on| fake.busy = on, |fake, on| fake.mute = on];
     for fault in faults {
         fault(&mut world.fake.lock().unwrap(), true);
         let lost = tokio::time::timeout(Duration::from_secs(6), world.tenure.until_lost()).await;

@@ -77,6 +77,7 @@ fn each_broken_promise_fails_a_run_and_is_told() {
         Verdict { overlaps: vec![overlap()], ..clean() },
         Verdict { unsettled: Some(unrest), ..clean() },
         Verdict { injected: Vec::new(), ..clean() },
+        Verdict { changes: 0, ..clean() },
         Verdict { injected: vec![injected(Ok(0))], ..clean() },
         Verdict { injected: vec![injected(Err("no".to_owned()))], ..clean() },
         report(Report { taken: vec![taken], ..Report::default() }),
@@ -92,6 +93,8 @@ fn each_broken_promise_fails_a_run_and_is_told() {
         writes(checker::Verdict { unknown: 1, ..checker::Verdict::default() }),
     ];
     for verdict in broken {
+        let verdict = Verdict { histories: vec!["history of default/o".to_owned()], ..verdict };
+        assert!(verdict.to_string().contains("history of default/o"), "{verdict}");
         assert!(!verdict.is_clean() && verdict.to_string().ends_with("FAILED"), "{verdict}");
     }
 }

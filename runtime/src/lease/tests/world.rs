@@ -21,6 +21,8 @@ pub(super) struct Fake {
     pub(super) version: u64,
     /// Requests that are answered with 500.
     pub(super) failing: bool,
+    /// Requests that are answered with 429.
+    pub(super) busy: bool,
     /// Requests that are answered with 403.
     pub(super) forbidden: bool,
     /// Requests that land and are never answered.
@@ -55,6 +57,9 @@ impl Fake {
     fn answer(&mut self, method: &Method, sent: Option<Lease>) -> Result<Lease, (StatusCode, &'static str)> {
         if self.failing {
             return Err((StatusCode::INTERNAL_SERVER_ERROR, "InternalError"));
+        }
+        if self.busy {
+            return Err((StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"));
         }
         if self.forbidden {
             return Err((StatusCode::FORBIDDEN, "Forbidden"));
