@@ -70,6 +70,27 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 mod tests {
     use super::*;
 
+    /// In a time namespace whose machine has been suspended for an hour, as far as this clock goes.
+    #[test]
+    #[allow(clippy::print_stdout, reason = "it is read there")]
+    fn boottime_goes_on_while_the_machine_is_suspended() {
+        const TELLS: &str = "RINGSIDE_TELLS_ITS_CLOCK";
+        if std::env::var_os(TELLS).is_some() {
+            println!("clock {}", Boottime.now().since(Moment::default()).as_secs());
+            return;
+        }
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--time", "--fork", "--boottime", "3600"]);
+        command.arg(std::env::current_exe().expect("this test"));
+        command.args(["--exact", "clock::tests::boottime_goes_on_while_the_machine_is_suspended", "--nocapture"]);
+        let told = command.env(TELLS, "1").output().expect("unshare, of util-linux");
+        let said = format!("{}{}", String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+        let there = said.split("clock ").nth(1).and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+        let here = Boottime.now().since(Moment::default()).as_secs();
+        let ahead = there.unwrap_or_else(|| panic!("no time namespace: {said}")).saturating_sub(here);
+        assert!((3_500..3_700).contains(&ahead), "ahead by {ahead} s");
+    }
+
     #[test]
     fn boottime_only_goes_forward() {
         let before = Boottime.now();
