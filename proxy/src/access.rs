@@ -86,6 +86,19 @@ impl Handout {
         folder.write("kubeconfig", &kubeconfig::render(self.listen, &self.ca, &token, &self.namespace))
     }
 
+    /// A file of this proxy's own, as one before wrote it.
+    pub(crate) fn kept(&self, name: &str) -> Option<String> {
+        Folder::open(&self.path).ok()?.read(name)
+    }
+
+    /// Keeps one for a proxy after this one.
+    ///
+    /// # Errors
+    /// When the folder can't be written.
+    pub(crate) fn keep(&self, name: &str, text: &str) -> Result<(), AccessError> {
+        Folder::open(&self.path)?.write_private(name, text)
+    }
+
     #[cfg(test)]
     pub(crate) fn path(&self) -> &std::path::Path {
         &self.path

@@ -28,6 +28,7 @@ mod answer;
 mod codec;
 pub mod hold;
 mod judged;
+mod kept;
 pub mod lead;
 mod lock;
 mod messages;
@@ -40,6 +41,7 @@ mod tests;
 use answer::{Said, respond};
 pub use hold::{Claim, Hold};
 pub use judged::{Judged, Judgement};
+pub(crate) use kept::Kept;
 use lock::Lock;
 pub use lock::LockRefusal;
 use object::Object;
@@ -57,8 +59,20 @@ const MAX_BELIEF: Duration = Duration::from_hours(1);
 pub struct Locks {
     namespace: String,
     learned: Mutex<HashMap<LockName, Lock>>,
-    /// Until when the controller may believe that it leads, also by what is no lock here any more.
-    believed: Mutex<HashMap<LockName, Instant>>,
+    /// What the controller may believe to lead by, also where it is no lock here any more.
+    believed: Mutex<HashMap<LockName, Belief>>,
+    /// Where that is kept for the proxy that comes after this one.
+    kept: Option<Kept>,
+}
+
+/// That the controller leads by a lock.
+#[derive(Clone, Copy, Debug)]
+struct Belief {
+    until: Instant,
+    /// So long after it is told.
+    lasts: Duration,
+    /// It is the ring's, as far as is known.
+    ours: bool,
 }
 
 /// A request that may be about one of them.
@@ -97,7 +111,15 @@ impl Asked {
 impl Locks {
     /// None learned yet, in the controller's namespace.
     pub fn new(namespace: String) -> Self {
-        Self { namespace, learned: Mutex::default(), believed: Mutex::default() }
+        Self { namespace, learned: Mutex::default(), believed: Mutex::default(), kept: None }
+    }
+
+    /// With what a proxy before this one has told a controller that may run still.
+    pub(crate) fn kept_in(namespace: String, kept: Kept) -> Self {
+        let now = Instant::now();
+        let belief = |lasts: Duration| Belief { until: now + lasts, lasts, ours: true };
+        let believed = kept.read().into_iter().map(|(name, lasts)| (name, belief(lasts))).collect();
+        Self { believed: Mutex::new(believed), kept: Some(kept), ..Self::new(namespace) }
     }
 
     /// What a request asks, if it may be for us to answer.
@@ -132,16 +154,24 @@ impl Locks {
     /// Those that the controller leads by. One that it has not written for as long as it lasts is nobody's here.
     pub(crate) fn led(&self) -> Vec<LockName> {
         let now = Instant::now();
-        let learned = self.learned.lock();
         let mut believed = self.believed.lock();
-        believed.retain(|_, until| *until > now);
-        believed.keys().filter(|name| learned.get(name).is_some_and(Lock::is_held)).cloned().collect()
+        let before = believed.len();
+        believed.retain(|_, belief| belief.until > now);
+        if believed.len() < before {
+            self.keep(&believed);
+        }
+        believed.iter().filter(|(_, belief)| belief.ours).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether the controller may believe to lead by it.
+    pub(crate) fn is_believed(&self, name: &LockName) -> bool {
+        self.believed.lock().get(name).is_some_and(|belief| belief.until > Instant::now())
     }
 
     /// Whether something is so of all that the controller may believe to lead by.
     fn all_believed(&self, is_so: impl Fn(&LockName) -> bool) -> bool {
         let now = Instant::now();
-        self.believed.lock().iter().all(|(name, until)| *until <= now || is_so(name))
+        self.believed.lock().iter().all(|(name, belief)| belief.until <= now || is_so(name))
     }
 
     fn believed_names(&self) -> String {
@@ -149,18 +179,32 @@ impl Locks {
         names.join(", ")
     }
 
-    /// The controller was told how a lock stands after its write.
-    fn told(&self, name: LockName, object: &Object) {
+    /// The controller was told how a lock stands after its write; none if it is gone.
+    fn told(&self, name: LockName, object: Option<&Object>) {
+        let held = object.filter(|object| object.holder().is_some());
+        let lasts = held.map(|object| object.lasts().min(MAX_BELIEF));
         let mut believed = self.believed.lock();
-        match object.holder() {
-            Some(_) => drop(believed.insert(name, Instant::now() + object.lasts().min(MAX_BELIEF))),
-            None => drop(believed.remove(&name)),
+        let before = match lasts {
+            Some(lasts) => believed.insert(name, Belief { until: Instant::now() + lasts, lasts, ours: true }),
+            None => believed.remove(&name),
+        };
+        if before.map(|before| before.lasts) != lasts {
+            self.keep(&believed);
+        }
+    }
+
+    fn keep(&self, believed: &HashMap<LockName, Belief>) {
+        if let Some(kept) = &self.kept {
+            kept.write(believed.iter().map(|(name, belief)| (name, belief.lasts)));
         }
     }
 
     /// It is somebody else's: the controller is shown the real one from now on.
     pub(crate) fn forget(&self, name: &LockName) {
         self.learned.lock().remove(name);
+        if let Some(belief) = self.believed.lock().get_mut(name) {
+            belief.ours = false;
+        }
     }
 
     /// The known lock that the controller would hold after a write, and as what: it leads no more by one that it frees, and a
@@ -229,7 +273,7 @@ impl Locks {
             Asked::Read(name) => learned.get(name)?.read().map(|object| (StatusCode::OK, Said::Object(object))),
             Asked::Delete(name) => {
                 let deleted = learned.get_mut(name)?.delete();
-                self.believed.lock().remove(name);
+                self.told(name.clone(), None);
                 deleted.map(|object| (StatusCode::OK, Said::Deleted(object)))
             }
             // Nothing is decoded of what is about something else.
@@ -249,7 +293,7 @@ impl Locks {
                     (_, None) => lock.patch(&parts.headers, body, now),
                 };
                 written.map(|(code, object)| {
-                    self.told(lock.name().clone(), &object);
+                    self.told(lock.name().clone(), Some(&object));
                     (code, Said::Object(object))
                 })
             }
@@ -303,7 +347,7 @@ impl Locks {
             first.then(|| learn(&mut learned, name.clone(), object, Timestamp::now()))
         };
         if let Some(Ok(object)) = &adopted {
-            self.told(name, object);
+            self.told(name, Some(object));
         }
         match adopted {
             Some(adopted) => adopted.map(|object| respond(status, &Said::Object(object), &parts.headers)),

@@ -110,8 +110,9 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let (health, knowledge) = (Health::new(), policy::channel());
     let lease_client = api_server.lease_client(config.lease_duration)?;
     let of_pod = (&*namespace, lease_client.clone());
+    let kept = election::Kept::new(access.handout.clone());
     let gaps = gap::Gaps::new(access.handout, access.generation, health.check("gap", Probe::Controller));
-    let shared = shared((access.token, access.restarted, gaps), of_pod, &knowledge, &config.ring);
+    let shared = shared((access.token, access.restarted, gaps, kept), of_pod, &knowledge, &config.ring);
     let clock: SharedClock = Arc::new(Boottime);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let registry = Arc::new(shared.metrics.registry(live(&shared, &drains, &tenure, &clock)));
@@ -158,7 +159,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
 }
 
 fn shared(
-    (token, restarted, gaps): (access::Token, bool, gap::Gaps),
+    (token, restarted, gaps, kept): (access::Token, bool, gap::Gaps, election::Kept),
     (namespace, lease_client): (&str, Client),
     knowledge: &tokio::sync::watch::Sender<policy::Knowledge>,
     ring: &ringside_ring::RingName,
@@ -172,7 +173,7 @@ fn shared(
         gaps,
         gate: membership::Gate::new(),
         knowledge: knowledge.clone(),
-        locks: Arc::new(election::Locks::new(namespace.to_owned())),
+        locks: Arc::new(election::Locks::kept_in(namespace.to_owned(), kept)),
         hold: Arc::new(election::Hold::new(lease_client, namespace.to_owned(), ring)),
         views: views::Views::new(),
         fence: fence::Fence::new(restarted),

@@ -81,7 +81,11 @@ impl Shard {
         loop {
             let Ok(term) = self.shared.gate.pass(crate::stages::admit::PATIENCE).await else { continue };
             tokio::select! {
-                _ = term.over() => self.shared.gaps.begins(),
+                biased;
+                _ = term.over() => {
+                    self.shared.hold.knows_nothing();
+                    self.shared.gaps.begins();
+                }
                 () = handover.run(self.client.clone(), self.knowledge.clone()) => {}
                 never = self.shared.hold.keep(&self.shared.locks) => match never {},
             }

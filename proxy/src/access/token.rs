@@ -23,7 +23,8 @@ impl Token {
 
     /// A token as it was written, with its generation; anything else is no token.
     pub(super) fn parse(text: &str) -> Option<(Self, u64)> {
-        let (secret, generation) = text.split_once(MARK)?;
+        // Proxies before this one wrote none.
+        let (secret, generation) = text.split_once(MARK).unwrap_or((text, "0"));
         random::is_ours::<BYTES>(secret).then_some(())?;
         Some((Self(secret.to_owned()), generation.parse().ok()?))
     }
@@ -38,7 +39,10 @@ impl Token {
         let (secret, rest) = offered.split_at_checked(self.0.len())?;
         let right: bool = self.0.as_bytes().ct_eq(secret).into();
         right.then_some(())?;
-        std::str::from_utf8(rest).ok()?.strip_prefix(MARK)?.parse().ok()
+        match std::str::from_utf8(rest).ok()? {
+            "" => Some(0),
+            marked => marked.strip_prefix(MARK)?.parse().ok(),
+        }
     }
 
     /// A token for tests of other rooms.
@@ -61,9 +65,10 @@ mod tests {
     #[test]
     fn only_the_whole_token_matches() {
         let token = Token::of("abcd");
-        for wrong in ["", "abc", "abcd", "abce.0", "bbcd.0", "abcde.0", "abcd.", "abcd.x", "abcd.0x", ".0", "abcd.-1"] {
+        for wrong in ["", "abc", "abce", "abce.0", "bbcd.0", "abcde.0", "abcd.", "abcd.x", "abcd.0x", ".0", "abcd.-1"] {
             assert_eq!(token.generation_of(wrong.as_bytes()), None, "{wrong}");
         }
+        assert_eq!(token.generation_of(b"abcd"), Some(0));
         for generation in [0, 7, u64::MAX] {
             assert_eq!(token.generation_of(token.of_generation(generation).as_bytes()), Some(generation));
         }

@@ -42,6 +42,8 @@ pub struct Hold {
     namespace: String,
     holder: String,
     standings: Mutex<HashMap<LockName, Standing>>,
+    /// Those that somebody else was shortly ago found to hold.
+    lost: Mutex<HashMap<LockName, Instant>>,
     leads: Leads,
 }
 
@@ -79,8 +81,8 @@ struct Standing {
     renewed: Instant,
     /// It was this shard's, so it was not much later either.
     own: bool,
-    /// The version of then.
-    version: Option<String>,
+    /// What it says of that. Others may write other things into it, which renews it for nobody.
+    mark: String,
     lasts: Duration,
 }
 
@@ -100,6 +102,9 @@ impl Standing {
         self.renewed.elapsed() < self.lasts * 4 / 5
     }
 }
+
+/// A lock as it was read, by a question of then.
+type Read = (Instant, Option<DynamicObject>);
 
 /// How it goes with the looks at one of them.
 #[derive(Default)]
@@ -126,6 +131,7 @@ impl Hold {
             namespace,
             holder: format!("ringside-{ring}"),
             standings: Mutex::default(),
+            lost: Mutex::default(),
             leads: Leads::default(),
         }
     }
@@ -190,36 +196,46 @@ impl Hold {
     /// # Errors
     /// [`LockRefusal::Conflict`] when somebody else holds it; [`LockRefusal::NotHeld`] when the API server can't be asked or
     /// does not let the shard write.
-    pub(super) async fn take(&self, name: &LockName, claim: &Claim) -> Result<(), LockRefusal> {
+    pub(crate) async fn take(&self, name: &LockName, claim: &Claim) -> Result<(), LockRefusal> {
         self.write(name, claim, None).await
     }
 
-    /// The same of one that was just read.
-    async fn write(&self, name: &LockName, claim: &Claim, read: Option<DynamicObject>) -> Result<(), LockRefusal> {
+    /// The same of one that was just read, on a question of then.
+    async fn write(&self, name: &LockName, claim: &Claim, read: Option<Read>) -> Result<(), LockRefusal> {
+        let before = self.mark(name);
         let taken = timeout(PATIENCE, self.try_to_write(name, claim, read)).await.unwrap_or_else(|_| Err(late(name)));
         if matches!(taken, Err(LockRefusal::Conflict(_))) {
+            if self.mark(name) != before {
+                let why = "it changed meanwhile".to_owned();
+                return Err(LockRefusal::NotHeld { name: name.clone(), why, forbidden: false });
+            }
             self.standings.lock().remove(name);
+            let mut lost = self.lost.lock();
+            // Longer than a write can have been under way.
+            lost.retain(|_, at| at.elapsed() < 4 * PATIENCE);
+            lost.insert(name.clone(), Instant::now());
         }
         taken
     }
 
-    async fn try_to_write(
-        &self,
-        name: &LockName,
-        claim: &Claim,
-        mut read: Option<DynamicObject>,
-    ) -> Result<(), LockRefusal> {
+    fn mark(&self, name: &LockName) -> Option<String> {
+        self.standings.lock().get(name).map(|standing| standing.mark.clone())
+    }
+
+    async fn try_to_write(&self, name: &LockName, claim: &Claim, read: Option<Read>) -> Result<(), LockRefusal> {
         let locks = self.locks(name.kind);
-        let asked = Instant::now();
-        for attempt in 0..ATTEMPTS {
+        let asked = read.as_ref().map_or_else(Instant::now, |(asked, _)| *asked);
+        let (mut read, mut overtaken) = (read.map(|(_, read)| read), None);
+        for _ in 0..ATTEMPTS {
             let real = match read.take() {
                 None => locks.get_opt(&name.name).await.map_err(|error| refused(name, &error))?,
-                read => read,
+                Some(read) => read,
             };
+            let mark = real.as_ref().map(|real| mark(name.kind, real));
             let holder = real.as_ref().map_or(Holder::Nobody, |real| self.holder_of(name.kind, real));
             let written = match (real, &holder) {
                 // Another shard has just written it.
-                (Some(real), Holder::Ring) if attempt > 0 => {
+                (Some(real), Holder::Ring) if overtaken.as_ref().is_some_and(|overtaken| *overtaken != mark) => {
                     self.seen(name, (asked, false), &real, claim.lasts());
                     return Ok(());
                 }
@@ -244,7 +260,7 @@ impl Hold {
                     }
                     return Ok(());
                 }
-                Err(error) if code(&error) == Some(409) => {}
+                Err(error) if code(&error) == Some(409) => overtaken = Some(mark),
                 Err(error) => return Err(refused(name, &error)),
             }
         }
@@ -256,6 +272,11 @@ impl Hold {
         // Each at its own pace: a look can take long, and time runs out meanwhile.
         let (never, _) = join(self.renew(locks), self.review(locks)).await;
         never
+    }
+
+    /// Nothing is known of any lock any more: after a gap of the shard Lease, in which this machine may have slept.
+    pub fn knows_nothing(&self) {
+        self.standings.lock().clear();
     }
 
     async fn review(&self, locks: &Locks) -> Infallible {
@@ -286,8 +307,9 @@ impl Hold {
         let result = self.look(name, kept.looked, locks).await;
         let lasts = self.standings.lock().get(name).map_or(LASTS, |standing| standing.lasts);
         match result {
-            Ok(()) => {
-                *kept = Kept { looked: Some(asked), next: Some(asked + lasts / 5), failing: false };
+            Ok(seen) => {
+                let looked = if seen { Some(asked) } else { kept.looked };
+                *kept = Kept { looked, next: Some(asked + lasts / 5), failing: false };
             }
             Err(LockRefusal::Conflict(_)) => {
                 tracing::warn!(lock = %name, "somebody else holds the real lock of the controller's election: the controller is shown it, and leads no more");
@@ -303,40 +325,49 @@ impl Hold {
         }
     }
 
-    /// Renews it, unless somebody did shortly ago, as the last look and this one show.
-    async fn look(&self, name: &LockName, looked: Option<Instant>, locks: &Locks) -> Result<(), LockRefusal> {
+    /// Renews it, unless somebody did shortly ago, as the last look and this one show. Whether this one counts for the next.
+    async fn look(&self, name: &LockName, looked: Option<Instant>, locks: &Locks) -> Result<bool, LockRefusal> {
+        let asked = Instant::now();
         let before = self.standings.lock().get(name).cloned();
         let claim = Claim { object: locks.object(name), judged: false };
-        let (Some(looked), Some(before)) = (looked, before) else { return self.take(name, &claim).await };
+        let (Some(looked), Some(before)) = (looked, before) else {
+            return self.take(name, &claim).await.map(|()| true);
+        };
         let api = self.locks(name.kind);
         let read = timeout(PATIENCE, api.get_opt(&name.name)).await.map_err(|_| late(name))?;
         let read = read.map_err(|error| refused(name, &error))?;
         if let Some(real) = &read
             && matches!(self.holder_of(name.kind, real), Holder::Ring)
         {
-            let now = self.standings.lock().get(name).cloned();
-            if now.is_some_and(|now| now.version != before.version) {
+            if self.mark(name).is_some_and(|now| now != before.mark) {
                 // It was written here meanwhile.
-                return Ok(());
+                return Ok(false);
             }
-            if real.metadata.resource_version != before.version {
+            if mark(name.kind, real) != before.mark {
                 // By another shard, at any time since.
                 self.seen(name, (looked.max(before.renewed), false), real, before.lasts);
-                return Ok(());
+                return Ok(true);
             }
             if !before.is_due() {
-                return Ok(());
+                return Ok(true);
             }
         }
-        self.write(name, &claim, read).await
+        self.write(name, &claim, Some((asked, read))).await.map(|()| true)
     }
 
     /// It is the ring's, and was renewed then or after. Electors go by what the record says, or by what they are told
     /// themselves, as this controller.
     fn seen(&self, name: &LockName, (renewed, own): (Instant, bool), real: &DynamicObject, lasts: Duration) {
         let lasts = Record::of(name.kind, real).map_or(LASTS, |record| record.lasts()).min(lasts).min(MOST);
-        let standing = Standing { renewed, own, version: real.resource_version(), lasts };
+        let standing = Standing { renewed, own, mark: mark(name.kind, real), lasts };
+        if self.lost.lock().get(name).is_some_and(|lost| *lost > renewed) {
+            // An answer that comes late: somebody else has taken it since.
+            return;
+        }
         let mut standings = self.standings.lock();
+        if standings.get(name).is_some_and(|known| known.renewed > renewed) {
+            return;
+        }
         // Those are nobody's, as far as is known here, whoever asked for them.
         standings.retain(|_, standing| standing.renewed.elapsed() < standing.lasts);
         standings.insert(name.clone(), standing);
@@ -354,6 +385,11 @@ impl Hold {
             Some(_) => Holder::Another,
         }
     }
+}
+
+/// What a lock says of its last renewal.
+fn mark(kind: Kind, real: &DynamicObject) -> String {
+    Record::of(kind, real).map(|record| record.renewed()).unwrap_or_default()
 }
 
 fn ticks() -> Interval {

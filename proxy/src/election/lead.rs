@@ -76,7 +76,9 @@ impl Leads {
                     tracing::info!(seconds = since.elapsed().as_secs(), "the controller may go on");
                     *lead = Lead::default();
                 }
-                _ => return false,
+                // Who waits asks the clock again.
+                (true, None) => {}
+                (false, Some(_)) => return false,
             }
             true
         });

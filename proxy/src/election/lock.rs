@@ -129,11 +129,6 @@ impl Lock {
         &self.name
     }
 
-    /// Whether somebody leads by it.
-    pub(super) fn is_held(&self) -> bool {
-        self.object.as_ref().is_some_and(|object| object.holder().is_some())
-    }
-
     pub(super) fn is_deleted(&self) -> bool {
         self.object.is_none()
     }

@@ -68,6 +68,11 @@ impl Record {
         self.fields[HOLDER].as_str().filter(|holder| !holder.is_empty())
     }
 
+    /// When it was renewed, as its holder wrote it.
+    pub(super) fn renewed(&self) -> String {
+        self.fields[RENEWED].to_string()
+    }
+
     /// How long it lasts without renewal: in seconds, be they a number or, as the Python client writes them, a string; or as
     /// fabric8 writes it.
     pub(super) fn lasts(&self) -> Duration {

@@ -38,10 +38,10 @@ fn lease(name: &str, holder: &str) -> Lease {
     lease
 }
 
-/// As client-go writes the record.
+/// As client-go writes the record, but for the fraction of the second: by it renewals differ while a clock is paused.
 fn config_map(name: &str, holder: &str) -> ConfigMap {
     let record = format!(
-        r#"{{"holderIdentity":"{holder}","leaseDurationSeconds":15,"acquireTime":"2026-01-01T00:00:00Z","renewTime":"2026-01-01T00:00:00Z","leaderTransitions":0}}"#
+        r#"{{"holderIdentity":"{holder}","leaseDurationSeconds":15,"acquireTime":"2026-01-01T00:00:00.000000Z","renewTime":"2026-01-01T00:00:00.000000Z","leaderTransitions":0}}"#
     );
     let mut map = ConfigMap { data: Some([("a".to_owned(), "b".to_owned())].into()), ..ConfigMap::default() };
     map.binary_data = Some([("c".to_owned(), k8s_openapi::ByteString(vec![0, 255]))].into());

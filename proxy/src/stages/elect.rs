@@ -21,7 +21,7 @@ use tower::{Service, ServiceExt};
 use super::{Next, admit::Admitted, narrow::with_query, whole};
 use crate::{
     body::{Body, full, peek},
-    election::{Asked, Hold, Judgement, LockName, LockRefusal, Locks},
+    election::{Asked, Claim, Hold, Judgement, LockName, LockRefusal, Locks},
     metadata::MAX_OBJECT,
     request::{
         BadRequest, Query, RequestInfo,
@@ -70,7 +70,7 @@ impl<S: Next> Elect<S> {
         if let Asked::Read(name) = &asked
             && !locks.knows(name)
         {
-            return look(self.next.clone(), locks, name, hold.holder(), request).await;
+            return look(self.next.clone(), (locks, hold), name, request).await;
         }
         let query = Query::parse(request.uri().query().unwrap_or_default()).map_err(BadRequest::from)?;
         if query.first("dryRun").is_some() {
@@ -137,9 +137,8 @@ async fn of_the_ring(
 /// Reads what is no lock yet, as far as is known: it is one if the ring holds it.
 async fn look<S: Next>(
     next: S,
-    locks: &Locks,
+    (locks, hold): (&Locks, &Hold),
     name: &LockName,
-    ring: &str,
     request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let response = next.oneshot(request).await?;
@@ -149,7 +148,12 @@ async fn look<S: Next>(
     let (head, body) = response.into_parts();
     let (whole, body) = peek(body, MAX_OBJECT).await;
     if let Some(whole) = whole {
-        locks.read(name, &head.headers, &whole, ring)?;
+        let free = locks.read(name, &head.headers, &whole, hold.holder());
+        if free.is_err() && locks.is_believed(name) {
+            // It comes back to what it led by: nothing is in doubt when the ring holds it.
+            hold.take(name, &Claim::default()).await?;
+        }
+        free?;
     }
     Ok(Response::from_parts(head, body))
 }

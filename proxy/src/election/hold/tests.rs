@@ -288,7 +288,7 @@ async fn renews(locks: &Locks, hold: &Hold, name: &LockName) -> bool {
     let object = election(name.kind, "lock", "me");
     let sure = hold.make_sure(name, &Claim { object: Some(object.clone()), judged: false }).await;
     if sure.is_ok() {
-        locks.told(name.clone(), &object);
+        locks.told(name.clone(), Some(&object));
     }
     sure.is_ok()
 }
@@ -397,7 +397,7 @@ async fn after_a_gap_of_the_shard_lease_a_controller_acts_once_the_lock_is_seen_
     let shard = [leading(&server, &name).await];
     // Longer than the controller goes on by itself.
     tokio::time::sleep(Duration::from_secs(10)).await;
-    shard[0].0.told(name.clone(), &election(name.kind, "lock", "me"));
+    shard[0].0.told(name.clone(), Some(&election(name.kind, "lock", "me")));
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(!may_act(&shard[0]).await, "nobody has renewed it for 13 s");
     pass(&shard, 0.5).await;
@@ -444,4 +444,76 @@ async fn a_renewal_of_another_shard_counts_from_the_last_look() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     hold.look(&name, Some(again), &locks).await.unwrap();
     assert_eq!(server.writes(), 1);
+}
+
+/// Somebody labels it. To whoever elects by it nothing has happened.
+#[tokio::test(start_paused = true)]
+async fn what_else_is_written_into_a_lock_renews_it_for_nobody() {
+    for name in locks() {
+        let server = Server::default();
+        let shard = [leading(&server, &name).await];
+        let labels = async {
+            for second in 0.. {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let mut object = server.get(&path(&name));
+                object["metadata"]["resourceVersion"] = format!("9{second}").into();
+                object["metadata"]["labels"] = json!({"second": second.to_string()});
+                server.put(&path(&name), object);
+            }
+        };
+        tokio::select! {
+            () = labels => {}
+            () = pass(&shard, 8.0) => {}
+        }
+        assert_eq!(server.writes(), 3, "when it was taken, at the first look of a term, and after 6 s");
+        assert_eq!(server.record(&name)["holderIdentity"], RING);
+    }
+}
+
+/// The answer to a renewal comes when somebody else has taken the lock since.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_late_does_not_bring_a_lock_back() {
+    let (name, server) = (locks()[0].clone(), Server::default());
+    let (locks, hold) = leading(&server, &name).await;
+    let (asked, real) = (Instant::now(), server.get(&path(&name)));
+    let real: DynamicObject = serde_json::from_value(real).unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    server.is_held_by(&name, "old");
+    assert!(matches!(hold.look(&name, Some(asked), &locks).await, Err(LockRefusal::Conflict(_))));
+    hold.seen(&name, (asked, true), &real, LASTS);
+    assert!(!hold.is_sure(&name) && !hold.covers(&locks));
+    // Nor is a lock that was won again lost by the word of before.
+    server.is_held_by(&name, "");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    hold.take(&name, &Claim::default()).await.unwrap();
+    let own = Instant::now();
+    hold.seen(&name, (own, true), &real, LASTS);
+    hold.seen(&name, (own - Duration::from_millis(500), true), &real, LASTS);
+    assert_eq!(hold.standings.lock()[&name].renewed, own);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_comes_after_another_knows_what_the_controller_was_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = || crate::election::Kept::new(crate::access::Handout::to(folder.path().to_owned()));
+    let name = locks()[1].clone();
+    let before = Locks::kept_in("ns".to_owned(), kept());
+    before.told(name.clone(), Some(&election(name.kind, "lock", "me")));
+    drop(before);
+    let server = Server::default();
+    let shard = [(Arc::new(Locks::kept_in("ns".to_owned(), kept())), Arc::new(server.hold()))];
+    assert!(!may_act(&shard[0]).await, "it may believe to lead, and nobody knows who does");
+    pass(&shard, 0.5).await;
+    assert_eq!(server.holder(&name), RING);
+    assert!(may_act(&shard[0]).await);
+    // Somebody else leads by now.
+    server.is_held_by(&name, "old");
+    let shard = [(Arc::new(Locks::kept_in("ns".to_owned(), kept())), Arc::new(server.hold()))];
+    pass(&shard, 14.0).await;
+    assert!(!may_act(&shard[0]).await);
+    pass(&shard, 2.0).await;
+    assert!(may_act(&shard[0]).await, "it can't believe that any more");
+    shard[0].0.told(name.clone(), None);
+    let none = Locks::kept_in("ns".to_owned(), kept());
+    assert_eq!(none.led(), []);
 }

@@ -1,0 +1,62 @@
+//! What the controller was told to lead by, over a restart of the proxy: it runs on meanwhile, and may believe that it leads.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    MAX_BELIEF, MAX_LOCKS,
+    object::{Kind, LockName},
+};
+use crate::access::Handout;
+
+/// In the access folder, for this container alone.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept(Handout);
+
+const FILE: &str = "leads";
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Lead {
+    config_map: bool,
+    name: String,
+    seconds: f64,
+}
+
+impl Kept {
+    pub(crate) fn new(folder: Handout) -> Self {
+        Self(folder)
+    }
+
+    /// What was kept, and for how long each is believed.
+    pub(super) fn read(&self) -> Vec<(LockName, Duration)> {
+        let Some(text) = self.0.kept(FILE) else { return Vec::new() };
+        let leads: Vec<Lead> = serde_json::from_str(&text).unwrap_or_else(|error| {
+            tracing::warn!(%error, "what the controller leads by is not known: the file can't be read");
+            Vec::new()
+        });
+        let known = leads.into_iter().take(MAX_LOCKS).filter_map(|Lead { config_map, name, seconds }| {
+            let kind = if config_map { Kind::ConfigMap } else { Kind::Lease };
+            Some((LockName { kind, name }, Duration::try_from_secs_f64(seconds).ok()?.min(MAX_BELIEF)))
+        });
+        known.collect()
+    }
+
+    /// Keeps these.
+    pub(super) fn write<'a>(&self, leads: impl Iterator<Item = (&'a LockName, Duration)>) {
+        let leads: Vec<_> = leads
+            .map(|(name, lasts)| Lead {
+                config_map: name.kind == Kind::ConfigMap,
+                name: name.name.clone(),
+                seconds: lasts.as_secs_f64(),
+            })
+            .collect();
+        let kept = serde_json::to_string(&leads).map_err(|error| error.to_string());
+        if let Err(error) = kept.and_then(|text| self.0.keep(FILE, &text).map_err(|error| error.to_string())) {
+            tracing::error!(
+                error,
+                "what the controller leads by can't be kept: a proxy after this one does not know it"
+            );
+        }
+    }
+}
