@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use http::{Request, Response, header, request::Parts};
 use libfuzzer_sys::fuzz_target;
-use ringside_proxy::election::{Asked, Kind, LockName, Locks};
+use ringside_proxy::election::{Asked, Judgement, Kind, LockName, Locks};
 
 /// Between the bodies of two writes.
 const BORDER: &[u8] = b"\n--\n";
@@ -49,16 +49,18 @@ fuzz_target!(|input: &[u8]| {
     locks.may_begin(asked, &parts, &first, "shard");
     // An API server that sends anything.
     let tried = Response::builder().header(header::CONTENT_TYPE, content_type).body(first.clone()).expect("a response");
-    if let Ok(Some(judged)) = Locks::judged(asked, &tried, "shard") {
-        let _ = Locks::new("ns".into()).adopt(asked, &parts, &first, judged);
+    if let Ok(Judgement::Begins(judged)) = Judgement::of(asked, &tried, "shard") {
+        let _ = Locks::new("ns".into()).adopt(asked, &parts, &first, *judged);
     }
+    Locks::may_free(asked, &parts, &first);
     let _ = Locks::new("ns".into()).read(&name, &parts.headers, &first, "a");
     // And one that sends what it should.
     let tried = Response::builder().header(header::CONTENT_TYPE, "application/json");
     let tried = tried.body(Bytes::from_static(record.as_bytes())).expect("a response");
-    let judged = Locks::judged(asked, &tried, "shard").expect("it can be read").expect("it is an election's");
-    assert!(locks.adopt(asked, &parts, &Bytes::new(), judged).is_ok());
+    let Ok(Judgement::Begins(judged)) = Judgement::of(asked, &tried, "shard") else { panic!("it is an election's") };
+    assert!(locks.adopt(asked, &parts, &Bytes::new(), *judged).is_ok());
     for body in [&first, &second] {
+        locks.claimed(asked, &parts, body);
         let _ = locks.answer(asked, &parts, body);
         let read = locks.answer(&Asked::Read(name.clone()), &parts, &Bytes::new());
         assert!(read.is_some_and(|answer| answer.is_ok()), "the lock is gone, and nobody deleted it");
