@@ -151,7 +151,10 @@ impl Sent {
             assert_ne!(request.answer().await, "200");
         }
         for request in self.kept {
-            assert_eq!(request.answer().await, "200");
+            // It was carried out, as the audit log says. Whether the client is told depends on whether the proxy, which could
+            // not see meanwhile that the ring keeps the lock of the controller's election, looks at that first.
+            let answer = request.answer().await;
+            assert!(["200", "502"].contains(&&*answer), "{answer}");
         }
     }
 }
