@@ -7,15 +7,14 @@
 //! it when nobody did for two of these, so the renewals are no more, however many shards there are. While nothing is known of
 //! one for longer the controller may not act ([`super::lead`]).
 
-use std::{collections::HashMap, convert::Infallible, fmt, time::Duration};
+use std::{collections::HashMap, fmt, time::Duration};
 
-use futures::future::{join, join_all};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{Api, Client, ResourceExt as _, api::PostParams, core::DynamicObject, discovery::ApiResource};
 use parking_lot::Mutex;
 use ringside_ring::RingName;
 use ringside_runtime::explain::{code, explain};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::{
     Locks,
@@ -26,12 +25,15 @@ use super::{
 };
 use crate::status::Refusal;
 
+mod keep;
+mod standing;
+
+use standing::Standing;
+
 /// What is believed of how long a lock lasts: longer, and whoever elects past the proxies would wait for minutes when the ring
 /// is gone.
 const MOST: Duration = Duration::from_secs(60);
-/// Whether something is due is looked at so often.
-const TICK: Duration = Duration::from_millis(250);
-/// How long the API server may take for that: client-go waits for 5 s in its election.
+/// How long the API server may take for a read or a write of one: client-go waits for 5 s in its election.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// How often a write is tried that others overtake: shards begin together.
 const ATTEMPTS: usize = 5;
@@ -73,47 +75,8 @@ impl fmt::Debug for Hold {
     }
 }
 
-/// How it stands with one of them. What is done when is a part of the time that a lock lasts without renewal, as whoever elects
-/// past the proxies counts it from when they saw the last one.
-#[derive(Clone, Debug)]
-struct Standing {
-    /// The last renewal was not before this.
-    renewed: Instant,
-    /// It was this shard's, so it was not much later either.
-    own: bool,
-    /// What it says of that. Others may write other things into it, which renews it for nobody.
-    mark: String,
-    lasts: Duration,
-}
-
-impl Standing {
-    /// A renewal is due. Of another shard's it is known only between which two looks it was.
-    fn is_due(&self) -> bool {
-        self.renewed.elapsed() >= self.lasts * (if self.own { 2 } else { 3 }) / 5
-    }
-
-    /// So shortly ago that the controller's renewals can be answered.
-    fn is_sure(&self) -> bool {
-        self.renewed.elapsed() < self.lasts * 2 / 3
-    }
-
-    /// So shortly ago that nobody else can have it, and what the controller has sent by now arrives before somebody may.
-    fn covers(&self) -> bool {
-        self.renewed.elapsed() < self.lasts * 4 / 5
-    }
-}
-
 /// A lock as it was read, by a question of then.
 type Read = (Instant, Option<DynamicObject>);
-
-/// How it goes with the looks at one of them.
-#[derive(Default)]
-struct Kept {
-    /// When the last one that succeeded began; none in this term of the shard Lease.
-    looked: Option<Instant>,
-    next: Option<Instant>,
-    failing: bool,
-}
 
 /// Who has a lock.
 enum Holder {
@@ -178,16 +141,20 @@ impl Hold {
     /// # Errors
     /// [`LockRefusal::NotHeld`] when the API server can't be asked.
     pub async fn of_the_ring(&self, name: &LockName) -> Result<Option<String>, LockRefusal> {
-        let read = async {
-            let real = match self.locks(name.kind).get_opt(&name.name).await {
-                // What the shard may not read it does not hold either.
-                Err(error) if code(&error) == Some(403) => None,
-                read => read.map_err(|error| refused(name, &error))?,
-            };
-            let held = real.filter(|real| matches!(self.holder_of(name.kind, real), Holder::Ring));
-            Ok(held.and_then(|real| real.resource_version()))
+        let real = match self.read(name).await {
+            // What the shard may not read it does not hold either.
+            Err(LockRefusal::NotHeld { forbidden: true, .. }) => None,
+            read => read?,
         };
-        timeout(PATIENCE, read).await.unwrap_or_else(|_| Err(late(name)))
+        let held = real.filter(|real| matches!(self.holder_of(name.kind, real), Holder::Ring));
+        Ok(held.and_then(|real| real.resource_version()))
+    }
+
+    /// The lock as it is, if the API server says so in time.
+    async fn read(&self, name: &LockName) -> Result<Option<DynamicObject>, LockRefusal> {
+        let locks = self.locks(name.kind);
+        let read = timeout(PATIENCE, locks.get_opt(&name.name)).await.map_err(|_| late(name))?;
+        read.map_err(|error| refused(name, &error))
     }
 
     /// Takes a lock for the ring, or makes sure of it. One that somebody else holds is taken only in the version in which the
@@ -267,92 +234,9 @@ impl Hold {
         Err(LockRefusal::Conflict(name.clone()))
     }
 
-    /// Keeps those that the controller leads by, until it is dropped: for as long as the shard Lease is held.
-    pub async fn keep(&self, locks: &Locks) -> Infallible {
-        // Each at its own pace: a look can take long, and time runs out meanwhile.
-        let (never, _) = join(self.renew(locks), self.review(locks)).await;
-        never
-    }
-
     /// Nothing is known of any lock any more: after a gap of the shard Lease, in which this machine may have slept.
     pub fn knows_nothing(&self) {
         self.standings.lock().clear();
-    }
-
-    async fn review(&self, locks: &Locks) -> Infallible {
-        let mut tick = ticks();
-        loop {
-            tick.tick().await;
-            self.leads.review(self.covers(locks), locks);
-        }
-    }
-
-    async fn renew(&self, locks: &Locks) -> Infallible {
-        let (mut tick, mut all) = (ticks(), HashMap::<LockName, Kept>::new());
-        loop {
-            tick.tick().await;
-            let led = locks.led();
-            all.retain(|name, _| led.contains(name));
-            for name in led {
-                all.entry(name).or_default();
-            }
-            let now = Instant::now();
-            let due = all.iter_mut().filter(|(_, kept)| kept.next.is_none_or(|next| next <= now));
-            join_all(due.map(|(name, kept)| self.keep_one(name, kept, locks))).await;
-        }
-    }
-
-    async fn keep_one(&self, name: &LockName, kept: &mut Kept, locks: &Locks) {
-        let asked = Instant::now();
-        let result = self.look(name, kept.looked, locks).await;
-        let lasts = self.standings.lock().get(name).map_or(LASTS, |standing| standing.lasts);
-        match result {
-            Ok(seen) => {
-                let looked = if seen { Some(asked) } else { kept.looked };
-                *kept = Kept { looked, next: Some(asked + lasts / 5), failing: false };
-            }
-            Err(LockRefusal::Conflict(_)) => {
-                tracing::warn!(lock = %name, "somebody else holds the real lock of the controller's election: the controller is shown it, and leads no more");
-                locks.forget(name);
-            }
-            Err(error) => {
-                if !kept.failing {
-                    tracing::warn!(lock = %name, %error, "can't keep the real lock of the controller's election; trying again");
-                }
-                kept.failing = true;
-                kept.next = Some(Instant::now() + lasts / 15);
-            }
-        }
-    }
-
-    /// Renews it, unless somebody did shortly ago, as the last look and this one show. Whether this one counts for the next.
-    async fn look(&self, name: &LockName, looked: Option<Instant>, locks: &Locks) -> Result<bool, LockRefusal> {
-        let asked = Instant::now();
-        let before = self.standings.lock().get(name).cloned();
-        let claim = Claim { object: locks.object(name), judged: false };
-        let (Some(looked), Some(before)) = (looked, before) else {
-            return self.take(name, &claim).await.map(|()| true);
-        };
-        let api = self.locks(name.kind);
-        let read = timeout(PATIENCE, api.get_opt(&name.name)).await.map_err(|_| late(name))?;
-        let read = read.map_err(|error| refused(name, &error))?;
-        if let Some(real) = &read
-            && matches!(self.holder_of(name.kind, real), Holder::Ring)
-        {
-            if self.mark(name).is_some_and(|now| now != before.mark) {
-                // It was written here meanwhile.
-                return Ok(false);
-            }
-            if mark(name.kind, real) != before.mark {
-                // By another shard, at any time since.
-                self.seen(name, (looked.max(before.renewed), false), real, before.lasts);
-                return Ok(true);
-            }
-            if !before.is_due() {
-                return Ok(true);
-            }
-        }
-        self.write(name, &claim, Some((asked, read))).await.map(|()| true)
     }
 
     /// It is the ring's, and was renewed then or after. Electors go by what the record says, or by what they are told
@@ -390,12 +274,6 @@ impl Hold {
 /// What a lock says of its last renewal.
 fn mark(kind: Kind, real: &DynamicObject) -> String {
     Record::of(kind, real).map(|record| record.renewed()).unwrap_or_default()
-}
-
-fn ticks() -> Interval {
-    let mut tick = interval(TICK);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    tick
 }
 
 fn refused(name: &LockName, error: &kube::Error) -> LockRefusal {

@@ -153,7 +153,9 @@ impl<S: Next> Service<Request<Body>> for Fence<S> {
             },
         );
         match way {
-            Way::Pass | Way::Write => write::write(next, judge, request, (info, resource), self.alone.clone()).boxed(),
+            Way::Pass | Way::Write => {
+                write::write(next, judge, (admitted.clone(), self.alone.clone()), request, (info, resource)).boxed()
+            }
             Way::Read => read::read(next, judge, request, resource).boxed(),
             Way::AskAndRead => read::ask_and_read(next, judge, request, resource).boxed(),
         }

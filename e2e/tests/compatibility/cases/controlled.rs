@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     refusals::LEASES,
-    writes::{APPLY, CURRENT, JSON, JSON_PATCH, Kind, MERGE, STRATEGIC, Write, both, unchanged},
+    writes::{self, APPLY, CURRENT, JSON, JSON_PATCH, Kind, MERGE, STRATEGIC, Write, both, unchanged},
 };
 use crate::{
     client::Ask,
@@ -83,19 +83,8 @@ pub(crate) fn cases() -> Vec<Case> {
             let (namespace, owner) = owner(&ground, &probe).await?;
             let expected = expected(&form);
             let (_, method, target, content_type, body) = form;
-            let (kind, body) = (Kind::ReplicaSet, body(&owner));
-            let write = Write {
-                behaviour,
-                form: form.0,
-                kind,
-                target,
-                method,
-                content_type,
-                body,
-                bodies: OF_A_WRITE,
-                expected,
-                absent: false,
-            };
+            let write = writes::write(behaviour, form.0, Kind::ReplicaSet, method, target, content_type, &body(&owner));
+            let write = Write { expected, ..write };
             both(&ground, &probe, &namespace, &write).await
         }));
     }

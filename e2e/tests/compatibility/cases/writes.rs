@@ -109,7 +109,7 @@ pub(super) const CURRENT: &str = "CURRENT";
 const OF_A_DELETE: &[&str] = &["details.uid"];
 
 /// A write that is done, where there is an object.
-fn write(
+pub(crate) fn write(
     behaviour: &'static str,
     form: &'static str,
     kind: Kind,

@@ -17,8 +17,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::write::may_go_on;
 use crate::{
-    body::{Body, BoxError},
+    body::Body,
     fence::{Fence, Ticket},
+    stages::admit::Admitted,
     status::Refusal,
 };
 
@@ -41,7 +42,7 @@ pub(super) struct Sent {
     fence: Fence,
     number: u64,
     /// Not longer than this: a write that waits to be sent must not be carried out when the shard, or the lead, is another's.
-    over: BoxFuture<'static, BoxError>,
+    admitted: Admitted,
     alone: Alone,
 }
 
@@ -49,10 +50,10 @@ impl Sent {
     pub(super) fn new(
         answer: BoxFuture<'static, Result<Response<Body>, Refusal>>,
         (fence, ticket): (&Fence, &Ticket),
-        over: BoxFuture<'static, BoxError>,
+        admitted: Admitted,
         alone: Alone,
     ) -> Self {
-        Self { answer: Some(answer), fence: fence.clone(), number: ticket.number(), over, alone }
+        Self { answer: Some(answer), fence: fence.clone(), number: ticket.number(), admitted, alone }
     }
 }
 
@@ -73,8 +74,8 @@ impl Drop for Sent {
         if self.alone.tasks.len() >= MOST {
             return;
         }
-        let over = std::mem::replace(&mut self.over, Box::pin(std::future::pending()));
-        let (fence, number, abort) = (self.fence.clone(), self.number, self.alone.abort.clone());
+        let (fence, number, over, abort) =
+            (self.fence.clone(), self.number, self.admitted.over(), self.alone.abort.clone());
         self.alone.tasks.spawn(contained(async move {
             tokio::select! {
                 () = settle(answer, fence, number) => {}

@@ -27,9 +27,9 @@ use crate::{
 pub(super) async fn write<S: Next>(
     next: S,
     judge: Judge,
+    (admitted, alone): (Admitted, Alone),
     request: Request<Body>,
     (info, resource): (RequestInfo, Resource),
-    alone: Alone,
 ) -> Result<Response<Body>, Refusal> {
     let target = target(&resource);
     let creates = resource.name.is_none() && info.verb == Verb::Create;
@@ -43,14 +43,9 @@ pub(super) async fn write<S: Next>(
         request.extensions_mut().insert(Counted(ticket.clone()));
     }
     ticket.sent();
-    let over = request.extensions().get::<Admitted>().map(Admitted::over);
     let answer = next.oneshot(request).boxed();
-    let answered = if info.upgrade {
-        answer.await
-    } else {
-        let over = over.map_or_else(|| std::future::pending().boxed(), FutureExt::boxed);
-        Sent::new(answer, (&judge.fence, &ticket), over, alone).await
-    };
+    let answered =
+        if info.upgrade { answer.await } else { Sent::new(answer, (&judge.fence, &ticket), admitted, alone).await };
     if !may_go_on(&answered) {
         ticket.answered();
     }
