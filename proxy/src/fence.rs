@@ -173,11 +173,17 @@ impl Fence {
         Asked(self.0.lock().moved.last())
     }
 
+    /// Whether an answer that shows this object as the shard's is from before its drain, or from before it was let go: it was
+    /// asked for then, and came late.
+    pub fn is_from_before(&self, uid: &str, asked: Asked) -> bool {
+        self.0.lock().is_from_before(uid, asked)
+    }
+
     /// The labels of an object said that it is this shard's and stays so: it came back, if it was let go. `owner` is the
     /// object of the ring that controls it. An answer that was overtaken by a drain says nothing.
     pub fn learn(&self, era: &Era, target: &Target, uid: &Uid, owner: Option<Uid>, asked: Asked) {
         let mut registry = self.0.lock();
-        if registry.moves.contains(uid) || registry.moved.has_left_since(uid, asked.0) {
+        if registry.is_from_before(uid, asked) {
             return;
         }
         registry.moved.forget(uid);
@@ -213,6 +219,10 @@ impl Fence {
 const LONGEST_CHAIN: usize = 8;
 
 impl Registry {
+    fn is_from_before(&self, uid: &str, asked: Asked) -> bool {
+        self.moves.contains(uid) || self.moved.has_left_since(uid, asked.0)
+    }
+
     fn standing(&self, era: &Era, uid: &Uid) -> Standing {
         let (mut chain, mut uid) = (Vec::new(), uid);
         while chain.len() < LONGEST_CHAIN {

@@ -170,6 +170,9 @@ mod tests {
         assert_eq!(apply(&drain(&keys, "u2", "b", "m"), object(&[(&keys.shard, "b")])), None);
         let draining = object(&[(&keys.shard, "a"), (&keys.drain, "m2")]);
         assert_eq!(apply(&acknowledge(&keys, "u1", &to, "m1"), draining.clone()), None);
+        assert_eq!(apply(&acknowledge(&keys, "u2", &to, "m2"), draining.clone()), None, "it is another object");
+        let another = object(&[(&keys.shard, "b"), (&keys.drain, "m2")]);
+        assert_eq!(apply(&acknowledge(&keys, "u1", &to, "m2"), another), None, "it is another shard's");
         assert_eq!(apply(&acknowledge(&keys, "u1", &to, "m2"), draining), Some(object(&[])));
         assert_eq!(apply(&acknowledge(&keys, "u1", &to, "m1"), object(&[(&keys.shard, "a")])), None);
     }

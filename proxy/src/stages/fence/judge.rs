@@ -59,16 +59,19 @@ impl Judge {
         }
     }
 
-    /// The object is in the answer to a get.
+    /// The object is in the answer to a get, which was sent when something was `asked`.
     ///
     /// # Errors
     /// When the controller must not see it.
-    pub(super) fn shown(&self, target: &Target, metadata: &Metadata) -> Result<(), Refusal> {
+    pub(super) fn shown(&self, target: &Target, metadata: &Metadata, asked: Asked) -> Result<(), Refusal> {
         let uid = metadata.uid.as_deref().unwrap_or_default();
         match self.whose(metadata) {
-            Whose::Ours => Ok(()),
+            // What was answered before the drain can come after it: the controller would begin anew with what it has let go.
+            Whose::Ours if !self.fence.is_from_before(uid, asked) => Ok(()),
             Whose::Nobodys if !self.fence.has_moved(uid) => Ok(()),
-            Whose::Nobodys | Whose::Draining | Whose::Others(_) => Err(Refusal::NotOurs(Box::new(named(target)))),
+            Whose::Ours | Whose::Nobodys | Whose::Draining | Whose::Others(_) => {
+                Err(Refusal::NotOurs(Box::new(named(target))))
+            }
         }
     }
 

@@ -19,6 +19,7 @@ pub(super) async fn read<S: Next>(
     request: Request<Body>,
     resource: Resource,
 ) -> Result<Response<Body>, Refusal> {
+    let asked = judge.fence.asking();
     let response = next.oneshot(request).await?;
     if !response.status().is_success() {
         return Ok(response);
@@ -27,10 +28,10 @@ pub(super) async fn read<S: Next>(
     let (head, body) = response.into_parts();
     let (whole, body) = peek(body, MAX_OBJECT).await;
     match whole.and_then(|whole| metadata::of_answer(&head.headers, &whole).ok()) {
-        Some(metadata) => judge.shown(&target, &metadata)?,
+        Some(metadata) => judge.shown(&target, &metadata, asked)?,
         // A Table without objects, an answer to HEAD, an object without end.
         None => match judge.ask(&target).await? {
-            Some(metadata) => judge.shown(&target, &metadata)?,
+            Some(metadata) => judge.shown(&target, &metadata, asked)?,
             // Deleted meanwhile: whose it was nobody can say any more.
             None => return Err(judge.gone(&target)),
         },
@@ -45,9 +46,9 @@ pub(super) async fn ask_and_read<S: Next>(
     request: Request<Body>,
     resource: Resource,
 ) -> Result<Response<Body>, Refusal> {
-    let target = target(&resource);
+    let (target, asked) = (target(&resource), judge.fence.asking());
     if let Some(metadata) = judge.ask(&target).await? {
-        judge.shown(&target, &metadata)?;
+        judge.shown(&target, &metadata, asked)?;
     }
     next.oneshot(request).await
 }

@@ -58,6 +58,27 @@ async fn a_get_by_name_is_decided_by_the_labels_in_the_answer() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_was_answered_before_a_drain_and_comes_after_it_is_not_shown() {
+    let objects = Objects::default();
+    let served = objects.clone();
+    let lab = Lab::new(move |seen| {
+        let mut response = answer(&served, seen);
+        response.extensions_mut().insert(Late(5 * GRACE));
+        response
+    });
+    let fenced = Fenced::over(lab, objects);
+    fenced.thing(OURS);
+    let uri = format!("{THINGS}/b");
+    let get = async || fenced.status("GET", &uri).await;
+    assert_eq!(get().await, 200);
+    assert_eq!(tokio::join!(get(), fenced.let_go()).0, 404, "it was let go meanwhile");
+    let guard = fenced.drained();
+    assert_eq!(get().await, 404, "it is being let go");
+    drop(guard);
+    assert_eq!(get().await, 200, "it is back, or its drain was withdrawn");
+}
+
 #[tokio::test]
 async fn what_shows_no_labels_is_decided_by_asking() {
     let uri = format!("{THINGS}/b");
