@@ -53,6 +53,9 @@ const MAX_LOCKS: usize = 32;
 /// An elector that was told to lead is not believed to do so for longer than this without being told again, whatever its
 /// record says.
 const MAX_BELIEF: Duration = Duration::from_hours(1);
+/// A controller that was told to lead and has asked nothing since may stand still, and goes on as the leader when it does not
+/// any more: no elector looks at the time before it acts. For so long it is reckoned with.
+const STANDSTILL: Duration = Duration::from_mins(10);
 
 /// The locks that are answered here, all in one namespace.
 #[derive(Debug)]
@@ -68,11 +71,26 @@ pub struct Locks {
 /// That the controller leads by a lock.
 #[derive(Clone, Copy, Debug)]
 struct Belief {
-    until: Instant,
-    /// So long after it is told.
+    told: Instant,
+    /// So long after it is told, or after it is first told otherwise: until then it tries.
     lasts: Duration,
+    /// When it was first not told any more that it leads.
+    refused: Option<Instant>,
     /// It is the ring's, as far as is known.
     ours: bool,
+}
+
+impl Belief {
+    fn new(lasts: Duration) -> Self {
+        Self { told: Instant::now(), lasts, refused: None, ours: true }
+    }
+
+    fn is_over(&self) -> bool {
+        match self.refused {
+            Some(refused) => self.told.max(refused).elapsed() >= self.lasts,
+            None => self.told.elapsed() >= self.lasts + STANDSTILL,
+        }
+    }
 }
 
 /// A request that may be about one of them.
@@ -116,9 +134,7 @@ impl Locks {
 
     /// With what a proxy before this one has told a controller that may run still.
     pub(crate) fn kept_in(namespace: String, kept: Kept) -> Self {
-        let now = Instant::now();
-        let belief = |lasts: Duration| Belief { until: now + lasts, lasts, ours: true };
-        let believed = kept.read().into_iter().map(|(name, lasts)| (name, belief(lasts))).collect();
+        let believed = kept.read().into_iter().map(|(name, lasts)| (name, Belief::new(lasts))).collect();
         Self { believed: Mutex::new(believed), kept: Some(kept), ..Self::new(namespace) }
     }
 
@@ -151,12 +167,11 @@ impl Locks {
             && self.concerns(info).is_some_and(|asked| asked.name().is_some_and(|name| believed.contains_key(name)))
     }
 
-    /// Those that the controller leads by. One that it has not written for as long as it lasts is nobody's here.
+    /// Those that the controller may lead by, as far as is known here.
     pub(crate) fn led(&self) -> Vec<LockName> {
-        let now = Instant::now();
         let mut believed = self.believed.lock();
         let before = believed.len();
-        believed.retain(|_, belief| belief.until > now);
+        believed.retain(|_, belief| !belief.is_over());
         if believed.len() < before {
             self.keep(&believed);
         }
@@ -165,13 +180,19 @@ impl Locks {
 
     /// Whether the controller may believe to lead by it.
     pub(crate) fn is_believed(&self, name: &LockName) -> bool {
-        self.believed.lock().get(name).is_some_and(|belief| belief.until > Instant::now())
+        self.believed.lock().get(name).is_some_and(|belief| !belief.is_over())
+    }
+
+    /// The controller was not told that it leads by this one, when it asked about it.
+    pub(crate) fn refused(&self, name: &LockName) {
+        if let Some(belief) = self.believed.lock().get_mut(name) {
+            belief.refused.get_or_insert_with(Instant::now);
+        }
     }
 
     /// Whether something is so of all that the controller may believe to lead by.
     fn all_believed(&self, is_so: impl Fn(&LockName) -> bool) -> bool {
-        let now = Instant::now();
-        self.believed.lock().iter().all(|(name, belief)| belief.until <= now || is_so(name))
+        self.believed.lock().iter().all(|(name, belief)| belief.is_over() || is_so(name))
     }
 
     fn believed_names(&self) -> String {
@@ -185,7 +206,7 @@ impl Locks {
         let lasts = held.map(|object| object.lasts().min(MAX_BELIEF));
         let mut believed = self.believed.lock();
         let before = match lasts {
-            Some(lasts) => believed.insert(name, Belief { until: Instant::now() + lasts, lasts, ours: true }),
+            Some(lasts) => believed.insert(name, Belief::new(lasts)),
             None => believed.remove(&name),
         };
         if before.map(|before| before.lasts) != lasts {
@@ -240,7 +261,16 @@ impl Locks {
     /// # Errors
     /// [`LockRefusal::TooMany`] when there is none.
     pub fn make_room(&self, name: &LockName) -> Result<(), LockRefusal> {
-        make_room(&mut self.learned.lock(), name)
+        self.make_room_in(&mut self.learned.lock(), name)
+    }
+
+    /// What the controller leads by no more is found again where it asks about it.
+    fn make_room_in(&self, learned: &mut HashMap<LockName, Lock>, name: &LockName) -> Result<(), LockRefusal> {
+        if learned.len() >= MAX_LOCKS && !learned.contains_key(name) {
+            let idle = learned.keys().find(|name| !self.is_believed(name)).cloned();
+            learned.remove(&idle.ok_or_else(|| LockRefusal::TooMany { name: name.clone(), most: MAX_LOCKS })?);
+        }
+        Ok(())
     }
 
     /// The ring holds one that the controller has not written here, in this version: it is free for this shard's.
@@ -249,7 +279,7 @@ impl Locks {
     /// [`LockRefusal::TooMany`] when there is no room.
     pub fn learn_free(&self, name: &LockName, version: Option<&str>) -> Result<(), LockRefusal> {
         let mut learned = self.learned.lock();
-        make_room(&mut learned, name)?;
+        self.make_room_in(&mut learned, name)?;
         learned.entry(name.clone()).or_insert_with(|| Lock::free(name.clone(), version));
         Ok(())
     }
@@ -344,7 +374,10 @@ impl Locks {
         let adopted = {
             let mut learned = self.learned.lock();
             let first = learned.get(&name).is_none_or(Lock::is_deleted);
-            first.then(|| learn(&mut learned, name.clone(), object, Timestamp::now()))
+            first.then(|| {
+                self.make_room_in(&mut learned, &name)?;
+                learn(&mut learned, name.clone(), object, Timestamp::now())
+            })
         };
         if let Some(Ok(object)) = &adopted {
             self.told(name, Some(object));
@@ -357,21 +390,12 @@ impl Locks {
     }
 }
 
-fn make_room(learned: &mut HashMap<LockName, Lock>, name: &LockName) -> Result<(), LockRefusal> {
-    if learned.len() >= MAX_LOCKS && !learned.contains_key(name) {
-        let deleted = learned.iter().find(|(_, lock)| lock.is_deleted()).map(|(name, _)| name.clone());
-        learned.remove(&deleted.ok_or_else(|| LockRefusal::TooMany { name: name.clone(), most: MAX_LOCKS })?);
-    }
-    Ok(())
-}
-
 fn learn(
     learned: &mut HashMap<LockName, Lock>,
     name: LockName,
     object: Object,
     now: Timestamp,
 ) -> Result<Object, LockRefusal> {
-    make_room(learned, &name)?;
     tracing::info!(
         lock = %name,
         holder = object.holder(),

@@ -112,8 +112,9 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let of_pod = (&*namespace, lease_client.clone());
     let kept = election::Kept::new(access.handout.clone());
     let gaps = gap::Gaps::new(access.handout, access.generation, health.check("gap", Probe::Controller));
-    let shared = shared((access.token, access.restarted, gaps, kept), of_pod, &knowledge, &config.ring);
     let clock: SharedClock = Arc::new(Boottime);
+    let hold = election::Hold::new(lease_client.clone(), namespace.clone(), &config.ring, clock.clone());
+    let shared = shared((access.token, access.restarted, gaps, kept), (hold, of_pod), &knowledge, &config.ring);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let registry = Arc::new(shared.metrics.registry(live(&shared, &drains, &tenure, &clock)));
     let server = serve::Server {
@@ -160,12 +161,12 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
 
 fn shared(
     (token, restarted, gaps, kept): (access::Token, bool, gap::Gaps, election::Kept),
-    (namespace, lease_client): (&str, Client),
+    (hold, (namespace, lease_client)): (election::Hold, (&str, Client)),
     knowledge: &tokio::sync::watch::Sender<policy::Knowledge>,
     ring: &ringside_ring::RingName,
 ) -> stages::Shared {
     let peerings = Arc::new(peering::Peerings::new(ring));
-    let presence = Arc::new(peering::Presence::new(lease_client.clone(), peerings.ring().to_owned()));
+    let presence = Arc::new(peering::Presence::new(lease_client, peerings.ring().to_owned()));
     stages::Shared {
         peerings,
         presence,
@@ -174,7 +175,7 @@ fn shared(
         gate: membership::Gate::new(),
         knowledge: knowledge.clone(),
         locks: Arc::new(election::Locks::kept_in(namespace.to_owned(), kept)),
-        hold: Arc::new(election::Hold::new(lease_client, namespace.to_owned(), ring)),
+        hold: Arc::new(hold),
         views: views::Views::new(),
         fence: fence::Fence::new(restarted),
         labels: Arc::new(ringside_ring::RingLabels::of(ring)),

@@ -12,9 +12,12 @@ use std::{collections::HashMap, fmt, time::Duration};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kube::{Api, Client, ResourceExt as _, api::PostParams, core::DynamicObject, discovery::ApiResource};
 use parking_lot::Mutex;
-use ringside_ring::RingName;
-use ringside_runtime::explain::{code, explain};
-use tokio::time::{Instant, timeout};
+use ringside_ring::{Moment, RingName};
+use ringside_runtime::{
+    clock::SharedClock,
+    explain::{code, explain},
+};
+use tokio::time::timeout;
 
 use super::{
     Locks,
@@ -45,8 +48,10 @@ pub struct Hold {
     holder: String,
     standings: Mutex<HashMap<LockName, Standing>>,
     /// Those that somebody else was shortly ago found to hold.
-    lost: Mutex<HashMap<LockName, Instant>>,
+    lost: Mutex<HashMap<LockName, Moment>>,
     leads: Leads,
+    /// That of the shard Lease: it goes on while the machine is suspended.
+    clock: SharedClock,
 }
 
 /// What a lock is taken on.
@@ -76,7 +81,7 @@ impl fmt::Debug for Hold {
 }
 
 /// A lock as it was read, by a question of then.
-type Read = (Instant, Option<DynamicObject>);
+type Read = (Moment, Option<DynamicObject>);
 
 /// Who has a lock.
 enum Holder {
@@ -88,7 +93,7 @@ enum Holder {
 impl Hold {
     /// On the locks of the controller's namespace, for a ring; none yet. By a client whose requests wait behind nothing, as it
     /// is with Leases.
-    pub fn new(client: Client, namespace: String, ring: &RingName) -> Self {
+    pub fn new(client: Client, namespace: String, ring: &RingName, clock: SharedClock) -> Self {
         Self {
             client,
             namespace,
@@ -96,6 +101,7 @@ impl Hold {
             standings: Mutex::default(),
             lost: Mutex::default(),
             leads: Leads::default(),
+            clock,
         }
     }
 
@@ -106,12 +112,13 @@ impl Hold {
 
     /// Whether the ring was seen to hold it so shortly ago that nobody else can have it.
     fn is_sure(&self, name: &LockName) -> bool {
-        self.standings.lock().get(name).is_some_and(Standing::is_sure)
+        self.standings.lock().get(name).is_some_and(|standing| standing.is_sure(self.clock.now()))
     }
 
     /// Whether nobody else can have any of the locks that the controller may believe to lead by.
     fn covers(&self, locks: &Locks) -> bool {
-        locks.all_believed(|name| self.standings.lock().get(name).is_some_and(Standing::covers))
+        let now = self.clock.now();
+        locks.all_believed(|name| self.standings.lock().get(name).is_some_and(|standing| standing.covers(now)))
     }
 
     /// Waits for up to `patience` until the controller may act, as far as its elections go.
@@ -177,10 +184,10 @@ impl Hold {
                 return Err(LockRefusal::NotHeld { name: name.clone(), why, forbidden: false });
             }
             self.standings.lock().remove(name);
-            let mut lost = self.lost.lock();
+            let (mut lost, now) = (self.lost.lock(), self.clock.now());
             // Longer than a write can have been under way.
-            lost.retain(|_, at| at.elapsed() < 4 * PATIENCE);
-            lost.insert(name.clone(), Instant::now());
+            lost.retain(|_, at| now.since(*at) < 4 * PATIENCE);
+            lost.insert(name.clone(), now);
         }
         taken
     }
@@ -191,7 +198,7 @@ impl Hold {
 
     async fn try_to_write(&self, name: &LockName, claim: &Claim, read: Option<Read>) -> Result<(), LockRefusal> {
         let locks = self.locks(name.kind);
-        let asked = read.as_ref().map_or_else(Instant::now, |(asked, _)| *asked);
+        let asked = read.as_ref().map_or_else(|| self.clock.now(), |(asked, _)| *asked);
         let (mut read, mut overtaken) = (read.map(|(_, read)| read), None);
         for _ in 0..ATTEMPTS {
             let real = match read.take() {
@@ -200,6 +207,8 @@ impl Hold {
             };
             let mark = real.as_ref().map(|real| mark(name.kind, real));
             let holder = real.as_ref().map_or(Holder::Nobody, |real| self.holder_of(name.kind, real));
+            // A write is not carried out before it is sent. To count from the read would take off what that took.
+            let sent = self.clock.now();
             let written = match (real, &holder) {
                 // Another shard has just written it.
                 (Some(real), Holder::Ring) if overtaken.as_ref().is_some_and(|overtaken| *overtaken != mark) => {
@@ -221,7 +230,7 @@ impl Hold {
             };
             match written {
                 Ok(written) => {
-                    self.seen(name, (asked, true), &written, claim.lasts());
+                    self.seen(name, (sent, true), &written, claim.lasts());
                     if !matches!(holder, Holder::Ring) {
                         tracing::info!(lock = %name, holder = self.holder, "the ring took the real lock of the controller's election");
                     }
@@ -231,17 +240,18 @@ impl Hold {
                 Err(error) => return Err(refused(name, &error)),
             }
         }
-        Err(LockRefusal::Conflict(name.clone()))
+        let why = "others go on writing to it".to_owned();
+        Err(LockRefusal::NotHeld { name: name.clone(), why, forbidden: false })
     }
 
-    /// Nothing is known of any lock any more: after a gap of the shard Lease, in which this machine may have slept.
+    /// Nothing is known of any lock any more: after a gap of the shard Lease.
     pub fn knows_nothing(&self) {
         self.standings.lock().clear();
     }
 
     /// It is the ring's, and was renewed then or after. Electors go by what the record says, or by what they are told
     /// themselves, as this controller.
-    fn seen(&self, name: &LockName, (renewed, own): (Instant, bool), real: &DynamicObject, lasts: Duration) {
+    fn seen(&self, name: &LockName, (renewed, own): (Moment, bool), real: &DynamicObject, lasts: Duration) {
         let lasts = Record::of(name.kind, real).map_or(LASTS, |record| record.lasts()).min(lasts).min(MOST);
         let standing = Standing { renewed, own, mark: mark(name.kind, real), lasts };
         if self.lost.lock().get(name).is_some_and(|lost| *lost > renewed) {
@@ -253,7 +263,8 @@ impl Hold {
             return;
         }
         // Those are nobody's, as far as is known here, whoever asked for them.
-        standings.retain(|_, standing| standing.renewed.elapsed() < standing.lasts);
+        let now = self.clock.now();
+        standings.retain(|_, standing| now.since(standing.renewed) < standing.lasts);
         standings.insert(name.clone(), standing);
     }
 

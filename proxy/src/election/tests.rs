@@ -460,6 +460,34 @@ fn no_more_locks_are_kept_than_fit_and_deleted_ones_make_room() {
     assert!(!knows(7) && knows(8), "it is forgotten");
 }
 
+/// Objects that look like locks, and are written once: one for each node, for instance.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_the_controller_leads_by_no_more_makes_room() {
+    let server = Server::new();
+    let create =
+        |n| server.ask(&Asked::Create(Kind::Lease), JSON, &record(Kind::Lease, &format!("lock-{n}"), "a")).unwrap();
+    for n in 0..MAX_LOCKS {
+        assert_eq!(create(n).unwrap().0, 201);
+    }
+    tokio::time::advance(STANDSTILL).await;
+    assert_eq!(create(MAX_LOCKS).unwrap_err().code(), 403);
+    tokio::time::advance(Duration::from_secs(16)).await;
+    assert_eq!(create(MAX_LOCKS).unwrap().0, 201);
+}
+
+/// Each of these would make the lock twice as long, or nest it once more.
+#[test]
+fn a_patch_that_copies_or_moves_is_refused() {
+    let server = Server::new();
+    server.ask(&Asked::Create(Kind::Lease), JSON, &record(Kind::Lease, "lock", "a")).unwrap().unwrap();
+    for op in ["copy", "move"] {
+        let patch = format!(r#"[{{"op":"{op}","from":"/metadata","path":"/metadata/x"}}]"#);
+        let asked = Asked::Patch(lock(Kind::Lease, "lock"));
+        let refused = server.raw(&asked, "application/json-patch+json", JSON, &patch.into()).unwrap().unwrap_err();
+        assert!(refused.to_string().contains("'copy' or 'move'"), "{refused}");
+    }
+}
+
 /// client-go writes an unset time as an empty message.
 #[test]
 fn an_empty_time_is_none() {

@@ -59,8 +59,17 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
         let asked = info.and_then(|info| self.locks.concerns(info));
         let shard = request.extensions().get::<Admitted>().map(|admitted| admitted.term.shard.clone());
         let (Some(asked), Some(shard)) = (asked, shard) else { return self.next.call(request).boxed() };
-        let this = self.clone();
-        async move { this.answer(asked, &shard, request).await }.boxed()
+        let (this, locks, name) = (self.clone(), self.locks.clone(), asked.name().cloned());
+        async move {
+            let answer = this.answer(asked, &shard, request).await;
+            if let Some(name) = name
+                && !answer.as_ref().is_ok_and(|answer| answer.status().is_success())
+            {
+                locks.refused(&name);
+            }
+            answer
+        }
+        .boxed()
     }
 }
 
@@ -129,7 +138,10 @@ async fn of_the_ring(
     body: &Bytes,
 ) -> Result<Option<Response<Body>>, Refusal> {
     let Some(name) = asked.name() else { return Ok(None) };
-    let Some(version) = hold.of_the_ring(name).await? else { return Ok(None) };
+    let Some(version) = hold.of_the_ring(name).await? else {
+        // It is another's, or nobody's by now. What the controller led by was the ring's: it has nothing of its own to free.
+        return if locks.is_believed(name) { Err(LockRefusal::Conflict(name.clone()).into()) } else { Ok(None) };
+    };
     locks.learn_free(name, Some(&version))?;
     Ok(locks.answer(asked, parts, body).transpose()?)
 }
@@ -155,6 +167,8 @@ async fn look<S: Next>(
         }
         free?;
     }
+    // The real one: somebody else's, or nobody's.
+    locks.refused(name);
     Ok(Response::from_parts(head, body))
 }
 

@@ -231,7 +231,7 @@ impl Keeper {
             Some((spec, false)) => (spec.acquire_time.clone(), spec.lease_transitions),
             Some((spec, true)) => {
                 let handed_over = holder(Some(spec)) != Some(&self.terms.holder);
-                (now.clone(), Some(spec.lease_transitions.unwrap_or_default() + i32::from(handed_over)))
+                (now.clone(), Some(spec.lease_transitions.unwrap_or_default().saturating_add(i32::from(handed_over))))
             }
         };
         LeaseSpec {

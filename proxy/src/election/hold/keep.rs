@@ -3,7 +3,8 @@
 use std::{collections::HashMap, convert::Infallible, time::Duration};
 
 use futures::future::{join, join_all};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+use ringside_ring::Moment;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::{Claim, Hold, Holder, mark};
 use crate::election::{Locks, lock::LockRefusal, object::LockName, record::LASTS};
@@ -15,8 +16,8 @@ const TICK: Duration = Duration::from_millis(250);
 #[derive(Default)]
 struct Kept {
     /// When the last one that succeeded began; none in this term of the shard Lease.
-    looked: Option<Instant>,
-    next: Option<Instant>,
+    looked: Option<Moment>,
+    next: Option<Moment>,
     failing: bool,
 }
 
@@ -45,14 +46,14 @@ impl Hold {
             for name in led {
                 all.entry(name).or_default();
             }
-            let now = Instant::now();
+            let now = self.clock.now();
             let due = all.iter_mut().filter(|(_, kept)| kept.next.is_none_or(|next| next <= now));
             join_all(due.map(|(name, kept)| self.keep_one(name, kept, locks))).await;
         }
     }
 
     async fn keep_one(&self, name: &LockName, kept: &mut Kept, locks: &Locks) {
-        let asked = Instant::now();
+        let asked = self.clock.now();
         let result = self.look(name, kept.looked, locks).await;
         let lasts = self.standings.lock().get(name).map_or(LASTS, |standing| standing.lasts);
         match result {
@@ -69,7 +70,7 @@ impl Hold {
                     tracing::warn!(lock = %name, %error, "can't keep the real lock of the controller's election; trying again");
                 }
                 kept.failing = true;
-                kept.next = Some(Instant::now() + lasts / 15);
+                kept.next = Some(self.clock.now() + lasts / 15);
             }
         }
     }
@@ -78,10 +79,10 @@ impl Hold {
     pub(super) async fn look(
         &self,
         name: &LockName,
-        looked: Option<Instant>,
+        looked: Option<Moment>,
         locks: &Locks,
     ) -> Result<bool, LockRefusal> {
-        let asked = Instant::now();
+        let asked = self.clock.now();
         let before = self.standings.lock().get(name).cloned();
         let claim = Claim { object: locks.object(name), judged: false };
         let (Some(looked), Some(before)) = (looked, before) else {
@@ -100,7 +101,7 @@ impl Hold {
                 self.seen(name, (looked.max(before.renewed), false), real, before.lasts);
                 return Ok(true);
             }
-            if !before.is_due() {
+            if !before.is_due(self.clock.now()) {
                 return Ok(true);
             }
         }

@@ -10,6 +10,8 @@ use k8s_openapi::jiff::Timestamp;
 use kube::client::Body as KubeBody;
 use serde_json::{Value, json};
 
+use ringside_runtime::clock::{Clock, TokioClock};
+
 use super::*;
 use crate::election::{object::RECORD, tests::record as election};
 
@@ -25,12 +27,18 @@ struct State {
     refusing: Option<StatusCode>,
     /// It answers nothing.
     silent: bool,
+    /// So long an answer takes.
+    takes: Duration,
 }
 
 impl Server {
     /// The hold of the ring `example` on what is here.
     pub(crate) fn hold(&self) -> Hold {
-        Hold::new(self.client(), "ns".to_owned(), &"example".parse().unwrap())
+        self.hold_by_clock(Arc::new(TokioClock::start()))
+    }
+
+    fn hold_by_clock(&self, clock: SharedClock) -> Hold {
+        Hold::new(self.client(), "ns".to_owned(), &"example".parse().unwrap(), clock)
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -43,6 +51,8 @@ impl Server {
                 if this.0.lock().silent {
                     std::future::pending::<()>().await;
                 }
+                let takes = this.0.lock().takes;
+                tokio::time::sleep(takes).await;
                 Ok::<_, Infallible>(this.answer(&parts.method, parts.uri.path(), &body))
             }
         });
@@ -265,7 +275,11 @@ async fn what_the_api_server_refuses_is_told_with_its_words() {
 
 /// A proxy whose controller leads by this lock.
 async fn leading(server: &Server, name: &LockName) -> (Arc<Locks>, Arc<Hold>) {
-    let (locks, hold) = (Arc::new(Locks::new("ns".to_owned())), Arc::new(server.hold()));
+    leading_by(server.hold(), name).await
+}
+
+async fn leading_by(hold: Hold, name: &LockName) -> (Arc<Locks>, Arc<Hold>) {
+    let (locks, hold) = (Arc::new(Locks::new("ns".to_owned())), Arc::new(hold));
     let object = election(name.kind, "lock", "me");
     let judged = super::super::Judged { name: name.clone(), object, status: StatusCode::CREATED };
     let judged = judged.taken_for(&hold).await.unwrap();
@@ -343,8 +357,14 @@ async fn a_lock_that_somebody_takes_all_the_same_is_shown_to_the_controller() {
         assert!(!may_act(&shard[0]).await, "it was told to lead and can't know yet that it does not");
         // Nobody leads here by it any more, so nobody asks.
         let _ = server.asked();
-        pass(&shard, 12.0).await;
-        assert!(may_act(&shard[0]).await, "its renewals have failed for longer than it waits");
+        pass(&shard, 60.0).await;
+        assert!(!may_act(&shard[0]).await, "it has not asked since: it may stand still, and goes on any moment");
+        locks.refused(&name);
+        pass(&shard, 14.0).await;
+        locks.refused(&name);
+        assert!(!may_act(&shard[0]).await, "it tries for a while");
+        pass(&shard, 1.5).await;
+        assert!(may_act(&shard[0]).await, "its renewals have failed for longer than it tries");
         assert_eq!(server.asked(), Vec::<String>::new());
     }
 }
@@ -413,7 +433,13 @@ async fn a_lock_of_a_controller_that_is_gone_is_not_kept() {
     for name in locks() {
         let server = Server::default();
         let shard = [leading(&server, &name).await];
-        pass(&shard, 16.0).await;
+        pass(&shard, 9.0 * 60.0).await;
+        assert_eq!(
+            server.holder(&name),
+            RING,
+            "it may stand still, and goes on as the leader when it does not any more"
+        );
+        pass(&shard, 2.0 * 60.0).await;
         let _ = server.asked();
         pass(&shard, 60.0).await;
         assert_eq!(server.asked(), Vec::<String>::new(), "it runs out, and who is left may lead");
@@ -429,7 +455,7 @@ async fn a_lock_of_a_controller_that_is_gone_is_not_kept() {
 async fn a_renewal_of_another_shard_counts_from_the_last_look() {
     let (name, server) = (locks()[0].clone(), Server::default());
     let (locks, hold) = leading(&server, &name).await;
-    let looked = Instant::now();
+    let looked = hold.clock.now();
     tokio::time::sleep(Duration::from_secs(1)).await;
     server.is_held_by(&name, RING);
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -437,7 +463,7 @@ async fn a_renewal_of_another_shard_counts_from_the_last_look() {
     hold.look(&name, Some(looked), &locks).await.unwrap();
     assert_eq!(hold.standings.lock()[&name].renewed, looked);
     assert_eq!(server.writes(), 0);
-    let again = Instant::now();
+    let again = hold.clock.now();
     tokio::time::sleep(Duration::from_secs(3)).await;
     hold.look(&name, Some(again), &locks).await.unwrap();
     assert_eq!(server.writes(), 0, "7 s ago, or 3 s less");
@@ -475,7 +501,7 @@ async fn what_else_is_written_into_a_lock_renews_it_for_nobody() {
 async fn an_answer_that_comes_late_does_not_bring_a_lock_back() {
     let (name, server) = (locks()[0].clone(), Server::default());
     let (locks, hold) = leading(&server, &name).await;
-    let (asked, real) = (Instant::now(), server.get(&path(&name)));
+    let (asked, real) = (hold.clock.now(), server.get(&path(&name)));
     let real: DynamicObject = serde_json::from_value(real).unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     server.is_held_by(&name, "old");
@@ -486,7 +512,7 @@ async fn an_answer_that_comes_late_does_not_bring_a_lock_back() {
     server.is_held_by(&name, "");
     tokio::time::sleep(Duration::from_secs(1)).await;
     hold.take(&name, &Claim::default()).await.unwrap();
-    let own = Instant::now();
+    let own = hold.clock.now();
     hold.seen(&name, (own, true), &real, LASTS);
     hold.seen(&name, (own - Duration::from_millis(500), true), &real, LASTS);
     assert_eq!(hold.standings.lock()[&name].renewed, own);
@@ -509,6 +535,7 @@ async fn a_proxy_that_comes_after_another_knows_what_the_controller_was_told() {
     // Somebody else leads by now.
     server.is_held_by(&name, "old");
     let shard = [(Arc::new(Locks::kept_in("ns".to_owned(), kept())), Arc::new(server.hold()))];
+    shard[0].0.refused(&name);
     pass(&shard, 14.0).await;
     assert!(!may_act(&shard[0]).await);
     pass(&shard, 2.0).await;
@@ -516,4 +543,50 @@ async fn a_proxy_that_comes_after_another_knows_what_the_controller_was_told() {
     shard[0].0.told(name.clone(), None);
     let none = Locks::kept_in("ns".to_owned(), kept());
     assert_eq!(none.led(), []);
+}
+
+/// A clock that goes on while timers stand still.
+struct Boots {
+    running: TokioClock,
+    slept: Mutex<Duration>,
+}
+
+impl Clock for Boots {
+    fn now(&self) -> Moment {
+        self.running.now() + *self.slept.lock()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_machine_slept_a_lock_is_as_old_as_it_is() {
+    let (name, server) = (locks()[0].clone(), Server::default());
+    let clock = Arc::new(Boots { running: TokioClock::start(), slept: Mutex::default() });
+    let shard = [leading_by(server.hold_by_clock(clock.clone()), &name).await];
+    pass(&shard, 1.0).await;
+    assert!(may_act(&shard[0]).await);
+    server.is_held_by(&name, "old");
+    *clock.slept.lock() = Duration::from_secs(15);
+    assert!(!may_act(&shard[0]).await, "somebody may have it since");
+    assert!(!renews(&shard[0].0, &shard[0].1, &name).await);
+}
+
+/// Each answer takes as long as it may: a renewal that comes about counts from when it was sent.
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_slow_puts_no_lead_in_doubt() {
+    let (name, server) = (locks()[0].clone(), Server::default());
+    let shard = [leading(&server, &name).await];
+    let acts = async {
+        // After the first look of the term.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        server.0.lock().takes = Duration::from_millis(3_500);
+        loop {
+            assert!(may_act(&shard[0]).await);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        () = pass_leading(&shard, &name, 60.0) => {}
+        () = acts => {}
+    }
+    assert!(server.writes() > 5);
 }

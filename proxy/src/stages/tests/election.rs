@@ -284,6 +284,10 @@ async fn where_somebody_else_may_lead_nothing_passes_but_what_tells_the_controll
         assert!(text(lab.get(&lock).await).await.contains(r#""resourceVersion":"7""#), "the real one");
         assert_eq!(asked.elapsed(), Duration::ZERO, "at once");
         let before = lab.seen.lock().len();
+        let release =
+            r#"{"metadata":{"name":"lock","namespace":"ns","resourceVersion":"7"},"spec":{"holderIdentity":""}}"#;
+        let released = lab.send(write("PUT", &lock, release)).await;
+        assert_eq!(released.status(), StatusCode::CONFLICT, "it would free what another leads by");
         for request in [ask("GET", things), write("POST", things, "{}"), ask("DELETE", "/api/v1/namespaces/a/pods/b")] {
             let refused = lab.send(request).await;
             assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -291,7 +295,11 @@ async fn where_somebody_else_may_lead_nothing_passes_but_what_tells_the_controll
         }
         assert_eq!(lab.seen.lock().len(), before);
         assert_eq!(lab.get("/version").await.status(), StatusCode::OK);
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        // Its time is 15 s.
+        tokio::time::sleep_until(asked + Duration::from_secs(14)).await;
+        let may_act = lab.shared.hold.lead(&lab.shared.locks, Duration::ZERO).await.is_ok();
+        assert!(!may_act, "it tries for a while");
+        tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(lab.get(things).await.status(), StatusCode::OK, "it knows by now that it does not lead");
     };
     tokio::select! {
