@@ -171,3 +171,6 @@ impl Collector for Live {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
