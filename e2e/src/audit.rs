@@ -1,11 +1,15 @@
-//! Reads what the API server wrote down about writes: who wrote what, and which version of the object came of it.
+//! Reads what the API server wrote down about writes: who wrote what, and which version of the object came of it; and about
+//! the watches of shards.
 
 mod line;
 mod requests;
+mod watches;
 
 pub use requests::{Request, Requests};
+pub use watches::{Watch, watches};
 
 use std::{
+    collections::HashMap,
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _},
     path::{Path, PathBuf},
@@ -13,10 +17,14 @@ use std::{
 
 use ringside_ring::RingLabels;
 
+use self::line::Said;
 use crate::checker::Write;
 
 /// The longest line that is read: an object of 1.5 MB (etcd's limit) in the request and in the answer, with escapes.
 const LONGEST_LINE: u64 = 16 << 20;
+
+/// Who asks, by a token that is bound to a Pod.
+pub(crate) const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 
 /// The log can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -41,10 +49,29 @@ pub enum AuditError {
     },
 }
 
-/// Hands each write in the log to `take`, one line after the other: no more than one is in memory.
+/// Hands each write in the log to `take`, one line after the other: no more are in memory than were under way at once. At
+/// last those that were not answered: their API server was killed.
 ///
 /// `shards` is the user name of the shards' ServiceAccount: others have Pods as well.
 pub fn read(path: &Path, labels: &RingLabels, shards: &str, mut take: impl FnMut(Write)) -> Result<(), AuditError> {
+    let mut begun = HashMap::new();
+    lines(path, |line| {
+        match line::said(line, labels, shards)? {
+            Said::Begun(write) => drop(begun.insert(write.id.clone(), write)),
+            Said::Ended(id, writes) => {
+                begun.remove(&id);
+                writes.into_iter().for_each(&mut take);
+            }
+            Said::Nothing => {}
+        }
+        Ok(())
+    })?;
+    begun.into_values().for_each(take);
+    Ok(())
+}
+
+/// Hands each whole line of the log to `take`, which says what is wrong with it.
+fn lines(path: &Path, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), AuditError> {
     let failed = |source| AuditError::File { path: path.to_owned(), source };
     let mut log = BufReader::new(File::open(path).map_err(failed)?);
     let mut line = Vec::new();
@@ -59,8 +86,7 @@ pub fn read(path: &Path, labels: &RingLabels, shards: &str, mut take: impl FnMut
             let reason = "it is longer than any that an API server writes".to_owned();
             return Err(AuditError::Line { path: path.to_owned(), number, reason });
         };
-        let fault = |reason| AuditError::Line { path: path.to_owned(), number, reason };
-        line::writes(whole, labels, shards).map_err(fault)?.into_iter().for_each(&mut take);
+        take(whole).map_err(|reason| AuditError::Line { path: path.to_owned(), number, reason })?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use ringside_ring::{ResourceVersion, RingLabels, cluster_ring::GroupResource, pa
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::POD_NAME;
 use crate::checker::{Change, Labels, Object, Write};
 
 /// The verbs that write.
@@ -14,9 +15,6 @@ const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollect
 
 /// What the API server says where a policy refuses a write: with the same code and reason as where a permission is missing.
 const POLICY: &str = "ValidatingAdmissionPolicy";
-
-/// Who asks, by a token that is bound to a Pod.
-const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -99,65 +97,104 @@ struct Details {
     uid: String,
 }
 
-/// The writes of a request: none when it was only tried or refused, unless the fence did that; several when it deleted a
-/// collection.
-pub(super) fn writes(line: &[u8], labels: &RingLabels, shards: &str) -> Result<Vec<Write>, String> {
-    let event: Event = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    let Some(status) = &event.response_status else { return Ok(Vec::new()) };
-    if event.stage != "ResponseComplete" || event.request_uri.contains("dryRun=All") {
-        return Ok(Vec::new());
+/// What a line says of a request that writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// It arrived; as long as nothing more is said, nobody knows what came of it.
+    Begun(Write),
+    /// It was answered, and these came of it: none when it was only tried or refused, unless the fence did that; several when
+    /// it deleted a collection.
+    Ended(String, Vec<Write>),
+    /// Nothing that matters.
+    Nothing,
+}
+
+pub(super) fn said(line: &[u8], labels: &RingLabels, shards: &str) -> Result<Said, String> {
+    let mut event: Event = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    if !WRITES.contains(&&*event.verb) || event.request_uri.contains("dryRun=All") {
+        return Ok(Said::Nothing);
     }
-    let reference = event.object_ref.unwrap_or_default();
-    let change = match (&*event.verb, status.code) {
-        ("create", 409) if status.reason == "AlreadyExists" => Change::Refused,
-        (verb, 403) if WRITES.contains(&verb) && status.message.contains(POLICY) => Change::Barred,
-        // Even so it may have been carried out: the API server gives up waiting, not the write.
-        (verb, 500..) if WRITES.contains(&verb) => Change::Unanswered,
-        (_, 300..) => return Ok(Vec::new()),
-        ("create", _) if reference.subresource.is_empty() => Change::Created,
-        // Server-side apply creates what is not there.
-        ("patch" | "update", 201) => Change::Created,
-        ("create" | "patch" | "update", _) => Change::Updated,
-        // It is answered with the object where that stays for a while: marked, for its finalizers.
-        ("delete", _) if event.response_object.as_ref().is_some_and(|answer| answer.details.is_none()) => {
-            Change::Updated
+    let reference = event.object_ref.take().unwrap_or_default();
+    match &*event.stage {
+        "RequestReceived" => Ok(Said::Begun(event.write(&reference, shards, Change::Unanswered, reference.object()))),
+        "ResponseComplete" => {
+            let answer = event.response_object.take();
+            let change = event.change(&reference, answer.as_ref());
+            let objects =
+                change.map_or_else(|| Ok(Vec::new()), |change| event.objects(&reference, answer, change, labels));
+            let write = |object| Some(event.write(&reference, shards, change?, object));
+            Ok(Said::Ended(event.id.clone(), objects?.into_iter().filter_map(write).collect()))
         }
-        ("delete" | "deletecollection", _) => Change::Deleted,
-        _ => return Ok(Vec::new()),
-    };
-    let shard = event.user.extra.get(POD_NAME).filter(|_| event.user.username == shards);
-    let write = |object: Object| Write {
-        id: event.id.clone(),
-        received: event.request_received_timestamp.0,
-        answered: event.stage_timestamp.0,
-        shard: shard.and_then(|names| names.first()).cloned(),
-        change,
-        resource: GroupResource { group: reference.api_group.clone(), resource: reference.resource.clone() },
-        object,
-    };
-    let objects: Vec<Object> = match event.response_object {
-        _ if change == Change::Barred => {
-            let controller = event.request_object.and_then(controller);
-            vec![Object { controller, ..reference.object() }]
+        _ => Ok(Said::Nothing),
+    }
+}
+
+impl Event {
+    /// What the request did, where it did anything that matters.
+    fn change(&self, reference: &Reference, answer: Option<&Response>) -> Option<Change> {
+        let status = self.response_status.as_ref()?;
+        match (&*self.verb, status.code) {
+            ("create", 409) if status.reason == "AlreadyExists" => Some(Change::Refused),
+            (_, 403) if status.message.contains(POLICY) => Some(Change::Barred),
+            // Even so it may have been carried out: the API server gives up waiting, not the write.
+            (_, 500..) => Some(Change::Unanswered),
+            (_, 300..) => None,
+            ("create", _) if reference.subresource.is_empty() => Some(Change::Created),
+            // Server-side apply creates what is not there.
+            ("patch" | "update", 201) => Some(Change::Created),
+            ("create" | "patch" | "update", _) => Some(Change::Updated),
+            // It is answered with the object where that stays for a while: marked, for its finalizers.
+            ("delete", _) if answer.is_some_and(|answer| answer.details.is_none()) => Some(Change::Updated),
+            _ => Some(Change::Deleted),
         }
-        _ if matches!(change, Change::Refused | Change::Unanswered) => vec![reference.object()],
-        Some(Response { items: Some(items), .. }) => {
-            items.into_iter().map(|item| item.object(labels)).collect::<Result<_, _>>()?
+    }
+
+    /// What it did that to.
+    fn objects(
+        &self,
+        reference: &Reference,
+        answer: Option<Response>,
+        change: Change,
+        labels: &RingLabels,
+    ) -> Result<Vec<Object>, String> {
+        Ok(match answer {
+            _ if change == Change::Barred => {
+                vec![Object { controller: self.request_object.as_ref().and_then(controller), ..reference.object() }]
+            }
+            _ if matches!(change, Change::Refused | Change::Unanswered) => vec![reference.object()],
+            Some(Response { items: Some(items), .. }) => {
+                items.into_iter().map(|item| item.object(labels)).collect::<Result<_, _>>()?
+            }
+            Some(Response { details: Some(Details { uid }), .. }) => vec![Object { uid, ..reference.object() }],
+            // Whether an object has such labels, only the object itself tells.
+            Some(response) if matches!(&*reference.subresource, "" | "status") => vec![response.object(labels)?],
+            Some(response) => vec![Object { labels: None, ..response.object(labels)? }],
+            None => {
+                return Err(format!(
+                    "a {} of {}/{} without its outcome",
+                    self.verb, reference.resource, reference.name
+                ));
+            }
+        })
+    }
+
+    fn write(&self, reference: &Reference, shards: &str, change: Change, object: Object) -> Write {
+        let shard = self.user.extra.get(POD_NAME).filter(|_| self.user.username == shards);
+        Write {
+            id: self.id.clone(),
+            received: self.request_received_timestamp.0,
+            answered: self.stage_timestamp.0,
+            shard: shard.and_then(|names| names.first()).cloned(),
+            change,
+            resource: GroupResource { group: reference.api_group.clone(), resource: reference.resource.clone() },
+            object,
         }
-        Some(Response { details: Some(Details { uid }), .. }) => vec![Object { uid, ..reference.object() }],
-        // Whether an object has such labels, only the object itself tells.
-        Some(response) if matches!(&*reference.subresource, "" | "status") => vec![response.object(labels)?],
-        Some(response) => vec![Object { labels: None, ..response.object(labels)? }],
-        None => {
-            return Err(format!("a {} of {}/{} without its outcome", event.verb, reference.resource, reference.name));
-        }
-    };
-    Ok(objects.into_iter().map(write).collect())
+    }
 }
 
 /// The uid of the controller that an object was to have.
-fn controller(asked: Value) -> Option<String> {
-    let Response { metadata, .. } = serde_json::from_value(asked).ok()?;
+fn controller(asked: &Value) -> Option<String> {
+    let Response { metadata, .. } = Response::deserialize(asked).ok()?;
     controller_of(metadata.owner_references.as_deref()).map(|owner| owner.uid.clone())
 }
 

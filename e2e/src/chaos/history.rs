@@ -13,10 +13,10 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ringside_ring::RingLabels;
 use serde_json::Value;
 
-use crate::checker::{Event, Record, Uid};
-
-/// Who asks, by a token that is bound to a Pod.
-const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+use crate::{
+    audit::POD_NAME,
+    checker::{Event, Record, Uid},
+};
 
 /// A request that the API server wrote down, whatever came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 
 use super::{ControlPlaneError, Layout, Options};
 
+/// The stage in which nothing is known but the question.
+const ARRIVAL: [&str; 1] = ["RequestReceived"];
+
 /// Writes the policy to where [`super::commands`] names it.
 pub(super) fn write_policy(layout: &Layout, options: &Options) -> Result<(), ControlPlaneError> {
     let path = layout.file("audit-policy.yaml");
@@ -13,10 +16,12 @@ pub(super) fn write_policy(layout: &Layout, options: &Options) -> Result<(), Con
     written.map_err(|source| ControlPlaneError::File { action: "write", path, source })
 }
 
-/// Once a request was answered: its metadata, or of writes the object that came out. JSON is YAML as well.
+/// Once a request was answered: its metadata; or of writes that they arrived, and the object that came out, and of watches
+/// their beginning and end. JSON is YAML as well.
 fn policy(options: &Options) -> Value {
-    let rules = if options.audit_writes.is_empty() { json!([{"level": "Metadata"}]) } else { writes(options) };
-    json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules})
+    let all = || json!([{"level": "Metadata", "omitStages": ARRIVAL}]);
+    let rules = if options.audit_writes.is_empty() { all() } else { writes(options) };
+    json!({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules})
 }
 
 fn writes(options: &Options) -> Value {
@@ -24,9 +29,11 @@ fn writes(options: &Options) -> Value {
         // The subresources are written to as well.
         json!({"group": one.group, "resources": [one.resource, format!("{}/*", one.resource)]})
     });
+    let resources: Vec<_> = resources.collect();
     json!([
+        {"level": "Metadata", "verbs": ["watch"], "resources": resources, "omitStages": ARRIVAL},
         {"level": "None", "verbs": ["get", "list", "watch"]},
-        {"level": "RequestResponse", "resources": resources.collect::<Vec<_>>(), "omitManagedFields": true},
+        {"level": "RequestResponse", "resources": resources, "omitManagedFields": true},
         {"level": "None"},
     ])
 }

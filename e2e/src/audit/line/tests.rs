@@ -30,7 +30,10 @@ fn event() -> Value {
 }
 
 fn read(event: &Value) -> Vec<Write> {
-    writes(event.to_string().as_bytes(), &labels(), SHARDS).unwrap()
+    match said(event.to_string().as_bytes(), &labels(), SHARDS).unwrap() {
+        Said::Ended(id, writes) if id == "6f7f" => writes,
+        _ => Vec::new(),
+    }
 }
 
 fn with(pointer: &str, value: Value) -> Vec<Write> {
@@ -116,8 +119,20 @@ fn deletions_are_answered_in_three_ways() {
 #[test]
 fn a_lease_names_its_holder_and_garbage_is_a_fault() {
     assert_eq!(with("/responseObject/spec", json!({"holderIdentity": "h"}))[0].object.holder.as_deref(), Some("h"));
-    assert!(writes(b"{", &labels(), SHARDS).is_err());
+    assert!(said(b"{", &labels(), SHARDS).is_err());
     let mut without = event();
     without.as_object_mut().unwrap().remove("responseObject");
-    assert!(writes(without.to_string().as_bytes(), &labels(), SHARDS).unwrap_err().contains("without its outcome"));
+    assert!(said(without.to_string().as_bytes(), &labels(), SHARDS).unwrap_err().contains("without its outcome"));
+}
+
+#[test]
+fn of_what_arrived_nobody_knows_what_came_of_it() {
+    let mut event = event();
+    event["stage"] = json!("RequestReceived");
+    for key in ["responseStatus", "responseObject"] {
+        event.as_object_mut().unwrap().remove(key);
+    }
+    let Said::Begun(write) = said(event.to_string().as_bytes(), &labels(), SHARDS).unwrap() else { panic!("it began") };
+    assert_eq!((write.change, &*write.id, write.shard.as_deref()), (Change::Unanswered, "6f7f", Some("shard-1")));
+    assert_eq!((&*write.object.name, write.object.version), ("default/o", None));
 }
