@@ -42,8 +42,10 @@ pub enum Passing {
 #[derive(Debug)]
 pub struct Line {
     address: SocketAddr,
+    server: watch::Sender<SocketAddr>,
     passing: watch::Sender<Passing>,
     hindered: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
     _relaying: AbortOnDropHandle<()>,
 }
 
@@ -60,9 +62,11 @@ impl Line {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (passing, passes) = watch::channel(Passing::Everything);
-        let hindered = Arc::new(AtomicUsize::new(0));
-        let relaying = AbortOnDropHandle::new(tokio::spawn(relay(listener, server, passes, hindered.clone())));
-        Ok(Self { address, passing, hindered, _relaying: relaying })
+        let (server, leads) = watch::channel(server);
+        let (hindered, connections) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let relaying = relay(listener, leads, passes, hindered.clone(), connections.clone());
+        let relaying = AbortOnDropHandle::new(tokio::spawn(relaying));
+        Ok(Self { address, server, passing, hindered, connections, _relaying: relaying })
     }
 
     /// Where it begins.
@@ -75,6 +79,16 @@ impl Line {
         self.passing.send_replace(passing);
     }
 
+    /// From now on it leads to this server. Connections to another end.
+    pub fn lead_to(&self, server: SocketAddr) {
+        self.server.send_if_modified(|leads| std::mem::replace(leads, server) != server);
+    }
+
+    /// How many connections were made by it so far.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
     /// How many pieces came late, or had to wait, so far.
     pub fn hindered(&self) -> usize {
         self.hindered.load(Ordering::Relaxed)
@@ -83,20 +97,28 @@ impl Line {
 
 async fn relay(
     listener: TcpListener,
-    server: SocketAddr,
+    server: watch::Receiver<SocketAddr>,
     passing: watch::Receiver<Passing>,
     hindered: Arc<AtomicUsize>,
+    connected: Arc<AtomicUsize>,
 ) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         let direction = |answers| Direction { answers, passing: passing.clone(), hindered: hindered.clone() };
-        connections.spawn(connection(client, server, direction(false), direction(true)));
+        connected.fetch_add(1, Ordering::Relaxed);
+        connections.spawn(connection(client, server.clone(), direction(false), direction(true)));
         while connections.try_join_next().is_some() {}
     }
 }
 
-/// Ends when either side does.
-async fn connection(client: TcpStream, server: SocketAddr, up: Direction, down: Direction) -> io::Result<()> {
+/// Ends when either side does, or the line leads elsewhere.
+async fn connection(
+    client: TcpStream,
+    mut leads: watch::Receiver<SocketAddr>,
+    up: Direction,
+    down: Direction,
+) -> io::Result<()> {
+    let server = *leads.borrow_and_update();
     let server = TcpStream::connect(server).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
@@ -104,6 +126,7 @@ async fn connection(client: TcpStream, server: SocketAddr, up: Direction, down: 
     tokio::select! {
         ended = up.pass(from_client, to_server) => ended,
         ended = down.pass(from_server, to_client) => ended,
+        _ = leads.changed() => Ok(()),
     }
 }
 
@@ -187,6 +210,19 @@ mod tests {
         server.write_all(b"!").await.unwrap();
         assert!(arrives(&mut server, SOON).await);
         assert!(!arrives(&mut client, NOTHING).await);
+    }
+
+    #[tokio::test]
+    async fn who_was_connected_connects_again_when_the_line_leads_elsewhere() {
+        let (line, mut client, _server) = connected().await;
+        let elsewhere = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        line.lead_to(elsewhere.local_addr().unwrap());
+        assert_eq!(timeout(SOON, client.read(&mut [0])).await.unwrap().unwrap_or_default(), 0, "it has ended");
+        let mut client = TcpStream::connect(line.address()).await.unwrap();
+        let (mut server, _) = timeout(SOON, elsewhere.accept()).await.unwrap().unwrap();
+        client.write_all(b"?").await.unwrap();
+        assert!(arrives(&mut server, SOON).await);
+        assert_eq!(line.connections(), 2);
     }
 
     #[tokio::test]

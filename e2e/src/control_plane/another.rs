@@ -1,6 +1,6 @@
 //! A second API server on the same etcd, as clusters have several.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use super::{ControlPlane, ControlPlaneError, Lag, START_DEADLINE, admin, commands, spawn};
 use crate::{eventually::eventually, process::Process};
@@ -9,16 +9,22 @@ use crate::{eventually::eventually, process::Process};
 #[derive(Debug)]
 pub struct AnotherApiServer {
     process: Process,
+    address: SocketAddr,
     url: String,
 }
 
 impl AnotherApiServer {
-    /// Where it listens: with the first one's port, so that one name can stand for both.
+    /// The address it listens at: with the first one's port, so that one name can stand for both.
     pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
     /// Its process.
     pub fn process(&self) -> &Process {
         &self.process
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Where it answers.
@@ -45,12 +51,12 @@ impl ControlPlane {
     }
 
     async fn another(&self, etcd: u16, flags: &[&str]) -> Result<AnotherApiServer, ControlPlaneError> {
-        let address = AnotherApiServer::ADDRESS;
+        let address = SocketAddr::from((AnotherApiServer::ADDRESS, self.layout.api_port));
         let mut command = commands::api_server(&self.programs, &self.layout, &self.options, etcd);
         // Of a flag that is given twice the last one counts.
-        command.arg(format!("--bind-address={address}")).args(flags);
+        command.arg(format!("--bind-address={}", address.ip())).args(flags);
         let process = spawn("kube-apiserver-2", &command, &self.layout)?;
-        let url = format!("https://{address}:{}", self.layout.api_port);
+        let url = format!("https://{address}");
         let kubeconfig = admin::kubeconfig(&url, &self.credentials.ca, &self.credentials.admin_token, "default");
         let client = admin::client(&kubeconfig).await?;
         let ready = eventually("the second API server is ready", START_DEADLINE, || async {
@@ -63,6 +69,6 @@ impl ControlPlane {
         if !ready.await? {
             process.check_running()?;
         }
-        Ok(AnotherApiServer { process, url })
+        Ok(AnotherApiServer { process, address, url })
     }
 }

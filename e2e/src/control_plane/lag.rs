@@ -1,6 +1,6 @@
 //! What stands between an API server and etcd, so that the API server can be held in the past.
 
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, time::Duration};
 
 use crate::line::{Line, Passing};
 
@@ -22,6 +22,11 @@ impl Lag {
     /// From now on the API server learns nothing.
     pub fn hold(&self) {
         self.0.set(Passing::Questions);
+    }
+
+    /// From now on it learns everything so much later, and what it asks takes twice as long.
+    pub fn delay(&self, by: Duration) {
+        self.0.set(Passing::Late(by));
     }
 
     /// It learns what it missed.
