@@ -8,6 +8,7 @@ mod history;
 mod run;
 pub mod schedule;
 mod settle;
+mod sight;
 mod silence;
 mod verdict;
 
@@ -118,7 +119,8 @@ async fn begin(terms: &Terms, settings: Settings) -> Result<Run> {
     workload.create(&system.control_plane().client()).await.context("create the objects")?;
     system.until_balanced(DEADLINE).await?;
     system.until_settled(DEADLINE).await?;
-    let mut run = Run::new(system, ring, workload);
+    let other_api_server = system.control_plane().start_lagging_api_server().await?;
+    let mut run = Run::new(system, other_api_server, ring, workload);
     faults::until_protected(&mut run).await?;
     say(&format!("{:>7.1} s  it has begun", run.system().monitor().now().as_secs_f64()));
     Ok(run)

@@ -22,6 +22,7 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use self::unsharded::OPERATOR;
 pub use self::{
     error::SystemError,
     monitor::Monitor,

@@ -21,20 +21,22 @@ pub(super) async fn until_protected(run: &mut Run) -> Result<()> {
     belongings::until_condition(run, "LabelsProtected", "True").await
 }
 
-/// Begins what others happen beside. Returns what its line had hindered before.
+/// Begins what others happen beside. Returns what its line had hindered, or carried, before.
 pub(super) fn begin(run: &mut Run, fault: &Fault) -> Result<usize> {
     let shard = fault.shard.as_deref().unwrap_or_default();
     match fault.kind {
         Kind::Pause => processes::pause(run, shard).map(|()| 0),
+        Kind::OtherApiServer => lines::lead_to_other(run, shard),
         _ => lines::part(run, shard),
     }
 }
 
-/// Ends it. Returns how many processes stood still, or how many pieces had to wait.
+/// Ends it. Returns how many processes stood still, how many pieces had to wait, or how many connections were made.
 pub(super) fn end(run: &mut Run, fault: &Fault, before: usize) -> Result<usize> {
     let shard = fault.shard.as_deref().unwrap_or_default();
     match fault.kind {
         Kind::Pause => processes::resume(run, shard),
+        Kind::OtherApiServer => lines::lead_back(run, shard, before),
         _ => lines::join(run, shard, before),
     }
 }
@@ -58,6 +60,6 @@ pub(super) async fn happen(run: &mut Run, fault: &Fault) -> Result<usize> {
         Kind::MakeAgain => objects::make_again(run, &fault.objects).await,
         Kind::StripLabels => objects::strip(run, &fault.objects).await,
         Kind::ForgeLabels => objects::forge(run, &fault.objects).await,
-        Kind::Pause | Kind::Partition => begin(run, fault),
+        Kind::Pause | Kind::Partition | Kind::OtherApiServer => begin(run, fault),
     }
 }

@@ -9,9 +9,13 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     faults,
-    schedule::{Fault, Planned},
+    schedule::{Fault, Kind, Planned},
 };
-use crate::{system::System, workload::Workload};
+use crate::{
+    control_plane::{AnotherApiServer, Lag},
+    system::System,
+    workload::Workload,
+};
 
 /// How often is looked at what has ended meanwhile.
 const LOOK: Duration = Duration::from_millis(250);
@@ -31,6 +35,8 @@ pub struct Injected {
 
 /// A system to which things happen.
 pub(super) struct Run {
+    /// With which a shard can be for a while. It ends before the control plane does.
+    pub(super) other_api_server: (AnotherApiServer, Lag),
     pub(super) system: System,
     pub(super) ring: RingName,
     pub(super) labels: RingLabels,
@@ -50,16 +56,22 @@ struct UnderWay {
     /// In what was injected.
     index: usize,
     ends: Instant,
-    /// What its line had hindered when it began.
+    /// What its line had hindered, or carried, when it began.
     hindered: usize,
 }
 
 impl Run {
     /// A run on this system, under this work.
-    pub(super) fn new(system: System, ring: RingName, workload: Workload) -> Self {
+    pub(super) fn new(
+        system: System,
+        other_api_server: (AnotherApiServer, Lag),
+        ring: RingName,
+        workload: Workload,
+    ) -> Self {
         Self {
             labels: RingLabels::of(&ring),
             client: system.control_plane().client(),
+            other_api_server,
             system,
             ring,
             workload,
@@ -137,6 +149,11 @@ impl Run {
             self.revived.extend(self.system.revive_sharders().await?);
         }
         Ok(())
+    }
+
+    /// Whether a fault of this kind goes on.
+    pub(super) fn is_under_way(&self, kind: Kind) -> bool {
+        self.under_way.iter().any(|one| self.injected[one.index].fault.kind == kind)
     }
 
     /// Ends what is under way.

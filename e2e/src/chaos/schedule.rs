@@ -29,6 +29,8 @@ pub enum Kind {
     KillController,
     /// A shard and the API server hear nothing of each other for a while.
     Partition,
+    /// A shard is with another API server for a while, which knows everything later.
+    OtherApiServer,
     /// The leading replica of the sharder is killed, and another Pod comes.
     KillLeader,
     /// All replicas of the sharder are killed, and come back later.
@@ -61,7 +63,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Join,
         Self::Leave,
         Self::Restart,
@@ -70,6 +72,7 @@ impl Kind {
         Self::KillProxy,
         Self::KillController,
         Self::Partition,
+        Self::OtherApiServer,
         Self::KillLeader,
         Self::KillSharders,
         Self::SilentWebhook,
@@ -90,7 +93,7 @@ impl Kind {
     /// it takes until a shard is given up, which is two Leases of 5 s.
     fn lasts(self) -> RangeInclusive<u64> {
         match self {
-            Self::Pause | Self::Partition => 2_000..=18_000,
+            Self::Pause | Self::Partition | Self::OtherApiServer => 2_000..=18_000,
             Self::KillSharders => 1_000..=12_000,
             Self::SilentWebhook => 3_000..=10_000,
             Self::RestartApiServer => 0..=3_000,
@@ -225,7 +228,12 @@ impl Planner<'_> {
                 Some(name)
             }
             Kind::Kill => Some(self.take()),
-            Kind::Restart | Kind::Pause | Kind::KillProxy | Kind::KillController | Kind::Partition => {
+            Kind::Restart
+            | Kind::Pause
+            | Kind::KillProxy
+            | Kind::KillController
+            | Kind::Partition
+            | Kind::OtherApiServer => {
                 let index = self.random.random_range(0..self.running.len());
                 Some(self.running[index].clone())
             }
@@ -259,7 +267,8 @@ fn some(random: &mut impl Rng, objects: usize) -> Vec<usize> {
 }
 
 impl Planned {
-    /// When the next may begin: while a shard stands still, or hears nothing, others happen; all else has ended before.
+    /// When the next may begin: while a shard stands still, hears nothing, or hears it late, others happen; all else has
+    /// ended before.
     pub fn over(&self) -> Duration {
         if self.fault.is_of_one_shard() { self.at } else { self.at + self.fault.lasts }
     }
@@ -268,7 +277,7 @@ impl Planned {
 impl Fault {
     /// Whether it concerns one shard, so that others can happen meanwhile.
     pub fn is_of_one_shard(&self) -> bool {
-        matches!(self.kind, Kind::Pause | Kind::Partition)
+        matches!(self.kind, Kind::Pause | Kind::Partition | Kind::OtherApiServer)
     }
 }
 

@@ -8,22 +8,23 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 
 use super::{
     history::{self, Request},
     run::{Injected, Run},
-    schedule::Kind,
     settle::Unrest,
+    sight::was_unseen,
     silence::{self, AtWork, silence},
 };
-use crate::checker::{self, Change, Gap, Landed, Overlap, Record, Report};
+use crate::{
+    audit,
+    checker::{self, Gap, Landed, Overlap, Record, Report},
+    system::OPERATOR,
+};
 
 /// So many histories are told; more would scroll the verdict away.
 const TOLD: usize = 5;
-
-/// After so long a controller tries a watch again at the latest (`client-go`'s reflector).
-const WATCHED_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// Two instances that worked on an object at once.
 #[derive(Clone, Debug)]
@@ -75,13 +76,15 @@ pub(super) async fn judge(
     let now = run.system.monitor().now();
     let begun = Timestamp::now().checked_sub(now).context("the records begin before time")?;
     let faults: Vec<_> = run.injected.iter().filter_map(|one| since(begun, one)).collect();
-    let unseen = writes.second_creates.extract_if(.., |one| was_unseen(one, &faults)).collect();
+    let log = run.system.control_plane().audit_log();
+    let watches = audit::watches(&log, &run.labels)?;
+    let unseen = writes.second_creates.extract_if(.., |one| was_unseen(one, &faults, &watches)).collect();
     let names = history::names(&journal);
     let overlapped = report.overlaps.iter().filter_map(|overlap| names.get(&overlap.uid).cloned());
     let concerned: Vec<String> =
         objects_of(&report, &writes).into_iter().chain(unsettled.iter().flat_map(|why| why.objects.clone())).collect();
     let sought = overlapped.chain(concerned.iter().cloned()).collect();
-    let requests = history::requests(&run.system.control_plane().audit_log(), &run.labels, &sought)?;
+    let requests = history::requests(&log, &run.labels, &sought)?;
     let judged = report.overlaps.iter().map(|overlap| {
         let name = names.get(&overlap.uid).cloned().unwrap_or_default();
         let requests = requests.get(&name).map(Vec::as_slice).unwrap_or_default();
@@ -101,20 +104,6 @@ pub(super) async fn judge(
 
 fn tell(name: &str, requests: &BTreeMap<String, Vec<Request>>, journal: &[Record], begun: Timestamp) -> String {
     history::tell(name, requests.get(name).map(Vec::as_slice).unwrap_or_default(), journal, begun)
-}
-
-/// Whether a create was refused because of a child that was the shard's own, and whose watch may not have been back yet: a
-/// controller watches owners and children apart from each other, and tries each again at its own time.
-fn was_unseen(create: &Landed, faults: &[silence::Fault<'_>]) -> bool {
-    let broken = |fault: &silence::Fault<'_>| {
-        let breaks = match fault.kind {
-            Kind::RestartApiServer | Kind::LateApiServer | Kind::SlowApiServer | Kind::DefineAgain => true,
-            Kind::KillProxy | Kind::Partition | Kind::Pause => fault.shard == Some(&*create.shard),
-            _ => false,
-        };
-        breaks && fault.from <= create.received && create.received.duration_since(fault.until) < WATCHED_AGAIN
-    };
-    create.change == Change::Refused && create.owner.as_ref() == Some(&create.shard) && faults.iter().any(broken)
 }
 
 /// A fault, with the times of the wall clock.
@@ -162,6 +151,12 @@ impl Verdict {
             && !self.injected.is_empty()
             && self.changes > 0
             && self.missed().next().is_none()
+            && self.failed().next().is_none()
+    }
+
+    /// The parts of Ringside that ended by themselves. A controller ends when it no longer leads.
+    pub fn failed(&self) -> impl Iterator<Item = &str> {
+        self.revived.keys().map(String::as_str).filter(|name| !name.ends_with(OPERATOR))
     }
 
     /// What was to happen, and did not, or hit nothing.

@@ -8,6 +8,9 @@ use crate::{process::Process, shard_identity::ShardIdentity};
 /// The operator's ServiceAccount in the example manifests.
 pub(super) const SERVICE_ACCOUNT: &str = "website-controller";
 
+/// What follows the Pod's name in that of the operator's process.
+pub(crate) const OPERATOR: &str = "-operator";
+
 /// What the API server calls it.
 pub(super) fn user() -> String {
     format!("system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}")
@@ -59,7 +62,7 @@ pub(super) fn start_operator(
     instance: &str,
     lock_namespace: &str,
 ) -> Result<Process, SystemError> {
-    let name = format!("{pod}-operator");
+    let name = format!("{pod}{OPERATOR}");
     command.args(["--leader-election-namespace", lock_namespace]);
     configure(ground, &mut command, instance);
     Ok(Process::spawn(&name, &command, &ground.folder.path().join(format!("{name}.log")))?)

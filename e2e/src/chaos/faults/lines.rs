@@ -19,6 +19,10 @@ use crate::{
 /// How late each answer of etcd is to a slow API server, and each question to it. A write takes several.
 const LATE: Duration = Duration::from_millis(60);
 
+/// How late each answer of etcd is to the other API server, and each question to it. A renewal takes several, and has to be
+/// done before a shard Lease of 5 s runs out.
+const BEHIND: Duration = Duration::from_millis(400);
+
 const NO_LINE: &str = "the system has no such line";
 
 /// Parts a shard from the API server. Returns what its line had hindered before.
@@ -33,6 +37,27 @@ pub(super) fn join(run: &mut Run, shard: &str, before: usize) -> Result<usize> {
     let line = run.system.shard(shard)?.line().context(NO_LINE)?;
     line.set(Passing::Everything);
     Ok(line.hindered() - before)
+}
+
+/// Leads a shard to the API server that lags. Returns how many connections it had made before.
+pub(super) fn lead_to_other(run: &mut Run, shard: &str) -> Result<usize> {
+    let (other, lag) = &run.other_api_server;
+    let line = run.system.shard(shard)?.line().context(NO_LINE)?;
+    lag.delay(BEHIND);
+    let before = line.connections();
+    line.lead_to(other.address());
+    Ok(before)
+}
+
+/// Leads it back. Returns how many connections it made to the other one.
+pub(super) fn lead_back(run: &mut Run, shard: &str, before: usize) -> Result<usize> {
+    if !run.is_under_way(Kind::OtherApiServer) {
+        run.other_api_server.1.release();
+    }
+    let line = run.system.shard(shard)?.line().context(NO_LINE)?;
+    let connected = line.connections() - before;
+    line.lead_to(run.system.control_plane().address());
+    Ok(connected)
 }
 
 /// The API server is slow, or hangs. Returns how many pieces came late.

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    chaos::schedule::Fault,
-    checker::{Apart, Child, Forgotten, Taken},
+    chaos::schedule::{Fault, Kind},
+    checker::{Apart, Change, Child, Forgotten, Taken},
 };
 
 fn injected(hit: Result<usize, String>) -> Injected {
@@ -60,6 +60,8 @@ fn what_kept_all_promises_is_clean_and_an_excused_overlap_breaks_none() {
     assert!(clean().is_clean());
     let excused = Verdict { excused: vec![overlap()], ..clean() };
     assert!(excused.is_clean());
+    let ended = Verdict { revived: BTreeMap::from([("shard-1-operator".to_owned(), 1)]), ..clean() };
+    assert!(ended.is_clean(), "it no longer led");
     assert!(excused.to_string().ends_with("all promises were kept"), "{excused}");
 }
 
@@ -78,6 +80,7 @@ fn each_broken_promise_fails_a_run_and_is_told() {
         Verdict { unsettled: Some(unrest), ..clean() },
         Verdict { injected: Vec::new(), ..clean() },
         Verdict { changes: 0, ..clean() },
+        Verdict { revived: BTreeMap::from([("shard-1-proxy".to_owned(), 1)]), ..clean() },
         Verdict { injected: vec![injected(Ok(0))], ..clean() },
         Verdict { injected: vec![injected(Err("no".to_owned()))], ..clean() },
         report(Report { taken: vec![taken], ..Report::default() }),
@@ -97,27 +100,6 @@ fn each_broken_promise_fails_a_run_and_is_told() {
         assert!(verdict.to_string().contains("history of default/o"), "{verdict}");
         assert!(!verdict.is_clean() && verdict.to_string().ends_with("FAILED"), "{verdict}");
     }
-}
-
-#[test]
-fn a_second_create_is_excused_only_of_what_was_its_own_while_its_watches_came_back() {
-    let at = |second| Timestamp::from_second(second).unwrap_or_default();
-    let create = |owner: &str, second| Landed {
-        change: Change::Refused,
-        owner: Some(owner.to_owned()),
-        received: at(second),
-        ..landed()
-    };
-    let fault = |kind, shard| [silence::Fault { kind, shard, from: at(100), until: at(101) }];
-    let killed = fault(Kind::KillProxy, Some("a"));
-    assert!(was_unseen(&create("a", 105), &killed));
-    assert!(!was_unseen(&create("a", 105), &[]));
-    assert!(!was_unseen(&create("b", 105), &killed), "it was never shown");
-    assert!(!was_unseen(&create("a", 99), &killed) && !was_unseen(&create("a", 131), &killed));
-    assert!(!was_unseen(&create("a", 105), &fault(Kind::KillProxy, Some("b"))));
-    assert!(!was_unseen(&create("a", 105), &fault(Kind::KillLeader, None)));
-    assert!(was_unseen(&create("a", 105), &fault(Kind::RestartApiServer, None)));
-    assert!(!was_unseen(&Landed { change: Change::Created, ..create("a", 105) }, &killed), "there are two of it");
 }
 
 #[test]

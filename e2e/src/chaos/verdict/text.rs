@@ -55,6 +55,8 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.faults(f)?;
         writeln!(f, "  ended by themselves and started again: {:?}", self.revived)?;
+        self.failed()
+            .try_for_each(|name| writeln!(f, "  {name} ENDED, which it does for no reason but a fault of its own"))?;
         let reconciles: usize = self.report.reconciles.values().sum();
         let (moves, writes) = (self.writes.handovers.len(), self.writes.by_shards);
         writeln!(
