@@ -15,7 +15,7 @@ use ringside_ring::{
     ClusterRing, RingName,
     cluster_ring::{Fence, GroupResource},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Settings, SystemError};
 use crate::{control_plane::Options, eventually::eventually, manifests, website::Website};
@@ -55,6 +55,15 @@ pub(super) async fn resources_and_roles(client: &Client) -> Result<(), SystemErr
         manifests::apply(client, &objects).await?;
     }
     Ok(())
+}
+
+/// What the Deployment of the sharder sets in its environment.
+pub(super) fn sharder_environment() -> Result<Vec<(String, String)>, SystemError> {
+    let objects = manifests::read(&deploy("sharder.yaml"))?;
+    let set =
+        objects.iter().filter_map(|object| object.data.pointer("/spec/template/spec/containers/0/env")?.as_array());
+    let text = |variable: &Value, key: &str| variable[key].as_str().map(str::to_owned);
+    Ok(set.flatten().filter_map(|variable| Some((text(variable, "name")?, text(variable, "value")?))).collect())
 }
 
 /// Installs what a sharder of ours would install itself.

@@ -2,7 +2,7 @@
 
 use std::{net::Ipv4Addr, process::Command, time::Duration};
 
-use super::{Ground, SystemError, probe};
+use super::{Ground, SystemError, install, probe};
 use crate::{line::Line, ports::free_port, process::Process, shard_identity::ShardIdentity};
 
 pub(super) const NAMESPACE: &str = "sharding-system";
@@ -66,6 +66,7 @@ impl Sharder {
             .args(["--admin-listen", &format!("127.0.0.1:{admin_port}")])
             .args(["--sync-period", &format!("{}ms", ground.settings.sync_period.as_millis())])
             .args(["--log-filter", &ground.settings.log_filter])
+            .envs(install::sharder_environment()?)
             .env("HOSTNAME", name);
         if let Some(lifetime) = ground.settings.certificate_lifetime {
             command.args(["--webhook-certificate-lifetime", &format!("{}ms", lifetime.as_millis())]);
