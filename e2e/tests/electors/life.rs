@@ -31,8 +31,8 @@ const RING: &str = "ringside-websites";
 /// Where a ConfigMap has the record.
 const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
 
-/// Several Leases long, as the programs have them: who did not renew would have lost it.
-const HOLDS: Duration = Duration::from_secs(25);
+/// Many Leases long, as the programs have them: who did not renew would have lost it.
+const HOLDS: Duration = Duration::from_mins(2);
 
 /// Who takes part: in a shard, or past the proxies.
 pub(crate) struct Candidate {
