@@ -105,6 +105,12 @@ impl Fields {
         }
     }
 
+    /// The name of the one object of this namespace that is selected, where that is decided here.
+    pub fn only(&self, namespace: &str) -> Option<&str> {
+        let here = !self.undecided && self.namespace.as_deref().is_none_or(|it| it == namespace);
+        self.name.as_deref().filter(|name| here && !name.is_empty())
+    }
+
     /// Whether only the API server can say what is selected.
     pub fn is_undecided(&self) -> bool {
         self.undecided
@@ -148,6 +154,22 @@ mod tests {
             assert_eq!(fields(undecided), (None, None, true), "{undecided}");
         }
         assert!(fields("metadata.name=a,metadata.name=b").2);
+    }
+
+    #[test]
+    fn one_object_is_selected_by_its_name_and_nothing_that_only_the_api_server_understands() {
+        for (text, one) in [
+            ("metadata.name=a", true),
+            ("metadata.namespace=ns,metadata.name==a", true),
+            ("metadata.namespace=other,metadata.name=a", false),
+            ("metadata.name=a,spec.x=1", false),
+            ("metadata.name!=a", false),
+            ("metadata.name=", false),
+            ("", false),
+        ] {
+            assert_eq!(Fields::parse(text).only("ns"), one.then_some("a"), "{text}");
+        }
+        assert_eq!(Fields::default().named(Some("a")).only("ns"), Some("a"));
     }
 
     #[test]
