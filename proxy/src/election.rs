@@ -9,7 +9,9 @@
 //! real lock ([`hold`]), and what the API server would have stored is where the lock goes on here. One that the ring holds
 //! already, by another of its shards, is not there for the controller, who may make it. All other ConfigMaps pass as they are.
 //!
-//! Lists and watches of Leases and ConfigMaps pass through for now, as do locks of other kinds.
+//! Who follows its lock by a list and a watch of this one name sees the same (`follow`, `selected`). While the lock is
+//! another's such a watch passes, and ends as soon as it is answered here. Lists and watches of more than one object pass as they
+//! are, and show the real locks; so do locks of other kinds.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -17,15 +19,19 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, request::Parts};
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
     body::Body,
-    request::{RequestInfo, Verb, representation::is_compressed},
+    request::{
+        RequestInfo, Resource, Verb,
+        representation::{Encoding, is_compressed},
+    },
 };
 
 mod answer;
 mod codec;
+pub(crate) mod follow;
 pub mod hold;
 mod judged;
 mod kept;
@@ -35,6 +41,7 @@ mod messages;
 mod object;
 mod patch;
 mod record;
+mod selected;
 #[cfg(test)]
 mod tests;
 
@@ -62,6 +69,8 @@ const STANDSTILL: Duration = Duration::from_mins(10);
 pub struct Locks {
     namespace: String,
     learned: Mutex<HashMap<LockName, Lock>>,
+    /// Tells who follows one of them that something has become of them.
+    changes: watch::Sender<()>,
     /// What the controller may believe to lead by, also where it is no lock here any more.
     believed: Mutex<HashMap<LockName, Belief>>,
     /// Where that is kept for the proxy that comes after this one.
@@ -129,7 +138,13 @@ impl Asked {
 impl Locks {
     /// None learned yet, in the controller's namespace.
     pub fn new(namespace: String) -> Self {
-        Self { namespace, learned: Mutex::default(), believed: Mutex::default(), kept: None }
+        Self {
+            namespace,
+            learned: Mutex::default(),
+            changes: watch::Sender::default(),
+            believed: Mutex::default(),
+            kept: None,
+        }
     }
 
     /// With what a proxy before this one has told a controller that may run still.
@@ -140,11 +155,7 @@ impl Locks {
 
     /// What a request asks, if it may be for us to answer.
     pub fn concerns(&self, info: &RequestInfo) -> Option<Asked> {
-        let resource = info.resource.as_ref()?;
-        let kind = Kind::of(&resource.kind)?;
-        if resource.namespace.as_deref() != Some(&self.namespace) || resource.subresource.is_some() {
-            return None;
-        }
+        let (kind, resource) = self.is_of_locks(info)?;
         match (info.verb, resource.name.clone().map(|name| LockName { kind, name })) {
             (Verb::Create, None) => Some(Asked::Create(kind)),
             (Verb::Update, Some(name)) => Some(Asked::Replace(name)),
@@ -153,6 +164,13 @@ impl Locks {
             (Verb::Delete, Some(name)) => Some(Asked::Delete(name)),
             _ => None,
         }
+    }
+
+    /// What a request is about, if it may be locks.
+    fn is_of_locks<'a>(&self, info: &'a RequestInfo) -> Option<(Kind, &'a Resource)> {
+        let resource = info.resource.as_ref()?;
+        let here = resource.namespace.as_deref() == Some(&self.namespace) && resource.subresource.is_none();
+        Kind::of(&resource.kind).filter(|_| here).map(|kind| (kind, resource))
     }
 
     /// Whether it is known as a lock.
@@ -223,6 +241,7 @@ impl Locks {
     /// It is somebody else's: the controller is shown the real one from now on.
     pub(crate) fn forget(&self, name: &LockName) {
         self.learned.lock().remove(name);
+        self.changes.send_replace(());
         if let Some(belief) = self.believed.lock().get_mut(name) {
             belief.ours = false;
         }
@@ -269,6 +288,7 @@ impl Locks {
         if learned.len() >= MAX_LOCKS && !learned.contains_key(name) {
             let idle = learned.keys().find(|name| !self.is_believed(name)).cloned();
             learned.remove(&idle.ok_or_else(|| LockRefusal::TooMany { name: name.clone(), most: MAX_LOCKS })?);
+            self.changes.send_replace(());
         }
         Ok(())
     }
@@ -278,9 +298,12 @@ impl Locks {
     /// # Errors
     /// [`LockRefusal::TooMany`] when there is no room.
     pub fn learn_free(&self, name: &LockName, version: Option<&str>) -> Result<(), LockRefusal> {
-        let mut learned = self.learned.lock();
-        self.make_room_in(&mut learned, name)?;
-        learned.entry(name.clone()).or_insert_with(|| Lock::free(name.clone(), version));
+        {
+            let mut learned = self.learned.lock();
+            self.make_room_in(&mut learned, name)?;
+            learned.entry(name.clone()).or_insert_with(|| Lock::free(name.clone(), version));
+        }
+        self.changes.send_replace(());
         Ok(())
     }
 
@@ -290,6 +313,25 @@ impl Locks {
     /// [`LockRefusal::NotFound`] then: so the controller makes it.
     pub fn read(&self, name: &LockName, headers: &HeaderMap, body: &Bytes, ring: &str) -> Result<(), LockRefusal> {
         let object = name.kind.may_be_in(body).then(|| codec::decode(name.kind, headers, body)).flatten();
+        self.saw(name, object, ring)
+    }
+
+    /// The same of the event of a watch.
+    ///
+    /// # Errors
+    /// [`LockRefusal::NotFound`] if the ring holds the lock that it shows.
+    pub(crate) fn read_event(
+        &self,
+        name: &LockName,
+        encoding: Encoding,
+        event: &Bytes,
+        ring: &str,
+    ) -> Result<(), LockRefusal> {
+        let object = name.kind.may_be_in(event).then(|| codec::decode_event(name.kind, encoding, event)).flatten();
+        self.saw(name, object, ring)
+    }
+
+    fn saw(&self, name: &LockName, object: Option<Object>, ring: &str) -> Result<(), LockRefusal> {
         let Some(object) = object.filter(|object| object.holder().as_deref() == Some(ring)) else { return Ok(()) };
         self.learn_free(name, object.metadata().resource_version.as_deref())?;
         self.learned.lock().get(name).map_or(Ok(()), |lock| lock.read().map(drop))
@@ -328,6 +370,10 @@ impl Locks {
                 })
             }
         };
+        drop(learned);
+        if !matches!(asked, Asked::Read(_)) {
+            self.changes.send_replace(());
+        }
         Some(result.map(|(code, said)| respond(code, &said, &parts.headers)))
     }
 
@@ -381,6 +427,7 @@ impl Locks {
         };
         if let Some(Ok(object)) = &adopted {
             self.told(name, Some(object));
+            self.changes.send_replace(());
         }
         match adopted {
             Some(adopted) => adopted.map(|object| respond(status, &Said::Object(object), &parts.headers)),

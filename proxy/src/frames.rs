@@ -19,6 +19,7 @@ mod protobuf;
 mod sieve;
 mod websocket;
 
+pub(crate) use cut::{behind_length, line};
 pub use deleted::Deleted;
 pub use sieve::Sieve;
 

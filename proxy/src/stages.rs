@@ -138,7 +138,7 @@ where
             let (locks, hold) = (shared.locks.clone(), shared.hold.clone());
             admit::Admit::new(next, admit::State { gate, knowledge, locks, hold })
         })
-        .layer_fn(|next| elect::Elect::new(next, shared.locks.clone(), shared.hold.clone()))
+        .layer_fn(|next| elect::Elect::new(next, shared.locks.clone(), shared.hold.clone(), shared.closing.clone()))
         .layer_fn(|next| peer::Peers::new(next, shared.peerings.clone(), shared.presence.clone()))
         .layer_fn(|next| {
             let alone = fence::Alone { tasks: shared.upgraded.clone(), abort: shared.abort.clone() };

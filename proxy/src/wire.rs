@@ -120,6 +120,22 @@ pub(crate) struct OwnerReference {
     pub(crate) controller: Option<bool>,
 }
 
+/// A list of one kind, which has its `metav1.ListMeta` and its items in these fields.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct List {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) metadata: Option<ListMeta>,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub(crate) items: Vec<Bytes>,
+}
+
+/// Of `metav1.ListMeta` only the resourceVersion.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ListMeta {
+    #[prost(string, tag = "2")]
+    pub(crate) resource_version: String,
+}
+
 /// `metav1.Status`.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Status {

@@ -143,8 +143,8 @@ pub const REQUEST: [Change; 17] = [
     Change {
         header: "accept-encoding",
         always: false,
-        becomes: "`identity`, for watches of the ring's resources, where the lock of an election is tried, and for kopf's \
-                  peering objects",
+        becomes: "`identity`, for watches of the ring's resources, where the lock of an election is tried or may be watched \
+                  by its one name, and for kopf's peering objects",
         reason: "the proxy reads events as they pass; API servers since 1.37 compress watches with initial events",
     },
     Change {

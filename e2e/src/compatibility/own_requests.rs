@@ -34,7 +34,7 @@ const LIST: [OwnRequest; 13] = [
     },
     OwnRequest {
         request: "`GET`, `POST` and `PUT` of the lock of the controller's election",
-        because: "the ring holds it: renewed two or three times in the time that it lasts, by whichever shard; each looks five times",
+        because: "the ring holds it: renewed two or three times in the time that it lasts, by whichever shard; each looks five times, and where what may be a lock is listed or watched by its one name",
         is: |method, path, query| {
             let of_lock = path.ends_with("/election") || path.ends_with("-memory");
             (method == "GET" && of_lock && query.is_empty())

@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-use super::{codec, object::Object};
+use super::{
+    codec,
+    object::{Kind, Object},
+};
 use crate::{
     body::{Body, full},
     request::representation::Encoding,
@@ -16,6 +19,8 @@ pub(super) enum Said {
     Object(Object),
     /// That it is gone, by a `Status`: client libraries take an object for one that is still being deleted.
     Deleted(Object),
+    /// A list of it, or of nothing, in this version.
+    List(Kind, Option<Object>, u64),
 }
 
 impl Said {
@@ -23,6 +28,7 @@ impl Said {
         match self {
             Self::Object(object) => codec::encode(object, encoding),
             Self::Deleted(object) => codec::encode_deleted(object, encoding),
+            Self::List(kind, object, version) => codec::encode_list(*kind, object.as_ref(), *version, encoding),
         }
     }
 }

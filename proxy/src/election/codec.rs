@@ -3,15 +3,16 @@
 use bytes::Bytes;
 use http::HeaderMap;
 use prost::Message;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     messages::{ConfigMapMessage, LeaseMessage},
     object::{Kind, Object},
 };
 use crate::{
+    frames::{behind_length, line},
     request::representation::{Encoding, is_compressed},
-    wire,
+    wire::{self, RawExtension, WatchEvent},
 };
 
 /// Reads an object of this kind from a body; `None` if it is none, which is the API server's to judge.
@@ -24,13 +25,23 @@ pub(super) fn decode(kind: Kind, headers: &HeaderMap, body: &Bytes) -> Option<Ob
             Kind::Lease => serde_json::from_slice(body).ok().map(Object::Lease),
             Kind::ConfigMap => serde_json::from_slice(body).ok().map(Object::ConfigMap),
         },
-        Encoding::Protobuf => {
-            let raw = wire::unwrap(body)?.raw;
-            match kind {
-                Kind::Lease => LeaseMessage::decode(raw).ok().map(|it| Object::Lease(it.into())),
-                Kind::ConfigMap => ConfigMapMessage::decode(raw).ok().map(|it| Object::ConfigMap(it.into())),
-            }
-        }
+        Encoding::Protobuf => decode_protobuf(kind, body),
+    }
+}
+
+fn decode_protobuf(kind: Kind, body: &Bytes) -> Option<Object> {
+    let raw = wire::unwrap(body)?.raw;
+    match kind {
+        Kind::Lease => LeaseMessage::decode(raw).ok().map(|it| Object::Lease(it.into())),
+        Kind::ConfigMap => ConfigMapMessage::decode(raw).ok().map(|it| Object::ConfigMap(it.into())),
+    }
+}
+
+/// Reads the object of this kind in an event of a watch; `None` if there is none, as in a table.
+pub(super) fn decode_event(kind: Kind, encoding: Encoding, event: &Bytes) -> Option<Object> {
+    match encoding {
+        Encoding::Json => kind.read(serde_json::from_slice::<Value>(event).ok()?["object"].take()).ok(),
+        Encoding::Protobuf => decode_protobuf(kind, &WatchEvent::decode(event.clone()).ok()?.object?.raw),
     }
 }
 
@@ -43,6 +54,40 @@ pub(super) fn encode(object: &Object, encoding: Encoding) -> Bytes {
         (Encoding::Json, Object::ConfigMap(map)) => serde_json::to_vec(map).unwrap_or_default().into(),
         (Encoding::Protobuf, Object::Lease(lease)) => wire::wrap(api_version, kind, &LeaseMessage::from(lease)),
         (Encoding::Protobuf, Object::ConfigMap(map)) => wire::wrap(api_version, kind, &ConfigMapMessage::from(map)),
+    }
+}
+
+/// Writes an event of a watch, with what stands between events.
+pub(super) fn encode_event(event: &str, object: &Object, encoding: Encoding) -> Bytes {
+    let object = encode(object, encoding);
+    match encoding {
+        // The type comes first, for readers that rely on it.
+        Encoding::Json => line(&[format!(r#"{{"type":"{event}","object":"#).as_bytes(), &object, b"}"].concat()),
+        Encoding::Protobuf => {
+            let event = WatchEvent { event_type: event.to_owned(), object: Some(RawExtension { raw: object }) };
+            behind_length(&event.encode_to_vec())
+        }
+    }
+}
+
+/// Writes a list of this lock, or of nothing.
+pub(super) fn encode_list(kind: Kind, object: Option<&Object>, version: u64, encoding: Encoding) -> Bytes {
+    let (api_version, of) = kind.type_meta();
+    let (of, resource_version) = (format!("{of}List"), version.to_string());
+    match encoding {
+        Encoding::Json => {
+            let items: Vec<_> = object.into_iter().filter_map(|object| object.json().ok()).collect();
+            let metadata = json!({"resourceVersion": resource_version});
+            json!({"kind": of, "apiVersion": api_version, "metadata": metadata, "items": items}).to_string().into()
+        }
+        Encoding::Protobuf => {
+            let items = object.map(|object| match object {
+                Object::Lease(lease) => LeaseMessage::from(lease).encode_to_vec().into(),
+                Object::ConfigMap(map) => ConfigMapMessage::from(map).encode_to_vec().into(),
+            });
+            let metadata = Some(wire::ListMeta { resource_version });
+            wire::wrap(api_version, &of, &wire::List { metadata, items: items.into_iter().collect() })
+        }
     }
 }
 

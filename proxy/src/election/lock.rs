@@ -103,12 +103,14 @@ impl LockRefusal {
 /// and comes to it: such a write could take the lock from another leader, or free it, when the proxy has begun anew.
 pub(super) const APART: u64 = 1 << 62;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Lock {
     name: LockName,
     /// Gone once it was deleted; its name stays learned, and its versions go on rising.
     object: Option<Object>,
     version: u64,
+    /// The version in which the object was made, or deleted: it is there, or not, since then.
+    since: u64,
 }
 
 impl Lock {
@@ -122,7 +124,8 @@ impl Lock {
     /// One that is free as far as this shard's controller is concerned, beyond this version.
     pub(super) fn free(name: LockName, version: Option<&str>) -> Self {
         let known = version.and_then(|it| it.parse().ok()).unwrap_or(0_u64);
-        Self { name, object: None, version: known.saturating_add(APART) }
+        let version = known.saturating_add(APART);
+        Self { name, object: None, version, since: version }
     }
 
     pub(super) fn name(&self) -> &LockName {
@@ -133,8 +136,34 @@ impl Lock {
         self.object.is_none()
     }
 
+    pub(super) fn object(&self) -> Option<&Object> {
+        self.object.as_ref()
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The version in which the object that was there before the present one, or that is gone, was deleted.
+    pub(super) fn deleted_in(&self) -> u64 {
+        if self.is_deleted() { self.since } else { self.since - 1 }
+    }
+
+    /// What somebody knows of it who has seen this version: of one that was changed since no more than that it was there.
+    /// `None` where nobody can say that any more.
+    pub(super) fn seen_in(&self, version: u64) -> Option<Option<Object>> {
+        if !self.is_deleted() && version == self.since - 1 {
+            // While it is not there nothing changes.
+            return Some(None);
+        }
+        (self.since..=self.version).contains(&version).then(|| self.object.clone().map(|object| object.of(version)))
+    }
+
     fn store(&mut self, mut object: Object, now: Timestamp) -> Object {
         self.version += 1;
+        if self.is_deleted() {
+            self.since = self.version;
+        }
         let metadata = object.metadata_mut();
         metadata.uid.get_or_insert_with(new_uid);
         metadata.creation_timestamp.get_or_insert(Time(now));
@@ -198,9 +227,11 @@ impl Lock {
     }
 
     pub(super) fn delete(&mut self) -> Result<Object, LockRefusal> {
-        let last = self.read();
+        let last = self.read()?;
         self.object = None;
-        last
+        self.version += 1;
+        self.since = self.version;
+        Ok(last)
     }
 }
 

@@ -100,6 +100,21 @@ pub(super) enum Object {
 }
 
 impl Object {
+    /// One that has nothing but a version.
+    pub(super) fn bare(kind: Kind, version: u64) -> Self {
+        let object = match kind {
+            Kind::Lease => Self::Lease(Lease::default()),
+            Kind::ConfigMap => Self::ConfigMap(ConfigMap::default()),
+        };
+        object.of(version)
+    }
+
+    /// The same with this version.
+    pub(super) fn of(mut self, version: u64) -> Self {
+        self.metadata_mut().resource_version = Some(version.to_string());
+        self
+    }
+
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Lease(_) => Kind::Lease,

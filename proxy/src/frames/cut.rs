@@ -37,12 +37,12 @@ fn text(message: &str) -> Vec<u8> {
 }
 
 /// An event in JSON as one of a plain watch.
-pub(super) fn line(event: &[u8]) -> Bytes {
+pub(crate) fn line(event: &[u8]) -> Bytes {
     [event, b"\n"].concat().into()
 }
 
 /// An event in protobuf as one of a plain watch.
-pub(super) fn behind_length(event: &[u8]) -> Bytes {
+pub(crate) fn behind_length(event: &[u8]) -> Bytes {
     // An event of ours is far below 4 GiB.
     let length = u32::try_from(event.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes()[..], event].concat().into()

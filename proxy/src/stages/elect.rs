@@ -4,7 +4,8 @@
 //! controller loses its lead as its framework intends. Which objects are meant, and how they are answered, is
 //! decided in [`crate::election`]; a write that may begin an election is sent as a dry run first, and what the
 //! API server refuses then is its answer. Nothing is said to lead before the ring holds the real lock. All other requests pass
-//! unchanged, but reads of a lock that the ring holds already, and writes that would free one.
+//! unchanged, but reads of a lock that the ring holds already, and writes that would free one. Lists and watches of one name see
+//! the same (`selected`).
 
 use std::{
     sync::Arc,
@@ -16,7 +17,11 @@ use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Request, Response, header, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use ringside_ring::ShardName;
+use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
+
+mod passing;
+mod selected;
 
 use super::{Next, admit::Admitted, narrow::with_query, whole};
 use crate::{
@@ -36,12 +41,13 @@ pub struct Elect<S> {
     next: S,
     locks: Arc<Locks>,
     hold: Arc<Hold>,
+    closing: CancellationToken,
 }
 
 impl<S> Elect<S> {
-    /// Around the stages for everything else.
-    pub fn new(next: S, locks: Arc<Locks>, hold: Arc<Hold>) -> Self {
-        Self { next, locks, hold }
+    /// Around the stages for everything else; `closing` ends watches.
+    pub fn new(next: S, locks: Arc<Locks>, hold: Arc<Hold>, closing: CancellationToken) -> Self {
+        Self { next, locks, hold, closing }
     }
 }
 
@@ -56,6 +62,9 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let info = request.extensions().get::<RequestInfo>();
+        if let Some((info, name)) = info.and_then(|info| Some((info.clone(), self.locks.selected(info)?))) {
+            return self.clone().selected(info, name, request).boxed();
+        }
         let asked = info.and_then(|info| self.locks.concerns(info));
         let shard = request.extensions().get::<Admitted>().map(|admitted| admitted.term.shard.clone());
         let (Some(asked), Some(shard)) = (asked, shard) else { return self.next.call(request).boxed() };
@@ -138,12 +147,19 @@ async fn of_the_ring(
     body: &Bytes,
 ) -> Result<Option<Response<Body>>, Refusal> {
     let Some(name) = asked.name() else { return Ok(None) };
-    let Some(version) = hold.of_the_ring(name).await? else {
+    if !learn((locks, hold), name).await? && locks.is_believed(name) {
         // It is another's, or nobody's by now. What the controller led by was the ring's: it has nothing of its own to free.
-        return if locks.is_believed(name) { Err(LockRefusal::Conflict(name.clone()).into()) } else { Ok(None) };
-    };
-    locks.learn_free(name, Some(&version))?;
+        return Err(LockRefusal::Conflict(name.clone()).into());
+    }
     Ok(locks.answer(asked, parts, body).transpose()?)
+}
+
+/// Finds out whether the ring holds what is no lock yet, as far as is known: then it is one.
+async fn learn((locks, hold): (&Locks, &Hold), name: &LockName) -> Result<bool, LockRefusal> {
+    match hold.of_the_ring(name).await? {
+        Some(version) => locks.learn_free(name, Some(&version)).map(|()| true),
+        None => Ok(false),
+    }
 }
 
 /// Reads what is no lock yet, as far as is known: it is one if the ring holds it.

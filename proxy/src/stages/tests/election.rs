@@ -3,6 +3,8 @@
 use super::*;
 use crate::election::{Kind, LockName};
 
+mod followed;
+
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
 
 fn record(name: &str, version: &str) -> String {

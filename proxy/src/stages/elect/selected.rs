@@ -1,0 +1,46 @@
+//! Lists and watches of one name, which may be that of a lock.
+//!
+//! Of what is known as a lock, or what the ring holds, they are answered from memory, as a get of that name is. Everything else
+//! passes; a watch that passes is looked at (`passing`).
+
+use http::{HeaderValue, Request, Response, header};
+use tower::ServiceExt;
+
+use super::{super::Next, Elect, learn, passing::passing};
+use crate::{
+    body::Body,
+    election::{
+        LockName,
+        follow::{Wish, follow},
+    },
+    request::{RequestInfo, Verb},
+    status::Refusal,
+};
+
+impl<S: Next> Elect<S> {
+    pub(super) async fn selected(
+        self,
+        info: RequestInfo,
+        name: LockName,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, Refusal> {
+        let Self { next, locks, hold, closing } = self;
+        if !locks.knows(&name) {
+            learn((&locks, &hold), &name).await?;
+        }
+        if info.verb == Verb::List {
+            return match locks.list(&name, request.headers()) {
+                Some(list) => Ok(list),
+                None => next.oneshot(request).await,
+            };
+        }
+        let wish = Wish::of(&info.query);
+        if locks.knows(&name) || wish.goes_on_from_here() {
+            return Ok(follow(locks, name, wish, request.headers(), closing));
+        }
+        // It has to be read here: since v1.37 API servers compress a watch with initial events for whoever accepts that.
+        request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let response = next.oneshot(request).await?;
+        Ok(passing(response, locks, name, hold.holder().to_owned()))
+    }
+}
