@@ -181,8 +181,8 @@ impl Locks {
     /// Whether a request is about an election that the controller may believe to lead by: it is how it finds out.
     pub(crate) fn is_about_a_lead(&self, info: &RequestInfo) -> bool {
         let believed = self.believed.lock();
-        !believed.is_empty()
-            && self.concerns(info).is_some_and(|asked| asked.name().is_some_and(|name| believed.contains_key(name)))
+        let named = || self.concerns(info).and_then(|asked| asked.name().cloned()).or_else(|| self.selected(info));
+        !believed.is_empty() && named().is_some_and(|name| believed.contains_key(&name))
     }
 
     /// Those that the controller may lead by, as far as is known here.

@@ -284,6 +284,10 @@ async fn where_somebody_else_may_lead_nothing_passes_but_what_tells_the_controll
         assert!(stream.frame().now_or_never().unwrap().unwrap().is_err(), "what it follows is cut");
         let asked = tokio::time::Instant::now();
         assert!(text(lab.get(&lock).await).await.contains(r#""resourceVersion":"7""#), "the real one");
+        for one in ["", "&watch=1"] {
+            let followed = lab.get(&format!("{LEASES}?fieldSelector=metadata.name%3Dlock{one}")).await;
+            assert_eq!(followed.status(), StatusCode::OK, "{one}");
+        }
         assert_eq!(asked.elapsed(), Duration::ZERO, "at once");
         let before = lab.seen.lock().len();
         let release =
