@@ -3,12 +3,12 @@
 //! Of what is known as a lock, or what the ring holds, they are answered from memory, as a get of that name is. Everything else
 //! passes; a watch that passes is looked at (`passing`).
 
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 use tower::ServiceExt;
 
 use super::{super::Next, Elect, learn, passing::passing};
 use crate::{
-    body::Body,
+    body::{Body, empty},
     election::{
         LockName,
         follow::{Wish, follow},
@@ -25,6 +25,11 @@ impl<S: Next> Elect<S> {
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Refusal> {
         let Self { next, locks, hold, closing } = self;
+        if info.upgrade && is_websocket(request.headers()) {
+            // As from a server that knows no WebSockets: fabric8 goes on without. In what passes through one nobody would see
+            // that the lock is the ring's by now.
+            return Ok(Response::new(empty()));
+        }
         if !locks.knows(&name) {
             learn((&locks, &hold), &name).await?;
         }
@@ -43,4 +48,8 @@ impl<S: Next> Elect<S> {
         let response = next.oneshot(request).await?;
         Ok(passing(response, locks, name, hold.holder().to_owned()))
     }
+}
+
+fn is_websocket(headers: &HeaderMap) -> bool {
+    headers.get(header::UPGRADE).is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }

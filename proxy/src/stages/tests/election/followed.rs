@@ -347,3 +347,14 @@ async fn what_is_about_more_than_one_object_passes_as_it_is() {
     // To an API server that is a get.
     assert!(text(lab.get(&format!("{LOCK}?watch=true")).await).await.starts_with(r#"{"apiVersion""#));
 }
+
+#[tokio::test]
+async fn a_watch_of_one_name_by_websocket_is_answered_as_by_who_knows_none() {
+    let lab = made_here();
+    let mut handshake = ask("GET", &format!("{ONE}&watch=1"));
+    handshake.headers_mut().insert("connection", HeaderValue::from_static("Upgrade"));
+    handshake.headers_mut().insert("upgrade", HeaderValue::from_static("websocket"));
+    let answer = lab.send(handshake).await;
+    assert_eq!((answer.status(), text(answer).await), (StatusCode::OK, String::new()));
+    assert_eq!(lab.asked(), Vec::<String>::new());
+}
