@@ -26,7 +26,7 @@ use super::{
 };
 
 /// Who holds the real lock while shards lead.
-const RING: &str = "ringside-websites";
+pub(crate) const RING: &str = "ringside-websites";
 
 /// Where a ConfigMap has the record.
 const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";

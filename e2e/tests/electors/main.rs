@@ -5,6 +5,7 @@
 #![allow(clippy::print_stderr, reason = "what was measured")]
 
 mod doubt;
+mod followed;
 mod ground;
 mod life;
 mod peers;
@@ -19,7 +20,7 @@ use ringside_e2e::{
 };
 use tokio::runtime::Runtime;
 
-const CASES: [Case<Ground>; 9] = [
+const CASES: [Case<Ground>; 10] = [
     Case::new("client_go", |ground| Box::pin(life::of(ground, "client-go", programs::client_go))),
     Case::new("controller_runtime", |ground| {
         Box::pin(life::of(ground, "controller-runtime", programs::controller_runtime))
@@ -38,6 +39,7 @@ const CASES: [Case<Ground>; 9] = [
     })
     .unless(|| without_java(&Environment::of_process())),
     Case::new("a_lead_in_doubt", |ground| Box::pin(doubt::is_no_lead(ground))),
+    Case::new("a_lock_that_is_followed", |ground| Box::pin(followed::by_one_name(ground))),
     Case::new("kopf", |ground| Box::pin(peers::kopf(ground))).unless(|| without_python(&Environment::of_process())),
     Case::new("kube_rs", |ground| Box::pin(life::of(ground, "kube-rs", programs::kube_rs))),
 ];
