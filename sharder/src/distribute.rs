@@ -13,7 +13,7 @@ use crate::{
     assign::{Begun, Carried, Claims, Foresight, Newest, Scope, assign, writes::Writes},
     census::Census,
     drains::Drains,
-    faults::Faults,
+    faults::{Faults, Task},
     leader::Leader,
     namespaces::Selection,
     rebalance::{Due, Looks, Pass, look_again, look_for_unlabelled, passes},
@@ -137,10 +137,10 @@ async fn at(moment: Option<Instant>) {
 
 /// The passes that a change makes necessary. When shards only went, the watch on unowned objects finds
 /// theirs: no object of another shard moves then, but for those that stayed where they were until it was known whether a
-/// shard is gone.
+/// shard is gone. A ring without shards has no such watch.
 fn mark(due: &Due, previous: Option<&Snapshot>, snapshot: &Snapshot) {
     match previous {
-        Some(previous) if previous.distributes_the_same(snapshot) => {
+        Some(previous) if previous.distributes_the_same(snapshot) && previous.is_vacant() == snapshot.is_vacant() => {
             let decided = previous.is_decided_by(snapshot) && due.take_held_back();
             if decided || snapshot.takes_from_those_of(previous) {
                 due.mark(snapshot.mains.iter().map(|main| main.resource.id.clone()), &[Pass::Objects]);
@@ -205,11 +205,11 @@ async fn work_on(
     (writes, faults): (&Writes, &Faults),
     due: &Due,
 ) -> Infallible {
-    if snapshot.distributed().next().is_none() || snapshot.hash_ring.shards().is_empty() {
-        // Nothing to distribute, or nobody to distribute to: objects stay as they are.
+    if snapshot.distributed().next().is_none() {
         faults.clear();
         return std::future::pending().await;
     }
+    let is_vacant = snapshot.is_vacant();
     let resources = snapshot.distributed().map(|main| {
         let scope = Scope {
             client: leader.client.clone(),
@@ -234,11 +234,15 @@ async fn work_on(
             metrics: leader.metrics.clone(),
         };
         Box::pin(async move {
+            // Nobody to distribute to: what is the ring's stays as it is.
+            for task in [Task::Watch, Task::Assign].into_iter().filter(|_| is_vacant) {
+                scope.faults.works(&scope.main.resource.id, task);
+            }
             tokio::select! {
-                never = assign(&scope) => never,
+                never = assign(&scope), if !is_vacant => never,
                 never = passes(&scope, due) => never,
                 never = look_again(&scope) => never,
-                never = look_for_unlabelled(&scope) => never,
+                never = look_for_unlabelled(&scope), if !is_vacant => never,
             }
         })
     });

@@ -18,6 +18,7 @@ mod children;
 mod looks;
 mod objects;
 mod unlabelled;
+mod vacant;
 mod window;
 
 pub(crate) use looks::{Looks, look_again};
@@ -122,11 +123,12 @@ impl Due {
 
 /// Makes the passes over one resource whenever they are due.
 pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
-    let resource = &scope.main.resource.id;
+    let (resource, is_vacant) = (&scope.main.resource.id, scope.snapshot.is_vacant());
     let (mut made, mut way) = (BTreeSet::new(), Way::Stream);
     loop {
         let (pass, marked) = due.next(resource).await;
         let (task, outcome) = match pass {
+            Pass::Objects if is_vacant => (Task::Drain, vacant::pass(scope).await),
             Pass::Objects => (Task::Drain, objects::pass(scope, due, way).await),
             Pass::Children => (Task::Children, children::pass(scope, way).await),
         };
@@ -135,7 +137,8 @@ pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
                 way = Way::Stream;
                 due.done(resource, (pass, marked));
                 made.insert(pass);
-                if made.len() == BOTH {
+                // Without shards nobody is looked for by whom the children could be.
+                if made.len() == BOTH && !is_vacant {
                     scope.begun.know(resource);
                 }
                 match refused {

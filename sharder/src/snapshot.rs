@@ -188,6 +188,11 @@ impl Snapshot {
         self.withheld == other.withheld && terms(self) == terms(other)
     }
 
+    /// Whether no shard takes part, so that nothing can be given to anybody.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.hash_ring.shards().is_empty()
+    }
+
     /// The main resource of this name.
     pub(crate) fn main(&self, name: &GroupResource) -> Option<&Main> {
         self.mains.iter().find(|main| main.resource.id == *name)

@@ -84,6 +84,34 @@ pub(crate) async fn namespace_of_the_dead(ground: &Ground) {
     ring.delete().await;
 }
 
+pub(crate) async fn namespace_without_shards(ground: &Ground) {
+    for name in ["deserted", "inhabited"] {
+        ground.namespace(name, "deserted").await;
+    }
+    let ring = ground.ring("deserted", json!([entry(&config_maps(), &[&secrets()])]), team("deserted")).await;
+    let mut shards = ring.join(1).await;
+    ring.until_ready_is("True", "").await;
+    let elsewhere = ring.objects(&config_maps(), Some("inhabited"));
+    elsewhere.create("o").await;
+    let kept = elsewhere.until_owned("o").await;
+    let space = Some("deserted");
+    let (owners, children) = (ring.objects(&config_maps(), space), ring.objects(&secrets(), space));
+    let owner = owners.create("o").await;
+    owners.until_owned("o").await;
+    children.create_under("of-o", &owner).await;
+    children.until_owned("of-o").await;
+    shards.pop().unwrap().release().await.unwrap();
+    ring.until_available(0).await;
+    ground.relabel("deserted", "another").await;
+    owners.until_bare("o").await;
+    children.until_bare("of-o").await;
+    // What is still the ring's waits for a shard as it is.
+    assert_eq!(elsewhere.owner("o").await, (Some(kept), None));
+    ring.until_ready_is("True", "").await;
+    ring.until_available(0).await;
+    ring.delete().await;
+}
+
 pub(crate) async fn resource(ground: &Ground) {
     let drums = custom("v1", "Drum", "drums");
     ground.define(&definition("drums", "Drum", "Namespaced", &[("v1", true)])).await;

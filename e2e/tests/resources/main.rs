@@ -16,7 +16,7 @@ use ground::Ground;
 use ringside_e2e::shared_ground::{self, Case};
 use tokio::runtime::Runtime;
 
-const CASES: [Case<Ground>; 16] = [
+const CASES: [Case<Ground>; 17] = [
     Case::new("resources_of_every_scope_and_group_are_distributed", |ground| Box::pin(rings::every_kind(ground))),
     Case::new("generated_names_are_assigned_after_creation", |ground| Box::pin(rings::generated_names(ground))),
     Case::new("a_ring_may_come_after_its_shards_and_its_objects", |ground| Box::pin(rings::after_everything(ground))),
@@ -31,6 +31,9 @@ const CASES: [Case<Ground>; 16] = [
     Case::new("a_controlled_resource_may_come_after_the_ring", |ground| Box::pin(definitions::controlled(ground))),
     Case::new("objects_of_a_namespace_that_leaves_are_let_go_of_first", |ground| Box::pin(leaving::namespace(ground))),
     Case::new("labels_of_dead_shards_go_with_the_namespace", |ground| Box::pin(leaving::namespace_of_the_dead(ground))),
+    Case::new("labels_go_with_the_namespace_when_the_ring_has_no_shards", |ground| {
+        Box::pin(leaving::namespace_without_shards(ground))
+    }),
     Case::new("objects_of_a_resource_that_leaves_are_let_go_of_first", |ground| Box::pin(leaving::resource(ground))),
     Case::new("a_controlled_resource_that_leaves_loses_its_labels", |ground| Box::pin(leaving::controlled(ground))),
     Case::new("what_is_created_beside_a_late_shard_goes_past_it_and_stays_when_it_dies", |ground| {

@@ -1,7 +1,7 @@
 //! Objects in namespaces that are not the ring's any more: their labels come off.
 //!
 //! Those of available shards were drained by a pass, and their shards take the labels off. They come here as objects without
-//! owner, with those of shards that are gone. What they control follows them: its labels come off when the children of the
+//! owner, with those of shards that are gone; a ring without any shards has a pass for these (`crate::rebalance`). What they control follows them: its labels come off when the children of the
 //! shard are looked at ([`crate::rebalance`]).
 
 use std::collections::{BTreeMap, btree_map::Entry};
@@ -19,7 +19,7 @@ use crate::target::Target;
 /// Takes off what labels are there, unless a shard works on the object; returns those that must be tried again.
 ///
 /// The watch shows every object of these namespaces: most never had labels, and cost nothing here.
-pub(super) async fn withdraw(scope: &Scope, targets: Vec<Target>) -> (Vec<Target>, Failures) {
+pub(crate) async fn withdraw(scope: &Scope, targets: Vec<Target>) -> (Vec<Target>, Failures) {
     let (mut release, mut again, mut failures) = (Vec::new(), Vec::new(), Failures::default());
     // That a shard is gone is asked once for all of its objects: a pass drains them when it is not.
     let mut absent: BTreeMap<String, bool> = BTreeMap::new();

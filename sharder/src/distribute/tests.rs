@@ -21,7 +21,7 @@ use crate::{
     fixtures::FakeApi,
     leases::tests::held_by,
     metrics::Metrics,
-    namespaces::Namespaces,
+    namespaces::{Namespaces, tests::known},
     rings::ClientConfig,
     snapshot::tests::{example_spec, ring, snapshot_of},
     target::Target,
@@ -44,6 +44,10 @@ fn only_what_a_change_makes_necessary_is_looked_through() {
     assert_eq!(due_after(Some(&one), &two), [Pass::Objects], "a shard joined");
     assert_eq!(due_after(Some(&two), &one), [], "a shard went: the watch finds its objects");
     assert_eq!(due_after(Some(&one), &other), [Pass::Objects], "one joined while another went");
+    let none = snapshot_of(&spec, &[("a", Dead), ("b", Dead)]);
+    assert_eq!(due_after(Some(&one), &none), [Pass::Objects, Pass::Children], "nothing is watched any more");
+    assert_eq!(due_after(Some(&none), &snapshot_of(&spec, &[("a", Dead)])), [], "nothing has changed");
+    assert_eq!(due_after(Some(&none), &one), [Pass::Objects, Pass::Children], "these were passes of another kind");
     let mut all_namespaces = example_spec();
     all_namespaces["namespaceSelector"] = json!({});
     let wider = snapshot_of(&ring(&all_namespaces), &[("a", Ready), ("b", Ready)]);
@@ -76,9 +80,14 @@ fn passes(api: &FakeApi) -> usize {
 
 /// Begins to lead, as somebody who knows of the shards `a` and `b`.
 fn start(api: &FakeApi, latest: watch::Receiver<Arc<Snapshot>>) -> JoinHandle<Infallible> {
+    let (namespaces, _not_followed) = Namespaces::follow(api.client());
+    start_in(namespaces, api, latest)
+}
+
+/// The same, who knows of these namespaces.
+fn start_in(namespaces: Namespaces, api: &FakeApi, latest: watch::Receiver<Arc<Snapshot>>) -> JoinHandle<Infallible> {
     let client_config = ClientConfig { namespace: "sharding-system".into(), url: None };
     let (_all, snapshots) = watch::channel(None);
-    let (namespaces, _not_followed) = Namespaces::follow(api.client());
     let leader = Leader {
         client: api.client(),
         watches: api.client(),
@@ -272,4 +281,42 @@ async fn while_shards_are_replaced_objects_stay_where_they_are_and_come_home_aft
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(labels(&of_b)[drain].is_string() && labels(&of_a)[drain].is_string());
     task.abort();
+}
+
+/// Whether its last shard goes while the ring has a leader, or was gone before.
+#[tokio::test(start_paused = true)]
+async fn what_left_a_ring_without_shards_loses_its_labels_at_once_and_the_rest_stays_as_it_is() {
+    for goes in [true, false] {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let of = |state| Arc::new(snapshot_of(&ring(&example_spec()), &[("gone", state)]));
+        let elsewhere = "/api/v1/namespaces/stays/configmaps/o".to_owned();
+        let mut stays = object(&scope, "o", Some("gone"));
+        stays["metadata"]["namespace"] = json!("stays");
+        api.put(&elsewhere, stays.clone());
+        api.put(&path(CONFIG_MAPS, "o"), object(&scope, "o", Some("gone")));
+        api.put(&path(SECRETS, "c"), owned(object(&scope, "c", Some("gone")), "o"));
+        let namespaces = known(&api, &[("default", "another"), ("stays", "project")]);
+        let (shards, latest) = watch::channel(of(if goes { Ready } else { Dead }));
+        let task = start_in(namespaces, &api, latest);
+        let labels = |path: &str| api.get(path).unwrap()["metadata"]["labels"].clone();
+        if goes {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(
+                labels(&path(CONFIG_MAPS, "o"))[&scope.snapshot.labels.drain].is_string(),
+                "its shard is asked first"
+            );
+            shards.send_replace(of(Dead));
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for path in [path(CONFIG_MAPS, "o"), path(SECRETS, "c")] {
+            assert_eq!(labels(&path), json!({}), "{path}, goes: {goes}");
+        }
+        assert_eq!(labels(&elsewhere), stays["metadata"]["labels"]);
+        // Once a period all are looked through, and no more is done to them.
+        let (writes, looked) = (api.writes().len(), passes(&api));
+        tokio::time::sleep(Duration::from_secs(150)).await;
+        assert_eq!((api.writes().len(), passes(&api)), (writes, looked + 2), "goes: {goes}");
+        task.abort();
+    }
 }

@@ -86,7 +86,8 @@ async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<(usi
             }
             continue;
         }
-        if !is_suspicious(scope, &child, &owner) || !scope.selects(&child).await? {
+        // Without shards there is nowhere to bring it.
+        if scope.snapshot.is_vacant() || !is_suspicious(scope, &child, &owner) || !scope.selects(&child).await? {
             continue;
         }
         let owner = known.look(scope, &child, &owner).await?;

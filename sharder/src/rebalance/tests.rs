@@ -315,6 +315,26 @@ async fn a_child_that_is_created_in_the_moment_of_a_move_is_brought_after_it() {
     assert_eq!(labels_of(&api, &path(SECRETS, "late"))[&shard], "a");
 }
 
+#[tokio::test]
+async fn what_keeps_its_labels_in_a_ring_without_shards_holds_up_nothing_else() {
+    let api = FakeApi::default();
+    let vacant = std::sync::Arc::new(snapshot_of(&ring(&example_spec()), &[("gone", ShardState::Dead)]));
+    let namespaces = crate::namespaces::tests::known(&api, &[("default", "another")]);
+    let scope = Scope { snapshot: vacant, namespaces, ..scope(&api) };
+    for name in ["refused", "taken", "bare"] {
+        let shard = Some("gone").filter(|_| name != "bare");
+        api.put(&path(CONFIG_MAPS, name), object(&scope, name, shard));
+    }
+    api.intercept(|asked, _| {
+        (asked.method == Method::PATCH && asked.path.ends_with("/refused")).then_some(StatusCode::FORBIDDEN)
+    });
+    let refused = vacant::pass(&scope).await.unwrap();
+    assert_eq!(refused.as_ref().and_then(code), Some(403));
+    assert_eq!(labels_of(&api, &path(CONFIG_MAPS, "taken")), json!({}));
+    assert_eq!(labels_of(&api, &path(CONFIG_MAPS, "refused"))[&scope.snapshot.labels.shard], "gone");
+    assert_eq!(api.writes().len(), 2, "what has no labels costs nothing");
+}
+
 #[tokio::test(start_paused = true)]
 async fn children_without_label_are_looked_for_while_the_webhook_is_not_reached_and_once_more() {
     let api = FakeApi::default();

@@ -269,7 +269,7 @@ impl Reviewer {
                 None => None,
             };
             let between = found.is_some_and(|found| found.shard.is_none());
-            let comes = between && !snapshot.withholds(owner.main) && !snapshot.hash_ring.shards().is_empty();
+            let comes = between && !snapshot.withholds(owner.main) && !snapshot.is_vacant();
             if !(comes && request.creates()) {
                 return Ok(followed(request, snapshot, owner, live));
             }
