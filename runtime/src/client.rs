@@ -24,6 +24,7 @@ mod source;
 mod transport;
 
 pub use api_server::ApiServer;
+pub use pauses::Pause;
 pub use place::{CutOff, Held};
 pub use transport::{NoAnswer, Transport};
 

@@ -1,7 +1,7 @@
 //! How many writes to objects are under way at once, for all rings together, and whose turn it is.
 //!
-//! There are as many seats as the API server has use for ([`limit`]), and it may ask for a pause: 429, or 503 with
-//! `Retry-After` (API Priority and Fairness). Rings take turns. Within a ring what can't wait comes first, and a quarter of
+//! There are as many seats as the API server has use for ([`limit`]), and it may ask for a pause ([`holds`]): of everything by
+//! 429 (API Priority and Fairness), or by 503 with `Retry-After` of what an extension of it serves. Rings take turns. Within a ring what can't wait comes first, and a quarter of
 //! the seats is kept for that. A write that takes long gives its seat back, as something else than the API server's own work
 //! holds it up, such as somebody's webhook: whoever is stuck has a bounded number of such writes and holds up nobody else.
 
@@ -14,14 +14,19 @@ use std::{
 
 use parking_lot::Mutex;
 use ringside_ring::cluster_ring::GroupResource;
+use ringside_runtime::client::Pause;
 use tokio::{
     sync::{oneshot, watch},
     time::{Instant, sleep_until},
 };
 
+mod holds;
 mod limit;
 
-use self::limit::{Floors, Limit, MOST};
+use self::{
+    holds::Holds,
+    limit::{Floors, Limit, MOST},
+};
 use crate::metrics::Metrics;
 
 /// Writes of one ring at once, those included that gave their seats back: a ring alone can use all seats.
@@ -50,8 +55,8 @@ pub(crate) struct Pace(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    /// Nobody begins before this.
-    held_until: watch::Sender<Option<Instant>>,
+    /// Tells when there is another pause.
+    held: watch::Sender<()>,
     metrics: Metrics,
 }
 
@@ -66,14 +71,19 @@ struct State {
     /// The rings that wait, in the order of their turns.
     turns: VecDeque<u64>,
     last_ring: u64,
-    /// How often the API server has asked for a pause.
-    pauses: u64,
+    holds: Holds,
 }
 
 #[derive(Default)]
 struct Ring {
-    waiting: [VecDeque<oneshot::Sender<Seat>>; RANKS.len()],
+    waiting: [VecDeque<Waiting>; RANKS.len()],
     under_way: usize,
+}
+
+/// A write that waits for a seat.
+struct Waiting {
+    resource: GroupResource,
+    sender: oneshot::Sender<Seat>,
 }
 
 /// The seats as one ring sees them; clones are the same ring.
@@ -98,16 +108,18 @@ pub(crate) struct Seat {
     /// The pauses asked for before it began.
     pauses: u64,
     /// What is written to.
-    resource: Option<GroupResource>,
+    resource: GroupResource,
+    /// Whether it came to whom it was given: else it says nothing about the API server.
+    taken_up: bool,
     given_back: bool,
 }
 
 impl Pace {
     /// Nobody writes yet.
     pub(crate) fn new(metrics: Metrics) -> Self {
-        let (state, held_until) = (Mutex::<State>::default(), watch::Sender::default());
+        let (state, held) = (Mutex::<State>::default(), watch::Sender::default());
         metrics.write_limit(state.lock().limit.seats());
-        Self(Arc::new(Inner { state, held_until, metrics }))
+        Self(Arc::new(Inner { state, held, metrics }))
     }
 
     /// The seats of one more ring.
@@ -117,47 +129,41 @@ impl Pace {
         Lane { pace: self.clone(), ring: state.last_ring, waited: Arc::default() }
     }
 
-    /// The API server asked to be left alone for so long.
-    pub(crate) fn throttled(&self, pause: Duration) {
-        let until = Instant::now() + pause;
+    /// The API server asked to be left alone for so long, or what serves one API group did.
+    pub(crate) fn throttled(&self, pause: &Pause) {
+        let until = Instant::now() + pause.lasts;
         {
             let mut state = self.0.state.lock();
-            state.pauses += 1;
-            // What was under way then is answered alike, and means the same.
-            if self.held().is_none() {
+            // What was under way then is answered alike, and means the same. How much one group takes says nothing about the
+            // others.
+            if pause.group.is_none() && state.holds.of_all().is_none() {
                 state.limit.halve();
             }
+            state.holds.ask(pause.group.as_deref(), until);
             self.0.metrics.throttled();
             self.0.metrics.write_limit(state.limit.seats());
         }
-        self.0.held_until.send_modify(|held| *held = (*held).max(Some(until)));
-    }
-
-    /// Until when nobody begins.
-    fn held(&self) -> Option<Instant> {
-        self.0.held_until.borrow().filter(|until| *until > Instant::now())
+        self.0.held.send_replace(());
     }
 
     /// Gives free seats to those who wait.
     fn seat(&self) {
-        if self.held().is_some() {
-            return;
-        }
         let mut declined = Vec::new();
         {
             let mut state = self.0.state.lock();
-            while let Some((ring, waiting)) = state.next() {
+            while let Some((ring, Waiting { resource, sender })) = state.next() {
                 let seat = Seat {
                     pace: self.clone(),
                     ring,
                     began: Instant::now(),
                     soon: None,
-                    pauses: state.pauses,
-                    resource: None,
+                    pauses: state.holds.asked(&resource),
+                    resource,
+                    taken_up: false,
                     given_back: false,
                 };
                 // Whoever does not wait any more gives it back, and needs the lock for that.
-                declined.extend(waiting.send(seat).err());
+                declined.extend(sender.send(seat).err());
             }
         }
         drop(declined);
@@ -166,24 +172,30 @@ impl Pace {
 
 impl State {
     /// Who may begin now.
-    fn next(&mut self) -> Option<(u64, oneshot::Sender<Seat>)> {
+    fn next(&mut self) -> Option<(u64, Waiting)> {
+        if self.holds.of_all().is_some() {
+            return None;
+        }
         self.forget_who_left();
         let (seats, taken) = (self.limit.seats(), self.taken);
         let may = |rank: Rank| taken < if rank == Rank::Soon { seats } else { seats - seats / 4 };
+        // For a seat, and not for the end of a pause.
+        let mut waits = false;
         for turn in 0..self.turns.len() {
-            let Some(ring) = self.rings.get_mut(&self.turns[turn]).filter(|ring| ring.under_way < OF_A_RING) else {
+            let Some(ring) = self.rings.get_mut(&self.turns[turn]) else { continue };
+            let Some((rank, at)) = ring.first(&self.holds) else { continue };
+            waits = true;
+            if ring.under_way >= OF_A_RING || !may(rank) {
                 continue;
-            };
-            let first = RANKS.into_iter().find(|rank| !ring.waiting[*rank as usize].is_empty());
-            let Some(waiting) = first.filter(|rank| may(*rank)) else { continue };
-            let Some(next) = ring.waiting[waiting as usize].pop_front() else { continue };
+            }
+            let Some(next) = ring.waiting[rank as usize].remove(at) else { continue };
             ring.under_way += 1;
             self.taken += 1;
             let id = self.turns.remove(turn)?;
             self.turns.push_back(id);
             return Some((id, next));
         }
-        if !self.turns.is_empty() {
+        if waits {
             self.limit.sufficed_not();
         }
         None
@@ -192,7 +204,7 @@ impl State {
     /// Those do not wait any more whose work was dropped.
     fn forget_who_left(&mut self) {
         for waiting in self.rings.values_mut().flat_map(|ring| &mut ring.waiting) {
-            while waiting.pop_front_if(|first| first.is_closed()).is_some() {}
+            while waiting.pop_front_if(|first| first.sender.is_closed()).is_some() {}
         }
         self.rings.retain(|_, ring| ring.under_way > 0 || !ring.is_content());
         self.turns.retain(|id| self.rings.get(id).is_some_and(|ring| !ring.is_content()));
@@ -207,6 +219,14 @@ impl State {
 }
 
 impl Ring {
+    /// Which of its writes comes next, of those that no pause holds.
+    fn first(&self, holds: &Holds) -> Option<(Rank, usize)> {
+        RANKS.into_iter().find_map(|rank| {
+            let free = |waiting: &Waiting| holds.of(&waiting.resource).is_none();
+            Some((rank, self.waiting[rank as usize].iter().position(free)?))
+        })
+    }
+
     /// Whether none of its writes waits.
     fn is_content(&self) -> bool {
         self.waiting.iter().all(VecDeque::is_empty)
@@ -216,18 +236,19 @@ impl Ring {
 impl Lane {
     /// Waits for a seat to write to an object of this resource.
     pub(crate) async fn seat(&self, rank: Rank, resource: &GroupResource) -> Seat {
-        let (asked, mut held) = (Instant::now(), self.pace.0.held_until.subscribe());
+        let (asked, mut held) = (Instant::now(), self.pace.0.held.subscribe());
         let (sender, mut receiver) = oneshot::channel();
         {
             let state = &mut *self.pace.0.state.lock();
-            state.rings.entry(self.ring).or_default().waiting[rank as usize].push_back(sender);
+            let waiting = Waiting { resource: resource.clone(), sender };
+            state.rings.entry(self.ring).or_default().waiting[rank as usize].push_back(waiting);
             if !state.turns.contains(&self.ring) {
                 state.turns.push_back(self.ring);
             }
         }
         let mut seat = loop {
             self.pace.seat();
-            let until = self.pace.held();
+            let until = self.pace.0.state.lock().holds.of(resource);
             tokio::select! {
                 // It is dropped when it was sent only.
                 Ok(seat) = &mut receiver => break seat,
@@ -236,10 +257,10 @@ impl Lane {
                 _ = held.changed() => {}
             }
         };
+        seat.taken_up = true;
         if rank == Rank::Soon {
             seat.soon = Some((asked.elapsed(), self.waited.clone()));
         }
-        seat.resource = Some(resource.clone());
         seat
     }
 
@@ -273,8 +294,8 @@ impl Seat {
             state.taken -= 1;
             let took = self.began.elapsed();
             // One that was asked to pause took that long.
-            let resource = self.resource.as_ref().filter(|_| state.pauses == self.pauses);
-            let beyond = resource.map(|resource| state.told(resource, took)).unwrap_or_default();
+            let tells = self.taken_up && state.holds.asked(&self.resource) == self.pauses;
+            let beyond = if tells { state.told(&self.resource, took) } else { Duration::ZERO };
             if let Some((waited, longest)) = &self.soon {
                 // What is stuck is so for reasons of its own.
                 let behind = if took < STUCK { beyond } else { Duration::ZERO };

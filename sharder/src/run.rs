@@ -218,7 +218,7 @@ impl Setup {
 fn connect(server: &ApiServer, writes: &AllWrites) -> Result<Clients, RunError> {
     let pace = writes.pace().clone();
     Ok(Clients {
-        requests: server.client_telling(REQUEST_TIMEOUT, move |pause| pace.throttled(pause))?,
+        requests: server.client_telling(REQUEST_TIMEOUT, move |pause| pace.throttled(&pause))?,
         watches: server.client_within(WATCH_TIMEOUT)?,
         election: server.lease_client(ELECTION_LEASE)?,
     })

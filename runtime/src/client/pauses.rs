@@ -1,22 +1,85 @@
 //! Answers by which the API server asks to be left alone for a while.
 
-use std::time::Duration;
+use std::{
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use http::{Response, StatusCode, header::RETRY_AFTER};
+use futures::{FutureExt, TryFutureExt, future::BoxFuture};
+use http::{Request, Response, StatusCode, header::RETRY_AFTER};
+use tower::Service;
 
 /// How long it is, where an answer does not say. API Priority and Fairness says as much.
 const USUAL: Duration = Duration::from_secs(1);
 /// However much an answer asks for: an aggregated API server may ask for anything.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The pause that an answer asks for: 429, or 503 with a `Retry-After` in seconds.
-pub(super) fn pause<B>(answer: &Response<B>) -> Option<Duration> {
-    let seconds = answer.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
-    let asked = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST));
-    match answer.status() {
-        StatusCode::TOO_MANY_REQUESTS => asked.or(Some(USUAL)),
-        StatusCode::SERVICE_UNAVAILABLE => asked,
+/// A pause that the API server asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// How long it is.
+    pub lasts: Duration,
+    /// The API group that it is about; none: all of them.
+    pub group: Option<String>,
+}
+
+impl Pause {
+    /// What an answer asks for: 429, or 503 with a `Retry-After` in seconds.
+    ///
+    /// 429 is how the API server keeps itself from being overloaded (API Priority and Fairness), whatever was asked for. 503
+    /// is said of what is behind it: an aggregated API server, which has API groups of its own.
+    fn of<B>(path: &str, answer: &Response<B>) -> Option<Self> {
+        let seconds = answer.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
+        let asked = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST));
+        match answer.status() {
+            StatusCode::TOO_MANY_REQUESTS => Some(Self { lasts: asked.unwrap_or(USUAL), group: None }),
+            StatusCode::SERVICE_UNAVAILABLE => asked.map(|lasts| Self { lasts, group: group(path) }),
+            _ => None,
+        }
+    }
+}
+
+/// The API group that a path of the API server belongs to, if it is one of resources.
+fn group(path: &str) -> Option<String> {
+    let mut segments = path.trim_start_matches('/').split('/');
+    match segments.next()? {
+        "api" => Some(String::new()),
+        "apis" => segments.next().map(str::to_owned),
         _ => None,
+    }
+}
+
+/// Tells of each pause that an answer asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Telling<S, F> {
+    inner: S,
+    asked: F,
+}
+
+impl<S, F> Telling<S, F> {
+    pub(super) fn new(inner: S, asked: F) -> Self {
+        Self { inner, asked }
+    }
+}
+
+impl<S, F, A, B> Service<Request<A>> for Telling<S, F>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    F: Fn(Pause) + Clone + Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Response<B>, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        let (path, asked) = (request.uri().path().to_owned(), self.asked.clone());
+        let answer = self.inner.call(request);
+        answer.inspect_ok(move |answer| Pause::of(&path, answer).into_iter().for_each(&asked)).boxed()
     }
 }
 
@@ -24,7 +87,21 @@ pub(super) fn pause<B>(answer: &Response<B>) -> Option<Duration> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::{
+        convert::Infallible,
+        future::ready,
+        sync::{Arc, Mutex},
+    };
+
     use super::*;
+
+    fn answer(status: u16, after: Option<&str>) -> Response<()> {
+        let mut answer = Response::builder().status(status);
+        if let Some(after) = after {
+            answer = answer.header(RETRY_AFTER, after);
+        }
+        answer.body(()).unwrap()
+    }
 
     #[test]
     fn who_is_overloaded_says_for_how_long() {
@@ -38,11 +115,27 @@ mod tests {
             (504, Some("5"), None),
             (200, Some("5"), None),
         ] {
-            let mut answer = Response::builder().status(status);
-            if let Some(after) = after {
-                answer = answer.header(RETRY_AFTER, after);
-            }
-            assert_eq!(pause(&answer.body(()).unwrap()), asked.map(Duration::from_secs), "{status} {after:?}");
+            let lasts = Pause::of("/api/v1/pods", &answer(status, after)).map(|pause| pause.lasts);
+            assert_eq!(lasts, asked.map(Duration::from_secs), "{status} {after:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_an_extension_asks_for_is_about_its_own_group() {
+        let told: Arc<Mutex<Vec<Option<String>>>> = Arc::default();
+        let note = told.clone();
+        for (status, path) in [
+            (503, "/apis/metrics.k8s.io/v1beta1/namespaces/n/pods/p"),
+            (503, "/api/v1/namespaces/n/configmaps/c"),
+            (503, "/version"),
+            (429, "/apis/metrics.k8s.io/v1beta1/namespaces/n/pods/p"),
+        ] {
+            let inner = tower::service_fn(move |_: Request<()>| ready(Ok::<_, Infallible>(answer(status, Some("2")))));
+            let note = note.clone();
+            let mut service = Telling::new(inner, move |pause: Pause| note.lock().unwrap().push(pause.group));
+            service.call(Request::get(path).body(()).unwrap()).await.unwrap();
+        }
+        let group = |group: &str| Some(group.to_owned());
+        assert_eq!(*told.lock().unwrap(), [group("metrics.k8s.io"), group(""), None, None]);
     }
 }

@@ -10,7 +10,12 @@ use kube::{
 use tower::{ServiceBuilder, retry::RetryLayer, timeout::TimeoutLayer};
 use tower_http::timeout::ResponseBodyTimeoutLayer;
 
-use super::{ApiServer, BoxError, ConnectError, Transport, handshake::Pings, pauses::pause, transport::Settings};
+use super::{
+    ApiServer, BoxError, ConnectError, Transport,
+    handshake::Pings,
+    pauses::{Pause, Telling},
+    transport::Settings,
+};
 
 impl ApiServer {
     /// A client for any use.
@@ -41,23 +46,19 @@ impl ApiServer {
     }
 
     /// The same, and `asked` hears of each pause that the API server asks for, by 429 or by 503 with `Retry-After`. What is
-    /// answered so is sent again after that; what else is to be sent can wait as well.
+    /// answered so is sent again after that; what else is to be sent there can wait as well.
     ///
     /// # Errors
     /// When the credentials can't be used.
     pub fn client_telling(
         &self,
         silence: Duration,
-        asked: impl Fn(Duration) + Clone + Send + Sync + 'static,
+        asked: impl Fn(Pause) + Clone + Send + Sync + 'static,
     ) -> Result<Client, ConnectError> {
-        let tell = move |answer| {
-            pause(&answer).into_iter().for_each(&asked);
-            answer
-        };
         let bounded = ServiceBuilder::new()
             .layer(retry())
             .map_request(signed(self.agent()))
-            .map_response(tell)
+            .layer_fn(|inner| Telling::new(inner, asked.clone()))
             .layer(ResponseBodyTimeoutLayer::new(silence))
             .layer(TimeoutLayer::new(silence))
             .service(self.transport_with(Pings::default())?);

@@ -21,6 +21,15 @@ fn pace() -> Pace {
     Pace::new(Metrics::default())
 }
 
+fn of_all(lasts: Duration) -> Pause {
+    Pause { lasts, group: None }
+}
+
+/// What an extension of the API server serves.
+fn extended() -> GroupResource {
+    GroupResource { group: "x.example.com".into(), resource: "zs".into() }
+}
+
 /// Takes all seats that there are.
 fn fill(lane: &Lane) -> Vec<Seat> {
     std::iter::from_fn(|| lane.seat(Rank::Soon, &xs()).now_or_never()).collect()
@@ -91,7 +100,7 @@ async fn a_pause_that_the_api_server_asks_for_is_kept_and_halves_the_seats_once(
     let seats = lane.limit();
     let (start, pause) = (Instant::now(), Duration::from_secs(3));
     for _ in 0..seats {
-        pace.throttled(pause);
+        pace.throttled(&of_all(pause));
     }
     assert_eq!(lane.limit(), seats / 2);
     drop(lane.seat(Rank::Soon, &xs()).await);
@@ -101,10 +110,54 @@ async fn a_pause_that_the_api_server_asks_for_is_kept_and_halves_the_seats_once(
     let resource = xs();
     let mut next = std::pin::pin!(lane.seat(Rank::Soon, &resource));
     assert!(next.as_mut().now_or_never().is_none());
-    pace.throttled(pause);
+    pace.throttled(&of_all(pause));
     drop(taken);
     next.await;
     assert_eq!((start.elapsed(), lane.limit()), (2 * pause, seats / 4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_an_extension_asks_for_holds_up_what_it_serves_and_nothing_else() {
+    let pace = pace();
+    let lane = pace.lane();
+    let (seats, start, lasts) = (lane.limit(), Instant::now(), Duration::from_secs(30));
+    let resource = extended();
+    // What waits comes first, and is overtaken by what the pause is not about.
+    let taken = fill(&lane);
+    let mut held = std::pin::pin!(lane.seat(Rank::Soon, &resource));
+    let other_resource = xs();
+    let mut other = std::pin::pin!(lane.seat(Rank::Drain, &other_resource));
+    assert!(held.as_mut().now_or_never().is_none() && other.as_mut().now_or_never().is_none());
+    pace.throttled(&Pause { lasts, group: Some(resource.group.clone()) });
+    drop(taken);
+    assert!(held.as_mut().now_or_never().is_none());
+    drop(other.as_mut().now_or_never().expect("it is of another group"));
+    assert!(lane.limit() >= seats, "the API server has as much room as before");
+    let seats = lane.limit();
+    assert_eq!(fill(&lane).len(), seats);
+    drop(held.await);
+    assert_eq!(start.elapsed(), lasts);
+    // One of the API server's own holds up that as well.
+    let seats = lane.limit();
+    pace.throttled(&of_all(lasts));
+    drop(lane.seat(Rank::Soon, &resource).await);
+    assert_eq!((start.elapsed(), lane.limit()), (2 * lasts, seats / 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_the_end_of_a_pause_alone_makes_for_no_more_seats() {
+    let pace = pace();
+    let (lane, server) = (pace.lane(), Server::new(MOST));
+    let seats = lane.limit();
+    let resource = extended();
+    pace.throttled(&Pause { lasts: Duration::from_secs(1_000), group: Some(resource.group.clone()) });
+    let mut held = std::pin::pin!(lane.seat(Rank::Soon, &resource));
+    assert!(held.as_mut().now_or_never().is_none());
+    for _ in 0..100 {
+        let _seat = lane.seat(Rank::Soon, &xs()).await;
+        server.write().await;
+    }
+    assert_eq!(lane.limit(), seats);
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +166,7 @@ async fn after_a_pause_the_seats_come_back() {
     let (lane, server) = (pace.lane(), Server::new(8));
     writers(&lane, &server, &xs()).await;
     let before = lane.limit();
-    pace.throttled(Duration::from_secs(1));
+    pace.throttled(&of_all(Duration::from_secs(1)));
     assert_eq!(lane.limit(), before / 2);
     writers(&lane, &server, &xs()).await;
     assert!(lane.limit() >= before - 1, "{} after {before}", lane.limit());
@@ -125,7 +178,7 @@ async fn a_write_that_was_asked_to_pause_says_nothing_about_latency() {
     let (lane, server) = (pace.lane(), Server::new(24));
     writers(&lane, &server, &xs()).await;
     let mut seats = fill(&lane);
-    pace.throttled(Duration::from_millis(1));
+    pace.throttled(&of_all(Duration::from_millis(1)));
     let after = lane.limit();
     sleep(STUCK / 2).await;
     seats.clear();
