@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -113,4 +114,24 @@ fn every_test_that_a_situation_names_exists() {
     assert!(named.len() > 20, "the page names {} tests: has it still its table?", named.len());
     let missing: Vec<_> = named.into_iter().filter(|name| !exists(name)).collect();
     assert!(missing.is_empty(), "docs/situations.md names tests that do not exist: {missing:?}");
+}
+
+/// The names of alerts between back-ticks in the rows of the page of situations.
+fn named_alerts(page: &str) -> BTreeSet<&str> {
+    let rows = page.lines().filter(|line| line.starts_with("| ")).skip(2);
+    let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    quoted.filter(|name| name.starts_with("Ringside")).collect()
+}
+
+#[test]
+fn every_alert_has_its_situation() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
+    let (page, rules) = (read("docs/situations.md"), read("deploy/prometheus-rules.yaml"));
+    let alerts: BTreeSet<_> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 10, "the rules have {} alerts: are they still written so?", alerts.len());
+    let named = named_alerts(&page);
+    let without: Vec<_> = alerts.difference(&named).collect();
+    assert!(without.is_empty(), "docs/situations.md has no row for these alerts: {without:?}");
+    let unknown: Vec<_> = named.difference(&alerts).collect();
+    assert!(unknown.is_empty(), "docs/situations.md names alerts that there are not: {unknown:?}");
 }

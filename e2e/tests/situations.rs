@@ -8,8 +8,12 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::ConfigMap, events::v1::Event},
+    api::{
+        admissionregistration::v1::MutatingWebhookConfiguration, core::v1::ConfigMap, events::v1::Event,
+        rbac::v1::ClusterRole,
+    },
     apimachinery::pkg::apis::meta::v1::Condition,
+    jiff::Timestamp,
 };
 use kube::{
     Api, Client, ResourceExt as _,
@@ -107,6 +111,48 @@ impl Ground {
         ringside_e2e::system::metrics(port).await.unwrap()
     }
 
+    /// Takes these verbs about Websites from the sharder; returns its roles as they were.
+    async fn deny(&self, verbs: &[&str]) -> Vec<ClusterRole> {
+        let roles: Api<ClusterRole> = Api::all(self.client.clone());
+        let aggregated = ListParams::default().labels("ringside.dev/aggregate-to-sharder=true");
+        let before = roles.list(&aggregated).await.unwrap().items;
+        for mut role in before.clone() {
+            let rules = role.rules.iter_mut().flatten();
+            let of_sites =
+                rules.filter(|rule| rule.api_groups.iter().flatten().any(|group| group == "web.example.com"));
+            of_sites.for_each(|rule| rule.verbs.retain(|verb| !verbs.contains(&verb.as_str())));
+            role.metadata.managed_fields = None;
+            roles.replace(&role.name_any(), &PostParams::default(), &role).await.unwrap();
+        }
+        before
+    }
+
+    /// Gives it these roles back.
+    async fn permit(&self, before: Vec<ClusterRole>) {
+        let roles: Api<ClusterRole> = Api::all(self.client.clone());
+        for mut role in before {
+            role.metadata.resource_version = roles.get(&role.name_any()).await.unwrap().resource_version();
+            role.metadata.managed_fields = None;
+            roles.replace(&role.name_any(), &PostParams::default(), &role).await.unwrap();
+        }
+    }
+
+    /// When all objects were counted last, in seconds since 1970, as the metric says.
+    async fn counted_at(&self) -> Result<i64, String> {
+        let metrics = self.metrics().await;
+        let line = metrics.lines().find(|line| line.starts_with("controller_sharding_counted_timestamp_seconds{"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).ok_or(metrics)
+    }
+
+    /// Waits until all objects were counted later than then.
+    async fn until_counted_after(&self, before: i64) -> i64 {
+        let counted = eventually("all objects are counted anew", DEADLINE, || async {
+            let at = self.counted_at().await?;
+            if at > before { Ok(at) } else { Err(format!("{at}")) }
+        });
+        counted.await.unwrap()
+    }
+
     async fn until_metric(&self, line: &str) {
         let found = eventually(line, DEADLINE, || async {
             let metrics = self.metrics().await;
@@ -174,6 +220,10 @@ async fn a_ring_without_shards_says_so_until_there_is_one() {
     ground.until_event("Lease", "shard-0", "ShardExpired").await;
     let dead = ground.until_event("Lease", "shard-0", "ShardDead").await;
     assert!(dead.contains("the sharder acquired it"), "{dead}");
+    // Its Lease stays for a minute longer.
+    let counted = |which: &str| format!("controller_sharding_clusterring_status_{which}{{ring=\"{ring}\"}}");
+    ground.until_metric(&format!("{} 0", counted("available_shards"))).await;
+    ground.until_metric(&format!("{} 1", counted("shards"))).await;
     let left = ground.until_event("ClusterRing", &ring, "ShardLeft").await;
     assert!(left.contains("its Lease is dead; 0 are left"), "{left}");
     let told = ground.until_condition("ShardsAvailable", "False").await;
@@ -187,17 +237,7 @@ async fn objects_without_a_shard_are_counted_and_dated() {
     ground.create("early", 10).await;
     ground.until_counts("they are counted", |counts| counts.assigned == 10).await;
     // What the sharder may not write to waits, and that shows.
-    let roles: Api<k8s_openapi::api::rbac::v1::ClusterRole> = Api::all(ground.client.clone());
-    let mut denied = None;
-    for mut role in roles.list(&ListParams::default().labels("ringside.dev/aggregate-to-sharder=true")).await.unwrap() {
-        let before = role.clone();
-        let rules = role.rules.iter_mut().flatten();
-        let of_sites = rules.filter(|rule| rule.api_groups.iter().flatten().any(|group| group == "web.example.com"));
-        of_sites.for_each(|rule| rule.verbs.retain(|verb| verb != "patch"));
-        role.metadata.managed_fields = None;
-        roles.replace(&role.name_any(), &PostParams::default(), &role).await.unwrap();
-        denied = Some(before);
-    }
+    let before = ground.deny(&["patch"]).await;
     ground.create("late", 5).await;
     let counts = ground.until_counts("they wait", |counts| counts.unassigned == 5).await;
     assert!(counts.unassigned_since.is_some(), "{counts:?}");
@@ -206,14 +246,36 @@ async fn objects_without_a_shard_are_counted_and_dated() {
     ground.until_metric("controller_sharding_unassigned_objects{").await;
     let since = format!("controller_sharding_oldest_unassigned_timestamp_seconds{{ring=\"{}\"}}", ground.ring);
     ground.until_metric(&since).await;
-    let mut role = denied.unwrap();
-    role.metadata.resource_version = roles.get(&role.name_any()).await.unwrap().resource_version();
-    role.metadata.managed_fields = None;
-    roles.replace(&role.name_any(), &PostParams::default(), &role).await.unwrap();
+    ground.permit(before).await;
     let counts = ground.until_counts("none waits", |counts| counts.unassigned == 0).await;
     assert_eq!((counts.assigned, &counts.unassigned_since), (15, &None), "{counts:?}");
     ground.until_condition("Ready", "True").await;
     assert!(!ground.metrics().await.contains(&since));
+}
+
+#[tokio::test]
+async fn objects_that_can_not_be_looked_through_are_not_counted_anew() {
+    let sync_period = Duration::from_secs(5);
+    let mut ground = Ground::start(Settings { sync_period, ..Settings::default() }).await;
+    ground.add_shards(&["shard-0"]).await;
+    ground.create("site", 10).await;
+    let first = ground.until_counted_after(0).await;
+    ground.until_counted_after(first).await;
+    // They are streamed, or asked for by pages.
+    let before = ground.deny(&["list", "watch"]).await;
+    let told = ground.until_condition("Ready", "False").await;
+    assert!(told.message.contains("can't be drained: missing permission"), "{told:?}");
+    // As the alert reckons.
+    let periods = i64::try_from(3 * sync_period.as_secs()).unwrap();
+    let counted_at = eventually("no pass has ended for three periods", DEADLINE, || async {
+        let at = ground.counted_at().await?;
+        let age = Timestamp::now().as_second() - at;
+        if age > periods { Ok(at) } else { Err(format!("{age} s")) }
+    });
+    let counted_at = counted_at.await.unwrap();
+    ground.permit(before).await;
+    ground.until_counted_after(counted_at).await;
+    ground.until_condition("Ready", "True").await;
 }
 
 #[tokio::test]

@@ -83,4 +83,13 @@ pub(crate) async fn a_drain_past_its_deadline_is_an_event_on_the_ring(world: &Wo
         if told { Ok(()) } else { Err(format!("{notes:?}")) }
     });
     told.await.unwrap();
+    let (drains, oldest) = ground.drains().await;
+    assert!(drains > 0.0 && oldest >= 5.0, "{drains} drains, the oldest of {oldest} s");
+    let _again = goes_on(ground).await;
+    ground.until_let_go("held").await;
+    let none = eventually("the proxy has no drain any more", SOON, || async {
+        let drains = ground.drains().await;
+        if drains.0 < 1.0 { Ok(()) } else { Err(format!("{drains:?}")) }
+    });
+    none.await.unwrap();
 }

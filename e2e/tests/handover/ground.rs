@@ -61,7 +61,7 @@ pub(crate) struct Ground {
     pub(crate) proxied: Client,
     pub(crate) labels: RingLabels,
     pub(crate) secrets: Api<Secret>,
-    _proxy: Proxy,
+    proxy: Proxy,
 }
 
 impl World {
@@ -91,7 +91,7 @@ impl World {
             labels: RingLabels::of(&"moves".parse().unwrap()),
             direct,
             proxied,
-            _proxy: proxy,
+            proxy,
         };
         // As each client begins: no watch goes on from before.
         assert_eq!(ground.list(&format!("{SECRETS}?limit=1")).await.0, StatusCode::OK);
@@ -135,6 +135,16 @@ impl Ground {
             if self.is_let_go(name).await { Ok(()) } else { Err("not yet".to_owned()) }
         });
         let_go.await.unwrap();
+    }
+
+    /// What the proxy's metrics say of its drains: how many there are, and the age of the oldest.
+    pub(crate) async fn drains(&self) -> (f64, f64) {
+        let metrics = ringside_e2e::system::metrics(self.proxy.admin_port).await.unwrap();
+        let value = |name: &str| {
+            let found = metrics.lines().find_map(|line| line.strip_prefix("ringside_proxy_")?.strip_prefix(name));
+            found.unwrap().trim().parse().unwrap()
+        };
+        (value("drains "), value("oldest_drain_seconds "))
     }
 
     /// Asks the proxy.

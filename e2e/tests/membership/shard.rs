@@ -39,6 +39,13 @@ impl Shard {
         probe::ask(address, Probe::Ready, Duration::from_secs(5)).await.is_ok()
     }
 
+    /// Whether its proxy's metrics say that the Lease is held.
+    pub(crate) async fn says_held(&self) -> bool {
+        let metrics = ringside_e2e::system::metrics(self.proxy.admin_port).await.unwrap();
+        let held = metrics.lines().find_map(|line| line.strip_prefix("ringside_proxy_lease_held "));
+        held.unwrap().parse::<f64>().unwrap() > 0.0
+    }
+
     /// Opens a watch, and asks for a list over and over.
     pub(crate) async fn controller(&self) -> Controller {
         let ask = Ask::get(format!("{WEBSITES}?watch=true"));

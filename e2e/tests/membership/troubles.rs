@@ -118,7 +118,7 @@ async fn never_both(
     // One that was under way at the beginning may have been accepted.
     let last = ground.history.of(name, renewed.at).into_iter().rfind(Seen::is_held).unwrap();
     let taken = ground.history.until_taken(name, renewed.at, DEADLINE).await;
-    assert!(!shard.is_ready().await, "{name}");
+    assert!(!shard.is_ready().await && !shard.says_held().await, "{name}");
     let (closed_after, taken_after) = (cut - last.at.min(cut), taken.at - last.at);
     println!("{name}: closed {closed_after:?} after its last renewal, and taken over after {taken_after:?}");
     assert!(cut < taken.at, "{name}: closed {:?} after it was taken over", cut - taken.at);
@@ -132,4 +132,5 @@ async fn never_both(
     });
     let served = served.await.unwrap();
     assert!(served + MOMENT > back.at, "{name}: served {:?} before it had its Lease again", back.at - served);
+    assert!(shard.says_held().await, "{name}");
 }
