@@ -78,6 +78,7 @@ pub(crate) async fn wrong(ground: &Ground) {
         for step in 0..STEPPING {
             ground.sharder_clock.shift(if step % 2 == 0 { HOUR } else { -HOUR }).unwrap();
             sleep(STEP).await;
+            ground.until_sharder_is_wrong().await;
         }
     };
     tokio::join!(join_all(keeping), join_all(dying), stepping);

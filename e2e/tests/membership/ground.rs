@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, process::Command, time::Duration};
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::{
+    api::{coordination::v1::Lease, core::v1::Namespace},
+    jiff::Timestamp,
+};
 use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
@@ -50,7 +53,22 @@ impl Ground {
         let mut system = System::start(settings).await.unwrap();
         system.start_sharders(sharders).await.unwrap();
         let history = History::start(&system.control_plane().client());
-        Self { history, system, sharder_clock, folder }
+        let ground = Self { history, system, sharder_clock, folder };
+        ground.until_sharder_is_wrong().await;
+        ground
+    }
+
+    /// Waits until the clock of the sharder that leads is seen to be wrong, by what it writes into its own Lease: else these
+    /// tests would show nothing of the judge.
+    pub(crate) async fn until_sharder_is_wrong(&self) {
+        let leases: Api<Lease> = Api::namespaced(self.client(), "sharding-system");
+        let wrong = eventually("the sharder's clock is wrong", DEADLINE, || async {
+            let lease = leases.get("ringside-sharder").await.map_err(|error| error.to_string())?;
+            let said = lease.spec.and_then(|spec| spec.renew_time).ok_or("it does not lead yet")?.0;
+            let ahead = said.duration_since(Timestamp::now()).as_secs();
+            if ahead.abs() > HOUR / 2 { Ok(()) } else { Err(format!("it is {ahead} s ahead")) }
+        });
+        wrong.await.unwrap();
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -54,6 +54,7 @@ pub(crate) async fn change() {
     }
     leader(&ground, &before).await;
     let led = Instant::now();
+    ground.until_sharder_is_wrong().await;
     println!("another one leads {:?} after the kill", led - killed);
     assert!(led - killed > 2 * SHORT, "nobody had been silent for long");
 
