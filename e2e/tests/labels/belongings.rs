@@ -38,8 +38,13 @@ pub(crate) fn api(client: &Client, kind: &str) -> Api<DynamicObject> {
 /// Those of the API server's fence, for a ring that asks for it.
 pub(crate) const FENCE: [&str; 2] = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
 
-/// What is promised is seconds; the rest is for a machine that does much else.
+/// What is promised, beside what is left to somebody who does such things again and again: nine in ten keep to it on a machine
+/// that does much else.
+const PROMISED: Duration = Duration::from_secs(2);
+/// None takes longer.
 const BOUND: Duration = Duration::from_secs(20);
+/// What is left to somebody who changes it again at once: nothing at first, then more each time.
+const TRUCES: [Duration; 4] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
 /// The parts that say what it does.
 fn content(object: &DynamicObject) -> Value {
@@ -80,11 +85,12 @@ fn edits(kind: &str) -> [Value; 2] {
 pub(crate) async fn what_belongs_to_a_ring_is_restored_within_seconds() {
     let ground = Ground::start(Settings { fence: Fence::ApiServer, ..Settings::default() }, true).await;
     let (client, name) = (ground.client(), webhook_configuration_name(&ground.ring));
+    let mut took = Vec::new();
     for kind in KINDS.into_iter().chain(FENCE) {
-        let api = api(&client, kind);
+        let (api, mut truces) = (api(&client, kind), TRUCES.into_iter());
         let there = || async { api.get(&name).await.map_err(|error| error.to_string()) };
         let before = content(&eventually(kind, DEADLINE, there).await.unwrap());
-        let restored = async |what: &str, version: Option<String>| {
+        let mut restored = async |what: &str, version: Option<String>| {
             let start = Instant::now();
             let same = async || {
                 let now = api.get(&name).await.map_err(|error| error.to_string())?;
@@ -93,6 +99,7 @@ pub(crate) async fn what_belongs_to_a_ring_is_restored_within_seconds() {
             };
             let now = eventually(what, BOUND, same).await.unwrap();
             eprintln!("{kind}, {what}: as it was after {:?}", start.elapsed());
+            took.push(start.elapsed().saturating_sub(truces.next().unwrap()));
             now
         };
         for (what, edit) in ["changed", "added to"].into_iter().zip(edits(kind)) {
@@ -109,6 +116,8 @@ pub(crate) async fn what_belongs_to_a_ring_is_restored_within_seconds() {
         api.delete(&name, &DeleteParams::default()).await.unwrap();
         restored("deleted", labelled.resource_version()).await;
     }
+    took.sort();
+    assert!(took[took.len() * 9 / 10] <= PROMISED, "{took:?}");
     ground.assert_nobody_lost_anything();
 }
 
@@ -117,6 +126,7 @@ pub(crate) async fn what_belongs_to_a_ring_is_restored_within_seconds() {
 pub(crate) async fn what_is_created_while_what_belongs_to_the_ring_is_gone_has_an_owner_a_moment_later() {
     let ground = Ground::start(Settings::default(), true).await;
     let (client, name) = (ground.client(), webhook_configuration_name(&ground.ring));
+    let mut took = Vec::new();
     for round in 0..3 {
         for kind in KINDS {
             let gone = api(&client, kind).delete(&name, &DeleteParams::default()).await;
@@ -139,7 +149,11 @@ pub(crate) async fn what_is_created_while_what_belongs_to_the_ring_is_gone_has_a
         .await
         .unwrap();
         eprintln!("20 objects, created while nothing was there: owned after {:?}", start.elapsed());
+        took.push(start.elapsed());
     }
+    // Most keep to it on a machine that does much else.
+    took.sort();
+    assert!(took[took.len() / 2] <= PROMISED, "{took:?}");
     ground.system.until_settled(DEADLINE).await.unwrap();
     ground.assert_nobody_lost_anything();
 }

@@ -17,8 +17,9 @@ use crate::ground::{DEADLINE, Ground};
 const OUTAGE: Duration = Duration::from_secs(60);
 /// The time between two creates meanwhile.
 const PAUSE: Duration = Duration::from_millis(200);
-/// What is promised are 2 s; the rest is for a machine that does much else. The Lease of a leader that is dead would have to
-/// be waited for longer.
+/// What is promised are 2 s, and that is printed, not asserted: beside other work on two cores it took from 1.4 s to 9 s, as two
+/// processes start and hundreds of objects are written to, and no part of that can be told from the sharder's own slowness.
+/// What is asserted is that nobody waits for the Lease of a leader that is dead: that would take longer.
 const BOUND: Duration = Duration::from_secs(12);
 /// What the replicas wait for a leader that does not renew.
 const ELECTION_LEASE: Duration = Duration::from_secs(15);
