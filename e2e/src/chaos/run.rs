@@ -35,8 +35,8 @@ pub struct Injected {
 
 /// A system to which things happen.
 pub(super) struct Run {
-    /// With which a shard can be for a while. It ends before the control plane does.
-    pub(super) other_api_server: (AnotherApiServer, Lag),
+    /// With which a shard can be for a while, where that is to happen. It ends before the control plane does.
+    pub(super) other_api_server: Option<(AnotherApiServer, Lag)>,
     pub(super) system: System,
     pub(super) ring: RingName,
     pub(super) labels: RingLabels,
@@ -64,7 +64,7 @@ impl Run {
     /// A run on this system, under this work.
     pub(super) fn new(
         system: System,
-        other_api_server: (AnotherApiServer, Lag),
+        other_api_server: Option<(AnotherApiServer, Lag)>,
         ring: RingName,
         workload: Workload,
     ) -> Self {

@@ -146,6 +146,17 @@ impl Touched {
     }
 }
 
+/// Waits until an operator without the sidecar has said that it is there: that takes as long as a machine needs to start it.
+async fn until_among_peers(peerings: &Api<DynamicObject>, operator: &Operator) {
+    let what = format!("{} is among the peers", operator.name);
+    let there = eventually(&what, DEADLINE, || async {
+        let peering = peerings.get(PEERING).await.map_err(|error| error.to_string())?;
+        let peers = &peering.data["status"];
+        if peers[&operator.name].is_object() { Ok(()) } else { Err(peers.to_string()) }
+    });
+    there.await.unwrap();
+}
+
 /// kopf keeps what it knew over a list, so it is restarted after a gap, in which objects could move without a word to it. Here by
 /// the test, as a kubelet does by the livenessProbe of its container.
 async fn restarted_after_a_gap(
@@ -203,6 +214,7 @@ pub(crate) async fn kopf(ground: &Ground) {
     assert!(strangers.is_empty(), "an operator's own words reached the API server: {strangers:#?}");
 
     let plain = Operator::plain(ground, "kopf-plain").await;
+    until_among_peers(&peerings, &plain).await;
     touched.seen_by_nobody(&[first, second, &plain]).await;
     drop(plain);
     let start = Instant::now();
@@ -215,6 +227,7 @@ pub(crate) async fn kopf(ground: &Ground) {
     second.proxy.as_ref().unwrap().controller_may_go_on().await.unwrap();
 
     let plain = Operator::plain(ground, "kopf-back").await;
+    until_among_peers(&peerings, &plain).await;
     touched.seen_by_nobody(&[&first, &second, &plain]).await;
     drop((first, second));
     let start = Instant::now();

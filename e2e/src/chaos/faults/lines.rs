@@ -41,7 +41,7 @@ pub(super) fn join(run: &mut Run, shard: &str, before: usize) -> Result<usize> {
 
 /// Leads a shard to the API server that lags. Returns how many connections it had made before.
 pub(super) fn lead_to_other(run: &mut Run, shard: &str) -> Result<usize> {
-    let (other, lag) = &run.other_api_server;
+    let (other, lag) = run.other_api_server.as_ref().context("there is no other API server")?;
     let line = run.system.shard(shard)?.line().context(NO_LINE)?;
     lag.delay(BEHIND);
     let before = line.connections();
@@ -52,7 +52,7 @@ pub(super) fn lead_to_other(run: &mut Run, shard: &str) -> Result<usize> {
 /// Leads it back. Returns how many connections it made to the other one.
 pub(super) fn lead_back(run: &mut Run, shard: &str, before: usize) -> Result<usize> {
     if !run.is_under_way(Kind::OtherApiServer) {
-        run.other_api_server.1.release();
+        run.other_api_server.iter().for_each(|(_, lag)| lag.release());
     }
     let line = run.system.shard(shard)?.line().context(NO_LINE)?;
     let connected = line.connections() - before;
