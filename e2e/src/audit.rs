@@ -66,7 +66,7 @@ pub fn read(path: &Path, labels: &RingLabels, shards: &str, mut take: impl FnMut
         }
         Ok(())
     })?;
-    begun.into_values().for_each(take);
+    begun.into_values().for_each(|write| take(*write));
     Ok(())
 }
 

@@ -113,8 +113,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let kept = election::Kept::new(access.handout.clone());
     let gaps = gap::Gaps::new(access.handout, access.generation, health.check("gap", Probe::Controller));
     let clock: SharedClock = Arc::new(Boottime);
-    let hold = election::Hold::new(lease_client.clone(), namespace.clone(), &config.ring, clock.clone());
-    let shared = shared((access.token, access.restarted, gaps, kept), (hold, of_pod), &knowledge, &config.ring);
+    let shared = shared((access.token, access.restarted, gaps, kept), (of_pod, &clock), &knowledge, &config.ring);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let registry = Arc::new(shared.metrics.registry(live(&shared, &drains, &tenure, &clock)));
     let server = serve::Server {
@@ -161,11 +160,12 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
 
 fn shared(
     (token, restarted, gaps, kept): (access::Token, bool, gap::Gaps, election::Kept),
-    (hold, (namespace, lease_client)): (election::Hold, (&str, Client)),
+    ((namespace, lease_client), clock): ((&str, Client), &SharedClock),
     knowledge: &tokio::sync::watch::Sender<policy::Knowledge>,
     ring: &ringside_ring::RingName,
 ) -> stages::Shared {
     let peerings = Arc::new(peering::Peerings::new(ring));
+    let hold = election::Hold::new(lease_client.clone(), namespace.to_owned(), ring, clock.clone());
     let presence = Arc::new(peering::Presence::new(lease_client, peerings.ring().to_owned()));
     stages::Shared {
         peerings,

@@ -101,7 +101,7 @@ struct Details {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// It arrived; as long as nothing more is said, nobody knows what came of it.
-    Begun(Write),
+    Begun(Box<Write>),
     /// It was answered, and these came of it: none when it was only tried or refused, unless the fence did that; several when
     /// it deleted a collection.
     Ended(String, Vec<Write>),
@@ -116,7 +116,10 @@ pub(super) fn said(line: &[u8], labels: &RingLabels, shards: &str) -> Result<Sai
     }
     let reference = event.object_ref.take().unwrap_or_default();
     match &*event.stage {
-        "RequestReceived" => Ok(Said::Begun(event.write(&reference, shards, Change::Unanswered, reference.object()))),
+        "RequestReceived" => {
+            let write = event.write(&reference, shards, Change::Unanswered, reference.object());
+            Ok(Said::Begun(Box::new(write)))
+        }
         "ResponseComplete" => {
             let answer = event.response_object.take();
             let change = event.change(&reference, answer.as_ref());

@@ -121,7 +121,7 @@ mod tests {
     fn a_watch_goes_from_its_answer_to_its_end() {
         let selector = format!("x%3Dshard-1%2C%21{}", labels().drain.replace('/', "%2F"));
         let began = event("a", "ResponseStarted", &selector, 5);
-        let [open] = &read(&[began.clone()])[..] else { panic!("one") };
+        let [open] = &read(std::slice::from_ref(&began))[..] else { panic!("one") };
         assert_eq!((&*open.shard, &*open.resource, open.until), ("shard-1", "configmaps", None));
         let [ended] = &read(&[began, event("a", "ResponseComplete", &selector, 9)])[..] else { panic!("one") };
         assert_eq!(ended.until.unwrap().duration_since(ended.from).as_secs(), 4);
