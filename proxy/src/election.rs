@@ -286,7 +286,8 @@ impl Locks {
     /// What the controller leads by no more is found again where it asks about it.
     fn make_room_in(&self, learned: &mut HashMap<LockName, Lock>, name: &LockName) -> Result<(), LockRefusal> {
         if learned.len() >= MAX_LOCKS && !learned.contains_key(name) {
-            let idle = learned.keys().find(|name| !self.is_believed(name)).cloned();
+            let deleted = learned.iter().find(|(_, lock)| lock.is_deleted()).map(|(name, _)| name);
+            let idle = deleted.or_else(|| learned.keys().find(|name| !self.is_believed(name))).cloned();
             learned.remove(&idle.ok_or_else(|| LockRefusal::TooMany { name: name.clone(), most: MAX_LOCKS })?);
             self.changes.send_replace(());
         }
