@@ -30,10 +30,12 @@ fn writes(options: &Options) -> Value {
         json!({"group": one.group, "resources": [one.resource, format!("{}/*", one.resource)]})
     });
     let resources: Vec<_> = resources.collect();
+    // Where the API server is hindered it may be killed as well, and answers nothing of what it had begun.
+    let omitted: &[&str] = if options.line_to_etcd { &[] } else { &ARRIVAL };
     json!([
         {"level": "Metadata", "verbs": ["watch"], "resources": resources, "omitStages": ARRIVAL},
         {"level": "None", "verbs": ["get", "list", "watch"]},
-        {"level": "RequestResponse", "resources": resources, "omitManagedFields": true},
+        {"level": "RequestResponse", "resources": resources, "omitManagedFields": true, "omitStages": omitted},
         {"level": "None"},
     ])
 }
