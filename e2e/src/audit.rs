@@ -9,13 +9,14 @@ pub use requests::{Request, Requests};
 pub use watches::{Watch, watches};
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _},
     path::{Path, PathBuf},
 };
 
 use ringside_ring::RingLabels;
+use serde::Deserialize;
 
 use self::line::Said;
 use crate::checker::Write;
@@ -25,6 +26,22 @@ const LONGEST_LINE: u64 = 16 << 20;
 
 /// Who asks, by a token that is bound to a Pod.
 pub(crate) const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+
+/// Who asked.
+#[derive(Deserialize)]
+struct User {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// The Pod that the token is bound to.
+    fn pod(&self) -> Option<&String> {
+        self.extra.get(POD_NAME)?.first()
+    }
+}
 
 /// The log can't be read.
 #[derive(Debug, thiserror::Error)]

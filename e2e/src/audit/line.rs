@@ -7,7 +7,7 @@ use ringside_ring::{ResourceVersion, RingLabels, cluster_ring::GroupResource, pa
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::POD_NAME;
+use super::User;
 use crate::checker::{Change, Labels, Object, Write};
 
 /// The verbs that write.
@@ -33,14 +33,6 @@ struct Event {
     response_object: Option<Response>,
     request_received_timestamp: MicroTime,
     stage_timestamp: MicroTime,
-}
-
-#[derive(Deserialize)]
-struct User {
-    #[serde(default)]
-    username: String,
-    #[serde(default)]
-    extra: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -182,12 +174,12 @@ impl Event {
     }
 
     fn write(&self, reference: &Reference, shards: &str, change: Change, object: Object) -> Write {
-        let shard = self.user.extra.get(POD_NAME).filter(|_| self.user.username == shards);
+        let shard = self.user.pod().filter(|_| self.user.username == shards);
         Write {
             id: self.id.clone(),
             received: self.request_received_timestamp.0,
             answered: self.stage_timestamp.0,
-            shard: shard.and_then(|names| names.first()).cloned(),
+            shard: shard.cloned(),
             change,
             resource: GroupResource { group: reference.api_group.clone(), resource: reference.resource.clone() },
             object,

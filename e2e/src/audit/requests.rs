@@ -9,7 +9,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::AuditError;
+use super::{AuditError, User};
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +46,6 @@ struct Event {
     user_agent: String,
     #[serde(default)]
     object_ref: Reference,
-}
-
-#[derive(Deserialize)]
-struct User {
-    #[serde(default)]
-    username: String,
 }
 
 #[derive(Default, Deserialize)]

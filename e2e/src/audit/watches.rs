@@ -1,16 +1,13 @@
 //! When a shard's controller was shown objects: its watches, as the API server wrote them down.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    path::Path,
-};
+use std::{collections::HashMap, path::Path};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
 use percent_encoding::percent_decode_str;
 use ringside_ring::RingLabels;
 use serde::Deserialize;
 
-use super::{AuditError, POD_NAME, lines};
+use super::{AuditError, User, lines};
 
 /// A watch of a shard's controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +37,6 @@ struct Event {
     stage_timestamp: MicroTime,
 }
 
-#[derive(Deserialize)]
-struct User {
-    #[serde(default)]
-    extra: BTreeMap<String, Vec<String>>,
-}
-
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Reference {
@@ -63,7 +54,7 @@ pub fn watches(path: &Path, labels: &RingLabels) -> Result<Vec<Watch>, AuditErro
         if event.verb != "watch" || !is_narrowed() {
             return Ok(());
         }
-        let Some(shard) = event.user.extra.get(POD_NAME).and_then(|names| names.first()) else { return Ok(()) };
+        let Some(shard) = event.user.pod() else { return Ok(()) };
         let at = event.stage_timestamp.0;
         match &*event.stage {
             "ResponseStarted" => {
@@ -92,6 +83,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::audit::POD_NAME;
 
     fn labels() -> RingLabels {
         RingLabels::of(&"websites".parse().unwrap())

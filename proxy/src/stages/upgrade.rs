@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
-use http::{Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use ringside_runtime::contained::contained;
@@ -77,11 +77,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
             }
             let server = response.extensions_mut().remove::<OnUpgrade>();
             let watched = response.extensions_mut().remove::<Handed>().and_then(|handed| handed.take());
-            let is_websocket = response
-                .headers()
-                .get(header::UPGRADE)
-                .is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket"));
-            let heartbeat = (watched.is_some() && is_websocket).then(Heartbeat::new);
+            let heartbeat = (watched.is_some() && is_websocket(response.headers())).then(Heartbeat::new);
             if let Some(server) = server {
                 upgraded.spawn(contained(async move {
                     // Under way for as long as it is joined.
@@ -228,4 +224,9 @@ async fn end_of(watched: &mut Option<Watched>) -> Option<Bytes> {
         Some(watched) => poll_fn(|context| watched.poll_end(context)).await,
         None => std::future::pending().await,
     }
+}
+
+/// Whether it is a WebSocket that is asked for, or agreed on.
+pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
+    headers.get(header::UPGRADE).is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }

@@ -1,8 +1,8 @@
 //! Objects in namespaces that are not the ring's any more: their labels come off.
 //!
 //! Those of available shards were drained by a pass, and their shards take the labels off. They come here as objects without
-//! owner, with those of shards that are gone; a ring without any shards has a pass for these (`crate::rebalance`). What they control follows them: its labels come off when the children of the
-//! shard are looked at ([`crate::rebalance`]).
+//! owner, with those of shards that are gone; a ring without any shards has a pass for these. What they control follows them:
+//! its labels come off when the children of the shard are looked at ([`crate::rebalance`]).
 
 use std::collections::{BTreeMap, btree_map::Entry};
 

@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::audit::POD_NAME;
 
 const SHARDS: &str = "system:serviceaccount:default:website-controller";
 

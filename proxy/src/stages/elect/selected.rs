@@ -3,10 +3,14 @@
 //! Of what is known as a lock, or what the ring holds, they are answered from memory, as a get of that name is. Everything else
 //! passes; a watch that passes is looked at (`passing`).
 
-use http::{HeaderMap, HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, Response, header};
 use tower::ServiceExt;
 
-use super::{super::Next, Elect, learn, passing::passing};
+use super::{
+    super::{Next, upgrade::is_websocket},
+    Elect, learn,
+    passing::passing,
+};
 use crate::{
     body::{Body, empty},
     election::{
@@ -48,8 +52,4 @@ impl<S: Next> Elect<S> {
         let response = next.oneshot(request).await?;
         Ok(passing(response, locks, name, hold.holder().to_owned()))
     }
-}
-
-fn is_websocket(headers: &HeaderMap) -> bool {
-    headers.get(header::UPGRADE).is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
