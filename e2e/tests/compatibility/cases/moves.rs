@@ -15,6 +15,7 @@ use crate::{
     ground::{DEADLINE, Ground},
     query,
     shard::Member,
+    stream::{self, Format},
     table::{Case, case},
 };
 
@@ -38,9 +39,12 @@ async fn missed(ground: &Ground, mark: &str) -> Result<Outcome> {
     let leaver = json!({"metadata": {"name": "leaver", "labels": shard.labels()}, "type": "Opaque"});
     ground.anew(SECRETS, &leaver).await?;
 
-    // Only the API server can tell whether this one showed it: so the proxy asks.
-    let other = Ask::get(format!("{SECRETS}?watch=1&fieldSelector=type%3Dkubernetes.io/tls"));
-    let _other = shard.proxied.open(Http::Two, &other, mark).await?;
+    // Only the API server can tell whether this one showed it: so the proxy asks. But for the bookmark behind its initial
+    // events, which says where it stands: one that came behind the drain would leave no question.
+    let from_now = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
+    let other = Ask::get(format!("{SECRETS}?{from_now}&fieldSelector=type%3Dkubernetes.io/tls")).accept(stream::JSON);
+    let mut other = shard.proxied.open(Http::Two, &other, mark).await?;
+    stream::read(&mut other, Format::Lines, stream::Event::is_end_of_list).await?;
     let (from, names) = list(&shard.proxied, mark).await?;
     ensure!(names == ["leaver"], "{names:?}");
     let first = watch(&shard.proxied, &format!("{SECRETS}?{}", ends(&from)), mark).await?;
