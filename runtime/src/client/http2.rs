@@ -148,7 +148,12 @@ where
             };
             // By now the server has said how many it allows.
             let Some(place) = place.confirm() else { continue };
-            match sender.try_send_request(request).await {
+            let answered = sender.try_send_request(request);
+            // What is sent in the very moment in which the connection ends stays in its channel, and is answered only when
+            // the channel goes (tokio's `mpsc` drains it once, and looks at what comes behind when its last sender is gone). Who
+            // held a sender while it waits for the answer would wait for itself.
+            drop((sender, lane));
+            match answered.await {
                 Ok(response) => return Ok(response.map(|body| Held::by_http2(body, place))),
                 Err(mut error) => match error.take_message() {
                     // The connection ended before the request was sent, so sending it elsewhere does not repeat it.
@@ -201,7 +206,11 @@ where
             // It keeps what it told, and a connection ends only when nobody can send on it any more.
             drop(tell);
             if let Some(driver) = driver {
-                drive(driver, usage, inner).await;
+                drive(driver, usage, inner.clone()).await;
+            }
+            // Nobody is to hold what can send on it any more: see `send`.
+            if let Some(inner) = inner.upgrade() {
+                inner.sweep();
             }
         }));
         lane

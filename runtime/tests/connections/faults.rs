@@ -25,6 +25,10 @@ const UNUSED: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 const WINDOW: usize = 256 << 10;
+/// Who asks at once, how often, and how many frames a connection lives for.
+const CLIENTS: usize = 16;
+const TRIES: usize = 500;
+const ON_EACH: usize = 20;
 /// What a frame takes, as long as nobody says otherwise.
 const FRAME: usize = 16 << 10;
 
@@ -176,6 +180,40 @@ async fn a_server_that_goes_away_finishes_what_it_began_and_gets_no_more() {
     }
     assert_eq!(server.connections(), 2);
     assert!(begun.body_mut().frame().now_or_never().is_none(), "it goes on");
+}
+
+/// What is sent just then must not wait for a connection that is gone. It takes luck to see that it does: threads beside each
+/// other, and many tries.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_sent_as_its_connection_ends_comes_to_an_end_as_well() {
+    let server = scripted(|mut peer: Peer, _| async move {
+        for _ in 0..ON_EACH {
+            match peer.next().await {
+                Did::Asked(stream) => {
+                    peer.head(stream).await;
+                    peer.end(stream).await;
+                }
+                Did::Reset(_) | Did::Heard => {}
+                Did::Left => return,
+            }
+        }
+    })
+    .await;
+    let client = client(&server);
+    let clients = (0..CLIENTS).map(|_| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            for _ in 0..TRIES {
+                let request = Request::get("/").body(Full::default()).unwrap();
+                // Whether it is answered is luck as well.
+                let _ = timeout(DEADLINE, client.clone().oneshot(request)).await.expect("neither answered nor failed");
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.unwrap();
+    }
+    assert!(server.connections() > CLIENTS);
 }
 
 #[tokio::test]
