@@ -17,6 +17,11 @@ use super::{
     transport::Settings,
 };
 
+/// How often a request is sent again that the API server had no time for.
+const ATTEMPTS: u32 = 6;
+/// The first pause before that, and the longest. Where the API server names one itself, that one counts.
+const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_secs(1)];
+
 impl ApiServer {
     /// A client for any use.
     ///
@@ -37,7 +42,7 @@ impl ApiServer {
 
     /// A client of which an answer that is silent for longer than `silence` ends with an error, before its head or after.
     /// Pings notice a peer that is gone; this notices one that is there and has nothing behind it. Each attempt has that
-    /// time: what is answered with 429, 503 or 504 is sent again, up to 15 times.
+    /// time: what is answered with 429, 503 or 504 is sent again for a second or so.
     ///
     /// # Errors
     /// When the credentials can't be used.
@@ -87,7 +92,10 @@ fn signed(agent: HeaderValue) -> impl Fn(Request<Body>) -> Request<Body> + Clone
     }
 }
 
-/// What kube's own client does with 429, 503 and 504.
+/// What kube's own client does with 429, 503 and 504, for a moment: after that whoever asked is told, and says so in a log or
+/// a status. By kube's own policy a request can be tried again for minutes, the last pause being a third of that: long after
+/// the API server is well again.
 fn retry() -> RetryLayer<RetryPolicy> {
-    RetryLayer::new(RetryPolicy::server_retry())
+    let [first, longest] = PAUSES;
+    RetryLayer::new(RetryPolicy::new(first, longest, ATTEMPTS, true).unwrap_or_else(|_| RetryPolicy::server_retry()))
 }
