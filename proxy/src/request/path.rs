@@ -68,7 +68,7 @@ fn target(parts: &[&str]) -> Option<Target> {
         ["namespaces", namespace, third, ..] if !NAMESPACE_SUBRESOURCES.contains(third) => {
             (Some(*namespace), &rest[2..])
         }
-        ["namespaces", namespace, ..] => (Some(*namespace), rest),
+        // A namespace lies in none, although `NewRequestInfo` says of it that it lies in itself: nothing in its metadata does.
         rest => (None, rest),
     };
     let part = |index: usize| rest.get(index).filter(|part| !part.is_empty()).map(|part| (*part).to_owned());

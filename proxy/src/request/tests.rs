@@ -20,8 +20,8 @@ fn summary(method: &Method, uri: &str) -> String {
 fn resources_are_recognized_as_the_api_server_does() {
     let get = |uri: &str| summary(&Method::GET, uri);
     assert_eq!(get("/api/v1/namespaces"), "List namespaces - -/-");
-    assert_eq!(get("/api/v1/namespaces/other"), "Get namespaces - other/other");
-    assert_eq!(get("/api/v1/namespaces/other/finalize"), "Get namespaces finalize other/other");
+    assert_eq!(get("/api/v1/namespaces/other"), "Get namespaces - -/other");
+    assert_eq!(get("/api/v1/namespaces/other/finalize"), "Get namespaces finalize -/other");
     assert_eq!(get("/api/v1/namespaces/other/pods"), "List pods - other/-");
     assert_eq!(get("/api/v1/namespaces/other/pods/"), "List pods - other/-");
     assert_eq!(get("/api/v1/pods"), "List pods - -/-");
@@ -32,7 +32,7 @@ fn resources_are_recognized_as_the_api_server_does() {
     assert_eq!(get("/api/v1/watch/pods"), "Watch pods - -/-");
     assert_eq!(get("/api/v1/watch/namespaces/other/pods"), "Watch pods - other/-");
     assert_eq!(get("/api/v1/watch/namespaces/other/pods/foo"), "Watch pods - other/foo");
-    assert_eq!(get("/api/v1/watch/namespaces/other/status"), "Watch namespaces status other/other");
+    assert_eq!(get("/api/v1/watch/namespaces/other/status"), "Watch namespaces status -/other");
     assert_eq!(get("/apis/x.io/v1/namespaces/status/things"), "List things.x.io - status/-");
     assert_eq!(get("/apis/x.io/v1/proxy/namespaces/other/things/foo"), "Unknown things.x.io - other/foo");
     assert_eq!(summary(&Method::PATCH, "/apis/x.io/v1/watch/things"), "Watch things.x.io - -/-");

@@ -70,6 +70,8 @@ impl Judge {
             Whose::Ours if !self.fence.is_from_before(uid, asked) => Ok(()),
             Whose::Nobodys if !self.fence.has_moved(uid) => Ok(()),
             Whose::Ours | Whose::Nobodys | Whose::Draining | Whose::Others(_) => {
+                // Whatever was known of it: a child moves without a drain of its own.
+                self.fence.forget(&self.era, target);
                 Err(Refusal::NotOurs(Box::new(named(target))))
             }
         }

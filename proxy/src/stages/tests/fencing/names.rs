@@ -30,6 +30,44 @@ fn message(labels: Labels) -> Bytes {
     wire::wrap("x.io/v1", "Thing", &wire::OwnedObject { metadata: Some(metadata) })
 }
 
+/// A namespace lies in none, though its path looks as if it lay in itself.
+#[tokio::test]
+async fn a_namespace_is_fenced_as_any_other_object() {
+    let lab = Lab::new(|seen| match seen.uri.path() {
+        "/api/v1/namespaces" => {
+            let metadata = value!({"name": "b", "uid": "uid-b", "labels": {"s": "other"}});
+            json(full(value!({"items": [{"metadata": metadata}]}).to_string()))
+        }
+        "/api/v1/namespaces/b/namespaces" => {
+            let mut unknown = json(full("404 page not found"));
+            *unknown.status_mut() = StatusCode::NOT_FOUND;
+            unknown
+        }
+        _ => ok(),
+    });
+    lab.shared
+        .knowledge
+        .send_replace(sharding(&[GroupResource { group: String::new(), resource: "namespaces".into() }]));
+    for (method, path) in [("DELETE", "b"), ("PATCH", "b"), ("PATCH", "b/status"), ("PUT", "b/finalize")] {
+        let mut request = ask(method, &format!("/api/v1/namespaces/{path}")).map(|_| full("{}"));
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/merge-patch+json"));
+        assert_eq!(lab.send(request).await.status(), 409, "{method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_get_shows_to_be_anothers_is_not_known_for_ours_any_more() {
+    let fenced = Fenced::new();
+    let uri = format!("{THINGS}/b");
+    let patch = async || fenced.write("PATCH", &uri, "application/merge-patch+json", "{}").await;
+    fenced.thing(OURS);
+    assert_eq!((patch().await, patch().await, fenced.questions()), (StatusCode::OK, StatusCode::OK, 1));
+    // As a child moves, and what somebody labels by hand: without a drain.
+    fenced.thing(OTHERS);
+    assert_eq!(fenced.status("GET", &uri).await, 404);
+    assert_eq!(patch().await, 409);
+}
+
 #[tokio::test]
 async fn a_get_by_name_is_decided_by_the_labels_in_the_answer() {
     let uri = format!("{THINGS}/b");
