@@ -13,7 +13,10 @@
 //! another's such a watch passes, and ends as soon as it is answered here. Lists and watches of more than one object pass as they
 //! are, and show the real locks; so do locks of other kinds.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, request::Parts};
@@ -164,6 +167,16 @@ impl Locks {
             (Verb::Delete, Some(name)) => Some(Asked::Delete(name)),
             _ => None,
         }
+    }
+
+    /// A field selector that leaves the locks out of a deletion of many objects, if there may be any among those.
+    pub(crate) fn spared(&self, info: &RequestInfo) -> Option<String> {
+        let (kind, _) = self.is_of_locks(info).filter(|_| info.verb == Verb::DeleteCollection)?;
+        let (learned, believed) = (self.learned.lock(), self.believed.lock());
+        let locks = learned.keys().chain(believed.keys()).filter(|lock| lock.kind == kind);
+        let names: BTreeSet<&str> = locks.map(|lock| lock.name.as_str()).collect();
+        let terms: Vec<_> = names.into_iter().map(|name| format!("metadata.name!={name}")).collect();
+        (!terms.is_empty()).then(|| terms.join(","))
     }
 
     /// What a request is about, if it may be locks.

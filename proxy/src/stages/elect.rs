@@ -5,7 +5,7 @@
 //! decided in [`crate::election`]; a write that may begin an election is sent as a dry run first, and what the
 //! API server refuses then is its answer. Nothing is said to lead before the ring holds the real lock. All other requests pass
 //! unchanged, but reads of a lock that the ring holds already, and writes that would free one. Lists and watches of one name see
-//! the same (`selected`).
+//! the same (`selected`), and a deletion of many leaves locks out (`deletion`).
 
 use std::{
     sync::Arc,
@@ -13,13 +13,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
 use http::{HeaderValue, Request, Response, header, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use ringside_ring::ShardName;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
 
+mod deletion;
 mod passing;
 mod selected;
 
@@ -60,7 +64,10 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
         self.next.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if let Err(refusal) = deletion::spare_locks(&self.locks, &mut request) {
+            return ready(Err(refusal)).boxed();
+        }
         let info = request.extensions().get::<RequestInfo>();
         if let Some((info, name)) = info.and_then(|info| Some((info.clone(), self.locks.selected(info)?))) {
             return self.clone().selected(info, name, request).boxed();
@@ -91,7 +98,8 @@ impl<S: Next> Elect<S> {
             return look(self.next.clone(), (locks, hold), name, request).await;
         }
         let query = Query::parse(request.uri().query().unwrap_or_default()).map_err(BadRequest::from)?;
-        if query.first("dryRun").is_some() {
+        let deletes = matches!(asked, Asked::Delete(_));
+        if !deletes && query.first("dryRun").is_some() {
             // The client's own: it changes no lock, and makes none.
             return self.next.oneshot(request).await;
         }
@@ -101,6 +109,9 @@ impl<S: Next> Elect<S> {
         }
         let (parts, body) = request.into_parts();
         let bytes = whole(body).await?;
+        if deletes && deletion::is_dry(&query, &bytes) {
+            return self.next.oneshot(Request::from_parts(parts, full(bytes))).await;
+        }
         if let Some((name, claim)) = locks.claimed(&asked, &parts, &bytes) {
             let sure = hold.make_sure(&name, &claim).await;
             if matches!(sure, Err(LockRefusal::Conflict(_))) {

@@ -102,6 +102,46 @@ async fn a_dry_run_of_the_client_and_a_patch_that_begins_no_election_are_the_api
     );
 }
 
+#[tokio::test]
+async fn a_deletion_of_many_leaves_the_locks_out() {
+    let lab = Lab::new(|_| would_store(StatusCode::CREATED, record("lock", "")));
+    let config_maps = "/api/v1/namespaces/ns/configmaps";
+    lab.send(write("DELETE", LEASES, "")).await;
+    lab.send(write("POST", LEASES, record("lock", ""))).await;
+    lab.send(write("DELETE", &format!("{LEASES}?labelSelector=a"), "")).await;
+    lab.send(write("DELETE", &format!("{LEASES}?fieldSelector=metadata.name%3Dlock"), "")).await;
+    lab.send(write("DELETE", config_maps, "")).await;
+    let spared = "fieldSelector=metadata.name%21%3Dlock";
+    let asked = lab.asked();
+    assert_eq!(asked[0], format!("DELETE {LEASES}"), "nothing is known for a lock yet");
+    assert_eq!(
+        asked[2..],
+        [
+            format!("DELETE {LEASES}?labelSelector=a&{spared}"),
+            format!("DELETE {LEASES}?{spared}%2Cmetadata.name%3Dlock"),
+            format!("DELETE {config_maps}"),
+        ]
+    );
+    assert_eq!(lab.get(&format!("{LEASES}/lock")).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn whether_a_deletion_is_a_dry_run_its_body_says() {
+    for (query, body, goes_on) in [("?dryRun=All", "{}", false), ("", r#"{"dryRun":["All"]}"#, true)] {
+        let lab = Lab::new(|_| would_store(StatusCode::CREATED, record("lock", "")));
+        lab.send(write("POST", LEASES, record("lock", ""))).await;
+        let before = lab.asked().len();
+        lab.send(write("DELETE", &format!("{LEASES}/lock{query}"), body)).await;
+        assert_eq!(
+            lab.asked().len() > before,
+            goes_on,
+            "{query} {body}: the real lock is not the controller's to delete"
+        );
+        let code = if goes_on { StatusCode::OK } else { StatusCode::NOT_FOUND };
+        assert_eq!(lab.get(&format!("{LEASES}/lock")).await.status(), code, "{query} {body}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_the_shard_lease_the_controller_loses_its_lead() {
     let lab = Lab::new(|_| would_store(StatusCode::CREATED, record("lock", "")));
