@@ -19,7 +19,7 @@ use super::{Next, admit::Admitted, narrow::with_query};
 use crate::{
     body::Body,
     fence::Fence,
-    request::{BadRequest, Query, RequestInfo, Verb},
+    request::{BadRequest, Query, RequestInfo, Verb, page::start_of_list},
     status::Refusal,
 };
 
@@ -51,6 +51,13 @@ impl<S> Raise<S> {
         let Some(resource) = &info.resource else { return Ok(()) };
         if !admitted.policy.resources.contains(&resource.kind) {
             return Ok(());
+        }
+        if info.verb == Verb::List
+            && let Some(began) = info.query.first("continue").and_then(start_of_list)
+            && admitted.floor(&resource.kind).and_then(|floor| floor.get().cloned()).is_some_and(|floor| began < floor)
+        {
+            // Its first page is of another set of objects; and of this one no event will say what is not the shard's any more.
+            return Err(Refusal::Expired(began));
         }
         let raised = raised(info.verb, request.uri(), || self.floor(&resource.kind, admitted))?;
         if let Some(query) = raised {
@@ -101,7 +108,7 @@ fn raise_get(query: &mut Query, asked: Asked<'_>, floor: impl Fn() -> Option<Res
     true
 }
 
-/// Without a resourceVersion it is a read of the present; a page by `continue` is a matter of its first page.
+/// Without a resourceVersion it is a read of the present; a page by `continue` is of the state of its first page.
 fn raise_list(
     query: &mut Query,
     asked: Asked<'_>,

@@ -1,5 +1,7 @@
 //! Clients that go on from before their resource joined the ring, or left it.
 
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+
 use super::*;
 use crate::{fence::Moving, policy::Policy};
 
@@ -45,6 +47,17 @@ async fn a_watch_from_before_the_change_is_told_to_list_again_and_one_from_after
         let questions: Vec<_> = lab.seen.lock().iter().filter(|seen| is_question(seen)).cloned().collect();
         assert_eq!(questions.len(), 1, "the version is read once");
         assert_eq!(questions[0].uri.path(), "/apis/x%2Eio/v1/namespaces/a/things");
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_a_list_from_before_the_change_is_gone() {
+    let lab = changed(true, at_ten);
+    for (version, code) in [(9, 410), (10, 200)] {
+        let token = format!(r#"{{"v":"meta.k8s.io/v1","rv":{version},"start":"a"}}"#);
+        let token = BASE64_URL_SAFE_NO_PAD.encode(token);
+        let page = lab.get(&format!("/apis/x.io/v1/things?limit=5&continue={token}")).await;
+        assert_eq!(page.status(), code, "{version}");
     }
 }
 
