@@ -234,6 +234,11 @@ impl View {
         self.of(|of| of.take_over(self.id))
     }
 
+    /// The API server was out of reach, or had no time: whoever asked for this watch tries again, with what it knew before.
+    pub fn postponed(&self) {
+        self.state.postponed.store(true, Ordering::Release);
+    }
+
     /// The client was told what it missed of these.
     pub fn told(&self, missed: &Missed) {
         self.of(|of| {
@@ -275,15 +280,17 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        let begun = self.state.begun.load(Ordering::Acquire);
+        let (begun, postponed) = [&self.state.begun, &self.state.postponed].map(|it| it.load(Ordering::Acquire)).into();
         self.of(|of| {
             let Some(mut open) = of.open.remove(&self.id) else { return };
+            // Nothing holds what a list has shown whose watch has yet to begin.
+            let goes_on = begun || (postponed && open.is_watch && open.from.is_some() && !of.wait_for_longer(&open));
             let remembered = match (open.is_watch, &open.position) {
                 (true, _) => WATCHES_AGAIN,
                 (false, Some(_)) => NEXT_PAGE,
                 (false, None) => Duration::ZERO,
             };
-            if !begun || remembered.is_zero() || of.is_continued(&open) {
+            if !goes_on || remembered.is_zero() || (begun && of.is_continued(&open)) {
                 of.released(&open);
                 return;
             }

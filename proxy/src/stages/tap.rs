@@ -85,7 +85,11 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
         let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
         let (next, answered) = (self.next.clone(), self.next.call(request));
         let tapped = async move {
-            let response = answered.await?;
+            let answer = answered.await;
+            if let Some(view) = view.as_ref().filter(|_| is_postponed(&answer)) {
+                view.postponed();
+            }
+            let response = answer?;
             match (end, changed) {
                 (Some(end), _) => {
                     tap_watch(Asked { handshake, asks, form, bookmarks }, response, view, end, next).await
@@ -99,6 +103,14 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
             }
         };
         tapped.boxed()
+    }
+}
+
+/// Whether the client will ask again for the same.
+fn is_postponed(answer: &Result<Response<Body>, Refusal>) -> bool {
+    match answer {
+        Ok(response) => response.status() == StatusCode::TOO_MANY_REQUESTS || response.status().is_server_error(),
+        Err(refusal) => matches!(refusal, Refusal::Upstream(_)),
     }
 }
 

@@ -59,6 +59,8 @@ pub(super) struct Open {
 pub(super) struct State {
     /// The API server has answered it.
     pub(super) begun: AtomicBool,
+    /// The API server had no time for it: its client will ask again, and goes on with what it knows meanwhile.
+    pub(super) postponed: AtomicBool,
     /// The client took all that came.
     pub(super) idle: AtomicBool,
     pub(super) cut: CancellationToken,

@@ -13,7 +13,7 @@ use ringside_ring::ResourceVersion;
 use tokio::time::Instant;
 
 use super::{
-    Leaving, Missed,
+    Leaving, Missed, WATCHES_AGAIN,
     registry::{OfResource, Open},
 };
 
@@ -161,6 +161,16 @@ impl OfResource {
         self.open.insert(id, this);
         furthest.into_iter().for_each(|id| self.remove(id));
         (!missed.objects.is_empty()).then_some(missed)
+    }
+
+    /// Whether one that ended is where a watch was to go on that did not begin: its client is waited for anew.
+    pub(super) fn wait_for_longer(&mut self, postponed: &Open) -> bool {
+        let is_there = |open: &&mut Open| {
+            open.is_watch && open.ends.is_some() && open.scope == postponed.scope && open.position == postponed.position
+        };
+        let Some(before) = self.open.values_mut().find(is_there) else { return false };
+        before.ends = Some(Instant::now() + WATCHES_AGAIN);
+        true
     }
 
     /// Whether a watch that has begun already goes on in place of this one, which ends. What that one has missed its client

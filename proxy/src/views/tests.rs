@@ -302,6 +302,21 @@ async fn a_list_in_pages_holds_what_is_drained_after_it_began_while_pages_come()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_did_not_begin_holds_what_its_list_has_shown_until_the_next_one_does() {
+    let views = Views::new();
+    let attempt = || views.open(scope(things(), None), Kind::Watch(Some(at(9)))).unwrap().postponed();
+    attempt();
+    tokio::time::sleep(WATCHES_AGAIN / 2).await;
+    attempt();
+    assert_eq!(views.behind(&object(10)), 1, "it is one client that tries twice");
+    tokio::time::sleep(WATCHES_AGAIN * 3 / 4).await;
+    assert_eq!(views.behind(&object(10)), 1);
+    let next = watch(&views, things(), Some(9));
+    next.advance(&at(10));
+    assert_eq!(views.behind(&object(10)), 0, "it goes on in its place");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_ended_is_remembered_up_to_a_bound() {
     let views = Views::new();
     let ended: Vec<_> = (0..MOST_ENDED + 10).map(|_| watch(&views, things(), Some(9))).collect();

@@ -30,6 +30,20 @@ async fn a_watch_is_past_a_drain_when_the_client_took_its_deleted_event() {
 }
 
 #[tokio::test]
+async fn what_a_watch_begins_with_says_nothing_of_how_far_it_has_come() {
+    for added in ["ADDED", "MODIFIED"] {
+        let (server, respond) = streaming();
+        let lab = Lab::new(respond);
+        let mut body = lab.get("/apis/x.io/v1/things?watch=1").await.into_body();
+        let event = format!("{{\"type\":\"{added}\",\"object\":{{\"metadata\":{{\"resourceVersion\":\"15\"}}}}}}\n");
+        server.unbounded_send(event.leak()).unwrap();
+        assert!(body.frame().await.unwrap().is_ok());
+        assert!(body.frame().now_or_never().is_none());
+        assert_eq!(behind(&lab, 12), 1, "what comes after it may be as old as it likes");
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_asked_for_no_bookmarks_gets_none_and_its_watch_goes_on_by_them() {
     let bookmark = "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"12\"}}}\n";
     for (uri, shown) in [
@@ -125,6 +139,19 @@ async fn a_watch_that_the_api_server_refuses_is_no_view() {
     let lab = Lab::new(|_| ok());
     let _pods = lab.get("/api/v1/pods?watch=1").await;
     assert_eq!(lab.shared.views.count(), 0, "nobody drains pods");
+}
+
+#[tokio::test]
+async fn a_watch_that_the_api_server_has_no_time_for_is_waited_for() {
+    for (code, waited) in [(429, 1), (500, 1), (503, 1), (403, 0), (410, 0)] {
+        let lab = Lab::new(move |_| {
+            let mut answer = ok();
+            *answer.status_mut() = StatusCode::from_u16(code).unwrap();
+            answer
+        });
+        drop(lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await);
+        assert_eq!((behind(&lab, 6), behind(&lab, 5)), (waited, 0), "{code}");
+    }
 }
 
 #[tokio::test]
