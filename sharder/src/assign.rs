@@ -25,6 +25,7 @@ pub(crate) mod failures;
 mod foresight;
 mod overdue;
 mod plan;
+mod retries;
 mod revisit;
 mod taking;
 mod tasks;

@@ -4,6 +4,7 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use futures::future::select_all;
+use ringside_ring::cluster_ring::GroupResource;
 use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior, interval_at, sleep_until},
@@ -31,8 +32,8 @@ const SETTLED: Duration = Duration::from_secs(7);
 /// The work on a snapshot is dropped when the shards or the ring's spec change: what it was decided on has changed. The
 /// writes that are under way are waited for. Nothing is lost by that: every write tests what it relies on, the new
 /// watches begin with all objects that are without owner, and whose children were sent ahead is remembered. For that
-/// reason it also begins anew once a period, unless a pass is still due, which would never end otherwise, and when
-/// namespaces became the ring's or cease to be: whatever was missed, for whatever reason, is found then.
+/// reason it also begins anew once a period, unless a pass is still due, which would never end otherwise: then the resources
+/// of which none is due are looked through. And it begins anew when namespaces became the ring's or cease to be: whatever was missed, for whatever reason, is found then.
 pub(crate) async fn distribute(
     leader: Leader,
     mut latest: watch::Receiver<Arc<Snapshot>>,
@@ -79,9 +80,17 @@ pub(crate) async fn distribute(
                     previous = Some(new);
                 }
                 // What waits for its fence is not looked through before that: it holds up nothing else.
-                _ = period.tick() => if due.is_done(snapshot.distributed().map(|main| &main.resource.id)) {
-                    occasions.anew = Some(Instant::now());
-                },
+                _ = period.tick() => {
+                    let done = |resource: &&GroupResource| due.is_done(std::iter::once(*resource));
+                    let (done, busy): (Vec<_>, Vec<_>) =
+                        snapshot.distributed().map(|main| &main.resource.id).partition(done);
+                    if busy.is_empty() {
+                        occasions.anew = Some(Instant::now());
+                    } else {
+                        // One that always fails keeps the others from nothing but their new beginning.
+                        due.mark(done.into_iter().cloned(), &[Pass::Objects, Pass::Children]);
+                    }
+                }
                 // The sender lives in `leader`.
                 _ = relabelled.changed() => occasions.relabelled(leader.namespaces.selection(&snapshot.namespaces)),
                 () = at(occasions.anew) => {

@@ -31,6 +31,9 @@ use crate::metrics::Metrics;
 
 /// Writes of one ring at once, those included that gave their seats back: a ring alone can use all seats.
 const OF_A_RING: usize = MOST;
+/// Those of one resource among them, while some of it gave their seats back: something in the way of all writes to it leaves
+/// room for the ring's others.
+const OF_A_RESOURCE: usize = OF_A_RING * 3 / 4;
 /// A write keeps its seat for so long: what Kubernetes promises for 99 of 100 writes to one object (1 s, the SLO "API call
 /// latency").
 const STUCK: Duration = Duration::from_secs(1);
@@ -78,6 +81,16 @@ struct State {
 struct Ring {
     waiting: [VecDeque<Waiting>; RANKS.len()],
     under_way: usize,
+    /// The same by resource, where there are any.
+    by_resource: HashMap<GroupResource, UnderWay>,
+}
+
+/// The writes to objects of one resource of a ring.
+#[derive(Clone, Copy, Default)]
+struct UnderWay {
+    all: usize,
+    /// Those that gave their seats back.
+    stuck: usize,
 }
 
 /// A write that waits for a seat.
@@ -112,6 +125,7 @@ pub(crate) struct Seat {
     /// Whether it came to whom it was given: else it says nothing about the API server.
     taken_up: bool,
     given_back: bool,
+    stuck: bool,
 }
 
 impl Pace {
@@ -161,6 +175,7 @@ impl Pace {
                     resource,
                     taken_up: false,
                     given_back: false,
+                    stuck: false,
                 };
                 // Whoever does not wait any more gives it back, and needs the lock for that.
                 declined.extend(sender.send(seat).err());
@@ -190,6 +205,7 @@ impl State {
             }
             let Some(next) = ring.waiting[rank as usize].remove(at) else { continue };
             ring.under_way += 1;
+            ring.by_resource.entry(next.resource.clone()).or_default().all += 1;
             self.taken += 1;
             let id = self.turns.remove(turn)?;
             self.turns.push_back(id);
@@ -219,12 +235,17 @@ impl State {
 }
 
 impl Ring {
-    /// Which of its writes comes next, of those that no pause holds.
+    /// Which of its writes comes next, of those that no pause holds, and whose resource takes writes.
     fn first(&self, holds: &Holds) -> Option<(Rank, usize)> {
         RANKS.into_iter().find_map(|rank| {
-            let free = |waiting: &Waiting| holds.of(&waiting.resource).is_none();
+            let free =
+                |waiting: &Waiting| holds.of(&waiting.resource).is_none() && self.has_room_for(&waiting.resource);
             Some((rank, self.waiting[rank as usize].iter().position(free)?))
         })
+    }
+
+    fn has_room_for(&self, resource: &GroupResource) -> bool {
+        self.by_resource.get(resource).is_none_or(|of| of.stuck == 0 || of.all < OF_A_RESOURCE)
     }
 
     /// Whether none of its writes waits.
@@ -282,6 +303,10 @@ impl Seat {
             return std::future::pending().await;
         }
         sleep_until(self.began + STUCK).await;
+        self.stuck = true;
+        if let Some(ring) = self.pace.0.state.lock().rings.get_mut(&self.ring) {
+            ring.by_resource.entry(self.resource.clone()).or_default().stuck += 1;
+        }
         self.give_back();
     }
 
@@ -314,6 +339,11 @@ impl Drop for Seat {
         self.give_back();
         if let Some(ring) = self.pace.0.state.lock().rings.get_mut(&self.ring) {
             ring.under_way -= 1;
+            if let Some(of) = ring.by_resource.get_mut(&self.resource) {
+                of.all -= 1;
+                of.stuck -= usize::from(self.stuck);
+            }
+            ring.by_resource.retain(|_, of| of.all > 0);
         }
         self.pace.seat();
     }

@@ -27,11 +27,12 @@ pub(crate) use unlabelled::look_for_unlabelled;
 use crate::{
     assign::{PARALLEL, Scope, failures::Failures},
     faults::Task,
+    pauses::Pauses,
     survey::Way,
 };
 use ringside_runtime::explain::{code, explain};
 
-/// How soon a pass that failed is made again.
+/// How soon a look that failed is made again.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// How many passes there are.
@@ -124,7 +125,7 @@ impl Due {
 /// Makes the passes over one resource whenever they are due.
 pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
     let (resource, is_vacant) = (&scope.main.resource.id, scope.snapshot.is_vacant());
-    let (mut made, mut way) = (BTreeSet::new(), Way::Stream);
+    let (mut made, mut way, mut pauses) = (BTreeSet::new(), Way::Stream, Pauses::new());
     loop {
         let (pass, marked) = due.next(resource).await;
         let (task, outcome) = match pass {
@@ -134,7 +135,7 @@ pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
         };
         match outcome {
             Ok(refused) => {
-                way = Way::Stream;
+                (way, pauses) = (Way::Stream, Pauses::new());
                 due.done(resource, (pass, marked));
                 made.insert(pass);
                 // Without shards nobody is looked for by whom the children could be.
@@ -155,7 +156,7 @@ pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
                 let (ring, error) = (&scope.snapshot.ring, explain(&error));
                 tracing::warn!(%ring, %resource, ?pass, error, "can't look through all objects; trying again");
                 way = Way::Stream;
-                tokio::time::sleep(RETRY).await;
+                pauses.next().await;
             }
         }
     }

@@ -20,6 +20,9 @@ use crate::{
     target::Target,
 };
 
+/// Lists of one resource at once.
+const SEARCHES: usize = 8;
+
 /// A controlled object of an owner that moves.
 #[derive(Clone, Debug)]
 pub(super) struct Child {
@@ -105,28 +108,47 @@ struct Found {
     versions: Versions,
 }
 
-/// `owners`: the owner in the end, by the uid of the object that may control some of `kind`.
+/// `owners`: the owner in the end, by the uid of the object that may control some of `kind`. A new leader looks in each
+/// namespace by itself, and each list of the present waits for etcd: so some of them are asked for at once.
 async fn find(
     scope: &Scope,
     kind: &Arc<Resource>,
     searches: impl Iterator<Item = (&Search, &Option<String>)>,
     owners: &HashMap<String, String>,
 ) -> Result<Found, kube::Error> {
+    let lists: Vec<_> =
+        searches.map(|(search, at_least)| search_in(scope, kind, search, at_least.as_deref(), owners)).collect();
+    let mut lists = std::pin::pin!(stream::iter(lists).buffered(SEARCHES));
     let mut found = Found { kind: kind.clone(), children: Vec::new(), chained: false, versions: Vec::new() };
-    for (search, at_least) in searches {
-        let (mut pages, mut version) = (std::pin::pin!(pages(scope, kind, search, at_least.as_deref())), None);
-        while let Some(page) = pages.try_next().await? {
-            version = page.version;
-            for child in page.targets {
-                let Some(controller) = &child.controller else { continue };
-                match owners.get(&controller.uid) {
-                    Some(owner) => found.children.push((owner.clone(), child)),
-                    None => found.chained |= scope.main.link(controller).is_some(),
-                }
+    while let Some(Found { children, chained, versions, .. }) = lists.try_next().await? {
+        found.children.extend(children);
+        found.chained |= chained;
+        found.versions.extend(versions);
+    }
+    Ok(found)
+}
+
+/// What one of the searches finds.
+async fn search_in(
+    scope: &Scope,
+    kind: &Arc<Resource>,
+    search: &Search,
+    at_least: Option<&str>,
+    owners: &HashMap<String, String>,
+) -> Result<Found, kube::Error> {
+    let mut found = Found { kind: kind.clone(), children: Vec::new(), chained: false, versions: Vec::new() };
+    let (mut pages, mut version) = (std::pin::pin!(pages(scope, kind, search, at_least)), None);
+    while let Some(page) = pages.try_next().await? {
+        version = page.version;
+        for child in page.targets {
+            let Some(controller) = &child.controller else { continue };
+            match owners.get(&controller.uid) {
+                Some(owner) => found.children.push((owner.clone(), child)),
+                None => found.chained |= scope.main.link(controller).is_some(),
             }
         }
-        found.versions.push(version);
     }
+    found.versions.push(version);
     Ok(found)
 }
 

@@ -1,7 +1,5 @@
 //! The worker of a resource: takes unowned objects from the queue, in batches.
 
-use std::time::Duration;
-
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::{
     sync::mpsc,
@@ -9,14 +7,12 @@ use tokio::{
 };
 
 use super::{
-    BATCH, Scope,
+    Scope,
     batch::{Done, carry_out},
+    retries::{RETRY, Retries},
     tasks::{Lane, Tasks},
 };
 use crate::{faults::Task, pacing::Rank, target::Target};
-
-/// How soon objects that could not be written to are tried again, at first and at last.
-const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 
 /// Works until objects were lost track of that nobody would bring again: then there must be a new beginning.
 ///
@@ -24,9 +20,7 @@ const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30
 /// share the list of their children. Nothing is lost when it is dropped: its successor looks at what is left first, and its
 /// watch begins with all objects that are still unowned.
 pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
-    let mut again: Vec<Target> = Vec::new();
-    let mut pause = RETRY[0];
-    let (mut due, mut anew): (Instant, Option<Instant>) = (Instant::now(), None);
+    let (mut retries, mut anew): (Retries, Option<Instant>) = (Retries::default(), None);
     // What shards left behind comes by the hundred.
     let many = Scope { writes: scope.writes.of_rank(Rank::Many), ..scope.clone() };
     let (mut tasks, mut batches) = (Tasks::new(scope, queue), FuturesUnordered::new());
@@ -40,34 +34,33 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
         let (lane, uids, Done { again: failed, given }) = tokio::select! {
             // Whatever fails, new objects are taken: theirs may be another fate.
             () = tasks.take_in(), if tasks.has_room() => continue,
-            () = sleep_until(due), if !again.is_empty() => {
-                tasks.retry(std::mem::take(&mut again));
+            () = at(retries.due()) => {
+                tasks.retry(retries.take_due());
                 continue;
             }
-            () = sleep_until(anew.unwrap_or(due)), if anew.is_some() => return,
+            () = at(anew) => return,
             Some(ended) = batches.next() => ended,
         };
         tasks.end(lane, &uids, given);
+        retries.worked(uids.iter().filter(|uid| !failed.iter().any(|target| target.uid == **uid)));
         if failed.is_empty() {
-            if lane == Lane::Again {
-                pause = RETRY[0];
-            }
-            if again.is_empty() && anew.is_none() && batches.is_empty() {
+            if retries.is_empty() && anew.is_none() && batches.is_empty() {
                 scope.faults.works(&scope.main.resource.id, Task::Assign);
             }
             continue;
         }
-        if again.is_empty() {
-            due = Instant::now() + pause;
-            pause = (pause * 2).min(RETRY[1]);
-        }
-        again.extend(failed);
         // Failures are bounded as well.
-        let surplus = again.len().saturating_sub(BATCH);
-        if surplus > 0 {
-            again.drain(..surplus);
+        if !retries.add(failed) {
             anew.get_or_insert(Instant::now() + RETRY[1]);
         }
+    }
+}
+
+/// Waits until then; for ever if that is never.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -75,12 +68,14 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::time::Duration;
+
     use http::{Method, StatusCode};
 
     use super::*;
     use crate::{
         assign::{
-            queue,
+            BATCH, queue,
             tests::{CONFIG_MAPS, object, path, scope},
         },
         fixtures::FakeApi,

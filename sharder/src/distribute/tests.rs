@@ -137,6 +137,24 @@ async fn what_waits_for_its_fence_does_not_keep_the_period_from_the_rest_of_its_
     task.abort();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_can_never_be_looked_through_does_not_keep_the_period_from_the_rest_of_its_ring() {
+    let api = FakeApi::default();
+    api.intercept(|asked, _| asked.path.ends_with("/deployments").then_some(StatusCode::INTERNAL_SERVER_ERROR));
+    let mut spec = example_spec();
+    spec["resources"].as_array_mut().unwrap().push(json!({"group": "apps", "resource": "deployments"}));
+    let snapshot = snapshot_of(&ring(&spec), &[("a", Ready), ("b", Ready)]);
+    assert_eq!(snapshot.distributed().count(), 2);
+    let (_ring, latest) = watch::channel(Arc::new(snapshot));
+    let task = start(&api, latest);
+    tokio::time::sleep(Duration::from_secs(130)).await;
+    assert_eq!(passes(&api), 3, "at once, and two periods");
+    let failed = api.asked().into_iter().filter(|asked| asked.path.ends_with("/deployments"));
+    let failed = failed.filter(|asked| !asked.query.contains("labelSelector")).count();
+    assert!(failed < 30, "{failed}: more and more seldom");
+    task.abort();
+}
+
 /// How long a write takes here.
 const WRITE: Duration = Duration::from_millis(100);
 const CHILDREN: [&str; 2] = ["c1", "c2"];

@@ -224,7 +224,11 @@ async fn a_ring_whose_writes_never_end_holds_up_nobody_else() {
         timeout(STUCK, other.seat(Rank::Soon, &xs())).await.expect("a seat in time");
         sleep(STUCK / 10).await;
     }
-    assert_eq!(begun.load(Ordering::Relaxed), OF_A_RING);
+    assert_eq!(begun.load(Ordering::Relaxed), OF_A_RESOURCE);
+    let another = GroupResource { group: String::new(), resource: "ys".to_owned() };
+    for _ in 0..100 {
+        timeout(STUCK, stuck.seat(Rank::Soon, &another)).await.expect("nor another resource of its own");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,6 +17,7 @@ use crate::{
     assign::{
         BATCH, Scope,
         children::list,
+        failures::Failures,
         write::{Outcome, assign, write},
     },
     owners::{Owner, owner},
@@ -24,6 +25,7 @@ use crate::{
     survey::{Way, survey},
     target::Target,
 };
+use ringside_runtime::explain::code;
 
 /// Looks at every object of the resources that the main resource controls; returns the first refusal.
 pub(super) async fn pass(scope: &Scope, way: Way) -> Result<Option<kube::Error>, kube::Error> {
@@ -69,31 +71,18 @@ pub(super) async fn bring_selected<'a>(
 async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<(usize, Option<kube::Error>), kube::Error> {
     // Siblings stand together in a list, so knowing the owners of one page saves most reads, in bounded memory.
     let mut known = Known::default();
-    let (mut strays, mut strangers) = (Vec::new(), Vec::new());
+    let (mut strays, mut strangers, mut unread) = (Vec::new(), Vec::new(), Failures::default());
     for child in page {
-        let is_labelled = child.ownership() != Ownership::default();
-        let Some(controller) = controller_in_ring(scope, kind, &child).cloned() else {
-            strangers.extend(is_labelled.then_some(child));
-            continue;
-        };
-        let Some(owner) = known.owner(scope, kind, &child, &controller).await? else { continue };
-        if scope.namespaces.excludes(&scope.snapshot.namespaces, child.namespace.as_deref()) {
-            // Not before its owner: until then somebody works on both.
-            if is_labelled
-                && known.read(scope, &child, &owner).await?.is_none_or(|owner| scope.shard_of(&owner).is_none())
-            {
-                strangers.push(child);
-            }
-            continue;
+        match judge(scope, kind, &child, &mut known).await {
+            Ok(Verdict::Stays) => {}
+            Ok(Verdict::Strays(shard)) => strays.push((child, shard)),
+            Ok(Verdict::Stranger) => strangers.push(child),
+            // An object that the API server itself can't read: it holds up nobody else.
+            Err(error) if code(&error) == Some(500) => unread.add(error),
+            Err(error) => return Err(error),
         }
-        // Without shards there is nowhere to bring it.
-        if scope.snapshot.is_vacant() || !is_suspicious(scope, &child, &owner) || !scope.selects(&child).await? {
-            continue;
-        }
-        let owner = known.look(scope, &child, &owner).await?;
-        let shard = owner.and_then(|owner| settled_shard(scope, &owner));
-        strays.extend(shard.filter(|shard| child.shard.as_deref() != Some(shard.as_str())).map(|shard| (child, shard)));
     }
+    let unread = unread.tell(&scope.snapshot.ring, &kind.id, "can't read owners of children");
     let releases = strangers.into_iter().map(|child| release(scope, kind, child));
     let what = "can't take labels off children of objects that are not the ring's";
     let (released, refused) = write_all(scope, &kind.id, releases, what).await?;
@@ -102,7 +91,44 @@ async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<(usi
     }
     let writes = strays.into_iter().map(|(child, shard)| give(scope, kind, child, shard));
     let (brought, first) = write_all(scope, &kind.id, writes, "can't bring children to their owners' shards").await?;
-    Ok((brought, refused.or(first)))
+    Ok((brought, refused.or(first).or(unread)))
+}
+
+/// Where a child belongs.
+enum Verdict {
+    /// Where it is, or nobody knows.
+    Stays,
+    /// With the shard of its owner.
+    Strays(ShardName),
+    /// It follows nobody of the ring, and has labels of it.
+    Stranger,
+}
+
+async fn judge<'a>(
+    scope: &'a Scope,
+    kind: &Resource,
+    child: &Target,
+    known: &mut Known<'a>,
+) -> Result<Verdict, kube::Error> {
+    let is_labelled = child.ownership() != Ownership::default();
+    let Some(controller) = controller_in_ring(scope, kind, child).cloned() else {
+        return Ok(if is_labelled { Verdict::Stranger } else { Verdict::Stays });
+    };
+    let Some(owner) = known.owner(scope, kind, child, &controller).await? else { return Ok(Verdict::Stays) };
+    if scope.namespaces.excludes(&scope.snapshot.namespaces, child.namespace.as_deref()) {
+        // Not before its owner: until then somebody works on both.
+        let is_free =
+            is_labelled && known.read(scope, child, &owner).await?.is_none_or(|owner| scope.shard_of(&owner).is_none());
+        return Ok(if is_free { Verdict::Stranger } else { Verdict::Stays });
+    }
+    // Without shards there is nowhere to bring it.
+    if scope.snapshot.is_vacant() || !is_suspicious(scope, child, &owner) || !scope.selects(child).await? {
+        return Ok(Verdict::Stays);
+    }
+    let owner = known.look(scope, child, &owner).await?;
+    let shard = owner.and_then(|owner| settled_shard(scope, &owner));
+    let elsewhere = shard.filter(|shard| child.shard.as_deref() != Some(shard.as_str()));
+    Ok(elsewhere.map_or(Verdict::Stays, Verdict::Strays))
 }
 
 /// The controller of a child, if its resource is one that is followed in this ring.
