@@ -34,12 +34,18 @@ use ringside_e2e::{
 use ringside_ring::{RingName, labels::webhook_configuration_name};
 use serde_json::{Value, json};
 
+use crate::least::Least;
+
 const NAMESPACE: &str = "sharding-system";
 const ACCOUNT: &str = "sharder";
 const RING: &str = "bench";
 /// The key of the shard label for a ring of this name.
 pub(crate) const SHARD_LABEL: &str = "shard.alpha.sharding.timebertt.dev/clusterring-";
 const SHARDS: [&str; 3] = ["shard-0", "shard-1", "shard-2"];
+/// The name of what is copied.
+const COPY: &str = "copy";
+/// The namespace, configuration and Service of the least webhook.
+const LEAST: &str = "least";
 const ELECTION: &str = "ringside-sharder";
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Longer than any measurement: nobody renews it.
@@ -51,15 +57,26 @@ pub(crate) struct Way {
     /// The namespace.
     pub(crate) name: &'static str,
     pub(crate) policy: bool,
-    pub(crate) webhook: bool,
+    pub(crate) webhook: Webhook,
+}
+
+/// Which webhook is called for a create.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Webhook {
+    None,
+    /// The sharder's.
+    Sharder,
+    /// One that does the least that a webhook can do.
+    Least,
 }
 
 /// All ways, the one without anything first.
-pub(crate) const WAYS: [Way; 4] = [
-    Way { name: "nothing", policy: false, webhook: false },
-    Way { name: "policy", policy: true, webhook: false },
-    Way { name: "webhook", policy: false, webhook: true },
-    Way { name: "both", policy: true, webhook: true },
+pub(crate) const WAYS: [Way; 5] = [
+    Way { name: "nothing", policy: false, webhook: Webhook::None },
+    Way { name: "policy", policy: true, webhook: Webhook::None },
+    Way { name: "webhook", policy: false, webhook: Webhook::Sharder },
+    Way { name: "both", policy: true, webhook: Webhook::Sharder },
+    Way { name: LEAST, policy: false, webhook: Webhook::Least },
 ];
 
 /// What is created.
@@ -91,6 +108,7 @@ pub(crate) const KINDS: [Kind; 2] = [
 pub(crate) struct Ground {
     // Dropped in this order.
     _sharder: Process,
+    _least: Least,
     control_plane: ControlPlane,
     /// Calls that failed before the webhook was there.
     failed_before: usize,
@@ -127,25 +145,33 @@ impl Ground {
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await?;
         ring(&client).await?;
         for kind in ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"] {
-            copy(&client, kind, |spec| {
+            copy(&client, kind, COPY, |spec| {
                 if kind == "MutatingAdmissionPolicyBinding" {
-                    spec["spec"]["policyName"] = json!("copy");
+                    spec["spec"]["policyName"] = json!(COPY);
                 } else {
                     spec["spec"]["matchConstraints"]["namespaceSelector"] = selector(|way| way.policy);
                 }
             })
             .await?;
         }
-        copy(&client, "MutatingWebhookConfiguration", |object| {
+        copy(&client, "MutatingWebhookConfiguration", COPY, |object| {
             let webhook = &mut object["webhooks"][0];
-            webhook["namespaceSelector"] = selector(|way| way.webhook);
+            webhook["namespaceSelector"] = selector(|way| way.webhook == Webhook::Sharder);
             webhook["clientConfig"]["service"]["port"] = json!(webhook_port);
+        })
+        .await?;
+        let least = Least::start(&format!("{LEAST}.{NAMESPACE}.svc")).await?;
+        copy(&client, "MutatingWebhookConfiguration", LEAST, |object| {
+            let webhook = &mut object["webhooks"][0];
+            webhook["namespaceSelector"] = selector(|way| way.webhook == Webhook::Least);
+            let service = json!({"namespace": NAMESPACE, "name": LEAST, "port": least.port()});
+            webhook["clientConfig"] = json!({"service": service, "caBundle": least.authority()});
         })
         .await?;
         first.terminate()?;
         first.wait(DEADLINE).await?;
         retire(&client).await?;
-        let mut ground = Self { _sharder: sharder(2)?, control_plane, failed_before: 0 };
+        let mut ground = Self { _sharder: sharder(2)?, _least: least, control_plane, failed_before: 0 };
         ground.until_in_place().await?;
         ground.failed_before = ground.failed_open().await?;
         Ok(ground)
@@ -185,7 +211,7 @@ impl Ground {
                     serde_json::from_str(&answer.map_err(|error| error.to_string())?).unwrap_or_default();
                 let labels = &answer["metadata"]["labels"];
                 let (labelled, cleaned) = (labels.to_string().contains(SHARD_LABEL), labels.get(drain).is_none());
-                let expected = (way.webhook, way.policy || way.webhook);
+                let expected = (way.webhook != Webhook::None, way.policy || way.webhook == Webhook::Sharder);
                 if (labelled, cleaned) == expected {
                     Ok(())
                 } else {
@@ -214,9 +240,11 @@ async fn namespaces(client: &Client) -> anyhow::Result<()> {
         names.map(|name| format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {name}\n")).collect();
     manifests::apply(client, &manifests::parse(&objects.join("---\n"))?).await?;
     // The API server finds the webhook as in a cluster, by its Service: so it speaks HTTP/1.1 to it, by several connections.
-    let service: Service = serde_json::from_value(json!({"metadata": {"name": "sharder"},
-        "spec": {"type": "ExternalName", "externalName": "localhost"}}))?;
-    Api::<Service>::namespaced(client.clone(), NAMESPACE).create(&PostParams::default(), &service).await?;
+    for name in ["sharder", LEAST] {
+        let service: Service = serde_json::from_value(json!({"metadata": {"name": name},
+            "spec": {"type": "ExternalName", "externalName": "localhost"}}))?;
+        Api::<Service>::namespaced(client.clone(), NAMESPACE).create(&PostParams::default(), &service).await?;
+    }
     Ok(())
 }
 
@@ -237,7 +265,7 @@ async fn ring(client: &Client) -> anyhow::Result<()> {
     manifests::define(client, &Website::crd()).await?;
     let resources: Vec<_> = KINDS.iter().map(|kind| json!({"group": kind.group, "resource": kind.plural})).collect();
     let ring = json!({"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": RING},
-        "spec": {"resources": resources, "namespaceSelector": selector(|way| way.webhook)}});
+        "spec": {"resources": resources, "namespaceSelector": selector(|way| way.webhook == Webhook::Sharder)}});
     manifests::apply(client, &manifests::parse(&ring.to_string())?).await?;
     let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
     for shard in SHARDS {
@@ -274,8 +302,8 @@ fn objects(client: &Client, kind: &str) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &resource)
 }
 
-/// Copies what the sharder wrote for the ring, as soon as it has.
-async fn copy(client: &Client, kind: &str, change: impl Fn(&mut Value)) -> anyhow::Result<()> {
+/// Copies what the sharder wrote for the ring, as soon as it has, under this name.
+async fn copy(client: &Client, kind: &str, to: &str, change: impl Fn(&mut Value)) -> anyhow::Result<()> {
     let (api, name) = (objects(client, kind), format!("sharding-clusterring-{}", suffix(RING)));
     let written = eventually("the sharder has written for the ring", DEADLINE, || async {
         api.get(&name).await.map_err(|error| error.to_string())
@@ -285,9 +313,9 @@ async fn copy(client: &Client, kind: &str, change: impl Fn(&mut Value)) -> anyho
     change(&mut copy);
     copy["apiVersion"] = json!("admissionregistration.k8s.io/v1");
     copy["kind"] = json!(kind);
-    copy["metadata"] = json!({"name": "copy"});
+    copy["metadata"] = json!({"name": to});
     let parameters = PatchParams::apply("bench").force();
-    api.patch("copy", &parameters, &Patch::Apply(copy)).await.with_context(|| format!("copy the {kind}"))?;
+    api.patch(to, &parameters, &Patch::Apply(copy)).await.with_context(|| format!("copy the {kind}"))?;
     Ok(())
 }
 
