@@ -91,11 +91,18 @@ pub async fn hold(terms: &Terms) -> Result<Verdict> {
 
 async fn carry_out(run: &mut Run, planned: &[Planned], settings: &Settings) -> Result<Verdict> {
     let updates = run.workload.start_insistent_updates(&run.client);
-    run.carry_out(planned, say).await?;
+    let happened = run.carry_out(planned, say).await;
     let changes = updates.made();
     drop(updates);
-    say("everything is as it was; it comes to rest");
-    let unsettled = settle::settle(run, DEADLINE).await?;
+    let rest = match happened {
+        Ok(()) => {
+            say("everything is as it was; it comes to rest");
+            settle::settle(run, DEADLINE).await
+        }
+        Err(error) => Err(error),
+    };
+    // What broke a run off is told with what had happened by then, and with what it hindered.
+    let unsettled = rest.unwrap_or_else(|error| Some(settle::broken_off(run, &error)));
     verdict::judge(run, unsettled, changes, settings.drain_grace, FORGOTTEN).await
 }
 

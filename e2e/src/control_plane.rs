@@ -234,6 +234,15 @@ impl ControlPlane {
         &self.etcd
     }
 
+    /// Whether all of it runs that was not stopped.
+    ///
+    /// # Errors
+    /// Names the process that ended by itself, with the end of its log.
+    pub fn check_running(&self) -> Result<(), ControlPlaneError> {
+        let processes = [Some(&self.etcd), self.api_server.as_ref(), self.controller_manager.as_ref()];
+        Ok(processes.into_iter().flatten().try_for_each(Process::check_running)?)
+    }
+
     /// Kills the API server; etcd and the controller manager go on.
     pub async fn stop_api_server(&mut self) -> Result<(), ControlPlaneError> {
         if let Some(api_server) = self.api_server.take() {

@@ -114,6 +114,19 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// The usual ones, on an API server that knows no MutatingAdmissionPolicy, as those before Kubernetes 1.36 by default.
+    pub fn without_label_policies() -> Self {
+        let resource = |name: &str| format!("admissionregistration.k8s.io/v1/{name}=false");
+        let none = [resource("mutatingadmissionpolicies"), resource("mutatingadmissionpolicybindings")];
+        let flags = [
+            "--feature-gates=MutatingAdmissionPolicy=false".to_owned(),
+            format!("--runtime-config={}", none.join(",")),
+        ];
+        Self { api_server_flags: flags.into(), ..Self::default() }
+    }
+}
+
 /// What all parts share.
 struct Ground {
     settings: Settings,

@@ -1,6 +1,7 @@
 //! The resource that the sample operator works on. Its definition is generated from here.
 
-use kube::CustomResource;
+use kube::{CustomResource, Resource as _};
+use ringside_ring::{HashRing, ShardName, partition::PartitionKey, placement::DEFAULT_TOKENS_PER_SHARD};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,4 +25,25 @@ pub struct WebsiteStatus {
     pub observed_generation: i64,
     /// The replica that worked on it.
     pub reconciled_by: String,
+}
+
+/// Where websites belong among shards of the same weight.
+#[derive(Debug)]
+pub struct Homes(HashRing);
+
+impl Homes {
+    /// Among these shards.
+    ///
+    /// # Errors
+    /// When one of them has a name that no shard can have.
+    pub fn among<'a>(shards: impl IntoIterator<Item = &'a str>) -> Result<Self, <ShardName as std::str::FromStr>::Err> {
+        let names = shards.into_iter().map(str::parse::<ShardName>).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self(HashRing::new(names, DEFAULT_TOKENS_PER_SHARD)))
+    }
+
+    /// The shard that a website belongs to; none where there is no shard.
+    pub fn of(&self, namespace: &str, name: &str) -> Option<&str> {
+        let key = PartitionKey::of(&Website::group(&()), &Website::kind(&()), namespace, name);
+        self.0.owner(&key).map(ShardName::as_str)
+    }
 }

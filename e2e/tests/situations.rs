@@ -25,12 +25,18 @@ use ringside_e2e::{
     website::{Website, WebsiteSpec},
     workload::Workload,
 };
-use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::ObjectCounts};
+use ringside_ring::{
+    ClusterRing, RingLabels, RingName, cluster_ring::ObjectCounts, labels::webhook_configuration_name,
+};
 use serde_json::json;
 
 /// Enough for a machine that runs other tests beside; what is measured is printed.
 const DEADLINE: Duration = Duration::from_secs(90);
 const OBJECTS: usize = 60;
+
+/// The API groups of what is sharded, and of webhook configurations and policies.
+const SITES: &str = "web.example.com";
+const ADMISSION: &str = "admissionregistration.k8s.io";
 
 struct Ground {
     system: System,
@@ -111,16 +117,17 @@ impl Ground {
         ringside_e2e::system::metrics(port).await.unwrap()
     }
 
-    /// Takes these verbs about Websites from the sharder; returns its roles as they were.
-    async fn deny(&self, verbs: &[&str]) -> Vec<ClusterRole> {
+    /// Takes these verbs about what is in this API group from the sharder; returns its roles as they were.
+    async fn deny(&self, group: &str, verbs: &[&str]) -> Vec<ClusterRole> {
         let roles: Api<ClusterRole> = Api::all(self.client.clone());
-        let aggregated = ListParams::default().labels("ringside.dev/aggregate-to-sharder=true");
-        let before = roles.list(&aggregated).await.unwrap().items;
+        let mut before = roles.list(&ListParams::default()).await.unwrap().items;
+        before.retain(|role| {
+            role.name_any() == "ringside-sharder" || role.labels().contains_key("ringside.dev/aggregate-to-sharder")
+        });
         for mut role in before.clone() {
             let rules = role.rules.iter_mut().flatten();
-            let of_sites =
-                rules.filter(|rule| rule.api_groups.iter().flatten().any(|group| group == "web.example.com"));
-            of_sites.for_each(|rule| rule.verbs.retain(|verb| !verbs.contains(&verb.as_str())));
+            let about = rules.filter(|rule| rule.api_groups.iter().flatten().any(|one| one == group));
+            about.for_each(|rule| rule.verbs.retain(|verb| !verbs.contains(&verb.as_str())));
             role.metadata.managed_fields = None;
             roles.replace(&role.name_any(), &PostParams::default(), &role).await.unwrap();
         }
@@ -237,7 +244,7 @@ async fn objects_without_a_shard_are_counted_and_dated() {
     ground.create("early", 10).await;
     ground.until_counts("they are counted", |counts| counts.assigned == 10).await;
     // What the sharder may not write to waits, and that shows.
-    let before = ground.deny(&["patch"]).await;
+    let before = ground.deny(SITES, &["patch"]).await;
     ground.create("late", 5).await;
     let counts = ground.until_counts("they wait", |counts| counts.unassigned == 5).await;
     assert!(counts.unassigned_since.is_some(), "{counts:?}");
@@ -262,7 +269,7 @@ async fn objects_that_can_not_be_looked_through_are_not_counted_anew() {
     let first = ground.until_counted_after(0).await;
     ground.until_counted_after(first).await;
     // They are streamed, or asked for by pages.
-    let before = ground.deny(&["list", "watch"]).await;
+    let before = ground.deny(SITES, &["list", "watch"]).await;
     let told = ground.until_condition("Ready", "False").await;
     assert!(told.message.contains("can't be drained: missing permission"), "{told:?}");
     // As the alert reckons.
@@ -298,6 +305,20 @@ async fn a_webhook_that_the_api_server_does_not_reach_is_told_in_its_words() {
         if shard == Some("shard-0") { Ok(()) } else { Err(format!("{shard:?}")) }
     });
     labelled.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_policy_that_the_sharder_may_not_write_is_told() {
+    let ground = Ground::start(Settings::default()).await;
+    ground.until_condition("LabelsProtected", "True").await;
+    let before = ground.deny(ADMISSION, &["create"]).await;
+    let policy = format!("/apis/{ADMISSION}/v1/mutatingadmissionpolicies/{}", webhook_configuration_name(&ground.ring));
+    let delete = http::Request::delete(policy).body(Vec::new()).unwrap();
+    ground.client.request_text(delete).await.unwrap();
+    let told = ground.until_condition("LabelsProtected", "False").await;
+    assert!(told.reason == "PolicyRefused" && told.message.contains("mutatingadmissionpolicies"), "{told:?}");
+    ground.permit(before).await;
+    ground.until_condition("LabelsProtected", "True").await;
 }
 
 #[tokio::test]

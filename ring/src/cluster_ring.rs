@@ -274,7 +274,16 @@ impl ClusterRingSpec {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
+
+    #[test]
+    fn nobody_but_the_shards_keeps_the_fence_unless_the_ring_asks_for_more() {
+        let said = |spec: serde_json::Value| serde_json::from_value::<ClusterRingSpec>(spec).unwrap().fence;
+        assert_eq!(said(serde_json::json!({"resources": []})), Fence::Proxy);
+        assert_eq!(said(serde_json::json!({"resources": [], "fence": "APIServer"})), Fence::ApiServer);
+    }
 
     #[test]
     fn all_resources_are_named_once() {

@@ -142,8 +142,9 @@ impl Run {
         }
     }
 
-    /// Starts again what has ended by itself.
+    /// Starts again what has ended by itself. A control plane that is not whole would only look like a fault of others.
     pub(super) async fn revive(&mut self) -> Result<()> {
+        self.system.control_plane().check_running()?;
         self.revived.extend(self.system.revive_shards()?);
         if !self.without_sharders {
             self.revived.extend(self.system.revive_sharders().await?);

@@ -7,16 +7,12 @@ use std::{
 };
 
 use anyhow::Result;
-use kube::{Api, Resource as _, ResourceExt as _, api::ListParams};
-use ringside_ring::{
-    ClusterRing, ShardName,
-    partition::PartitionKey,
-    placement::{DEFAULT_TOKENS_PER_SHARD, HashRing},
-};
+use kube::{Api, ResourceExt as _, api::ListParams};
+use ringside_ring::ClusterRing;
 use tokio::time::{Instant, sleep};
 
 use super::run::Run;
-use crate::{checker::Checker, website::Website};
+use crate::{checker::Checker, system::Shard, website::Homes};
 
 /// How often is looked.
 const LOOK: Duration = Duration::from_secs(1);
@@ -42,6 +38,11 @@ pub(super) async fn settle(run: &mut Run, within: Duration) -> Result<Option<Unr
         run.system.monitor().wrote(&website);
     }
     settled(run, until).await
+}
+
+/// A run that can't go on, and what waits meanwhile.
+pub(super) fn broken_off(run: &Run, error: &anyhow::Error) -> Unrest {
+    Unrest { why: format!("it could not go on: {error:#}"), objects: run.system.monitor().judge(Checker::waiting) }
 }
 
 async fn settled(run: &mut Run, until: Instant) -> Result<Option<Unrest>> {
@@ -77,9 +78,7 @@ async fn look(run: &Run) -> Result<(), Unrest> {
 
 /// The objects that are not with the shard that the ring says, with the shard that they are with.
 async fn misplaced(run: &Run) -> Result<BTreeMap<String, Option<String>>, Unrest> {
-    let names = run.system.shards().map(|shard| shard.name().parse::<ShardName>());
-    let ring =
-        HashRing::new(names.collect::<Result<Vec<_>, _>>().map_err(|error| unseen(&error))?, DEFAULT_TOKENS_PER_SHARD);
+    let homes = Homes::among(run.system.shards().map(Shard::name)).map_err(|error| unseen(&error))?;
     let all = run
         .workload
         .api(&run.client)
@@ -92,10 +91,9 @@ async fn misplaced(run: &Run) -> Result<BTreeMap<String, Option<String>>, Unrest
     }
     let elsewhere = all.iter().filter_map(|object| {
         let (namespace, name) = (object.namespace()?, object.name_any());
-        let key = PartitionKey::of(&Website::group(&()), &Website::kind(&()), &namespace, &name);
         let shard = run.labels.ownership(object.metadata.labels.as_ref()).shard;
         let with = shard.map(str::to_owned);
-        (ring.owner(&key).map(ShardName::as_str) != shard).then(|| (format!("{namespace}/{name}"), with))
+        (homes.of(&namespace, &name) != shard).then(|| (format!("{namespace}/{name}"), with))
     });
     Ok(elsewhere.collect())
 }

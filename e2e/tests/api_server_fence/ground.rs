@@ -59,15 +59,6 @@ subjects:
 - {kind: ServiceAccount, name: another-controller, namespace: default}
 ";
 
-/// An API server without the policy that keeps labels, which would put right what the fence is to refuse.
-pub(crate) fn alone() -> Settings {
-    let resource = |name: &str| format!("admissionregistration.k8s.io/v1/{name}=false");
-    let none = [resource("mutatingadmissionpolicies"), resource("mutatingadmissionpolicybindings")];
-    let flags =
-        ["--feature-gates=MutatingAdmissionPolicy=false".to_owned(), format!("--runtime-config={}", none.join(","))];
-    Settings { api_server_flags: flags.into(), ..Settings::default() }
-}
-
 /// All that a test needs. The system has no shards of its own kind.
 pub(crate) struct Ground {
     pub(crate) system: System,
@@ -92,9 +83,10 @@ impl Ground {
         ground
     }
 
-    /// The usual one: shards `a` and `b`, and the fence in place.
+    /// The usual one: shards `a` and `b`, and the fence in place. Without the policy that keeps labels, which would put right
+    /// what the fence is to refuse.
     pub(crate) async fn fenced() -> (Self, Writer, Writer) {
-        let ground = Self::start(alone(), json!({"fence": "APIServer"})).await;
+        let ground = Self::start(Settings::without_label_policies(), json!({"fence": "APIServer"})).await;
         let (a, b) = (ground.shard("a").await, ground.shard("b").await);
         ground.until_fenced("True").await;
         (ground, a, b)
@@ -136,6 +128,14 @@ impl Ground {
         let path = self.control_plane().dir().join("unbound.kubeconfig");
         self.control_plane().write_kubeconfig(&path, &answer.status.unwrap().token, NAMESPACE).unwrap();
         client(&path).await
+    }
+
+    /// Somebody of whom the API server knows that account and nothing else, as with a token that lies in a Secret.
+    pub(crate) async fn account(&self) -> Client {
+        let mut admin = Kubeconfig::read_from(self.control_plane().kubeconfig_path()).unwrap();
+        let infos = admin.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut());
+        infos.for_each(|info| info.impersonate = Some(format!("system:serviceaccount:{NAMESPACE}:{SHARDS}")));
+        client_by(admin).await
     }
 
     /// A shard that holds its Lease for longer than any test, and lets go of nothing.
@@ -219,7 +219,10 @@ impl Ground {
 }
 
 async fn client(kubeconfig: &Path) -> Client {
-    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    client_by(Kubeconfig::read_from(kubeconfig).unwrap()).await
+}
+
+async fn client_by(kubeconfig: Kubeconfig) -> Client {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()
 }

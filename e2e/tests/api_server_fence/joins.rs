@@ -7,12 +7,12 @@ use kube::{
     Api, ResourceExt as _,
     api::{ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
-use ringside_e2e::system::NAMESPACE;
+use ringside_e2e::system::{NAMESPACE, Settings};
 use ringside_ring::labels::fence_policy_name;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::ground::{DEADLINE, Ground, RING, Writer, alone, refused, websites};
+use crate::ground::{DEADLINE, Ground, RING, Writer, refused, websites};
 
 /// Enough that each of two shards has some: the chance that one has none is below one in 100,000.
 const OBJECTS: usize = 20;
@@ -31,7 +31,7 @@ fn touch(content: &str) -> Patch<Value> {
 }
 
 pub(crate) async fn what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence_is_around_it() {
-    let ground = Ground::start(alone(), spec(&[("web.example.com", "websites")])).await;
+    let ground = Ground::start(Settings::without_label_policies(), spec(&[("web.example.com", "websites")])).await;
     let (a, b) = (ground.shard("a").await, ground.shard("b").await);
     ground.until_fenced("True").await;
     let site = ground.website_of("a", "mine").await.name_any();

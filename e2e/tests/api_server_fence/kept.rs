@@ -8,11 +8,11 @@ use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams},
 };
-use ringside_e2e::eventually::eventually;
+use ringside_e2e::{eventually::eventually, system::Settings};
 use ringside_ring::labels::{LEASE_TOKEN_POD, fence_policy_name};
 use serde_json::json;
 
-use crate::ground::{DEADLINE, Ground, RING, alone, refused, websites};
+use crate::ground::{DEADLINE, Ground, RING, refused, websites};
 
 fn policies(ground: &Ground) -> (Api<ValidatingAdmissionPolicy>, Api<ValidatingAdmissionPolicyBinding>, String) {
     (Api::all(ground.admin.clone()), Api::all(ground.admin.clone()), fence_policy_name(&RING.parse().unwrap()))
@@ -82,7 +82,7 @@ pub(crate) async fn the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_t
 }
 
 pub(crate) async fn nothing_new_is_given_to_anybody_before_the_fence_is_around_it() {
-    let ground = Ground::start(alone(), json!({"fence": "APIServer"})).await;
+    let ground = Ground::start(Settings::without_label_policies(), json!({"fence": "APIServer"})).await;
     let (_a, _b) = (ground.shard("a").await, ground.shard("b").await);
     ground.until_fenced("False").await;
     let early = ground.create(&ground.admin, "early").await.unwrap();
@@ -120,7 +120,7 @@ pub(crate) async fn a_shard_that_the_fence_does_not_hold_is_named() {
 }
 
 pub(crate) async fn a_missing_permission_is_told_with_its_remedy_and_work_goes_on() {
-    let ground = Ground::start(alone(), json!({})).await;
+    let ground = Ground::start(Settings::without_label_policies(), json!({})).await;
     let (_a, _b) = (ground.shard("a").await, ground.shard("b").await);
     let roles: Api<ClusterRole> = Api::all(ground.admin.clone());
     let mut role = roles.get("ringside-sharder").await.unwrap();

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 /// Each has a control plane of its own, and mostly waits.
 const AT_ONCE: usize = 5;
 
-const CASES: [Case<()>; 22] = [
+const CASES: [Case<()>; 23] = [
     Case::new("a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children", |()| {
         Box::pin(forced::a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children())
     }),
@@ -58,6 +58,9 @@ const CASES: [Case<()>; 22] = [
     }),
     Case::new("nor_does_a_shard_of_objects_without_children", |()| {
         Box::pin(tricks::nor_does_a_shard_of_objects_without_children())
+    }),
+    Case::new("nor_does_it_strip_what_it_was_not_asked_to_let_go_of", |()| {
+        Box::pin(tricks::nor_does_it_strip_what_it_was_not_asked_to_let_go_of())
     }),
     Case::new("what_a_shard_creates_has_no_label_its_own_or_the_webhooks", |()| {
         Box::pin(tricks::what_a_shard_creates_has_no_label_its_own_or_the_webhooks())

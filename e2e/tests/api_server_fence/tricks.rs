@@ -10,11 +10,11 @@ use kube::{
     ResourceExt as _,
     api::{Patch, PatchParams, WatchEvent, WatchParams},
 };
-use ringside_e2e::{eventually::eventually, website::Website};
+use ringside_e2e::{eventually::eventually, system::Settings, website::Website};
 use ringside_ring::patch::acknowledge;
 use serde_json::{Value, json};
 
-use crate::ground::{DEADLINE, Ground, Writer, alone, refused, websites};
+use crate::ground::{DEADLINE, Ground, Writer, refused, websites};
 
 /// Flips in the contention test: enough that writes meet them in every phase. Each flip and each write takes some
 /// milliseconds.
@@ -71,7 +71,8 @@ pub(crate) async fn a_shard_acknowledges_and_changes_no_label_otherwise() {
 /// No children move before these, so the next owner could be named in the acknowledgement itself; the fence has none named.
 pub(crate) async fn nor_does_a_shard_of_objects_without_children() {
     let resources = json!([{"group": "web.example.com", "resource": "websites"}]);
-    let mut ground = Ground::start(alone(), json!({"fence": "APIServer", "resources": resources})).await;
+    let mut ground =
+        Ground::start(Settings::without_label_policies(), json!({"fence": "APIServer", "resources": resources})).await;
     let (a, _b) = (ground.shard("a").await, ground.shard("b").await);
     ground.until_fenced("True").await;
     let website = ground.website_of("a", "mine").await;
@@ -96,6 +97,19 @@ pub(crate) async fn nor_does_a_shard_of_objects_without_children() {
     ground.system.kill_sharders().await.unwrap();
     ground.label(&name, None, None).await;
     refused("taking what is nobody's", set_labels(&a, &name, json!({shard: "a"})).await);
+}
+
+/// With nobody there who would put the label back: neither the policy nor the webhook.
+pub(crate) async fn nor_does_it_strip_what_it_was_not_asked_to_let_go_of() {
+    let settings = Settings { webhook: false, ..Settings::without_label_policies() };
+    let ground = Ground::start(settings, json!({"fence": "APIServer"})).await;
+    let (a, _b) = (ground.shard("a").await, ground.shard("b").await);
+    ground.until_fenced("True").await;
+    let name = ground.website_of("a", "mine").await.name_any();
+    for (what, labels) in [("stripping its own label", json!({&ground.keys.shard: null})), ("all labels", Value::Null)]
+    {
+        refused(what, set_labels(&a, &name, labels).await);
+    }
 }
 
 pub(crate) async fn what_a_shard_creates_has_no_label_its_own_or_the_webhooks() {

@@ -17,7 +17,7 @@ use ringside_e2e::{
 use ringside_ring::labels::fence_policy_name;
 use serde_json::{Value, json};
 
-use crate::ground::{DEADLINE, Ground, RING, alone, child, config_maps, refused, websites};
+use crate::ground::{DEADLINE, Ground, RING, child, config_maps, refused, websites};
 
 /// The shards may do all of it, and `jane` what they may do otherwise.
 const ROLES: &str = "
@@ -108,7 +108,7 @@ const UNSEEN: [(&str, &str, &str, &str); 8] = [
 
 /// An API server that writes down all requests.
 fn audited() -> Settings {
-    Settings { audit_requests: true, ..alone() }
+    Settings { audit_requests: true, ..Settings::without_label_policies() }
 }
 
 /// What it has written down so far of requests that were answered. (Of what connects it writes down the beginning as well.)
@@ -207,7 +207,7 @@ pub(crate) async fn a_write_as_somebody_else_needs_a_permission_and_is_in_the_au
 
 /// Nobody says whose its owner is, so anybody may create it; it is moved there later.
 pub(crate) async fn a_child_that_is_created_while_no_sharder_answers_goes_to_its_owners_shard_later() {
-    let mut ground = Ground::start(alone(), json!({"fence": "APIServer"})).await;
+    let mut ground = Ground::start(Settings::without_label_policies(), json!({"fence": "APIServer"})).await;
     let (_a, b) = (ground.shard("a").await, ground.shard("b").await);
     ground.until_fenced("True").await;
     let website = ground.website_of("a", "mine").await;

@@ -154,9 +154,10 @@ pub(crate) async fn a_deletion_of_many_is_judged_object_by_object() {
 pub(crate) async fn a_token_that_names_no_pod_writes_to_nothing_that_has_an_owner() {
     let (ground, _a, _b) = Ground::fenced().await;
     let website = ground.website_of("a", "mine").await;
-    let unbound = ground.unbound().await;
-    refused("update", replaced(websites(&unbound), website.name_any()).await);
-    let free: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "nobodys"}})).unwrap();
-    config_maps(&unbound).create(&PostParams::default(), &free).await.unwrap();
-    replaced(config_maps(&unbound), "nobodys".to_owned()).await.unwrap();
+    for (unbound, name) in [(ground.unbound().await, "nobodys"), (ground.account().await, "nobodys-either")] {
+        refused("update", replaced(websites(&unbound), website.name_any()).await);
+        let free: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        config_maps(&unbound).create(&PostParams::default(), &free).await.unwrap();
+        replaced(config_maps(&unbound), name.to_owned()).await.unwrap();
+    }
 }

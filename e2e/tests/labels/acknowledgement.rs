@@ -14,7 +14,7 @@ use ringside_e2e::{
 use ringside_ring::{RingLabels, labels::LEASE_RING};
 use serde_json::{Value, json};
 
-use crate::{ground::DEADLINE, without_policies};
+use crate::ground::DEADLINE;
 
 /// Longer than any test: nobody renews it.
 const LEASE_SECONDS: i32 = 3600;
@@ -127,6 +127,6 @@ pub(crate) async fn the_policy_tells_an_acknowledgement_from_stripped_labels() {
 }
 
 pub(crate) async fn the_webhook_tells_an_acknowledgement_from_stripped_labels() {
-    let world = Drained::start(without_policies()).await;
+    let world = Drained::start(Settings::without_label_policies()).await;
     world.only_its_shard_lets_go().await;
 }

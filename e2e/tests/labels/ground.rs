@@ -17,7 +17,7 @@ use kube::{
 use ringside_e2e::{
     eventually::eventually,
     system::{NAMESPACE, Settings, System},
-    website::Website,
+    website::{Homes, Website},
     workload::Workload,
 };
 use ringside_ring::{ClusterRing, RingLabels, RingName};
@@ -96,6 +96,11 @@ impl Ground {
         self.shards().find(|name| *name != shard).unwrap().to_owned()
     }
 
+    /// The shard that a website of this name belongs to.
+    pub(crate) fn home(&self, name: &str) -> String {
+        Homes::among(self.shards()).unwrap().of(NAMESPACE, name).unwrap().to_owned()
+    }
+
     /// The shard of an object, when it is one that lives and was not asked to let go.
     pub(crate) fn owner(&self, object: &impl Labelled) -> Option<String> {
         let ownership = self.labels.ownership(object.meta().labels.as_ref());
@@ -151,10 +156,11 @@ impl Ground {
     }
 
     async fn until_protection_is(&self, protected: bool) {
-        let status = if protected { "True" } else { "False" };
+        let expected = if protected { ("True", "PolicyInPlace") } else { ("False", "PolicyNotServed") };
         let condition = eventually("the ring says whether its labels are protected", DEADLINE, || async {
             let condition = self.condition("LabelsProtected").await.ok_or("it does not say")?;
-            if condition.status == status { Ok(condition) } else { Err(format!("{condition:?}")) }
+            let seen = (condition.status.as_str(), condition.reason.as_str());
+            if seen == expected { Ok(condition) } else { Err(format!("{condition:?}")) }
         });
         eprintln!("LabelsProtected: {}", condition.await.unwrap().message);
         if !protected {

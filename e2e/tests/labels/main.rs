@@ -57,15 +57,6 @@ fn main() -> ExitCode {
     shared_ground::run(&runtime, Some(AT_ONCE), &CASES, || async {})
 }
 
-/// An API server that knows no MutatingAdmissionPolicy, as those before Kubernetes 1.36 by default.
-fn without_policies() -> Settings {
-    let resource = |name: &str| format!("admissionregistration.k8s.io/v1/{name}=false");
-    let none = [resource("mutatingadmissionpolicies"), resource("mutatingadmissionpolicybindings")];
-    let flags =
-        ["--feature-gates=MutatingAdmissionPolicy=false".to_owned(), format!("--runtime-config={}", none.join(","))];
-    Settings { api_server_flags: flags.into(), ..Settings::default() }
-}
-
 async fn labels_are_kept_with_webhook_and_policy() {
     let ground = Ground::start(Settings::default(), true).await;
     writes::strips_and_copies(&ground).await;
@@ -85,7 +76,7 @@ async fn labels_are_kept_without_the_webhook() {
 }
 
 async fn labels_are_kept_by_the_webhook_alone() {
-    let ground = Ground::start(without_policies(), false).await;
+    let ground = Ground::start(Settings::without_label_policies(), false).await;
     writes::strips_and_copies(&ground).await;
     writes::strips_of_children(&ground).await;
     ground.assert_nobody_lost_anything();
@@ -94,7 +85,7 @@ async fn labels_are_kept_by_the_webhook_alone() {
 
 /// Nothing keeps the labels then: a shard loses what is stripped, and gets it back.
 async fn what_nobody_kept_is_assigned_again() {
-    let ground = Ground::start(Settings { webhook: false, ..without_policies() }, false).await;
+    let ground = Ground::start(Settings { webhook: false, ..Settings::without_label_policies() }, false).await;
     writes::strips_and_copies(&ground).await;
     writes::to_nobody(&ground).await;
     ground.assert_all_was_in_time();

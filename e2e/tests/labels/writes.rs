@@ -57,6 +57,10 @@ pub(crate) async fn strips_of_children(ground: &Ground) {
 pub(crate) async fn changes_of_owner(ground: &Ground) {
     let drained = json!({&ground.labels.shard: owner(ground, "site-00007").await, &ground.labels.drain: "old"});
     ground.measure("a copy of an object that was drained", create(ground, "copy-5", drained)).await;
+    let home = ground.home("copy-6");
+    let elsewhere = json!({&ground.labels.shard: ground.another(&home)});
+    let what = "a copy with the label of a live shard that it does not belong to";
+    assert_eq!(ground.measure(what, create(ground, "copy-6", elsewhere)).await, home, "{what}");
     let another = ground.another(&owner(ground, "site-00010").await);
     let write = patch(ground, "site-00010", json!({&ground.labels.shard: another}));
     same_owner(ground, "the label set to another live shard", "site-00010", write).await;

@@ -4,23 +4,17 @@
 use std::time::Duration;
 
 use kube::{
-    Api, Resource as _,
+    Api,
     api::{Patch, PatchParams},
 };
 use ringside_e2e::{
     eventually::eventually,
     relay::{Offer, Relay},
     system::{NAMESPACE, Settings, System, metrics},
-    website::Website,
+    website::Homes,
     workload::Workload,
 };
-use ringside_ring::{
-    ClusterRing, RingName, ShardName,
-    cluster_ring::Fence,
-    labels::fence_policy_name,
-    partition::PartitionKey,
-    placement::{DEFAULT_TOKENS_PER_SHARD, HashRing},
-};
+use ringside_ring::{ClusterRing, RingName, cluster_ring::Fence, labels::fence_policy_name};
 use serde_json::json;
 
 use crate::{
@@ -78,12 +72,8 @@ async fn impatient() -> (System, RingName) {
 
 /// Of a shard's objects those that belong to the new one once that is there, and the others.
 async fn by_fate(system: &System, ring: &RingName) -> (Vec<String>, Vec<String>) {
-    let names: Vec<ShardName> = [STUCK, OTHER, NEW].map(|name| name.parse().unwrap()).into();
-    let hash_ring = HashRing::new(names, DEFAULT_TOKENS_PER_SHARD);
-    let leaves = |name: &String| {
-        let key = PartitionKey::of(&Website::group(&()), &Website::kind(&()), NAMESPACE, name);
-        hash_ring.owner(&key).is_some_and(|owner| owner.as_str() == NEW)
-    };
+    let homes = Homes::among([STUCK, OTHER, NEW]).unwrap();
+    let leaves = |name: &String| homes.of(NAMESPACE, name) == Some(NEW);
     owned(system, ring, STUCK).await.into_iter().partition(leaves)
 }
 
