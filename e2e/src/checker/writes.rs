@@ -130,6 +130,13 @@ impl Writes {
         let own = match (version.write.change, before) {
             // Whose a new object is, its owner tells, if it has one.
             (Change::Created, _) => owner.is_none().then_some(Some(shard)),
+            // Nobody's before, and the writer's after a write that changes no label: somebody has assigned it in between,
+            // without an answer, and no watch has shown that version.
+            (Change::Updated, Some(before))
+                if before.labels.shard.is_none() && version.labels.shard.as_deref() == Some(shard) =>
+            {
+                Some(Some(shard))
+            }
             (_, Some(before)) => Some(before.labels.shard.as_deref()),
             (_, None) => {
                 verdict.unknown += 1;

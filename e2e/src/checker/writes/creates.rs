@@ -13,13 +13,18 @@ impl Writes {
         refused.chain(self.made_again()).collect()
     }
 
-    /// Children of one owner that have the resource and name of one that was there before.
+    /// Children of one owner that have the resource and name of one that was there before. Those of an owner that is gone the
+    /// garbage collector takes at once: who does not know that it is gone makes them again and again, sharded or not.
     fn made_again(&self) -> Vec<Landed> {
         let mut first: HashMap<_, &Version> = HashMap::new();
         let mut again = Vec::new();
         for history in self.objects.values() {
             let Some(controller) = history.controller() else { continue };
-            for (_, version) in history.steps().filter(|(_, version)| version.write.change == Change::Created) {
+            let gone = self.root(history).and_then(History::deletion).map(|deletion| deletion.write.received);
+            let made = |version: &Version| {
+                version.write.change == Change::Created && gone.is_none_or(|gone| version.write.answered < gone)
+            };
+            for (_, version) in history.steps().filter(|(_, version)| made(version)) {
                 let which = (controller, &version.write.resource, &version.write.object.name);
                 let Some(other) = first.insert(which, version) else { continue };
                 let later = if other.write.answered < version.write.answered { version } else { other };

@@ -273,6 +273,28 @@ fn a_second_create_is_found_whether_it_is_refused_or_not() {
 }
 
 #[test]
+fn what_is_made_for_an_owner_that_is_gone_is_no_second_create() {
+    let gone = Object { uid: "o".to_owned(), name: "default/o".to_owned(), ..Object::default() };
+    let again = |at: u32, uid: &str| {
+        write(at, Some("b"), Change::Created, "configmaps", Object { uid: uid.to_owned(), ..child("b") })
+    };
+    let taken = || write(90, None, Change::Deleted, "configmaps", Object { labels: None, ..child("") });
+    let made =
+        |before: u32| with([write(before, None, Change::Deleted, "websites", gone.clone()), taken(), again(91, "c2")]);
+    assert_eq!(made(89).second_creates, []);
+    assert_eq!(made(92).second_creates.len(), 1, "it was there");
+}
+
+#[test]
+fn who_finds_its_own_label_was_given_the_object_by_somebody_without_an_answer() {
+    let free = site(71, None, Change::Updated, "");
+    let own = with([free.clone(), site(73, Some("b"), Change::Updated, "b")]);
+    assert_eq!((own.late.len(), own.foreign.len()), (0, 0));
+    let nobodys = with([free, site(73, Some("b"), Change::Updated, "")]);
+    assert_eq!((nobodys.late.len(), nobodys.foreign.len()), (1, 0));
+}
+
+#[test]
 fn what_an_owner_that_is_gone_has_left_is_in_nobodys_way() {
     let refused = |at| write(at, Some("b"), Change::Refused, "configmaps", Object { uid: String::new(), ..child("") });
     let gone = Object { uid: "o".to_owned(), name: "default/o".to_owned(), ..Object::default() };
