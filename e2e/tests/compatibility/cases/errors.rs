@@ -64,11 +64,7 @@ const REFUSED: [(&str, &str, Asks); 16] = [
 const RINGS: &str = "/apis/sharding.timebertt.dev/v1alpha1/clusterrings";
 
 /// The same of lists of the ring: the refusal comes for the narrowed request.
-const REFUSED_LISTS: [(&str, &str, Asks); 4] = [
-    ("410", "continue token that is too old", |_| {
-        // {"v":"meta.k8s.io/v1","rv":2,"start":"a\u0000"}
-        Ask::get(format!("{SITES}?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6Miwic3RhcnQiOiJhXHUwMDAwIn0"))
-    }),
+const REFUSED_LISTS: [(&str, &str, Asks); 3] = [
     ("400", "continue token that is none", |_| Ask::get(format!("{MAPS}?limit=1&continue=AAAA"))),
     ("406", "list of a custom resource as protobuf", |_| Ask::get(SITES).accept(PROTOBUF)),
     ("400", "no field selector", |_| Ask::get(format!("{MAPS}?fieldSelector=spec.nothing%3D1"))),

@@ -23,10 +23,16 @@ const DOTS: &str =
 type Asks = fn() -> Ask;
 
 /// What both refuse, with the same status and reason.
-const BOTH: [(&str, &str, Asks); 8] = [
+const BOTH: [(&str, &str, Asks); 9] = [
     // The proxy refuses states that are not compacted yet too: objects may have moved since.
     ("410", "list of an old state, of the ring", || {
         Ask::get("/apis/web.example.com/v1/namespaces/fixed/websites?resourceVersion=2&resourceVersionMatch=Exact")
+    }),
+    // So it is with pages of lists that began before the shard's Lease.
+    ("410", "continue token that is too old", || {
+        // {"v":"meta.k8s.io/v1","rv":2,"start":"a\u0000"}
+        let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6Miwic3RhcnQiOiJhXHUwMDAwIn0";
+        Ask::get(format!("/apis/web.example.com/v1/namespaces/fixed/websites?limit=1&continue={token}"))
     }),
     ("path with dot segments", "get", || Ask::get(format!("{MAPS}/.."))),
     ("labelSelector that is none", "list", || Ask::get(format!("{MAPS}?labelSelector=a%20b%20c"))),
