@@ -3,11 +3,12 @@
 //! What a shard promises is exact for whoever speaks to the API server about an object within the grace (docs/limits.md). So
 //! an overlap is excused where the record proves that the first had begun, and sent nothing, for longer than that. What was
 //! sent while it could not be written down proves nothing: it may be on a line on which nothing passes, or have been with an
-//! API server that was killed.
+//! API server that was killed. But of a shard that was declared dead nothing was sent any more by then: its proxy passes nothing
+//! on once it can't renew the Lease for four fifths of the time that others wait.
 
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{
     history::{Request, State},
@@ -25,6 +26,18 @@ pub(super) struct Fault<'a> {
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
 }
+
+/// A time in which a shard was declared dead, and had not come back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dead<'a> {
+    pub(super) shard: &'a str,
+    pub(super) from: Timestamp,
+    /// None: it never did.
+    pub(super) until: Option<Timestamp>,
+}
+
+/// So much earlier than it was seen a shard may have come back.
+const SEEN_LATE: SignedDuration = SignedDuration::from_secs(5);
 
 /// An instance at work on an object.
 #[derive(Clone, Copy, Debug)]
@@ -44,11 +57,19 @@ pub(super) fn silence(
     other: Timestamp,
     requests: &[Request],
     faults: &[Fault<'_>],
+    dead: &[Dead<'_>],
 ) -> Option<Duration> {
     let left = left(requests, first, other)?;
+    let is_dead = |dead: &&Dead<'_>| {
+        let back = dead.until.is_some_and(|until| until.duration_since(left) < SEEN_LATE);
+        dead.shard == first.shard && dead.from <= left && !back
+    };
+    let dead = dead.iter().find(is_dead).map(|dead| dead.from);
     let asked = requests.iter().filter(|request| request.who == first.shard && request.received < left);
     let unheard = faults.iter().filter(|fault| fault.from < left && hides(fault, first.shard, faults));
-    let spoke = asked.map(|request| request.answered).chain(unheard.map(|fault| fault.until));
+    let spoke = asked
+        .map(|request| request.answered)
+        .chain(unheard.map(|fault| dead.map_or(fault.until, |dead| fault.until.min(dead))));
     // Nothing where it was about to be answered.
     let last = spoke.max().map_or(first.began, |last| last.max(first.began));
     Some(Duration::try_from(left.duration_since(last)).unwrap_or_default())
@@ -116,14 +137,29 @@ mod tests {
     }
 
     fn silent(requests: &[Request], shard: &str, began: i64, other: i64) -> Option<Duration> {
-        silence(AtWork { uid: "u", shard, began: at(began) }, at(other), requests, &[])
+        silence(AtWork { uid: "u", shard, began: at(began) }, at(other), requests, &[], &[])
     }
 
     /// Of `a`, beside these faults: the kind, the shard, from when until when.
     fn beside(faults: &[(Kind, Option<&'static str>, i64, i64)]) -> Duration {
         let fault = |&(kind, shard, from, until): &_| Fault { kind, shard, from: at(from), until: at(until) };
         let faults: Vec<_> = faults.iter().map(fault).collect();
-        silence(AtWork { uid: "u", shard: "a", began: at(10) }, at(24), &requests(), &faults).unwrap()
+        silence(AtWork { uid: "u", shard: "a", began: at(10) }, at(24), &requests(), &faults, &[]).unwrap()
+    }
+
+    #[test]
+    fn a_shard_that_is_dead_sends_nothing_through_a_partition_that_goes_on() {
+        let partition = [Fault { kind: Kind::Partition, shard: Some("a"), from: at(11), until: at(30) }];
+        let first = AtWork { uid: "u", shard: "a", began: at(10) };
+        let silent = |shard, from, until: Option<i64>| {
+            let dead = [Dead { shard, from: at(from), until: until.map(at) }];
+            silence(first, at(24), &requests(), &partition, &dead).unwrap()
+        };
+        assert_eq!(silent("a", 16, None), Duration::from_secs(4), "it left at 20");
+        assert_eq!(silent("a", 16, Some(26)), Duration::from_secs(4));
+        assert_eq!(silent("a", 16, Some(23)), Duration::ZERO, "it may have been back by then");
+        assert_eq!(silent("a", 21, None), Duration::ZERO, "not yet");
+        assert_eq!(silent("b", 16, None), Duration::ZERO);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     audit,
-    checker::{self, Gap, Landed, Overlap, Record, Report},
+    checker::{self, Cause, Event, Gap, Landed, Overlap, Record, Report},
     system::OPERATOR,
 };
 
@@ -76,6 +76,7 @@ pub(super) async fn judge(
     let now = run.system.monitor().now();
     let begun = Timestamp::now().checked_sub(now).context("the records begin before time")?;
     let faults: Vec<_> = run.injected.iter().filter_map(|one| since(begun, one)).collect();
+    let dead = deaths(begun, &journal);
     let log = run.system.control_plane().audit_log();
     let watches = audit::watches(&log, &run.labels)?;
     let unseen = writes.second_creates.extract_if(.., |one| was_unseen(one, &faults, &watches)).collect();
@@ -88,7 +89,7 @@ pub(super) async fn judge(
     let judged = report.overlaps.iter().map(|overlap| {
         let name = names.get(&overlap.uid).cloned().unwrap_or_default();
         let requests = requests.get(&name).map(Vec::as_slice).unwrap_or_default();
-        Judged { silent: silent(overlap, requests, begun, &faults), overlap: overlap.clone(), name }
+        Judged { silent: silent(overlap, requests, begun, &faults, &dead), overlap: overlap.clone(), name }
     });
     let (excused, overlaps) = judged.partition::<Vec<_>, _>(|one| one.silent.is_some_and(|silent| silent > grace));
     let broken = overlaps.iter().map(|one| one.name.clone()).chain(concerned);
@@ -117,11 +118,31 @@ fn silent(
     requests: &[Request],
     begun: Timestamp,
     faults: &[silence::Fault<'_>],
+    dead: &[silence::Dead<'_>],
 ) -> Option<Duration> {
     let ((first, began), (_, other)) = (&overlap.first, &overlap.second);
     let shard = first.rsplit_once('.').map_or(first.as_str(), |(pod, _)| pod);
     let (began, other) = (begun.checked_add(*began).ok()?, begun.checked_add(*other).ok()?);
-    silence(AtWork { uid: &overlap.uid, shard, began }, other, requests, faults)
+    silence(AtWork { uid: &overlap.uid, shard, began }, other, requests, faults, dead)
+}
+
+/// When which shards were declared dead, by the times of the wall clock.
+fn deaths(begun: Timestamp, journal: &[Record]) -> Vec<silence::Dead<'_>> {
+    let mut all: Vec<silence::Dead<'_>> = Vec::new();
+    for record in journal {
+        let Ok(at) = begun.checked_add(record.at) else { continue };
+        match &record.event {
+            Event::ShardUnavailable { shard, cause: Cause::Dead } => {
+                all.push(silence::Dead { shard, from: at, until: None });
+            }
+            Event::ShardAvailable { shard } => {
+                let open = all.iter_mut().filter(|dead| dead.shard == shard && dead.until.is_none());
+                open.for_each(|dead| dead.until = Some(at));
+            }
+            _ => {}
+        }
+    }
+    all
 }
 
 /// The objects of which something else is wrong, by namespace and name. Children have their owners' names.
