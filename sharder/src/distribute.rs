@@ -7,7 +7,7 @@ use futures::future::select_all;
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::{
     sync::watch,
-    time::{Instant, MissedTickBehavior, interval_at, sleep_until},
+    time::{Instant, MissedTickBehavior, interval_at},
 };
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     faults::{Faults, Task},
     leader::Leader,
     namespaces::Selection,
+    pauses::at,
     rebalance::{Due, Looks, Pass, look_again, look_for_unlabelled, passes},
     snapshot::Snapshot,
 };
@@ -133,14 +134,6 @@ impl Occasions {
             self.afterwards = Some(Instant::now() + SETTLED);
         }
         self.selection = selection;
-    }
-}
-
-/// Waits until then; for ever if that is never.
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -108,6 +108,12 @@ struct Found {
     versions: Versions,
 }
 
+impl Found {
+    fn nothing(kind: &Arc<Resource>) -> Self {
+        Self { kind: kind.clone(), children: Vec::new(), chained: false, versions: Vec::new() }
+    }
+}
+
 /// `owners`: the owner in the end, by the uid of the object that may control some of `kind`. A new leader looks in each
 /// namespace by itself, and each list of the present waits for etcd: so some of them are asked for at once.
 async fn find(
@@ -119,7 +125,7 @@ async fn find(
     let lists: Vec<_> =
         searches.map(|(search, at_least)| search_in(scope, kind, search, at_least.as_deref(), owners)).collect();
     let mut lists = std::pin::pin!(stream::iter(lists).buffered(SEARCHES));
-    let mut found = Found { kind: kind.clone(), children: Vec::new(), chained: false, versions: Vec::new() };
+    let mut found = Found::nothing(kind);
     while let Some(Found { children, chained, versions, .. }) = lists.try_next().await? {
         found.children.extend(children);
         found.chained |= chained;
@@ -136,7 +142,7 @@ async fn search_in(
     at_least: Option<&str>,
     owners: &HashMap<String, String>,
 ) -> Result<Found, kube::Error> {
-    let mut found = Found { kind: kind.clone(), children: Vec::new(), chained: false, versions: Vec::new() };
+    let mut found = Found::nothing(kind);
     let (mut pages, mut version) = (std::pin::pin!(pages(scope, kind, search, at_least)), None);
     while let Some(page) = pages.try_next().await? {
         version = page.version;

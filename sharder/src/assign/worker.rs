@@ -1,10 +1,7 @@
 //! The worker of a resource: takes unowned objects from the queue, in batches.
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep_until},
-};
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Scope,
@@ -12,7 +9,7 @@ use super::{
     retries::{RETRY, Retries},
     tasks::{Lane, Tasks},
 };
-use crate::{faults::Task, pacing::Rank, target::Target};
+use crate::{faults::Task, pacing::Rank, pauses::at, target::Target};
 
 /// Works until objects were lost track of that nobody would bring again: then there must be a new beginning.
 ///
@@ -53,14 +50,6 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
         if !retries.add(failed) {
             anew.get_or_insert(Instant::now() + RETRY[1]);
         }
-    }
-}
-
-/// Waits until then; for ever if that is never.
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 
