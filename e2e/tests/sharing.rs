@@ -145,7 +145,7 @@ async fn an_object_in_work_is_handed_over_only_when_it_is_done() {
 }
 
 #[tokio::test]
-async fn a_graceful_leave_costs_less_than_a_second() {
+async fn nobody_waits_for_the_lease_of_a_shard_that_left() {
     let mut system = shared().await;
     let owned = system.monitor().picture().owned["shard-1"];
     let updates = workload(OBJECTS, 2).start_updates(&system.control_plane().client());
@@ -158,8 +158,9 @@ async fn a_graceful_leave_costs_less_than_a_second() {
     let without_owner = report.times_without_owner(Cause::Released);
     // Not all: object and Lease come by two watches, and a move that is seen first leaves no time to measure.
     assert!(without_owner.len() > owned / 2, "{} of {owned} measured", without_owner.len());
-    let slow = percentile(&without_owner, 99).unwrap();
-    assert!(slow < Duration::from_secs(1), "{slow:?} at the 99th percentile");
+    // What it costs is measured in the bench. A Lease that was only left behind would have to run out, twice.
+    let longest = percentile(&without_owner, 100).unwrap();
+    assert!(longest < Settings::default().lease_duration, "{longest:?} without an owner");
 }
 
 #[tokio::test]
