@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
+use futures::future::join;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use prometheus_client::registry::Registry;
@@ -167,20 +168,19 @@ struct Setup {
 impl Setup {
     /// Waits for the first snapshots, then runs for leadership: a leader without them could do nothing.
     async fn lead(self, shutdown: Shutdown) -> Result<(), Infallible> {
-        let mut snapshots = self.observed.snapshots.clone();
-        tokio::select! {
-            // Fails only when the process ends.
-            _ = snapshots.wait_for(Option::is_some) => {}
-            () = shutdown.wait() => return Ok(()),
-        }
         let Self { config, clients, writes, metrics, observed, trust } = self;
-        let elected = async {
+        let mut snapshots = observed.snapshots.clone();
+        let seen = async {
+            // Fails only when the process ends.
+            let _ = snapshots.wait_for(Option::is_some).await;
+        };
+        let candidate = async {
             let holder = holder_of(&clients.requests, &config.identity).await;
             free_from_who_is_gone(&clients.requests, &config.namespace, ELECTION_NAME, &holder).await;
             holder
         };
-        let holder = tokio::select! {
-            holder = elected => holder,
+        let ((), holder) = tokio::select! {
+            ready = join(seen, candidate) => ready,
             () = shutdown.wait() => return Ok(()),
         };
         let terms = Terms {

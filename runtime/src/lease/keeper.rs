@@ -204,11 +204,17 @@ impl Keeper {
         let observed = observe(&mut self.observed, &lease, self.clock.now());
         match claim(&lease, observed, &self.terms, asked) {
             Claim::Wait { until, holder } => Ok(Attempt::Taken { by: holder, until }),
-            Claim::Take => {
-                let held = self.replace(lease, true).await?;
-                self.observed = None;
-                Ok(held)
-            }
+            Claim::Take => match self.replace(lease, true).await {
+                Ok(held) => {
+                    self.observed = None;
+                    Ok(held)
+                }
+                // Somebody was first by a moment, or wrote what is no claim, as a label; which it is shows the next look.
+                Err(error) if error.is_conflict() || error.is_not_found() => {
+                    Ok(Attempt::Taken { by: "another instance".to_owned(), until: asked })
+                }
+                Err(error) => Err(error),
+            },
         }
     }
 

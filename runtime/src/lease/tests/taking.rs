@@ -71,6 +71,14 @@ async fn who_may_not_watch_looks_now_and_then() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_was_disturbed_by_a_label_takes_it_at_once() {
+    let fake = Fake { labelled_once: true, ..Fake::default() };
+    let world = World::with(fake, Some(lease_of("a", "1")), terms());
+    world.tenure.until_held().await;
+    assert_eq!(world.seconds(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_is_second_to_create_it_waits_for_the_first() {
     let world = World::start(Some(lease_of("b", "2")));
     world.fake.lock().unwrap().hidden_once = true;

@@ -37,6 +37,8 @@ pub(super) struct Fake {
     pub(super) watched: bool,
     /// The next read comes before somebody's create, and our create after it.
     pub(super) hidden_once: bool,
+    /// Somebody writes a label right before our next write.
+    pub(super) labelled_once: bool,
     pub(super) writes: usize,
 }
 
@@ -74,6 +76,11 @@ impl Fake {
                 Ok(self.store(lease))
             }
             (_, Some(lease)) => {
+                if std::mem::take(&mut self.labelled_once) {
+                    self.edit(|lease| {
+                        drop(lease.metadata.labels.get_or_insert_default().insert("state".into(), "dead".into()))
+                    });
+                }
                 let current = self.lease.as_ref().ok_or(missing)?.metadata.resource_version.clone();
                 if lease.metadata.resource_version != current {
                     return Err((StatusCode::CONFLICT, "Conflict"));
