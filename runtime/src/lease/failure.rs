@@ -35,7 +35,8 @@ impl Failure {
         self.status().is_some_and(Status::is_already_exists)
     }
 
-    /// Whether the same request would be refused again.
+    /// Whether the same request would be refused again, so that it came to nothing. A conflict says less: a client or a server
+    /// between may have tried again what had landed.
     pub(super) fn is_final(&self) -> bool {
         self.status().is_some_and(|status| matches!(status.code, 400..=407 | 410..=428))
     }

@@ -34,6 +34,9 @@ fn now() -> MicroTime {
     MicroTime(Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now))
 }
 
+/// Renewals without an answer that are remembered: what was sent before those can't be under way any more.
+const MOST_UNANSWERED: usize = 256;
+
 pub(super) struct Keeper {
     api: Api<Lease>,
     terms: Terms,
@@ -184,7 +187,7 @@ impl Keeper {
         let asked = self.clock.now();
         let Some(lease) = self.answered(self.api.get_opt(&self.terms.name)).await? else {
             let spec = self.spec(None);
-            self.unanswered.extend(spec.renew_time.clone());
+            self.send(&spec);
             let lease = self.dressed(Lease { spec: Some(spec), ..Lease::default() });
             let since = self.clock.now();
             return match self.answered(self.api.create(&PostParams::default(), &lease)).await {
@@ -196,7 +199,10 @@ impl Keeper {
                 Err(error) if error.is_already_exists() => {
                     Ok(Attempt::Taken { by: "another instance".to_owned(), until: asked })
                 }
-                Err(error) => Err(error),
+                Err(error) => {
+                    self.refused(&error);
+                    Err(error)
+                }
             };
         };
         // The API server looked some time between question and answer: it is seen no sooner than at the answer, and stood
@@ -221,12 +227,27 @@ impl Keeper {
     /// Writes our renewal over `base`, whose resourceVersion must still be current.
     async fn replace(&mut self, base: Lease, taking: bool) -> Result<Attempt, Failure> {
         let spec = self.spec(base.spec.as_ref().map(|spec| (spec, taking)));
-        self.unanswered.extend(spec.renew_time.clone());
+        self.send(&spec);
         let lease = self.dressed(Lease { spec: Some(spec), ..base });
         let since = self.clock.now();
-        let written = self.answered(self.api.replace(&self.terms.name, &PostParams::default(), &lease)).await?;
-        self.mine = Some(written);
+        let written = self.answered(self.api.replace(&self.terms.name, &PostParams::default(), &lease)).await;
+        self.mine = Some(written.inspect_err(|error| self.refused(error))?);
         Ok(Attempt::Held { since })
+    }
+
+    /// From here on it may land.
+    fn send(&mut self, spec: &LeaseSpec) {
+        if self.unanswered.len() == MOST_UNANSWERED {
+            self.unanswered.remove(0);
+        }
+        self.unanswered.extend(spec.renew_time.clone());
+    }
+
+    /// What was sent last has not landed, if the API server said so.
+    fn refused(&mut self, error: &Failure) {
+        if error.is_final() {
+            self.unanswered.pop();
+        }
     }
 
     /// The spec of a renewal, or, where the Lease is new or taken over, of an acquisition.
