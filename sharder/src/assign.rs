@@ -117,9 +117,14 @@ impl Scope {
         next_step(target.ownership(), self.patience(target), &key, members, hash_ring)
     }
 
-    /// What is to be done next with a main object in a namespace that is not the ring's.
+    /// What is to be done next with a main object in a namespace that is not the ring's. There the API server's fence does not
+    /// stand any more, so that its shard is not passed over, however late it is.
     pub(crate) fn next_withdrawal(&self, target: &Target) -> Withdrawal {
-        next_withdrawal(target.ownership(), self.patience(target), &self.newest().members)
+        let patience = match self.patience(target) {
+            Patience::Over => Patience::Needed,
+            patience => patience,
+        };
+        next_withdrawal(target.ownership(), patience, &self.newest().members)
     }
 
     /// Whether an object stays where it is only until it is known whether the shard that it belongs to is gone.

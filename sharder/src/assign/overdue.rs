@@ -1,7 +1,8 @@
 //! Objects that their shard has not let go of within the ring's deadline.
 //!
 //! Where the API server's fence is around them they are taken from it: its writes are refused once they are another's.
-//! Where it is not they are reported, and stay: what the shard does can't be stopped, so nobody else may begin.
+//! Where it is not, as in namespaces that have left the ring, they are reported, and stay: what the shard does can't be
+//! stopped, so nobody else may begin.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -64,14 +65,14 @@ async fn look(scope: &Scope, queue: &Queue) -> Result<usize, kube::Error> {
             found += 1;
             match scope.patience(&target) {
                 Patience::Left => {}
-                Patience::Needed => report(scope, &target),
-                Patience::Over => {
+                Patience::Over if scope.selects(&target).await? => {
                     queued += 1;
                     if queue.send(target).await.is_err() {
                         // The worker ends only together with this.
                         std::future::pending::<()>().await;
                     }
                 }
+                Patience::Needed | Patience::Over => report(scope, &target),
             }
         }
     }
@@ -111,4 +112,44 @@ pub(super) fn taken(scope: &Scope, objects: &[Target]) {
     );
     let event = Notice { warns: true, reason: "DrainForced".to_owned(), action: "Move", note };
     scope.notices.tell(snapshot.reference(), None, event);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{
+        assign::{
+            process, queue,
+            tests::{CONFIG_MAPS, fenced, object, path},
+        },
+        fixtures::FakeApi,
+        namespaces::tests::known,
+    };
+
+    /// There is no fence in a namespace that has left the ring.
+    #[tokio::test(start_paused = true)]
+    async fn what_left_the_ring_with_its_namespace_is_taken_from_nobody_and_reported() {
+        for (role, taken) in [("project", true), ("another", false)] {
+            let api = FakeApi::default();
+            let scope = fenced(&api);
+            let scope = Scope { namespaces: known(&api, &[("default", role)]), ..scope };
+            let (resource, labels) = (&scope.main.resource.id, &scope.snapshot.labels);
+            let mut drained = object(&scope, "o", Some("a"));
+            drained["metadata"]["labels"][&labels.drain] = "m".into();
+            api.put(&path(CONFIG_MAPS, "o"), drained.clone());
+            let drained: crate::resources::Object = serde_json::from_value(drained).unwrap();
+            let target = Target::of(&drained.metadata, labels);
+            scope.drains.remember(resource, &target, "a", "m");
+            tokio::time::advance(scope.snapshot.spec.drain_deadline()).await;
+            let (sender, _receiver) = queue();
+            assert_eq!(look(&scope, &sender).await.unwrap(), usize::from(taken), "{role}");
+            assert_eq!(scope.drains.figures()[resource].overdue.len(), usize::from(!taken), "{role}");
+            if !taken {
+                assert_eq!(process(&scope, vec![target]).await, []);
+                assert_eq!(api.writes(), Vec::<String>::new());
+            }
+        }
+    }
 }

@@ -52,6 +52,16 @@ pub(crate) fn scope(api: &FakeApi) -> Scope {
     }
 }
 
+/// The same, and the API server's fence is around shard `a`.
+pub(crate) fn fenced(api: &FakeApi) -> Scope {
+    let mut scope = scope(api);
+    let mut snapshot = (*scope.snapshot).clone();
+    snapshot.spec.fence = Fence::ApiServer;
+    scope.snapshot = Arc::new(snapshot);
+    scope.fences = crate::fence::tests::in_place(&scope.snapshot, &[CONFIG_MAPS, SECRETS], &["a"]);
+    scope
+}
+
 /// A name of a ConfigMap that belongs to `shard`.
 pub(crate) fn name_of(shard: &str, scope: &Scope) -> String {
     let belongs = |name: &String| {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    assign::tests::{CONFIG_MAPS, SECRETS, chain, name_of, object, owned, path, put_chain, scope, top},
+    assign::tests::{CONFIG_MAPS, SECRETS, chain, fenced, name_of, object, owned, path, put_chain, scope, top},
     fixtures::{Asked, FakeApi},
     leases::tests::{held_by, stored},
     snapshot::tests::{example_spec, ring, snapshot_of},
@@ -203,14 +203,11 @@ async fn an_object_without_labels_outside_the_rings_namespaces_is_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_shard_loses_an_object_after_its_children_where_the_fence_is_around_it_and_not_before_the_deadline() {
-    for (fenced, late, to) in [(true, true, "b"), (true, false, "a"), (false, true, "a")] {
+    for (stands, late, to) in [(true, true, "b"), (true, false, "a"), (false, true, "a")] {
         let api = FakeApi::default();
-        let mut scope = scope(&api);
-        let mut snapshot = (*scope.snapshot).clone();
-        snapshot.spec.fence = ringside_ring::cluster_ring::Fence::ApiServer;
-        scope.snapshot = Arc::new(snapshot);
-        if fenced {
-            scope.fences = crate::fence::tests::in_place(&scope.snapshot, &["configmaps", "secrets"], &["a"]);
+        let mut scope = fenced(&api);
+        if !stands {
+            scope.fences = crate::fence::follow(api.client()).0;
         }
         let name = name_of("b", &scope);
         let (main, child) = (path(CONFIG_MAPS, &name), path(SECRETS, "child"));
@@ -224,7 +221,7 @@ async fn a_late_shard_loses_an_object_after_its_children_where_the_fence_is_arou
         tokio::time::advance(if late { deadline } else { deadline / 2 }).await;
         assert!(process(&scope, vec![owner]).await.is_empty());
         let now = [&main, &child].map(|path| shard_of(&api, path, &scope));
-        assert_eq!(now, [Some(to.to_owned()), Some(to.to_owned())], "fenced: {fenced}, late: {late}");
+        assert_eq!(now, [Some(to.to_owned()), Some(to.to_owned())], "fenced: {stands}, late: {late}");
         let writes = api.writes().into_iter().filter(|write| write.starts_with("PATCH")).collect::<Vec<_>>();
         let wanted = if to == "b" { vec![format!("PATCH {child}"), format!("PATCH {main}")] } else { vec![] };
         assert_eq!(writes, wanted, "the child first");
