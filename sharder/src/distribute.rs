@@ -18,7 +18,7 @@ use crate::{
     leader::Leader,
     namespaces::Selection,
     pauses::at,
-    rebalance::{Due, Looks, Pass, look_again, look_for_unlabelled, passes},
+    rebalance::{Due, Looks, Pass, look_again, look_for_unlabelled, passes, recount},
     snapshot::Snapshot,
 };
 
@@ -244,6 +244,7 @@ async fn work_on(
                 never = assign(&scope), if !is_vacant => never,
                 never = passes(&scope, due) => never,
                 never = look_again(&scope) => never,
+                never = recount(&scope, due) => never,
                 never = look_for_unlabelled(&scope), if !is_vacant => never,
             }
         })

@@ -38,7 +38,7 @@ struct Register {
     by_age: BTreeSet<(Instant, String)>,
     /// How many of each resource there were when somebody last looked at all: there may be more than can be remembered.
     found: BTreeMap<GroupResource, usize>,
-    /// Tells when something begins to drain.
+    /// Tells when something begins to drain, and when somebody has looked at all that do.
     changes: watch::Sender<()>,
 }
 
@@ -96,7 +96,7 @@ impl Drains {
         }
     }
 
-    /// Tells when something begins to drain.
+    /// Tells when something begins to drain, and when somebody has looked at all that do.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.0.lock().changes.subscribe()
     }
@@ -169,6 +169,7 @@ impl Drains {
         by_uid.retain(|_, drain| drain.resource != *resource || drain.last_seen >= start);
         by_age.retain(|(_, uid)| by_uid.contains_key(uid));
         all_found.insert(resource.clone(), found);
+        register.changes.send_replace(());
     }
 
     /// Forgets the drains of all other resources.

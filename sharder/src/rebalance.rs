@@ -17,11 +17,13 @@ use tokio::sync::watch;
 mod children;
 mod looks;
 mod objects;
+mod recount;
 mod unlabelled;
 mod vacant;
 mod window;
 
 pub(crate) use looks::{Looks, look_again};
+pub(crate) use recount::recount;
 pub(crate) use unlabelled::look_for_unlabelled;
 
 use crate::{
