@@ -22,8 +22,9 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// What an Event's note may have at most (`noteLengthLimit` in k8s.io/kubernetes, pkg/apis/core/validation/events.go).
 const LONGEST: usize = 1024;
 
-/// Notices that may wait to be written: nobody has to wait for an API server that is slow to take them.
-const CAPACITY: usize = 256;
+/// Notices that may wait to be written: nobody has to wait for an API server that is slow to take them. When the API server
+/// comes back, all shards of many rings may have something to tell of at once.
+const CAPACITY: usize = 4_096;
 
 /// Something to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
