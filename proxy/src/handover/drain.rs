@@ -50,7 +50,7 @@ impl Drained {
         Moving { resource, namespace, name, uid: uid.into() }
     }
 
-    fn leaving(&self) -> Arc<Leaving> {
+    pub(super) fn leaving(&self) -> Arc<Leaving> {
         let Self { resource, namespace, name, uid, kind, labels, version, is_exact, .. } = self.clone();
         Arc::new(Leaving { resource, namespace, name, uid, kind, labels, version, is_exact, excused: Mutex::default() })
     }

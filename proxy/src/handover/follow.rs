@@ -167,13 +167,20 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
             }
             watcher::Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
-                self.by_uid.retain(|uid, _| listed.contains(uid));
+                let gone: Vec<_> = self.by_uid.extract_if(|uid, _| !listed.contains(uid)).collect();
+                gone.iter().for_each(|(_, item)| self.gone(item));
             }
             watcher::Event::Apply(object) => self.seen(&object, true),
             watcher::Event::Delete(object) => {
-                object.metadata.uid.as_ref().map(|uid| self.by_uid.remove(uid));
+                let item = object.metadata.uid.as_ref().and_then(|uid| self.by_uid.remove(uid));
+                item.iter().for_each(|item| self.gone(item));
             }
         }
+    }
+
+    /// Without an acknowledgement, as after a forced move: no page of a list from before shows it any more.
+    fn gone(&self, item: &Item) {
+        self.handover.views.gone(&item.object.leaving());
     }
 
     /// In a list, or in an event. An event shows the very write that drained the object, unless that was drained before.

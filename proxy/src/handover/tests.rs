@@ -277,6 +277,28 @@ async fn a_new_list_forgets_what_it_does_not_name() {
     assert_eq!(scene.acknowledged(), [ack("b", "m1")]);
 }
 
+/// As the sharder does behind the API server's fence, when a list in pages holds a drain for too long.
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_without_an_acknowledgement_no_later_page_shows() {
+    for listed_anew in [false, true] {
+        let mut scene = Scene::new();
+        let page = |views: &Views| views.open(fixtures::scope(things(), None), Kind::Page(at(9)));
+        let first = page(&scene.views).unwrap();
+        scene.drained("a", 10, "m1");
+        scene.pass(4 * GRACE).await;
+        assert_eq!(scene.acknowledged(), [], "held by the page");
+        drop(page(&scene.views).unwrap());
+        let taken = scene.object("a", 11, "m1");
+        let events = match listed_anew {
+            true => vec![watcher::Event::Init, watcher::Event::InitDone],
+            false => vec![watcher::Event::Delete(taken)],
+        };
+        events.into_iter().for_each(|event| scene.work.take(event));
+        assert!(page(&scene.views).is_err(), "listed anew: {listed_anew}");
+        drop(first);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_drain_past_its_deadline_is_reported_once() {
     let mut scene = Scene::new();
