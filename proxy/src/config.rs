@@ -18,9 +18,12 @@ pub(crate) struct Options {
     /// Name of this shard, where the API server can't tell which pod this is. Default: the hostname.
     #[arg(long, env = "RINGSIDE_SHARD_NAME")]
     shard_name: Option<String>,
-    /// Namespace of the shard Lease and of the locks of the controller's elections. Default: the pod's or kubeconfig's.
+    /// Namespace of the shard Lease. Default: the pod's or kubeconfig's.
     #[arg(long, env = "RINGSIDE_LEASE_NAMESPACE")]
     lease_namespace: Option<String>,
+    /// Namespace of the locks of the controller's elections, where it has them in another. Default: that of the shard Lease.
+    #[arg(long, env = "RINGSIDE_ELECTION_NAMESPACE")]
+    election_namespace: Option<String>,
     /// How to reach the API server. Default: as a pod of the cluster.
     #[arg(long, env = "RINGSIDE_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
@@ -61,8 +64,10 @@ pub struct Config {
     pub shard_name: Option<ShardName>,
     /// The host's name, the last resort for the shard's.
     pub hostname: Option<String>,
-    /// The namespace of the Leases, if it was given.
+    /// The namespace of the shard Lease, if it was given.
     pub lease_namespace: Option<String>,
+    /// The namespace of the controller's locks, if it was given.
+    pub election_namespace: Option<String>,
     /// The kubeconfig, unless in a cluster.
     pub kubeconfig: Option<PathBuf>,
     /// Where the controller connects to.
@@ -123,6 +128,8 @@ impl Config {
         let shard_name = faults.check("--shard-name", options.shard_name.map(|name| name.parse()).transpose());
         let lease_namespace =
             faults.check("--lease-namespace", options.lease_namespace.as_deref().map(parse_namespace).transpose());
+        let election_namespace = faults
+            .check("--election-namespace", options.election_namespace.as_deref().map(parse_namespace).transpose());
         let listen = faults.check("--listen", parse_address(&options.listen));
         let admin_listen = faults.check("--admin-listen", parse_address(&options.admin_listen));
         let lease_duration = faults.check("--lease-duration", lease_duration(&options.lease_duration));
@@ -140,6 +147,7 @@ impl Config {
                 shard_name: shard_name?,
                 hostname,
                 lease_namespace: lease_namespace?,
+                election_namespace: election_namespace?,
                 kubeconfig: options.kubeconfig,
                 listen: listen?,
                 access_dir: options.access_dir,
@@ -220,6 +228,8 @@ mod tests {
             "A",
             "--lease-namespace",
             "a.b",
+            "--election-namespace",
+            "c.d",
             "--listen",
             "here",
             "--admin-listen",
@@ -240,6 +250,7 @@ mod tests {
             "--ring: ",
             "--shard-name: ",
             "--lease-namespace: ",
+            "--election-namespace: ",
             "--listen: ",
             "--admin-listen: ",
             "--lease-duration: ",

@@ -1,7 +1,7 @@
 //! The controller's election, answered from memory: every shard's controller is the leader of its own share.
 //!
-//! No flag names the lock, a Lease or a ConfigMap of the controller's namespace ([`Kind`]); it is learned from what a
-//! controller writes. A Lease is one if it has a holder, an `acquireTime` and `leaseTransitions` (client-go, fabric8 and
+//! No flag names the lock, a Lease or a ConfigMap of the controller's namespace or of one that is named ([`Kind`]); it is
+//! learned from what a controller writes. A Lease is one if it has a holder, an `acquireTime` and `leaseTransitions` (client-go, fabric8 and
 //! others write all three; node heartbeats and the like don't) and is no shard's; a ConfigMap, if it has an annotation with
 //! a record that names a holder. Until such a write comes, reads pass through, so that the controller sees an old, unsharded
 //! leader and waits for it as it always did. The first write is sent with `dryRun=All`: the API server judges it

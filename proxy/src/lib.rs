@@ -109,11 +109,11 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
 
     let (health, knowledge) = (Health::new(), policy::channel());
     let lease_client = api_server.lease_client(config.lease_duration)?;
-    let of_pod = (&*namespace, lease_client.clone());
+    let of_elections = (config.election_namespace.as_deref().unwrap_or(&namespace), lease_client.clone());
     let kept = election::Kept::new(access.handout.clone());
     let gaps = gap::Gaps::new(access.handout, access.generation, health.check("gap", Probe::Controller));
     let clock: SharedClock = Arc::new(Boottime);
-    let shared = shared((access.token, access.restarted, gaps, kept), (of_pod, &clock), &knowledge, &config.ring);
+    let shared = shared((access.token, access.restarted, gaps, kept), (of_elections, &clock), &knowledge, &config.ring);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let registry = Arc::new(shared.metrics.registry(live(&shared, &drains, &tenure, &clock)));
     let server = serve::Server {

@@ -66,7 +66,7 @@ struct Follower {
 
 impl Follower {
     async fn start(ground: &Ground, name: &'static str) -> Self {
-        let proxy = ground.shard_of(name, ACCOUNT).await;
+        let proxy = ground.shard_of(name, ACCOUNT, &[]).await;
         let leases = Api::namespaced(proxy.client().await.unwrap(), NAMESPACE);
         Self { name, leases, _proxy: proxy }
     }

@@ -48,15 +48,15 @@ impl Ground {
 
     /// Starts the proxy of a shard, and waits until it is ready.
     pub(crate) async fn shard(&self, name: &str) -> Proxy {
-        self.shard_of(name, SERVICE_ACCOUNT).await
+        self.shard_of(name, SERVICE_ACCOUNT, &[]).await
     }
 
-    /// The same, of another account.
-    pub(crate) async fn shard_of(&self, name: &str, account: &str) -> Proxy {
+    /// The same, of another account, or with more options.
+    pub(crate) async fn shard_of(&self, name: &str, account: &str, options: &[&str]) -> Proxy {
         let (dir, identity) = (self.folder.path(), self.identity(name, account).await);
         let built = tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process()));
         let mut command = Command::new(built.await.unwrap().unwrap().proxy);
-        command.arg("--kubeconfig").arg(identity.kubeconfig());
+        command.arg("--kubeconfig").arg(identity.kubeconfig()).args(options);
         let proxy =
             Proxy::start(command, Identity { ring: "websites", shard: name, namespace: NAMESPACE }, dir).unwrap();
         proxy.until_ready().await.unwrap();

@@ -43,7 +43,11 @@ pub(crate) struct Candidate {
 impl Candidate {
     /// Behind the proxy of a shard.
     pub(crate) async fn start(ground: &Ground, name: &str, lock: &str, program: Program) -> Self {
-        let proxy = ground.shard(name).await;
+        Self::behind(ground.shard(name).await, ground, name, lock, program).await
+    }
+
+    /// Behind this proxy.
+    pub(crate) async fn behind(proxy: Proxy, ground: &Ground, name: &str, lock: &str, program: Program) -> Self {
         let process = run(ground, (name, &proxy.kubeconfig()), lock, program).await;
         Self { proxy: Some(proxy), process }
     }

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stderr, reason = "what was measured")]
 
 mod doubt;
+mod elsewhere;
 mod followed;
 mod ground;
 mod life;
@@ -20,7 +21,7 @@ use ringside_e2e::{
 };
 use tokio::runtime::Runtime;
 
-const CASES: [Case<Ground>; 10] = [
+const CASES: [Case<Ground>; 11] = [
     Case::new("client_go", |ground| Box::pin(life::of(ground, "client-go", programs::client_go))),
     Case::new("controller_runtime", |ground| {
         Box::pin(life::of(ground, "controller-runtime", programs::controller_runtime))
@@ -38,6 +39,7 @@ const CASES: [Case<Ground>; 10] = [
         Box::pin(life::there_and_back(ground, "configmap-rollout", programs::fabric8_by_configmap))
     })
     .unless(|| without_java(&Environment::of_process())),
+    Case::new("client_go_in_another_namespace", |ground| Box::pin(elsewhere::both_lead(ground))),
     Case::new("a_lead_in_doubt", |ground| Box::pin(doubt::is_no_lead(ground))),
     Case::new("a_lock_that_is_followed", |ground| Box::pin(followed::by_one_name(ground))),
     Case::new("kopf", |ground| Box::pin(peers::kopf(ground))).unless(|| without_python(&Environment::of_process())),

@@ -84,7 +84,7 @@ impl Operator {
     }
 
     async fn in_shard(ground: &Ground, name: &str) -> Self {
-        let proxy = ground.shard_of(name, ACCOUNT).await;
+        let proxy = ground.shard_of(name, ACCOUNT, &[]).await;
         let kubeconfig = proxy.kubeconfig();
         Self::start(ground, name, &kubeconfig, Some(proxy)).await
     }

@@ -10,7 +10,7 @@ use ringside_runtime::{
     shutdown::Shutdown,
 };
 
-use super::ground::NAMESPACE;
+use super::{elsewhere::ELSEWHERE, ground::NAMESPACE};
 
 /// What a program is told when it is this one: the lock, and who takes part.
 const STAND: &str = "stand-for-election";
@@ -22,16 +22,21 @@ pub(crate) const LEASE: Duration = Duration::from_secs(6);
 pub(crate) type Program = fn(&str, &str) -> Command;
 
 pub(crate) fn client_go(lock: &str, identity: &str) -> Command {
-    by_go("client-go", lock, identity)
+    by_go("client-go", NAMESPACE, lock, identity)
+}
+
+/// In a namespace of its own choice.
+pub(crate) fn client_go_elsewhere(lock: &str, identity: &str) -> Command {
+    by_go("client-go", ELSEWHERE, lock, identity)
 }
 
 pub(crate) fn controller_runtime(lock: &str, identity: &str) -> Command {
-    by_go("controller-runtime", lock, identity)
+    by_go("controller-runtime", NAMESPACE, lock, identity)
 }
 
-fn by_go(way: &str, lock: &str, identity: &str) -> Command {
+fn by_go(way: &str, namespace: &str, lock: &str, identity: &str) -> Command {
     let mut command = Command::new(toolchain::elector(&Environment::of_process()).unwrap());
-    command.args(["--way", way, "--namespace", NAMESPACE, "--lock", lock, "--identity", identity]);
+    command.args(["--way", way, "--namespace", namespace, "--lock", lock, "--identity", identity]);
     command
 }
 
