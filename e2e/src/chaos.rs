@@ -49,10 +49,10 @@ const SHARDERS: usize = 2;
 /// In this time everything begins, or has come to rest: thousands of objects on a small machine.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// What waited for longer is forgotten, even if it was found again: well beyond the longest fault and the two Leases that run
-/// out after it, of a shard and of the sharder's leader, and well below the period in which the sharder looks through all
-/// objects.
-const FORGOTTEN: Duration = Duration::from_secs(90);
+/// What waited for longer is forgotten, even if it was found again: well beyond the longest fault and what runs out after it,
+/// the Leases of a shard and of the sharder's leader and the lock of a controller that was killed, for a shard and the one that
+/// comes after it; and well below the period in which the sharder looks through all objects.
+const FORGOTTEN: Duration = Duration::from_secs(120);
 
 /// What a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;

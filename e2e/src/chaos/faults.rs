@@ -10,6 +10,8 @@ mod sharders;
 
 use anyhow::Result;
 
+pub(super) use self::belongings::DRAIN_DEADLINES;
+
 use super::{
     run::Run,
     schedule::{Fault, Kind},

@@ -91,9 +91,10 @@ async fn misplaced(run: &Run) -> Result<BTreeMap<String, Option<String>>, Unrest
     }
     let elsewhere = all.iter().filter_map(|object| {
         let (namespace, name) = (object.namespace()?, object.name_any());
-        let shard = run.labels.ownership(object.metadata.labels.as_ref()).shard;
-        let with = shard.map(str::to_owned);
-        (homes.of(&namespace, &name) != shard).then(|| (format!("{namespace}/{name}"), with))
+        let ownership = run.labels.ownership(object.metadata.labels.as_ref());
+        let with = ownership.shard.map(str::to_owned);
+        let is_home = homes.of(&namespace, &name) == ownership.shard && ownership.drain.is_none();
+        (!is_home).then(|| (format!("{namespace}/{name}"), with))
     });
     Ok(elsewhere.collect())
 }

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use k8s_openapi::jiff::Timestamp;
 
 use super::{
+    faults::DRAIN_DEADLINES,
     history::{self, Request},
     run::{Injected, Run},
     settle::Unrest,
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     audit,
-    checker::{self, Cause, Event, Gap, Landed, Overlap, Record, Report},
+    checker::{self, Cause, Child, Event, Gap, Landed, Overlap, Record, Report},
     system::OPERATOR,
 };
 
@@ -50,6 +51,8 @@ pub struct Verdict {
     pub excused: Vec<Judged>,
     /// Second creates of what was the shard's own by then, while its watches were coming back.
     pub unseen: Vec<Landed>,
+    /// Children of owners that were taken from shards which had not let go of them in time.
+    pub forced: Vec<Child>,
     /// What was in the way of rest.
     pub unsettled: Option<Unrest>,
     /// What happened.
@@ -80,6 +83,9 @@ pub(super) async fn judge(
     let log = run.system.control_plane().audit_log();
     let watches = audit::watches(&log, &run.labels)?;
     let unseen = writes.second_creates.extract_if(.., |one| was_unseen(one, &faults, &watches)).collect();
+    let deadline = Duration::from_secs(DRAIN_DEADLINES[0].into());
+    let is_forced = |one: &mut Child| one.drained.is_some_and(|drained| drained >= deadline);
+    let forced = writes.overtaken.extract_if(.., is_forced).collect();
     let names = history::names(&journal);
     let overlapped = report.overlaps.iter().filter_map(|overlap| names.get(&overlap.uid).cloned());
     let concerned: Vec<String> =
@@ -100,7 +106,7 @@ pub(super) async fn judge(
         *revived.entry(name.clone()).or_default() += 1;
     }
     let injected = run.injected.clone();
-    Ok(Verdict { report, writes, overlaps, excused, unseen, unsettled, injected, revived, changes, histories })
+    Ok(Verdict { report, writes, overlaps, excused, unseen, forced, unsettled, injected, revived, changes, histories })
 }
 
 fn tell(name: &str, requests: &BTreeMap<String, Vec<Request>>, journal: &[Record], begun: Timestamp) -> String {

@@ -97,10 +97,34 @@ impl Writes {
         }
     }
 
+    /// Puts in what must have landed although no answer and no watch tells: a shard finds its own label where another's was,
+    /// and somebody who is no shard had asked for a write in between and got no answer, as when the API server was killed.
+    fn put_in_unseen(&mut self) {
+        let mut unseen = Vec::new();
+        for ([last, next], before, version) in self.objects.values().flat_map(History::gaps) {
+            let Write { resource, object, .. } = &version.write;
+            let tried = self.unanswered.get(&(resource.clone(), object.name.clone())).into_iter().flatten();
+            let between = before.write.received..=version.write.answered;
+            let tried = tried.filter(|write| write.shard.is_none() && between.contains(&write.received));
+            let Some(by) = tried.max_by_key(|write| write.received) else { continue };
+            let then = self.objects.values().filter_map(|history| history.number_at(by.received)).max();
+            // Between both, and where the others were by then.
+            let place = (then.map_or(0, number) + 1).clamp(number(last) + 1, number(next).max(number(last) + 2) - 1);
+            let object = Object {
+                version: place.to_string().parse().ok(),
+                labels: Some(version.labels.clone()),
+                ..object.clone()
+            };
+            unseen.push(Write { answered: by.received, change: Change::Updated, object, ..by.clone() });
+        }
+        unseen.into_iter().for_each(|write| self.record(write));
+    }
+
     /// What all of them come to.
     pub fn verdict(mut self) -> Verdict {
         self.attribute();
         self.objects.values_mut().for_each(History::complete);
+        self.put_in_unseen();
         let mut verdict = Verdict { second_creates: self.second_creates(), ..Verdict::default() };
         for history in self.objects.values() {
             for (before, version) in history.steps() {
@@ -162,4 +186,8 @@ impl Writes {
         }
         None
     }
+}
+
+fn number(version: &ResourceVersion) -> u64 {
+    version.to_string().parse().unwrap_or_default()
 }

@@ -16,7 +16,7 @@ use crate::chaos::run::Run;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Its patience with drains, in seconds.
-const DRAIN_DEADLINES: [u16; 2] = [45, 60];
+pub(in crate::chaos) const DRAIN_DEADLINES: [u16; 2] = [45, 60];
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const WEBHOOK: (&str, &str) = ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations");

@@ -18,6 +18,7 @@ fn clean() -> Verdict {
         overlaps: Vec::new(),
         excused: Vec::new(),
         unseen: Vec::new(),
+        forced: Vec::new(),
         unsettled: None,
         injected: vec![injected(Ok(1))],
         revived: BTreeMap::new(),
@@ -52,6 +53,7 @@ fn child() -> Child {
         shard: None,
         version: "7".to_owned(),
         at: Timestamp::UNIX_EPOCH,
+        drained: None,
     }
 }
 

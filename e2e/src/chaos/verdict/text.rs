@@ -40,9 +40,11 @@ impl Verdict {
             ("second creates of its own while its watches came back", self.unseen.len()),
             ("children deleted while their owner was there", writes.deleted.len()),
             ("children moved before their owner was let go", writes.overtaken.len()),
+            ("children moved with owners whose drain was overdue", self.forced.len()),
             ("children left behind", writes.left_behind.len()),
             ("children apart from their owner at the end", report.apart.len()),
             ("writes of owners that the fence refused", writes.barred.len()),
+            ("writes of former owners that the fence kept out", writes.kept_out),
             ("writes of shards of which nothing is known", writes.unknown),
         ] {
             writeln!(f, "  {what:<60}{count:>6}")?;

@@ -19,8 +19,10 @@ impl Writes {
             let Some(left) = left.filter(|left| version.labels.shard.as_deref() != Some(left)) else { continue };
             let owner = root.at(version);
             let with = owner.and_then(|owner| owner.labels.shard.as_deref());
-            if with == Some(left) && self.works(left, version, owner.and_then(|owner| root.drained_since(owner))) {
-                verdict.overtaken.push(Child::of(version, with, version));
+            let drained = owner.and_then(|owner| root.drained_since(owner));
+            if with == Some(left) && self.works(left, version, drained.map(|(since, _)| since)) {
+                let drained = drained.map(|(_, since)| version.write.received.duration_since(since).unsigned_abs());
+                verdict.overtaken.push(Child { drained, ..Child::of(version, with, version) });
             }
         }
         for (before, owner) in root.steps() {

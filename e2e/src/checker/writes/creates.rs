@@ -2,12 +2,18 @@
 
 use std::collections::HashMap;
 
+use k8s_openapi::jiff::SignedDuration;
+
 use super::{Change, LONGEST_CHAIN, Landed, Write, Writes, history::History, history::Version};
+
+/// How long a controller may not know of what it has made itself: a watch tells its cache.
+const SEES_ITS_OWN: SignedDuration = SignedDuration::from_secs(1);
 
 impl Writes {
     /// All of them, whether the API server refused them or not.
     pub(super) fn second_creates(&self) -> Vec<Landed> {
-        let refused = self.refused.iter().filter(|refused| !self.is_left_over(refused));
+        let excused = |refused: &&Write| self.is_left_over(refused) || self.was_just_made(refused);
+        let refused = self.refused.iter().filter(|refused| !excused(refused));
         let refused =
             refused.filter_map(|refused| Some(Landed::of(refused, refused.shard.clone()?, self.whose(refused))));
         refused.chain(self.made_again()).collect()
@@ -40,6 +46,13 @@ impl Writes {
     fn is_left_over(&self, refused: &Write) -> bool {
         let named = |history: &&History| history.is_named(&refused.resource, &refused.object.name);
         self.objects.values().filter(named).any(|history| self.owner_was_gone(history, refused))
+    }
+
+    /// Whether the shard itself had just made what was in the way, and nobody else had it since: so no move has to do with it.
+    fn was_just_made(&self, refused: &Write) -> bool {
+        let named = |history: &&History| history.is_named(&refused.resource, &refused.object.name);
+        let since = refused.received - SEES_ITS_OWN;
+        self.objects.values().filter(named).any(|history| history.was_made_since(since, refused))
     }
 
     /// The shard of what was in the way.

@@ -75,12 +75,12 @@ impl History {
         self.versions.range::<ResourceVersion, _>(before).next_back().map(|(_, version)| version)
     }
 
-    /// The version that began the drain which the object is in at this one of its own.
-    pub(super) fn drained_since(&self, at: &Version) -> Option<&ResourceVersion> {
+    /// What began the drain which the object is in at this version of its own.
+    pub(super) fn drained_since(&self, at: &Version) -> Option<(&ResourceVersion, Timestamp)> {
         let same = |version: &Version| version.labels.drain.is_some() && version.labels == at.labels;
         let until = (Bound::Unbounded, Bound::Included(at.write.object.version.as_ref()?));
         let drained = self.versions.range::<ResourceVersion, _>(until).rev().take_while(|(_, version)| same(version));
-        drained.last().map(|(number, _)| number)
+        drained.last().map(|(number, version)| (number, version.write.answered))
     }
 
     /// Whether it was gone when another object got this version.
@@ -119,10 +119,34 @@ impl History {
         self.versions.values().rev().filter(move |version| !gone && version.write.answered <= time)
     }
 
+    /// Whether who was refused had made it then or later, and nobody else had it until the refusal.
+    pub(super) fn was_made_since(&self, since: Timestamp, refused: &Write) -> bool {
+        let Some(first) = self.before(refused.received).last().map(|version| &version.write) else { return false };
+        first.change == Change::Created
+            && first.answered >= since
+            && refused.shard.is_some()
+            && first.shard == refused.shard
+            && self.before(refused.received).all(|version| version.labels.shard == refused.shard)
+    }
+
     /// Whether it has this resource and name.
     pub(super) fn is_named(&self, resource: &GroupResource, name: &str) -> bool {
         let write = self.versions.values().map(|version| &version.write).next();
         write.is_some_and(|write| write.resource == *resource && write.object.name == name)
+    }
+
+    /// Versions by a shard that have its own label, without a write of that label in between the one before and it; with both
+    /// numbers.
+    pub(super) fn gaps(&self) -> impl Iterator<Item = ([&ResourceVersion; 2], &Version, &Version)> {
+        self.versions.iter().zip(self.versions.iter().skip(1)).filter_map(|((last, before), (number, version))| {
+            let finds_its_own = version.write.shard.is_some() && version.labels.shard == version.write.shard;
+            (finds_its_own && before.labels.shard != version.labels.shard).then_some(([last, number], before, version))
+        })
+    }
+
+    /// The number of its last version of before a time.
+    pub(super) fn number_at(&self, time: Timestamp) -> Option<&ResourceVersion> {
+        self.versions.iter().rfind(|(_, version)| version.write.answered <= time).map(|(number, _)| number)
     }
 
     pub(super) fn deletion(&self) -> Option<&Version> {

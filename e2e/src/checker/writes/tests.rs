@@ -238,6 +238,7 @@ fn a_child_that_overtakes_its_owner_is_found() {
     let early = map(33, None, Change::Updated, "b");
     let verdict = verdict(without(50).into_iter().chain([early.clone()]));
     assert_eq!(verdict.overtaken.len(), 1);
+    assert_eq!(verdict.overtaken[0].drained, Some(Duration::from_secs(3)));
     assert!(!verdict.is_clean());
     // Of a shard that lost its Lease, nobody works on the owner, whatever it says.
     assert!(with_early_after(lease(31, "a", "shardlease-controller"), early.clone()).overtaken.is_empty());
@@ -270,6 +271,21 @@ fn a_second_create_is_found_whether_it_is_refused_or_not() {
     ]);
     assert_eq!((verdict.second_creates.len(), verdict.deleted.len()), (1, 1));
     assert_eq!(verdict.second_creates[0].version, "82");
+}
+
+#[test]
+fn what_a_shard_has_just_made_itself_is_in_the_way_of_no_move() {
+    let own = |shard: &str| Object { uid: "n".to_owned(), name: "default/n".to_owned(), ..child(shard) };
+    let made = |by: &str| write(80, Some(by), Change::Created, "configmaps", own(by));
+    let moved = || write(81, None, Change::Updated, "configmaps", own("b"));
+    let refused = |at: i64| Write {
+        received: Timestamp::from_second(at).unwrap(),
+        ..write(90, Some("b"), Change::Refused, "configmaps", Object { uid: String::new(), ..own("") })
+    };
+    let found = |writes: Vec<Write>| with(writes).second_creates.len();
+    assert_eq!(found(vec![made("b"), refused(81)]), 0);
+    assert_eq!(found(vec![made("b"), refused(82)]), 1, "it sees that by then");
+    assert_eq!(found(vec![made("a"), moved(), refused(81)]), 1, "another has made it");
 }
 
 #[test]
@@ -372,6 +388,24 @@ fn a_write_without_an_answer_is_found_by_what_a_watch_showed() {
     assert_eq!(judge(moved().into_iter().chain([unanswered(89)]).collect(), late()).foreign.len(), 1);
     assert!(judge(moved().into_iter().chain([unanswered(89)]).collect(), None).is_clean(), "it did not land");
     assert!(judge(moved().into_iter().chain([unanswered(91)]).collect(), late()).is_clean(), "it was another's");
+}
+
+/// The API server was killed before it answered the sharder, and the watch broke as well.
+#[test]
+fn a_shard_that_finds_its_own_label_was_given_the_object_in_between_if_somebody_tried() {
+    let nameless = Object { name: "default/c".to_owned(), ..Object::default() };
+    let tried = |by: Option<&str>, at| Write {
+        received: Timestamp::from_second(at).unwrap(),
+        ..write(0, by, Change::Unanswered, "configmaps", nameless.clone())
+    };
+    let found = |tried: Option<Write>| {
+        let verdict = verdict(without(50).into_iter().chain(tried));
+        (verdict.foreign.len(), verdict.left_behind.len(), verdict.is_clean())
+    };
+    assert_eq!(found(Some(tried(None, 49))), (0, 0, true));
+    for other in [None, Some(tried(Some("b"), 49)), Some(tried(None, 19)), Some(tried(None, 81))] {
+        assert_eq!(found(other), (1, 1, false));
+    }
 }
 
 #[test]

@@ -67,6 +67,8 @@ pub struct Child {
     pub version: String,
     /// When that was answered.
     pub at: Timestamp,
+    /// For how long its owner's shard had been asked to let go by then.
+    pub drained: Option<Duration>,
 }
 
 /// A move that was acknowledged, as the API server saw it.
@@ -158,6 +160,7 @@ impl Child {
             shard: child.labels.shard.clone(),
             version: version(&at.write),
             at: at.write.answered,
+            drained: None,
         }
     }
 }
