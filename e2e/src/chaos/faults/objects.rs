@@ -3,16 +3,23 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
-    Api, ResourceExt as _,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    Api, Resource, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    core::NamespaceResourceScope,
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use crate::{chaos::run::Run, website::Website};
+use crate::{chaos::run::Run, system::NAMESPACE, website::Website};
 
 /// Within this time an object is gone that was deleted, and the API server knows a policy that is there.
 const SOON: Duration = Duration::from_secs(60);
+
+/// Within this time the garbage collector has taken what a gone owner has left, if it knows of that.
+const COLLECTED: Duration = Duration::from_secs(10);
 
 /// Deletes objects and makes them again under the same names. Returns how many are others now, once they were worked on:
 /// children that are made while no webhook answers wait for the sharder's next pass (docs/limits.md).
@@ -30,13 +37,37 @@ pub(super) async fn make_again(run: &mut Run, objects: &[usize]) -> Result<usize
         .await?;
         let again = api.get(&name).await?.uid();
         if again != before {
-            made.push((name, again));
+            made.push((name, before, again));
         }
     }
-    for (name, uid) in &made {
+    let until = Instant::now() + COLLECTED;
+    for (name, before, uid) in &made {
+        collect::<ConfigMap>(run, until, name, before.as_deref()).await?;
         run.until(&format!("{name} is worked on"), SOON, || is_worked_on(&api, name, uid.as_deref())).await?;
     }
     Ok(made.len())
+}
+
+/// Takes what a gone owner has left, where the garbage collector does not: it goes by names when its watch comes back, and
+/// learns of no owner that is gone if there is another of that name by then.
+async fn collect<K>(run: &mut Run, until: Instant, name: &str, owner: Option<&str>) -> Result<()>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let api: Api<K> = Api::namespaced(run.client.clone(), NAMESPACE);
+    loop {
+        let child = api.get_opt(name).await?.filter(|child| {
+            let mut owners = child.owner_references().iter();
+            owners.any(|reference| Some(&*reference.uid) == owner)
+        });
+        let Some(child) = child else { return Ok(()) };
+        if Instant::now() >= until {
+            let this = Preconditions { uid: child.uid(), ..Preconditions::default() };
+            api.delete(name, &DeleteParams { preconditions: Some(this), ..DeleteParams::background() }).await?;
+            return Box::pin(collect::<Secret>(run, until, name, child.uid().as_deref())).await;
+        }
+        run.pass(Instant::now() + Duration::from_millis(200)).await?;
+    }
 }
 
 /// Whether it is another one than this by now, or its controller has made what belongs to it.
