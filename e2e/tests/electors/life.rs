@@ -199,9 +199,10 @@ impl Real {
 }
 
 impl Real {
-    /// When a Lease was renewed the last time, by the clock of whoever did.
-    pub(crate) async fn renewed(&self) -> SystemTime {
-        self.leases.get(&self.name).await.unwrap().spec.unwrap().renew_time.unwrap().0.into()
+    /// When the ring renewed a Lease the last time, by the clock of the proxy that did; none when it is another's.
+    pub(crate) async fn renewed_by_ring(&self) -> Option<SystemTime> {
+        let spec = self.leases.get(&self.name).await.unwrap().spec.unwrap();
+        spec.renew_time.filter(|_| spec.holder_identity.as_deref() == Some(RING)).map(|renewed| renewed.0.into())
     }
 }
 
