@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(20);
 type Asks = fn(&Ground) -> Ask;
 
 /// Each ends by itself after a second.
-const BY_PATH: [(&str, Asks); 7] = [
+const BY_PATH: [(&str, Asks); 8] = [
     ("watch of all namespaces", |ground| {
         from_begin(ground, "/api/v1/configmaps?fieldSelector=metadata.namespace%3Dfixed&watch=true")
     }),
@@ -39,6 +39,11 @@ const BY_PATH: [(&str, Asks); 7] = [
     }),
     ("watch with selectors of the client's own", |ground| {
         from_begin(ground, "/api/v1/namespaces/fixed/configmaps?watch=1&labelSelector=tier%3Dback")
+    }),
+    ("watch as somebody else (impersonation)", |ground| {
+        from_begin(ground, "/api/v1/namespaces/fixed/configmaps?watch=1")
+            .header("impersonate-user", "somebody")
+            .header("impersonate-group", "system:masters")
     }),
     ("watch with parameters given twice, of which the first counts", |ground| {
         let initial = "sendInitialEvents=false&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
