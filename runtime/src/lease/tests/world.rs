@@ -78,7 +78,7 @@ impl Fake {
             (_, Some(lease)) => {
                 if std::mem::take(&mut self.labelled_once) {
                     self.edit(|lease| {
-                        drop(lease.metadata.labels.get_or_insert_default().insert("state".into(), "dead".into()))
+                        lease.metadata.labels.get_or_insert_default().insert("state".into(), "dead".into());
                     });
                 }
                 let current = self.lease.as_ref().ok_or(missing)?.metadata.resource_version.clone();
