@@ -1,13 +1,14 @@
 //! The controller's election, answered from memory: every shard's controller is the leader of its own share.
 //!
-//! No flag names the lock, a Lease or a ConfigMap of the controller's namespace or of one that is named ([`Kind`]); it is
-//! learned from what a controller writes. A Lease is one if it has a holder, an `acquireTime` and `leaseTransitions` (client-go, fabric8 and
-//! others write all three; node heartbeats and the like don't) and is no shard's; a ConfigMap, if it has an annotation with
-//! a record that names a holder. Until such a write comes, reads pass through, so that the controller sees an old, unsharded
-//! leader and waits for it as it always did. The first write is sent with `dryRun=All`: the API server judges it
-//! (permission, conflict with a leader that has just renewed, every kind of patch) and stores nothing. Then the ring takes the
-//! real lock ([`hold`]), and what the API server would have stored is where the lock goes on here. One that the ring holds
-//! already, by another of its shards, is not there for the controller, who may make it. All other ConfigMaps pass as they are.
+//! No flag names the lock, a Lease or a ConfigMap of the controller's namespace or of one that is named ([`Kind`]); it
+//! is learned from what a controller writes. A Lease is one if it has a holder, an `acquireTime` and `leaseTransitions`
+//! (client-go, fabric8 and others write all three; node heartbeats and the like don't) and is no shard's; a ConfigMap,
+//! if it has an annotation with a record that names a holder. Until such a write comes, reads pass through, so that the
+//! controller sees an old, unsharded leader and waits for it as it always did. The first write is sent with
+//! `dryRun=All`: the API server judges it (permission, conflict with a leader that has just renewed, every kind of
+//! patch) and stores nothing. Then the ring takes the real lock ([`hold`]), and what the API server would have stored
+//! is where the lock goes on here. One that the ring holds already, by another of its shards, is not there for the
+//! controller, who may make it. All other ConfigMaps pass as they are.
 //!
 //! Who follows its lock by a list and a watch of this one name sees the same (`follow`, `selected`). While the lock is
 //! another's such a watch passes, and ends as soon as it is answered here. Lists and watches of more than one object pass as they
