@@ -18,8 +18,9 @@ use crate::{chaos::run::Run, system::NAMESPACE, website::Website};
 /// Within this time an object is gone that was deleted, and the API server knows a policy that is there.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Within this time the garbage collector has taken what a gone owner has left, if it knows of that.
-const COLLECTED: Duration = Duration::from_secs(10);
+/// Within this time the garbage collector has taken what a gone owner has left, if it knows of that: it looks for resources that
+/// are new every 30 s.
+const COLLECTED: Duration = Duration::from_secs(40);
 
 /// Deletes objects and makes them again under the same names. Returns how many are others now, once they were worked on:
 /// children that are made while no webhook answers wait for the sharder's next pass (docs/limits.md).
@@ -63,7 +64,11 @@ where
         let Some(child) = child else { return Ok(()) };
         if Instant::now() >= until {
             let this = Preconditions { uid: child.uid(), ..Preconditions::default() };
-            api.delete(name, &DeleteParams { preconditions: Some(this), ..DeleteParams::background() }).await?;
+            match api.delete(name, &DeleteParams { preconditions: Some(this), ..DeleteParams::background() }).await {
+                // It was taken just now.
+                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => return Ok(()),
+                deleted => drop(deleted?),
+            }
             return Box::pin(collect::<Secret>(run, until, name, child.uid().as_deref())).await;
         }
         run.pass(Instant::now() + Duration::from_millis(200)).await?;
