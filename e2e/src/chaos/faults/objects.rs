@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, Resource, ResourceExt as _,
+    Api, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
-    core::NamespaceResourceScope,
 };
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -43,33 +41,30 @@ pub(super) async fn make_again(run: &mut Run, objects: &[usize]) -> Result<usize
     }
     let until = Instant::now() + COLLECTED;
     for (name, before, uid) in &made {
-        collect::<ConfigMap>(run, until, name, before.as_deref()).await?;
+        collect(run, until, name, before.as_deref()).await?;
         run.until(&format!("{name} is worked on"), SOON, || is_worked_on(&api, name, uid.as_deref())).await?;
     }
     Ok(made.len())
 }
 
 /// Takes what a gone owner has left, where the garbage collector does not: it goes by names when its watch comes back, and
-/// learns of no owner that is gone if there is another of that name by then.
-async fn collect<K>(run: &mut Run, until: Instant, name: &str, owner: Option<&str>) -> Result<()>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let api: Api<K> = Api::namespaced(run.client.clone(), NAMESPACE);
+/// learns of no owner that is gone if there is another of that name by then. Of the child's own end it learns.
+async fn collect(run: &mut Run, until: Instant, name: &str, owner: Option<&str>) -> Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(run.client.clone(), NAMESPACE);
     loop {
-        let child = api.get_opt(name).await?.filter(|child| {
+        let child = maps.get_opt(name).await?.filter(|child| {
             let mut owners = child.owner_references().iter();
             owners.any(|reference| Some(&*reference.uid) == owner)
         });
         let Some(child) = child else { return Ok(()) };
         if Instant::now() >= until {
             let this = Preconditions { uid: child.uid(), ..Preconditions::default() };
-            match api.delete(name, &DeleteParams { preconditions: Some(this), ..DeleteParams::background() }).await {
+            let delete = DeleteParams { preconditions: Some(this), ..DeleteParams::background() };
+            return match maps.delete(name, &delete).await {
                 // It was taken just now.
-                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => return Ok(()),
-                deleted => drop(deleted?),
-            }
-            return Box::pin(collect::<Secret>(run, until, name, child.uid().as_deref())).await;
+                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
+                deleted => Ok(deleted.map(drop)?),
+            };
         }
         run.pass(Instant::now() + Duration::from_millis(200)).await?;
     }
