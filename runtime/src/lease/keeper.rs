@@ -64,6 +64,13 @@ enum Attempt {
     },
 }
 
+impl Attempt {
+    /// Somebody wrote to it since it was `asked` for: it is looked at again at once.
+    fn disturbed(asked: Moment) -> Self {
+        Self::Taken { by: "another instance".to_owned(), until: asked }
+    }
+}
+
 impl Keeper {
     pub(super) fn new(api: Api<Lease>, terms: Terms, clock: SharedClock, news: watch::Sender<Standing>) -> Self {
         let patience = terms.answer_within();
@@ -196,9 +203,7 @@ impl Keeper {
                     Ok(Attempt::Held { since })
                 }
                 // Somebody was first by a moment; what it is shows the next look.
-                Err(error) if error.is_already_exists() => {
-                    Ok(Attempt::Taken { by: "another instance".to_owned(), until: asked })
-                }
+                Err(error) if error.is_already_exists() => Ok(Attempt::disturbed(asked)),
                 Err(error) => {
                     self.refused(&error);
                     Err(error)
@@ -216,9 +221,7 @@ impl Keeper {
                     Ok(held)
                 }
                 // Somebody was first by a moment, or wrote what is no claim, as a label; which it is shows the next look.
-                Err(error) if error.is_conflict() || error.is_not_found() => {
-                    Ok(Attempt::Taken { by: "another instance".to_owned(), until: asked })
-                }
+                Err(error) if error.is_conflict() || error.is_not_found() => Ok(Attempt::disturbed(asked)),
                 Err(error) => Err(error),
             },
         }
