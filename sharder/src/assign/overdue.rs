@@ -122,7 +122,7 @@ mod tests {
     use crate::{
         assign::{
             process, queue,
-            tests::{CONFIG_MAPS, fenced, object, path},
+            tests::{CONFIG_MAPS, fenced, object, path, target},
         },
         fixtures::FakeApi,
         namespaces::tests::known,
@@ -139,8 +139,7 @@ mod tests {
             let mut drained = object(&scope, "o", Some("a"));
             drained["metadata"]["labels"][&labels.drain] = "m".into();
             api.put(&path(CONFIG_MAPS, "o"), drained.clone());
-            let drained: crate::resources::Object = serde_json::from_value(drained).unwrap();
-            let target = Target::of(&drained.metadata, labels);
+            let target = target(&scope, &drained);
             scope.drains.remember(resource, &target, "a", "m");
             tokio::time::advance(scope.snapshot.spec.drain_deadline()).await;
             let (sender, _receiver) = queue();

@@ -62,6 +62,12 @@ pub(crate) fn fenced(api: &FakeApi) -> Scope {
     scope
 }
 
+/// An object as it is seen.
+pub(crate) fn target(scope: &Scope, object: &Value) -> Target {
+    let object: crate::resources::Object = serde_json::from_value(object.clone()).unwrap();
+    Target::of(&object.metadata, &scope.snapshot.labels)
+}
+
 /// A name of a ConfigMap that belongs to `shard`.
 pub(crate) fn name_of(shard: &str, scope: &Scope) -> String {
     let belongs = |name: &String| {

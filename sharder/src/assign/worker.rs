@@ -65,7 +65,7 @@ mod tests {
     use crate::{
         assign::{
             BATCH, queue,
-            tests::{CONFIG_MAPS, object, path, scope},
+            tests::{CONFIG_MAPS, object, path, scope, target},
         },
         fixtures::FakeApi,
     };
@@ -89,8 +89,7 @@ mod tests {
         for name in ["stuck", "later"] {
             let object = object(&scope, name, None);
             api.put(&path(CONFIG_MAPS, name), object.clone());
-            let object: crate::resources::Object = serde_json::from_value(object).unwrap();
-            sender.send(Target::of(&object.metadata, &scope.snapshot.labels)).await.unwrap();
+            sender.send(target(&scope, &object)).await.unwrap();
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         assert!(is_owned(&api, &scope, "later") && !is_owned(&api, &scope, "stuck"));
@@ -116,8 +115,7 @@ mod tests {
         for name in ["first", "next"] {
             let object = object(&scope, name, None);
             api.put(&path(CONFIG_MAPS, name), object.clone());
-            let object: crate::resources::Object = serde_json::from_value(object).unwrap();
-            sender.send(Target::of(&object.metadata, &scope.snapshot.labels)).await.unwrap();
+            sender.send(target(&scope, &object)).await.unwrap();
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -141,8 +139,7 @@ mod tests {
         for name in stuck.chain(["later".to_owned()]) {
             let object = object(&scope, &name, None);
             api.put(&path(CONFIG_MAPS, &name), object.clone());
-            let object: crate::resources::Object = serde_json::from_value(object).unwrap();
-            sender.send(Target::of(&object.metadata, &scope.snapshot.labels)).await.unwrap();
+            sender.send(target(&scope, &object)).await.unwrap();
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(is_owned(&api, &scope, "later"));

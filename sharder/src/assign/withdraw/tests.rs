@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     assign::{
         process,
-        tests::{CONFIG_MAPS, object, path, scope},
+        tests::{CONFIG_MAPS, object, path, scope, target},
     },
     fixtures::FakeApi,
     leases::tests::stored,
@@ -16,11 +16,6 @@ use crate::{
 /// The ring of the other tests, whose one namespace has left it.
 fn left(api: &FakeApi) -> Scope {
     Scope { namespaces: known(api, &[("default", "another")]), ..scope(api) }
-}
-
-fn target(scope: &Scope, object: &Value) -> Target {
-    let object: crate::resources::Object = serde_json::from_value(object.clone()).unwrap();
-    Target::of(&object.metadata, &scope.snapshot.labels)
 }
 
 #[tokio::test]
