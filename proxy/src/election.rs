@@ -370,7 +370,9 @@ impl Locks {
                 let (lock, write) = match write {
                     Asked::Patch(name) => (learned.get_mut(name)?, None),
                     _ => {
-                        let object = codec::decode(write.kind(), &parts.headers, body)?;
+                        let mut object = codec::decode(write.kind(), &parts.headers, body)?;
+                        // The path says it, so a client need not.
+                        object.metadata_mut().namespace.get_or_insert_with(|| self.namespace.clone());
                         (learned.get_mut(&object.name()?)?, Some(object))
                     }
                 };

@@ -7,6 +7,7 @@ use super::{
     Asked, LockRefusal, codec,
     hold::{Claim, Hold},
     object::{LockName, Object},
+    patch,
 };
 
 /// A write that begins an election, as the API server would have stored it.
@@ -22,6 +23,9 @@ pub struct Judged {
 pub enum Judgement {
     /// An election's record, held by somebody.
     Begins(Box<Judged>),
+    /// The record of somebody else, or of the ring, made anew by a patch that does not say who holds it: who sends that
+    /// believes to lead by a lock that is not its own any more.
+    Renews,
     /// Something that nobody holds: it may have been a lock.
     Frees,
     /// Something else.
@@ -29,20 +33,26 @@ pub enum Judgement {
 }
 
 impl Judgement {
-    /// Of the answer to one.
+    /// Of the answer to one with this body.
     ///
     /// # Errors
     /// [`LockRefusal::Answer`] when it can't be read.
-    pub fn of(asked: &Asked, tried: &Response<Bytes>, shard: &str) -> Result<Self, LockRefusal> {
+    pub fn of(asked: &Asked, body: &[u8], tried: &Response<Bytes>, shard: &str) -> Result<Self, LockRefusal> {
         let object = codec::decode(asked.kind(), tried.headers(), tried.body()).ok_or(LockRefusal::Answer)?;
         Ok(match object.name() {
             _ if object.holder().is_none() => Self::Frees,
+            Some(_) if object.is_election(shard) && !names_holder(asked, body) => Self::Renews,
             Some(name) if object.is_election(shard) => {
                 Self::Begins(Box::new(Judged { name, object, status: tried.status() }))
             }
             _ => Self::Other,
         })
     }
+}
+
+/// Whether a write says who is to hold the lock: all but a patch of other parts of a Lease do.
+fn names_holder(asked: &Asked, body: &[u8]) -> bool {
+    !matches!(asked, Asked::Patch(_)) || patch::names_holder(asked.kind(), body)
 }
 
 impl Judged {

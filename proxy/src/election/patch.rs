@@ -30,6 +30,24 @@ fn touches_spec(body: &[u8]) -> bool {
     }
 }
 
+/// Whether a patch of any kind that changes the election's record says who is to hold it.
+pub(super) fn names_holder(kind: Kind, body: &[u8]) -> bool {
+    const HOLDER: &str = "/spec/holderIdentity";
+    if kind == Kind::ConfigMap {
+        // The record is one text.
+        return true;
+    }
+    let above = |path: &Value| path.as_str().is_some_and(|it| HOLDER.starts_with(it));
+    match serde_json::from_slice::<Value>(body) {
+        Ok(fields @ Value::Object(_)) => fields.pointer(HOLDER).is_some(),
+        Ok(Value::Array(operations)) => {
+            operations.iter().any(|operation| operation["op"] != "test" && above(&operation["path"]))
+        }
+        // An apply in YAML.
+        _ => true,
+    }
+}
+
 const APPLY: &str = "application/apply-patch+yaml";
 
 /// Whether it is a server-side apply.

@@ -130,11 +130,15 @@ impl<S: Next> Elect<S> {
             }
             let (head, body) = tried.into_parts();
             let body = Limited::new(body, MAX_OBJECT).collect().await.map_err(|_| LockRefusal::Answer)?;
-            match Judgement::of(&asked, &Response::from_parts(head, body.to_bytes()), shard.as_str())? {
+            match Judgement::of(&asked, &bytes, &Response::from_parts(head, body.to_bytes()), shard.as_str())? {
                 Judgement::Begins(judged) => {
                     locks.make_room(judged.name())?;
                     let judged = judged.taken_for(hold).await?;
                     return Ok(locks.adopt(&asked, &parts, &bytes, judged)?);
+                }
+                Judgement::Renews => {
+                    let Some(name) = asked.name() else { return Err(LockRefusal::Answer.into()) };
+                    return Err(LockRefusal::Conflict(name.clone()).into());
                 }
                 Judgement::Frees => true,
                 Judgement::Other => false,

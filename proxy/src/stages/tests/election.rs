@@ -179,6 +179,25 @@ async fn a_patch_that_takes_a_free_lease_makes_it_a_lock() {
     assert_eq!(lab.seen.lock().len(), 1);
 }
 
+/// Whoever sends it read the lock as its own a moment ago, and the proxy has found another holder since.
+#[tokio::test]
+async fn a_renewal_by_patch_takes_no_lock_of_somebody_else() {
+    let lab = Lab::new(|_| would_store(StatusCode::OK, record("lock", "1").replace(r#""a""#, r#""old""#)));
+    lab.real.is_held_by(&the_lock(), "old");
+    let renewal = async |fields: &str| {
+        let mut request = write("PATCH", &format!("{LEASES}/lock"), format!(r#"{{"spec":{{{fields}}}}}"#));
+        request.headers_mut().insert("content-type", HeaderValue::from_static("application/merge-patch+json"));
+        lab.send(request).await.status()
+    };
+    let time = r#""renewTime":"2026-01-01T00:00:01.000000Z""#;
+    assert_eq!(renewal(time).await, StatusCode::CONFLICT);
+    assert_eq!(lab.asked(), [format!("PATCH {LEASES}/lock?dryRun=All")], "it renews the lock for nobody either");
+    assert_eq!(lab.real.holder(&the_lock()), "old");
+    // One that says so takes it, in the version in which the API server has judged that.
+    assert_eq!(renewal(&format!(r#""holderIdentity":"a",{time}"#)).await, StatusCode::OK);
+    assert_eq!(lab.real.holder(&the_lock()), "ringside-example");
+}
+
 #[tokio::test]
 async fn a_lease_in_a_body_that_can_not_be_read_is_refused_and_not_passed_by() {
     let lab = Lab::new(|_| would_store(StatusCode::CREATED, record("lock", "")));
