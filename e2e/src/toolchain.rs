@@ -24,7 +24,7 @@ pub(crate) use progress::say;
 pub use python::{python, without_python};
 pub use samples::{elector, guest, operator, other_sharder, own_shard};
 pub use version::Minor;
-pub use workspace::{RingsidePrograms, ringside, ringside_static};
+pub use workspace::{RingsidePrograms, ringside, ringside_static, rust_elector};
 
 /// A program is neither there nor could it be built.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,8 @@
-//! The workspace's own programs, built in the profile of the running one.
+//! What cargo builds: the workspace's own programs, in the profile of the running one, and an elector beside it.
 
 use std::{
     collections::HashMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Mutex, PoisonError},
 };
@@ -23,11 +23,18 @@ pub struct RingsidePrograms {
 /// Builds proxy and sharder, once a process: cargo builds the programs of other packages for nobody's tests.
 pub fn ringside(environment: &Environment) -> Result<RingsidePrograms, ToolchainError> {
     static BUILT: Mutex<Option<RingsidePrograms>> = Mutex::new(None);
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    once(&BUILT, || build(environment, Command::new(&environment.cargo), &["--quiet"]))
+}
+
+fn once<T: Clone>(
+    built: &Mutex<Option<T>>,
+    build: impl FnOnce() -> Result<T, ToolchainError>,
+) -> Result<T, ToolchainError> {
+    let mut built = built.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(programs) = &*built {
         return Ok(programs.clone());
     }
-    let programs = build(environment, Command::new(&environment.cargo), &["--quiet"])?;
+    let programs = build()?;
     *built = Some(programs.clone());
     Ok(programs)
 }
@@ -45,18 +52,56 @@ pub fn ringside_static(environment: &Environment) -> Result<RingsidePrograms, To
     build(environment, command, &["--target", "host-tuple"])
 }
 
-fn build(environment: &Environment, mut command: Command, more: &[&str]) -> Result<RingsidePrograms, ToolchainError> {
+fn build(environment: &Environment, command: Command, more: &[&str]) -> Result<RingsidePrograms, ToolchainError> {
     let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-    let line = format!("cargo build --profile {profile} -p ringside-proxy -p ringside-sharder {}", more.join(" "));
+    let arguments = [&["--profile", profile, "-p", "ringside-proxy", "-p", "ringside-sharder"], more].concat();
+    let mut built = cargo_build(environment, command, (workspace_folder(), &environment.target), &arguments)?;
+    Ok(RingsidePrograms { proxy: built.take("ringside-proxy")?, sharder: built.take("ringside-sharder")? })
+}
+
+/// Builds what takes part in leader elections by the code of a library for kube-rs. That is built on versions of its own, so
+/// it is a workspace of its own. Once a process, too.
+pub fn rust_elector(environment: &Environment) -> Result<PathBuf, ToolchainError> {
+    static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
+    once(&BUILT, || {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("electors/rust");
+        let target = environment.target.join("electors");
+        say(format_args!("building the Rust program that takes part in elections"));
+        // Other electors are at work meanwhile, who lose what they don't renew.
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).arg(&environment.cargo);
+        cargo_build(environment, command, (&folder, &target), &["--locked", "--quiet"])?.take("rust-elector")
+    })
+}
+
+/// What a build made.
+struct Built {
+    line: String,
+    executables: HashMap<String, PathBuf>,
+}
+
+impl Built {
+    fn take(&mut self, program: &str) -> Result<PathBuf, ToolchainError> {
+        let not_built = || ToolchainError::NotBuilt { command: self.line.clone(), program: program.to_owned() };
+        self.executables.remove(program).ok_or_else(not_built)
+    }
+}
+
+fn cargo_build(
+    environment: &Environment,
+    mut command: Command,
+    (folder, target): (&Path, &Path),
+    arguments: &[&str],
+) -> Result<Built, ToolchainError> {
+    let line = format!("cargo build {}", arguments.join(" "));
     command
-        .args(["build", "--profile", profile])
-        .args(["-p", "ringside-proxy", "-p", "ringside-sharder"])
-        .args(more)
+        .arg("build")
+        .args(arguments)
         // It names the executables itself: no guess about the layout of the target folder.
         .args(["--message-format", "json-render-diagnostics"])
         .arg("--target-dir")
-        .arg(&environment.target)
-        .current_dir(workspace_folder())
+        .arg(target)
+        .current_dir(folder)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
     for variable in &environment.of_package {
@@ -64,20 +109,10 @@ fn build(environment: &Environment, mut command: Command, more: &[&str]) -> Resu
     }
     let output = command.output().map_err(|source| ToolchainError::Start { command: line.clone(), source })?;
     if !output.status.success() {
-        return Err(ToolchainError::Build {
-            command: line,
-            dir: workspace_folder().to_owned(),
-            status: output.status,
-            output: String::new(),
-        });
+        let (dir, status) = (folder.to_owned(), output.status);
+        return Err(ToolchainError::Build { command: line, dir, status, output: String::new() });
     }
-    let mut programs = executables(&String::from_utf8_lossy(&output.stdout));
-    let mut take = |program: &str| {
-        programs
-            .remove(program)
-            .ok_or_else(|| ToolchainError::NotBuilt { command: line.clone(), program: program.to_owned() })
-    };
-    Ok(RingsidePrograms { proxy: take("ringside-proxy")?, sharder: take("ringside-sharder")? })
+    Ok(Built { line, executables: executables(&String::from_utf8_lossy(&output.stdout)) })
 }
 
 /// The executables in cargo's messages, by target name.

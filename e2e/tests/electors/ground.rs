@@ -20,6 +20,21 @@ pub(crate) const SERVICE_ACCOUNT: &str = "website-controller";
 /// As the audit log has it.
 pub(crate) const USER: &str = "system:serviceaccount:default:website-controller";
 
+/// What a controller needs whose library patches the lock.
+const PATCHES: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: patches-its-lock, namespace: default}
+rules:
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [patch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: patches-its-lock, namespace: default}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: patches-its-lock}
+subjects: [{kind: ServiceAccount, name: website-controller, namespace: default}]
+";
+
 /// See the module.
 pub(crate) struct Ground {
     pub(crate) control_plane: ControlPlane,
@@ -35,6 +50,7 @@ impl Ground {
         for file in ["clusterring-crd.yaml", "proxy-roles.yaml", "example/roles.yaml"] {
             manifests::apply(&client, &deploy(file)).await.unwrap();
         }
+        manifests::apply(&client, &manifests::parse(PATCHES).unwrap()).await.unwrap();
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await.unwrap();
         manifests::apply(&client, &deploy("example/ring.yaml")).await.unwrap();
         Self { control_plane, folder: Folder::create("electors").unwrap() }

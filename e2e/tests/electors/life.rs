@@ -32,7 +32,7 @@ pub(crate) const RING: &str = "ringside-websites";
 const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
 
 /// Many Leases long, as the programs have them: who did not renew would have lost it.
-const HOLDS: Duration = Duration::from_mins(2);
+pub(crate) const HOLDS: Duration = Duration::from_mins(2);
 
 /// Who takes part: in a shard, or past the proxies.
 pub(crate) struct Candidate {

@@ -21,7 +21,7 @@ use ringside_e2e::{
 };
 use tokio::runtime::Runtime;
 
-const CASES: [Case<Ground>; 11] = [
+const CASES: [Case<Ground>; 14] = [
     Case::new("client_go", |ground| Box::pin(life::of(ground, "client-go", programs::client_go))),
     Case::new("controller_runtime", |ground| {
         Box::pin(life::of(ground, "controller-runtime", programs::controller_runtime))
@@ -43,6 +43,14 @@ const CASES: [Case<Ground>; 11] = [
     Case::new("a_lead_in_doubt", |ground| Box::pin(doubt::is_no_lead(ground))),
     Case::new("a_lock_that_is_followed", |ground| Box::pin(followed::by_one_name(ground))),
     Case::new("kopf", |ground| Box::pin(peers::kopf(ground))).unless(|| without_python(&Environment::of_process())),
+    Case::new("kopf_for_minutes", |ground| Box::pin(peers::kopf_for_minutes(ground)))
+        .unless(|| without_python(&Environment::of_process())),
+    Case::new("kube_leader_election", |ground| {
+        Box::pin(life::of(ground, "kube-leader-election", programs::kube_leader_election))
+    }),
+    Case::new("kube_leader_election_there_and_back", |ground| {
+        Box::pin(life::there_and_back(ground, "rust-rollout", programs::kube_leader_election))
+    }),
     Case::new("kube_rs", |ground| Box::pin(life::of(ground, "kube-rs", programs::kube_rs))),
 ];
 

@@ -9,8 +9,8 @@ use std::{
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ServiceAccount};
 use kube::{
-    Api,
-    api::{Patch, PatchParams},
+    Api, Client,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
     core::{DynamicObject, GroupVersionKind},
     discovery::ApiResource,
 };
@@ -27,7 +27,7 @@ use tokio::time::sleep;
 
 use super::{
     ground::{DEADLINE, Ground, NAMESPACE},
-    life::hold,
+    life::{HOLDS, hold},
 };
 
 /// kopf's own definition, and who its operators are here.
@@ -60,6 +60,9 @@ subjects: [{kind: ServiceAccount, name: kopf, namespace: default}]
 const ACCOUNT: &str = "kopf";
 const USER: &str = "system:serviceaccount:default:kopf";
 const PEERING: &str = "peers";
+/// Of the two who are left alone, and what they see.
+const OTHER_PEERING: &str = "other-peers";
+const TOUCHED: &str = "kopf-for-minutes";
 
 /// As long as a peer counts that says nothing (`operator.py`).
 const LIFETIME: Duration = Duration::from_secs(10);
@@ -72,26 +75,26 @@ struct Operator {
 }
 
 impl Operator {
-    async fn start(ground: &Ground, name: &str, kubeconfig: &Path, proxy: Option<Proxy>) -> Self {
+    async fn start(ground: &Ground, name: &str, peering: &str, kubeconfig: &Path, proxy: Option<Proxy>) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("electors/kopf");
         let program = folder.join("operator.py");
         let python = tokio::task::spawn_blocking(move || toolchain::python(&Environment::of_process(), &folder));
         let mut command = python.await.unwrap().unwrap();
-        command.args(["-m", "kopf", "run", "--namespace", NAMESPACE, "--peering", PEERING]).arg(program);
+        command.args(["-m", "kopf", "run", "--namespace", NAMESPACE, "--peering", peering]).arg(program);
         command.env("KUBECONFIG", kubeconfig).env("POD_ID", name);
         let process = Process::spawn(name, &command, &log(ground, name)).unwrap();
         Self { name: name.to_owned(), process, proxy }
     }
 
-    async fn in_shard(ground: &Ground, name: &str) -> Self {
+    async fn in_shard(ground: &Ground, name: &str, peering: &str) -> Self {
         let proxy = ground.shard_of(name, ACCOUNT, &[]).await;
         let kubeconfig = proxy.kubeconfig();
-        Self::start(ground, name, &kubeconfig, Some(proxy)).await
+        Self::start(ground, name, peering, &kubeconfig, Some(proxy)).await
     }
 
     async fn plain(ground: &Ground, name: &str) -> Self {
         let identity = ground.identity(name, ACCOUNT).await;
-        Self::start(ground, name, identity.kubeconfig(), None).await
+        Self::start(ground, name, PEERING, identity.kubeconfig(), None).await
     }
 
     fn has_seen(&self, touch: &str) -> bool {
@@ -107,16 +110,22 @@ fn log(ground: &Ground, name: &str) -> PathBuf {
 /// What every operator that works sees.
 struct Touched {
     accounts: Api<ServiceAccount>,
+    /// What is touched, by one case alone: who begins to look sees the last touch only.
+    account: &'static str,
     times: usize,
 }
 
 impl Touched {
+    fn last(&self) -> String {
+        format!("{} {}", self.account, self.times)
+    }
+
     /// Touches it; returns who of the operators sees that.
     async fn seen_by<'a>(&mut self, operators: &[&'a Operator], all: &[&str]) -> BTreeSet<&'a str> {
         self.times += 1;
-        let touch = self.times.to_string();
+        let touch = self.last();
         let patch = Patch::Merge(json!({"metadata": {"annotations": {"touched": touch}}}));
-        self.accounts.patch(ACCOUNT, &PatchParams::default(), &patch).await.unwrap();
+        self.accounts.patch(self.account, &PatchParams::default(), &patch).await.unwrap();
         let seen =
             || operators.iter().filter(|one| one.has_seen(&touch)).map(|one| &*one.name).collect::<BTreeSet<_>>();
         let wanted: BTreeSet<_> = all.iter().copied().collect();
@@ -140,7 +149,7 @@ impl Touched {
         sleep(LIFETIME / 2).await;
         assert_eq!(self.seen_by(operators, &[]).await, BTreeSet::new());
         sleep(LIFETIME).await;
-        let touch = self.times.to_string();
+        let touch = self.last();
         let seen: Vec<_> = operators.iter().filter(|one| one.has_seen(&touch)).map(|one| &*one.name).collect();
         assert_eq!(seen, Vec::<&str>::new(), "somebody works beside another");
     }
@@ -181,37 +190,68 @@ async fn restarted_after_a_gap(
     assert!(proxy.controller_may_go_on().await.is_err(), "that it is connected again proves nothing");
     drop(operator);
     let kubeconfig = proxy.kubeconfig();
-    let operator = Operator::start(ground, &name, &kubeconfig, Some(proxy)).await;
+    let operator = Operator::start(ground, &name, PEERING, &kubeconfig, Some(proxy)).await;
     touched.seen_by(&[&operator], &[&name]).await;
     operator.proxy.as_ref().unwrap().controller_may_go_on().await.unwrap();
     operator
 }
 
-/// All shards work. One without the sidecar and the shards pause for each other, as kopf has it, and whoever is left goes on.
-pub(crate) async fn kopf(ground: &Ground) {
-    let client = ground.control_plane.client();
-    manifests::apply(&client, &manifests::parse(SETTING).unwrap()).await.unwrap();
-    manifests::served(&client, "kopfpeerings.kopf.dev").await.unwrap();
+fn account(name: &str) -> ServiceAccount {
+    ServiceAccount {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        ..Default::default()
+    }
+}
+
+/// The definition, and a peering of this name.
+async fn set_up(client: &Client, peering: &str) -> Api<DynamicObject> {
+    manifests::apply(client, &manifests::parse(SETTING).unwrap()).await.unwrap();
+    manifests::served(client, "kopfpeerings.kopf.dev").await.unwrap();
     let kind =
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("kopf.dev", "v1", "KopfPeering"), "kopfpeerings");
     let peerings: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &kind);
-    peerings.create(&kube::api::PostParams::default(), &DynamicObject::new(PEERING, &kind)).await.unwrap();
-    let leases = Api::namespaced(client.clone(), NAMESPACE);
-    let mut touched = Touched { accounts: Api::namespaced(client, NAMESPACE), times: 0 };
+    peerings.create(&PostParams::default(), &DynamicObject::new(peering, &kind)).await.unwrap();
+    peerings
+}
 
+/// Two shards work for minutes, and the API server hears nothing of what they say to each other.
+pub(crate) async fn kopf_for_minutes(ground: &Ground) {
+    let client = ground.control_plane.client();
+    let peerings = set_up(&client, OTHER_PEERING).await;
+    let mut touched = Touched { accounts: Api::namespaced(client, NAMESPACE), account: TOUCHED, times: 0 };
+    touched.accounts.create(&PostParams::default(), &account(TOUCHED)).await.unwrap();
     let mut asked = Requests::of(ground.control_plane.audit_log(), USER);
-    let shards = [Operator::in_shard(ground, "kopf-0").await, Operator::in_shard(ground, "kopf-1").await];
+    let shards = [
+        Operator::in_shard(ground, "kopf-2", OTHER_PEERING).await,
+        Operator::in_shard(ground, "kopf-3", OTHER_PEERING).await,
+    ];
     let [first, second] = &shards;
-    touched.seen_by(&[first, second], &["kopf-0", "kopf-1"]).await;
-    sleep(2 * LIFETIME).await;
-    touched.seen_by(&[first, second], &["kopf-0", "kopf-1"]).await;
-    let real = peerings.get(PEERING).await.unwrap();
+    let start = Instant::now();
+    while start.elapsed() < HOLDS {
+        touched.seen_by(&[first, second], &["kopf-2", "kopf-3"]).await;
+        sleep(LIFETIME).await;
+    }
+    touched.seen_by(&[first, second], &["kopf-2", "kopf-3"]).await;
+    let real = peerings.get(OTHER_PEERING).await.unwrap();
     let peers: Vec<_> = real.data["status"].as_object().unwrap().keys().collect();
     assert_eq!(peers, ["ringside-websites"]);
     let writes = asked.since().unwrap();
-    let writes = writes.iter().filter(|one| one.resource == "kopfpeerings" && one.verb == "patch");
+    let writes = writes.iter().filter(|one| one.name == OTHER_PEERING && one.verb == "patch");
     let strangers: Vec<_> = writes.filter(|one| !one.agent.starts_with("ringside-proxy/")).collect();
     assert!(strangers.is_empty(), "an operator's own words reached the API server: {strangers:#?}");
+}
+
+/// All shards work. One without the sidecar and the shards pause for each other, as kopf has it, and whoever is left goes on.
+pub(crate) async fn kopf(ground: &Ground) {
+    let client = ground.control_plane.client();
+    let peerings = set_up(&client, PEERING).await;
+    let leases = Api::namespaced(client.clone(), NAMESPACE);
+    let mut touched = Touched { accounts: Api::namespaced(client, NAMESPACE), account: ACCOUNT, times: 0 };
+
+    let shards =
+        [Operator::in_shard(ground, "kopf-0", PEERING).await, Operator::in_shard(ground, "kopf-1", PEERING).await];
+    let [first, second] = &shards;
+    touched.seen_by(&[first, second], &["kopf-0", "kopf-1"]).await;
 
     let plain = Operator::plain(ground, "kopf-plain").await;
     until_among_peers(&peerings, &plain).await;
