@@ -42,7 +42,7 @@ const OWN_MESSAGE: &str = "variables.pod == '' \
 /// What is created gets its shard from the webhook, which has run before. A main object may go to anybody; one that follows
 /// an owner goes to the shard that works on that owner, and nobody else creates it.
 const CREATED: &str = "request.operation != 'CREATE' || (variables.drain == '' \
-    && (variables.shard in ['', variables.pod] || !(variables.resource in {controlled})))";
+    && (variables.shard in ['', variables.pod] || !(variables.resource in variables.controlled)))";
 const CREATED_MESSAGE: &str = "'a shard creates objects of ClusterRing \"{ring}\" without labels of the ring, or with its own name; \
 this one would belong to shard \"' + variables.shard + '\", and this is shard \"' + variables.pod + '\"'";
 /// The labels stay as they are, but for an acknowledgement: the shard was asked to let go, and both labels go. The webhook
@@ -51,17 +51,29 @@ this one would belong to shard \"' + variables.shard + '\", and this is shard \"
 const KEPT: &str = "request.operation != 'UPDATE' \
     || (variables.shard == variables.was && variables.drain == variables.wasDrain) \
     || (variables.drain == '' && variables.shard == '' && variables.wasDrain != '') \
-    || (variables.drain == '' && variables.was == '' && variables.shard == variables.pod && variables.resource in {controlled})";
+    || (variables.drain == '' && variables.was == '' && variables.shard == variables.pod && variables.resource in variables.controlled)";
 const KEPT_MESSAGE: &str = "'a shard leaves the labels of ClusterRing \"{ring}\" as they are: it gives an object away only by \
 removing both of them after it was asked to'";
 
+/// The labels of a Binding become those of its Pod (`PodTopologyLabels`, from Kubernetes 1.35 on).
+const BOUND: &str = "request.operation != 'CREATE' || !(variables.resource == '/bindings' \
+    || (variables.resource == '/pods' && request.?subResource.orValue('') == 'binding')) \
+    || (variables.shard == '' && variables.drain == '')";
+const BOUND_MESSAGE: &str =
+    "'a Binding with labels of ClusterRing \"{ring}\" would give its Pod to shard \"' + variables.shard + '\"'";
+
 /// What goes to an object without showing whose it is: noted in the audit log, as nobody can judge it here. Of what is created
-/// below an object (a binding, an eviction, a token) the API server shows that alone. What does not apply to a request, such
-/// as a subresource, is missing from it.
+/// below an object (a binding, an eviction, a token) the API server shows that alone, and so it is with a binding that names
+/// its pod itself. What is created for an owner has no label where the webhook was not asked, or knows no shard. What does
+/// not apply to a request, such as a subresource, is missing from it.
 const UNSEEN: &str = "request.operation == 'CONNECT' || request.?subResource.orValue('') == 'scale' \
-    || (request.operation == 'CREATE' && request.?subResource.orValue('') != '') \
-    ? 'pod ' + variables.pod + ': ' + request.operation + ' ' + request.?subResource.orValue('') + ' of ' \
-    + variables.resource + ' ' + request.?namespace.orValue('') + '/' + request.?name.orValue('') : ''";
+    || (request.operation == 'CREATE' && (request.?subResource.orValue('') != '' || variables.resource == '/bindings' \
+    || (variables.resource in variables.controlled && variables.shard == '' \
+    && object.?metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))))) \
+    ? 'pod ' + variables.pod + ': ' + request.operation \
+    + (request.?subResource.orValue('') != '' ? ' ' + request.subResource : '') + ' of ' \
+    + variables.resource + ' ' + request.?namespace.orValue('') + '/' \
+    + (request.?name.orValue('') != '' ? request.name : object.?metadata.?name.orValue('')) : ''";
 
 /// The ring's policy when its shards use these accounts.
 pub(super) fn policy(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> DynamicObject {
@@ -102,11 +114,7 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
     let label = |template: &str, key: &str| template.replace("{key}", key);
     let controlled: BTreeSet<_> =
         snapshot.spec.resources.iter().flat_map(|main| &main.controlled_resources).map(cel_name).collect();
-    // A list of strings in JSON is one in CEL.
-    let text = |template: &str| {
-        let template = template.replace("{ring}", snapshot.ring.as_str());
-        template.replace("{controlled}", &json!(controlled).to_string())
-    };
+    let text = |template: &str| template.replace("{ring}", snapshot.ring.as_str());
     let rule = |expression: &str, message: &str| Validation {
         expression: text(expression),
         message: None,
@@ -133,13 +141,17 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
             variable("shard", label(NEW, shard)),
             variable("drain", label(NEW, drain)),
             variable("resource", RESOURCE.to_owned()),
+            // A list of strings in JSON is one in CEL.
+            variable("controlled", json!(controlled).to_string()),
         ]),
-        validations: Some(vec![rule(OWN, OWN_MESSAGE), rule(CREATED, CREATED_MESSAGE), rule(KEPT, KEPT_MESSAGE)]),
+        validations: Some(vec![
+            rule(OWN, OWN_MESSAGE),
+            rule(CREATED, CREATED_MESSAGE),
+            rule(KEPT, KEPT_MESSAGE),
+            rule(BOUND, BOUND_MESSAGE),
+        ]),
         failure_policy: Some("Fail".to_owned()),
-        audit_annotations: Some(vec![AuditAnnotation {
-            key: "unseen".to_owned(),
-            value_expression: UNSEEN.to_owned(),
-        }]),
+        audit_annotations: Some(vec![AuditAnnotation { key: "unseen".to_owned(), value_expression: text(UNSEEN) }]),
         param_kind: None,
     }
 }
@@ -149,19 +161,22 @@ fn cel_name(resource: &GroupResource) -> String {
 }
 
 /// One rule a group: each resource by name, and with what lies below it, such as its status. A resource that is not served
-/// yet is among them as well.
+/// yet is among them as well. What binds a Pod goes to another resource too.
 fn rules(named: &[GroupResource]) -> Vec<NamedRuleWithOperations> {
     let mut rules: Vec<NamedRuleWithOperations> = Vec::new();
     for name in named {
         let groups = Some(vec![name.group.clone()]);
-        let resources = [name.resource.clone(), format!("{}/*", name.resource)];
+        let mut resources = vec![name.resource.clone(), format!("{}/*", name.resource)];
+        if cel_name(name) == "/pods" {
+            resources.push("bindings".to_owned());
+        }
         match rules.iter_mut().find(|rule| rule.api_groups == groups) {
             Some(rule) => rule.resources.get_or_insert_default().extend(resources),
             None => rules.push(NamedRuleWithOperations {
                 api_groups: groups,
                 api_versions: Some(vec!["*".to_owned()]),
                 operations: Some(["CREATE", "UPDATE", "DELETE", "CONNECT"].map(str::to_owned).to_vec()),
-                resources: Some(resources.to_vec()),
+                resources: Some(resources),
                 resource_names: None,
                 scope: Some("*".to_owned()),
             }),
@@ -202,7 +217,7 @@ mod tests {
         let variables = spec.variables.unwrap();
         assert!(variables[1].expression.contains("shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example"));
         let expressions: Vec<_> = spec.validations.unwrap().into_iter().map(|rule| rule.expression).collect();
-        assert!(expressions[1].ends_with(r#"|| !(variables.resource in ["/secrets"])))"#), "{}", expressions[1]);
+        assert_eq!(variables[6].expression, r#"["/secrets"]"#);
         assert!(expressions.iter().all(|expression| !expression.contains('{')), "{expressions:?}");
     }
 }
