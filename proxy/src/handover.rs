@@ -97,9 +97,7 @@ impl Handover {
                 self.drains.set_deadline(policy.drain_deadline);
             }
             tokio::time::sleep(REPORT_EVERY).await;
-            for report in self.drains.report(tokio::time::Instant::now()) {
-                teller.tell(&report).await;
-            }
+            teller.tell(self.drains.report(tokio::time::Instant::now())).await;
         }
     }
 }

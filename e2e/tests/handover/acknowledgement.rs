@@ -83,6 +83,12 @@ pub(crate) async fn a_drain_past_its_deadline_is_an_event_on_the_ring(world: &Wo
         if told { Ok(()) } else { Err(format!("{notes:?}")) }
     });
     told.await.unwrap();
+    let log = ground.log();
+    let said: Vec<_> = log.lines().filter(|line| line.contains("drained objects can't be let go yet")).collect();
+    let [line] = &said[..] else { panic!("once: {log}") };
+    for part in ["WARN", "resource=secrets", "namespace=\"default\"", "name=\"held\"", "waits_for=\"a watch or list"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
     let (drains, oldest) = ground.drains().await;
     assert!(drains > 0.0 && oldest >= 5.0, "{drains} drains, the oldest of {oldest} s");
     let _again = goes_on(ground).await;

@@ -147,6 +147,11 @@ impl Ground {
         (value("drains "), value("oldest_drain_seconds "))
     }
 
+    /// What the proxy has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.proxy.process.log()).unwrap()
+    }
+
     /// Asks the proxy.
     pub(crate) async fn get(&self, target: &str, headers: &[(&str, &str)]) -> Response<Body> {
         let mut request = Request::get(target).header(header::ACCEPT_ENCODING, "identity");

@@ -39,10 +39,7 @@ type Object = PartialObjectMeta<DynamicObject>;
 
 /// Never returns; ends when it is dropped.
 pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupResource) {
-    let later = async |reason: &str| {
-        tracing::warn!(%resource, reason, "can't follow the drained objects of a resource yet; trying again");
-        tokio::time::sleep(DISCOVER_AGAIN).await;
-    };
+    let mut said = None;
     loop {
         let api = match discovery::resource(&client, &resource).await {
             Ok(served) => served.api,
@@ -52,14 +49,28 @@ pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupR
                     LookUpError::NotServed(_) => handover.followed.nothing_missed(&resource),
                     LookUpError::NoAnswer(_) => handover.followed.disturbed(&resource, &reason),
                 }
-                later(&reason).await;
+                later(&resource, reason, &mut said).await;
                 continue;
             }
         };
+        let begun = Instant::now();
         let reason = watch(handover, client.clone(), &resource, &api).await;
+        if begun.elapsed() > SETTLES {
+            // It was followed: what ended that is news.
+            said = None;
+        }
         handover.followed.broken(&resource, &reason);
-        later(&reason).await;
+        later(&resource, reason, &mut said).await;
     }
+}
+
+/// Waits, and says why, each reason once: a resource that a ring names may be missing for months.
+async fn later(resource: &GroupResource, reason: String, said: &mut Option<String>) {
+    if said.as_ref() != Some(&reason) {
+        tracing::warn!(%resource, reason, "can't follow the drained objects of a resource yet; trying again");
+        *said = Some(reason);
+    }
+    tokio::time::sleep(DISCOVER_AGAIN).await;
 }
 
 /// Follows one version of a resource, until it can't go on by itself: returns why.

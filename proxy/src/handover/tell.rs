@@ -1,5 +1,7 @@
 //! Tells who looks at the ring that drained objects are held: a Kubernetes Event on the ClusterRing.
 
+use std::collections::VecDeque;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Api, Client, Resource,
@@ -14,33 +16,75 @@ use super::drains::{Reason, Report};
 /// What an Event's note may have at most (`noteLengthLimit` in k8s.io/kubernetes, pkg/apis/core/validation/events.go).
 const LONGEST: usize = 1024;
 
+/// As many wait until the API server takes them again. Each tells of all drains that were new with it.
+const WAITING: usize = 16;
+
 /// Writes the Events.
 pub(super) struct Teller {
     recorder: Recorder,
     rings: Api<ClusterRing>,
     ring: RingName,
-    /// Whether it was said that they may not be written.
-    refused: bool,
+    /// What is not written yet, the oldest first.
+    waiting: VecDeque<Report>,
+    /// What the log has already of why.
+    said: Option<Trouble>,
+}
+
+/// Why there is no Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// Nobody allowed them.
+    Forbidden,
+    /// The API server takes none like this one.
+    Refused,
+    /// Something that goes by.
+    Unanswered,
 }
 
 impl Teller {
     pub(super) fn new(client: Client, ring: RingName, shard: &ShardName) -> Self {
         let reporter = Reporter { controller: "ringside-proxy".to_owned(), instance: Some(shard.to_string()) };
-        Self { recorder: Recorder::new(client.clone(), reporter), rings: Api::all(client), ring, refused: false }
+        let recorder = Recorder::new(client.clone(), reporter);
+        Self { recorder, rings: Api::all(client), ring, waiting: VecDeque::new(), said: None }
     }
 
-    /// Writes one. Who may not write Events goes on without, and says so once.
-    pub(super) async fn tell(&mut self, report: &Report) {
-        let Err(error) = self.write(report).await else { return };
-        let reason = explain(&error);
-        if code(&error) != Some(403) {
-            tracing::warn!(reason, "can't write an Event on the ClusterRing");
-        } else if !std::mem::replace(&mut self.refused, true) {
-            tracing::warn!(
-                reason,
-                "may not write Events on the ClusterRing: allow create and patch of events.events.k8s.io in namespace default"
-            );
+    /// Writes these, after those that could not be written before. Who may not write Events goes on without.
+    pub(super) async fn tell(&mut self, reports: Vec<Report>) {
+        self.waiting.extend(reports);
+        let too_many = self.waiting.len().saturating_sub(WAITING);
+        self.waiting.drain(..too_many);
+        while let Some(report) = self.waiting.front() {
+            let trouble = match self.write(report).await {
+                Ok(()) => None,
+                Err(error) => Some(self.explain(&error)),
+            };
+            self.said = trouble;
+            if trouble == Some(Trouble::Unanswered) {
+                return;
+            }
+            self.waiting.pop_front();
         }
+    }
+
+    /// Says each trouble once.
+    fn explain(&self, error: &kube::Error) -> Trouble {
+        let reason = explain(error);
+        let trouble = match code(error) {
+            Some(403) => Trouble::Forbidden,
+            None | Some(401 | 408 | 429 | 500..) => Trouble::Unanswered,
+            Some(_) => Trouble::Refused,
+        };
+        if self.said != Some(trouble) {
+            match trouble {
+                Trouble::Unanswered => tracing::warn!(reason, "can't write an Event on the ClusterRing yet"),
+                Trouble::Refused => tracing::warn!(reason, "the API server takes no such Event on the ClusterRing"),
+                Trouble::Forbidden => tracing::warn!(
+                    reason,
+                    "may not write Events on the ClusterRing: allow create and patch of events.events.k8s.io in namespace default"
+                ),
+            }
+        }
+        trouble
     }
 
     async fn write(&self, report: &Report) -> kube::Result<()> {

@@ -30,12 +30,12 @@ fn report(line: &str, name: &str, reason: Reason) -> Report {
 /// Paths and bodies.
 type Written = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// Keeps what is written, and answers writes with this status.
-fn teller(status: StatusCode) -> (Teller, Written) {
-    let written = Written::default();
-    let seen = written.clone();
+/// Keeps what is written, and answers writes with this status, which may change.
+fn teller(status: StatusCode) -> (Teller, Written, Arc<Mutex<StatusCode>>) {
+    let (written, answers) = (Written::default(), Arc::new(Mutex::new(status)));
+    let (seen, status) = (written.clone(), answers.clone());
     let service = tower::service_fn(move |request: Request<Body>| {
-        let seen = seen.clone();
+        let (seen, status) = (seen.clone(), *status.lock());
         async move {
             let path = request.uri().path().to_owned();
             let (status, answer) = if request.method() == Method::GET {
@@ -44,22 +44,24 @@ fn teller(status: StatusCode) -> (Teller, Written) {
             } else {
                 let event: Value = serde_json::from_slice(&request.into_body().collect().await?.to_bytes())?;
                 seen.lock().push((path, event.clone()));
-                let refused =
-                    json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"});
+                let refused = json!({"kind": "Status", "status": "Failure", "reason": "No", "code": status.as_u16(), "message": "no"});
                 (status, if status.is_success() { event } else { refused })
             };
             Ok::<_, tower::BoxError>(Response::builder().status(status).body(Body::from(serde_json::to_vec(&answer)?))?)
         }
     });
     let client = Client::new(service, "ns");
-    (Teller::new(client, "example".parse().unwrap(), &"me".parse().unwrap()), written)
+    (Teller::new(client, "example".parse().unwrap(), &"me".parse().unwrap()), written, answers)
+}
+
+fn notes(written: &Written) -> Vec<String> {
+    written.lock().drain(..).map(|(_, event)| event["note"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test]
 async fn a_drain_past_its_deadline_is_an_event_on_the_ring() {
-    let (mut teller, written) = teller(StatusCode::CREATED);
-    teller.tell(&report(&"x".repeat(2000), "a", Reason::Held)).await;
-    teller.tell(&report("another", "b", Reason::Refused)).await;
+    let (mut teller, written, _) = teller(StatusCode::CREATED);
+    teller.tell(vec![report(&"x".repeat(2000), "a", Reason::Held), report("another", "b", Reason::Refused)]).await;
     let written = written.lock();
     let [(path, event), (_, other)] = &written[..] else { panic!("{written:?}") };
     assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/default/events");
@@ -81,9 +83,40 @@ async fn a_drain_past_its_deadline_is_an_event_on_the_ring() {
 
 #[tokio::test]
 async fn who_may_not_write_events_goes_on() {
-    let (mut teller, written) = teller(StatusCode::FORBIDDEN);
-    teller.tell(&report("one", "a", Reason::Held)).await;
-    teller.tell(&report("two", "b", Reason::Held)).await;
-    assert!(teller.refused);
-    assert_eq!(written.lock().len(), 2, "it may be allowed by now");
+    let (mut teller, written, _) = teller(StatusCode::FORBIDDEN);
+    teller.tell(vec![report("one", "a", Reason::Held)]).await;
+    teller.tell(vec![report("two", "b", Reason::Held)]).await;
+    assert_eq!(teller.said, Some(Trouble::Forbidden));
+    assert_eq!(notes(&written), ["one", "two"], "it may be allowed by now");
+}
+
+#[tokio::test]
+async fn what_the_api_server_did_not_take_is_told_later_in_its_order() {
+    let (mut teller, written, answers) = teller(StatusCode::SERVICE_UNAVAILABLE);
+    teller.tell(vec![report("one", "a", Reason::Held), report("two", "b", Reason::Refused)]).await;
+    assert_eq!(notes(&written), ["one"], "the second would fare no better");
+    teller.tell(Vec::new()).await;
+    assert_eq!((notes(&written), teller.said), (vec!["one".to_owned()], Some(Trouble::Unanswered)));
+    *answers.lock() = StatusCode::CREATED;
+    teller.tell(vec![report("three", "c", Reason::Held)]).await;
+    assert_eq!((notes(&written), teller.said), (["one", "two", "three"].map(str::to_owned).to_vec(), None));
+    teller.tell(Vec::new()).await;
+    assert!(notes(&written).is_empty(), "each once");
+}
+
+#[tokio::test]
+async fn only_the_latest_wait_and_only_where_it_helps() {
+    let (mut teller, written, answers) = teller(StatusCode::SERVICE_UNAVAILABLE);
+    // One that it will never take is no reason to wait.
+    *answers.lock() = StatusCode::UNPROCESSABLE_ENTITY;
+    teller.tell(vec![report("odd", "a", Reason::Held)]).await;
+    *answers.lock() = StatusCode::SERVICE_UNAVAILABLE;
+    for index in 0..WAITING + 2 {
+        teller.tell(vec![report(&index.to_string(), "a", Reason::Held)]).await;
+    }
+    notes(&written);
+    *answers.lock() = StatusCode::CREATED;
+    teller.tell(Vec::new()).await;
+    let told = notes(&written);
+    assert_eq!((told.len(), &*told[0]), (WAITING, "2"));
 }
