@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
+use k8s_openapi::jiff::Timestamp;
 use ringside_e2e::node::Node;
 use serde_json::Value;
 
@@ -30,4 +31,37 @@ pub(crate) fn requests_of(node: &Node, pod: &str) -> Vec<Request> {
 /// The tokens that a pod's requests came by.
 pub(crate) fn credentials_of(node: &Node, pod: &str) -> BTreeSet<String> {
     requests_of(node, pod).into_iter().map(|request| request.credential).collect()
+}
+
+/// A write to the status of a Website: who works on one says so there at the end.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    /// Whose token it came by.
+    pub(crate) pod: String,
+    pub(crate) asked: Timestamp,
+    pub(crate) answered: Timestamp,
+}
+
+/// What was worked, the earliest first.
+pub(crate) fn works(node: &Node) -> Vec<Work> {
+    let log = fs::read_to_string(node.control_plane().audit_log()).unwrap();
+    let of_status = log.lines().filter(|line| line.contains("/status"));
+    let events = of_status.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let events = events.filter(|event| {
+        event["stage"] == "ResponseComplete"
+            && (&event["objectRef"]["resource"], &event["objectRef"]["subresource"])
+                == (&"websites".into(), &"status".into())
+    });
+    let mut works: Vec<_> = events
+        .filter_map(|event| {
+            let time = |name: &str| event[name].as_str()?.parse::<Timestamp>().ok();
+            Some(Work {
+                pod: event["user"]["extra"]["authentication.kubernetes.io/pod-name"][0].as_str()?.to_owned(),
+                asked: time("requestReceivedTimestamp")?,
+                answered: time("stageTimestamp")?,
+            })
+        })
+        .collect();
+    works.sort_by_key(|work| work.answered);
+    works
 }

@@ -48,6 +48,8 @@ pub(crate) fn all() -> Vec<Case> {
 fn deployed() -> Vec<Case> {
     vec![
         case!(deployed::token::a_rotated_token_is_used_and_the_lease_kept),
+        case!(deployed::rollout::from_one_leader_to_shards_and_back_nobody_works_beside_another),
+        case!(deployed::restarted::a_controller_from_before_a_gap_is_restarted_by_its_liveness_probe),
         case!(deployed::sharing::replicas_share_the_work),
         case!(deployed::sharing::a_controller_with_nothing_but_the_in_cluster_folder_has_its_share),
         case!(deployed::changes::a_rolling_update_leaves_every_object_owned),

@@ -2,6 +2,8 @@
 
 pub(crate) mod changes;
 pub(crate) mod confinement;
+pub(crate) mod restarted;
+pub(crate) mod rollout;
 pub(crate) mod sharing;
 pub(crate) mod token;
 
@@ -113,6 +115,8 @@ impl Deployed {
             let deployment = deployments.get(name).await.map_err(|error| error.to_string())?;
             let (status, wanted) =
                 (deployment.status.unwrap_or_default(), deployment.spec.and_then(|spec| spec.replicas));
+            // What is none is left out.
+            let wanted = wanted.filter(|wanted| *wanted > 0);
             let complete = status.observed_generation >= deployment.metadata.generation
                 && [status.replicas, status.updated_replicas, status.available_replicas].iter().all(|n| *n == wanted);
             if complete { Ok(()) } else { Err(format!("{status:?}")) }

@@ -17,7 +17,7 @@ const CONFINED: [&str; 5] =
     ["Uid:\t65532\t65532", "NoNewPrivs:\t1", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "Seccomp:\t2"];
 
 /// As the kernel shortens them.
-const PROXY: &str = "ringside-proxy";
+pub(crate) const PROXY: &str = "ringside-proxy";
 const CONTROLLER: &str = "website-operato";
 
 const SERVICE_ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
@@ -107,7 +107,7 @@ fn check(process: &Path) {
 }
 
 /// The process of a pod that runs that program.
-fn process(pod: &Pod, program: &str) -> PathBuf {
+pub(crate) fn process(pod: &Pod, program: &str) -> PathBuf {
     let processes = processes(&pod.uid().unwrap());
     let found = processes.iter().find(|process| read(process, "comm").trim_end() == program);
     found.unwrap_or_else(|| panic!("{} runs no {program}: {processes:?}", pod.name_any())).clone()

@@ -14,6 +14,7 @@ const RENEWALS: usize = 3;
 
 pub(crate) async fn a_rotated_token_is_used_and_the_lease_kept(shared: Arc<Shared>) {
     let deployed = shared.deployed().await;
+    let _alone = deployed.membership.lock().await;
     let pod = deployed.pods(IN_CLUSTER).await.remove(0);
     let name = pod.name_any();
     let lease = deployed.api::<Lease>().get(&name).await.unwrap().spec.unwrap();
@@ -50,7 +51,6 @@ pub(crate) async fn a_rotated_token_is_used_and_the_lease_kept(shared: Arc<Share
     let containers =
         status.init_container_statuses.into_iter().flatten().chain(status.container_statuses.into_iter().flatten());
     assert!(containers.map(|container| container.restart_count).all(|count| count == 0));
-    let _alone = deployed.membership.lock().await;
     deployed.change_all("with the new token").await;
     assert!(deployed.settled().await.contains_key(&name));
 }

@@ -1,0 +1,112 @@
+//! A controller that goes on by what it knew before a gap is restarted by the kubelet, as its proxy says.
+
+use std::{process::Command, sync::Arc};
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ContainerStatus, Pod},
+    events::v1::Event,
+};
+use kube::{
+    ResourceExt as _,
+    api::{DeleteParams, DynamicObject, ListParams},
+};
+use ringside_e2e::{eventually::eventually, manifests};
+use serde_json::json;
+
+use super::{
+    DEADLINE, Deployed,
+    confinement::{PROXY, process},
+    deploy,
+};
+use crate::Shared;
+
+/// The example whose controller has the livenessProbe. It reads its kubeconfig once, at its start.
+const NAME: &str = "restarted-controller";
+
+pub(crate) async fn a_controller_from_before_a_gap_is_restarted_by_its_liveness_probe(shared: Arc<Shared>) {
+    let deployed = shared.deployed().await;
+    let _alone = deployed.membership.lock().await;
+    deployed.settled().await;
+    let example = manifests::read(&deploy("example/deployment.yaml")).unwrap().remove(0);
+    manifests::apply(&deployed.client, &[probed(example)]).await.unwrap();
+    deployed.rolled_out("default", NAME).await.unwrap();
+    let pod = deployed.pods(NAME).await.remove(0);
+    let name = pod.name_any();
+    until_it_works(deployed, &name, "before the gap").await;
+    until(deployed, &name, "nothing was restarted", |proxy, controller| {
+        (proxy.restart_count, controller.restart_count) == (0, 0)
+    })
+    .await;
+
+    // Its proxy is another from then on, which does not know what the controller was shown.
+    let proxy = process(&pod, PROXY);
+    let killed = Command::new("kill").arg("-KILL").arg(proxy.file_name().unwrap()).status().unwrap();
+    assert!(killed.success());
+    until(deployed, &name, "the controller is restarted too", |proxy, controller| {
+        let restarts = (proxy.restart_count, controller.restart_count);
+        restarts == (1, 1) && proxy.ready && controller.ready
+    })
+    .await;
+    until_it_works(deployed, &name, "after the gap").await;
+    until(deployed, &name, "it was not restarted again, and had not ended by itself", |proxy, controller| {
+        let ended = controller.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        (proxy.restart_count, controller.restart_count, ended.map(|ended| ended.exit_code)) == (1, 1, Some(0))
+    })
+    .await;
+    let events = deployed.api::<Event>().list(&ListParams::default()).await.unwrap();
+    let told = events.iter().any(|event| {
+        event.regarding.as_ref().and_then(|pod| pod.name.as_ref()) == Some(&name)
+            && event.note.as_deref().is_some_and(|note| note.contains("Liveness probe failed") && note.contains("503"))
+    });
+    assert!(told, "its probe did not fail: {events:#?}");
+
+    deployed.api::<Deployment>().delete(NAME, &DeleteParams::default()).await.unwrap();
+    deployed.settled().await;
+}
+
+/// As the documentation says, but for its patience.
+fn probed(mut example: DynamicObject) -> DynamicObject {
+    example.metadata.name = Some(NAME.to_owned());
+    let spec = &mut example.data["spec"];
+    spec["replicas"] = json!(1);
+    spec["selector"]["matchLabels"]["app"] = json!(NAME);
+    spec["template"]["metadata"]["labels"]["app"] = json!(NAME);
+    let pod = &mut spec["template"]["spec"];
+    let listen = json!({"name": "RINGSIDE_ADMIN_LISTEN", "value": "0.0.0.0:6444"});
+    pod["initContainers"][0]["env"].as_array_mut().unwrap().push(listen);
+    // Longer than the proxy takes to be back, and the controller from its start to its first request.
+    let asked = json!({"path": "/controllerz", "port": 6444});
+    pod["containers"][0]["livenessProbe"] =
+        json!({"httpGet": asked, "periodSeconds": 1, "failureThreshold": 10, "timeoutSeconds": 5});
+    example
+}
+
+/// Waits until the pod's proxy and controller are so.
+async fn until(deployed: &Deployed, pod: &str, what: &str, are: impl Fn(&ContainerStatus, &ContainerStatus) -> bool) {
+    let so = eventually(what, DEADLINE, || async {
+        let pod = deployed.api::<Pod>().get(pod).await.map_err(|error| error.to_string())?;
+        let (proxy, controller) = containers(&pod).ok_or("there are none yet")?;
+        if are(proxy, controller) { Ok(()) } else { Err(format!("{proxy:?} {controller:?}")) }
+    });
+    so.await.unwrap();
+}
+
+fn containers(pod: &Pod) -> Option<(&ContainerStatus, &ContainerStatus)> {
+    let status = pod.status.as_ref()?;
+    Some((status.init_container_statuses.as_ref()?.first()?, status.container_statuses.as_ref()?.first()?))
+}
+
+/// Changes all Websites, and waits until it has worked on one of them after that.
+async fn until_it_works(deployed: &Deployed, pod: &str, content: &str) {
+    deployed.change_all(content).await;
+    let works = eventually("it works", DEADLINE, || async {
+        let all = deployed.websites().list(&Default::default()).await.map_err(|error| error.to_string())?;
+        let done = all.iter().any(|website| {
+            let status = website.status.clone().unwrap_or_default();
+            status.reconciled_by == pod && Some(status.observed_generation) == website.metadata.generation
+        });
+        if done { Ok(()) } else { Err("not yet".to_owned()) }
+    });
+    works.await.unwrap();
+}

@@ -1,0 +1,122 @@
+//! From one leader to shards and back, as a Deployment is changed: old and new pods are there at once, under load, and nobody
+//! scales to zero between.
+
+use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
+
+use k8s_openapi::{api::apps::v1::Deployment, jiff::Timestamp};
+use kube::{ResourceExt, api::Patch};
+use ringside_e2e::eventually::eventually;
+use serde_json::{Value, json};
+
+use super::{DEADLINE, Deployed, EXAMPLE, IN_CLUSTER};
+use crate::{
+    Shared,
+    audit::{Work, works},
+};
+
+/// So many writes show that somebody is at work.
+const WORKS: usize = 20;
+
+/// It is looked so often whether somebody is at work.
+const LOOKS: Duration = Duration::from_millis(500);
+
+/// Changes to Websites come so often.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// A controller waits for 15 s for a leader that is gone without a word, and one that ends in order says so; pods start and
+/// read everything meanwhile.
+const PAUSE: Duration = Duration::from_secs(40);
+
+pub(crate) async fn from_one_leader_to_shards_and_back_nobody_works_beside_another(shared: Arc<Shared>) {
+    let deployed = shared.deployed().await;
+    let _alone = deployed.membership.lock().await;
+    deployed.settled().await;
+    let example = deployed.api::<Deployment>().get(EXAMPLE).await.unwrap();
+    // Its shards take part in the same election.
+    change(deployed, IN_CLUSTER, &json!({"replicas": 0})).await;
+    let there_and_back = async {
+        at_work(&shared, deployed, Timestamp::now()).await;
+
+        let begun = Timestamp::now();
+        change(deployed, EXAMPLE, &json!({"template": plain(&example)})).await;
+        let (plain, leader) = at_work(&shared, deployed, begun).await;
+        assert_eq!(leader.len(), 1, "one leads");
+        tell(&shared, ("one leader", begun), &plain);
+
+        let begun = Timestamp::now();
+        change(deployed, EXAMPLE, &json!({"template": sharded(&example)})).await;
+        let (shards, _) = at_work(&shared, deployed, begun).await;
+        tell(&shared, ("shards", begun), &shards);
+    };
+    tokio::select! {
+        never = load(deployed) => match never {},
+        () = there_and_back => {}
+    }
+    change(deployed, IN_CLUSTER, &json!({"replicas": 1})).await;
+    deployed.settled().await;
+}
+
+/// Changes one Website after another.
+async fn load(deployed: &Deployed) -> Infallible {
+    let names: Vec<_> =
+        deployed.websites().list(&Default::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
+    for (change, name) in names.iter().cycle().enumerate() {
+        let change = Patch::Merge(json!({"spec": {"content": format!("under load: {change}")}}));
+        deployed.websites().patch(name, &Default::default(), &change).await.unwrap();
+        tokio::time::sleep(INTERVAL).await;
+    }
+    unreachable!("there are Websites")
+}
+
+/// Changes a Deployment, and waits until its pods are those that it asks for.
+async fn change(deployed: &Deployed, deployment: &str, spec: &Value) {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    deployed.api::<Deployment>().patch(deployment, &Default::default(), &patch).await.unwrap();
+    deployed.rolled_out("default", deployment).await.unwrap();
+}
+
+/// The template of before there was a sidecar.
+fn plain(example: &Deployment) -> Value {
+    let mut template = sharded(example);
+    let spec = &mut template["spec"];
+    // Merged: what is not named stays.
+    spec["initContainers"] = Value::Null;
+    spec["volumes"] = Value::Null;
+    let controller = spec["containers"][0].as_object_mut().unwrap();
+    controller.remove("env");
+    controller.remove("volumeMounts");
+    template
+}
+
+fn sharded(example: &Deployment) -> Value {
+    json!(example.spec.as_ref().unwrap().template)
+}
+
+/// The pods of the Deployment as it is, when some of them have worked since then; and which.
+async fn at_work(shared: &Shared, deployed: &Deployed, since: Timestamp) -> (BTreeSet<String>, BTreeSet<String>) {
+    let pods: BTreeSet<_> = deployed.pods(EXAMPLE).await.iter().map(ResourceExt::name_any).collect();
+    let what = format!("some of {pods:?} are at work");
+    let at_work = eventually(&what, DEADLINE, || async {
+        // Each look reads the whole log, beside those who work.
+        tokio::time::sleep(LOOKS).await;
+        let works = works(&shared.node).into_iter().filter(|work| work.asked >= since && pods.contains(&work.pod));
+        let by: Vec<_> = works.map(|work| work.pod).collect();
+        if by.len() >= WORKS { Ok(by.into_iter().collect()) } else { Err(format!("{} writes", by.len())) }
+    });
+    let at_work = at_work.await.unwrap();
+    (pods, at_work)
+}
+
+/// That all who worked before had ended when the first of those after began; and for how long nobody worked.
+#[allow(clippy::print_stdout, reason = "what was measured is part of the result")]
+fn tell(shared: &Shared, (what, begun): (&str, Timestamp), after: &BTreeSet<String>) {
+    let works = works(&shared.node);
+    let works: Vec<_> = works.iter().filter(|work| work.answered >= begun).collect();
+    let (after, before): (Vec<&Work>, Vec<&Work>) = works.iter().partition(|work| after.contains(&work.pod));
+    let (last, first) = (before.last().unwrap(), after.iter().min_by_key(|work| work.asked).unwrap());
+    assert!(last.answered < first.asked, "{last:?} beside {first:?}");
+    let pauses = works.windows(2).map(|pair| pair[0].answered.duration_until(pair[1].answered).unsigned_abs());
+    let pause = pauses.max().unwrap();
+    println!("to {what}: nobody worked for {pause:?} at most");
+    assert!(pause < PAUSE, "{pause:?}");
+}
