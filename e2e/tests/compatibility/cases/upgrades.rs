@@ -49,6 +49,9 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(case("path and query of 65,535 bytes", "HTTP/1.1", |ground, mark| async move {
         too_long(&Probe::by(&ground, &mark, Http::One, Http::Two)).await
     }));
+    cases.push(case("head of 550 kB", "HTTP/1.1", |ground, mark| async move {
+        too_much(&Probe::by(&ground, &mark, Http::One, Http::Two)).await
+    }));
     for upstream in Http::BOTH {
         let pair = Http::One.towards(upstream);
         cases.push(case("Expect: 100-continue", &pair, move |ground, mark| async move {
@@ -355,6 +358,25 @@ async fn too_long(probe: &Probe<'_>) -> Result<Outcome> {
     ensure!(direct.status.contains("200"), "{}", direct.status);
     ensure!(proxied.status.contains("414"), "{}", proxied.status);
     Ok(Outcome::Gap("refused with 414: the HTTP library takes 65,534 bytes of path and query at most"))
+}
+
+/// What a head may have at most by HTTP/1.1, in bytes (`DEFAULT_MAX_BUFFER_SIZE` of the HTTP library).
+const LARGEST: usize = 8_192 + 4_096 * 100;
+
+/// The API server takes 1 MiB.
+async fn too_much(probe: &Probe<'_>) -> Result<Outcome> {
+    let of = |length: usize| Ask::get(format!("{MAPS}/own-1")).header("X-Long", &"x".repeat(length));
+    let (passes, _) = to_end(Raw::send(&probe.shard.proxied, &of(LARGEST - 10_000), probe.mark).await?).await?;
+    ensure!(passes.status.contains("200"), "{}", passes.status);
+    // It looks at how much it has after each read, for which it has room for 512 KiB by then.
+    let ask = of(550_000);
+    let (direct, _) = to_end(Raw::send(&probe.shard.direct, &ask, probe.mark).await?).await?;
+    let proxied = Raw::send(&probe.shard.proxied, &ask, probe.mark).await?.head().await?;
+    ensure!(direct.status.contains("200"), "{}", direct.status);
+    ensure!(proxied.status.contains("431"), "{}", proxied.status);
+    Ok(Outcome::Gap(
+        "refused with 431: the HTTP library reads some 400 KiB of a head at most, and as much of what follows at once",
+    ))
 }
 
 /// The client sees the names as Go writes them; and by HTTP/1.1 the API server as the client did. (HTTP/2 has small
