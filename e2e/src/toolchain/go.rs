@@ -49,7 +49,8 @@ impl Go {
         // -v names each package that had to be compiled. No version control stamp: it would make the program
         // depend on the state of the work tree, and fails in a tree that git does not trust.
         command
-            .args(["build", "-v", "-buildvcs=false", "-ldflags", ldflags, "-o"])
+            // What the linker leaves out need not be compiled either: a tenth of the time.
+            .args(["build", "-v", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", ldflags, "-o"])
             .arg(output)
             .arg(package)
             .current_dir(&self.module);
