@@ -25,7 +25,7 @@ pub enum Judgement {
     Begins(Box<Judged>),
     /// The record of somebody else, or of the ring, made anew by a patch that does not say who holds it: who sends that
     /// believes to lead by a lock that is not its own any more.
-    Renews,
+    Renews(LockName),
     /// Something that nobody holds: it may have been a lock.
     Frees,
     /// Something else.
@@ -41,8 +41,10 @@ impl Judgement {
         let object = codec::decode(asked.kind(), tried.headers(), tried.body()).ok_or(LockRefusal::Answer)?;
         Ok(match object.name() {
             _ if object.holder().is_none() => Self::Frees,
-            Some(_) if object.is_election(shard) && !names_holder(asked, body) => Self::Renews,
             Some(name) if object.is_election(shard) => {
+                if !names_holder(asked, body) {
+                    return Ok(Self::Renews(name));
+                }
                 Self::Begins(Box::new(Judged { name, object, status: tried.status() }))
             }
             _ => Self::Other,

@@ -136,10 +136,7 @@ impl<S: Next> Elect<S> {
                     let judged = judged.taken_for(hold).await?;
                     return Ok(locks.adopt(&asked, &parts, &bytes, judged)?);
                 }
-                Judgement::Renews => {
-                    let Some(name) = asked.name() else { return Err(LockRefusal::Answer.into()) };
-                    return Err(LockRefusal::Conflict(name.clone()).into());
-                }
+                Judgement::Renews(name) => return Err(LockRefusal::Conflict(name).into()),
                 Judgement::Frees => true,
                 Judgement::Other => false,
             }

@@ -151,7 +151,10 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
             rule(BOUND, BOUND_MESSAGE),
         ]),
         failure_policy: Some("Fail".to_owned()),
-        audit_annotations: Some(vec![AuditAnnotation { key: "unseen".to_owned(), value_expression: text(UNSEEN) }]),
+        audit_annotations: Some(vec![AuditAnnotation {
+            key: "unseen".to_owned(),
+            value_expression: UNSEEN.to_owned(),
+        }]),
         param_kind: None,
     }
 }

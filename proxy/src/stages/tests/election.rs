@@ -18,6 +18,12 @@ fn write(method: &str, uri: &str, body: impl Into<Bytes>) -> Request<Body> {
     ask(method, uri).map(|_| full(body.into()))
 }
 
+fn merge_patch(uri: &str, body: impl Into<Bytes>) -> Request<Body> {
+    let mut request = write("PATCH", uri, body);
+    request.headers_mut().insert("content-type", HeaderValue::from_static("application/merge-patch+json"));
+    request
+}
+
 fn status(code: StatusCode) -> Response<Body> {
     let mut response = json(full(format!(r#"{{"kind":"Status","code":{}}}"#, code.as_u16())));
     *response.status_mut() = code;
@@ -92,9 +98,7 @@ async fn what_the_api_server_refuses_makes_no_lock() {
 async fn a_dry_run_of_the_client_and_a_patch_that_begins_no_election_are_the_api_servers() {
     let lab = Lab::new(|_| json(full(r#"{"metadata":{"name":"lock"},"spec":{}}"#)));
     lab.send(write("PUT", &format!("{LEASES}/lock?dryRun=All"), record("lock", "1"))).await;
-    let mut patch = write("PATCH", &format!("{LEASES}/lock"), r#"{"spec":{"holderIdentity":"node"}}"#);
-    patch.headers_mut().insert("content-type", HeaderValue::from_static("application/merge-patch+json"));
-    lab.send(patch).await;
+    lab.send(merge_patch(&format!("{LEASES}/lock"), r#"{"spec":{"holderIdentity":"node"}}"#)).await;
     let lease = format!("{LEASES}/lock");
     assert_eq!(
         lab.asked(),
@@ -171,8 +175,7 @@ async fn other_leases_reach_the_api_server_with_their_bodies_and_long_ones_are_r
 #[tokio::test]
 async fn a_patch_that_takes_a_free_lease_makes_it_a_lock() {
     let lab = Lab::new(|_| would_store(StatusCode::OK, record("lock", "5")));
-    let mut request = write("PATCH", &format!("{LEASES}/lock"), r#"{"spec":{"holderIdentity":"a"}}"#);
-    request.headers_mut().insert("content-type", HeaderValue::from_static("application/merge-patch+json"));
+    let request = merge_patch(&format!("{LEASES}/lock"), r#"{"spec":{"holderIdentity":"a"}}"#);
     assert!(text(lab.send(request).await).await.contains(r#""holderIdentity":"a""#));
     assert_eq!(lab.asked(), [format!("PATCH {LEASES}/lock?dryRun=All")], "nothing was written");
     assert_eq!(lab.get(&format!("{LEASES}/lock")).await.status(), StatusCode::OK);
@@ -185,9 +188,7 @@ async fn a_renewal_by_patch_takes_no_lock_of_somebody_else() {
     let lab = Lab::new(|_| would_store(StatusCode::OK, record("lock", "1").replace(r#""a""#, r#""old""#)));
     lab.real.is_held_by(&the_lock(), "old");
     let renewal = async |fields: &str| {
-        let mut request = write("PATCH", &format!("{LEASES}/lock"), format!(r#"{{"spec":{{{fields}}}}}"#));
-        request.headers_mut().insert("content-type", HeaderValue::from_static("application/merge-patch+json"));
-        lab.send(request).await.status()
+        lab.send(merge_patch(&format!("{LEASES}/lock"), format!(r#"{{"spec":{{{fields}}}}}"#))).await.status()
     };
     let time = r#""renewTime":"2026-01-01T00:00:01.000000Z""#;
     assert_eq!(renewal(time).await, StatusCode::CONFLICT);
