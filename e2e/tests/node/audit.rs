@@ -14,13 +14,23 @@ pub(crate) struct Request {
     pub(crate) credential: String,
 }
 
-/// The requests of a pod's ServiceAccount tokens, the first one first.
-pub(crate) fn requests_of(node: &Node, pod: &str) -> Vec<Request> {
+/// What the lines say in which this text stands.
+fn events(node: &Node, text: &str) -> Vec<Value> {
     let log = fs::read_to_string(node.control_plane().audit_log()).unwrap();
-    let of_pod = |event: &Value| event["user"]["extra"]["authentication.kubernetes.io/pod-name"][0] == pod;
+    // The last line may still be being written.
+    log.lines().filter(|line| line.contains(text)).filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// By whose ServiceAccount token a request came.
+fn pod(event: &Value) -> Option<&str> {
+    event["user"]["extra"]["authentication.kubernetes.io/pod-name"][0].as_str()
+}
+
+/// The requests of a pod's ServiceAccount tokens, the first one first.
+pub(crate) fn requests_of(node: &Node, name: &str) -> Vec<Request> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let events = log.lines().filter(|line| line.contains(pod)).filter_map(|line| serde_json::from_str(line).ok());
-    let requests = events.filter(of_pod).map(|event: Value| Request {
+    let events = events(node, name).into_iter().filter(|event| pod(event) == Some(name));
+    let requests = events.map(|event| Request {
         verb: text(&event["verb"]),
         resource: text(&event["objectRef"]["resource"]),
         credential: text(&event["user"]["extra"]["authentication.kubernetes.io/credential-id"][0]),
@@ -44,24 +54,20 @@ pub(crate) struct Work {
 
 /// What was worked, the earliest first.
 pub(crate) fn works(node: &Node) -> Vec<Work> {
-    let log = fs::read_to_string(node.control_plane().audit_log()).unwrap();
-    let of_status = log.lines().filter(|line| line.contains("/status"));
-    let events = of_status.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let events = events.filter(|event| {
-        event["stage"] == "ResponseComplete"
-            && (&event["objectRef"]["resource"], &event["objectRef"]["subresource"])
-                == (&"websites".into(), &"status".into())
-    });
-    let mut works: Vec<_> = events
-        .filter_map(|event| {
-            let time = |name: &str| event[name].as_str()?.parse::<Timestamp>().ok();
-            Some(Work {
-                pod: event["user"]["extra"]["authentication.kubernetes.io/pod-name"][0].as_str()?.to_owned(),
-                asked: time("requestReceivedTimestamp")?,
-                answered: time("stageTimestamp")?,
-            })
+    let of_status = |event: &Value| {
+        let about = &event["objectRef"];
+        event["stage"] == "ResponseComplete" && about["resource"] == "websites" && about["subresource"] == "status"
+    };
+    let events = events(node, "/status").into_iter().filter(of_status);
+    let works = events.filter_map(|event| {
+        let time = |name: &str| event[name].as_str()?.parse::<Timestamp>().ok();
+        Some(Work {
+            pod: pod(&event)?.to_owned(),
+            asked: time("requestReceivedTimestamp")?,
+            answered: time("stageTimestamp")?,
         })
-        .collect();
+    });
+    let mut works: Vec<_> = works.collect();
     works.sort_by_key(|work| work.answered);
     works
 }

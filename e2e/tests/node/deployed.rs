@@ -149,14 +149,13 @@ impl Deployed {
     fn owner(&self, website: &Website, members: &[String], children: &[ObjectMeta]) -> Result<String, String> {
         let unsettled = |what: &str| Err(format!("{}: {what}: {website:?}", website.name_any()));
         let Some(shard) = website.labels().get(&self.labels.shard) else { return unsettled("without owner") };
-        let status = website.status.clone().unwrap_or_default();
         if website.labels().contains_key(&self.labels.drain) {
             return unsettled("draining");
         }
         if !members.contains(shard) {
             return unsettled("of a shard that is gone");
         }
-        if Some(status.observed_generation) != website.metadata.generation || status.reconciled_by != *shard {
+        if !is_worked_on_by(website, shard) {
             return unsettled("not worked on by its shard");
         }
         let of_it = |child: &&ObjectMeta| {
@@ -190,16 +189,28 @@ impl Deployed {
     }
 }
 
+/// Whether a pod has done its work on a Website as it is.
+pub(crate) fn is_worked_on_by(website: &Website, pod: &str) -> bool {
+    let status = website.status.clone().unwrap_or_default();
+    Some(status.observed_generation) == website.metadata.generation && status.reconciled_by == pod
+}
+
+/// The example under another name, with one pod.
+pub(crate) fn one_of(example: &DynamicObject, name: &str) -> DynamicObject {
+    let mut deployment = example.clone();
+    deployment.metadata.name = Some(name.to_owned());
+    let spec = &mut deployment.data["spec"];
+    spec["replicas"] = json!(1);
+    spec["selector"]["matchLabels"]["app"] = json!(name);
+    spec["template"]["metadata"]["labels"]["app"] = json!(name);
+    deployment
+}
+
 /// The example for clients that read only the folder of the service account and two variables: it has both ways to the
 /// proxy, and loses the other one.
 fn in_cluster(example: &DynamicObject) -> DynamicObject {
-    let mut deployment = example.clone();
-    deployment.metadata.name = Some(IN_CLUSTER.to_owned());
-    let spec = &mut deployment.data["spec"];
-    spec["replicas"] = json!(1);
-    spec["selector"]["matchLabels"]["app"] = json!(IN_CLUSTER);
-    spec["template"]["metadata"]["labels"]["app"] = json!(IN_CLUSTER);
-    let controller: &mut Value = &mut spec["template"]["spec"]["containers"][0];
+    let mut deployment = one_of(example, IN_CLUSTER);
+    let controller: &mut Value = &mut deployment.data["spec"]["template"]["spec"]["containers"][0];
     for (list, key, other) in [("env", "name", "KUBECONFIG"), ("volumeMounts", "mountPath", "/var/run/ringside")] {
         controller[list].as_array_mut().unwrap().retain(|item| item[key] != other);
     }

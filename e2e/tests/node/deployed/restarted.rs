@@ -17,7 +17,7 @@ use serde_json::json;
 use super::{
     DEADLINE, Deployed,
     confinement::{PROXY, process},
-    deploy,
+    deploy, is_worked_on_by, one_of,
 };
 use crate::Shared;
 
@@ -28,8 +28,8 @@ pub(crate) async fn a_controller_from_before_a_gap_is_restarted_by_its_liveness_
     let deployed = shared.deployed().await;
     let _alone = deployed.membership.lock().await;
     deployed.settled().await;
-    let example = manifests::read(&deploy("example/deployment.yaml")).unwrap().remove(0);
-    manifests::apply(&deployed.client, &[probed(example)]).await.unwrap();
+    let example = manifests::read(&deploy("example/deployment.yaml")).unwrap();
+    manifests::apply(&deployed.client, &[probed(&example[0])]).await.unwrap();
     deployed.rolled_out("default", NAME).await.unwrap();
     let pod = deployed.pods(NAME).await.remove(0);
     let name = pod.name_any();
@@ -66,20 +66,16 @@ pub(crate) async fn a_controller_from_before_a_gap_is_restarted_by_its_liveness_
 }
 
 /// As the documentation says, but for its patience.
-fn probed(mut example: DynamicObject) -> DynamicObject {
-    example.metadata.name = Some(NAME.to_owned());
-    let spec = &mut example.data["spec"];
-    spec["replicas"] = json!(1);
-    spec["selector"]["matchLabels"]["app"] = json!(NAME);
-    spec["template"]["metadata"]["labels"]["app"] = json!(NAME);
-    let pod = &mut spec["template"]["spec"];
+fn probed(example: &DynamicObject) -> DynamicObject {
+    let mut deployment = one_of(example, NAME);
+    let pod = &mut deployment.data["spec"]["template"]["spec"];
     let listen = json!({"name": "RINGSIDE_ADMIN_LISTEN", "value": "0.0.0.0:6444"});
     pod["initContainers"][0]["env"].as_array_mut().unwrap().push(listen);
     // Longer than the proxy takes to be back, and the controller from its start to its first request.
     let asked = json!({"path": "/controllerz", "port": 6444});
     pod["containers"][0]["livenessProbe"] =
         json!({"httpGet": asked, "periodSeconds": 1, "failureThreshold": 10, "timeoutSeconds": 5});
-    example
+    deployment
 }
 
 /// Waits until the pod's proxy and controller are so.
@@ -102,11 +98,7 @@ async fn until_it_works(deployed: &Deployed, pod: &str, content: &str) {
     deployed.change_all(content).await;
     let works = eventually("it works", DEADLINE, || async {
         let all = deployed.websites().list(&Default::default()).await.map_err(|error| error.to_string())?;
-        let done = all.iter().any(|website| {
-            let status = website.status.clone().unwrap_or_default();
-            status.reconciled_by == pod && Some(status.observed_generation) == website.metadata.generation
-        });
-        if done { Ok(()) } else { Err("not yet".to_owned()) }
+        if all.iter().any(|website| is_worked_on_by(website, pod)) { Ok(()) } else { Err("not yet".to_owned()) }
     });
     works.await.unwrap();
 }
