@@ -1,5 +1,7 @@
 """An operator that says what it sees, while kopf's peers let it: it pauses for each other of the same priority."""
 
+import sys
+
 import kopf
 
 
@@ -13,4 +15,6 @@ def configure(settings: kopf.OperatorSettings, **_):
 
 @kopf.on.event("", "v1", "serviceaccounts", annotations={"touched": kopf.PRESENT})
 def saw(annotations, **_):
-    print("saw", annotations["touched"], flush=True)
+    # One write a line: handlers run in threads of their own.
+    sys.stdout.write(f"saw {annotations['touched']}\n")
+    sys.stdout.flush()

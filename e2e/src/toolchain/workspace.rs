@@ -23,7 +23,12 @@ pub struct RingsidePrograms {
 /// Builds proxy and sharder, once a process: cargo builds the programs of other packages for nobody's tests.
 pub fn ringside(environment: &Environment) -> Result<RingsidePrograms, ToolchainError> {
     static BUILT: Mutex<Option<RingsidePrograms>> = Mutex::new(None);
-    once(&BUILT, || build(environment, Command::new(&environment.cargo), &["--quiet"]))
+    once(&BUILT, || {
+        let command = Command::new(&environment.cargo);
+        let both = ["--quiet", "--profile", profile(), "-p", "ringside-proxy", "-p", "ringside-sharder"];
+        let mut built = cargo(environment, command, (workspace_folder(), &environment.target), ("build", &both, &[]))?;
+        Ok(RingsidePrograms { proxy: built.take("ringside-proxy")?, sharder: built.take("ringside-sharder")? })
+    })
 }
 
 fn once<T: Clone>(
@@ -39,24 +44,22 @@ fn once<T: Clone>(
     Ok(programs)
 }
 
-/// Builds proxy and sharder as their images hold them: static, and without what only a debugger reads.
+/// Builds proxy and sharder as their images hold them: static, and without what only a debugger reads. Both are the linker's
+/// matter, so all but the last step is shared with [`ringside`]; the Dockerfiles have nobody to share with.
 pub fn ringside_static(environment: &Environment) -> Result<RingsidePrograms, ToolchainError> {
-    let mut command = Command::new(&environment.cargo);
-    command
-        // The flag of the Dockerfiles. A target of its own keeps it away from build scripts, and gives it a folder
-        // beside that of other builds, so that the two don't undo each other.
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        .env("CARGO_PROFILE_DEV_STRIP", "symbols");
     say(format_args!("building ringside-proxy and ringside-sharder for their images"));
-    build(environment, command, &["--target", "host-tuple"])
+    let program = |name| {
+        let command = Command::new(&environment.cargo);
+        let of_one = ["--quiet", "--profile", profile(), "-p", name, "--bin", name];
+        let linked = ["--", "-C", "target-feature=+crt-static", "-C", "strip=symbols"];
+        cargo(environment, command, (workspace_folder(), &environment.target), ("rustc", &of_one, &linked))?.take(name)
+    };
+    Ok(RingsidePrograms { proxy: program("ringside-proxy")?, sharder: program("ringside-sharder")? })
 }
 
-fn build(environment: &Environment, command: Command, more: &[&str]) -> Result<RingsidePrograms, ToolchainError> {
-    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
-    let arguments = [&["--profile", profile, "-p", "ringside-proxy", "-p", "ringside-sharder"], more].concat();
-    let mut built = cargo_build(environment, command, (workspace_folder(), &environment.target), &arguments)?;
-    Ok(RingsidePrograms { proxy: built.take("ringside-proxy")?, sharder: built.take("ringside-sharder")? })
+/// The profile of the running program.
+fn profile() -> &'static str {
+    if cfg!(debug_assertions) { "dev" } else { "release" }
 }
 
 /// Builds what takes part in leader elections by the code of a library for kube-rs. That is built on versions of its own, so
@@ -70,7 +73,7 @@ pub fn rust_elector(environment: &Environment) -> Result<PathBuf, ToolchainError
         // Other electors are at work meanwhile, who lose what they don't renew.
         let mut command = Command::new("nice");
         command.args(["-n", "19"]).arg(&environment.cargo);
-        cargo_build(environment, command, (&folder, &target), &["--locked", "--quiet"])?.take("rust-elector")
+        cargo(environment, command, (&folder, &target), ("build", &["--locked", "--quiet"], &[]))?.take("rust-elector")
     })
 }
 
@@ -87,20 +90,22 @@ impl Built {
     }
 }
 
-fn cargo_build(
+/// Runs a subcommand with arguments for cargo and, behind these, for the compiler.
+fn cargo(
     environment: &Environment,
     mut command: Command,
     (folder, target): (&Path, &Path),
-    arguments: &[&str],
+    (subcommand, arguments, last): (&str, &[&str], &[&str]),
 ) -> Result<Built, ToolchainError> {
-    let line = format!("cargo build {}", arguments.join(" "));
+    let line = [&["cargo", subcommand], arguments, last].concat().join(" ");
     command
-        .arg("build")
+        .arg(subcommand)
         .args(arguments)
         // It names the executables itself: no guess about the layout of the target folder.
         .args(["--message-format", "json-render-diagnostics"])
         .arg("--target-dir")
         .arg(target)
+        .args(last)
         .current_dir(folder)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());

@@ -19,12 +19,13 @@ use serde_json::json;
 use crate::{DEADLINE, requests, table};
 
 /// All objects are looked through so often: twice within the time that is counted.
-const PERIOD: Duration = Duration::from_secs(10);
-const COUNTED: Duration = Duration::from_secs(25);
+const PERIOD: Duration = Duration::from_secs(5);
+const COUNTED: Duration = Duration::from_secs(13);
 /// Requests at once while objects are created.
 const CREATES: usize = 8;
-/// A watch that ends and begins again, a status that was to be written: what may be more by chance, a period.
-const CHANCE: usize = 4;
+/// A pass that falls into the time by a hair, a watch that ends and begins again: what may be more by chance. Were a pass
+/// made in pages, it would be five in each of at least two passes.
+const CHANCE: usize = 6;
 
 async fn create(system: &System, numbers: std::ops::Range<usize>) {
     let api: Api<ConfigMap> = Api::namespaced(system.control_plane().client(), NAMESPACE);
@@ -66,7 +67,7 @@ async fn requests_at_rest_do_not_depend_on_the_number_of_objects() {
     let mut asked = requests(&system);
     let mut counts = Vec::new();
     let mut there = 0;
-    for objects in [100, 2_000] {
+    for objects in [100, 3_000] {
         create(&system, there..objects).await;
         there = objects;
         until_owned(&system, &labels, objects).await;
@@ -77,11 +78,11 @@ async fn requests_at_rest_do_not_depend_on_the_number_of_objects() {
         tokio::time::sleep(COUNTED).await;
         let found = asked.since().unwrap();
         eprintln!("{objects} objects: {} requests in {:?}: {:#?}", found.len(), start.elapsed(), table(&found));
-        // Two periods have ended in this time, or three. Children are streamed by once in each.
+        // Children are streamed by once in each period.
         let periods = found.iter().filter(|request| request.verb == "watch" && request.resource == "secrets").count();
-        let of_period = found.iter().filter(|request| request.resource != "leases").count() / periods.max(1);
-        counts.push((periods, of_period));
+        // The Lease is renewed at its own times.
+        counts.push((periods, found.iter().filter(|request| request.resource != "leases").count()));
     }
-    assert!(counts.iter().all(|(periods, _)| *periods > 0), "nothing was looked through");
-    assert!(counts[1].1 <= counts[0].1 + CHANCE, "periods, and requests in each: {counts:?}");
+    assert!(counts.iter().all(|(periods, _)| *periods >= 2), "nothing was looked through: {counts:?}");
+    assert!(counts[1].1 <= counts[0].1 + CHANCE, "periods, and requests in their time: {counts:?}");
 }
