@@ -105,11 +105,11 @@ async fn measure(table: &mut Table, story: Story, ahead: bool) -> anyhow::Result
 fn slowest(verdict: &Verdict, grace: Duration) {
     let mut all: Vec<_> = verdict.handovers.iter().map(|one| (one.beyond(grace), one)).collect();
     all.sort_unstable_by_key(|(beyond, _)| Reverse(*beyond));
-    for (beyond, Handover { stages, busy, at, .. }) in all.into_iter().take(SLOWEST) {
+    for (beyond, Handover { between: [from, to], stages, busy, at, .. }) in all.into_iter().take(SLOWEST) {
         let Stages { rest, acknowledgement, search, children, assignment } = *stages;
         let rest = rest.saturating_sub(grace);
         let parts = [rest, acknowledgement, search, children, assignment];
-        println!("{at:.3}: {beyond:.0?} = {parts:.0?}, at work before for {busy:.0?}");
+        println!("{at:.3}: {from} to {to}: {beyond:.0?} = {parts:.0?}, at work before for {busy:.0?}");
     }
 }
 

@@ -75,6 +75,7 @@ fn handover([asked, acknowledged, assigned]: Steps<'_>, family: &[&History]) -> 
     let last = moved.iter().map(|version| version.write.answered).max().unwrap_or(first);
     let (arrived, answered) = (acknowledged.write.received, acknowledged.write.answered);
     Handover {
+        between: [asked, assigned].map(|version| version.labels.shard.clone().unwrap_or_default()),
         let_go: since(asked.write.answered, answered),
         assigned: since(answered, assigned.write.answered),
         busy: since(asked.write.answered, rested),

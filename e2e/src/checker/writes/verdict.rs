@@ -72,8 +72,10 @@ pub struct Child {
 }
 
 /// A move that was acknowledged, as the API server saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handover {
+    /// The shard that was asked, and the next one.
+    pub between: [String; 2],
     /// From the answer to the drain to that to the acknowledgement.
     pub let_go: Duration,
     /// From there to the next shard's label.
