@@ -370,16 +370,16 @@ impl Locks {
                 let (lock, write) = match write {
                     Asked::Patch(name) => (learned.get_mut(name)?, None),
                     _ => {
-                        let mut object = codec::decode(write.kind(), &parts.headers, body)?;
-                        // The path says it, so a client need not.
-                        object.metadata_mut().namespace.get_or_insert_with(|| self.namespace.clone());
+                        let object = codec::decode(write.kind(), &parts.headers, body)?;
                         (learned.get_mut(&object.name()?)?, Some(object))
                     }
                 };
                 let written = match (asked, write) {
-                    (Asked::Create(_), Some(object)) => lock.create(object, now).map(|it| (StatusCode::CREATED, it)),
+                    (Asked::Create(_), Some(object)) => {
+                        lock.create(object, &self.namespace, now).map(|it| (StatusCode::CREATED, it))
+                    }
                     (_, Some(object)) => lock.replace(object, now).map(|it| (StatusCode::OK, it)),
-                    (_, None) => lock.patch(&parts.headers, body, now),
+                    (_, None) => lock.patch(&parts.headers, body, &self.namespace, now),
                 };
                 written.map(|(code, object)| {
                     self.told(lock.name().clone(), Some(&object));

@@ -421,7 +421,12 @@ fn an_apply_makes_a_lock_that_is_free_for_the_controller() {
     for kind in [Kind::Lease, Kind::ConfigMap] {
         let (server, name) = (Server::new(), lock(kind, "lock"));
         server.0.learn_free(&name, Some("70")).unwrap();
-        let apply = |holder: &str| Bytes::from(record(kind, "lock", holder).json().unwrap().to_string());
+        let apply = |holder: &str| {
+            let mut object = record(kind, "lock", holder);
+            // Clients leave it to the path.
+            object.metadata_mut().namespace = None;
+            Bytes::from(object.json().unwrap().to_string())
+        };
         let merge = server.raw(&Asked::Patch(name.clone()), "application/merge-patch+json", JSON, &apply("me"));
         assert_eq!(merge.unwrap(), Err(LockRefusal::NotFound(name.clone())));
         for (status, holder) in [(201, "me"), (200, "other")] {
@@ -429,6 +434,7 @@ fn an_apply_makes_a_lock_that_is_free_for_the_controller() {
                 server.raw(&Asked::Patch(name.clone()), APPLY, PROTOBUF, &apply(holder)).unwrap().unwrap();
             assert_eq!((code, applied.holder().as_deref()), (status, Some(holder)));
             assert_eq!(applied.name(), Some(name.clone()));
+            assert_eq!(applied.metadata().namespace.as_deref(), Some("ns"));
         }
     }
 }
