@@ -17,6 +17,7 @@ use std::{
 
 use ringside_ring::RingLabels;
 use serde::Deserialize;
+use serde_json::Value;
 
 use self::line::Said;
 use crate::checker::Write;
@@ -85,6 +86,24 @@ pub fn read(path: &Path, labels: &RingLabels, shards: &str, mut take: impl FnMut
     })?;
     begun.into_values().for_each(|write| take(*write));
     Ok(())
+}
+
+/// The events in whose lines this text stands, as they are. An event has a line for each of its stages.
+pub fn events(path: &Path, text: &str) -> Result<Vec<Value>, AuditError> {
+    let mut found = Vec::new();
+    lines(path, |line| {
+        let line = std::str::from_utf8(line).map_err(|error| error.to_string())?;
+        if line.contains(text) {
+            found.push(serde_json::from_str(line).map_err(|error| error.to_string())?);
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// The Pod that the token of an event is bound to.
+pub fn pod(event: &Value) -> Option<&str> {
+    event["user"]["extra"][POD_NAME][0].as_str()
 }
 
 /// Hands each whole line of the log to `take`, which says what is wrong with it.

@@ -3,21 +3,17 @@
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::print_stdout, reason = "what was measured is part of the result")]
 
-use std::{
-    collections::BTreeSet,
-    io::{BufRead as _, BufReader},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use kube::{Api, ResourceExt as _, api::PostParams};
 use ringside_e2e::{
+    audit,
     eventually::eventually,
     system::{NAMESPACE, SHARDER_USER, Settings, System},
     website::{Website, WebsiteSpec},
     workload::Workload,
 };
 use ringside_ring::{RingLabels, RingName};
-use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 /// Enough for a machine that runs other tests beside.
@@ -101,17 +97,14 @@ async fn after_a_kill_the_next_one_acts_when_the_lease_has_run_out() {
 
 /// The pods of the sharder that changed objects, in the order of their writes.
 fn writers(system: &System) -> Vec<String> {
-    let log = BufReader::new(std::fs::File::open(system.control_plane().audit_log()).unwrap());
-    let event = |line: String| serde_json::from_str::<Value>(&line).ok();
-    let events = log.lines().map_while(Result::ok).filter_map(event).filter(|event| {
+    let events = audit::events(&system.control_plane().audit_log(), SHARDER_USER).unwrap().into_iter();
+    let events = events.filter(|event| {
         let (user, verb) = (event["user"]["username"].as_str(), event["verb"].as_str());
         let of_ring = event["objectRef"]["resource"] != "leases";
         let landed = event["responseStatus"]["code"].as_u64().is_some_and(|code| code < 300);
         user == Some(SHARDER_USER) && verb == Some("patch") && of_ring && landed
     });
-    let pod =
-        |event: Value| event["user"]["extra"]["authentication.kubernetes.io/pod-name"][0].as_str().unwrap().to_owned();
-    events.map(pod).collect()
+    events.map(|event| audit::pod(&event).unwrap().to_owned()).collect()
 }
 
 /// It stands still in the midst of a move of many, and goes on when another one leads.

@@ -1,7 +1,5 @@
 //! What the policy can't judge: it passes the API server, and the audit log says who did it to which object.
 
-use std::fs;
-
 use http::Request;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -10,6 +8,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use ringside_e2e::{
+    audit,
     eventually::eventually,
     manifests,
     system::{NAMESPACE, Return, Settings},
@@ -120,10 +119,7 @@ fn audited() -> Settings {
 
 /// What it has written down so far of requests that were answered. (Of what connects it writes down the beginning as well.)
 fn log(ground: &Ground) -> Vec<Value> {
-    let log = fs::read_to_string(ground.control_plane().audit_log()).unwrap();
-    // The last line may still be being written.
-    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    events.filter(|event| event["stage"] == "ResponseComplete").collect()
+    audit::events(&ground.control_plane().audit_log(), r#""stage":"ResponseComplete""#).unwrap()
 }
 
 async fn ask(client: &Client, method: &str, path: &str, body: &str) -> kube::Result<String> {

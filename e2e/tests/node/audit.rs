@@ -1,9 +1,12 @@
 //! What the API server wrote down about requests.
 
-use std::{collections::BTreeSet, fs};
+use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use ringside_e2e::node::Node;
+use ringside_e2e::{
+    audit::{events, pod},
+    node::Node,
+};
 use serde_json::Value;
 
 /// A request that was answered.
@@ -14,22 +17,11 @@ pub(crate) struct Request {
     pub(crate) credential: String,
 }
 
-/// What the lines say in which this text stands.
-fn events(node: &Node, text: &str) -> Vec<Value> {
-    let log = fs::read_to_string(node.control_plane().audit_log()).unwrap();
-    // The last line may still be being written.
-    log.lines().filter(|line| line.contains(text)).filter_map(|line| serde_json::from_str(line).ok()).collect()
-}
-
-/// By whose ServiceAccount token a request came.
-fn pod(event: &Value) -> Option<&str> {
-    event["user"]["extra"]["authentication.kubernetes.io/pod-name"][0].as_str()
-}
-
 /// The requests of a pod's ServiceAccount tokens, the first one first.
 pub(crate) fn requests_of(node: &Node, name: &str) -> Vec<Request> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let events = events(node, name).into_iter().filter(|event| pod(event) == Some(name));
+    let events =
+        events(&node.control_plane().audit_log(), name).unwrap().into_iter().filter(|event| pod(event) == Some(name));
     let requests = events.map(|event| Request {
         verb: text(&event["verb"]),
         resource: text(&event["objectRef"]["resource"]),
@@ -58,7 +50,7 @@ pub(crate) fn works(node: &Node) -> Vec<Work> {
         let about = &event["objectRef"];
         event["stage"] == "ResponseComplete" && about["resource"] == "websites" && about["subresource"] == "status"
     };
-    let events = events(node, "/status").into_iter().filter(of_status);
+    let events = events(&node.control_plane().audit_log(), "/status").unwrap().into_iter().filter(of_status);
     let works = events.filter_map(|event| {
         let time = |name: &str| event[name].as_str()?.parse::<Timestamp>().ok();
         Some(Work {

@@ -4,6 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use kube::{Api, api::ListParams};
 use ringside_e2e::{
+    audit,
     compatibility::client::{Endpoint, Http},
     relay::MARK,
     system::{NAMESPACE, Shard, System},
@@ -92,9 +93,7 @@ impl Request {
 
 /// The events of requests whose audit ids begin so.
 pub(crate) fn audited(log: &Path, ids: &str) -> Vec<Value> {
-    let log = fs::read_to_string(log).unwrap();
-    // The last line may still be being written.
-    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let events = audit::events(log, ids).unwrap().into_iter();
     events.filter(|event| event["auditID"].as_str().is_some_and(|id| id.starts_with(ids))).collect()
 }
 
