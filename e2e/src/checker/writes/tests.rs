@@ -116,7 +116,7 @@ fn a_move_as_it_should_be_is_clean_and_timed() {
     let verdict = with([]);
     assert!(verdict.is_clean(), "{verdict:#?}");
     assert_eq!(verdict.by_shards, 4);
-    let [handover] = verdict.handovers[..] else { panic!("{:?}", verdict.handovers) };
+    let [handover] = &verdict.handovers[..] else { panic!("{:?}", verdict.handovers) };
     assert_eq!((handover.let_go.as_secs(), handover.assigned.as_secs()), (10, 20));
     let Stages { rest, acknowledgement, search, children, assignment } = handover.stages;
     assert_eq!([rest, acknowledgement, search, children, assignment].map(|part| part.as_secs()), [10, 0, 10, 0, 10]);
