@@ -10,17 +10,18 @@ use std::{
 use k8s_openapi::{
     api::{
         admissionregistration::v1::MutatingWebhookConfiguration, core::v1::ConfigMap, events::v1::Event,
-        rbac::v1::ClusterRole,
+        flowcontrol::v1::FlowSchema, rbac::v1::ClusterRole,
     },
     apimachinery::pkg::apis::meta::v1::Condition,
     jiff::Timestamp,
 };
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use ringside_e2e::{
     eventually::eventually,
+    manifests,
     system::{NAMESPACE, Settings, System},
     website::{Website, WebsiteSpec},
     workload::Workload,
@@ -29,10 +30,31 @@ use ringside_ring::{
     ClusterRing, RingLabels, RingName, cluster_ring::ObjectCounts, labels::webhook_configuration_name,
 };
 use serde_json::json;
+use tokio::time::sleep;
 
 /// Enough for a machine that runs other tests beside; what is measured is printed.
 const DEADLINE: Duration = Duration::from_secs(90);
 const OBJECTS: usize = 60;
+
+/// Leaves the sharder room for one write to a Website at a time, whatever else it asks for: what comes beside is refused.
+const NO_ROOM: &str = "
+apiVersion: flowcontrol.apiserver.k8s.io/v1
+kind: PriorityLevelConfiguration
+metadata: {name: no-room}
+spec:
+  type: Limited
+  limited: {nominalConcurrencyShares: 0, lendablePercent: 0, borrowingLimitPercent: 0, limitResponse: {type: Reject}}
+---
+apiVersion: flowcontrol.apiserver.k8s.io/v1
+kind: FlowSchema
+metadata: {name: no-room}
+spec:
+  priorityLevelConfiguration: {name: no-room}
+  matchingPrecedence: 2
+  rules:
+  - subjects: [{kind: User, user: {name: 'system:serviceaccount:sharding-system:ringside-sharder'}}]
+    resourceRules: [{verbs: [patch], apiGroups: [web.example.com], resources: [websites], namespaces: ['*']}]
+";
 
 /// The API groups of what is sharded, and of webhook configurations and policies.
 const SITES: &str = "web.example.com";
@@ -260,6 +282,55 @@ async fn objects_without_a_shard_are_counted_and_dated() {
     assert!(!ground.metrics().await.contains(&since));
 }
 
+/// By its own fairness, and not by a server that plays it.
+#[tokio::test]
+async fn an_api_server_that_asks_for_a_pause_gets_one() {
+    /// So many writes are under way at once by then, of which the API server lets one in, and one that had begun before.
+    const AT_ONCE: usize = 3;
+    const COUNTED: Duration = Duration::from_secs(5);
+    let mut ground = Ground::start(Settings::default()).await;
+    // More than are written in the time, one at a time with a pause after each.
+    ground.create("site", OBJECTS).await;
+    manifests::apply(&ground.client, &manifests::parse(NO_ROOM).unwrap()).await.unwrap();
+    let schemas: Api<FlowSchema> = Api::all(ground.client.clone());
+    eventually("the API server goes by it", DEADLINE, || async {
+        let schema = schemas.get("no-room").await.map_err(|error| error.to_string())?;
+        let conditions = schema.status.and_then(|status| status.conditions).unwrap_or_default();
+        let dangles = conditions.iter().find(|one| one.type_.as_deref() == Some("Dangling"));
+        let in_place = dangles.is_some_and(|one| one.status.as_deref() == Some("False"));
+        if in_place { Ok(()) } else { Err(format!("{conditions:?}")) }
+    })
+    .await
+    .unwrap();
+    ground.add_shards(&["shard-0"]).await;
+    let throttled = async || {
+        let metrics = ground.metrics().await;
+        let line = metrics.lines().find_map(|line| line.strip_prefix("controller_sharding_throttled_total "));
+        line.unwrap().parse::<usize>().unwrap()
+    };
+    ground.until_metric("controller_sharding_write_limit 2").await;
+    let before = throttled().await;
+    sleep(COUNTED).await;
+    let refused = throttled().await - before;
+    eprintln!("{refused} writes were refused in {COUNTED:?}");
+    // Each answer says when to come back: after a second.
+    let rounds = usize::try_from(COUNTED.as_secs()).unwrap() + 1;
+    assert!((1..=rounds * AT_ONCE).contains(&refused), "{refused} writes were refused in {COUNTED:?}");
+    let labels = RingLabels::of(&ground.ring);
+    let unassigned = ListParams::default().labels(&format!("!{}", labels.shard));
+    let sites: Api<Website> = Api::namespaced(ground.client.clone(), NAMESPACE);
+    let waiting = sites.list_metadata(&unassigned).await.unwrap().items.len();
+    assert!(waiting > OBJECTS / 4, "{waiting} wait: one was let in at a time, with no pause between two");
+    let counts = ground.until_counts("some wait", |counts| counts.unassigned > 0).await;
+    assert!(counts.unassigned_since.is_some(), "{counts:?}");
+
+    schemas.delete("no-room", &DeleteParams::default()).await.unwrap();
+    let start = Instant::now();
+    let all = i64::try_from(OBJECTS).unwrap();
+    ground.until_counts("none waits", |counts| (counts.assigned, counts.unassigned) == (all, 0)).await;
+    eprintln!("all had a shard {:?} after the API server had room for them", start.elapsed());
+}
+
 #[tokio::test]
 async fn objects_that_can_not_be_looked_through_are_not_counted_anew() {
     let sync_period = Duration::from_secs(5);
@@ -271,7 +342,9 @@ async fn objects_that_can_not_be_looked_through_are_not_counted_anew() {
     // They are streamed, or asked for by pages.
     let before = ground.deny(SITES, &["list", "watch"]).await;
     let told = ground.until_condition("Ready", "False").await;
-    assert!(told.message.contains("can't be drained: missing permission"), "{told:?}");
+    // The watch that goes on may end meanwhile, and not begin again.
+    let what = ["can't be drained", "can't be watched"].map(|what| format!("{what}: missing permission"));
+    assert!(what.iter().any(|what| told.message.contains(what)), "{told:?}");
     // As the alert reckons.
     let periods = i64::try_from(3 * sync_period.as_secs()).unwrap();
     let counted_at = eventually("no pass has ended for three periods", DEADLINE, || async {
