@@ -65,6 +65,13 @@ pub struct Resource {
     pub subresource: Option<String>,
 }
 
+impl Resource {
+    /// Whether query and body are for somebody behind the API server, to whom its subresource `proxy` leads.
+    pub fn is_behind_api_server(&self) -> bool {
+        self.subresource.as_deref() == Some("proxy")
+    }
+}
+
 /// What a request asks for.
 #[derive(Clone, Debug)]
 pub struct RequestInfo {
@@ -95,7 +102,7 @@ impl RequestInfo {
     /// # Errors
     /// When the path is ambiguous, or the query of a verb that selects too long.
     pub fn of(method: &Method, uri: &http::Uri, headers: &HeaderMap) -> Result<Self, BadRequest> {
-        let upgrade = headers.contains_key(header::UPGRADE);
+        let upgrade = asks_for_upgrade(headers);
         let Some(target) = path::parse(uri.path())? else {
             return Ok(Self { verb: of_method(method), resource: None, query: Query::default(), upgrade });
         };
@@ -119,6 +126,13 @@ impl RequestInfo {
         let follows_log = self.resource.as_ref().is_some_and(|it| it.subresource.as_deref() == Some("log"));
         self.upgrade || self.verb == Verb::Watch || follows_log
     }
+}
+
+/// By both headers (RFC 9110, section 7.8). Without `Connection` the other one is nothing that was asked for here.
+fn asks_for_upgrade(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    let named = lines.flat_map(|line| line.split(',')).any(|name| name.trim().eq_ignore_ascii_case("upgrade"));
+    named && headers.contains_key(header::UPGRADE)
 }
 
 fn of_method(method: &Method) -> Verb {

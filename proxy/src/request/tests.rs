@@ -43,6 +43,21 @@ fn resources_are_recognized_as_the_api_server_does() {
     assert_eq!(summary(&Method::PATCH, "/apis/x.io/v1/namespaces/a/things/b/status"), "Patch things.x.io status a/b");
 }
 
+/// RFC 9110, section 7.8.
+#[test]
+fn an_upgrade_is_asked_for_by_two_headers() {
+    let upgrade = |headers: &[(&'static str, &'static str)]| {
+        let pairs = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        let headers = HeaderMap::from_iter(pairs);
+        RequestInfo::of(&Method::GET, &"/api/v1/pods?watch=1".parse().unwrap(), &headers).unwrap().upgrade
+    };
+    assert!(upgrade(&[("connection", "Upgrade"), ("upgrade", "websocket")]));
+    assert!(upgrade(&[("connection", "keep-alive"), ("connection", "x, upgrade"), ("upgrade", "SPDY/3.1")]));
+    assert!(!upgrade(&[("upgrade", "websocket")]));
+    assert!(!upgrade(&[("connection", "keep-alive"), ("upgrade", "websocket")]));
+    assert!(!upgrade(&[("connection", "Upgrade")]));
+}
+
 #[test]
 fn what_is_no_resource_is_left_alone() {
     for uri in ["/", "/healthz", "/version", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/openapi/v3/a"]

@@ -136,7 +136,7 @@ impl<S: Next> Service<Request<Body>> for Fence<S> {
         if matches!(way, Way::Pass) {
             return self.next.call(request).boxed();
         }
-        if is_compressed(request.headers()) {
+        if is_compressed(request.headers()) && !resource.is_behind_api_server() {
             return futures::future::ready(Err(Refusal::CompressedBody)).boxed();
         }
         let (info, resource) = (info.clone(), resource.clone());

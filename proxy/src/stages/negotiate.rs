@@ -15,7 +15,7 @@ use super::Next;
 use crate::{
     body::Body,
     request::{
-        RequestInfo,
+        RequestInfo, Resource,
         representation::{is_cbor_body, refuse_cbor},
     },
     status::Refusal,
@@ -37,7 +37,7 @@ impl<S> Negotiate<S> {
 /// Whether an API server reads it, and not somebody behind one.
 fn is_for_api_server(request: &Request<Body>) -> bool {
     let resource = request.extensions().get::<RequestInfo>().and_then(|info| info.resource.as_ref());
-    resource.and_then(|it| it.subresource.as_deref()) != Some("proxy")
+    !resource.is_some_and(Resource::is_behind_api_server)
 }
 
 impl<S: Next> Service<Request<Body>> for Negotiate<S> {

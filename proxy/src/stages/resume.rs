@@ -11,7 +11,7 @@
 use std::task::{Context, Poll};
 
 use futures::{FutureExt, future::BoxFuture};
-use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
@@ -95,12 +95,22 @@ fn concern(request: &Request<Body>) -> Option<(Read, Option<ResourceVersion>, Re
     let from = (info.verb == Verb::Watch).then(|| start_of_watch(&info.query)).flatten();
     let mut question = Request::new(empty());
     *question.uri_mut() = self::question(resource, &info.query)?;
-    question.headers_mut().clone_from(request.headers());
-    let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-    question.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-    question.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    *question.headers_mut() = of_question(request.headers());
     question.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info.clone() });
     Some((floor, from, question))
+}
+
+/// The headers of a list of the proxy's own, which is asked for as the client: without those that say something of a body, since
+/// it has none.
+pub(super) fn of_question(of_client: &HeaderMap) -> HeaderMap {
+    let mut headers = of_client.clone();
+    for about_body in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::CONTENT_ENCODING, header::EXPECT] {
+        headers.remove(about_body);
+    }
+    let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+    headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers
 }
 
 /// One object of what the client may list: permissions can be for one namespace, or for one name.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
-use http::{HeaderValue, Request, StatusCode, header};
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use ringside_ring::ResourceVersion;
 use serde_json::Value;
@@ -17,7 +17,12 @@ use crate::{
     body::{Body, empty},
     frames::Deleted,
     request::{Query, RequestInfo, Verb},
-    stages::{Next, admit::Admitted, narrow::with_query, resume::collection},
+    stages::{
+        Next,
+        admit::Admitted,
+        narrow::with_query,
+        resume::{collection, of_question},
+    },
     views::{Leaving, Missed, Scope},
 };
 
@@ -39,10 +44,7 @@ impl Asks {
         let selector = request.extensions().get::<Admitted>()?.term.selector.clone();
         let info = request.extensions().get::<RequestInfo>()?.clone();
         let mut asks = Request::new(());
-        asks.headers_mut().clone_from(request.headers());
-        let accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-        asks.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-        asks.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        *asks.headers_mut() = of_question(request.headers());
         asks.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info });
         Some(Self { request: asks, scope: scope.clone(), selector: selector.to_string() })
     }

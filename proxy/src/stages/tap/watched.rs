@@ -92,7 +92,8 @@ impl Watched {
         let message = match end {
             End::RingChanged => LIST_AGAIN,
             End::Unplaced => LIST_ANEW,
-            End::Closing | End::NotUnderstood => return Poll::Ready(None),
+            End::Closing => return Poll::Ready(self.close()),
+            End::NotUnderstood => return Poll::Ready(None),
         };
         Poll::Ready(self.frames.expired(message))
     }

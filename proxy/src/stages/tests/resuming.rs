@@ -50,6 +50,25 @@ async fn a_watch_from_before_the_change_is_told_to_list_again_and_one_from_after
     }
 }
 
+/// A client may send a body with what it reads, and compress it: the proxy's question has none, and says nothing of one.
+#[tokio::test]
+async fn a_question_says_nothing_of_the_body_of_the_request_that_it_is_asked_for() {
+    let lab = changed(true, at_ten);
+    let mut request = ask("GET", &format!("{WATCH}&resourceVersion=11"));
+    *request.body_mut() = full("{}");
+    let about_body = [("content-length", "2"), ("content-type", "application/json"), ("expect", "100-continue")];
+    for (name, value) in about_body {
+        request.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    lab.send(request).await;
+    let seen = lab.seen.lock().clone();
+    let (question, real) = (seen.iter().find(|seen| is_question(seen)).unwrap(), seen.last().unwrap());
+    for (name, value) in about_body {
+        assert!(!question.headers.contains_key(name), "{name}");
+        assert_eq!(real.headers[name], value);
+    }
+}
+
 #[tokio::test]
 async fn a_page_of_a_list_from_before_the_change_is_gone() {
     let lab = changed(true, at_ten);

@@ -117,16 +117,17 @@ async fn where_the_api_server_closed_it_or_left_a_message_half_written_nothing_i
 #[tokio::test]
 async fn a_lost_lease_and_the_end_of_the_proxy_end_it() {
     type Ends = fn(&Shared);
-    let ends: [(&str, Ends); 3] = [
-        ("lease", |shared| shared.gate.close()),
-        ("closing", |shared| shared.closing.cancel()),
-        ("abort", |shared| shared.abort.cancel()),
+    let ends: [(&str, Ends, &[u8]); 3] = [
+        ("lease", |shared| shared.gate.close(), b""),
+        // In order, as a watch by HTTP.
+        ("closing", |shared| shared.closing.cancel(), CLOSED),
+        ("abort", |shared| shared.abort.cancel(), b""),
     ];
-    for (name, end) in ends {
+    for (name, end, last) in ends {
         let lab = Lab::new(|_| ok());
         let (client, server) = joined(&lab.shared).await;
         end(&lab.shared);
-        assert_eq!((rest(client).await, rest(server).await), (vec![], vec![]), "{name}");
+        assert_eq!((&*rest(client).await, &*rest(server).await), (last, &b""[..]), "{name}");
         lab.shared.upgraded.close();
         timeout(DEADLINE, lab.shared.upgraded.wait()).await.unwrap();
     }

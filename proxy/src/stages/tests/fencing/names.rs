@@ -312,3 +312,22 @@ async fn what_is_not_the_rings_passes_and_so_do_events_about_what_moved() {
     }
     assert_eq!(fenced.questions(), 0);
 }
+
+/// What stands behind an object's `proxy` is somebody else's: only whose the object is counts here.
+#[tokio::test]
+async fn what_is_for_somebody_behind_the_api_server_passes_as_it_is() {
+    let fenced = Fenced::new();
+    let behind = format!("{THINGS}/b/proxy/measurements?resourceVersion=0");
+    let compressed = || {
+        let mut request = ask("POST", &behind);
+        request.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        request
+    };
+    fenced.thing(OURS);
+    assert_eq!(fenced.lab.send(compressed()).await.status(), StatusCode::OK);
+    assert_eq!(fenced.lab.last().uri, *behind);
+    assert_eq!(fenced.status("GET", &behind).await, StatusCode::OK);
+    assert_eq!(fenced.lab.last().uri, *behind);
+    fenced.thing(OTHERS);
+    assert_eq!(fenced.lab.send(compressed()).await.status(), StatusCode::CONFLICT);
+}
