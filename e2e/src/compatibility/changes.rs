@@ -242,6 +242,8 @@ pub mod part {
     pub const EMPTY: &str = "an empty parameter";
     /// What is only tried.
     pub const DRY_RUN: &str = "`dryRun`, of what may begin an election";
+    /// What is not the client's to delete.
+    pub const FIELDS: &str = "`fieldSelector`, of a deletion of many with an election's lock among them";
 }
 
 const FIRST_COUNTS: &str = "the API server takes the first; another server on the way could take the last";
@@ -251,9 +253,9 @@ const fn left_out_of_query(part: &'static str, reason: &'static str) -> QueryCha
     QueryChange { part, becomes: LEFT_OUT, reason }
 }
 
-/// What becomes of the query of a list, a watch or a deletion of many, of a resource of the ring. `query.rs` says what
-/// arrives, and notes what was seen.
-const QUERY: [QueryChange; 11] = [
+/// What becomes of the query of a list, a watch or a deletion of many, of a resource of the ring, and of what is asked
+/// where locks of elections may be. `query.rs` says what arrives, and notes what was seen.
+const QUERY: [QueryChange; 12] = [
     QueryChange {
         part: part::SELECTOR,
         becomes: "the shard's and then the client's first one, written anew, behind all other parameters",
@@ -281,6 +283,11 @@ const QUERY: [QueryChange; 11] = [
         part: part::DRY_RUN,
         becomes: "`All`",
         reason: "the API server judges the write of an election's lock, and does not store it",
+    },
+    QueryChange {
+        part: part::FIELDS,
+        becomes: "not the lock, and then the client's, written anew behind all other parameters",
+        reason: "the real lock is the ring's",
     },
 ];
 

@@ -25,6 +25,9 @@ fn asks(method: &str, query: &str, parts: &[&str]) -> bool {
 
 const EXACT: &str = "resourceVersionMatch=Exact";
 const NAMED: &str = "metadata.name=";
+/// Where locks of elections may be.
+const LOCKS: [&str; 2] =
+    ["/api/v1/namespaces/default/configmaps/", "/apis/coordination.k8s.io/v1/namespaces/default/leases/"];
 
 const LIST: [OwnRequest; 13] = [
     OwnRequest {
@@ -36,7 +39,7 @@ const LIST: [OwnRequest; 13] = [
         request: "`GET`, `POST` and `PUT` of the lock of the controller's election",
         because: "the ring holds it: renewed two or three times in the time that it lasts, by whichever shard; each looks five times, and where what may be a lock is listed or watched by its one name",
         is: |method, path, query| {
-            let of_lock = path.ends_with("/election") || path.ends_with("-memory");
+            let of_lock = LOCKS.iter().any(|place| path.starts_with(place));
             (method == "GET" && of_lock && query.is_empty())
                 || (["POST", "PUT"].contains(&method) && query.trim_start_matches('&') == "fieldManager=ringside-proxy")
         },

@@ -3,6 +3,7 @@
 use super::table::{Case, Part};
 
 mod aggregated;
+mod beside;
 mod controlled;
 mod deletions;
 mod discovery;
@@ -45,7 +46,7 @@ pub(crate) fn all() -> Vec<Part> {
         part("CBOR, and other API servers", other_servers::cases()),
         part("Discovery, versions, health, identity", discovery::cases()),
         part("Aggregated API servers", aggregated::cases()),
-        part("Elections, and kopf's peers", joined([election::cases(), peering::cases()])),
+        part("Elections, and kopf's peers", joined([election::cases(), beside::cases(), peering::cases()])),
         part("What the proxy itself refuses", joined([refusals::cases(), fenced::cases()])),
     ]
 }

@@ -1,7 +1,7 @@
 //! Writes whose body the proxy reads before it sends it on: of what an object of the ring controls, and of Leases and
 //! ConfigMaps in the shard's namespace, which might begin an election.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use http::{Method, StatusCode};
 use ringside_e2e::compatibility::Outcome;
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use super::{
     writes::{self, APPLY, CURRENT, JSON, JSON_PATCH, Kind, MERGE, STRATEGIC, Write, both, unchanged},
 };
 use crate::{
+    changes::{self, part},
     client::Ask,
     compare::{Expected, OF_A_WRITE, Probe, Rewritten, answers},
     ground::Ground,
@@ -60,6 +61,22 @@ const LEASE: [Form; 5] = [
     ("create, that exists", Method::POST, "..", JSON, |lease| lease.to_string()),
 ];
 
+/// Of such a Lease what may also be an election's: by the patch alone nobody can tell.
+const TRIED: [Form; 3] = [
+    ("merge patch of its spec", Method::PATCH, "", MERGE, |_| {
+        json!({"spec": {"renewTime": "2026-01-01T00:00:40.000000Z"}}).to_string()
+    }),
+    ("JSON patch of its spec", Method::PATCH, "", JSON_PATCH, |_| {
+        json!([{"op": "replace", "path": "/spec/renewTime", "value": "2026-01-01T00:00:40.000000Z"}]).to_string()
+    }),
+    ("server-side apply, YAML", Method::PATCH, "?fieldManager=me&force=true", APPLY, |lease| {
+        format!(
+            "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {{name: {}, labels: {{a: b}}}}\n",
+            lease["metadata"]["name"]
+        )
+    }),
+];
+
 /// Of a ConfigMap that nobody leads by: it has settings, and nothing of an election.
 const CONFIG_MAP: [Form; 5] = [
     ("update", Method::PUT, "", JSON, |map| map.to_string()),
@@ -99,6 +116,12 @@ pub(crate) fn cases() -> Vec<Case> {
     }));
     let behaviour = "write of a Lease that is no election's, in the shard's namespace";
     bystanders(&mut cases, behaviour, LEASES, &LEASE, |probe| beat(&format!("lease-{}", probe.mark)));
+    for form in &TRIED {
+        cases.push(case(behaviour, form.0, move |ground, mark| async move {
+            let probe = Probe::new(&ground, &mark);
+            tried(&ground, &probe, form).await
+        }));
+    }
     let behaviour = "write of a ConfigMap that is no election's, in the shard's namespace";
     bystanders(&mut cases, behaviour, CONFIG_MAPS, &CONFIG_MAP, |probe| {
         let mut map = Kind::ConfigMap.object(&probe.shard.labels());
@@ -146,7 +169,7 @@ fn in_yaml(owner: &Value) -> String {
     )
 }
 
-fn beat(name: &str) -> Value {
+pub(super) fn beat(name: &str) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
         "spec": {"holderIdentity": "me", "leaseDurationSeconds": 40, "renewTime": "2026-01-01T00:00:00.000000Z"},
@@ -181,16 +204,43 @@ async fn bystander(
     (collection, object): (&str, &Value),
     form: &Form,
 ) -> Result<Outcome> {
+    let asks = asks(collection, object, form)?;
+    let ask = |version: String| asks(&version);
+    let direct = probe.past(&ask(ground.anew(collection, object).await?)).await?;
+    expected(form).check(&direct)?;
+    let (proxied, _) = probe.through(&ask(ground.anew(collection, object).await?), Rewritten::default()).await?;
+    answers(&direct, &proxied, OF_A_WRITE)
+}
+
+/// How to ask for this form of a write, by the version of the object.
+fn asks<'a>(collection: &str, object: &'a Value, form: &'a Form) -> Result<impl Fn(&str) -> Ask + 'a> {
     let (_, method, target, content_type, body) = form;
     let name = object["metadata"]["name"].as_str().context("a name")?;
     let target = match target.strip_prefix("..") {
         Some(query) => format!("{collection}{query}"),
         None => format!("{collection}/{name}{target}"),
     };
-    let ask =
-        |version: String| Ask::new(method.clone(), &target).body(content_type, body(object).replace(CURRENT, &version));
-    let direct = probe.past(&ask(ground.anew(collection, object).await?)).await?;
-    expected(form).check(&direct)?;
-    let (proxied, _) = probe.through(&ask(ground.anew(collection, object).await?), Rewritten::default()).await?;
-    answers(&direct, &proxied, OF_A_WRITE)
+    Ok(move |version: &str| {
+        Ask::new(method.clone(), &target).body(content_type, body(object).replace(CURRENT, version))
+    })
+}
+
+/// It arrives as it is, and before that as a dry run.
+async fn tried(ground: &Ground, probe: &Probe<'_>, form: &Form) -> Result<Outcome> {
+    let lease = beat(&format!("lease-{}", probe.mark));
+    let ask = asks(LEASES, &lease, form)?("");
+    ground.anew(LEASES, &lease).await?;
+    let direct = probe.past(&ask).await?;
+    Expected::Done.check(&direct)?;
+    ground.anew(LEASES, &lease).await?;
+    probe.shard.relay.take(probe.mark);
+    let (proxied, arrived) = probe.exchanged(&ask).await?;
+    let [trial, real] = &arrived[..] else { anyhow::bail!("{arrived:#?}") };
+    ensure!(trial.target.contains("dryRun=All") && trial.body == ask.body, "{trial:#?}");
+    changes::note_query(part::DRY_RUN);
+    probe.check_arrival(&ask, real, Rewritten::default())?;
+    answers(&direct, &proxied, OF_A_WRITE)?;
+    Ok(Outcome::Changed(
+        "the same, and tried in a dry run before: only the API server can say whether an election comes of it",
+    ))
 }

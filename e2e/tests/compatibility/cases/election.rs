@@ -26,17 +26,17 @@ const FROM_MEMORY: &str = "tried on the API server, which is told that the ring 
 
 /// What a lock is, and what is written into it.
 #[derive(Clone, Copy, Debug)]
-struct Lock {
+pub(super) struct Lock {
     collection: &'static str,
     /// The whole of it, by its name and when it was renewed.
-    record: fn(&str, &str) -> Value,
+    pub(super) record: fn(&str, &str) -> Value,
     /// A merge patch that renews it then.
     renewal: fn(&str) -> Value,
     /// A JSON patch that renews it.
     operations: fn() -> Value,
 }
 
-const LEASE: Lock = Lock {
+pub(super) const LEASE: Lock = Lock {
     collection: LEASES,
     record: |name, renewed| {
         json!({
@@ -51,7 +51,7 @@ const LEASE: Lock = Lock {
     operations: || json!([{"op": "replace", "path": "/spec/leaseTransitions", "value": 1}]),
 };
 
-const CONFIG_MAP: Lock = Lock {
+pub(super) const CONFIG_MAP: Lock = Lock {
     collection: CONFIG_MAPS,
     record: |name, renewed| {
         json!({
@@ -66,7 +66,7 @@ const CONFIG_MAP: Lock = Lock {
     },
 };
 
-const BEGUN: &str = "2026-01-01T00:00:00.000000Z";
+pub(super) const BEGUN: &str = "2026-01-01T00:00:00.000000Z";
 
 /// Where client-go keeps its record in a ConfigMap.
 const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";

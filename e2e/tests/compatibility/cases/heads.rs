@@ -6,7 +6,7 @@ use ringside_e2e::compatibility::Outcome;
 
 use crate::{
     client::{Ask, Http},
-    compare::Probe,
+    compare::{OF_A_WRITE, Probe},
     ground::Ground,
     table::{Case, case},
 };
@@ -77,6 +77,7 @@ const LISTS: [(&str, Asks); 13] = [
     ("`pretty` of a list", |ground| list(ground, "&pretty=true")),
 ];
 
+const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
 const OBJECT: &str = "/api/v1/namespaces/fixed/configmaps/free-1";
 
 fn object(rest: &str) -> Ask {
@@ -117,5 +118,17 @@ pub(crate) fn cases() -> Vec<Case> {
             ))
         }));
     }
+    cases.push(case("get as somebody else (impersonation)", "JSON", |ground, mark| async move {
+        let probe = Probe::new(&ground, &mark);
+        let ask = Ask::get(format!("{MAPS}/{}1", probe.shard.owns)).header("impersonate-user", "somebody");
+        probe.same(&ask.header("impersonate-group", "system:masters")).await
+    }));
+    cases.push(case("write as somebody else (impersonation)", "merge patch", |ground, mark| async move {
+        let probe = Probe::new(&ground, &mark);
+        let ask = Ask::new(Method::PATCH, format!("{MAPS}/{}1?dryRun=All", probe.shard.owns));
+        let ask = ask.body("application/merge-patch+json", r#"{"data":{"text":"somebody's"}}"#);
+        let ask = ask.header("impersonate-user", "somebody").header("impersonate-group", "system:masters");
+        probe.same_with(&ask, OF_A_WRITE).await
+    }));
     cases
 }

@@ -6,6 +6,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ringside_e2e::{compatibility::Outcome, relay::Script};
 use serde_json::{Value, json};
 
+use super::controlled::CONFIG_MAPS;
 use crate::{
     client::{Answer, Ask, Endpoint, Http},
     compare::{Probe, contains, own_answer},
@@ -23,7 +24,7 @@ const DOTS: &str =
 type Asks = fn() -> Ask;
 
 /// What both refuse, with the same status and reason.
-const BOTH: [(&str, &str, Asks); 9] = [
+const BOTH: [(&str, &str, Asks); 10] = [
     // The proxy refuses states that are not compacted yet too: objects may have moved since.
     ("410", "list of an old state, of the ring", || {
         Ask::get("/apis/web.example.com/v1/namespaces/fixed/websites?resourceVersion=2&resourceVersionMatch=Exact")
@@ -44,6 +45,9 @@ const BOTH: [(&str, &str, Asks); 9] = [
     ("413", "write of a controlled resource", || Ask::new(Method::POST, CONTROLLED).body("application/json", long())),
     ("413", "write of a Lease in the shard's namespace", || {
         Ask::new(Method::POST, LEASES).body("application/json", long())
+    }),
+    ("413", "write of a ConfigMap in the shard's namespace", || {
+        Ask::new(Method::POST, CONFIG_MAPS).body("application/json", long())
     }),
     ("415", "write of a controlled resource", || Ask::new(Method::POST, CONTROLLED).body("text/plain", "x")),
     ("400", "write of a controlled resource, no JSON", || {
@@ -185,6 +189,9 @@ fn refused_alike(direct: &Answer, proxied: &Answer) -> Result<Outcome> {
     Ok(Outcome::Changed(OWN_WORDS))
 }
 
+/// What the HTTP library takes in no query, and Go's server does, besides what is no ASCII.
+const NO_URI: &[u8] = b"\"<>";
+
 /// Where a byte stands; the shard's selector is the first of the selectors.
 const WITH_A_BYTE: [(&str, &str); 4] = [
     ("get", "configmaps/free-1?x=a~b"),
@@ -201,7 +208,7 @@ async fn bytes(ground: &Ground, probe: &Probe<'_>, target: &str) -> Result<Outco
     let ours = utf8_percent_encode(&probe.shard.selector, NON_ALPHANUMERIC);
     let by_hand = Ask::get(target.replace("OURS", &format!("{ours},")));
     let ask = Ask::get(target.replace("OURS", ""));
-    let mut alike = 0;
+    let (mut alike, mut not_taken) = (0, Vec::new());
     // By hand the shard's selector would go with the parameter that these two unmake; `heads.rs` has them.
     let unmakes = |byte: u8| target.contains("!%3Da~b&x=1") && b"%;".contains(&byte);
     for byte in (0..=u8::MAX).filter(|byte| !byte.is_ascii_alphanumeric() && *byte != b'#' && !unmakes(*byte)) {
@@ -211,6 +218,9 @@ async fn bytes(ground: &Ground, probe: &Probe<'_>, target: &str) -> Result<Outco
         let arrived = probe.shard.relay.take(probe.mark);
         if arrived.is_empty() {
             ensure!(proxied.0 == StatusCode::BAD_REQUEST, "{}: {} without a request", told(), proxied.0);
+            if direct.0.is_success() {
+                not_taken.push(byte);
+            }
         } else {
             ensure!(direct == proxied, "{}: {direct:?} became {proxied:?} by {arrived:#?}", told());
             alike += 1;
@@ -218,6 +228,8 @@ async fn bytes(ground: &Ground, probe: &Probe<'_>, target: &str) -> Result<Outco
     }
     // In a selector few bytes mean anything.
     ensure!(alike > 0, "none of them arrived");
+    let differ: Vec<_> = not_taken.into_iter().filter(|byte| byte.is_ascii() && !NO_URI.contains(byte)).collect();
+    ensure!(differ.is_empty(), "the API server takes these, and they are refused: {differ:x?}");
     Ok(Outcome::Changed("the same, or refused with 400 and not sent on: the HTTP library takes fewer than Go's"))
 }
 

@@ -13,7 +13,10 @@ use ringside_e2e::{
 };
 use tokio::time::{Instant, timeout};
 
-use super::refusals::{CONTROLLED, LEASES};
+use super::{
+    controlled::CONFIG_MAPS,
+    refusals::{CONTROLLED, LEASES},
+};
 use crate::{
     changes,
     client::{Answer, Ask, Http},
@@ -70,8 +73,11 @@ pub(crate) fn cases() -> Vec<Case> {
                 echo(&probe, &Ask::new(Method::PATCH, format!("{MAPS}/free-1"))).await
             },
         ));
-        for (what, collection) in [("a controlled resource", CONTROLLED), ("a Lease in the shard's namespace", LEASES)]
-        {
+        for (what, collection) in [
+            ("a controlled resource", CONTROLLED),
+            ("a Lease in the shard's namespace", LEASES),
+            ("a ConfigMap in the shard's namespace", CONFIG_MAPS),
+        ] {
             let behaviour = format!("request body still sent while the answer comes, of {what}");
             cases.push(case(&behaviour, &pair, move |ground, mark| async move {
                 collected(&Probe::by(&ground, &mark, client, upstream), collection).await
