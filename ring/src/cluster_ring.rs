@@ -219,7 +219,7 @@ pub const MESSAGE_SUCCEEDED: &str = "ClusterRing was successfully reconciled";
 pub const EXCLUDED_NAMESPACES: [&str; 2] = ["kube-system", "sharding-system"];
 
 /// How long a shard may take to let go of an object where the ring does not say.
-const DRAIN_DEADLINE: Duration = Duration::from_secs(60);
+pub const DRAIN_DEADLINE: Duration = Duration::from_secs(60);
 
 impl ClusterRingSpec {
     /// How long a shard may take to let go of an object.

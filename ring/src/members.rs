@@ -51,10 +51,16 @@ impl Members {
 
     /// Whether an object without owner may be given to a shard: one that is ready, and not about to be replaced. Where
     /// there is none of these, one that is ready; and where there is none of those either, any that is available, as all of
-    /// them are judged alike when it is the API server that does not answer.
+    /// them are judged alike when it is the API server that does not answer. One that is to have no objects (weight 0) is in
+    /// nobody's place.
     pub fn may_receive(&self, shard: &str) -> bool {
-        let reluctance = self.reluctance(shard);
-        reluctance.is_some() && reluctance == self.available().filter_map(|shard| self.reluctance(shard.as_str())).min()
+        let all_zero = self.weighted().all(|(_, weight)| weight == Weight::ZERO);
+        let counts = |weight: Weight| all_zero || weight > Weight::ZERO;
+        let least = self.weighted().filter(|(_, weight)| counts(*weight));
+        let least = least.filter_map(|(shard, _)| self.reluctance(shard.as_str())).min();
+        least.is_some()
+            && self.reluctance(shard) == least
+            && self.shards.get(shard).is_some_and(|member| counts(member.weight))
     }
 
     /// Whether some of the shards are about to be replaced, and there are others already.
@@ -134,6 +140,23 @@ mod tests {
         assert_eq!(members.weighted().collect::<Vec<_>>(), [(&idle, Weight::ZERO)]);
         assert!(members.clone().without(&idle).is_some_and(|rest| rest.is_empty()));
         assert_eq!(Members::default().without(&idle), None);
+    }
+
+    #[test]
+    fn one_that_is_to_have_no_objects_keeps_them_from_nobody() {
+        let member = |state, weight| Member { state, weight };
+        let named = |name: &str| -> ShardName { name.parse().expect("valid") };
+        let members = Members::default()
+            .with(named("idle"), member(ShardState::Ready, Weight::ZERO))
+            .with(named("late"), member(ShardState::Expired, Weight::ONE))
+            .with(named("outgoing"), member(ShardState::Ready, Weight::ONE))
+            .replacing([named("outgoing")]);
+        let receives = |members: &Members| ["idle", "late", "outgoing"].map(|shard| members.may_receive(shard));
+        assert_eq!(receives(&members), [false, false, true]);
+        let without = members.without(&named("outgoing")).expect("it is there");
+        assert_eq!(receives(&without), [false, true, false]);
+        let zero = without.with(named("late"), member(ShardState::Expired, Weight::ZERO));
+        assert_eq!(receives(&zero), [true, false, false], "where all weights are 0 they say nothing");
     }
 
     #[test]

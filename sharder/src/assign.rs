@@ -161,9 +161,9 @@ impl Scope {
 /// grow with the objects (a dead shard may leave any number of them behind).
 pub(crate) type Queue = mpsc::Sender<Target>;
 
-/// A queue with room for a few batches.
+/// A queue with room for what comes while a worker is busy for a moment.
 pub(crate) fn queue() -> (Queue, mpsc::Receiver<Target>) {
-    mpsc::channel(2 * BATCH)
+    mpsc::channel(BATCH / 4)
 }
 
 /// Finds unowned objects and gives them owners, and finds the children of owners that stay after all. Begins anew, with

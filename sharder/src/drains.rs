@@ -30,6 +30,8 @@ struct Drain {
     began: SystemTime,
     since: Instant,
     last_seen: Instant,
+    /// How many writes are under way that ask for it, or wait for their turn: no list shows it yet.
+    asked_for: usize,
 }
 
 #[derive(Default)]
@@ -40,6 +42,36 @@ struct Register {
     found: BTreeMap<GroupResource, usize>,
     /// Tells when something begins to drain, and when somebody has looked at all that do.
     changes: watch::Sender<()>,
+}
+
+impl Register {
+    fn remember(&mut self, resource: &GroupResource, target: &Target, shard: &str, id: &str) {
+        let (uid, now) = (&*target.uid, Instant::now());
+        // An earlier drain of the object was acknowledged, and nobody saw who had it since.
+        if let Some(earlier) = self.by_uid.get(uid).filter(|drain| drain.id != id).map(|drain| drain.since) {
+            self.by_uid.remove(uid);
+            self.by_age.remove(&(earlier, uid.to_owned()));
+        }
+        if let Some(drain) = self.by_uid.get_mut(uid) {
+            shard.clone_into(&mut drain.shard);
+            drain.last_seen = now;
+        } else if self.by_uid.len() < CAPACITY {
+            let drain = Drain {
+                resource: resource.clone(),
+                namespace: target.namespace.clone(),
+                shard: shard.to_owned(),
+                id: id.to_owned(),
+                reported: false,
+                began: SystemTime::now() - move_id::age(id, SystemTime::now()).unwrap_or_default(),
+                since: now,
+                last_seen: now,
+                asked_for: 0,
+            };
+            self.by_uid.insert(uid.to_owned(), drain);
+            self.by_age.insert((now, uid.to_owned()));
+            self.changes.send_replace(());
+        }
+    }
 }
 
 /// What is told of the drains of a resource.
@@ -62,6 +94,29 @@ pub(crate) struct Promised {
     pub(crate) grace: Duration,
 }
 
+/// A drain that is about to be asked for.
+#[must_use]
+pub(crate) struct Asking {
+    drains: Drains,
+    uid: String,
+    id: String,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let mut register = self.drains.0.lock();
+        if let Some(drain) = register.by_uid.get_mut(&self.uid).filter(|drain| drain.id == self.id) {
+            let (now, waited) = (Instant::now(), drain.since);
+            drain.asked_for = drain.asked_for.saturating_sub(1);
+            // From now on a list shows it, and its shard has time: what waited for its turn was nobody's to let go of.
+            (drain.since, drain.last_seen) = (now, now);
+            register.by_age.remove(&(waited, self.uid.clone()));
+            register.by_age.insert((now, self.uid.clone()));
+            register.changes.send_replace(());
+        }
+    }
+}
+
 /// The drains of one ring; clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Drains(Arc<Mutex<Register>>);
@@ -69,31 +124,18 @@ pub(crate) struct Drains(Arc<Mutex<Register>>);
 impl Drains {
     /// `shard` was asked by `id` to let go of the object, and has not done so.
     pub(crate) fn remember(&self, resource: &GroupResource, target: &Target, shard: &str, id: &str) {
-        let (uid, now) = (&*target.uid, Instant::now());
+        self.0.lock().remember(resource, target, shard, id);
+    }
+
+    /// The same, of a drain that is about to be asked for: until what this returns is dropped, whoever looks at all objects may
+    /// not see it.
+    pub(crate) fn asking(&self, resource: &GroupResource, target: &Target, shard: &str, id: &str) -> Asking {
         let mut register = self.0.lock();
-        // An earlier drain of the object was acknowledged, and nobody saw who had it since.
-        if let Some(earlier) = register.by_uid.get(uid).filter(|drain| drain.id != id).map(|drain| drain.since) {
-            register.by_uid.remove(uid);
-            register.by_age.remove(&(earlier, uid.to_owned()));
+        register.remember(resource, target, shard, id);
+        if let Some(drain) = register.by_uid.get_mut(&target.uid) {
+            drain.asked_for += 1;
         }
-        if let Some(drain) = register.by_uid.get_mut(uid) {
-            shard.clone_into(&mut drain.shard);
-            drain.last_seen = now;
-        } else if register.by_uid.len() < CAPACITY {
-            let drain = Drain {
-                resource: resource.clone(),
-                namespace: target.namespace.clone(),
-                shard: shard.to_owned(),
-                id: id.to_owned(),
-                reported: false,
-                began: SystemTime::now() - move_id::age(id, SystemTime::now()).unwrap_or_default(),
-                since: now,
-                last_seen: now,
-            };
-            register.by_uid.insert(uid.to_owned(), drain);
-            register.by_age.insert((now, uid.to_owned()));
-            register.changes.send_replace(());
-        }
+        Asking { drains: self.clone(), uid: target.uid.clone(), id: id.to_owned() }
     }
 
     /// Tells when something begins to drain, and when somebody has looked at all that do.
@@ -135,10 +177,11 @@ impl Drains {
         self.0.lock().by_uid.get(uid).map(|drain| drain.began)
     }
 
-    /// For how long the object has been known to be drained by `id`.
+    /// For how long the object has been known to be drained by `id`: not while that is still to be written.
     pub(crate) fn age(&self, uid: &str, id: &str) -> Duration {
         let register = self.0.lock();
-        register.by_uid.get(uid).filter(|drain| drain.id == id).map_or(Duration::ZERO, |drain| drain.since.elapsed())
+        let asked = register.by_uid.get(uid).filter(|drain| drain.id == id && drain.asked_for == 0);
+        asked.map_or(Duration::ZERO, |drain| drain.since.elapsed())
     }
 
     /// Since when the first of a resource's objects has been waiting.
@@ -166,7 +209,7 @@ impl Drains {
     pub(crate) fn forget_unseen_since(&self, resource: &GroupResource, start: Instant, found: usize) {
         let mut register = self.0.lock();
         let Register { by_uid, by_age, found: all_found, .. } = &mut *register;
-        by_uid.retain(|_, drain| drain.resource != *resource || drain.last_seen >= start);
+        by_uid.retain(|_, drain| drain.resource != *resource || drain.asked_for > 0 || drain.last_seen >= start);
         by_age.retain(|(_, uid)| by_uid.contains_key(uid));
         all_found.insert(resource.clone(), found);
         register.changes.send_replace(());
@@ -236,6 +279,26 @@ mod tests {
         assert_eq!(drains.previous("here"), None);
         let register = drains.0.lock();
         assert!(register.by_uid.is_empty() && register.by_age.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_about_to_be_asked_for_is_not_forgotten_by_who_could_not_see_it() {
+        let (drains, xs, moment) = (Drains::default(), resource("xs"), Duration::from_secs(1));
+        let asking = drains.asking(&xs, &target("waits"), "a", "m");
+        tokio::time::advance(moment).await;
+        let start = Instant::now();
+        drains.forget_unseen_since(&xs, start, 0);
+        assert_eq!(drains.previous("waits").as_deref(), Some("a"), "no list shows it yet");
+        tokio::time::advance(moment).await;
+        assert_eq!(drains.age("waits", "m"), Duration::ZERO, "its shard knows of nothing");
+        drop(asking);
+        assert_eq!(drains.age("waits", "m"), Duration::ZERO, "and has not been late yet");
+        assert_eq!(drains.oldest(&xs), Some(Instant::now()));
+        drains.forget_unseen_since(&xs, start, 0);
+        assert_eq!(drains.previous("waits").as_deref(), Some("a"), "that list began before it was asked for");
+        tokio::time::advance(moment).await;
+        drains.forget_unseen_since(&xs, Instant::now(), 0);
+        assert_eq!(drains.previous("waits"), None);
     }
 
     #[tokio::test]

@@ -238,7 +238,12 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
     let left = target.shard.clone().or_else(|| scope.drains.previous(&target.uid));
     if matches!(outcome, Outcome::Written { .. }) {
         count(scope, &target, left.as_deref(), &to);
-        left.filter(|_| !scope.main.controlled.is_empty()).inspect(|left| scope.looks.moved(resource, left));
+        if !scope.main.controlled.is_empty() {
+            match &left {
+                Some(left) => scope.looks.moved(resource, left),
+                None => scope.looks.was_unlabelled(resource),
+            }
+        }
     } else {
         scope.census.settled(resource, &target.uid);
     }

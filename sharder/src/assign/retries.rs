@@ -43,12 +43,13 @@ impl Retries {
     /// These could not be written to. Returns whether all of them are kept: there is room for one batch, and the oldest go.
     pub(super) fn add(&mut self, failed: Vec<Target>) -> bool {
         let now = Instant::now();
-        self.count += failed.len();
         for target in failed {
+            self.forget(&target.uid);
             let [first, longest] = RETRY;
             let pause = self.pauses.get(&target.uid).map_or(first, |pause| (*pause * 2).min(longest));
             self.pauses.insert(target.uid.clone(), pause);
             self.waiting.entry(now + pause).or_default().push(target);
+            self.count += 1;
         }
         let kept = self.count <= BATCH;
         while self.count > BATCH
@@ -65,11 +66,22 @@ impl Retries {
         kept
     }
 
+    /// One that waits already is not to be tried twice.
+    fn forget(&mut self, uid: &str) {
+        if !self.pauses.contains_key(uid) {
+            return;
+        }
+        self.waiting.values_mut().for_each(|targets| targets.retain(|target| target.uid != uid));
+        self.waiting.retain(|_, targets| !targets.is_empty());
+        self.count = self.waiting.values().map(Vec::len).sum();
+    }
+
     /// These have been worked on: whatever fails next begins anew.
     pub(super) fn worked<'a>(&mut self, uids: impl Iterator<Item = &'a String>) {
         // One that failed waits to be tried again, or has been: it is one of few.
         if !self.pauses.is_empty() {
             uids.for_each(|uid| {
+                self.forget(uid);
                 self.pauses.remove(uid);
             });
         }
@@ -110,6 +122,18 @@ mod tests {
         let start = Instant::now();
         next(&mut retries).await;
         assert_eq!(start.elapsed(), RETRY[0], "it was written to in between");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_waits_already_is_not_tried_twice() {
+        let mut retries = Retries::default();
+        for _ in 0..3 {
+            assert!(retries.add(vec![target("twice"), target("once")]));
+        }
+        assert_eq!(retries.count, 2);
+        let mut tried = next(&mut retries).await;
+        tried.sort_unstable();
+        assert_eq!((tried, retries.is_empty()), (vec!["once".to_owned(), "twice".to_owned()], true));
     }
 
     #[tokio::test(start_paused = true)]

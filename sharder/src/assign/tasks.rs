@@ -1,8 +1,11 @@
 //! What a worker has to do: objects wait in lanes, by how long their work takes, so that none waits for slower ones.
 
-use std::{collections::HashMap, mem::take};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher as _, RandomState},
+    mem::take,
+};
 
-use ringside_ring::resource_version::ResourceVersion;
 use tokio::sync::mpsc;
 
 use super::{BATCH, PARALLEL, Scope};
@@ -11,6 +14,10 @@ use crate::target::Target;
 /// Batches at once where children must be looked for. While one waits for answers the next objects to come needn't wait for
 /// it; and not one each, as a list of children costs the same for one owner as for many.
 const BATCHES: usize = 3;
+
+/// Objects that wait or are worked on, at most; others stay in the queue. Enough for one batch to begin while another one ends,
+/// and no more than a ring of few objects has in hand at once: memory must not grow with the objects (DESIGN, "Sharder").
+const IN_HAND: usize = 2 * BATCH;
 
 /// Where an object waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +74,8 @@ impl<'a> Tasks<'a> {
     }
 
     fn room(&self) -> usize {
-        BATCH.saturating_sub(self.waiting.iter().map(Vec::len).sum())
+        let waiting = self.waiting.iter().map(Vec::len).sum();
+        BATCH.saturating_sub(waiting).min(IN_HAND.saturating_sub(self.busy.begun.len()))
     }
 
     /// Waits for objects to come. Nothing is lost when it is dropped meanwhile.
@@ -162,9 +170,10 @@ impl Busy {
 /// among other shards than then their children would be sent elsewhere.
 #[derive(Default)]
 struct Given {
-    /// Bounded, as memory must not grow with the objects (DESIGN, "Sharder").
-    last: HashMap<String, ResourceVersion>,
-    before: HashMap<String, ResourceVersion>,
+    /// Bounded, as memory must not grow with the objects (DESIGN, "Sharder"); and of an object no more than tells it apart.
+    last: HashMap<u128, u128>,
+    before: HashMap<u128, u128>,
+    fingerprints: RandomState,
 }
 
 /// Objects in each of the two.
@@ -173,7 +182,11 @@ const REMEMBERED: usize = 5_000;
 impl Given {
     fn add(&mut self, given: HashMap<String, String>) {
         // A server whose versions can't be compared is none that this works with.
-        self.last.extend(given.into_iter().filter_map(|(uid, version)| Some((uid, version.parse().ok()?))));
+        for (uid, version) in given {
+            if let Ok(version) = version.parse() {
+                self.last.insert(self.fingerprint(&uid), version);
+            }
+        }
         if self.last.len() >= REMEMBERED {
             self.before = take(&mut self.last);
         }
@@ -181,9 +194,16 @@ impl Given {
 
     /// Whether this is how the object was before.
     fn is_before(&self, target: &Target) -> bool {
-        let given = self.last.get(&target.uid).or_else(|| self.before.get(&target.uid));
-        let seen = target.resource_version.parse::<ResourceVersion>().ok();
+        let fingerprint = self.fingerprint(&target.uid);
+        let given = self.last.get(&fingerprint).or_else(|| self.before.get(&fingerprint));
+        let seen = target.resource_version.parse::<u128>().ok();
         given.zip(seen).is_some_and(|(given, seen)| seen < *given)
+    }
+
+    /// As long as a uid, so that no two have the same.
+    fn fingerprint(&self, uid: &str) -> u128 {
+        let [high, low] = [0_u8, 1].map(|half| u128::from(self.fingerprints.hash_one((half, uid))));
+        high << 64 | low
     }
 }
 
@@ -234,6 +254,30 @@ mod tests {
         sender.send(at("12")).await.unwrap();
         tasks.take_in().await;
         assert_eq!(tasks.next_batch().unwrap().targets, [at("12")]);
+    }
+
+    #[tokio::test]
+    async fn no_more_is_taken_in_than_may_be_in_hand_and_more_when_a_batch_has_ended() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let (sender, receiver) = queue();
+        let mut tasks = Tasks::new(&scope, receiver);
+        let (mut sent, mut batches) = (0, Vec::new());
+        loop {
+            while tasks.has_room() && tasks.waiting[Lane::Left as usize].len() < BATCH {
+                sender.send(seen(&format!("left-{sent}"), Some("gone"))).await.unwrap();
+                sent += 1;
+                tasks.take_in().await;
+            }
+            match tasks.next_batch() {
+                Some(batch) => batches.push(batch),
+                None => break,
+            }
+        }
+        assert_eq!((sent, batches.len()), (IN_HAND, IN_HAND / BATCH));
+        let ended: Vec<_> = batches.remove(0).targets.into_iter().map(|target| target.uid).collect();
+        tasks.end(Lane::Left, &ended, HashMap::new());
+        assert!(tasks.has_room());
     }
 
     fn seen(uid: &str, shard: Option<&str>) -> Target {

@@ -127,7 +127,7 @@ async fn judge<'a>(
     }
     let owner = known.look(scope, child, &owner).await?;
     let shard = owner.and_then(|owner| settled_shard(scope, &owner));
-    let elsewhere = shard.filter(|shard| child.shard.as_deref() != Some(shard.as_str()));
+    let elsewhere = shard.filter(|shard| !is_with(child, shard));
     Ok(elsewhere.map_or(Verdict::Stays, Verdict::Strays))
 }
 
@@ -139,7 +139,13 @@ fn controller_in_ring<'a>(scope: &Scope, kind: &Resource, child: &'a Target) -> 
 /// Whether it is worth to read the owner: the child is not where the hash ring places both.
 fn is_suspicious(scope: &Scope, child: &Target, owner: &Owner<'_>) -> bool {
     let placed = scope.snapshot.hash_ring.owner(&owner.key(child.namespace.as_deref()));
-    child.shard.as_deref() != placed.map(ShardName::as_str)
+    placed.is_none_or(|placed| !is_with(child, placed))
+}
+
+/// Whether the shard sees the child. Of one with a drain label it does not, and nobody lets go of that: children are not asked
+/// for, and whoever sets it is not the sharder.
+fn is_with(child: &Target, shard: &ShardName) -> bool {
+    child.shard.as_deref() == Some(shard.as_str()) && child.drain.is_none()
 }
 
 /// What was learned of the owners of one page.
@@ -222,8 +228,7 @@ async fn give(scope: &Scope, kind: &Resource, child: Target, shard: ShardName) -
     let owner = child.controller.as_ref().map(|owner| owner.uid.clone());
     let decide = |child: &Target| {
         let same_owner = child.controller.as_ref().map(|owner| &owner.uid) == owner.as_ref();
-        let stray = child.shard.as_deref() != Some(shard.as_str());
-        (same_owner && stray).then(|| assign(labels, child, &shard))
+        (same_owner && !is_with(child, &shard)).then(|| assign(labels, child, &shard))
     };
     Ok(matches!(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?, Outcome::Written { .. }))
 }

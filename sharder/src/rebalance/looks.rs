@@ -1,11 +1,16 @@
-//! Second looks at the children of shards that objects were moved from.
+//! Second looks at children: at those of shards that objects were moved from, and at those without label.
 //!
 //! A child can be created in the very moment in which its owner moves: it was labelled for the shard that still had the
 //! owner, and is there when the children have been moved already. The former owner's proxy lets none of its own be so late;
 //! but anybody may create children. Who is moved from is remembered for as long as such a create can take.
+//!
+//! And where an object is given an owner and none is known that it had, the webhook was mostly not asked when it was created:
+//! its children may have been created in the same moment, and nobody sees what has no label before the next pass over all.
+//! Such objects may come for as long as that lasts, so a look at what has no label does not wait for the last of them, and is
+//! a tenth of the time at most.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     convert::Infallible,
     time::Duration,
 };
@@ -17,7 +22,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{RETRY, children::bring_selected};
+use super::{RETRY, children::bring_selected, unlabelled};
 use crate::assign::Scope;
 
 /// When almost all creates have ended that began before a move: what Kubernetes promises for 99 of 100 writes to one object
@@ -28,28 +33,66 @@ const LATE: Duration = Duration::from_secs(35);
 
 /// When to look at the children of which shard. Clones share it; it outlives the work on a snapshot.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Looks(watch::Sender<BTreeMap<(GroupResource, String), Look>>);
+pub(crate) struct Looks(watch::Sender<BTreeMap<(GroupResource, At), Look>>);
+
+/// The children of a shard, or those without label.
+type At = Option<String>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Look {
-    /// The last move. While there are more, those that are still to come are no strays.
+    /// From when the first look counts: the last move, as while there are more, those that are still to come are no strays; or
+    /// the first object without label.
+    since: Instant,
+    /// The last of either.
     last: Instant,
     /// Whether the first of the two looks is still to come.
     first: bool,
+    /// Not before this, however much there is to look at.
+    not_before: Instant,
+    /// Both were taken, and it only says when the next one may be.
+    over: bool,
 }
 
 impl Look {
+    /// The first of two, from now on.
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { since: now, last: now, first: true, not_before: now, over: false }
+    }
+
     fn due(self) -> Instant {
-        self.last + if self.first { SOON } else { LATE }
+        let due = if self.first { self.since + SOON } else { self.last + LATE };
+        due.max(self.not_before)
     }
 }
 
 impl Looks {
     /// An object of the resource was moved away from a shard.
     pub(crate) fn moved(&self, resource: &GroupResource, from: &str) {
-        let look = Look { last: Instant::now(), first: true };
-        // Whoever waits for an earlier look finds that it was put off.
-        self.0.send_if_modified(|looks| looks.insert((resource.clone(), from.to_owned()), look).is_none());
+        let look = Look::new();
+        // Whoever waits for an earlier look finds that it was put off; one that waits for the last look is told of the first.
+        self.0.send_if_modified(|looks| {
+            looks.insert((resource.clone(), Some(from.to_owned())), look).is_none_or(|before| !before.first)
+        });
+    }
+
+    /// An object of the resource was given an owner, and none is known that it had.
+    pub(crate) fn was_unlabelled(&self, resource: &GroupResource) {
+        let new = Look::new();
+        self.0.send_if_modified(|looks| match looks.entry((resource.clone(), None)) {
+            Entry::Vacant(entry) => {
+                entry.insert(new);
+                true
+            }
+            Entry::Occupied(mut entry) => {
+                let before = *entry.get();
+                // Else it is due already.
+                let is_sooner = !before.first;
+                let since = if is_sooner { new.since } else { before.since };
+                entry.insert(Look { since, not_before: before.not_before, ..new });
+                is_sooner
+            }
+        });
     }
 
     /// Forgets what was to be looked at of all other resources.
@@ -57,17 +100,17 @@ impl Looks {
         self.0.send_modify(|looks| looks.retain(|(resource, _), _| resources.contains(resource)));
     }
 
-    /// The next shard to look at, when it is time.
-    async fn next(&self, resource: &GroupResource) -> (String, Look) {
+    /// What to look at next, when it is time.
+    async fn next(&self, resource: &GroupResource) -> (At, Look) {
         let mut changed = self.0.subscribe();
         loop {
             let next = {
                 let looks = changed.borrow_and_update();
-                let of_resource = looks.iter().filter(|((of, _), _)| of == resource);
-                of_resource.map(|((_, from), look)| (from.clone(), *look)).min_by_key(|(_, look)| look.due())
+                let of_resource = looks.iter().filter(|((of, _), look)| of == resource && !look.over);
+                of_resource.map(|((_, at), look)| (at.clone(), *look)).min_by_key(|(_, look)| look.due())
             };
             let due = match next {
-                Some((from, look)) if look.due() <= Instant::now() => return (from, look),
+                Some((at, look)) if look.due() <= Instant::now() => return (at, look),
                 Some((_, look)) => Some(look.due()),
                 None => None,
             };
@@ -79,14 +122,28 @@ impl Looks {
         }
     }
 
-    /// The look was taken. It counts unless there were moves after it had begun.
-    fn done(&self, resource: &GroupResource, from: String, look: Look) {
+    /// The look was taken. It counts unless there was more to look at after it had begun.
+    fn done(&self, resource: &GroupResource, at: At, look: Look, took: Duration) {
+        let (now, unlabelled) = (Instant::now(), at.is_none());
+        let not_before = if unlabelled { now + unlabelled::pause(took) } else { now };
         self.0.send_modify(|looks| {
-            let key = (resource.clone(), from);
-            match looks.get_mut(&key) {
-                Some(now) if *now == look && look.first => now.first = false,
-                Some(now) if *now == look => drop(looks.remove(&key)),
-                _ => {}
+            let key = (resource.clone(), at);
+            let Some(known) = looks.get_mut(&key) else { return };
+            let (counts, last) = (*known == look, !look.first);
+            if counts && last && !unlabelled {
+                looks.remove(&key);
+            } else {
+                *known = Look { first: !counts, over: counts && last, not_before, ..*known };
+            }
+        });
+    }
+
+    /// The look failed; the next ones come first, so that those of others are not kept from theirs.
+    fn failed(&self, resource: &GroupResource, at: At, took: Duration) {
+        let pause = if at.is_none() { unlabelled::pause(took) } else { RETRY };
+        self.0.send_modify(|looks| {
+            if let Some(look) = looks.get_mut(&(resource.clone(), at)) {
+                look.not_before = Instant::now() + pause;
             }
         });
     }
@@ -96,22 +153,23 @@ impl Looks {
 pub(crate) async fn look_again(scope: &Scope) -> Infallible {
     let resource = &scope.main.resource.id;
     loop {
-        let (from, look) = scope.looks.next(resource).await;
-        match look_at(scope, &from).await {
-            Ok(()) => scope.looks.done(resource, from, look),
+        let (at, look) = scope.looks.next(resource).await;
+        let begun = Instant::now();
+        match look_at(scope, at.as_deref()).await {
+            Ok(()) => scope.looks.done(resource, at, look, begun.elapsed()),
             Err(error) => {
                 let (ring, error) = (&scope.snapshot.ring, explain(&error));
-                tracing::warn!(%ring, %resource, from, error, "can't look again at the children of a shard; trying again");
-                tokio::time::sleep(RETRY).await;
+                tracing::warn!(%ring, %resource, of = at, error, "can't look again at children; trying again");
+                scope.looks.failed(resource, at, begun.elapsed());
             }
         }
     }
 }
 
-async fn look_at(scope: &Scope, from: &str) -> Result<(), kube::Error> {
-    let of_shard = format!("{}={from}", scope.snapshot.labels.shard);
+async fn look_at(scope: &Scope, shard: Option<&str>) -> Result<(), kube::Error> {
+    let Some(from) = shard else { return unlabelled::label(scope).await };
+    let (ring, of_shard) = (&scope.snapshot.ring, format!("{}={from}", scope.snapshot.labels.shard));
     for (resource, objects) in bring_selected(scope, &of_shard).await? {
-        let ring = &scope.snapshot.ring;
         tracing::info!(%ring, %resource, from, objects, "brought children that were late for a move");
     }
     Ok(())
@@ -138,16 +196,72 @@ mod tests {
             }
         }
         let (from, look) = next.await;
-        assert_eq!((&*from, start.elapsed()), ("a", SOON + SOON));
+        assert_eq!((from.as_deref(), start.elapsed()), (Some("a"), SOON + SOON));
         // Moved again while it was looked at: it is looked at again.
         looks.moved(&xs(), "a");
-        looks.done(&xs(), from, look);
+        looks.done(&xs(), from, look, Duration::ZERO);
         for after in [SOON + SOON + SOON, SOON + SOON + LATE] {
             let (from, look) = looks.next(&xs()).await;
             assert_eq!(start.elapsed(), after);
-            looks.done(&xs(), from, look);
+            looks.done(&xs(), from, look, Duration::ZERO);
         }
         assert!(looks.0.borrow().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_without_label_puts_no_look_off_and_makes_them_no_more_than_a_tenth_of_the_time() {
+        let (looks, resource, start) = (Looks::default(), xs(), Instant::now());
+        let (mut seen, took) = (Vec::new(), Duration::from_secs(3));
+        for _ in 0..400 {
+            looks.was_unlabelled(&resource);
+            tokio::select! {
+                (at, look) = looks.next(&resource) => {
+                    seen.push(start.elapsed().as_secs());
+                    tokio::time::sleep(took).await;
+                    looks.done(&resource, at, look, took);
+                }
+                () = tokio::time::sleep(SOON / 4) => {}
+            }
+        }
+        // Every 33 s: three for the look, ten times as long until the next.
+        assert!(seen.windows(2).all(|pair| pair[1] - pair[0] >= 33), "{seen:?}");
+        assert!(seen.first() == Some(&1) && seen.len() >= 3, "{seen:?}");
+        // And when no more come, the last of the two.
+        let last = Instant::now();
+        while let Ok((at, look)) = tokio::time::timeout(LATE * 4, looks.next(&resource)).await {
+            looks.done(&resource, at, look, Duration::ZERO);
+        }
+        assert!(last.elapsed() >= LATE);
+        // The last one took no time, and another object is looked after as soon.
+        let start = Instant::now();
+        looks.was_unlabelled(&resource);
+        let (at, look) = looks.next(&resource).await;
+        assert_eq!((&at, start.elapsed()), (&None, SOON));
+        looks.done(&resource, at, look, took);
+        let start = Instant::now();
+        looks.was_unlabelled(&resource);
+        let (at, _) = looks.next(&resource).await;
+        assert_eq!(start.elapsed(), took * 10);
+        looks.failed(&resource, at, took);
+        looks.moved(&resource, "a");
+        let (at, _) = looks.next(&resource).await;
+        assert_eq!(at.as_deref(), Some("a"), "one that fails keeps no other from its turn");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_the_last_look_is_told_of_another_move() {
+        let (looks, resource) = (Looks::default(), xs());
+        looks.moved(&resource, "a");
+        let (at, look) = looks.next(&resource).await;
+        looks.done(&resource, at, look, Duration::ZERO);
+        let start = Instant::now();
+        let mut next = std::pin::pin!(looks.next(&resource));
+        tokio::select! {
+            _ = &mut next => panic!("not yet"),
+            () = tokio::time::sleep(SOON) => looks.moved(&resource, "a"),
+        }
+        next.await;
+        assert_eq!(start.elapsed(), SOON + SOON);
     }
 
     #[test]

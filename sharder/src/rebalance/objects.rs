@@ -34,7 +34,7 @@ const FOLLOWING: u32 = 2;
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Objects drained between two looks at all of them: memory must not grow with the objects.
-pub(super) const DRAINS: usize = 5_000;
+pub(super) const DRAINS: usize = 2_000;
 
 /// So many refusals, and the pass asks nobody any more: it could not tell all of them from what it has not asked for yet.
 /// Somebody refuses everything then; what is left waits for the next pass, as what was refused does.
@@ -186,7 +186,7 @@ async fn drain(
     };
     // Remembered before it is asked: the acknowledgement may come at once.
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
-    scope.drains.remember(resource, &target, &shard, &id);
+    let _asking = scope.drains.asking(resource, &target, &shard, &id);
     let (namespace, name, uid) = (target.namespace.clone(), target.name.clone(), target.uid.clone());
     let writes = scope.writes.of_rank(Rank::Drain);
     match write(&writes, (&scope.client, &scope.main.resource), labels, target, decide).await {

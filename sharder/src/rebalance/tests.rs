@@ -10,7 +10,7 @@ use super::*;
 use crate::{
     assign::{
         process,
-        tests::{CONFIG_MAPS, SECRETS, chain, name_of, object, owned, path, put_chain, scope, top},
+        tests::{CONFIG_MAPS, SECRETS, chain, name_of, object, owned, path, put_chain, scope, target, top},
     },
     fixtures::FakeApi,
     leases::tests::promises,
@@ -183,6 +183,21 @@ async fn stray_children_are_brought_to_their_owner_unless_it_is_on_the_move() {
 }
 
 #[tokio::test]
+async fn a_child_that_somebody_drained_is_shown_to_its_shard_again() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let (shard, drain) = (scope.snapshot.labels.shard.clone(), scope.snapshot.labels.drain.clone());
+    let (name, child) = (name_of("a", &scope), path(SECRETS, "c"));
+    api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("a")));
+    let mut drained = owned(object(&scope, "c", Some("a")), &name);
+    drained["metadata"]["labels"][&drain] = json!("by-hand");
+    api.put(&child, drained);
+    children::pass(&scope, Way::Pages).await.unwrap();
+    let labels = labels_of(&api, &child);
+    assert_eq!((&labels[&shard], &labels[&drain]), (&json!("a"), &Value::Null));
+}
+
+#[tokio::test]
 async fn a_child_that_a_leader_before_sent_elsewhere_is_found_when_its_owner_moves() {
     let api = FakeApi::default();
     let scope = scope(&api);
@@ -194,8 +209,7 @@ async fn a_child_that_a_leader_before_sent_elsewhere_is_found_when_its_owner_mov
     api.put(&path(SECRETS, "c"), owned(object(&scope, "c", Some("b")), &name));
     children::pass(&scope, Way::Pages).await.unwrap();
     assert_eq!(labels_of(&api, &path(SECRETS, "c"))[&shard], "b", "where it belongs depends on where its owner goes");
-    let owner: crate::resources::Object = serde_json::from_value(owner).unwrap();
-    let owner = crate::target::Target::of(&owner.metadata, &scope.snapshot.labels);
+    let owner = target(&scope, &owner);
     assert_eq!(process(&scope, vec![owner]).await, vec![]);
     for path in [path(CONFIG_MAPS, &name), path(SECRETS, "c")] {
         assert_eq!(labels_of(&api, &path)[&shard], "a");
@@ -280,8 +294,7 @@ async fn what_a_leader_before_sent_ahead_is_found_after_the_next_change_of_the_s
     // `a` goes before the owner was moved.
     let without = snapshot_of(&ring(&example_spec()), &[("b", ShardState::Ready), ("gone", ShardState::Dead)]);
     let scope = Scope { snapshot: std::sync::Arc::new(without), ..scope };
-    let owner: crate::resources::Object = serde_json::from_value(api.get(&path(CONFIG_MAPS, &name)).unwrap()).unwrap();
-    let owner = crate::target::Target::of(&owner.metadata, &scope.snapshot.labels);
+    let owner = target(&scope, &api.get(&path(CONFIG_MAPS, &name)).unwrap());
     assert_eq!(process(&scope, vec![owner]).await, vec![]);
     for path in [path(CONFIG_MAPS, &name), path(SECRETS, "c")] {
         assert_eq!(labels_of(&api, &path)[&shard], "b");
@@ -303,8 +316,7 @@ async fn a_child_that_is_created_in_the_moment_of_a_move_is_brought_after_it() {
         }
         None
     });
-    let owner: crate::resources::Object = serde_json::from_value(api.get(&path(CONFIG_MAPS, &name)).unwrap()).unwrap();
-    let owner = crate::target::Target::of(&owner.metadata, &scope.snapshot.labels);
+    let owner = target(&scope, &api.get(&path(CONFIG_MAPS, &name)).unwrap());
     assert_eq!(process(&scope, vec![owner]).await, vec![]);
     assert_eq!(labels_of(&api, &path(SECRETS, "late"))[&shard], "gone");
     api.intercept(|_, _| None);
@@ -333,6 +345,32 @@ async fn what_keeps_its_labels_in_a_ring_without_shards_holds_up_nothing_else() 
     assert_eq!(labels_of(&api, &path(CONFIG_MAPS, "taken")), json!({}));
     assert_eq!(labels_of(&api, &path(CONFIG_MAPS, "refused"))[&scope.snapshot.labels.shard], "gone");
     assert_eq!(api.writes().len(), 2, "what has no labels costs nothing");
+}
+
+/// The webhook was not asked for a moment, which nobody has noticed.
+#[tokio::test(start_paused = true)]
+async fn children_of_an_object_that_came_without_label_are_looked_for() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let shard = scope.snapshot.labels.shard.clone();
+    let name = name_of("a", &scope);
+    let looking_scope = scope.clone();
+    let looking = tokio::spawn(async move { super::look_again(&looking_scope).await });
+    let owner = object(&scope, &name, None);
+    api.put(&path(CONFIG_MAPS, &name), owner.clone());
+    let owner = target(&scope, &owner);
+    assert_eq!(process(&scope, vec![owner]).await, vec![]);
+    // Its controller is at work by now.
+    api.put(&path(SECRETS, "c"), owned(object(&scope, "c", None), &name));
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(labels_of(&api, &path(SECRETS, "c"))[&shard], "a");
+    api.put(&path(SECRETS, "late"), owned(object(&scope, "late", None), &name));
+    tokio::time::sleep(std::time::Duration::from_secs(40)).await;
+    assert_eq!(labels_of(&api, &path(SECRETS, "late"))[&shard], "a");
+    let asked = api.asked().len();
+    tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+    assert_eq!(api.asked().len(), asked, "and no more");
+    looking.abort();
 }
 
 #[tokio::test(start_paused = true)]

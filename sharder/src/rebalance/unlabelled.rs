@@ -17,6 +17,20 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// A look costs what there is without label, be it of the ring or not. So much of the time at most is spent on it.
 const SHARE: u32 = 10;
 
+/// How long to wait after such a look that took so long.
+pub(super) fn pause(took: Duration) -> Duration {
+    PAUSE.max(took * SHARE)
+}
+
+/// Labels the children without label whose owners are the ring's.
+pub(super) async fn label(scope: &Scope) -> Result<(), kube::Error> {
+    let ring = &scope.snapshot.ring;
+    for (resource, objects) in bring_selected(scope, &format!("!{}", scope.snapshot.labels.shard)).await? {
+        tracing::info!(%ring, %resource, objects, "labelled children that the webhook was not asked about");
+    }
+    Ok(())
+}
+
 /// Looks for as long as the webhook is not reached, and once more when it is.
 pub(crate) async fn look_for_unlabelled(scope: &Scope) -> Infallible {
     let mut reach = scope.reach.subscribe();
@@ -38,16 +52,9 @@ pub(crate) async fn look_for_unlabelled(scope: &Scope) -> Infallible {
 /// Returns how long to wait before the next one.
 async fn look(scope: &Scope) -> Duration {
     let (ring, begun) = (&scope.snapshot.ring, Instant::now());
-    match bring_selected(scope, &format!("!{}", scope.snapshot.labels.shard)).await {
-        Ok(brought) => {
-            for (resource, objects) in brought {
-                tracing::info!(%ring, %resource, objects, "labelled children that the webhook was not asked about");
-            }
-        }
-        Err(error) => {
-            let error = explain(&error);
-            tracing::warn!(%ring, error, "can't look for children that the webhook was not asked about; trying again");
-        }
+    if let Err(error) = label(scope).await {
+        let error = explain(&error);
+        tracing::warn!(%ring, error, "can't look for children that the webhook was not asked about; trying again");
     }
-    PAUSE.max(begun.elapsed() * SHARE)
+    pause(begun.elapsed())
 }

@@ -44,6 +44,9 @@ use ringside_runtime::explain::explain;
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// How long the webhook may be without a certificate until users are told: another replica may be making it.
+const CERTIFIED: Duration = Duration::from_secs(10);
+
 /// How often what is counted is looked at, for metrics and conditions: no request comes of it.
 const LOOK: Duration = Duration::from_secs(2);
 /// How soon the status is written again when nothing but its counts have changed: no more often than a person reads it, as
@@ -99,7 +102,7 @@ async fn tell(
     let mut withdrawn = told.leftovers.changes();
     let (mut webhook_stands, mut labels_stand) = (webhook.changes(), protection.changes());
     let mut trust = told.trust.clone();
-    let mut report = Report::new(told);
+    let (mut report, begun) = (Report::new(told), Instant::now());
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -117,7 +120,13 @@ async fn tell(
         report.announcer.members(&snapshot);
         let figures = figures(&snapshot, &told.census, &told.drains);
         report.announcer.overdue(&snapshot, &figures.overdue);
-        match (webhook.standing(), protection.finding()) {
+        let standing = match webhook.standing() {
+            Standing::Pending if trust.borrow().is_none() && begun.elapsed() >= CERTIFIED => {
+                Standing::Refused { code: None, why: "it has no certificate; the sharder's log says why".to_owned() }
+            }
+            standing => standing,
+        };
+        match (standing, protection.finding()) {
             (Standing::Pending, _) | (_, None) => {}
             (standing, Some(protected)) => {
                 let before = report.stored(&snapshot);

@@ -58,7 +58,7 @@ fn rules(snapshot: &Snapshot) -> Vec<Value> {
 /// The parts of the policy that are CEL.
 struct Expressions {
     conditions: [(&'static str, String); 3],
-    variables: [(&'static str, String); 3],
+    variables: [(&'static str, String); 4],
     patch: String,
 }
 
@@ -67,7 +67,7 @@ impl Expressions {
         let (shard, drain) = (quoted(&snapshot.labels.shard), quoted(&snapshot.labels.drain));
         let path = |key: &str| quoted(&format!("/metadata/labels/{}", key.replace('~', "~0").replace('/', "~1")));
         let (shard_path, drain_path) = (path(&snapshot.labels.shard), path(&snapshot.labels.drain));
-        let (sharder, pod) = (quoted(sharder), POD);
+        let (sharder, pod, child) = (quoted(sharder), POD, &is_child(snapshot));
         let new = |key: &str| format!("object.metadata.?labels[?{key}]");
         let old = |key: &str| format!("oldObject.metadata.?labels[?{key}]");
         let (new_shard, old_shard, new_drain, old_drain) = (new(&shard), old(&shard), new(&drain), old(&drain));
@@ -76,13 +76,14 @@ impl Expressions {
                 // Who decides about the labels.
                 ("not-by-the-sharder", format!("request.userInfo.username != {sharder}")),
                 // A copy of another object; or a change of the owner, or of a drain that is under way. To ask for a
-                // drain by hand is fine.
+                // drain by hand is fine, but not of a child: it goes with its owner, and nobody would let go of it.
                 (
                     "labels-change",
                     format!(
                         "request.operation == 'CREATE' \
                          ? {new_drain}.hasValue() || {new_shard}.orValue({pod}) != {pod} \
-                         : {new_shard} != {old_shard} || ({old_drain}.hasValue() && {new_drain} != {old_drain})"
+                         : {new_shard} != {old_shard} || ({new_drain} != {old_drain} \
+                         && ({child} ? {new_drain}.hasValue() : {old_drain}.hasValue()))"
                     ),
                 ),
                 // Both labels taken off a drained object; by the shard itself, when it can be told who writes.
@@ -102,18 +103,28 @@ impl Expressions {
                 ),
                 ("after", "has(object.metadata.labels) ? object.metadata.labels : {}".to_owned()),
                 ("pod", pod.to_owned()),
+                ("child", child.clone()),
             ],
             patch: format!(
                 "(has(object.metadata.labels) ? [] : [JSONPatch{{op: 'add', path: '/metadata/labels', value: {{}}}}]) \
                  + ({shard} in variables.before \
                  ? [JSONPatch{{op: 'add', path: {shard_path}, value: variables.before[{shard}]}}] \
-                 + ({drain} in variables.before ? [JSONPatch{{op: 'add', path: {drain_path}, value: variables.before[{drain}]}}] : []) \
+                 + ({drain} in variables.before && !variables.child \
+                 ? [JSONPatch{{op: 'add', path: {drain_path}, value: variables.before[{drain}]}}] : []) \
                  : ({shard} in variables.after && (request.operation == 'UPDATE' || variables.after[{shard}] != variables.pod) \
-                 ? [JSONPatch{{op: 'remove', path: {shard_path}}}] : []) \
-                 + ({drain} in variables.after && request.operation == 'CREATE' ? [JSONPatch{{op: 'remove', path: {drain_path}}}] : []))"
+                 ? [JSONPatch{{op: 'remove', path: {shard_path}}}] : [])) \
+                 + ({drain} in variables.after && (request.operation == 'CREATE' || variables.child) \
+                 ? [JSONPatch{{op: 'remove', path: {drain_path}}}] : [])"
             ),
         }
     }
+}
+
+/// Whether the object goes with another one.
+fn is_child(snapshot: &Snapshot) -> String {
+    let controlled = snapshot.named.iter().filter(|name| snapshot.spec.is_controlled(name));
+    let controlled: Vec<_> = controlled.map(|name| format!("{}/{}", name.group, name.resource)).collect();
+    format!("request.resource.group + '/' + request.resource.resource in {}", Value::from(controlled))
 }
 
 /// The name of the writer's pod, which is a shard's name; empty for users, and for tokens that are not bound to a pod.

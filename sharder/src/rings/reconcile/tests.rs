@@ -28,6 +28,10 @@ struct Ground {
 }
 
 fn start() -> Ground {
+    start_trusting(watch::channel(Some(Trust::Bundle(Vec::new()))).1)
+}
+
+fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
     let api = FakeApi::default();
     let ring = json!({"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": "example"}, "spec": {}});
     api.put(STATUS, ring);
@@ -37,7 +41,7 @@ fn start() -> Ground {
         client: api.client(),
         watches: api.client(),
         client_config: Arc::new(ClientConfig { namespace: "sharding-system".into(), url: None }),
-        trust: watch::channel(Some(Trust::Bundle(Vec::new()))).1,
+        trust,
         faults: faults.clone(),
         leftovers: Leftovers::default(),
         fences: crate::fence::follow(api.client()).0,
@@ -94,6 +98,21 @@ async fn a_ring_is_not_ready_while_its_objects_are_refused() {
     ground.pass(Duration::from_secs(1)).await;
     let message = "objects of 'configmaps' can't be watched: missing permission: cannot watch";
     assert_eq!(ground.condition("Ready"), ("False".to_owned(), message.to_owned()));
+    ground.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ring_says_so_when_its_webhook_has_no_certificate() {
+    let (trust, receiver) = watch::channel(None);
+    let ground = start_trusting(receiver);
+    ground.pass(CERTIFIED - Duration::from_secs(1)).await;
+    assert_eq!(ground.status(), Value::Null, "another replica may be making it");
+    ground.pass(2 * LOOK).await;
+    let message = "the webhook can't be configured: it has no certificate; the sharder's log says why";
+    assert_eq!(ground.condition("Ready"), ("False".to_owned(), message.to_owned()));
+    trust.send_replace(Some(Trust::Bundle(Vec::new())));
+    ground.pass(Duration::from_secs(1)).await;
+    assert_eq!(ground.condition("Ready").0, "True");
     ground.task.abort();
 }
 
