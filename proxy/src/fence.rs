@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use tokio::time::Instant;
 
+mod adopted;
 mod moved;
 mod moves;
 mod territory;
@@ -21,6 +22,7 @@ mod territory;
 mod tests;
 mod writes;
 
+use adopted::Adopted;
 use moved::Moved;
 pub use moves::Guard;
 use moves::Moves;
@@ -55,6 +57,7 @@ struct Registry {
     moves: Moves,
     moved: Moved,
     territory: Territory,
+    adopted: Adopted,
     floors: HashMap<GroupResource, ResourceVersion>,
 }
 
@@ -188,15 +191,22 @@ impl Fence {
         }
         registry.moved.forget(uid);
         registry.moved.release_name(target);
-        registry.territory.learn(era, target, uid.clone(), owner);
+        if !registry.adopted.contains(target, Instant::now()) {
+            registry.territory.learn(era, target, uid.clone(), owner);
+        }
+    }
+
+    /// An object is about to be given another owner, or the answer to that has come. Who controls it is asked each time, until
+    /// that write can't be carried out any more, nor an answer of before it come: whoever waits for either.
+    pub fn adopts(&self, target: &Target) {
+        let mut registry = self.0.lock();
+        registry.adopted.add(target, Instant::now());
+        registry.territory.forget_name(target);
     }
 
     /// An object is about to be deleted: one of the same name after it is another.
-    pub fn forget(&self, era: &Era, target: &Target) {
-        let mut registry = self.0.lock();
-        if let Some(uid) = registry.territory.by_name(era, target).cloned() {
-            registry.territory.forget(&uid);
-        }
+    pub fn forget(&self, target: &Target) {
+        self.0.lock().territory.forget_name(target);
     }
 
     /// What it holds at the moment.

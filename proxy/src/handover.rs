@@ -2,8 +2,9 @@
 //!
 //! The proxy watches the metadata of `<shard>=<me>,<drain>` for each main resource of the ring: memory grows with
 //! the moves under way, not with the objects. Of DESIGN, "Handover", these are the rules 1 to 3: wait until no view of the
-//! controller can show the object (`settle`) and it rests, then acknowledge. After a restart of the proxy, or a gap in its
-//! Lease, there are no views of before: the connections that carried them are gone too.
+//! controller can show the object (`settle`) and it rests, then acknowledge. After a restart of the proxy
+//! there are no views of before: the connections that carried them are gone too. Over a gap in the Lease they are remembered as
+//! views that ended are.
 
 use std::{sync::Arc, time::Duration};
 

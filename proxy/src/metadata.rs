@@ -99,6 +99,12 @@ pub fn controllers_in_request(headers: &HeaderMap, body: &Bytes) -> Result<Vec<O
         _ => return Err(Unreadable::Form),
     };
     owners.retain(Owner::controls);
+    // A patch may name one that is there by its uid alone, and make it the controller: which that is can't be said.
+    let is_named = |owner: &Owner| [&owner.api_version, &owner.kind, &owner.name].iter().all(|part| !part.is_empty());
+    if !owners.iter().all(is_named) {
+        let why = "a controlling owner without apiVersion, kind and name can't be judged; name it in full";
+        return Err(Unreadable::Malformed(why.to_owned()));
+    }
     Ok(owners)
 }
 

@@ -27,12 +27,18 @@ pub struct Metrics {
     narrowed: Counter,
     refused: Family<Reason, Counter>,
     asked: Counter,
+    unseen: Family<What, Counter>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Answered {
     verb: &'static str,
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct What {
+    what: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -73,6 +79,16 @@ impl Metrics {
         self.asked.inc();
     }
 
+    /// A request came that the API server's own fence can't judge, for this reason (docs/fence.md, "What it does not see").
+    pub fn unseen(&self, what: &'static str) {
+        self.unseen.get_or_create(&What { what }).inc();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn were_unseen(&self, what: &'static str) -> u64 {
+        self.unseen.get_or_create(&What { what }).get()
+    }
+
     /// A registry of these and of what is measured when somebody asks.
     pub fn registry(&self, live: Live) -> Registry {
         let mut registry = Registry::with_prefix("ringside_proxy");
@@ -81,6 +97,8 @@ impl Metrics {
         registry.register("refused_requests", "Requests that the proxy refused itself", self.refused.clone());
         let asked = "Objects whose labels the fence asked the API server for";
         registry.register("label_questions", asked, self.asked.clone());
+        let unseen = "Requests to objects that the API server's fence can't judge, and the proxy's own did";
+        registry.register("unseen_requests", unseen, self.unseen.clone());
         registry.register_collector(Box::new(live));
         registry
     }

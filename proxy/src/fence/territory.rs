@@ -62,7 +62,10 @@ impl Territory {
         }
         let name = self.hasher.hash_one(target);
         self.next += 1;
-        self.by_name.insert(name, uid.clone());
+        // Another one of the name is gone, and what was known by its uid holds for nothing that it controlled.
+        if let Some(before) = self.by_name.insert(name, uid.clone()).filter(|before| *before != uid) {
+            self.by_uid.remove(&before);
+        }
         self.order.push_back((self.next, uid.clone()));
         self.by_uid.insert(uid, Known { name, owner, at: self.next });
         while self.order.len() > MAX_KNOWN
@@ -79,6 +82,13 @@ impl Territory {
         let Some(known) = self.by_uid.remove(uid) else { return };
         if self.by_name.get(&known.name).is_some_and(|it| **it == *uid) {
             self.by_name.remove(&known.name);
+        }
+    }
+
+    /// The same of whatever has this name, whenever that was learned.
+    pub(super) fn forget_name(&mut self, target: &Target) {
+        if let Some(uid) = self.by_name.remove(&self.hasher.hash_one(target)) {
+            self.by_uid.remove(&uid);
         }
     }
 

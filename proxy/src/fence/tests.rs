@@ -247,6 +247,32 @@ fn what_is_known_holds_in_its_era_and_with_its_owners() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_what_is_about_to_be_adopted_nothing_is_learned_while_that_may_be_carried_out() {
+    let (fence, era, child) = (Fence::new(false), era(), object("child"));
+    let asked = fence.asking();
+    let learn = || fence.learn(&era, &names(&child), &child.uid, None, asked);
+    learn();
+    fence.adopts(&names(&child));
+    assert_eq!(fence.standing(&era, &names(&child)), Standing::Unknown);
+    learn();
+    assert_eq!(fence.standing(&era, &names(&child)), Standing::Unknown, "that answer may be of before");
+    tokio::time::sleep(super::adopted::LASTS).await;
+    learn();
+    assert!(matches!(fence.standing(&era, &names(&child)), Standing::Ours(_)));
+}
+
+#[test]
+fn what_another_object_of_the_name_controlled_is_not_known_any_more() {
+    let (fence, era, child, owner) = (Fence::new(false), era(), object("child"), object("owner"));
+    let learn = |name: &Moving, uid: &Uid, owner| fence.learn(&era, &names(name), uid, owner, fence.asking());
+    learn(&owner, &owner.uid, None);
+    learn(&child, &child.uid, Some(owner.uid.clone()));
+    assert!(matches!(fence.standing(&era, &names(&child)), Standing::Ours(_)));
+    learn(&owner, &"uid-of-the-next".into(), None);
+    assert_eq!(fence.standing(&era, &names(&child)), Standing::Unknown, "its owner is gone, and it may be another's");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_takes_those_that_it_controls_with_it() {
     let (fence, era) = (Fence::new(false), era());
     let (root, child) = (object("root"), object("child"));
@@ -271,7 +297,7 @@ async fn an_object_takes_those_that_it_controls_with_it() {
     assert_eq!(fence.standing_of(&era, &child.uid), Standing::Moved);
     learn();
     assert!(matches!(fence.standing(&era, &names(&child)), Standing::Ours(_)), "it came back");
-    fence.forget(&era, &names(&root));
+    fence.forget(&names(&root));
     assert_eq!(fence.standing(&era, &names(&root)), Standing::Unknown, "the next of that name is another");
 }
 

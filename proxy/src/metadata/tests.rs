@@ -36,7 +36,13 @@ fn in_protobuf(metadata: wire::Ownership) -> Bytes {
 }
 
 fn reference(uid: &str, controller: bool) -> wire::OwnerReference {
-    wire::OwnerReference { uid: uid.into(), controller: Some(controller), ..Default::default() }
+    wire::OwnerReference {
+        api_version: "x.io/v1".into(),
+        kind: "Thing".into(),
+        name: "a".into(),
+        uid: uid.into(),
+        controller: Some(controller),
+    }
 }
 
 #[test]
@@ -45,8 +51,8 @@ fn the_controller_is_found_in_every_form_of_a_write() {
     for form in [JSON, "application/json; charset=utf-8", YAML, APPLY].into_iter().chain(MERGE) {
         assert_eq!(uids(form, body.clone()).unwrap(), ["mine"], "{form}");
     }
-    let yaml =
-        "metadata:\n  ownerReferences:\n  - {uid: other}\n  - uid: &it mine\n    controller: true\n    name: *it\n";
+    let yaml = "metadata:\n  ownerReferences:\n  - {uid: other}\n  - {apiVersion: x.io/v1, kind: &it Thing, \
+         uid: mine, controller: true, name: *it}\n";
     for form in [YAML, APPLY] {
         assert_eq!(uids(form, yaml).unwrap(), ["mine"], "{form}");
     }
@@ -59,11 +65,13 @@ fn the_controller_is_found_in_every_form_of_a_write() {
 
 #[test]
 fn escapes_are_in_nobodys_way() {
-    let body = r#"{"m\u0065tadata":{"\u006fwnerReferences":[{"\u0075id":"m\u0069ne","controller":true}]}}"#;
+    let body = r#"{"m\u0065tadata":{"\u006fwnerReferences":[{"apiVersion":"a/v1","kind":"A","name":"a","\u0075id":"m\u0069ne",
+        "controller":true}]}}"#;
     assert_eq!(uids(JSON, body).unwrap(), ["mine"]);
-    let yaml = "\"m\\u0065tadata\": {\"\\x6fwnerReferences\": [{\"uid\": \"m\\u0069ne\", controller: true}]}";
+    let yaml = "\"m\\u0065tadata\": {\"\\x6fwnerReferences\": [{apiVersion: a/v1, kind: A, name: a, \"uid\": \"m\\u0069ne\", \
+                controller: true}]}";
     assert_eq!(uids(APPLY, yaml).unwrap(), ["mine"]);
-    let merged = "base: &base {ownerReferences: [{uid: mine, controller: true}]}\nmetadata: {<<: *base, name: c}\n";
+    let merged = "base: &base {ownerReferences: [{apiVersion: a/v1, kind: A, name: a, uid: mine, controller: true}]}\nmetadata: {<<: *base, name: c}\n";
     assert_eq!(uids(APPLY, merged).unwrap(), ["mine"]);
 }
 
@@ -106,6 +114,14 @@ fn what_can_be_read_in_two_ways_is_refused() {
         ("application/cbor", "{}".to_owned()),
         ("application/apply-patch+cbor", "{}".to_owned()),
         ("text/plain", "{}".to_owned()),
+        // One that is there becomes the controller, of whichever kind it is.
+        (APPLY, r#"{"metadata":{"ownerReferences":[{"uid":"mine","controller":true}]}}"#.to_owned()),
+        (MERGE[1], r#"{"metadata":{"ownerReferences":[{"uid":"mine","kind":"Thing","controller":true}]}}"#.to_owned()),
+        (
+            MERGE[1],
+            r#"{"metadata":{"ownerReferences":[{"uid":"mine","apiVersion":"a/v1","kind":"A","controller":true}]}}"#
+                .to_owned(),
+        ),
     ] {
         assert!(uids(form, body.clone()).is_err(), "{form}: {body}");
     }

@@ -32,6 +32,7 @@ fn text(fence: impl FnOnce(&Fence)) -> String {
     let (metrics, live) = (Metrics::default(), live());
     metrics.answered(Verb::Get, StatusCode::OK);
     metrics.refused("not_ours");
+    metrics.unseen("subresource");
     fence(&live.fence);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &metrics.registry(live)).unwrap();

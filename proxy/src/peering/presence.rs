@@ -57,11 +57,11 @@ impl Presence {
         Self { client, ring }
     }
 
-    /// Says that the ring is there, as of now.
+    /// Says that the ring is there, as of now; returns the peering object with that.
     ///
     /// # Errors
     /// When the API server does not take the entry.
-    pub async fn say(&self, place: &Place, peer: &Peer) -> Result<(), NotThere> {
+    pub async fn say(&self, place: &Place, peer: &Peer) -> Result<DynamicObject, NotThere> {
         let not_there = |why, refused| NotThere { name: place.name.clone(), why, refused };
         let lastseen = format!("{:.6}", Timestamp::now());
         let said = json!({"priority": peer.priority, "lifetime": peer.lifetime.as_secs(), "lastseen": lastseen});
@@ -70,13 +70,13 @@ impl Presence {
         let write = async {
             let written = objects.patch(&place.name, &parameters, &patch).await?;
             if written.data[STATUS][&self.ring] == said {
-                return Ok(());
+                return Ok(written);
             }
             // Its definition has `status` apart.
-            objects.patch_status(&place.name, &parameters, &patch).await.map(drop)
+            objects.patch_status(&place.name, &parameters, &patch).await
         };
         match timeout(PATIENCE, write).await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(written)) => Ok(written),
             Ok(Err(error)) => {
                 let refused = code(&error).and_then(|code| StatusCode::from_u16(code).ok());
                 Err(not_there(explain(&error), refused.filter(StatusCode::is_client_error)))

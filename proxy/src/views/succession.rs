@@ -18,8 +18,9 @@ use super::{
 };
 
 /// How long before the end of a watch the one that continues it may have begun: to notice that a connection is gone can take
-/// longer than to make another.
-pub(super) const EARLY: Duration = Duration::from_secs(5);
+/// longer than to make another. On loopback that is what a busy machine takes. Longer, and of two clients that watch the same
+/// the one that has just begun would be taken for the other one.
+pub(super) const EARLY: Duration = Duration::from_secs(1);
 /// How long the position of a watch that ended is remembered, for what its client missed.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(600);
 

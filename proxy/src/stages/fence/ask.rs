@@ -40,7 +40,7 @@ const JSON: &str = "application/json";
 #[derive(Clone)]
 pub(super) struct Asker {
     send: Send,
-    metrics: Metrics,
+    pub(super) metrics: Metrics,
 }
 
 type Answer = BoxFuture<'static, Result<Response<Body>, Refusal>>;

@@ -71,7 +71,7 @@ impl Judge {
             Whose::Nobodys if !self.fence.has_moved(uid) => Ok(()),
             Whose::Ours | Whose::Nobodys | Whose::Draining | Whose::Others(_) => {
                 // Whatever was known of it: a child moves without a drain of its own.
-                self.fence.forget(&self.era, target);
+                self.fence.forget(target);
                 Err(Refusal::NotOurs(Box::new(named(target))))
             }
         }
@@ -103,11 +103,11 @@ impl Judge {
         }
     }
 
-    /// All that a query selects is about to be deleted: the uids of who controls it.
+    /// All that a query selects is about to be deleted: the uids of who controls it. Where `asks`, as the labels are now.
     ///
     /// # Errors
     /// When one of those is an object of the ring that is not ours.
-    pub(super) async fn deleted(&self, target: &Target, selecting: Query) -> Result<Vec<Uid>, Refusal> {
+    pub(super) async fn deleted(&self, target: &Target, selecting: Query, asks: bool) -> Result<Vec<Uid>, Refusal> {
         let mut owners: Vec<Owner> = Vec::new();
         let mut uids: HashSet<String> = HashSet::new();
         let each = |metadata: Metadata| {
@@ -115,24 +115,30 @@ impl Judge {
         };
         let asked = self.asker.selected(target, &self.version, selecting, each).await;
         asked.map_err(|failed| failed.about(target))?;
-        self.controlled_by(&owners, target.namespace.as_deref()).await
+        self.controlled_by(&owners, target.namespace.as_deref(), asks).await
     }
 
-    /// These owners are about to control what is written: their uids, and those of who controls them.
+    /// These owners are about to control what is written: their uids, and those of who controls them. Where `asks`, as
+    /// the labels are at this moment.
     ///
     /// # Errors
     /// When one is an object of the ring that is not ours.
-    pub(super) async fn controlled_by(&self, owners: &[Owner], namespace: Option<&str>) -> Result<Vec<Uid>, Refusal> {
+    pub(super) async fn controlled_by(
+        &self,
+        owners: &[Owner],
+        namespace: Option<&str>,
+        asks: bool,
+    ) -> Result<Vec<Uid>, Refusal> {
         let mut uids = Vec::new();
         for owner in owners {
-            uids.extend(self.controller(owner, namespace).await?);
+            uids.extend(self.controller(owner, namespace, asks).await?);
         }
         Ok(uids)
     }
 
-    async fn controller(&self, owner: &Owner, namespace: Option<&str>) -> Result<Vec<Uid>, Refusal> {
+    async fn controller(&self, owner: &Owner, namespace: Option<&str>, asks: bool) -> Result<Vec<Uid>, Refusal> {
         let uid: Uid = owner.uid.as_str().into();
-        if let Standing::Ours(uids) = self.fence.standing_of(&self.era, &uid) {
+        if let (false, Standing::Ours(uids)) = (asks, self.fence.standing_of(&self.era, &uid)) {
             return Ok(uids);
         }
         match self.owner(owner, namespace).await? {

@@ -35,9 +35,13 @@ pub(super) async fn write<S: Next>(
     let creates = resource.name.is_none() && info.verb == Verb::Create;
     // Before anything is asked: an object that is ours then stays so until this is answered.
     let ticket = Arc::new(judge.fence.enter(About { target: (!creates).then(|| target.clone()), uids: Vec::new() }));
-    let mut request = allowed(&judge, &ticket, request, info.verb, &resource).await?;
-    if info.verb == Verb::Delete {
-        judge.fence.forget(&judge.era, &target);
+    let Allowed { mut request, adopts } = allowed(&judge, &ticket, request, info.verb, &resource).await?;
+    // What is created has no name here, and nothing is known of it.
+    let adopts = adopts && !creates;
+    if adopts {
+        judge.fence.adopts(&target);
+    } else if info.verb == Verb::Delete {
+        judge.fence.forget(&target);
     }
     if info.upgrade {
         request.extensions_mut().insert(Counted(ticket.clone()));
@@ -46,6 +50,9 @@ pub(super) async fn write<S: Next>(
     let answer = next.oneshot(request).boxed();
     let answered =
         if info.upgrade { answer.await } else { Sent::new(answer, (&judge.fence, &ticket), admitted, alone).await };
+    if adopts {
+        judge.fence.adopts(&target);
+    }
     if !may_go_on(&answered) {
         ticket.answered();
     }
@@ -63,6 +70,13 @@ pub(super) fn may_go_on(answered: &Result<Response<Body>, Refusal>) -> bool {
     }
 }
 
+/// A request all of which is this shard's.
+struct Allowed {
+    request: Request<Body>,
+    /// Whether it names an owner that was none of the object's, as far as that is known.
+    adopts: bool,
+}
+
 /// The request, if all that it concerns is this shard's; the ticket knows what that is then.
 async fn allowed(
     judge: &Judge,
@@ -70,29 +84,36 @@ async fn allowed(
     mut request: Request<Body>,
     verb: Verb,
     resource: &Resource,
-) -> Result<Request<Body>, Refusal> {
+) -> Result<Allowed, Refusal> {
     let whole = matches!(resource.subresource.as_deref(), None | Some("status"));
-    let mut uids = Vec::new();
+    let (mut uids, mut adopts) = (Vec::new(), false);
+    // What the API server's own fence does not see is compared with the labels each time (DESIGN, "The fence has two layers").
+    let unseen = match impersonates(request.headers()) {
+        true => Some("impersonation"),
+        false => (!whole).then_some("subresource"),
+    };
+    let asks = unseen.is_some();
+    if let Some(what) = unseen {
+        judge.asker.metrics.unseen(what);
+    }
     if resource.name.is_some() {
-        // What the API server's own fence does not see is compared with the labels each time (DESIGN, "The fence has
-        // two layers").
-        let asks = !whole || impersonates(request.headers());
         uids = judge.written(&target(resource), asks).await?;
     }
     let names_owners = whole && matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
     if names_owners && judge.era.policy.controlled.contains(&resource.kind) {
         let owners;
         (request, owners) = with_owners(request).await?;
-        uids.extend(judge.controlled_by(&owners, resource.namespace.as_deref()).await?);
+        adopts = owners.iter().any(|owner| !uids.iter().any(|uid| **uid == *owner.uid));
+        uids.extend(judge.controlled_by(&owners, resource.namespace.as_deref(), asks).await?);
     }
     if verb == Verb::DeleteCollection && judge.era.policy.controlled.contains(&resource.kind) {
         // Children are labelled for this shard until the sharder moves them, which is after their owner was let go.
         let selecting = selecting(&request, &judge.era.term.selector)?;
-        uids.extend(judge.deleted(&target(resource), selecting).await?);
+        uids.extend(judge.deleted(&target(resource), selecting, asks).await?);
     }
     // Closed at this moment: then the questions above came too early.
     ticket.also_about(&uids).map_err(|object| moved(&Target::of(&object), None))?;
-    Ok(request)
+    Ok(Allowed { request, adopts })
 }
 
 /// Of a deletion of many what it selects, within the shard's own.

@@ -2,7 +2,8 @@
 //!
 //! A client that lists in between, and does not notice what is gone from its list (kopf), would work on them for ever.
 //! Whoever does notice loses nothing by a `DELETED` of what it does not know. The API server is asked first whether the
-//! object is this shard's again where the watch begins: then the list had it.
+//! object is this shard's again where the watch begins, or another one of its name is: then the list had that, and most clients
+//! know objects by their names (client-go's stores), so they would forget it.
 
 use std::sync::Arc;
 
@@ -58,7 +59,7 @@ impl Asks {
         Some(events?.into_iter().flatten().collect())
     }
 
-    /// Each with the event, unless the object is this shard's again; `None` where the API server does not say.
+    /// Each with the event, unless what has the name is this shard's; `None` where the API server does not say.
     fn questions<'a, S: Next>(&'a self, next: &S, missed: &'a Missed) -> Vec<BoxFuture<'a, Option<Option<Deleted>>>> {
         let from = missed.from.as_ref();
         let ask = |object: &'a Arc<Leaving>| {
@@ -90,8 +91,7 @@ impl Asks {
         let list: Value = serde_json::from_slice(&body).ok()?;
         list["kind"].as_str().filter(|kind| kind.ends_with("List"))?;
         // API servers write an empty list as none.
-        let mut items = list["items"].as_array().into_iter().flatten();
-        Some(items.any(|item| item["metadata"]["uid"] == object.uid))
+        Some(list["items"].as_array().is_some_and(|items| !items.is_empty()))
     }
 
     fn event(&self, object: &Leaving, from: Option<&ResourceVersion>) -> Deleted {

@@ -101,12 +101,14 @@ async fn who_went_on_where_it_was_or_notices_by_itself_is_told_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_came_back_is_not_taken_away() {
-    let lab = lab(Some(&["uid-12"]));
-    drop(watch(&lab, "&resourceVersion=5").await);
-    lab.shared.views.leaves(&leaving(things(), Some("ns"), 12));
-    assert!(first(watch(&lab, "&resourceVersion=20").await).is_none());
-    assert_eq!(lab.seen.lock().len(), 3, "it was asked about");
+async fn an_object_that_came_back_is_not_taken_away_nor_another_one_of_its_name() {
+    for there in [&["uid-12"], &["uid-of-another"]] {
+        let lab = lab(Some(there));
+        drop(watch(&lab, "&resourceVersion=5").await);
+        lab.shared.views.leaves(&leaving(things(), Some("ns"), 12));
+        assert!(first(watch(&lab, "&resourceVersion=20").await).is_none(), "{there:?}");
+        assert_eq!(lab.seen.lock().len(), 3, "it was asked about");
+    }
 }
 
 #[tokio::test(start_paused = true)]

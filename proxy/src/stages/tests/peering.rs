@@ -39,12 +39,16 @@ impl Lab {
 #[tokio::test]
 async fn what_the_controller_says_of_itself_stays_here_and_the_ring_says_it_once() {
     let stranger = json!({"stranger": {"priority": 7}, RING: me("then")});
-    let lab = Lab::new(move |_| json(full(real(&stranger).to_string())));
-    lab.real.put(DEFAULT, real(&json!({})));
+    let there = real(&stranger);
+    let lab = Lab::new(move |_| json(full(there.to_string())));
+    lab.real.put(DEFAULT, real(&stranger));
     let answer = says(&lab, json!({"me": me("now")})).await;
-    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(
+        (answer.status(), &answer.headers()["content-type"]),
+        (StatusCode::OK, &"application/json".parse().unwrap())
+    );
     assert_eq!(status_of(answer).await, json!({"stranger": {"priority": 7}, "me": me("now")}));
-    assert_eq!(lab.requests(), [format!("GET {DEFAULT}")], "nothing of it was written");
+    assert_eq!(lab.requests(), Vec::<String>::new(), "nothing of it reached the API server");
     let entry = lab.real.get(DEFAULT)["status"].clone();
     assert_eq!((&entry["me"], &entry[RING]["priority"]), (&Value::Null, &json!(0)), "{entry}");
     assert_eq!(status_of(lab.get(DEFAULT).await).await, json!({"stranger": {"priority": 7}, "me": me("now")}));
@@ -89,6 +93,12 @@ async fn what_is_said_by_the_status_alone_is_answered_with_the_whole_object() {
     *patch.body_mut() = full(json!({"status": {"me": me("now")}}).to_string());
     patch.headers_mut().insert("content-type", HeaderValue::from_static("application/merge-patch+json"));
     assert_eq!(status_of(lab.send(patch).await).await, json!({"me": me("now")}));
+    assert_eq!(lab.requests(), Vec::<String>::new());
+    // Where nothing is to be said for the ring, as at the operator's end, it is read.
+    let mut patch = ask("PATCH", &format!("{DEFAULT}/status?fieldManager=a"));
+    *patch.body_mut() = full(json!({"status": {"me": null}}).to_string());
+    patch.headers_mut().insert("content-type", HeaderValue::from_static("application/merge-patch+json"));
+    assert_eq!(status_of(lab.send(patch).await).await, json!({}));
     assert_eq!(lab.requests(), [format!("GET {DEFAULT}")]);
 }
 

@@ -85,6 +85,24 @@ async fn an_owner_is_asked_about_once_and_one_that_is_not_the_rings_never() {
     assert_eq!(fenced.lab.seen.lock().iter().filter(|it| it.method == "GET").count(), 2, "a kind and an object");
 }
 
+/// The API server's own fence does not see who writes then.
+#[tokio::test]
+async fn what_is_created_as_somebody_else_is_judged_by_its_owner_as_it_is() {
+    let fenced = Fenced::new();
+    let body = child(Some(owner("Thing", "b"))).to_string();
+    let create = || {
+        let mut request = ask("POST", PARTS).map(|_| full(body.clone()));
+        request.headers_mut().insert("content-type", HeaderValue::from_static("application/json"));
+        request.headers_mut().insert("impersonate-user", HeaderValue::from_static("jane"));
+        request
+    };
+    for (labels, expected) in [(OURS, 200), (OURS, 200), (OTHERS, 409)] {
+        fenced.thing(labels);
+        assert_eq!(fenced.lab.send(create()).await.status(), expected, "{labels:?}");
+    }
+    assert_eq!(fenced.questions(), 3, "one for each");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_child_goes_with_its_owner_and_so_does_a_childs_child() {
     let fenced = Fenced::new();

@@ -250,6 +250,8 @@ async fn an_object_is_asked_about_once_in_a_tenure_and_again_where_the_api_serve
     let asked_as: Vec<_> =
         fenced.lab.seen.lock().iter().rev().take(2).map(|it| it.headers.contains_key("impersonate-user")).collect();
     assert_eq!(asked_as, [true, false], "the write as jane, the question as the shard");
+    let unseen = ["subresource", "impersonation"].map(|what| fenced.lab.shared.metrics.were_unseen(what));
+    assert_eq!(unseen, [4, 1], "those are counted, and what the API server's fence sees is not");
     // Another hold on the Lease: it may have moved in between.
     fenced.lab.shared.gate.close();
     fenced.lab.shared.gate.open(term());

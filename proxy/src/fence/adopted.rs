@@ -1,0 +1,92 @@
+//! Objects that were given another owner lately: until that write can't be carried out any more, what an answer shows of them
+//! may be of before it.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::writes::{OUTLIVES, Target};
+
+/// Told apart at most; beyond that nothing is learned of any object for a while.
+const MOST: usize = 1_024;
+
+/// How long a write that is about to be sent may be carried out: on its way for longer than [`OUTLIVES`] if a connection has to
+/// be made first.
+pub(super) const LASTS: Duration = OUTLIVES.saturating_add(Duration::from_secs(10));
+
+/// Those objects.
+#[derive(Debug, Default)]
+pub(super) struct Adopted {
+    until: HashMap<Target, Instant>,
+    /// The same, each once: by its time, or an earlier one if it was adopted again.
+    order: VecDeque<(Instant, Target)>,
+    all_until: Option<Instant>,
+}
+
+impl Adopted {
+    /// A write that names another owner is about to be sent, or was answered.
+    pub(super) fn add(&mut self, target: &Target, now: Instant) {
+        self.prune(now);
+        if let Some(until) = self.until.get_mut(target) {
+            *until = now + LASTS;
+        } else if self.order.len() >= MOST {
+            self.all_until = Some(now + LASTS);
+        } else {
+            self.until.insert(target.clone(), now + LASTS);
+            self.order.push_back((now + LASTS, target.clone()));
+        }
+    }
+
+    /// Whether an answer may show the object as it was before.
+    pub(super) fn contains(&mut self, target: &Target, now: Instant) -> bool {
+        self.prune(now);
+        self.until.get(target).is_some_and(|until| *until > now) || self.all_until.is_some_and(|until| until > now)
+    }
+
+    fn prune(&mut self, now: Instant) {
+        while let Some((_, target)) = self.order.pop_front_if(|(until, _)| *until <= now) {
+            match self.until.get(&target) {
+                Some(until) if *until > now => self.order.push_back((*until, target)),
+                _ => drop(self.until.remove(&target)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringside_ring::cluster_ring::GroupResource;
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn named(name: &str) -> Target {
+        let resource = GroupResource { group: String::new(), resource: "xs".into() };
+        Target { resource, namespace: None, name: Some(name.to_owned()) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_adopted_is_known_for_as_long_as_the_write_may_live_and_so_is_everything_where_there_are_too_many()
+    {
+        let mut adopted = Adopted::default();
+        adopted.add(&named("a"), Instant::now());
+        advance(LASTS / 2).await;
+        adopted.add(&named("b"), Instant::now());
+        adopted.add(&named("a"), Instant::now());
+        advance(LASTS / 2).await;
+        let now = Instant::now();
+        assert!(adopted.contains(&named("a"), now), "it was adopted again");
+        assert!(adopted.contains(&named("b"), now) && !adopted.contains(&named("c"), now));
+        advance(LASTS / 2).await;
+        assert!(!adopted.contains(&named("a"), Instant::now()));
+        for number in 0..=MOST {
+            adopted.add(&named(&number.to_string()), Instant::now());
+        }
+        assert!(adopted.contains(&named("c"), Instant::now()));
+        advance(LASTS).await;
+        assert!(!adopted.contains(&named("c"), Instant::now()) && adopted.order.is_empty());
+    }
+}
