@@ -23,7 +23,8 @@ pub enum Action {
     SeeDrain(usize, usize),
     ForgetDrain(usize, usize),
     Acknowledge(usize, usize),
-    AcknowledgementLands(usize, usize),
+    /// With the replica whose webhook answers; none does.
+    AcknowledgementLands(usize, usize, Option<usize>),
     AcknowledgementLost(usize, usize),
     Renew(usize),
     RenewalLands(usize),
@@ -96,11 +97,14 @@ impl Handover {
                     SeeDrain(shard, object),
                     ForgetDrain(shard, object),
                     Acknowledge(shard, object),
-                    AcknowledgementLands(shard, object),
+                    AcknowledgementLands(shard, object, None),
                     AcknowledgementLost(shard, object),
                 ]
             });
-            one.into_iter().chain(each)
+            let answered = (0..objects).flat_map(move |object| {
+                (0..case.replicas).map(move |replica| AcknowledgementLands(shard, object, Some(replica)))
+            });
+            one.into_iter().chain(each).chain(answered)
         });
         let of_replicas = (0..case.replicas).flat_map(move |replica| {
             let leases = (0..SHARDS).flat_map(move |shard| [SeeLease(replica, shard), TakeLease(replica, shard)]);

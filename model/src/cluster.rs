@@ -41,14 +41,20 @@ impl Handover {
         carried_out
     }
 
-    /// Carries out a shard's acknowledgement, as the webhook lets it.
-    pub(crate) fn acknowledge(&self, state: &mut State, shard: usize, object: usize, drain: u8) {
+    /// Carries out a shard's acknowledgement, as the webhook of a replica lets it, if one answers.
+    pub(crate) fn acknowledge(
+        &self,
+        state: &mut State,
+        (shard, object): (usize, usize),
+        drain: u8,
+        webhook: Option<usize>,
+    ) {
         let patch = patch::acknowledge(&self.labels, UID, &self.names[shard], &drain.to_string());
         let stored = *state;
         let before = stored.now.objects[object];
-        if self.patch(state, object, &patch) {
+        if let (true, Some(replica)) = (self.patch(state, object, &patch), webhook) {
             let writer = Some(self.names[shard].as_str());
-            self.admit(state, object, before, writer);
+            self.admit(state, (object, before), writer, replica);
         }
         // A shard names no owner, and the fence judges a write as the webhook leaves it.
         let after = state.now.objects[object].shard;
@@ -63,11 +69,11 @@ impl Handover {
         let before = state.now.objects[object];
         let without = Object { shard: None, drain: None, ..before };
         state.store(object, without);
-        self.admit(state, object, before, Some("somebody"));
+        self.admit(state, (object, before), Some("somebody"), 0);
     }
 
-    /// What the webhook makes of a write, in the same write.
-    fn admit(&self, state: &mut State, object: usize, before: Object, writer: Option<&str>) {
+    /// What the webhook of a replica makes of a write, in the same write.
+    fn admit(&self, state: &mut State, (object, before): (usize, Object), writer: Option<&str>, replica: usize) {
         let after = state.now.objects[object];
         let drains = [before, after].map(|it| it.drain.map(|value| value.to_string()));
         let [old, new] = [(before, &drains[0]), (after, &drains[1])]
@@ -78,8 +84,7 @@ impl Handover {
             // The fence could not tell its choice from the shard's own.
             review(Write::Update { old, new, writer }, self.case.children || self.case.fence)
         };
-        // Its replica knows what the first one knows.
-        let placed = self.owner(object, self.available(state, 0));
+        let placed = self.owner(object, self.available(state, replica));
         let labels = match verdict {
             Verdict::Leave => return,
             Verdict::Restore(_) => (before.shard, before.drain),

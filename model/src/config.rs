@@ -46,6 +46,8 @@ pub enum Mistake {
     MovedUnclaimed,
     /// The Lease of a shard is acquired although it has changed since it was seen.
     LeaseTakenUntested,
+    /// What has no owner is left to the webhook.
+    WebhookTrusted,
     /// An object is assigned without its child.
     ChildrenLeftBehind,
     /// The API server's fence lets all writes through, although others rely on it.
@@ -77,6 +79,8 @@ pub struct Budget {
     pub touches: u8,
     /// Messages that are lost: acknowledgements, renewals, writes of a replica that is gone.
     pub losses: u8,
+    /// Acknowledgements of which no webhook is asked.
+    pub silences: u8,
     /// Decisions of the second replica, where there is one.
     pub decisions: u8,
     /// Times that an API server that lags behind catches up; 0: none lags behind.

@@ -56,7 +56,7 @@ impl Handover {
             for object in 0..self.case.objects {
                 take(Action::WriteLands(shard, object));
                 take(Action::Rest(shard, object));
-                take(Action::AcknowledgementLands(shard, object));
+                take(Action::AcknowledgementLands(shard, object, Some(0)));
                 take(Action::ForgetDrain(shard, object));
                 take(Action::SeeDrain(shard, object));
                 take(Action::Acknowledge(shard, object));

@@ -41,9 +41,13 @@ impl Handover {
                 is_over
             }
             Action::Acknowledge(shard, object) => self.send_acknowledgement(&mut state.pods[shard], object),
-            Action::AcknowledgementLands(shard, object) => {
+            Action::AcknowledgementLands(shard, object, webhook) => {
+                if webhook.is_none() && state.left.silences == 0 {
+                    return false;
+                }
                 let value = state.pods[shard].objects[object].acknowledgement.take();
-                value.inspect(|value| self.acknowledge(state, shard, object, *value)).is_some()
+                state.left.silences -= u8::from(webhook.is_none() && value.is_some());
+                value.inspect(|value| self.acknowledge(state, (shard, object), *value, webhook)).is_some()
             }
             Action::AcknowledgementLost(shard, object) => {
                 let lost = state.left.losses > 0 && state.pods[shard].objects[object].acknowledgement.take().is_some();

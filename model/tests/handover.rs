@@ -93,6 +93,9 @@ mod as_it_should_be {
         writes_are_late: joining(Budget { writes: 1, ..Budget::default() });
         labels_are_stripped: joining(Budget { strips: 1, ..Budget::default() });
         the_webhook_assigns_at_once: Case { children: false, ..joining(Budget { strips: 1, ..Budget::default() }) };
+        the_webhook_is_silent: Case { children: false, ..joining(Budget { silences: 1, ..Budget::default() }) };
+        the_webhook_of_a_replica_that_lags_answers:
+            Case { children: false, replicas: 2, ..joining(Budget { silences: 1, ..Budget::default() }) };
         others_write_the_object: joining(Budget { touches: 1, ..Budget::default() });
         a_watch_ends: joining(Budget { cuts: 1, ..Budget::default() });
         messages_are_lost: joining(Budget { losses: 1, ..Budget::default() });
@@ -171,6 +174,8 @@ mod mistakes {
             NoApiServerFence, NO_FOREIGN_WRITE, fenced(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() });
         the_webhook_places_what_is_acknowledged:
             WebhookPlacesWhatLosesItsLabel, CHILD_FIRST, joining(Budget::default());
+        what_has_no_owner_is_left_to_the_webhook:
+            WebhookTrusted, SETTLES, Case { children: false, ..joining(Budget { silences: 1, ..Budget::default() }) };
         children_are_left_behind: ChildrenLeftBehind, CHILD_FIRST, joining(Budget::default());
         the_webhook_places_behind_the_fence:
             WebhookPlacesWhatLosesItsLabel, SETTLES, Case { fence: true, children: false, ..joining(Budget::default()) };
