@@ -80,7 +80,14 @@ pub async fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Starts a system, carries the schedule out on it, and judges. Says what happens as it does.
 pub async fn hold(terms: &Terms) -> Result<Verdict> {
-    let settings = Settings { chain: true, fence: Fence::ApiServer, lines: true, ..Settings::default() };
+    let settings = Settings {
+        chain: true,
+        fence: Fence::ApiServer,
+        lines: true,
+        // What is missed is not to be found by a look at all objects that would have come anyway.
+        sync_period: 2 * terms.length + DEADLINE,
+        ..Settings::default()
+    };
     let mut run = begin(terms, settings.clone()).await?;
     let outcome = carry_out(&mut run, &schedule(terms), &settings).await;
     if outcome.as_ref().map_or(true, |verdict| !verdict.is_clean()) {

@@ -25,6 +25,7 @@ use std::{
 pub(crate) use self::unsharded::OPERATOR;
 pub use self::{
     error::SystemError,
+    kubelet::Ended,
     monitor::Monitor,
     other_sharder::OtherSharder,
     probe::metrics,

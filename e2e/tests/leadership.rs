@@ -100,7 +100,7 @@ fn writers(system: &System) -> Vec<String> {
     let events = audit::events(&system.control_plane().audit_log(), SHARDER_USER).unwrap().into_iter();
     let events = events.filter(|event| {
         let (user, verb) = (event["user"]["username"].as_str(), event["verb"].as_str());
-        let of_ring = event["objectRef"]["resource"] != "leases";
+        let of_ring = event["objectRef"]["resource"] != "leases" && event["objectRef"]["resource"] != "clusterrings";
         let landed = event["responseStatus"]["code"].as_u64().is_some_and(|code| code < 300);
         user == Some(SHARDER_USER) && verb == Some("patch") && of_ring && landed
     });

@@ -7,7 +7,7 @@ import kopf
 
 @kopf.on.startup()
 def configure(settings: kopf.OperatorSettings, **_):
-    settings.peering.mandatory = True
+    settings.peering.mandatory = not settings.peering.standalone
     # Of 60 s, the default.
     settings.peering.lifetime = 10
     settings.posting.enabled = False

@@ -8,7 +8,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::User;
-use crate::checker::{Change, Labels, Object, Write};
+use crate::{
+    checker::{Change, Labels, Object, Write},
+    system::SHARDER_USER,
+};
 
 /// The verbs that write.
 const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
@@ -180,6 +183,7 @@ impl Event {
             received: self.request_received_timestamp.0,
             answered: self.stage_timestamp.0,
             shard: shard.cloned(),
+            by_sharder: self.user.username == SHARDER_USER,
             change,
             resource: GroupResource { group: reference.api_group.clone(), resource: reference.resource.clone() },
             object,

@@ -28,6 +28,7 @@ pub(super) fn begin(run: &mut Run, fault: &Fault) -> Result<usize> {
     let shard = fault.shard.as_deref().unwrap_or_default();
     match fault.kind {
         Kind::Pause => processes::pause(run, shard).map(|()| 0),
+        Kind::PauseController => processes::pause_controller(run, shard).map(|()| 0),
         Kind::OtherApiServer => lines::lead_to_other(run, shard),
         _ => lines::part(run, shard),
     }
@@ -38,6 +39,7 @@ pub(super) fn end(run: &mut Run, fault: &Fault, before: usize) -> Result<usize> 
     let shard = fault.shard.as_deref().unwrap_or_default();
     match fault.kind {
         Kind::Pause => processes::resume(run, shard),
+        Kind::PauseController => processes::resume_controller(run, shard),
         Kind::OtherApiServer => lines::lead_back(run, shard, before),
         _ => lines::join(run, shard, before),
     }
@@ -62,6 +64,6 @@ pub(super) async fn happen(run: &mut Run, fault: &Fault) -> Result<usize> {
         Kind::MakeAgain => objects::make_again(run, &fault.objects).await,
         Kind::StripLabels => objects::strip(run, &fault.objects).await,
         Kind::ForgeLabels => objects::forge(run, &fault.objects).await,
-        Kind::Pause | Kind::Partition | Kind::OtherApiServer => begin(run, fault),
+        Kind::Pause | Kind::PauseController | Kind::Partition | Kind::OtherApiServer => begin(run, fault),
     }
 }

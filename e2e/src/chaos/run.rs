@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     control_plane::{AnotherApiServer, Lag},
-    system::System,
+    system::{Ended, System},
     workload::Workload,
 };
 
@@ -44,8 +44,8 @@ pub(super) struct Run {
     pub(super) workload: Workload,
     /// What has happened.
     pub(super) injected: Vec<Injected>,
-    /// The names of processes that ended by themselves and were started again.
-    pub(super) revived: Vec<String>,
+    /// Processes that ended by themselves and were started again.
+    pub(super) revived: Vec<Ended>,
     under_way: Vec<UnderWay>,
     /// No replica of the sharder is to run just now.
     pub(super) without_sharders: bool,

@@ -23,6 +23,8 @@ pub enum Kind {
     Kill,
     /// Proxy and controller of a shard stand still, and go on.
     Pause,
+    /// The controller of a shard stands still, and goes on. Its proxy lets go of objects meanwhile: the grace is for that.
+    PauseController,
     /// The proxy is killed, and its controller goes on.
     KillProxy,
     /// The controller is killed, and its proxy goes on.
@@ -63,12 +65,13 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Join,
         Self::Leave,
         Self::Restart,
         Self::Kill,
         Self::Pause,
+        Self::PauseController,
         Self::KillProxy,
         Self::KillController,
         Self::Partition,
@@ -93,7 +96,7 @@ impl Kind {
     /// it takes until a shard is given up, which is two Leases of 5 s.
     fn lasts(self) -> RangeInclusive<u64> {
         match self {
-            Self::Pause | Self::Partition | Self::OtherApiServer => 2_000..=18_000,
+            Self::Pause | Self::PauseController | Self::Partition | Self::OtherApiServer => 2_000..=18_000,
             Self::KillSharders => 1_000..=12_000,
             Self::SilentWebhook => 3_000..=10_000,
             Self::RestartApiServer => 0..=3_000,
@@ -230,6 +233,7 @@ impl Planner<'_> {
             Kind::Kill => Some(self.take()),
             Kind::Restart
             | Kind::Pause
+            | Kind::PauseController
             | Kind::KillProxy
             | Kind::KillController
             | Kind::Partition
@@ -277,7 +281,7 @@ impl Planned {
 impl Fault {
     /// Whether it concerns one shard, so that others can happen meanwhile.
     pub fn is_of_one_shard(&self) -> bool {
-        matches!(self.kind, Kind::Pause | Kind::Partition | Kind::OtherApiServer)
+        matches!(self.kind, Kind::Pause | Kind::PauseController | Kind::Partition | Kind::OtherApiServer)
     }
 }
 

@@ -3,7 +3,8 @@
 //! A controller watches owners and children apart from each other, and tries each again at its own time. So what it made a
 //! moment ago it may not see when its watches were cut, sharded or not, and make once more: the API server refuses that. It
 //! is excused only of what was the shard's own, and only while the record says that its watch of such children was not
-//! there, or was just beginning, or that what it shows comes late.
+//! there, or was just beginning, or that what it shows comes late: by a fault, or as the API server took longer for that very
+//! create than Kubernetes promises.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -20,6 +21,10 @@ const WATCHED_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 /// has arrived.
 const CAUGHT_UP: SignedDuration = SignedDuration::from_secs(5);
 
+/// What Kubernetes promises for 99 of 100 writes to one object (the SLO "API call latency"). An API server that is behind with
+/// its answers is behind with its watches.
+const PROMISED: SignedDuration = SignedDuration::from_secs(1);
+
 /// Whether a create was refused because of a child that was the shard's own, and that it may not have seen yet.
 pub(super) fn was_unseen(create: &Landed, faults: &[Fault<'_>], watches: &[Watch]) -> bool {
     let since = |fault: &Fault<'_>| create.received.duration_since(fault.until);
@@ -28,9 +33,13 @@ pub(super) fn was_unseen(create: &Landed, faults: &[Fault<'_>], watches: &[Watch
     let delayed = |fault: &Fault<'_>| delays(fault.kind) && of_this(fault) && since(fault) < CAUGHT_UP;
     let cut = |fault: &Fault<'_>| cuts(fault.kind) && of_this(fault) && since(fault) < WATCHED_AGAIN;
     let begun = || faults.iter().filter(goes_on);
+    // Where the webhook is silent it is that which takes the time.
+    let silent =
+        faults.iter().any(|fault| fault.kind == Kind::SilentWebhook && goes_on(&fault) && since(fault) < CAUGHT_UP);
+    let slow = !silent && create.answered.duration_since(create.received) > PROMISED;
     create.change == Change::Refused
         && create.owner.as_ref() == Some(&create.shard)
-        && (begun().any(delayed) || begun().any(cut) && !was_watched(create, faults, watches))
+        && (slow || begun().any(delayed) || begun().any(cut) && !was_watched(create, faults, watches))
 }
 
 /// Whether a watch showed the shard such children.
@@ -50,7 +59,8 @@ fn died(from: Timestamp, faults: &[Fault<'_>]) -> Option<Timestamp> {
 
 /// Whether what a watch shows comes late while such a fault lasts, and at once when it is over.
 fn delays(kind: Kind) -> bool {
-    matches!(kind, Kind::LateApiServer | Kind::SlowApiServer | Kind::OtherApiServer | Kind::Partition | Kind::Pause)
+    use Kind::{LateApiServer, OtherApiServer, Partition, Pause, PauseController, SlowApiServer};
+    matches!(kind, LateApiServer | SlowApiServer | OtherApiServer | Partition | Pause | PauseController)
 }
 
 /// Whether watches end with such a fault, or may.
@@ -100,6 +110,14 @@ mod tests {
         assert!(was_unseen(&create("a", 105), &fault(Kind::RestartApiServer, None), &[]));
         let created = Landed { change: Change::Created, ..create("a", 105) };
         assert!(!was_unseen(&created, &killed, &[]), "there are two of it");
+    }
+
+    #[test]
+    fn what_was_its_own_is_excused_where_the_api_server_took_long_for_it() {
+        let took = |seconds: i64, owner| Landed { answered: at(105 + seconds), ..create(owner, 105) };
+        assert!(was_unseen(&took(2, "a"), &[], &[]));
+        assert!(!was_unseen(&took(2, "a"), &fault(Kind::SilentWebhook, None), &[]));
+        assert!(!was_unseen(&took(1, "a"), &[], &[]) && !was_unseen(&took(2, "b"), &[], &[]));
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! What a shard promises is exact for whoever speaks to the API server about an object within the grace (docs/limits.md). So
 //! an overlap is excused where the record proves that the first had begun, and sent nothing, for longer than that. What was
 //! sent while it could not be written down proves nothing: it may be on a line on which nothing passes, or have been with an
-//! API server that was killed. But of a shard that was declared dead nothing was sent any more by then: its proxy passes nothing
-//! on once it can't renew the Lease for four fifths of the time that others wait.
+//! API server that was killed. But of a shard that was declared dead nothing was sent any more by then, and for a while before: its
+//! proxy passes nothing on once it can't renew the Lease for four fifths of the time that others wait. What such a controller
+//! begins, with what it still has in its queue, is silent from its beginning.
 
 use std::time::Duration;
 
@@ -36,6 +37,13 @@ pub(super) struct Dead<'a> {
     pub(super) until: Option<Timestamp>,
 }
 
+/// For so long before it was declared dead a shard has sent nothing: of the 10 s that others wait, twice its Lease of 5 s, a
+/// fifth; less what was under way in its proxy just then.
+const DEAF: SignedDuration = SignedDuration::from_millis(1_500);
+
+/// Leases and objects are seen by two watches: so much later than a move that followed from it a death may be seen.
+const APART: SignedDuration = SignedDuration::from_secs(2);
+
 /// So much earlier than it was seen a shard may have come back.
 const SEEN_LATE: SignedDuration = SignedDuration::from_secs(5);
 
@@ -59,20 +67,26 @@ pub(super) fn silence(
     faults: &[Fault<'_>],
     dead: &[Dead<'_>],
 ) -> Option<Duration> {
-    let left = left(requests, first, other)?;
+    let (left, by) = left(requests, first, other)?;
     let is_dead = |dead: &&Dead<'_>| {
-        let back = dead.until.is_some_and(|until| until.duration_since(left) < SEEN_LATE);
-        dead.shard == first.shard && dead.from <= left && !back
+        let at = left.max(first.began);
+        let back = dead.until.is_some_and(|until| until.duration_since(at) < SEEN_LATE);
+        // What it lost before is not lost by its death, and what it begins then has been shown to it wrongly.
+        dead.shard == first.shard && by != first.shard && dead.from <= at && dead.from <= left + APART && !back
     };
-    let dead = dead.iter().find(is_dead).map(|dead| dead.from);
-    let asked = requests.iter().filter(|request| request.who == first.shard && request.received < left);
+    let deaf = dead.iter().find(is_dead).map(|dead| dead.from - DEAF);
+    let (began, until) = match deaf {
+        Some(deaf) => (first.began.min(deaf), left.max(first.began)),
+        None => (first.began, left),
+    };
+    let asked = requests.iter().filter(|request| request.who == first.shard && request.received < until);
     let unheard = faults.iter().filter(|fault| fault.from < left && hides(fault, first.shard, faults));
     let spoke = asked
         .map(|request| request.answered)
-        .chain(unheard.map(|fault| dead.map_or(fault.until, |dead| fault.until.min(dead))));
+        .chain(unheard.map(|fault| deaf.map_or(fault.until, |deaf| fault.until.min(deaf))));
     // Nothing where it was about to be answered.
-    let last = spoke.max().map_or(first.began, |last| last.max(first.began));
-    Some(Duration::try_from(left.duration_since(last)).unwrap_or_default())
+    let last = spoke.max().map_or(began, |last| last.max(began));
+    Some(Duration::try_from(until.duration_since(last)).unwrap_or_default())
 }
 
 /// Whether what the shard sent meanwhile may not be written down. A shard that stood still sent nothing.
@@ -90,18 +104,18 @@ fn hides(fault: &Fault<'_>, shard: &str, faults: &[Fault<'_>]) -> bool {
     }
 }
 
-/// When the last write arrived before a time that took the object from the shard.
-fn left(requests: &[Request], first: AtWork<'_>, before: Timestamp) -> Option<Timestamp> {
-    let mut versions: Vec<(Timestamp, Timestamp, &State)> = requests
+/// When the last write arrived before a time that took the object from the shard, and whose that was.
+fn left<'a>(requests: &'a [Request], first: AtWork<'_>, before: Timestamp) -> Option<(Timestamp, &'a str)> {
+    let mut versions: Vec<(&Request, &State)> = requests
         .iter()
         .filter(|request| request.what.1.split('/').next() == Some(RESOURCE) && request.received <= before)
-        .filter_map(|request| Some((request.answered, request.received, request.object.as_ref()?)))
-        .filter(|(_, _, object)| object.uid == first.uid)
+        .filter_map(|request| Some((request, request.object.as_ref()?)))
+        .filter(|(_, object)| object.uid == first.uid)
         .collect();
-    versions.sort_by_key(|(answered, received, _)| (*answered, *received));
+    versions.sort_by_key(|(request, _)| (request.answered, request.received));
     let with = |object: &State| object.shard.as_deref() == Some(first.shard);
-    let moves = versions.windows(2).filter(|pair| with(pair[0].2) && !with(pair[1].2));
-    moves.map(|pair| pair[1].1).next_back()
+    let moves = versions.windows(2).filter(|pair| with(pair[0].1) && !with(pair[1].1));
+    moves.map(|pair| (pair[1].0.received, pair[1].0.who.as_str())).next_back()
 }
 
 #[cfg(test)]
@@ -155,11 +169,26 @@ mod tests {
             let dead = [Dead { shard, from: at(from), until: until.map(at) }];
             silence(first, at(24), &requests(), &partition, &dead).unwrap()
         };
-        assert_eq!(silent("a", 16, None), Duration::from_secs(4), "it left at 20");
-        assert_eq!(silent("a", 16, Some(26)), Duration::from_secs(4));
+        assert_eq!(silent("a", 16, None), Duration::from_millis(5_500), "it left at 20");
+        assert_eq!(silent("a", 16, Some(26)), Duration::from_millis(5_500));
         assert_eq!(silent("a", 16, Some(23)), Duration::ZERO, "it may have been back by then");
         assert_eq!(silent("a", 21, None), Duration::ZERO, "not yet");
         assert_eq!(silent("b", 16, None), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_a_dead_shard_begins_with_what_it_was_shown_before_is_silent() {
+        let silent = |requests: &[Request], began, from| {
+            let first = AtWork { uid: "u", shard: "a", began: at(began) };
+            silence(first, at(24), requests, &[], &[Dead { shard: "a", from: at(from), until: None }]).unwrap()
+        };
+        assert_eq!(silent(&requests(), 22, 18), Duration::from_millis(5_500), "it left at 20");
+        assert_eq!(silent(&requests(), 21, 22), Duration::ZERO, "not dead yet");
+        assert_eq!(silent(&requests(), 23, 23), Duration::ZERO, "it let go of it while it lived");
+        let acknowledged = [vec![request(5, 6, "sharder", Some("a")), request(20, 21, "a", None)]].concat();
+        assert_eq!(silent(&acknowledged, 23, 21), Duration::ZERO, "it let go itself");
+        let heard = [requests(), vec![request(18, 19, "a", Some("a"))]].concat();
+        assert_eq!(silent(&heard, 10, 16), Duration::from_secs(1), "it was heard after all");
     }
 
     #[test]

@@ -9,11 +9,13 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::jiff::Timestamp;
+use ringside_ring::cluster_ring::DRAIN_DEADLINE;
 
 use super::{
     faults::DRAIN_DEADLINES,
     history::{self, Request},
     run::{Injected, Run},
+    schedule::Kind,
     settle::Unrest,
     sight::was_unseen,
     silence::{self, AtWork, silence},
@@ -21,8 +23,14 @@ use super::{
 use crate::{
     audit,
     checker::{self, Cause, Child, Event, Gap, Landed, Overlap, Record, Report},
-    system::OPERATOR,
+    system::{Ended, OPERATOR},
 };
+
+/// The last words of a controller that no longer leads (controller-runtime).
+const LEAD_LOST: &str = "leader election lost";
+
+/// Within this time a sharder knows of an edit of its ring, also in an outage.
+const HEARD: Duration = Duration::from_secs(15);
 
 /// So many histories are told; more would scroll the verdict away.
 const TOLD: usize = 5;
@@ -57,8 +65,8 @@ pub struct Verdict {
     pub unsettled: Option<Unrest>,
     /// What happened.
     pub injected: Vec<Injected>,
-    /// What ended by itself and was started again: how often, by process.
-    pub revived: BTreeMap<String, usize>,
+    /// What ended by itself and was started again: how often each.
+    pub revived: BTreeMap<Ended, usize>,
     /// How many changes were made meanwhile.
     pub changes: usize,
     /// What happened to objects of which a promise was broken.
@@ -83,8 +91,7 @@ pub(super) async fn judge(
     let log = run.system.control_plane().audit_log();
     let watches = audit::watches(&log, &run.labels)?;
     let unseen = writes.second_creates.extract_if(.., |one| was_unseen(one, &faults, &watches)).collect();
-    let deadline = Duration::from_secs(DRAIN_DEADLINES[0].into());
-    let is_forced = |one: &mut Child| one.drained.is_some_and(|drained| drained >= deadline);
+    let is_forced = |one: &mut Child| one.drained.is_some_and(|drained| drained >= patience(one.at, &faults));
     let forced = writes.overtaken.extract_if(.., is_forced).collect();
     let names = history::names(&journal);
     let overlapped = report.overlaps.iter().filter_map(|overlap| names.get(&overlap.uid).cloned());
@@ -102,11 +109,25 @@ pub(super) async fn judge(
     let told: BTreeSet<String> = broken.take(TOLD).collect();
     let histories = told.iter().map(|name| tell(name, &requests, &journal, begun)).collect();
     let mut revived = BTreeMap::new();
-    for name in &run.revived {
-        *revived.entry(name.clone()).or_default() += 1;
+    for ended in &run.revived {
+        *revived.entry(ended.clone()).or_default() += 1;
     }
     let injected = run.injected.clone();
     Ok(Verdict { report, writes, overlaps, excused, unseen, forced, unsettled, injected, revived, changes, histories })
+}
+
+/// The ring's patience with drains when something was done, as the edits before it left that.
+fn patience(at: Timestamp, faults: &[silence::Fault<'_>]) -> Duration {
+    let edits = faults.iter().filter(|fault| fault.kind == Kind::EditRing && fault.from <= at).count();
+    // Who acted just after an edit may not have known of it.
+    let heard_of = faults.iter().filter(|fault| fault.kind == Kind::EditRing && fault.until + HEARD <= at).count();
+    let [shorter, longer] = DRAIN_DEADLINES.map(|seconds| Duration::from_secs(seconds.into()));
+    let after = |edits: usize| match edits {
+        0 => DRAIN_DEADLINE,
+        edits if edits.is_multiple_of(2) => longer,
+        _ => shorter,
+    };
+    (heard_of..=edits).map(after).min().unwrap_or(shorter)
 }
 
 fn tell(name: &str, requests: &BTreeMap<String, Vec<Request>>, journal: &[Record], begun: Timestamp) -> String {
@@ -126,10 +147,14 @@ fn silent(
     faults: &[silence::Fault<'_>],
     dead: &[silence::Dead<'_>],
 ) -> Option<Duration> {
-    let ((first, began), (_, other)) = (&overlap.first, &overlap.second);
-    let shard = first.rsplit_once('.').map_or(first.as_str(), |(pod, _)| pod);
-    let (began, other) = (begun.checked_add(*began).ok()?, begun.checked_add(*other).ok()?);
-    silence(AtWork { uid: &overlap.uid, shard, began }, other, requests, faults, dead)
+    let of = |(instance, began): &(String, Duration), before: &Duration| {
+        let shard = instance.rsplit_once('.').map_or(instance.as_str(), |(pod, _)| pod);
+        let (began, before) = (begun.checked_add(*began).ok()?, begun.checked_add(*before).ok()?);
+        silence(AtWork { uid: &overlap.uid, shard, began }, before, requests, faults, dead)
+    };
+    // The second may be the one that lost the object: it begins with what it has in its queue still.
+    let (first, second) = (&overlap.first, &overlap.second);
+    of(first, &second.1).max(of(second, &second.1))
 }
 
 /// When which shards were declared dead, by the times of the wall clock.
@@ -181,9 +206,9 @@ impl Verdict {
             && self.failed().next().is_none()
     }
 
-    /// The parts of Ringside that ended by themselves. A controller ends when it no longer leads.
-    pub fn failed(&self) -> impl Iterator<Item = &str> {
-        self.revived.keys().map(String::as_str).filter(|name| !name.ends_with(OPERATOR))
+    /// What ended by itself and should not: parts of Ringside do for no reason, and a controller only if it no longer leads.
+    pub fn failed(&self) -> impl Iterator<Item = &Ended> {
+        self.revived.keys().filter(|ended| !(ended.name.ends_with(OPERATOR) && ended.said == LEAD_LOST))
     }
 
     /// What was to happen, and did not, or hit nothing.

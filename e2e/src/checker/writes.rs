@@ -90,6 +90,7 @@ impl Writes {
                 received: by.map_or(at, |by| by.received),
                 answered: at,
                 shard: by.and_then(|by| by.shard.clone()),
+                by_sharder: by.is_some_and(|by| by.by_sharder),
                 change,
                 resource,
                 object: Object { version, ..object },
@@ -97,15 +98,18 @@ impl Writes {
         }
     }
 
-    /// Puts in what must have landed although no answer and no watch tells: a shard finds its own label where another's was,
-    /// and somebody who is no shard had asked for a write in between and got no answer, as when the API server was killed.
+    /// Puts in what must have landed although no answer and no watch tells: a shard finds its own label where another's was, or
+    /// none, and who may have put it there had asked for a write in between and got no answer, as when the API server was
+    /// killed. From one shard to another that is the sharder; where there was none, anybody's write may pass the webhook.
     fn put_in_unseen(&mut self) {
         let mut unseen = Vec::new();
         for ([last, next], before, version) in self.objects.values().flat_map(History::gaps) {
             let Write { resource, object, .. } = &version.write;
             let tried = self.unanswered.get(&(resource.clone(), object.name.clone())).into_iter().flatten();
             let between = before.write.received..=version.write.answered;
-            let tried = tried.filter(|write| write.shard.is_none() && between.contains(&write.received));
+            let was_free = before.labels.shard.is_none();
+            let may_give = |write: &&Write| write.by_sharder || was_free && write.shard.is_none();
+            let tried = tried.filter(may_give).filter(|write| between.contains(&write.received));
             let Some(by) = tried.max_by_key(|write| write.received) else { continue };
             let then = self.objects.values().filter_map(|history| history.number_at(by.received)).max();
             // Between both, and where the others were by then.
@@ -154,13 +158,6 @@ impl Writes {
         let own = match (version.write.change, before) {
             // Whose a new object is, its owner tells, if it has one.
             (Change::Created, _) => owner.is_none().then_some(Some(shard)),
-            // Nobody's before, and the writer's after a write that changes no label: somebody has assigned it in between,
-            // without an answer, and no watch has shown that version.
-            (Change::Updated, Some(before))
-                if before.labels.shard.is_none() && version.labels.shard.as_deref() == Some(shard) =>
-            {
-                Some(Some(shard))
-            }
             (_, Some(before)) => Some(before.labels.shard.as_deref()),
             (_, None) => {
                 verdict.unknown += 1;

@@ -3,6 +3,23 @@
 use std::time::Duration;
 
 use super::{Return, Shard, System, SystemError};
+use crate::process::Process;
+
+/// A process that ended, and was started again.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ended {
+    /// Its name.
+    pub name: String,
+    /// The last line that it wrote.
+    pub said: String,
+}
+
+impl Ended {
+    pub(super) fn of(process: &Process) -> Self {
+        let said = process.log_tail().lines().next_back().unwrap_or_default().to_owned();
+        Self { name: process.name().to_owned(), said }
+    }
+}
 
 /// After SIGKILL the kernel only has to free the memory.
 const KILL_DEADLINE: Duration = Duration::from_secs(20);
@@ -24,8 +41,8 @@ impl System {
         self.revive_shards().map(drop)
     }
 
-    /// Starts again what has ended in shards; returns the names of those processes.
-    pub fn revive_shards(&mut self) -> Result<Vec<String>, SystemError> {
+    /// Starts again what has ended in shards; returns those processes.
+    pub fn revive_shards(&mut self) -> Result<Vec<Ended>, SystemError> {
         let mut revived = Vec::new();
         for shard in &mut self.shards {
             revived.extend(shard.revive(&self.ground)?);
@@ -33,13 +50,13 @@ impl System {
         Ok(revived)
     }
 
-    /// Starts sharder replicas again that have ended; returns their names.
-    pub async fn revive_sharders(&mut self) -> Result<Vec<String>, SystemError> {
+    /// Starts sharder replicas again that have ended; returns them.
+    pub async fn revive_sharders(&mut self) -> Result<Vec<Ended>, SystemError> {
         let mut revived = Vec::new();
         for index in 0..self.sharders.len() {
             if self.sharders[index].process().status()?.is_some() {
                 let ended = self.sharders.remove(index);
-                revived.push(ended.name().to_owned());
+                revived.push(Ended::of(ended.process()));
                 self.sharders.insert(index, ended.again(&self.ground, Return::SamePod).await?);
             }
         }

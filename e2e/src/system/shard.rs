@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Ground, NAMESPACE, SystemError, WayIn, probe, unsharded};
+use super::{Ended, Ground, NAMESPACE, SystemError, WayIn, probe, unsharded};
 use crate::{
     checker::Event, in_cluster, line::Line, ports::free_port, process::Process, shard_identity::ShardIdentity,
 };
@@ -133,20 +133,20 @@ impl Shard {
         Ok(())
     }
 
-    /// Starts again what has ended by itself, as a kubelet does with containers; returns their names.
-    pub(super) fn revive(&mut self, ground: &Ground) -> Result<Vec<String>, SystemError> {
+    /// Starts again what has ended by itself, as a kubelet does with containers; returns what that was.
+    pub(super) fn revive(&mut self, ground: &Ground) -> Result<Vec<Ended>, SystemError> {
         let mut revived = Vec::new();
         if self.proxy.status()?.is_some() {
+            revived.push(Ended::of(&self.proxy));
             self.proxy =
                 spawn_proxy(ground, &self.identity, &self.access, &self.options, self.address, self.admin_port)?;
-            revived.push(self.proxy.name().to_owned());
         }
         if self.operator.status()?.is_some() {
+            revived.push(Ended::of(&self.operator));
             let pod = self.identity.pod();
             let ended = std::mem::replace(&mut self.instance, ground.instance(pod));
             ground.recorder.record(Event::Killed { instance: ended });
             self.operator = start_operator(ground, pod, &self.instance, &self.access, self.address)?;
-            revived.push(self.operator.name().to_owned());
         }
         Ok(revived)
     }

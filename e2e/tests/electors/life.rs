@@ -162,6 +162,8 @@ pub(crate) async fn of(ground: &Ground, name: &str, program: Program) {
     candidates[0].until_said(&["leading", "lost", "leading"]).await;
     assert_eq!(candidates[1].said(), ["leading"], "the other shard has nothing to do with it");
     assert_eq!(real.holder().await, RING);
+    let (_, again) = of_lock(&mut asked, &lock);
+    assert_eq!(again.iter().filter(stores).collect::<Vec<_>>(), Vec::<&Request>::new());
 }
 
 /// What was asked about the lock since the last look: by the proxies of themselves, and by others.

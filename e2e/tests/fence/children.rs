@@ -83,12 +83,15 @@ pub(crate) async fn under(ground: &Ground) {
     let path = format!("{WEBSITES}/parent");
     let owner = ground.website("parent", shard.name).await;
     let adopted = orphan(ground, "adopted", shard.name).await;
+    // Nobody's child so far, as the proxy learns here.
+    shard.expect(&touch(&adopted), StatusCode::OK).await;
     for create in creates("first", &owner, &adopted) {
         let answer = shard.send(&create).await;
         assert!(answer.status.is_success(), "{:?}: {}", create.headers, answer.text());
     }
     ground.drain(&path).await;
     ground.until_let_go(&path).await;
+    shard.refuses(&touch(&adopted), StatusCode::CONFLICT).await;
     let left = orphan(ground, "left", shard.name).await;
     for owner_is in [None, Some(OTHER)] {
         if let Some(shard) = owner_is {

@@ -72,6 +72,7 @@ pub(crate) async fn changes_of_owner(ground: &Ground) {
     ] {
         child_stays(ground, what, name, json!({&ground.labels.shard: value})).await;
     }
+    child_stays(ground, "a drain set on a child", "site-00020", json!({&ground.labels.drain: "by-hand"})).await;
     to_nobody(ground).await;
 }
 

@@ -2,7 +2,10 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use ringside_e2e::compatibility::{Outcome, Row};
+use ringside_e2e::{
+    compatibility::{Outcome, Row},
+    toolchain::{Environment, without_python},
+};
 
 use crate::{Shared, deployed, lifecycle, streams};
 
@@ -15,9 +18,16 @@ pub(crate) struct Case {
     pub(crate) run: Run,
     /// Of a case that compares what passes through the proxy with what passes without it: behaviour and representation.
     compares: Option<(&'static str, &'static str)>,
+    /// What is in its way on this machine.
+    pub(crate) obstacle: fn() -> Option<String>,
 }
 
 impl Case {
+    /// The same, ignored where there is something to say against it.
+    fn unless(self, obstacle: fn() -> Option<String>) -> Self {
+        Self { obstacle, ..self }
+    }
+
     /// What the page about compatibility says once it has passed.
     pub(crate) fn row(&self) -> Option<Row> {
         let (behaviour, representation) = self.compares?;
@@ -36,6 +46,7 @@ macro_rules! case {
             name: concat!($("::", stringify!($name)),+).trim_start_matches("::"),
             run: |shared| Box::pin($($name)::+(shared)),
             compares: $compares,
+            obstacle: || None,
         }
     };
 }
@@ -50,6 +61,8 @@ fn deployed() -> Vec<Case> {
         case!(deployed::token::a_rotated_token_is_used_and_the_lease_kept),
         case!(deployed::rollout::from_one_leader_to_shards_and_back_nobody_works_beside_another),
         case!(deployed::restarted::a_controller_from_before_a_gap_is_restarted_by_its_liveness_probe),
+        case!(deployed::kopf::kopf_from_before_a_gap_is_restarted_by_its_liveness_probe)
+            .unless(|| without_python(&Environment::of_process())),
         case!(deployed::sharing::replicas_share_the_work),
         case!(deployed::sharing::a_controller_with_nothing_but_the_in_cluster_folder_has_its_share),
         case!(deployed::changes::a_rolling_update_leaves_every_object_owned),

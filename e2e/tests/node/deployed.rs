@@ -2,6 +2,7 @@
 
 pub(crate) mod changes;
 pub(crate) mod confinement;
+pub(crate) mod kopf;
 pub(crate) mod restarted;
 pub(crate) mod rollout;
 pub(crate) mod sharing;

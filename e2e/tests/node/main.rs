@@ -20,7 +20,12 @@ use ringside_e2e::{
 };
 use tokio::{runtime::Handle, sync::RwLock};
 
-use self::{cases::Case, deployed::Deployed, once::Once, streams::Streams};
+use self::{
+    cases::Case,
+    deployed::{Deployed, kopf::Interpreter},
+    once::Once,
+    streams::Streams,
+};
 
 /// How many cases run at once: most of them wait.
 const THREADS: usize = 8;
@@ -32,6 +37,8 @@ const SECTION: Section = Section { name: "pods", test: "node" };
 pub(crate) struct Shared {
     pub(crate) node: Node,
     programs: RingsidePrograms,
+    /// What kopf runs with, where it is.
+    pub(crate) python: Option<Interpreter>,
     /// Sharder and shards in pods, for the cases that need them.
     deployed: Once<Deployed>,
     /// A pod and ways to it, for the cases about streams.
@@ -58,11 +65,13 @@ fn main() -> ExitCode {
         return ignore_all(&arguments, &missing.to_string());
     }
     // Before the network is one without a way to registries.
-    let programs = toolchain::ringside(&Environment::of_process()).unwrap();
+    let environment = Environment::of_process();
+    let programs = toolchain::ringside(&environment).unwrap();
+    let python = toolchain::without_python(&environment).is_none().then(Interpreter::of_machine);
     let options = Options { audit: true, ..Options::default() };
     let conclusions = with_node(options, async |node| {
         let (deployed, streams) = (Once::new(), Once::new());
-        let shared = Arc::new(Shared { node, programs, deployed, streams, kubelet: RwLock::new(()) });
+        let shared = Arc::new(Shared { node, programs, python, deployed, streams, kubelet: RwLock::new(()) });
         tokio::task::block_in_place(|| run(&arguments, &shared))
     });
     let [seen, settled] = conclusions.unwrap();
@@ -96,7 +105,10 @@ where
 {
     let trial = |(place, case): (usize, Case)| {
         let run = run.clone();
-        Trial::ignorable_test(case.name, move || run(place, case))
+        Trial::ignorable_test(case.name, move || match (case.obstacle)() {
+            Some(reason) => Ok(Completion::ignored_with(reason)),
+            None => run(place, case),
+        })
     };
     cases::all().into_iter().enumerate().map(trial).collect()
 }

@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::{
     request::{Request, audited, endpoint, owned},
-    rest::{come_to_rest, is_clean},
+    rest::{Still, come_to_rest, is_clean},
 };
 
 /// The one that stands still, one that goes on, and one that comes meanwhile.
@@ -182,6 +182,7 @@ async fn what_a_standing_proxy_does_not_let_go_of_is_taken_and_nothing_that_it_h
     let (leaving, staying) = by_fate(&system, &ring).await;
     assert!(leaving.len() >= 3 * SENT && staying.len() >= SENT, "{leaving:?} {staying:?}");
     let mut sent = Sent::prepare(&system, &relay, &leaving, &staying).await;
+    let paused = system.monitor().now();
     sent.pause(&system).await;
     system.add_shard(NEW).await.unwrap();
     eventually("the new shard has what belongs to it", DEADLINE, || async {
@@ -198,19 +199,19 @@ async fn what_a_standing_proxy_does_not_let_go_of_is_taken_and_nothing_that_it_h
     release(&system, &relay, &ring).await;
     sent.resume(&system).await;
     updates.stop().await.unwrap();
-    come_to_rest(&mut system, &workload()).await;
+    let at_rest = come_to_rest(&mut system, &workload()).await;
     println!("{taken} were taken by force");
-    judge(&system).await;
+    judge(&system, &Still { shards: &[STUCK], felt: paused..=at_rest }).await;
 }
 
-async fn judge(system: &System) {
+async fn judge(system: &System, still: &Still<'_>) {
     let report = system.report(DEADLINE).await.unwrap();
     let verdict = system.judge_writes().await.unwrap();
     println!("{} writes of former owners were refused", verdict.kept_out);
-    if !is_clean(&report, &[STUCK]) {
+    if !is_clean(&report, still) {
         println!("logs: {:?}", system.keep_logs());
     }
-    assert!(is_clean(&report, &[STUCK]), "{report:#?}");
+    assert!(is_clean(&report, still), "{report:#?}");
     assert_eq!((&*verdict.foreign, &*verdict.late, &*verdict.barred), (&[][..], &[][..], &[][..]));
     assert_eq!((&*verdict.second_creates, &*verdict.deleted, &*verdict.left_behind), (&[][..], &[][..], &[][..]));
     assert!(verdict.kept_out >= SENT && verdict.unknown == 0, "{verdict:#?}");

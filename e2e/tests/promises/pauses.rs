@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::{
     request::{Request, audited, endpoint, owned},
-    rest::{come_to_rest, is_clean},
+    rest::{Still, come_to_rest, is_clean},
 };
 
 /// Who stands still, and for how long. The fourth goes on.
@@ -203,10 +203,12 @@ async fn after_pauses(settings: Settings) -> (Verdict, BTreeMap<String, Outcome>
     system.share_out(&workload(), DEADLINE).await.unwrap();
     let updates = workload().start_updates(&system.control_plane().client());
     let ground = Ground { system, relay, ring };
+    let paused = ground.system.monitor().now();
     let outcomes = pause_all(&ground).await;
     updates.stop().await.unwrap();
     let Ground { mut system, relay: _relay, .. } = ground;
-    come_to_rest(&mut system, &workload()).await;
+    let at_rest = come_to_rest(&mut system, &workload()).await;
+    let still = Still { shards: &GIVEN_UP, felt: paused..=at_rest };
     let report = system.report(DEADLINE).await.unwrap();
     let verdict = system.judge_writes().await.unwrap();
     for (shard, outcome) in &outcomes {
@@ -214,10 +216,10 @@ async fn after_pauses(settings: Settings) -> (Verdict, BTreeMap<String, Outcome>
         println!("{fence:?}, {shard}: {:?} to what was sent during the pause, {held:?} before", outcome.during);
     }
     println!("{fence:?}: {} writes of former owners were refused by the fence", verdict.kept_out);
-    if !is_clean(&report, &GIVEN_UP) {
+    if !is_clean(&report, &still) {
         println!("logs: {:?}", system.keep_logs());
     }
-    assert!(is_clean(&report, &GIVEN_UP), "{report:#?}");
+    assert!(is_clean(&report, &still), "{report:#?}");
     assert_eq!(report.objects.values().sum::<usize>(), OBJECTS);
     assert_eq!(verdict.barred, [], "an owner may write");
     assert!(verdict.unknown == 0 && verdict.by_shards > OBJECTS);

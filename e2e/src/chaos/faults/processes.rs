@@ -22,6 +22,16 @@ pub(super) fn resume(run: &mut Run, shard: &str) -> Result<usize> {
     Ok(resumed.iter().filter(|resumed| resumed.is_ok()).count())
 }
 
+/// The controller alone.
+pub(super) fn pause_controller(run: &mut Run, shard: &str) -> Result<()> {
+    Ok(run.system.shard(shard)?.operator().pause()?)
+}
+
+/// Returns whether it stood still: one that had ended meanwhile can't go on.
+pub(super) fn resume_controller(run: &mut Run, shard: &str) -> Result<usize> {
+    Ok(usize::from(run.system.shard(shard)?.operator().resume().is_ok()))
+}
+
 /// Kills one of both, which is started again.
 pub(super) async fn kill(run: &mut Run, kind: Kind, shard: &str) -> Result<usize> {
     let ids = |run: &Run| run.system.shard(shard).map(|shard| (shard.proxy().id(), shard.operator().id()));

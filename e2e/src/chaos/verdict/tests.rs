@@ -27,6 +27,11 @@ fn clean() -> Verdict {
     }
 }
 
+fn ended(name: &str, said: &str) -> Verdict {
+    let ended = Ended { name: name.to_owned(), said: said.to_owned() };
+    Verdict { revived: BTreeMap::from([(ended, 1)]), ..clean() }
+}
+
 fn overlap() -> Judged {
     let at = |instance: &str| (instance.to_owned(), Duration::ZERO);
     let overlap = Overlap { uid: "u".to_owned(), first: at("a.1"), second: at("b.2") };
@@ -62,9 +67,42 @@ fn what_kept_all_promises_is_clean_and_an_excused_overlap_breaks_none() {
     assert!(clean().is_clean());
     let excused = Verdict { excused: vec![overlap()], ..clean() };
     assert!(excused.is_clean());
-    let ended = Verdict { revived: BTreeMap::from([("shard-1-operator".to_owned(), 1)]), ..clean() };
-    assert!(ended.is_clean(), "it no longer led");
+    assert!(ended("shard-1-operator", "leader election lost").is_clean());
     assert!(excused.to_string().ends_with("all promises were kept"), "{excused}");
+}
+
+/// It left the shard `a` at 20, which was dead from 18 on, and `b` has it.
+#[test]
+fn either_side_of_an_overlap_may_be_the_one_that_lost_the_object() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let write = |received: i64, shard: &str| {
+        let (uid, version) = ("u".to_owned(), received.to_string());
+        let object = history::State { uid, version, shard: Some(shard.to_owned()), drain: None };
+        let what = ("patch".to_owned(), "websites".to_owned());
+        let (received, answered) = (at(received), at(received));
+        Request { received, answered, who: "sharder".to_owned(), what, code: 200, object: Some(object) }
+    };
+    let requests = [write(5, "a"), write(20, "b")];
+    let dead = [silence::Dead { shard: "a", from: at(18), until: None }];
+    let begins = |instance: &str, second: u64| (instance.to_owned(), Duration::from_secs(second));
+    let silent = |first, second, dead: &[silence::Dead<'_>]| {
+        let overlap = Overlap { uid: "u".to_owned(), first, second };
+        silent(&overlap, &requests, Timestamp::UNIX_EPOCH, &[], dead).unwrap_or_default()
+    };
+    let (lost, has) = (begins("a.1", 22), begins("b.2", 21));
+    assert_eq!(silent(has.clone(), lost.clone(), &dead), Duration::from_millis(5_500));
+    assert_eq!(silent(has, lost, &[]), Duration::ZERO, "it has its Lease");
+    assert_eq!(silent(begins("a.1", 19), begins("b.2", 21), &dead), Duration::from_millis(3_500));
+}
+
+#[test]
+fn the_patience_with_drains_is_that_of_the_last_edit_that_can_be_known() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let edit = |second| silence::Fault { kind: Kind::EditRing, shard: None, from: at(second), until: at(second + 1) };
+    let other = silence::Fault { kind: Kind::KillLeader, ..edit(20) };
+    let faults = [edit(100), other, edit(200)];
+    let patience = |second| patience(at(second), &faults).as_secs();
+    assert_eq!([99, 100, 150, 200, 215, 216].map(patience), [60, 45, 45, 45, 45, 60]);
 }
 
 #[test]
@@ -82,7 +120,8 @@ fn each_broken_promise_fails_a_run_and_is_told() {
         Verdict { unsettled: Some(unrest), ..clean() },
         Verdict { injected: Vec::new(), ..clean() },
         Verdict { changes: 0, ..clean() },
-        Verdict { revived: BTreeMap::from([("shard-1-proxy".to_owned(), 1)]), ..clean() },
+        ended("shard-1-proxy", "leader election lost"),
+        ended("shard-1-operator", "panic: assignment to entry in nil map"),
         Verdict { injected: vec![injected(Ok(0))], ..clean() },
         Verdict { injected: vec![injected(Err("no".to_owned()))], ..clean() },
         report(Report { taken: vec![taken], ..Report::default() }),

@@ -5,7 +5,7 @@ use std::{
     fmt::{self, Write as _},
 };
 
-use super::Verdict;
+use super::{Ended, Verdict};
 use crate::{chaos::schedule::Kind, checker::Gap};
 
 impl Verdict {
@@ -56,9 +56,10 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.faults(f)?;
-        writeln!(f, "  ended by themselves and started again: {:?}", self.revived)?;
+        let ended: usize = self.revived.values().sum();
+        writeln!(f, "  controllers that no longer led ended, and others: {ended} times")?;
         self.failed()
-            .try_for_each(|name| writeln!(f, "  {name} ENDED, which it does for no reason but a fault of its own"))?;
+            .try_for_each(|Ended { name, said }| writeln!(f, "  {name} ENDED BY ITSELF, after it said: {said}"))?;
         let reconciles: usize = self.report.reconciles.values().sum();
         let (moves, writes) = (self.writes.handovers.len(), self.writes.by_shards);
         writeln!(

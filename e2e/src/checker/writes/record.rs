@@ -16,6 +16,8 @@ pub struct Write {
     pub answered: Timestamp,
     /// The shard whose Pod asked for it; none where somebody else did.
     pub shard: Option<String>,
+    /// Whether the sharder asked for it.
+    pub by_sharder: bool,
     /// What it did.
     pub change: Change,
     /// The resource.

@@ -19,6 +19,7 @@ fn write(version: u32, shard: Option<&str>, change: Change, resource: &str, obje
         received: at,
         answered: at,
         shard: shard.map(str::to_owned),
+        by_sharder: shard.is_none(),
         change,
         resource: GroupResource { group: String::new(), resource: resource.to_owned() },
         object: Object { version, ..object },
@@ -302,15 +303,6 @@ fn what_is_made_for_an_owner_that_is_gone_is_no_second_create() {
 }
 
 #[test]
-fn who_finds_its_own_label_was_given_the_object_by_somebody_without_an_answer() {
-    let free = site(71, None, Change::Updated, "");
-    let own = with([free.clone(), site(73, Some("b"), Change::Updated, "b")]);
-    assert_eq!((own.late.len(), own.foreign.len()), (0, 0));
-    let nobodys = with([free, site(73, Some("b"), Change::Updated, "")]);
-    assert_eq!((nobodys.late.len(), nobodys.foreign.len()), (1, 0));
-}
-
-#[test]
 fn what_an_owner_that_is_gone_has_left_is_in_nobodys_way() {
     let refused = |at| write(at, Some("b"), Change::Refused, "configmaps", Object { uid: String::new(), ..child("") });
     let gone = Object { uid: "o".to_owned(), name: "default/o".to_owned(), ..Object::default() };
@@ -392,7 +384,7 @@ fn a_write_without_an_answer_is_found_by_what_a_watch_showed() {
 
 /// The API server was killed before it answered the sharder, and the watch broke as well.
 #[test]
-fn a_shard_that_finds_its_own_label_was_given_the_object_in_between_if_somebody_tried() {
+fn a_shard_that_finds_its_own_label_was_given_the_object_in_between_if_the_sharder_tried() {
     let nameless = Object { name: "default/c".to_owned(), ..Object::default() };
     let tried = |by: Option<&str>, at| Write {
         received: Timestamp::from_second(at).unwrap(),
@@ -403,9 +395,30 @@ fn a_shard_that_finds_its_own_label_was_given_the_object_in_between_if_somebody_
         (verdict.foreign.len(), verdict.left_behind.len(), verdict.is_clean())
     };
     assert_eq!(found(Some(tried(None, 49))), (0, 0, true));
-    for other in [None, Some(tried(Some("b"), 49)), Some(tried(None, 19)), Some(tried(None, 81))] {
+    let users = Write { by_sharder: false, ..tried(None, 49) };
+    for other in [None, Some(users), Some(tried(Some("b"), 49)), Some(tried(None, 19)), Some(tried(None, 81))] {
         assert_eq!(found(other), (1, 1, false));
     }
+}
+
+/// Where nobody's label was, the webhook may have put one into whatever was written.
+#[test]
+fn a_shard_that_finds_its_own_label_where_none_was_was_given_the_object_if_anybody_else_tried() {
+    let nameless = Object { name: "default/o".to_owned(), ..Object::default() };
+    let tried = |by: Option<&str>| Write {
+        received: Timestamp::from_second(72).unwrap(),
+        by_sharder: false,
+        ..write(0, by, Change::Unanswered, "websites", nameless.clone())
+    };
+    let free = || site(71, None, Change::Updated, "");
+    let found = |tried: Option<Write>, label| {
+        let verdict = with([free(), site(73, Some("b"), Change::Updated, label)].into_iter().chain(tried));
+        (verdict.late.len(), verdict.foreign.len())
+    };
+    assert_eq!(found(Some(tried(None)), "b"), (0, 0));
+    assert_eq!(found(None, "b"), (1, 0), "it gave it to itself");
+    assert_eq!(found(Some(tried(Some("b"))), "b"), (1, 0));
+    assert_eq!(found(Some(tried(None)), ""), (1, 0));
 }
 
 #[test]

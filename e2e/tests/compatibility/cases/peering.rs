@@ -22,8 +22,7 @@ const READABLE: Rewritten<'static> = Rewritten { selector: None, headers: &["acc
 
 const SEEN: &str =
     "without the other shards, with what the controller says of itself: shards don't pause for each other";
-const SAID: &str =
-    "the API server is told that the ring is there, and asked for the object: shards don't pause for each other";
+const SAID: &str = "the API server is told that the ring is there, and what it answers to that is shown: shards don't pause for each other";
 
 type Otherwise = fn(&str) -> Ask;
 
@@ -151,8 +150,7 @@ async fn said(ground: &Ground, mark: &str) -> Result<Outcome> {
     let path = made(ground, "said", &json!({"old": {"priority": 0}})).await?;
     let says = patch(&path, &json!({"status": {"me": entry("now")}})).accept("*/*");
     let (proxied, arrived) = probe.exchanged(&says).await?;
-    let [arrived] = &arrived[..] else { anyhow::bail!("it arrived as {arrived:#?}") };
-    ensure!((&arrived.method, &*arrived.target) == (&Method::GET, &*path), "{arrived:#?}");
+    ensure!(arrived.is_empty(), "it arrived as {arrived:#?}");
     let real = read(&probe.past(&Ask::get(&path)).await?)?;
     ensure!(real["status"][RING]["lifetime"] == 60 && real["status"]["me"].is_null(), "{real}");
     let seen = read(&proxied)?;

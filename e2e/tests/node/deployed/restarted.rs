@@ -8,7 +8,7 @@ use k8s_openapi::api::{
     events::v1::Event,
 };
 use kube::{
-    ResourceExt as _,
+    Api, ResourceExt as _,
     api::{DeleteParams, DynamicObject, ListParams},
 };
 use ringside_e2e::{eventually::eventually, manifests};
@@ -34,7 +34,7 @@ pub(crate) async fn a_controller_from_before_a_gap_is_restarted_by_its_liveness_
     let pod = deployed.pods(NAME).await.remove(0);
     let name = pod.name_any();
     until_it_works(deployed, &name, "before the gap").await;
-    until(deployed, &name, "nothing was restarted", |proxy, controller| {
+    until(&deployed.api(), &name, "nothing was restarted", |proxy, controller| {
         (proxy.restart_count, controller.restart_count) == (0, 0)
     })
     .await;
@@ -43,13 +43,13 @@ pub(crate) async fn a_controller_from_before_a_gap_is_restarted_by_its_liveness_
     let proxy = process(&pod, PROXY);
     let killed = Command::new("kill").arg("-KILL").arg(proxy.file_name().unwrap()).status().unwrap();
     assert!(killed.success());
-    until(deployed, &name, "the controller is restarted too", |proxy, controller| {
+    until(&deployed.api(), &name, "the controller is restarted too", |proxy, controller| {
         let restarts = (proxy.restart_count, controller.restart_count);
         restarts == (1, 1) && proxy.ready && controller.ready
     })
     .await;
     until_it_works(deployed, &name, "after the gap").await;
-    until(deployed, &name, "it was not restarted again, and had not ended by itself", |proxy, controller| {
+    until(&deployed.api(), &name, "it was not restarted again, and had not ended by itself", |proxy, controller| {
         let ended = controller.last_state.as_ref().and_then(|state| state.terminated.as_ref());
         (proxy.restart_count, controller.restart_count, ended.map(|ended| ended.exit_code)) == (1, 1, Some(0))
     })
@@ -66,7 +66,7 @@ pub(crate) async fn a_controller_from_before_a_gap_is_restarted_by_its_liveness_
 }
 
 /// As the documentation says, but for its patience.
-fn probed(example: &DynamicObject) -> DynamicObject {
+pub(super) fn probed(example: &DynamicObject) -> DynamicObject {
     let mut deployment = one_of(example, NAME);
     let pod = &mut deployment.data["spec"]["template"]["spec"];
     let listen = json!({"name": "RINGSIDE_ADMIN_LISTEN", "value": "0.0.0.0:6444"});
@@ -79,9 +79,14 @@ fn probed(example: &DynamicObject) -> DynamicObject {
 }
 
 /// Waits until the pod's proxy and controller are so.
-async fn until(deployed: &Deployed, pod: &str, what: &str, are: impl Fn(&ContainerStatus, &ContainerStatus) -> bool) {
+pub(super) async fn until(
+    pods: &Api<Pod>,
+    pod: &str,
+    what: &str,
+    are: impl Fn(&ContainerStatus, &ContainerStatus) -> bool,
+) {
     let so = eventually(what, DEADLINE, || async {
-        let pod = deployed.api::<Pod>().get(pod).await.map_err(|error| error.to_string())?;
+        let pod = pods.get(pod).await.map_err(|error| error.to_string())?;
         let (proxy, controller) = containers(&pod).ok_or("there are none yet")?;
         if are(proxy, controller) { Ok(()) } else { Err(format!("{proxy:?} {controller:?}")) }
     });
