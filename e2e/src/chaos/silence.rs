@@ -5,7 +5,8 @@
 //! sent while it could not be written down proves nothing: it may be on a line on which nothing passes, or have been with an
 //! API server that was killed. But of a shard that was declared dead nothing was sent any more by then, and for a while before: its
 //! proxy passes nothing on once it can't renew the Lease for four fifths of the time that others wait. What such a controller
-//! begins, with what it still has in its queue, is silent from its beginning.
+//! begins, with what it still has in its queue, is silent from its beginning; and what arrives as a partition ends was sent
+//! while the proxy still passed things on.
 
 use std::time::Duration;
 
@@ -40,6 +41,9 @@ pub(super) struct Dead<'a> {
 /// For so long before it was declared dead a shard has sent nothing: of the 10 s that others wait, twice its Lease of 5 s, a
 /// fifth; less what was under way in its proxy just then.
 const DEAF: SignedDuration = SignedDuration::from_millis(1_500);
+
+/// For so long after a partition arrives what it had held up.
+const HELD_UP: SignedDuration = SignedDuration::from_millis(500);
 
 /// Leases and objects are seen by two watches: so much later than a move that followed from it a death may be seen.
 const APART: SignedDuration = SignedDuration::from_secs(2);
@@ -81,9 +85,13 @@ pub(super) fn silence(
     };
     let asked = requests.iter().filter(|request| request.who == first.shard && request.received < until);
     let unheard = faults.iter().filter(|fault| fault.from < left && hides(fault, first.shard, faults));
+    let sent = |at: Timestamp| deaf.map_or(at, |deaf| at.min(deaf));
     let spoke = asked
-        .map(|request| request.answered)
-        .chain(unheard.map(|fault| deaf.map_or(fault.until, |deaf| fault.until.min(deaf))));
+        .map(|request| match was_held_up(request, faults) {
+            true => sent(request.answered),
+            false => request.answered,
+        })
+        .chain(unheard.map(|fault| sent(fault.until)));
     // Nothing where it was about to be answered.
     let last = spoke.max().map_or(began, |last| last.max(began));
     Some(Duration::try_from(until.duration_since(last)).unwrap_or_default())
@@ -102,6 +110,15 @@ fn hides(fault: &Fault<'_>, shard: &str, faults: &[Fault<'_>]) -> bool {
         Kind::RestartApiServer => !faults.iter().any(still),
         _ => false,
     }
+}
+
+/// Whether a partition of its shard may have kept this from arriving when it was sent.
+fn was_held_up(request: &Request, faults: &[Fault<'_>]) -> bool {
+    faults.iter().any(|fault| {
+        fault.kind == Kind::Partition
+            && fault.shard == Some(&request.who)
+            && (fault.from..fault.until + HELD_UP).contains(&request.received)
+    })
 }
 
 /// When the last write arrived before a time that took the object from the shard, and whose that was.
@@ -174,6 +191,21 @@ mod tests {
         assert_eq!(silent("a", 16, Some(23)), Duration::ZERO, "it may have been back by then");
         assert_eq!(silent("a", 21, None), Duration::ZERO, "not yet");
         assert_eq!(silent("b", 16, None), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_arrives_from_a_dead_shard_as_a_partition_ends_was_sent_before() {
+        let partition = [Fault { kind: Kind::Partition, shard: Some("a"), from: at(11), until: at(17) }];
+        let first = AtWork { uid: "u", shard: "a", began: at(10) };
+        let silent = |received, from| {
+            let mut requests = requests();
+            requests.insert(2, request(received, received, "a", Some("a")));
+            let dead = [Dead { shard: "a", from: at(from), until: None }];
+            silence(first, at(24), &requests, &partition, &dead).unwrap()
+        };
+        assert_eq!(silent(17, 18), Duration::from_millis(3_500), "it left at 20");
+        assert_eq!(silent(18, 18), Duration::from_secs(2), "it was heard after all");
+        assert_eq!(silent(17, 25), Duration::from_secs(3), "it is not dead, and says what it likes");
     }
 
     #[test]
