@@ -30,8 +30,8 @@ struct Drain {
     began: SystemTime,
     since: Instant,
     last_seen: Instant,
-    /// How many writes are under way that ask for it, or wait for their turn: no list shows it yet.
-    asked_for: usize,
+    /// The write that asks for it is under way, or waits for its turn: no list shows it yet.
+    is_unwritten: bool,
 }
 
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl Register {
                 began: SystemTime::now() - move_id::age(id, SystemTime::now()).unwrap_or_default(),
                 since: now,
                 last_seen: now,
-                asked_for: 0,
+                is_unwritten: false,
             };
             self.by_uid.insert(uid.to_owned(), drain);
             self.by_age.insert((now, uid.to_owned()));
@@ -107,7 +107,7 @@ impl Drop for Asking {
         let mut register = self.drains.0.lock();
         if let Some(drain) = register.by_uid.get_mut(&self.uid).filter(|drain| drain.id == self.id) {
             let (now, waited) = (Instant::now(), drain.since);
-            drain.asked_for = drain.asked_for.saturating_sub(1);
+            drain.is_unwritten = false;
             // From now on a list shows it, and its shard has time: what waited for its turn was nobody's to let go of.
             (drain.since, drain.last_seen) = (now, now);
             register.by_age.remove(&(waited, self.uid.clone()));
@@ -133,7 +133,7 @@ impl Drains {
         let mut register = self.0.lock();
         register.remember(resource, target, shard, id);
         if let Some(drain) = register.by_uid.get_mut(&target.uid) {
-            drain.asked_for += 1;
+            drain.is_unwritten = true;
         }
         Asking { drains: self.clone(), uid: target.uid.clone(), id: id.to_owned() }
     }
@@ -180,7 +180,7 @@ impl Drains {
     /// For how long the object has been known to be drained by `id`: not while that is still to be written.
     pub(crate) fn age(&self, uid: &str, id: &str) -> Duration {
         let register = self.0.lock();
-        let asked = register.by_uid.get(uid).filter(|drain| drain.id == id && drain.asked_for == 0);
+        let asked = register.by_uid.get(uid).filter(|drain| drain.id == id && !drain.is_unwritten);
         asked.map_or(Duration::ZERO, |drain| drain.since.elapsed())
     }
 
@@ -209,7 +209,7 @@ impl Drains {
     pub(crate) fn forget_unseen_since(&self, resource: &GroupResource, start: Instant, found: usize) {
         let mut register = self.0.lock();
         let Register { by_uid, by_age, found: all_found, .. } = &mut *register;
-        by_uid.retain(|_, drain| drain.resource != *resource || drain.asked_for > 0 || drain.last_seen >= start);
+        by_uid.retain(|_, drain| drain.resource != *resource || drain.is_unwritten || drain.last_seen >= start);
         by_age.retain(|(_, uid)| by_uid.contains_key(uid));
         all_found.insert(resource.clone(), found);
         register.changes.send_replace(());

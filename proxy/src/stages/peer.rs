@@ -174,8 +174,8 @@ fn json_response(object: &Value) -> Response<Body> {
     response
 }
 
-/// A write of which nothing is left, and for which the ring wrote nothing, as a read of what it would have answered with: the whole object, for which everybody who
-/// follows peers has the permission.
+/// A write of which nothing is left, and for which the ring wrote nothing, as a read of what it would have answered with: the
+/// whole object, for which everybody who follows peers has the permission.
 fn read_instead(parts: &mut Parts, place: &Place) {
     parts.method = Method::GET;
     for name in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {

@@ -45,24 +45,35 @@ struct Look {
     since: Instant,
     /// The last of either.
     last: Instant,
-    /// Whether the first of the two looks is still to come.
-    first: bool,
+    /// Which of them is to come.
+    next: Next,
     /// Not before this, however much there is to look at.
     not_before: Instant,
-    /// Both were taken, and it only says when the next one may be.
-    over: bool,
+}
+
+/// What is to come of two looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    First,
+    Last,
+    /// Both were taken, and what is kept only says when another may be.
+    None,
 }
 
 impl Look {
     /// The first of two, from now on.
     fn new() -> Self {
         let now = Instant::now();
-        Self { since: now, last: now, first: true, not_before: now, over: false }
+        Self { since: now, last: now, next: Next::First, not_before: now }
     }
 
-    fn due(self) -> Instant {
-        let due = if self.first { self.since + SOON } else { self.last + LATE };
-        due.max(self.not_before)
+    fn due(self) -> Option<Instant> {
+        let due = match self.next {
+            Next::First => self.since + SOON,
+            Next::Last => self.last + LATE,
+            Next::None => return None,
+        };
+        Some(due.max(self.not_before))
     }
 }
 
@@ -72,7 +83,9 @@ impl Looks {
         let look = Look::new();
         // Whoever waits for an earlier look finds that it was put off; one that waits for the last look is told of the first.
         self.0.send_if_modified(|looks| {
-            looks.insert((resource.clone(), Some(from.to_owned())), look).is_none_or(|before| !before.first)
+            looks
+                .insert((resource.clone(), Some(from.to_owned())), look)
+                .is_none_or(|before| before.next != Next::First)
         });
     }
 
@@ -87,7 +100,7 @@ impl Looks {
             Entry::Occupied(mut entry) => {
                 let before = *entry.get();
                 // Else it is due already.
-                let is_sooner = !before.first;
+                let is_sooner = before.next != Next::First;
                 let since = if is_sooner { new.since } else { before.since };
                 entry.insert(Look { since, not_before: before.not_before, ..new });
                 is_sooner
@@ -106,12 +119,13 @@ impl Looks {
         loop {
             let next = {
                 let looks = changed.borrow_and_update();
-                let of_resource = looks.iter().filter(|((of, _), look)| of == resource && !look.over);
-                of_resource.map(|((_, at), look)| (at.clone(), *look)).min_by_key(|(_, look)| look.due())
+                let of_resource = looks.iter().filter(|((of, _), _)| of == resource);
+                let to_come = of_resource.filter_map(|((_, at), look)| Some((look.due()?, at.clone(), *look)));
+                to_come.min_by_key(|(due, ..)| *due)
             };
             let due = match next {
-                Some((at, look)) if look.due() <= Instant::now() => return (at, look),
-                Some((_, look)) => Some(look.due()),
+                Some((due, at, look)) if due <= Instant::now() => return (at, look),
+                Some((due, ..)) => Some(due),
                 None => None,
             };
             tokio::select! {
@@ -129,11 +143,15 @@ impl Looks {
         self.0.send_modify(|looks| {
             let key = (resource.clone(), at);
             let Some(known) = looks.get_mut(&key) else { return };
-            let (counts, last) = (*known == look, !look.first);
-            if counts && last && !unlabelled {
+            let next = match look.next {
+                _ if *known != look => Next::First,
+                Next::First => Next::Last,
+                Next::Last | Next::None => Next::None,
+            };
+            if next == Next::None && !unlabelled {
                 looks.remove(&key);
             } else {
-                *known = Look { first: !counts, over: counts && last, not_before, ..*known };
+                *known = Look { next, not_before, ..*known };
             }
         });
     }

@@ -3,7 +3,6 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
     sync::Arc,
 };
 
@@ -24,10 +23,8 @@ use ringside_e2e::{
 use serde_json::{Value, json};
 
 use super::{
-    DEADLINE, Deployed,
-    confinement::{PROXY, process},
-    deploy, one_of,
-    restarted::{probed, until},
+    DEADLINE, Deployed, deploy, one_of,
+    restarted::{probed, restart_by_gap, was_told},
 };
 use crate::Shared;
 
@@ -145,27 +142,10 @@ pub(crate) async fn kopf_from_before_a_gap_is_restarted_by_its_liveness_probe(sh
     let pod = pods.list(&ListParams::default()).await.unwrap().items.remove(0);
     let name = pod.name_any();
     touch_and_see(deployed, &pods, &name, "before the gap").await;
-    until(&pods, &name, "nothing was restarted", |proxy, controller| {
-        (proxy.restart_count, controller.restart_count) == (0, 0)
-    })
-    .await;
-
-    let proxy = process(&pod, PROXY);
-    let killed = Command::new("kill").arg("-KILL").arg(proxy.file_name().unwrap()).status().unwrap();
-    assert!(killed.success());
-    until(&pods, &name, "kopf is restarted too", |proxy, controller| {
-        let restarts = (proxy.restart_count, controller.restart_count);
-        restarts == (1, 1) && proxy.ready && controller.ready
-    })
-    .await;
+    restart_by_gap(&pods, &pod).await;
     touch_and_see(deployed, &pods, &name, "after the gap").await;
     let events: Api<Event> = Api::namespaced(deployed.client.clone(), NAMESPACE);
-    let events = events.list(&ListParams::default()).await.unwrap();
-    let told = events.iter().any(|event| {
-        event.regarding.as_ref().and_then(|pod| pod.name.as_ref()) == Some(&name)
-            && event.note.as_deref().is_some_and(|note| note.contains("failed liveness probe, will be restarted"))
-    });
-    assert!(told, "it was not for its probe: {events:#?}");
+    was_told(&events, &name, &["failed liveness probe, will be restarted"]).await;
     let deployments: Api<Deployment> = Api::namespaced(deployed.client.clone(), NAMESPACE);
     deployments.delete(NAME, &DeleteParams::default()).await.unwrap();
 }

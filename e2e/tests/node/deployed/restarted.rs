@@ -34,32 +34,14 @@ pub(crate) async fn a_controller_from_before_a_gap_is_restarted_by_its_liveness_
     let pod = deployed.pods(NAME).await.remove(0);
     let name = pod.name_any();
     until_it_works(deployed, &name, "before the gap").await;
-    until(&deployed.api(), &name, "nothing was restarted", |proxy, controller| {
-        (proxy.restart_count, controller.restart_count) == (0, 0)
-    })
-    .await;
-
-    // Its proxy is another from then on, which does not know what the controller was shown.
-    let proxy = process(&pod, PROXY);
-    let killed = Command::new("kill").arg("-KILL").arg(proxy.file_name().unwrap()).status().unwrap();
-    assert!(killed.success());
-    until(&deployed.api(), &name, "the controller is restarted too", |proxy, controller| {
-        let restarts = (proxy.restart_count, controller.restart_count);
-        restarts == (1, 1) && proxy.ready && controller.ready
-    })
-    .await;
+    restart_by_gap(&deployed.api(), &pod).await;
     until_it_works(deployed, &name, "after the gap").await;
     until(&deployed.api(), &name, "it was not restarted again, and had not ended by itself", |proxy, controller| {
         let ended = controller.last_state.as_ref().and_then(|state| state.terminated.as_ref());
         (proxy.restart_count, controller.restart_count, ended.map(|ended| ended.exit_code)) == (1, 1, Some(0))
     })
     .await;
-    let events = deployed.api::<Event>().list(&ListParams::default()).await.unwrap();
-    let told = events.iter().any(|event| {
-        event.regarding.as_ref().and_then(|pod| pod.name.as_ref()) == Some(&name)
-            && event.note.as_deref().is_some_and(|note| note.contains("Liveness probe failed") && note.contains("503"))
-    });
-    assert!(told, "its probe did not fail: {events:#?}");
+    was_told(&deployed.api(), &name, &["Liveness probe failed", "503"]).await;
 
     deployed.api::<Deployment>().delete(NAME, &DeleteParams::default()).await.unwrap();
     deployed.settled().await;
@@ -78,13 +60,36 @@ pub(super) fn probed(example: &DynamicObject) -> DynamicObject {
     deployment
 }
 
+/// Kills the proxy of a pod: it is another from then on, which does not know what the controller was shown. Waits until the
+/// kubelet has started both again.
+pub(super) async fn restart_by_gap(pods: &Api<Pod>, pod: &Pod) {
+    let name = pod.name_any();
+    until(pods, &name, "nothing was restarted", |proxy, controller| {
+        (proxy.restart_count, controller.restart_count) == (0, 0)
+    })
+    .await;
+    let proxy = process(pod, PROXY);
+    let killed = Command::new("kill").arg("-KILL").arg(proxy.file_name().unwrap()).status().unwrap();
+    assert!(killed.success());
+    until(pods, &name, "the controller is restarted too", |proxy, controller| {
+        let restarts = (proxy.restart_count, controller.restart_count);
+        restarts == (1, 1) && proxy.ready && controller.ready
+    })
+    .await;
+}
+
+/// Asserts that an event of the pod has all these words.
+pub(super) async fn was_told(events: &Api<Event>, pod: &str, words: &[&str]) {
+    let events = events.list(&ListParams::default()).await.unwrap();
+    let told = events.iter().any(|event| {
+        event.regarding.as_ref().and_then(|pod| pod.name.as_deref()) == Some(pod)
+            && event.note.as_deref().is_some_and(|note| words.iter().all(|word| note.contains(word)))
+    });
+    assert!(told, "{words:?} was not told of {pod}: {events:#?}");
+}
+
 /// Waits until the pod's proxy and controller are so.
-pub(super) async fn until(
-    pods: &Api<Pod>,
-    pod: &str,
-    what: &str,
-    are: impl Fn(&ContainerStatus, &ContainerStatus) -> bool,
-) {
+async fn until(pods: &Api<Pod>, pod: &str, what: &str, are: impl Fn(&ContainerStatus, &ContainerStatus) -> bool) {
     let so = eventually(what, DEADLINE, || async {
         let pod = pods.get(pod).await.map_err(|error| error.to_string())?;
         let (proxy, controller) = containers(&pod).ok_or("there are none yet")?;
