@@ -61,7 +61,7 @@ pub(crate) struct Ground {
     pub(crate) proxied: Client,
     pub(crate) labels: RingLabels,
     pub(crate) secrets: Api<Secret>,
-    proxy: Proxy,
+    pub(crate) proxy: Proxy,
 }
 
 impl World {
