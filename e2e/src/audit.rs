@@ -3,9 +3,11 @@
 
 mod line;
 mod requests;
+mod shards;
 mod watches;
 
 pub use requests::{Request, Requests};
+pub use shards::{Heard, Holder, heard};
 pub use watches::{Watch, watches};
 
 use std::{

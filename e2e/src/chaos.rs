@@ -3,6 +3,7 @@
 //! `cargo run --release -p ringside-e2e --bin chaos -- --minutes 10 --seed 1`
 
 mod arguments;
+mod dead;
 mod faults;
 mod history;
 mod run;
@@ -110,7 +111,7 @@ async fn carry_out(run: &mut Run, planned: &[Planned], settings: &Settings) -> R
     };
     // What broke a run off is told with what had happened by then, and with what it hindered.
     let unsettled = rest.unwrap_or_else(|error| Some(settle::broken_off(run, &error)));
-    verdict::judge(run, unsettled, changes, settings.drain_grace, FORGOTTEN).await
+    verdict::judge(run, unsettled, changes, settings, FORGOTTEN).await
 }
 
 /// A system at rest, with all protections in place.

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The verbs that write.
-const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
+pub(super) const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
 
 /// What the API server says where a policy refuses a write: with the same code and reason as where a permission is missing.
 const POLICY: &str = "ValidatingAdmissionPolicy";

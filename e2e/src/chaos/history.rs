@@ -77,7 +77,7 @@ pub(super) fn requests(
 
 fn request(event: &Value, labels: &RingLabels) -> Option<Request> {
     let text = |at: &str| event.pointer(at).and_then(Value::as_str);
-    if text("/stage")? != "ResponseComplete" {
+    if text("/stage")? != "ResponseComplete" || text("/requestURI").is_some_and(|uri| uri.contains("dryRun=All")) {
         return None;
     }
     let pod = event.pointer("/user/extra").and_then(|extra| extra.get(POD_NAME)?.get(0)?.as_str());

@@ -3,16 +3,16 @@
 //! What a shard promises is exact for whoever speaks to the API server about an object within the grace (docs/limits.md). So
 //! an overlap is excused where the record proves that the first had begun, and sent nothing, for longer than that. What was
 //! sent while it could not be written down proves nothing: it may be on a line on which nothing passes, or have been with an
-//! API server that was killed. But of a shard that was declared dead nothing was sent any more by then, and for a while before: its
-//! proxy passes nothing on once it can't renew the Lease for four fifths of the time that others wait. What such a controller
-//! begins, with what it still has in its queue, is silent from its beginning; and what arrives as a partition ends was sent
-//! while the proxy still passed things on.
+//! API server that was killed. But of a shard that is dead (`dead`) nothing was sent any more by then, and for a while before.
+//! What such a controller begins, with what it still has in its queue, is silent from its beginning; and what arrives as a
+//! partition ends was sent while the proxy still passed things on.
 
 use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{
+    dead::Dead,
     history::{Request, State},
     schedule::Kind,
 };
@@ -28,28 +28,6 @@ pub(super) struct Fault<'a> {
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
 }
-
-/// A time in which a shard was declared dead, and had not come back.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Dead<'a> {
-    pub(super) shard: &'a str,
-    pub(super) from: Timestamp,
-    /// None: it never did.
-    pub(super) until: Option<Timestamp>,
-}
-
-/// For so long before it was declared dead a shard has sent nothing: of the 10 s that others wait, twice its Lease of 5 s, a
-/// fifth; less what was under way in its proxy just then.
-const DEAF: SignedDuration = SignedDuration::from_millis(1_500);
-
-/// For so long after a partition arrives what it had held up.
-const HELD_UP: SignedDuration = SignedDuration::from_millis(500);
-
-/// Leases and objects are seen by two watches: so much later than a move that followed from it a death may be seen.
-const APART: SignedDuration = SignedDuration::from_secs(2);
-
-/// So much earlier than it was seen a shard may have come back.
-const SEEN_LATE: SignedDuration = SignedDuration::from_secs(5);
 
 /// An instance at work on an object.
 #[derive(Clone, Copy, Debug)]
@@ -72,26 +50,20 @@ pub(super) fn silence(
     dead: &[Dead<'_>],
 ) -> Option<Duration> {
     let (left, by) = left(requests, first, other)?;
+    // What it lost before is not lost by its death, and what it begins then has been shown to it wrongly.
     let is_dead = |dead: &&Dead<'_>| {
-        let at = left.max(first.began);
-        let back = dead.until.is_some_and(|until| until.duration_since(at) < SEEN_LATE);
-        // What it lost before is not lost by its death, and what it begins then has been shown to it wrongly.
-        dead.shard == first.shard && by != first.shard && dead.from <= at && dead.from <= left + APART && !back
+        let is_back = dead.until.is_some_and(|until| until <= left.max(first.began));
+        dead.shard == first.shard && by != first.shard && dead.from <= left && !is_back
     };
-    let deaf = dead.iter().find(is_dead).map(|dead| dead.from - DEAF);
-    let (began, until) = match deaf {
-        Some(deaf) => (first.began.min(deaf), left.max(first.began)),
+    let silent = dead.iter().find(is_dead).map(|dead| dead.silent);
+    let (began, until) = match silent {
+        Some(silent) => (first.began.min(silent), left.max(first.began)),
         None => (first.began, left),
     };
     let asked = requests.iter().filter(|request| request.who == first.shard && request.received < until);
     let unheard = faults.iter().filter(|fault| fault.from < left && hides(fault, first.shard, faults));
-    let sent = |at: Timestamp| deaf.map_or(at, |deaf| at.min(deaf));
-    let spoke = asked
-        .map(|request| match was_held_up(request, faults) {
-            true => sent(request.answered),
-            false => request.answered,
-        })
-        .chain(unheard.map(|fault| sent(fault.until)));
+    let sent = |at: Timestamp| silent.map_or(at, |silent| at.min(silent));
+    let spoke = asked.map(|request| request.answered).chain(unheard.map(|fault| fault.until)).map(sent);
     // Nothing where it was about to be answered.
     let last = spoke.max().map_or(began, |last| last.max(began));
     Some(Duration::try_from(until.duration_since(last)).unwrap_or_default())
@@ -110,15 +82,6 @@ fn hides(fault: &Fault<'_>, shard: &str, faults: &[Fault<'_>]) -> bool {
         Kind::RestartApiServer => !faults.iter().any(still),
         _ => false,
     }
-}
-
-/// Whether a partition of its shard may have kept this from arriving when it was sent.
-fn was_held_up(request: &Request, faults: &[Fault<'_>]) -> bool {
-    faults.iter().any(|fault| {
-        fault.kind == Kind::Partition
-            && fault.shard == Some(&request.who)
-            && (fault.from..fault.until + HELD_UP).contains(&request.received)
-    })
 }
 
 /// When the last write arrived before a time that took the object from the shard, and whose that was.
@@ -183,44 +146,30 @@ mod tests {
         let partition = [Fault { kind: Kind::Partition, shard: Some("a"), from: at(11), until: at(30) }];
         let first = AtWork { uid: "u", shard: "a", began: at(10) };
         let silent = |shard, from, until: Option<i64>| {
-            let dead = [Dead { shard, from: at(from), until: until.map(at) }];
+            let dead = [Dead { shard, silent: at(from - 4), from: at(from), until: until.map(at) }];
             silence(first, at(24), &requests(), &partition, &dead).unwrap()
         };
-        assert_eq!(silent("a", 16, None), Duration::from_millis(5_500), "it left at 20");
-        assert_eq!(silent("a", 16, Some(26)), Duration::from_millis(5_500));
-        assert_eq!(silent("a", 16, Some(23)), Duration::ZERO, "it may have been back by then");
+        assert_eq!(silent("a", 18, None), Duration::from_secs(6), "it left at 20");
+        assert_eq!(silent("a", 18, Some(21)), Duration::from_secs(6));
+        assert_eq!(silent("a", 18, Some(20)), Duration::ZERO, "it was back by then");
         assert_eq!(silent("a", 21, None), Duration::ZERO, "not yet");
-        assert_eq!(silent("b", 16, None), Duration::ZERO);
-    }
-
-    #[test]
-    fn what_arrives_from_a_dead_shard_as_a_partition_ends_was_sent_before() {
-        let partition = [Fault { kind: Kind::Partition, shard: Some("a"), from: at(11), until: at(17) }];
-        let first = AtWork { uid: "u", shard: "a", began: at(10) };
-        let silent = |received, from| {
-            let mut requests = requests();
-            requests.insert(2, request(received, received, "a", Some("a")));
-            let dead = [Dead { shard: "a", from: at(from), until: None }];
-            silence(first, at(24), &requests, &partition, &dead).unwrap()
-        };
-        assert_eq!(silent(17, 18), Duration::from_millis(3_500), "it left at 20");
-        assert_eq!(silent(18, 18), Duration::from_secs(2), "it was heard after all");
-        assert_eq!(silent(17, 25), Duration::from_secs(3), "it is not dead, and says what it likes");
+        assert_eq!(silent("b", 18, None), Duration::ZERO);
     }
 
     #[test]
     fn what_a_dead_shard_begins_with_what_it_was_shown_before_is_silent() {
         let silent = |requests: &[Request], began, from| {
             let first = AtWork { uid: "u", shard: "a", began: at(began) };
-            silence(first, at(24), requests, &[], &[Dead { shard: "a", from: at(from), until: None }]).unwrap()
+            let dead = [Dead { shard: "a", silent: at(from - 4), from: at(from), until: None }];
+            silence(first, at(24), requests, &[], &dead).unwrap()
         };
-        assert_eq!(silent(&requests(), 22, 18), Duration::from_millis(5_500), "it left at 20");
+        assert_eq!(silent(&requests(), 22, 18), Duration::from_secs(8), "since 14");
         assert_eq!(silent(&requests(), 21, 22), Duration::ZERO, "not dead yet");
         assert_eq!(silent(&requests(), 23, 23), Duration::ZERO, "it let go of it while it lived");
         let acknowledged = [vec![request(5, 6, "sharder", Some("a")), request(20, 21, "a", None)]].concat();
-        assert_eq!(silent(&acknowledged, 23, 21), Duration::ZERO, "it let go itself");
-        let heard = [requests(), vec![request(18, 19, "a", Some("a"))]].concat();
-        assert_eq!(silent(&heard, 10, 16), Duration::from_secs(1), "it was heard after all");
+        assert_eq!(silent(&acknowledged, 23, 20), Duration::ZERO, "it let go itself");
+        let late = [requests(), vec![request(18, 19, "a", Some("a"))]].concat();
+        assert_eq!(silent(&late, 10, 19), Duration::from_secs(5), "that was sent by 15");
     }
 
     #[test]

@@ -8,10 +8,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use ringside_ring::cluster_ring::DRAIN_DEADLINE;
 
 use super::{
+    dead::{Dead, Deaths, deaths},
     faults::DRAIN_DEADLINES,
     history::{self, Request},
     run::{Injected, Run},
@@ -22,8 +23,8 @@ use super::{
 };
 use crate::{
     audit,
-    checker::{self, Cause, Child, Event, Gap, Landed, Overlap, Record, Report},
-    system::{Ended, OPERATOR},
+    checker::{self, Child, Gap, Landed, Overlap, Record, Report},
+    system::{Ended, OPERATOR, Settings},
 };
 
 /// The last words of a controller that no longer leads (controller-runtime).
@@ -57,6 +58,8 @@ pub struct Verdict {
     pub overlaps: Vec<Judged>,
     /// Those of which it does.
     pub excused: Vec<Judged>,
+    /// Leases that were taken from shards before their time, and when.
+    pub early: Vec<(String, SignedDuration)>,
     /// Second creates of what was the shard's own by then, while its watches were coming back.
     pub unseen: Vec<Landed>,
     /// Children of owners that were taken from shards which had not let go of them in time.
@@ -78,17 +81,20 @@ pub(super) async fn judge(
     run: &Run,
     unsettled: Option<Unrest>,
     changes: usize,
-    grace: Duration,
+    settings: &Settings,
     bound: Duration,
 ) -> Result<Verdict> {
+    let (grace, lease) = (settings.drain_grace, settings.lease_duration.try_into()?);
     let report = run.system.report(bound).await?;
     let mut writes = run.system.judge_writes().await?;
     let journal = run.system.monitor().journal();
     let now = run.system.monitor().now();
     let begun = Timestamp::now().checked_sub(now).context("the records begin before time")?;
     let faults: Vec<_> = run.injected.iter().filter_map(|one| since(begun, one)).collect();
-    let dead = deaths(begun, &journal);
     let log = run.system.control_plane().audit_log();
+    let heard = audit::heard(&log)?;
+    let Deaths { all: dead, early } = deaths(&heard, lease, &faults);
+    let early = early.into_iter().map(|(shard, at)| (shard.to_owned(), at.duration_since(begun))).collect();
     let watches = audit::watches(&log, &run.labels)?;
     let unseen = writes.second_creates.extract_if(.., |one| was_unseen(one, &faults, &watches)).collect();
     let is_forced = |one: &mut Child| one.drained.is_some_and(|drained| drained >= patience(one.at, &faults));
@@ -113,7 +119,20 @@ pub(super) async fn judge(
         *revived.entry(ended.clone()).or_default() += 1;
     }
     let injected = run.injected.clone();
-    Ok(Verdict { report, writes, overlaps, excused, unseen, forced, unsettled, injected, revived, changes, histories })
+    Ok(Verdict {
+        report,
+        writes,
+        overlaps,
+        excused,
+        early,
+        unseen,
+        forced,
+        unsettled,
+        injected,
+        revived,
+        changes,
+        histories,
+    })
 }
 
 /// The ring's patience with drains when something was done, as the edits before it left that.
@@ -145,7 +164,7 @@ fn silent(
     requests: &[Request],
     begun: Timestamp,
     faults: &[silence::Fault<'_>],
-    dead: &[silence::Dead<'_>],
+    dead: &[Dead<'_>],
 ) -> Option<Duration> {
     let of = |(instance, began): &(String, Duration), before: &Duration| {
         let shard = instance.rsplit_once('.').map_or(instance.as_str(), |(pod, _)| pod);
@@ -155,25 +174,6 @@ fn silent(
     // The second may be the one that lost the object: it begins with what it has in its queue still.
     let (first, second) = (&overlap.first, &overlap.second);
     of(first, &second.1).max(of(second, &second.1))
-}
-
-/// When which shards were declared dead, by the times of the wall clock.
-fn deaths(begun: Timestamp, journal: &[Record]) -> Vec<silence::Dead<'_>> {
-    let mut all: Vec<silence::Dead<'_>> = Vec::new();
-    for record in journal {
-        let Ok(at) = begun.checked_add(record.at) else { continue };
-        match &record.event {
-            Event::ShardUnavailable { shard, cause: Cause::Dead } => {
-                all.push(silence::Dead { shard, from: at, until: None });
-            }
-            Event::ShardAvailable { shard } => {
-                let open = all.iter_mut().filter(|dead| dead.shard == shard && dead.until.is_none());
-                open.for_each(|dead| dead.until = Some(at));
-            }
-            _ => {}
-        }
-    }
-    all
 }
 
 /// The objects of which something else is wrong, by namespace and name. Children have their owners' names.
@@ -195,6 +195,7 @@ impl Verdict {
     /// Whether all promises were kept, and everything happened that was to.
     pub fn is_clean(&self) -> bool {
         self.overlaps.is_empty()
+            && self.early.is_empty()
             && self.report.taken.is_empty()
             && self.report.forgotten.is_empty()
             && self.report.apart.is_empty()

@@ -169,7 +169,9 @@ pub(crate) async fn of(ground: &Ground, name: &str, program: Program) {
 /// What was asked about the lock since the last look: by the proxies of themselves, and by others.
 fn of_lock(asked: &mut Requests, lock: &str) -> (Vec<Request>, Vec<Request>) {
     let mut requests = asked.since().unwrap();
-    requests.retain(|request| ["leases", "configmaps"].contains(&&*request.resource) && request.uri.contains(lock));
+    // A create names it in its body.
+    let about = |request: &Request| request.name == lock || request.uri.contains(lock);
+    requests.retain(|request| ["leases", "configmaps"].contains(&&*request.resource) && about(request));
     requests.into_iter().partition(|request| request.agent.starts_with("ringside-proxy/"))
 }
 

@@ -17,6 +17,7 @@ fn clean() -> Verdict {
         writes: checker::Verdict::default(),
         overlaps: Vec::new(),
         excused: Vec::new(),
+        early: Vec::new(),
         unseen: Vec::new(),
         forced: Vec::new(),
         unsettled: None,
@@ -83,16 +84,16 @@ fn either_side_of_an_overlap_may_be_the_one_that_lost_the_object() {
         Request { received, answered, who: "sharder".to_owned(), what, code: 200, object: Some(object) }
     };
     let requests = [write(5, "a"), write(20, "b")];
-    let dead = [silence::Dead { shard: "a", from: at(18), until: None }];
+    let dead = [Dead { shard: "a", silent: at(14), from: at(18), until: None }];
     let begins = |instance: &str, second: u64| (instance.to_owned(), Duration::from_secs(second));
-    let silent = |first, second, dead: &[silence::Dead<'_>]| {
+    let silent = |first, second, dead: &[Dead<'_>]| {
         let overlap = Overlap { uid: "u".to_owned(), first, second };
         silent(&overlap, &requests, Timestamp::UNIX_EPOCH, &[], dead).unwrap_or_default()
     };
     let (lost, has) = (begins("a.1", 22), begins("b.2", 21));
-    assert_eq!(silent(has.clone(), lost.clone(), &dead), Duration::from_millis(5_500));
+    assert_eq!(silent(has.clone(), lost.clone(), &dead), Duration::from_secs(8));
     assert_eq!(silent(has, lost, &[]), Duration::ZERO, "it has its Lease");
-    assert_eq!(silent(begins("a.1", 19), begins("b.2", 21), &dead), Duration::from_millis(3_500));
+    assert_eq!(silent(begins("a.1", 19), begins("b.2", 21), &dead), Duration::from_secs(6));
 }
 
 #[test]
@@ -117,6 +118,7 @@ fn each_broken_promise_fails_a_run_and_is_told() {
     let unrest = Unrest { why: "it drains".to_owned(), ..Unrest::default() };
     let broken = [
         Verdict { overlaps: vec![overlap()], ..clean() },
+        Verdict { early: vec![("a".to_owned(), SignedDuration::ZERO)], ..clean() },
         Verdict { unsettled: Some(unrest), ..clean() },
         Verdict { injected: Vec::new(), ..clean() },
         Verdict { changes: 0, ..clean() },

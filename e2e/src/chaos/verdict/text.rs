@@ -32,6 +32,7 @@ impl Verdict {
         for (what, count) in [
             ("overlaps", self.overlaps.len()),
             ("overlaps of a reconcile silent for longer than the grace", self.excused.len()),
+            ("Leases taken before their time", self.early.len()),
             ("foreign writes that landed", writes.foreign.len()),
             ("writes that landed on what was nobody's", writes.late.len()),
             ("objects taken from a shard that had not let go", report.taken.len()),
@@ -86,8 +87,9 @@ impl fmt::Display for Verdict {
         }
         if !self.is_clean() {
             let mut details = String::new();
-            let _ = write!(details, "{:#?}", (&self.overlaps, &self.report.taken, &self.report.forgotten));
-            let _ = write!(details, "{:#?}", (&self.report.apart, &self.writes.foreign, &self.writes.late));
+            let _ = write!(details, "{:#?}", (&self.overlaps, &self.early, &self.report.taken));
+            let _ = write!(details, "{:#?}", (&self.report.forgotten, &self.report.apart, &self.writes.foreign));
+            let _ = write!(details, "{:#?}", &self.writes.late);
             let _ = write!(details, "{:#?}", (&self.writes.second_creates, &self.writes.barred, &self.writes.deleted));
             let _ = write!(details, "{:#?}", (&self.writes.overtaken, &self.writes.left_behind));
             writeln!(f, "{details}")?;

@@ -1,0 +1,204 @@
+//! When a shard was heard: what it wrote, to its Lease and else; and when its Lease was taken from it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+};
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
+use ringside_ring::lease::SHARDER_HOLDER;
+use serde::Deserialize;
+
+use super::{AuditError, User, line::WRITES, lines};
+
+/// What arrived of a shard, and about its Lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// When the Lease was written, in order, and who had it then.
+    pub lease: Vec<(Timestamp, Holder)>,
+    /// When anything else arrived that its Pod wrote, or was to write, in order.
+    pub wrote: Vec<Timestamp>,
+}
+
+/// Who has a shard's Lease after a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// The shard.
+    Shard,
+    /// Perhaps the shard: its write was not answered.
+    PerhapsShard,
+    /// The sharder, which took it.
+    Sharder,
+    /// Nobody: it was released.
+    Nobody,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    #[serde(rename = "auditID")]
+    id: String,
+    stage: String,
+    #[serde(rename = "requestURI")]
+    request_uri: String,
+    verb: String,
+    user: User,
+    #[serde(default)]
+    object_ref: Reference,
+    #[serde(default)]
+    response_status: Status,
+    response_object: Option<Response>,
+    request_received_timestamp: MicroTime,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Reference {
+    resource: String,
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    code: u16,
+}
+
+#[derive(Deserialize)]
+struct Response {
+    #[serde(default)]
+    metadata: Metadata,
+    spec: Option<Spec>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    holder_identity: Option<String>,
+}
+
+/// What the log says of each shard, by its name, which is that of its Pod and of its Lease.
+pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
+    let mut all: BTreeMap<String, Heard> = BTreeMap::new();
+    // Writes of shards to their own Leases that were not answered yet.
+    let mut renewing: HashMap<String, (String, Timestamp)> = HashMap::new();
+    lines(path, |line| {
+        let event: Event = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        if !WRITES.contains(&&*event.verb) || event.request_uri.contains("dryRun=All") {
+            return Ok(());
+        }
+        let (pod, received) = (event.user.pod(), event.request_received_timestamp.0);
+        if event.object_ref.resource != "leases" {
+            // A write has a line for each of its stages.
+            if let Some(pod) = pod {
+                all.entry(pod.clone()).or_default().wrote.push(received);
+            }
+            return Ok(());
+        }
+        let is_over = event.stage != "RequestReceived";
+        if !is_over && let Some(pod) = pod.filter(|pod| event.object_ref.name == **pod) {
+            renewing.insert(event.id, (pod.clone(), received));
+            return Ok(());
+        }
+        renewing.remove(&event.id);
+        // A create names it in its answer.
+        if is_over
+            && (200..300).contains(&event.response_status.code)
+            && let Some(Response { metadata: Metadata { name }, spec: Some(spec) }) = event.response_object
+        {
+            let holder = match spec.holder_identity.as_deref() {
+                None | Some("") => Holder::Nobody,
+                Some(SHARDER_HOLDER) => Holder::Sharder,
+                Some(holder) if holder == name => Holder::Shard,
+                // Another Lease.
+                Some(_) => return Ok(()),
+            };
+            all.entry(name).or_default().lease.push((received, holder));
+        }
+        Ok(())
+    })?;
+    for (pod, received) in renewing.into_values() {
+        all.entry(pod).or_default().lease.push((received, Holder::PerhapsShard));
+    }
+    for heard in all.values_mut() {
+        heard.lease.sort_by_key(|(at, _)| *at);
+        heard.wrote.sort_unstable();
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs;
+
+    use serde_json::{Value, json};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::audit::POD_NAME;
+
+    /// What v1.37.0 writes of a write.
+    fn event(id: &str, stage: &str, pod: Option<&str>, resource: &str, name: &str, second: u8) -> Value {
+        let extra = pod.map(|pod| json!({POD_NAME: [pod]})).unwrap_or(json!({}));
+        json!({
+            "kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "RequestResponse", "stage": stage, "auditID": id,
+            "requestURI": format!("/apis/x/v1/namespaces/default/{resource}/{name}"), "verb": "update",
+            "user": {"username": "x", "extra": extra}, "objectRef": {"resource": resource, "name": name},
+            "responseStatus": {"metadata": {}, "code": 200},
+            "requestReceivedTimestamp": format!("2026-01-02T03:04:{second:02}.000000Z"),
+        })
+    }
+
+    fn lease(id: &str, pod: Option<&str>, holder: Option<&str>, second: u8) -> Value {
+        let mut event = event(id, "ResponseComplete", pod, "leases", "a", second);
+        event["responseObject"] = json!({"metadata": {"name": "a"}, "spec": {"holderIdentity": holder}});
+        event
+    }
+
+    fn read(events: &[Value]) -> BTreeMap<String, Heard> {
+        let folder = TempDir::new().unwrap();
+        let log = folder.path().join("audit.log");
+        fs::write(&log, events.iter().flat_map(|event| [event.to_string(), "\n".to_owned()]).collect::<String>())
+            .unwrap();
+        heard(&log).unwrap()
+    }
+
+    #[test]
+    fn a_lease_goes_from_its_shard_to_the_sharder_and_back() {
+        let mut refused = lease("e", Some("a"), Some("a"), 5);
+        refused["responseStatus"]["code"] = json!(409);
+        let all = read(&[
+            lease("c", None, Some(SHARDER_HOLDER), 3),
+            event("a", "RequestReceived", Some("a"), "leases", "a", 1),
+            lease("a", Some("a"), Some("a"), 1),
+            lease("d", Some("a"), None, 4),
+            event("b", "RequestReceived", Some("a"), "leases", "a", 2),
+            refused,
+            lease("f", Some("a"), Some("ringside-websites"), 6),
+        ]);
+        let [(name, heard)] = &all.into_iter().collect::<Vec<_>>()[..] else { panic!("one") };
+        let lease: Vec<_> = heard.lease.iter().map(|(at, holder)| (at.as_second() % 60, *holder)).collect();
+        let expected = [(1, Holder::Shard), (2, Holder::PerhapsShard), (3, Holder::Sharder), (4, Holder::Nobody)];
+        assert_eq!((&**name, &lease[..]), ("a", &expected[..]));
+        assert_eq!(heard.wrote, []);
+    }
+
+    #[test]
+    fn what_a_pod_was_to_write_counts_answered_or_not_and_what_it_only_tried_does_not() {
+        let mut tried = event("b", "ResponseComplete", Some("a"), "websites", "x", 3);
+        tried["requestURI"] = json!("/apis/x/v1/namespaces/default/websites/x?dryRun=All");
+        let mut get = event("c", "ResponseComplete", Some("a"), "websites", "x", 4);
+        get["verb"] = json!("get");
+        let all = read(&[event("a", "RequestReceived", Some("a"), "websites", "x", 2), tried, get]);
+        assert_eq!(all["a"].wrote.iter().map(|at| at.as_second() % 60).collect::<Vec<_>>(), [2]);
+        assert_eq!(read(&[event("a", "RequestReceived", None, "websites", "x", 2)]), BTreeMap::new());
+    }
+}

@@ -1,0 +1,137 @@
+//! When shards were dead: their Leases were taken, as the record has it.
+//!
+//! Of a dead shard nothing is sent any more by the time, and for a while before: its proxy passes nothing on once it can't renew
+//! its Lease for four fifths of that, and others wait for twice as long as it lasts. That is not believed, but looked up: a
+//! death at which something was heard of the shard after that proves nothing, and a Lease that was taken before its time is a
+//! fault of its own.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::{schedule::Kind, silence::Fault};
+use crate::audit::{Heard, Holder};
+
+/// For so long a write of a shard may be under way, on a machine that does much else.
+const UNDER_WAY: SignedDuration = SignedDuration::from_millis(500);
+
+/// A time in which the sharder had a shard's Lease, and the shard sent nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Dead<'a> {
+    pub(super) shard: &'a str,
+    /// From when on nothing was sent.
+    pub(super) silent: Timestamp,
+    pub(super) from: Timestamp,
+    /// None: it never came back.
+    pub(super) until: Option<Timestamp>,
+}
+
+/// What the record tells of Leases that were taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Deaths<'a> {
+    pub(super) all: Vec<Dead<'a>>,
+    /// Of shards whose Lease the sharder had taken too early, and when.
+    pub(super) early: Vec<(&'a str, Timestamp)>,
+}
+
+/// Of shards whose Leases last so long.
+pub(super) fn deaths<'a>(
+    heard: &'a BTreeMap<String, Heard>,
+    lease: SignedDuration,
+    faults: &[Fault<'_>],
+) -> Deaths<'a> {
+    let mut deaths = Deaths::default();
+    for (shard, heard) in heard {
+        for (at, pair) in heard.lease.windows(2).enumerate() {
+            let [(_, before), (from, Holder::Sharder)] = *pair else { continue };
+            // Since when nobody renewed it, which a renewal without an answer may not have done.
+            let renewed = heard.lease[..=at].iter().rfind(|(_, holder)| *holder != Holder::PerhapsShard);
+            let Some((renewed, Holder::Shard)) = renewed.copied() else { continue };
+            if from.duration_since(renewed) < lease * 2 {
+                deaths.early.push((shard, from));
+                continue;
+            }
+            let last = if before == Holder::PerhapsShard { pair[0].0 } else { renewed };
+            let silent = last + lease * 4 / 5 + UNDER_WAY;
+            let until =
+                heard.lease[at + 1..].iter().find(|(_, holder)| *holder == Holder::Shard).map(|(until, _)| *until);
+            let meanwhile = |wrote: &&Timestamp| **wrote > silent && until.is_none_or(|until| **wrote < until);
+            let is_silent = heard.wrote.iter().filter(meanwhile).all(|wrote| was_held_up(shard, *wrote, faults));
+            if is_silent {
+                deaths.all.push(Dead { shard, silent, from, until });
+            }
+        }
+    }
+    deaths
+}
+
+/// Whether this may have been sent long before it arrived: it waited on a parted line, or in a process that stood still.
+fn was_held_up(shard: &str, arrived: Timestamp, faults: &[Fault<'_>]) -> bool {
+    faults.iter().any(|fault| {
+        matches!(fault.kind, Kind::Partition | Kind::Pause)
+            && fault.shard == Some(shard)
+            && (fault.from..fault.until + UNDER_WAY).contains(&arrived)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: SignedDuration = SignedDuration::from_secs(5);
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap_or_default()
+    }
+
+    fn heard(lease: &[(i64, Holder)], wrote: &[i64]) -> BTreeMap<String, Heard> {
+        let lease = lease.iter().map(|(second, holder)| (at(*second), *holder)).collect();
+        BTreeMap::from([("a".to_owned(), Heard { lease, wrote: wrote.iter().copied().map(at).collect() })])
+    }
+
+    /// Taken at 20, ten seconds after the last renewal.
+    const TAKEN: [(i64, Holder); 4] =
+        [(8, Holder::Shard), (10, Holder::Shard), (20, Holder::Sharder), (30, Holder::Shard)];
+
+    #[test]
+    fn who_can_not_renew_is_silent_for_a_while_before_it_is_dead() {
+        let heard = heard(&TAKEN, &[9, 14, 30]);
+        let silent = at(14) + UNDER_WAY;
+        let dead = Dead { shard: "a", silent, from: at(20), until: Some(at(30)) };
+        assert_eq!(deaths(&heard, LEASE, &[]), Deaths { all: vec![dead], early: Vec::new() });
+    }
+
+    #[test]
+    fn a_renewal_that_was_not_answered_may_have_counted() {
+        let mut lease = TAKEN.to_vec();
+        lease.insert(2, (12, Holder::PerhapsShard));
+        let heard = heard(&lease, &[16]);
+        assert_eq!(deaths(&heard, LEASE, &[]).all[0].silent, at(16) + UNDER_WAY);
+    }
+
+    #[test]
+    fn of_whom_something_is_heard_while_it_is_dead_nothing_is_proven() {
+        for wrote in [15, 20, 29] {
+            let heard = heard(&TAKEN, &[9, wrote]);
+            assert_eq!(deaths(&heard, LEASE, &[]), Deaths::default(), "{wrote}");
+            let fault = |kind, shard| [Fault { kind, shard, from: at(11), until: at(wrote) }];
+            for kind in [Kind::Partition, Kind::Pause] {
+                assert_eq!(deaths(&heard, LEASE, &fault(kind, Some("a"))).all.len(), 1, "{wrote}: it was sent before");
+            }
+            assert_eq!(deaths(&heard, LEASE, &fault(Kind::Partition, Some("b"))).all, []);
+            assert_eq!(deaths(&heard, LEASE, &fault(Kind::KillProxy, Some("a"))).all, []);
+        }
+    }
+
+    #[test]
+    fn a_lease_that_is_taken_early_is_a_fault_and_no_death() {
+        let heard = heard(&[(10, Holder::Shard), (19, Holder::Sharder)], &[]);
+        assert_eq!(deaths(&heard, LEASE, &[]), Deaths { all: Vec::new(), early: vec![("a", at(19))] });
+    }
+
+    #[test]
+    fn a_lease_that_was_released_may_be_taken_at_once_and_by_the_sharder_again() {
+        let released = [(10, Holder::Shard), (11, Holder::Nobody), (12, Holder::Sharder), (13, Holder::Sharder)];
+        assert_eq!(deaths(&heard(&released, &[]), LEASE, &[]), Deaths::default());
+    }
+}
