@@ -115,8 +115,8 @@ pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
             let holder = match spec.holder_identity.as_deref() {
                 None | Some("") => Holder::Nobody,
                 Some(SHARDER_HOLDER) => Holder::Sharder,
-                Some(holder) if holder == name => Holder::Shard,
-                // Another Lease.
+                Some(holder) if holder == name && pod == Some(&name) => Holder::Shard,
+                // Another Lease, or somebody labels this one.
                 Some(_) => return Ok(()),
             };
             all.entry(name).or_default().lease.push((received, holder));
@@ -177,6 +177,7 @@ mod tests {
         refused["responseStatus"]["code"] = json!(409);
         let all = read(&[
             lease("c", None, Some(SHARDER_HOLDER), 3),
+            lease("g", None, Some("a"), 2),
             event("a", "RequestReceived", Some("a"), "leases", "a", 1),
             lease("a", Some("a"), Some("a"), 1),
             lease("d", Some("a"), None, 4),
