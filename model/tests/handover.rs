@@ -110,11 +110,6 @@ mod as_it_should_be {
         two_replicas_lead_in_time:
             Case { replicas: 2, steady: ONE, ..two(Budget { decisions: 1, ticks: 3, ..Budget::default() }) };
         of_three_shards_one_dies: three(Budget { kills: 1, ticks: 3, ..Budget::default() });
-        of_three_shards_one_stands_still: three(Budget { pauses: 1, ticks: 3, ..Budget::default() });
-        of_three_shards_one_ends_in_order_and_begins_again:
-            three(Budget { releases: 1, restarts: 1, ..Budget::default() });
-        behind_the_fence_of_three_shards_one_dies:
-            Case { fence: true, ..three(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() }) };
         reads_lag: joining(Budget { cuts: 1, catch_ups: 1, ..Budget::default() });
         behind_the_fence_writes_are_late:
             Case { fence: true, ..joining(Budget { writes: 1, wakes: 1, ..Budget::default() }) };
