@@ -43,6 +43,8 @@ struct Counts {
     lists: u64,
     /// Whether the last of them has ended.
     listed: bool,
+    /// Since when there is no shard that could have them.
+    vacant: Option<SystemTime>,
 }
 
 /// An object without owner.
@@ -157,8 +159,8 @@ impl Census {
 
     /// How the objects of each resource are distributed among these shards.
     pub(crate) fn figures(&self, members: &Members) -> BTreeMap<GroupResource, Figures> {
-        let counts = self.0.lock();
-        counts.iter().map(|(resource, counts)| (resource.clone(), counts.figures(members))).collect()
+        let mut counts = self.0.lock();
+        counts.iter_mut().map(|(resource, counts)| (resource.clone(), counts.figures(members))).collect()
     }
 
     fn with<T>(&self, resource: &GroupResource, change: impl FnOnce(&mut Counts) -> T) -> T {
@@ -199,7 +201,7 @@ impl Pass<'_> {
 }
 
 impl Counts {
-    fn figures(&self, members: &Members) -> Figures {
+    fn figures(&mut self, members: &Members) -> Figures {
         let count = |objects: i64| u64::try_from(objects).unwrap_or_default();
         let mut shards: BTreeMap<String, u64> = members.available().map(|shard| (shard.to_string(), 0)).collect();
         let mut nobodys = 0;
@@ -209,14 +211,18 @@ impl Counts {
                 None => nobodys += count(*objects),
             }
         }
+        self.vacant = shards.is_empty().then(|| self.vacant.unwrap_or_else(SystemTime::now));
         let known = self.unowned.len();
-        // Those are all that there are, unless there are too many, or the list of them has not ended.
-        let all_known = self.listed && known < CAPACITY;
+        // Those are all that there are, unless there are too many, or the list of them has not ended. Without shards nobody lists
+        // them.
+        let all_known = self.listed && known < CAPACITY && self.vacant.is_none();
         let known = u64::try_from(known).unwrap_or(u64::MAX);
+        let unassigned = if all_known { known } else { known.max(nobodys) };
+        let vacant = self.vacant.filter(|_| unassigned > 0);
         Figures {
             shards: self.counted.is_some().then_some(shards),
-            unassigned: if all_known { known } else { known.max(nobodys) },
-            unassigned_since: self.unowned.values().map(|unowned| unowned.seen_at).min(),
+            unassigned,
+            unassigned_since: self.unowned.values().map(|unowned| unowned.seen_at).chain(vacant).min(),
             counted: self.counted.map(|(_, at)| at),
         }
     }

@@ -125,3 +125,22 @@ async fn what_was_between_two_shards_when_it_was_counted_is_taken_from_nobody() 
     census.given(&resource, "let go after", (None, Some("a")), "b");
     assert_eq!(by_shard(&census, &members), counts(&[("a", 1), ("b", 2)]));
 }
+
+#[test]
+fn what_the_last_shard_had_is_nobodys_when_that_goes_and_since_then() {
+    let (census, resource) = (Census::default(), websites());
+    let with = members(&[("a", Ready)]);
+    for event in [Event::Init, Event::InitDone] {
+        census.shown(&resource, &event);
+    }
+    let mut pass = census.pass(&resource);
+    pass.count(&with, Some("a"));
+    pass.count(&with, Some("a"));
+    pass.end();
+    assert_eq!((figures(&census, &with).unassigned, figures(&census, &with).unassigned_since), (0, None));
+    let without = members(&[("a", Dead)]);
+    let first = figures(&census, &without);
+    assert_eq!(first.unassigned, 2, "although nobody lists them");
+    assert_eq!((first.unassigned_since.is_some(), figures(&census, &without)), (true, first));
+    assert_eq!((figures(&census, &with).unassigned, figures(&census, &with).unassigned_since), (0, None));
+}

@@ -347,6 +347,20 @@ async fn what_keeps_its_labels_in_a_ring_without_shards_holds_up_nothing_else() 
     assert_eq!(api.writes().len(), 2, "what has no labels costs nothing");
 }
 
+#[tokio::test]
+async fn what_a_ring_without_shards_has_is_counted_as_nobodys() {
+    let api = FakeApi::default();
+    let vacant = std::sync::Arc::new(snapshot_of(&ring(&example_spec()), &[("gone", ShardState::Dead)]));
+    let scope = Scope { snapshot: vacant, ..scope(&api) };
+    for (name, shard) in [("had", Some("gone")), ("never", None)] {
+        api.put(&path(CONFIG_MAPS, name), object(&scope, name, shard));
+    }
+    assert_eq!(vacant::pass(&scope).await.unwrap().map(|error| error.to_string()), None);
+    let counted = scope.census.figures(&scope.snapshot.members).remove(&scope.main.resource.id).unwrap();
+    assert_eq!((counted.unassigned, counted.unassigned_since.is_some()), (2, true));
+    assert_eq!(api.writes().len(), 0);
+}
+
 /// The webhook was not asked for a moment, which nobody has noticed.
 #[tokio::test(start_paused = true)]
 async fn children_of_an_object_that_came_without_label_are_looked_for() {
