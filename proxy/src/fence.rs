@@ -58,8 +58,6 @@ struct Registry {
     moved: Moved,
     territory: Territory,
     adopted: Adopted,
-    /// Nothing is to be sent any more, so no object rests before it is let go.
-    is_last: bool,
     floors: HashMap<GroupResource, ResourceVersion>,
 }
 
@@ -127,13 +125,6 @@ impl Fence {
         registry.territory.forget(&object.uid);
         let notify = registry.moves.begin(object.clone(), grace, Instant::now());
         Guard::new(self.clone(), object, notify)
-    }
-
-    /// The controller sends nothing any more: no drain waits for the grace from now on, but still for what is under way.
-    pub fn ends(&self) {
-        let mut registry = self.0.lock();
-        registry.is_last = true;
-        registry.moves.wake();
     }
 
     /// The highest resourceVersion at which an object of the resource was seen drained: F of DESIGN, "Handover", 5.

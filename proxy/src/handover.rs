@@ -5,9 +5,6 @@
 //! controller can show the object (`settle`) and it rests, then acknowledge. After a restart of the proxy
 //! there are no views of before: the connections that carried them are gone too. Over a gap in the Lease they are remembered as
 //! views that ended are.
-//!
-//! Before the Lease is released at the end in order, what is drained is let go without its grace: whose Lease is released
-//! works on nothing, and all its objects may be taken at once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -74,14 +71,6 @@ impl Handover {
     ) -> Self {
         let (seats, followed) = (Arc::new(Semaphore::new(CONCURRENT)), Followed::new(check));
         Self { ring: ring.clone(), labels: RingLabels::of(ring), shard, views, fence, drains, grace, seats, followed }
-    }
-
-    /// The controller has ended, and nothing of it is under way but what the fence knows of. Returns once all that was drained
-    /// is let go.
-    pub async fn finish(&self) {
-        self.views.forget_ended();
-        self.fence.ends();
-        self.drains.none().await;
     }
 
     /// Lets go of what is drained, for as long as it is polled; the ring's main resources may change meanwhile.

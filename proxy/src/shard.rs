@@ -1,17 +1,10 @@
 //! The part of the process that is a shard: finds out who it is, holds the Lease, and lets go of objects meanwhile.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::sync::{Arc, OnceLock};
 
 use kube::Client;
 use ringside_runtime::{admin::Check, clock::SharedClock, lease::Tenure, shutdown::Shutdown};
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout},
-};
+use tokio::sync::watch;
 
 use crate::{
     config::Config,
@@ -20,9 +13,6 @@ use crate::{
     policy::Knowledge,
     stages::Shared,
 };
-
-/// How long the Lease is kept at the end to let go of what is drained. Its next instance, or the sharder, sees to what is left.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(crate) struct Shard {
     pub(crate) config: Config,
@@ -43,24 +33,13 @@ pub(crate) struct Shard {
     pub(crate) shared: Shared,
 }
 
-/// Lets go of what is drained when the controller has ended, and has the Lease released then.
-async fn end(handover: &Handover, ended: &Shutdown, release: &Shutdown) -> Infallible {
-    ended.wait().await;
-    if timeout(LAST_WORDS, handover.finish()).await.is_err() {
-        let (drained, _) = handover.drains.all(Instant::now());
-        tracing::info!(drained, "the Lease is released before all that is drained was let go");
-    }
-    release.trigger();
-    std::future::pending().await
-}
-
 impl Shard {
-    /// Runs until the controller has ended, and returns after the Lease was released.
-    pub(crate) async fn run(self, ended: Shutdown) -> Result<(), identity::IdentityError> {
+    /// Runs until `release`, and returns after the Lease was released.
+    pub(crate) async fn run(self, release: Shutdown) -> Result<(), identity::IdentityError> {
         self.check.fail("the API server has not said yet which pod this is");
         let token = tokio::select! {
             token = identity::ask(&self.client) => token,
-            () = ended.wait() => return Ok(()),
+            () = release.wait() => return Ok(()),
         };
         let identity = identity::decide(
             token,
@@ -79,8 +58,7 @@ impl Shard {
             check: self.check.clone(),
         };
         let tell = |tenure| drop(self.tenure.set(tenure));
-        let release = Shutdown::new();
-        let hold = shard.hold(self.lease_client.clone(), &identity, self.clock.clone(), release.clone(), tell);
+        let hold = shard.hold(self.lease_client.clone(), &identity, self.clock.clone(), release, tell);
         let handover = Handover::new(
             &self.config.ring,
             identity.shard.clone(),
@@ -93,7 +71,6 @@ impl Shard {
         tokio::select! {
             () = hold => {}
             () = self.hand_over(&handover) => {}
-            never = end(&handover, &ended, &release) => match never {},
         }
         Ok(())
     }

@@ -170,14 +170,6 @@ impl Views {
         });
     }
 
-    /// What ended is continued by nobody any more, and holds nothing.
-    pub fn forget_ended(&self) {
-        for of in self.0.lock().resources.values_mut() {
-            of.open.retain(|_, open| open.ends.is_none());
-            of.wake(None, None);
-        }
-    }
-
     /// How many views are open.
     pub fn count(&self) -> usize {
         let registry = self.0.lock();

@@ -1,8 +1,8 @@
 //! What becomes of the object.
 
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Secret, events::v1::Event};
+use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
 use kube::{
-    Api, ResourceExt as _,
+    Api,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use ringside_e2e::eventually::eventually;
@@ -66,33 +66,6 @@ pub(crate) async fn only_what_is_still_drained_by_that_very_move_is_let_go(world
     let (_, shown) = ground.list(&format!("{SECRETS}?labelSelector=app%3Dshop")).await;
     let shown = shown.to_string();
     assert!(shown.contains("\"back\"") && shown.contains("\"again\"") && !shown.contains("\"anew\""), "{shown}");
-}
-
-/// Although a watch that ended holds it, which nobody is there to continue.
-pub(crate) async fn who_ends_lets_go_of_what_is_drained_before_its_lease_is_released(world: &World) {
-    let ground = world.shard("ends").await;
-    ground.create("left").await;
-    hold_everything(&ground).await;
-    ground.drain("left", "move-1").await;
-    let drained = eventually("the proxy knows of the drain", SOON, || async {
-        let (drains, _) = ground.drains().await;
-        if drains > 0.0 { Ok(()) } else { Err("not yet".to_owned()) }
-    });
-    drained.await.unwrap();
-    assert!(!ground.is_let_go("left").await, "its client may watch again");
-    let Ground { proxied, proxy, direct, secrets, labels, shard, .. } = ground;
-    drop(proxied);
-    proxy.process.terminate().unwrap();
-    let ended = proxy.process.wait(SOON).await.unwrap();
-    assert!(ended.success(), "{ended}");
-    let leases: Api<Lease> = Api::namespaced(direct, "default");
-    let (lease, left) = (leases.get(&shard).await.unwrap(), secrets.get("left").await.unwrap());
-    assert_eq!(lease.spec.unwrap().holder_identity.unwrap_or_default(), "", "it was released");
-    assert!(!left.labels().contains_key(&labels.shard), "{left:?}");
-    // Of one etcd, so that one came before the other.
-    let [let_go, released] =
-        [left.metadata, lease.metadata].map(|it| it.resource_version.unwrap().parse::<u64>().unwrap());
-    assert!(let_go < released, "{let_go} {released}");
 }
 
 pub(crate) async fn a_drain_past_its_deadline_is_an_event_on_the_ring(world: &World) {

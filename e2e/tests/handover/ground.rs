@@ -61,7 +61,7 @@ pub(crate) struct Ground {
     pub(crate) proxied: Client,
     pub(crate) labels: RingLabels,
     pub(crate) secrets: Api<Secret>,
-    pub(crate) proxy: Proxy,
+    proxy: Proxy,
 }
 
 impl World {

@@ -79,11 +79,6 @@ impl Moves {
         }
     }
 
-    /// What each waits for is to be looked at again.
-    pub(super) fn wake(&self) {
-        self.by_uid.values().for_each(|it| it.notify.notify_one());
-    }
-
     /// Something about any of them may have been carried out then.
     fn touch_all(&mut self, then: Instant) {
         for it in self.by_uid.values_mut() {
@@ -114,7 +109,7 @@ impl Registry {
     fn quiet(&mut self, object: &Moving, now: Instant) -> Quiet {
         self.prune(now);
         let Some(this) = self.moves.by_uid.get(&object.uid) else { return Quiet::Now };
-        let rested = if self.is_last { now } else { this.last + this.grace };
+        let rested = this.last + this.grace;
         let at = match self.writes.traffic(object) {
             Traffic::Open => return Quiet::AfterAnother,
             Traffic::Until(until) => rested.max(until),

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 
 use super::drain::Drained;
 
@@ -16,8 +16,6 @@ struct Register {
     next_id: u64,
     entries: HashMap<u64, Entry>,
     deadline: Duration,
-    /// Tells when one has ended.
-    ends: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -95,15 +93,6 @@ impl Drains {
         let id = register.next_id;
         register.entries.insert(id, Entry { object, since: now, phase: Phase::Views, refused: None, reported: false });
         UnderWay { drains: self.clone(), id }
-    }
-
-    /// Returns once there is none.
-    pub async fn none(&self) {
-        let mut ends = self.0.lock().ends.subscribe();
-        while !self.0.lock().entries.is_empty() {
-            // The sender is `self`.
-            let _ = ends.changed().await;
-        }
     }
 
     /// How many there are, and the age of the oldest.
@@ -190,8 +179,6 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        let mut register = self.drains.0.lock();
-        register.entries.remove(&self.id);
-        register.ends.send_replace(());
+        self.drains.0.lock().entries.remove(&self.id);
     }
 }

@@ -192,33 +192,6 @@ async fn a_grace_that_the_drain_asks_for_is_kept_to_where_it_is_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_the_controller_has_ended_nothing_rests_but_what_is_under_way_is_waited_for() {
-    let mut scene = Scene::new();
-    let (handover, drains) = (scene.handover.clone(), scene.drains.clone());
-    let writing = handover.fence.enter(about("b"));
-    let ended = watch(&scene.views, Some(5));
-    assert!(ended.begun().is_none());
-    drop(ended);
-    for name in ["a", "b"] {
-        scene.drained(name, 10, "m1");
-    }
-    let moment = Duration::from_millis(1);
-    scene.pass(GRACE / 2).await;
-    assert_eq!(scene.acknowledged(), [], "a watch that ended may be continued");
-    let finish = tokio::spawn(async move { handover.finish().await });
-    scene.pass(moment).await;
-    assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
-    scene.drained("c", 11, "m1");
-    scene.pass(moment).await;
-    assert_eq!(scene.acknowledged(), [ack("a", "m1"), ack("c", "m1")], "what is asked for now does not rest either");
-    assert!(!finish.is_finished());
-    drop(writing);
-    scene.pass(moment).await;
-    assert_eq!(scene.acknowledged().last(), Some(&ack("b", "m1")));
-    assert!(finish.is_finished() && drains.all(Instant::now()).0 == 0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn another_move_is_another_drain_and_one_that_is_gone_is_none() {
     let mut scene = Scene::new();
     let watch = watch(&scene.views, Some(10));
