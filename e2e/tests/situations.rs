@@ -244,6 +244,8 @@ async fn a_ring_without_shards_says_so_until_there_is_one() {
     let joined = ground.until_event("ClusterRing", &ring, "ShardJoined").await;
     assert_eq!(joined, "shard 'shard-0' takes part, as one of 1");
     ground.until_event("Lease", "shard-0", "ShardReady").await;
+    ground.create("site", 4).await;
+    ground.until_counts("it has them", |counts| (counts.assigned, counts.unassigned) == (4, 0)).await;
     // It ends without a word, and then for good.
     ground.system.kill_shard("shard-0").await.unwrap();
     ground.until_event("Lease", "shard-0", "ShardExpired").await;
@@ -257,6 +259,8 @@ async fn a_ring_without_shards_says_so_until_there_is_one() {
     assert!(left.contains("its Lease is dead; 0 are left"), "{left}");
     let told = ground.until_condition("ShardsAvailable", "False").await;
     assert!(told.reason == "NoneAvailable" || told.reason == "NoShards", "{told:?}");
+    let counts = ground.until_counts("nobody has them", |counts| (counts.assigned, counts.unassigned) == (0, 4)).await;
+    assert!(counts.unassigned_since.is_some(), "{counts:?}");
 }
 
 #[tokio::test]

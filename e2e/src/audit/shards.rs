@@ -10,6 +10,7 @@ use ringside_ring::lease::SHARDER_HOLDER;
 use serde::Deserialize;
 
 use super::{AuditError, User, line::WRITES, lines};
+use crate::system::SHARDER_USER;
 
 /// What arrived of a shard, and about its Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub enum Holder {
     PerhapsShard,
     /// The sharder, which took it.
     Sharder,
+    /// Perhaps the sharder: its update was not answered.
+    PerhapsSharder,
     /// Nobody: it was released.
     Nobody,
 }
@@ -86,8 +89,8 @@ struct Spec {
 /// What the log says of each shard, by its name, which is that of its Pod and of its Lease.
 pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
     let mut all: BTreeMap<String, Heard> = BTreeMap::new();
-    // Writes of shards to their own Leases that were not answered yet.
-    let mut renewing: HashMap<String, (String, Timestamp)> = HashMap::new();
+    // Writes of shards to their own Leases, and of the sharder, which takes them by an update, that were not answered yet.
+    let mut under_way: HashMap<String, (String, Timestamp, Holder)> = HashMap::new();
     lines(path, |line| {
         let event: Event = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         if !WRITES.contains(&&*event.verb) || event.request_uri.contains("dryRun=All") {
@@ -101,15 +104,18 @@ pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
             }
             return Ok(());
         }
-        let is_over = event.stage != "RequestReceived";
-        if !is_over && let Some(pod) = pod.filter(|pod| event.object_ref.name == **pod) {
-            renewing.insert(event.id, (pod.clone(), received));
+        if event.stage == "RequestReceived" {
+            let name = event.object_ref.name;
+            let takes = event.user.username == SHARDER_USER && event.verb == "update";
+            let asked = (pod == Some(&name)).then_some(Holder::PerhapsShard);
+            if let Some(holder) = asked.or(takes.then_some(Holder::PerhapsSharder)) {
+                under_way.insert(event.id, (name, received, holder));
+            }
             return Ok(());
         }
-        renewing.remove(&event.id);
+        under_way.remove(&event.id);
         // A create names it in its answer.
-        if is_over
-            && (200..300).contains(&event.response_status.code)
+        if (200..300).contains(&event.response_status.code)
             && let Some(Response { metadata: Metadata { name }, spec: Some(spec) }) = event.response_object
         {
             let holder = match spec.holder_identity.as_deref() {
@@ -123,8 +129,8 @@ pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
         }
         Ok(())
     })?;
-    for (pod, received) in renewing.into_values() {
-        all.entry(pod).or_default().lease.push((received, Holder::PerhapsShard));
+    for (name, received, holder) in under_way.into_values() {
+        all.entry(name).or_default().lease.push((received, holder));
     }
     for heard in all.values_mut() {
         heard.lease.sort_by_key(|(at, _)| *at);
@@ -190,6 +196,17 @@ mod tests {
         let expected = [(1, Holder::Shard), (2, Holder::PerhapsShard), (3, Holder::Sharder), (4, Holder::Nobody)];
         assert_eq!((&**name, &lease[..]), ("a", &expected[..]));
         assert_eq!(heard.wrote, []);
+    }
+
+    #[test]
+    fn who_asked_for_a_lease_and_got_no_answer_may_have_it() {
+        let mut take = event("b", "RequestReceived", None, "leases", "a", 2);
+        take["user"]["username"] = json!(SHARDER_USER);
+        let mut label = take.clone();
+        (label["auditID"], label["verb"]) = (json!("c"), json!("patch"));
+        let all = read(&[event("a", "RequestReceived", Some("a"), "leases", "a", 1), take, label]);
+        let holders: Vec<_> = all["a"].lease.iter().map(|(_, holder)| *holder).collect();
+        assert_eq!(holders, [Holder::PerhapsShard, Holder::PerhapsSharder]);
     }
 
     #[test]

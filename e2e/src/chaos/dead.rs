@@ -1,9 +1,9 @@
 //! When shards were dead: their Leases were taken, as the record has it.
 //!
-//! Of a dead shard nothing is sent any more by the time, and for a while before: its proxy passes nothing on once it can't renew
-//! its Lease for four fifths of that, and others wait for twice as long as it lasts. That is not believed, but looked up: a
-//! death at which something was heard of the shard after that proves nothing, and a Lease that was taken before its time is a
-//! fault of its own.
+//! Of a dead shard nothing is sent any more by the time, and for a while before: its proxy passes nothing on once it can't
+//! renew its Lease for four fifths of that, and others wait for twice as long as it lasts. That is looked up: a death at which
+//! something was heard of the shard after that proves nothing, and a Lease that was taken before its time is a fault of its
+//! own. Of what arrives as a partition or a standstill ends it is believed that it was sent before.
 
 use std::collections::BTreeMap;
 
@@ -43,12 +43,14 @@ pub(super) fn deaths<'a>(
     let mut deaths = Deaths::default();
     for (shard, heard) in heard {
         for (at, pair) in heard.lease.windows(2).enumerate() {
-            let [(_, before), (from, Holder::Sharder)] = *pair else { continue };
+            let [(_, before), (from, Holder::Sharder | Holder::PerhapsSharder)] = *pair else { continue };
             // Since when nobody renewed it, which a renewal without an answer may not have done.
-            let renewed = heard.lease[..=at].iter().rfind(|(_, holder)| *holder != Holder::PerhapsShard);
+            let certain = |holder: Holder| !matches!(holder, Holder::PerhapsShard | Holder::PerhapsSharder);
+            let renewed = heard.lease[..=at].iter().rfind(|(_, holder)| certain(*holder));
             let Some((renewed, Holder::Shard)) = renewed.copied() else { continue };
             if from.duration_since(renewed) < lease * 2 {
-                deaths.early.push((shard, from));
+                // The sharder may not have got what it asked for.
+                deaths.early.extend((pair[1].1 == Holder::Sharder).then_some((shard.as_str(), from)));
                 continue;
             }
             let last = if before == Holder::PerhapsShard { pair[0].0 } else { renewed };
@@ -70,7 +72,7 @@ fn was_held_up(shard: &str, arrived: Timestamp, faults: &[Fault<'_>]) -> bool {
     faults.iter().any(|fault| {
         matches!(fault.kind, Kind::Partition | Kind::Pause)
             && fault.shard == Some(shard)
-            && (fault.from..fault.until + UNDER_WAY).contains(&arrived)
+            && (fault.until - UNDER_WAY..fault.until + UNDER_WAY).contains(&arrived)
     })
 }
 
@@ -117,10 +119,22 @@ mod tests {
             let fault = |kind, shard| [Fault { kind, shard, from: at(11), until: at(wrote) }];
             for kind in [Kind::Partition, Kind::Pause] {
                 assert_eq!(deaths(&heard, LEASE, &fault(kind, Some("a"))).all.len(), 1, "{wrote}: it was sent before");
+                let goes_on = [Fault { until: at(wrote + 1), ..fault(kind, Some("a"))[0] }];
+                assert_eq!(deaths(&heard, LEASE, &goes_on).all, [], "{wrote}: nothing was to pass");
             }
             assert_eq!(deaths(&heard, LEASE, &fault(Kind::Partition, Some("b"))).all, []);
             assert_eq!(deaths(&heard, LEASE, &fault(Kind::KillProxy, Some("a"))).all, []);
         }
+    }
+
+    #[test]
+    fn a_shard_may_be_dead_and_back_by_what_was_not_answered() {
+        let mut lease = TAKEN;
+        (lease[2].1, lease[3].1) = (Holder::PerhapsSharder, Holder::PerhapsShard);
+        let dead = Dead { shard: "a", silent: at(14) + UNDER_WAY, from: at(20), until: Some(at(30)) };
+        assert_eq!(deaths(&heard(&lease, &[]), LEASE, &[]).all, [dead]);
+        let asked = [(10, Holder::Shard), (15, Holder::PerhapsSharder), (16, Holder::Shard)];
+        assert_eq!(deaths(&heard(&asked, &[]), LEASE, &[]), Deaths::default(), "it did not get it");
     }
 
     #[test]

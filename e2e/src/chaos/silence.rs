@@ -62,8 +62,13 @@ pub(super) fn silence(
     };
     let asked = requests.iter().filter(|request| request.who == first.shard && request.received < until);
     let unheard = faults.iter().filter(|fault| fault.from < left && hides(fault, first.shard, faults));
+    // Of a dead shard what arrived after that was held up; what was under way by then was until its answer.
     let sent = |at: Timestamp| silent.map_or(at, |silent| at.min(silent));
-    let spoke = asked.map(|request| request.answered).chain(unheard.map(|fault| fault.until)).map(sent);
+    let spoke = asked
+        .map(
+            |request| if request.received > sent(request.received) { sent(request.received) } else { request.answered },
+        )
+        .chain(unheard.map(|fault| sent(fault.until)));
     // Nothing where it was about to be answered.
     let last = spoke.max().map_or(began, |last| last.max(began));
     Some(Duration::try_from(until.duration_since(last)).unwrap_or_default())
@@ -170,6 +175,8 @@ mod tests {
         assert_eq!(silent(&acknowledged, 23, 20), Duration::ZERO, "it let go itself");
         let late = [requests(), vec![request(18, 19, "a", Some("a"))]].concat();
         assert_eq!(silent(&late, 10, 19), Duration::from_secs(5), "that was sent by 15");
+        let slow = [requests(), vec![request(14, 23, "a", Some("a"))]].concat();
+        assert_eq!(silent(&slow, 10, 19), Duration::ZERO, "that was under way");
     }
 
     #[test]
