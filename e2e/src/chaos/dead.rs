@@ -55,8 +55,8 @@ pub(super) fn deaths<'a>(
             }
             let last = if before == Holder::PerhapsShard { pair[0].0 } else { renewed };
             let silent = last + lease * 4 / 5 + UNDER_WAY;
-            let until =
-                heard.lease[at + 1..].iter().find(|(_, holder)| *holder == Holder::Shard).map(|(until, _)| *until);
+            let is_back = |holder: Holder| matches!(holder, Holder::Shard | Holder::PerhapsShard);
+            let until = heard.lease[at + 1..].iter().find(|(_, holder)| is_back(*holder)).map(|(until, _)| *until);
             let meanwhile = |wrote: &&Timestamp| **wrote > silent && until.is_none_or(|until| **wrote < until);
             let is_silent = heard.wrote.iter().filter(meanwhile).all(|wrote| was_held_up(shard, *wrote, faults));
             if is_silent {
