@@ -86,6 +86,11 @@ pub enum Refusal {
         /// Whose it is.
         why: String,
     },
+    /// A `Binding` that names its Pod in the body alone.
+    #[error(
+        "a Binding of a resource of the ring is judged by its Pod's labels: post it to pods/NAME/binding, and not to bindings"
+    )]
+    BindingByItself,
     /// It is not known whose an object is.
     #[error("can't find out whose {} \"{}\" is: {why}", .object.resource, .object.name)]
     Unverified {
@@ -150,6 +155,7 @@ impl Refusal {
             Self::Upstream(_) => answer(StatusCode::BAD_GATEWAY, "InternalError", "upstream"),
             Self::NotOurs(_) => answer(StatusCode::NOT_FOUND, "NotFound", "foreign"),
             Self::Moved { .. } => answer(StatusCode::CONFLICT, "Conflict", "moved"),
+            Self::BindingByItself => answer(StatusCode::FORBIDDEN, "Forbidden", "binding"),
             Self::Unverified { forbidden: true, .. } => answer(StatusCode::FORBIDDEN, "Forbidden", "labels"),
             Self::Unverified { .. } => later("labels"),
             Self::Owners(Unreadable::Form) => {

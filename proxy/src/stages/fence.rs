@@ -6,6 +6,7 @@
 //! | get of a subresource but `status` | the same, by labels that are asked for first |
 //! | update, patch, apply, delete, `status` | passes if the object is known to be ours, else if its labels say so; or 409 |
 //! | any other subresource, impersonation | passes if the object's labels say so at this moment; or 409 |
+//! | `Binding` that is posted to `bindings`, of Pods of the ring | refused: its Pod stands in the body |
 //! | create, update, patch, apply of a controlled resource | the same for the controller that the body names |
 //! | deletecollection | narrowed by a later stage; of a controlled resource the same for the controllers of what it selects |
 //!
@@ -21,7 +22,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderMap, Request, Response};
-use ringside_ring::RingLabels;
+use ringside_ring::{RingLabels, cluster_ring::GroupResource};
 use tower::Service;
 
 use super::{Next, admit::Admitted};
@@ -101,6 +102,16 @@ impl Way {
     }
 }
 
+/// Whether a Pod of the ring would be bound to a node by a request whose path does not name it. `bindings` knows nothing but
+/// `create`.
+fn binds_by_itself(info: &RequestInfo, resource: &Resource, admitted: &Admitted) -> bool {
+    let pods = || GroupResource { group: String::new(), resource: "pods".to_owned() };
+    info.verb == Verb::Create
+        && resource.kind.group.is_empty()
+        && resource.kind.resource == "bindings"
+        && admitted.policy.resources.contains(&pods())
+}
+
 /// What a request names.
 fn target(resource: &Resource) -> Target {
     let Resource { kind, namespace, name, .. } = resource;
@@ -129,6 +140,9 @@ impl<S: Next> Service<Request<Body>> for Fence<S> {
             // Refused by a later stage where it should have had all of them.
             return self.next.call(request).boxed();
         };
+        if binds_by_itself(info, resource, admitted) {
+            return futures::future::ready(Err(Refusal::BindingByItself)).boxed();
+        }
         if !admitted.policy.resources.contains(&resource.kind) {
             return self.next.call(request).boxed();
         }

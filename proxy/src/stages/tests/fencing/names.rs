@@ -55,6 +55,18 @@ async fn a_namespace_is_fenced_as_any_other_object() {
     }
 }
 
+/// Its body would have to be read for the Pod that it is about.
+#[tokio::test]
+async fn a_binding_that_does_not_name_its_pod_in_the_path_is_refused_where_pods_are_the_rings() {
+    let lab = Lab::new(|_| ok());
+    for (resource, status) in [("pods", 403), ("configmaps", 200)] {
+        let sharded = GroupResource { group: String::new(), resource: resource.into() };
+        lab.shared.knowledge.send_replace(sharding(&[sharded]));
+        let binding = ask("POST", "/api/v1/namespaces/default/bindings").map(|_| full("{}"));
+        assert_eq!(lab.send(binding).await.status(), status, "{resource}");
+    }
+}
+
 #[tokio::test]
 async fn what_a_get_shows_to_be_anothers_is_not_known_for_ours_any_more() {
     let fenced = Fenced::new();
