@@ -7,6 +7,8 @@ use super::{Owner, Unreadable, Written, WrittenMetadata, json};
 
 #[derive(Deserialize)]
 struct Operation {
+    #[serde(default)]
+    op: String,
     /// Absent in what no API server takes.
     path: Option<String>,
     value: Option<Value>,
@@ -14,13 +16,20 @@ struct Operation {
 
 /// The owners in a patch, whether or not they control.
 ///
-/// A `copy` or `move` of what stands elsewhere in the object is not followed: nobody keeps owner references elsewhere.
+/// Of a `copy` or `move` the value stands in the object, which is not known here: to where owners are it can't be judged.
 pub(super) fn owners(body: &[u8]) -> Result<Vec<Owner>, Unreadable> {
     let operations: Vec<Operation> = json(body)?;
     let mut owners = Vec::new();
-    for Operation { path, value } in operations {
-        let (Some(path), Some(value)) = (path, value) else { continue };
+    for Operation { op, path, value } in operations {
+        let Some(path) = path else { continue };
         let segments: Vec<&str> = path.split('/').skip(1).collect();
+        let is_about_owners = matches!(&segments[..], [] | ["metadata"] | ["metadata", "ownerReferences", ..]);
+        if is_about_owners && matches!(&*op, "copy" | "move") {
+            return Err(Unreadable::Malformed(format!(
+                "a JSON patch that fills {path:?} by {op} can't be judged; give the value"
+            )));
+        }
+        let Some(value) = value else { continue };
         match segments.as_slice() {
             [] => owners.extend(Written::owners(read(value)?)),
             ["metadata"] => {

@@ -92,6 +92,17 @@ fn a_json_patch_is_read_wherever_it_points() {
         let patch = json!([{"op": "replace", "path": path, "value": "mine"}]);
         assert!(uids(JSON_PATCH, patch.to_string()).is_err(), "{path}");
     }
+    for (op, path) in [
+        ("copy", "/metadata/ownerReferences/-"),
+        ("move", "/metadata/ownerReferences"),
+        ("copy", "/metadata"),
+        ("move", ""),
+    ] {
+        let patch = json!([{"op": op, "from": "/spec/owner", "path": path}]);
+        assert!(uids(JSON_PATCH, patch.to_string()).is_err(), "{op} {path}");
+    }
+    let elsewhere = json!([{"op": "copy", "from": "/metadata/ownerReferences/0", "path": "/spec/owner"}]);
+    assert_eq!(uids(JSON_PATCH, elsewhere.to_string()).unwrap(), [""; 0]);
     let other =
         json!([{"op": "remove", "path": "/metadata/ownerReferences"}, {"op": "add", "path": "/spec", "value": 1}]);
     assert_eq!(uids(JSON_PATCH, other.to_string()).unwrap(), [""; 0]);
