@@ -229,7 +229,7 @@ async fn the_status_says_how_the_objects_are_distributed() {
 
 #[tokio::test]
 async fn a_ring_without_shards_says_so_until_there_is_one() {
-    let mut ground = Ground::start(Settings::default()).await;
+    let mut ground = Ground::start(Settings { sync_period: Duration::from_secs(5), ..Settings::default() }).await;
     let ring = ground.ring.to_string();
     let told = ground.until_condition("ShardsAvailable", "False").await;
     assert!(told.reason == "NoShards" && told.message.contains("start the controller"), "{told:?}");

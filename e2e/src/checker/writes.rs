@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use k8s_openapi::jiff::SignedDuration;
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 
 mod barred;
@@ -27,6 +28,9 @@ use super::record::Uid;
 
 /// How many controllers may stand above an object: more than any chain of resources has.
 const LONGEST_CHAIN: usize = 8;
+
+/// For so long after an object is gone its shard may still write what it had begun, by the name that another one has by then.
+const BEGUN: SignedDuration = SignedDuration::from_secs(3);
 
 /// Takes in writes in any order. What is kept of each is its version and labels.
 #[derive(Debug, Default)]
@@ -167,9 +171,26 @@ impl Writes {
         let holders = own.into_iter().chain(owner.map(|owner| owner.labels.shard.as_deref()));
         if let Some(other) = holders.clone().flatten().find(|holder| *holder != shard) {
             verdict.foreign.push(Landed::of(&version.write, shard.to_owned(), Some(other.to_owned())));
-        } else if holders.clone().all(|holder| holder.is_none()) {
+        } else if holders.clone().all(|holder| holder.is_none()) && !self.is_for_the_one_before(history, version, shard)
+        {
             verdict.late.push(Landed::of(&version.write, shard.to_owned(), None));
         }
+    }
+
+    /// Whether nobody has had the object so far, and another one of its name was the shard's until a moment ago: a patch names
+    /// no uid, and without shards as well it would land on the new one.
+    fn is_for_the_one_before(&self, history: &History, version: &Version, shard: &str) -> bool {
+        let Write { resource, object, received, .. } = &version.write;
+        let just_gone = |gone: &Version| {
+            let since = received.duration_since(gone.write.received);
+            !since.is_negative() && since <= BEGUN
+        };
+        let was_its = |other: &History| {
+            let gone = other.deletion().filter(|gone| just_gone(gone));
+            gone.is_some_and(|gone| other.shard_at(gone.write.received).as_deref() == Some(shard))
+        };
+        history.was_nobodys_until(version)
+            && self.objects.values().any(|other| other.is_named(resource, &object.name) && was_its(other))
     }
 
     /// The object that a child belongs to in the end, where that was recorded.

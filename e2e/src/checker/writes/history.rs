@@ -129,6 +129,12 @@ impl History {
             && self.before(refused.received).all(|version| version.labels.shard == refused.shard)
     }
 
+    /// Whether it had no shard at any version of before that one.
+    pub(super) fn was_nobodys_until(&self, version: &Version) -> bool {
+        let number = version.write.object.version.as_ref();
+        self.versions.iter().take_while(|(at, _)| Some(*at) != number).all(|(_, before)| before.labels.shard.is_none())
+    }
+
     /// Whether it has this resource and name.
     pub(super) fn is_named(&self, resource: &GroupResource, name: &str) -> bool {
         let write = self.versions.values().map(|version| &version.write).next();

@@ -147,6 +147,23 @@ fn a_write_between_acknowledgement_and_assignment_is_late() {
 }
 
 #[test]
+fn what_a_shard_had_begun_may_land_on_what_was_made_again_under_the_name_before_anybody_has_that() {
+    let again = |version, by, change, shard| {
+        write(version, by, change, "websites", Object { uid: "again".to_owned(), ..owner(shard) })
+    };
+    let late = |by, at, was| {
+        let gone = [site(90, None, Change::Deleted, ""), again(91, None, Change::Created, was)];
+        with(gone.into_iter().chain([again(92, None, Change::Updated, ""), again(at, Some(by), Change::Updated, "")]))
+            .late
+            .len()
+    };
+    assert_eq!(late("b", 93, ""), 0);
+    assert_eq!(late("b", 95, ""), 1, "it knows that it is gone");
+    assert_eq!(late("a", 93, ""), 1, "it had let go of it before");
+    assert_eq!(late("b", 93, "a"), 1, "somebody had the new one already");
+}
+
+#[test]
 fn a_write_while_the_drain_is_under_way_is_the_owners() {
     let drained = Object { labels: labels("a", true), ..owner("a") };
     // As well as those to what follows it, from which on the grace counts.
