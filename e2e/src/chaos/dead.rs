@@ -13,7 +13,7 @@ use super::{schedule::Kind, silence::Fault};
 use crate::audit::{Heard, Holder};
 
 /// For so long a write of a shard may be under way, on a machine that does much else.
-const UNDER_WAY: SignedDuration = SignedDuration::from_millis(500);
+const UNDER_WAY: SignedDuration = SignedDuration::from_secs(1);
 
 /// A time in which the sharder had a shard's Lease, and the shard sent nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,13 +113,13 @@ mod tests {
 
     #[test]
     fn of_whom_something_is_heard_while_it_is_dead_nothing_is_proven() {
-        for wrote in [15, 20, 29] {
+        for wrote in [16, 20, 29] {
             let heard = heard(&TAKEN, &[9, wrote]);
             assert_eq!(deaths(&heard, LEASE, &[]), Deaths::default(), "{wrote}");
             let fault = |kind, shard| [Fault { kind, shard, from: at(11), until: at(wrote) }];
             for kind in [Kind::Partition, Kind::Pause] {
                 assert_eq!(deaths(&heard, LEASE, &fault(kind, Some("a"))).all.len(), 1, "{wrote}: it was sent before");
-                let goes_on = [Fault { until: at(wrote + 1), ..fault(kind, Some("a"))[0] }];
+                let goes_on = [Fault { until: at(wrote + 3), ..fault(kind, Some("a"))[0] }];
                 assert_eq!(deaths(&heard, LEASE, &goes_on).all, [], "{wrote}: nothing was to pass");
             }
             assert_eq!(deaths(&heard, LEASE, &fault(Kind::Partition, Some("b"))).all, []);
