@@ -30,6 +30,14 @@ const LONGEST_LINE: u64 = 16 << 20;
 /// Who asks, by a token that is bound to a Pod.
 pub(crate) const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 
+/// The verbs that write.
+const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
+
+/// Whether a request writes, and is not only tried.
+fn is_write(verb: &str, uri: &str) -> bool {
+    WRITES.contains(&verb) && !uri.contains("dryRun=All")
+}
+
 /// Who asked.
 #[derive(Deserialize)]
 struct User {

@@ -7,14 +7,11 @@ use ringside_ring::{ResourceVersion, RingLabels, cluster_ring::GroupResource, pa
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::User;
+use super::{User, is_write};
 use crate::{
     checker::{Change, Labels, Object, Write},
     system::SHARDER_USER,
 };
-
-/// The verbs that write.
-pub(super) const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
 
 /// What the API server says where a policy refuses a write: with the same code and reason as where a permission is missing.
 const POLICY: &str = "ValidatingAdmissionPolicy";
@@ -106,7 +103,7 @@ pub(super) enum Said {
 
 pub(super) fn said(line: &[u8], labels: &RingLabels, shards: &str) -> Result<Said, String> {
     let mut event: Event = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    if !WRITES.contains(&&*event.verb) || event.request_uri.contains("dryRun=All") {
+    if !is_write(&event.verb, &event.request_uri) {
         return Ok(Said::Nothing);
     }
     let reference = event.object_ref.take().unwrap_or_default();

@@ -9,7 +9,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp}
 use ringside_ring::lease::SHARDER_HOLDER;
 use serde::Deserialize;
 
-use super::{AuditError, User, line::WRITES, lines};
+use super::{AuditError, User, is_write, lines};
 use crate::system::SHARDER_USER;
 
 /// What arrived of a shard, and about its Lease.
@@ -93,7 +93,7 @@ pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
     let mut under_way: HashMap<String, (String, Timestamp, Holder)> = HashMap::new();
     lines(path, |line| {
         let event: Event = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-        if !WRITES.contains(&&*event.verb) || event.request_uri.contains("dryRun=All") {
+        if !is_write(&event.verb, &event.request_uri) {
             return Ok(());
         }
         let (pod, received) = (event.user.pod(), event.request_received_timestamp.0);
