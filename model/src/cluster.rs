@@ -84,7 +84,7 @@ impl Handover {
             // The fence could not tell its choice from the shard's own.
             review(Write::Update { old, new, writer }, self.case.children || self.case.fence)
         };
-        let placed = self.owner(object, self.available(state, replica));
+        let placed = self.receiver(object, self.available(state, replica));
         let labels = match verdict {
             Verdict::Leave => return,
             Verdict::Restore(_) => (before.shard, before.drain),

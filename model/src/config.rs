@@ -1,13 +1,14 @@
 //! What is tried: who is there at the beginning, how many faults there may be, and which mistake is made.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     num::NonZeroU32,
     sync::{Arc, Mutex},
 };
 
 use ringside_ring::{
-    RingLabels, ShardName, lease::ShardState, members::Members, partition::PartitionKey, placement::HashRing,
+    RingLabels, ShardName, handover::receiver, lease::ShardState, members::Members, partition::PartitionKey,
+    placement::HashRing,
 };
 
 use crate::{
@@ -52,6 +53,8 @@ pub enum Mistake {
     ChildrenLeftBehind,
     /// The API server's fence lets all writes through, although others rely on it.
     NoApiServerFence,
+    /// Objects are taken by force although the API server's fence is not there.
+    ForcedUnfenced,
 }
 
 /// How often each thing may happen that need not. What must happen, such as the delivery of an event, may happen at any time.
@@ -81,6 +84,8 @@ pub struct Budget {
     pub losses: u8,
     /// Acknowledgements of which no webhook is asked.
     pub silences: u8,
+    /// Drains with which the sharder loses its patience.
+    pub forces: u8,
     /// Decisions of the second replica, where there is one.
     pub decisions: u8,
     /// Times that an API server that lags behind catches up; 0: none lags behind.
@@ -141,9 +146,16 @@ pub struct Handover {
     /// States from which all is known to settle, by their hashes.
     pub(crate) settled: Arc<Mutex<HashSet<u64>>>,
     keys: [PartitionKey; OBJECTS],
-    /// Hash ring and members, by the set of available shards as bits.
-    sets: Vec<(HashRing, Members)>,
+    /// Hash ring and members, by what each shard's Lease is judged to be.
+    judged: HashMap<Judged, (HashRing, Members)>,
 }
+
+/// What each shard's Lease is judged to be. None: nobody's, or not seen.
+pub(crate) type Judged = [Option<ShardState>; SHARDS];
+
+/// What takes part in partitioning.
+const AVAILABLE: [Option<ShardState>; 4] =
+    [None, Some(ShardState::Ready), Some(ShardState::Expired), Some(ShardState::Uncertain)];
 
 /// Who works from the beginning.
 pub(crate) const FIRST: [bool; SHARDS] = [true, true, false];
@@ -156,18 +168,21 @@ impl Handover {
     /// two shards that are there before.
     pub fn of(case: Case) -> Self {
         let names = ["a", "b", "c"].map(|name| name.parse().expect("a valid name"));
-        let sets: Vec<_> = (0..1 << SHARDS).map(|set| available(&names, set)).collect();
-        let owner = |key: &PartitionKey, set: usize| sets[set].0.owner(key).map(ShardName::as_str).map(str::to_owned);
+        let all = AVAILABLE.iter().flat_map(|a| AVAILABLE.iter().flat_map(|b| AVAILABLE.map(|c| [*a, *b, c])));
+        let judged: HashMap<_, _> = all.map(|judged| (judged, members(&names, judged))).collect();
+        let owner = |key: &PartitionKey, ready: [bool; SHARDS]| {
+            judged[&all_ready(ready)].0.owner(key).map(ShardName::as_str).map(str::to_owned)
+        };
         let key = |of_two: &str, of_three: &str| {
             let keys = (0..).map(|i: u32| PartitionKey::of("example.com", "Thing", "default", &i.to_string()));
             let mut fits = keys.filter(|key| {
-                owner(key, 0b011).as_deref() == Some(of_two) && owner(key, 0b111).as_deref() == Some(of_three)
+                owner(key, FIRST).as_deref() == Some(of_two) && owner(key, [true; SHARDS]).as_deref() == Some(of_three)
             });
             fits.next().expect("some number does")
         };
         let labels = RingLabels::of(&"example".parse().expect("a valid name"));
         let (keys, steps) = ([key("a", "c"), key("b", "b")], Self::all(&case).into());
-        Self { case, labels, keys, names, steps, settled: Arc::default(), sets }
+        Self { case, labels, keys, names, steps, settled: Arc::default(), judged }
     }
 
     pub(crate) fn makes(&self, mistake: Mistake) -> bool {
@@ -178,14 +193,15 @@ impl Handover {
         &self.keys[object]
     }
 
-    /// Hash ring and members of a set of available shards.
-    pub(crate) fn set(&self, available: usize) -> &(HashRing, Members) {
-        &self.sets[available]
+    /// Hash ring and members.
+    pub(crate) fn members(&self, judged: Judged) -> &(HashRing, Members) {
+        &self.judged[&judged]
     }
 
-    /// Whose the object is among these.
-    pub(crate) fn owner(&self, object: usize, available: usize) -> Option<u8> {
-        self.sets[available].0.owner(&self.keys[object]).map(|owner| self.number(owner.as_str()))
+    /// To whom the object is given among these.
+    pub(crate) fn receiver(&self, object: usize, judged: Judged) -> Option<u8> {
+        let (ring, members) = self.members(judged);
+        receiver(&self.keys[object], members, ring).map(|owner| self.number(owner.as_str()))
     }
 
     /// The number of a shard by its name.
@@ -195,9 +211,13 @@ impl Handover {
     }
 }
 
-fn available(names: &[ShardName; SHARDS], set: usize) -> (HashRing, Members) {
-    let shards = names.iter().enumerate().filter(|(index, _)| set >> index & 1 == 1).map(|(_, name)| name.clone());
-    let shards: Vec<_> = shards.collect();
-    let members = shards.iter().map(|shard| (shard.clone(), ShardState::Ready)).collect();
-    (HashRing::new(shards, TOKENS), members)
+fn members(names: &[ShardName; SHARDS], judged: Judged) -> (HashRing, Members) {
+    let all = names.iter().zip(judged).filter_map(|(name, state)| Some((name.clone(), state?)));
+    let members: Members = all.collect();
+    (HashRing::new(members.available().cloned(), TOKENS), members)
+}
+
+/// Those are ready, and no other is there.
+pub(crate) fn all_ready(shards: [bool; SHARDS]) -> Judged {
+    shards.map(|is_ready| is_ready.then_some(ShardState::Ready))
 }

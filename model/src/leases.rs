@@ -9,7 +9,7 @@ use ringside_ring::{
 
 use crate::{
     actions::Action,
-    config::{Handover, Mistake},
+    config::{Handover, Judged, Mistake},
     queue::Queue,
     state::{Holder, REPLICAS, Renewal, SHARDS, Seen, State, Write},
 };
@@ -126,12 +126,9 @@ impl Handover {
         self.case.steady[shard] && pod.runs && pod.holds && !pod.paused
     }
 
-    /// The shards that take part, as a replica judges, as bits.
-    pub(crate) fn available(&self, state: &State, replica: usize) -> usize {
-        let seen = &state.replicas[replica].seen;
-        (0..SHARDS)
-            .filter(|shard| state_of(seen[*shard]).is_some_and(ShardState::is_available))
-            .fold(0, |set, it| set | 1 << it)
+    /// The shards that take part, as a replica judges.
+    pub(crate) fn available(&self, state: &State, replica: usize) -> Judged {
+        state.replicas[replica].seen.map(|seen| state_of(seen).filter(|state| state.is_available()))
     }
 }
 

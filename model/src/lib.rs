@@ -1,19 +1,19 @@
 //! The handover, small enough to try every order of events: objects, Leases, shards, sharder replicas, the webhook, lagging
 //! reads; messages that are late, lost or overtaken; shards that stand still, die and come back.
 //!
-//! What is decided is decided by the functions of `ringside-ring` themselves: the next step of an object, the state of a
-//! Lease, the webhook's verdict; and the writes are its JSON patches, applied to JSON. What the proxy decides (when an
-//! acknowledgement may be sent, when the gate is open) stands here a second time, as DESIGN has it.
+//! What is decided is decided by the functions of `ringside-ring` themselves: the next step of an object, with the ring's
+//! patience, the state of a Lease, to whom an object is given, the webhook's verdict; and the writes are its JSON patches,
+//! applied to JSON. What the proxy decides (when an acknowledgement may be sent, when the gate is open) stands here a second
+//! time, as DESIGN has it.
 //!
 //! Two promises are checked in every state (`promises`):
 //! - at most one shard acts on an object, and no write of a former owner lands while it could have been waited for;
 //! - from here, a run without further faults settles, with every object at its shard. Said of every state it is a safety
 //!   property: no circle of states can feign progress.
 //!
-//! How much time is tried: with three ticks a shard's Lease can lapse, be taken, and come back. Two shards and one object have
-//! 1.3 million states then. Three shards and both objects, the third of them just joining, were not done after 2.9 million with
-//! a Lease that nothing delays (`steady`), nor after 4 million with two of them. So with three shards and two objects all are
-//! at work from the beginning, and one of them, or whoever dies, has time.
+//! How much time is tried: with three ticks a shard's Lease can lapse, be taken, and come back. With three shards and both
+//! objects all are at work from the beginning then, and one of them has time besides whoever dies or stands still; of the
+//! others the renewals take none (`steady`). What is tried with two shards and one object, has time for both.
 //!
 //! [`Mistake`]s are ways to build it wrong. The model must find each: a model that finds nothing proves nothing.
 //! And it must find nothing in the same case without the mistake: a broken model finds each of them too.

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::{
     actions::Action,
-    config::{Budget, Handover},
+    config::{Budget, Handover, all_ready},
     state::{Holder, SHARDS, State, Write},
 };
 
@@ -77,14 +77,13 @@ impl Handover {
     }
 
     fn is_settled(&self, state: &State) -> bool {
-        let there =
-            (0..SHARDS).filter(|shard| state.leases[*shard].holder == Holder::Shard).fold(0, |set, it| set | 1 << it);
+        let there = all_ready(state.leases.map(|lease| lease.holder == Holder::Shard));
         let held = |shard: usize| state.pods[shard].holds;
         (0..self.case.objects).all(|object| {
             let stored = state.now.objects[object];
             stored.shard.is_some()
                 && stored.drain.is_none()
-                && stored.shard == self.owner(object, there)
+                && stored.shard == self.receiver(object, there)
                 && (0..SHARDS).all(|shard| {
                     let pod = &state.pods[shard].objects[object];
                     pod.cached == stored.is_shown_to(shard) && pod.write == Write::None && pod.acknowledgement.is_none()

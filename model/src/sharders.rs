@@ -1,5 +1,7 @@
 //! The sharder's replicas. Each acts as if it led: the writes must be safe without the election.
 
+use std::time::Duration;
+
 use ringside_ring::{
     handover::{Patience, Step, next_step},
     labels::Ownership,
@@ -11,6 +13,9 @@ use crate::{
     state::{Holder, Job, Next, State},
 };
 
+/// Of drains. Any will do.
+const DEADLINE: Duration = Duration::from_secs(1);
+
 impl Handover {
     pub(crate) fn replica_steps(&self, state: &mut State, action: Action) -> bool {
         match action {
@@ -20,10 +25,23 @@ impl Handover {
                 if !may || state.replicas[replica].job.is_some() || (old && state.past == state.now) {
                     return false;
                 }
-                let job = self.decide(state, replica, object, old);
+                let job = self.decide(state, (replica, object), Patience::Left, old);
                 state.left.decisions -= u8::from(replica > 0 && job.is_some());
                 state.replicas[replica].job = job;
                 job.is_some()
+            }
+            // A drain has lasted for as long as the ring allows.
+            Action::Force(replica, object) => {
+                let is_drained = state.now.objects[object].drain.is_some();
+                if !is_drained || state.left.forces == 0 || state.replicas[replica].job.is_some() {
+                    return false;
+                }
+                let fenced = self.case.fence || self.makes(Mistake::ForcedUnfenced);
+                let patience = Patience::after(DEADLINE, DEADLINE, fenced);
+                state.replicas[replica].job = self.decide(state, (replica, object), patience, false);
+                let forces = state.replicas[replica].job.is_some();
+                state.left.forces -= u8::from(forces);
+                forces
             }
             Action::CarryOut(replica) => self.carry_out(state, replica),
             Action::Crash(replica) => {
@@ -38,15 +56,21 @@ impl Handover {
     }
 
     /// What a replica does about an object, on what it sees of it.
-    fn decide(&self, state: &mut State, replica: usize, object: usize, old: bool) -> Option<Job> {
+    fn decide(
+        &self,
+        state: &mut State,
+        (replica, object): (usize, usize),
+        patience: Patience,
+        old: bool,
+    ) -> Option<Job> {
         let view = if old { &state.past } else { &state.now }.objects[object];
         if view.shard.is_none() && self.makes(Mistake::WebhookTrusted) {
             return None;
         }
-        let (ring, members) = self.set(self.available(state, replica));
+        let (ring, members) = self.members(self.available(state, replica));
         let drain = view.drain.map(|value| value.to_string());
         let ownership = Ownership { shard: self.name(view.shard), drain: drain.as_deref() };
-        let step = next_step(ownership, Patience::Left, self.key(object), members, ring);
+        let step = next_step(ownership, patience, self.key(object), members, ring);
         let next = match step {
             Step::Keep | Step::AwaitAcknowledgement | Step::NoShard => return None,
             Step::Assign { to } | Step::Force { to } => Next::Assign(self.number(to.as_str())),
@@ -68,7 +92,7 @@ impl Handover {
         state.replicas[replica].job = match job.next {
             Next::Confirm => {
                 let absent = job.view.shard.is_none_or(|it| state.leases[usize::from(it)].holder != Holder::Shard);
-                let to = self.owner(object, self.available(state, replica));
+                let to = self.receiver(object, self.available(state, replica));
                 to.filter(|to| absent && Some(*to) != job.view.shard).map(|to| Job { next: Next::Assign(to), ..job })
             }
             Next::Claim(value) if self.write(state, &job) => {

@@ -1,7 +1,7 @@
 //! Everything that matters at one moment.
 
 use crate::{
-    config::{Budget, FIRST, Handover},
+    config::{Budget, FIRST, Handover, all_ready},
     queue::Queue,
 };
 
@@ -193,8 +193,8 @@ impl State {
     /// Everybody who is there has what is theirs.
     pub(crate) fn first(model: &Handover) -> Self {
         let first: [bool; SHARDS] = std::array::from_fn(|shard| FIRST[shard] || model.case.all_work);
-        let available = first.iter().enumerate().filter(|(_, is)| **is).fold(0, |set, (i, _)| set | 1 << i);
-        let owner = |object: usize| (object < model.case.objects).then(|| model.owner(object, available)).flatten();
+        let owner =
+            |object: usize| (object < model.case.objects).then(|| model.receiver(object, all_ready(first))).flatten();
         let objects = [0, 1].map(|object| {
             let shard = owner(object);
             Object { shard, child: shard.filter(|_| model.case.children), ..Object::default() }
