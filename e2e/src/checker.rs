@@ -19,7 +19,7 @@ mod writes;
 
 pub use record::{Event, Outcome, Record, Uid};
 pub use report::{Apart, Cause, Forgotten, Gap, Overlap, Report, Taken, percentile};
-pub use writes::{Change, Child, Handover, Labels, Landed, Object, Seen, Stages, Verdict, Write, Writes};
+pub use writes::{Change, Child, Handover, Labels, Landed, Lost, Object, Seen, Stages, Verdict, Write, Writes};
 
 /// Takes in records in the order of their times and keeps what the verdict needs.
 #[derive(Debug, Default)]
@@ -27,6 +27,8 @@ pub struct Checker {
     work: work::Work,
     owners: owners::Owners,
     generations: HashMap<Uid, Generations>,
+    /// What objects waited for that are gone.
+    gone: Vec<Forgotten>,
     second_creates: usize,
 }
 
@@ -69,8 +71,8 @@ impl Checker {
             }
             Event::Relisted => self.owners.relisted(),
             Event::Gone { uid } => {
-                self.generations.remove(&uid);
-                self.owners.gone(&uid);
+                let waited = self.generations.remove(&uid).and_then(|object| object.longest(&uid, at));
+                self.gone.extend(waited.into_iter().chain(self.owners.gone(&uid, at)));
             }
             Event::ShardAvailable { shard } => self.owners.available(at, shard),
             Event::ShardUnavailable { shard, cause } => self.owners.unavailable(at, &shard, cause),
@@ -138,23 +140,24 @@ impl Checker {
     }
 
     fn forgotten(&self, now: Duration, bound: Duration) -> Vec<Forgotten> {
-        let late = self.generations.iter().filter_map(|(uid, object)| {
-            let slowest = object.slowest.filter(|(_, took)| *took > bound);
-            let pending = object.pending.iter().map(|(generation, since)| (*generation, now.saturating_sub(*since)));
-            let (generation, waited) =
-                pending.chain(slowest).filter(|(_, waited)| *waited > bound).max_by_key(|(_, w)| *w)?;
-            Some(Forgotten { uid: uid.clone(), name: object.name.clone(), generation: Some(generation), waited })
-        });
+        let late = self.generations.iter().filter_map(|(uid, object)| object.longest(uid, now));
         // Also a time that has ended: an object that was found again was forgotten before.
-        let unowned = self.gaps().filter_map(|gap| {
+        let unowned = self.gaps().map(|gap| {
             let waited = gap.until.unwrap_or(now).saturating_sub(gap.from);
-            (waited > bound).then_some(Forgotten { uid: gap.uid, name: gap.name, generation: None, waited })
+            Forgotten { uid: gap.uid, name: gap.name, generation: None, waited }
         });
-        late.chain(unowned).collect()
+        late.chain(unowned).chain(self.gone.iter().cloned()).filter(|one| one.waited > bound).collect()
     }
 }
 
 impl Generations {
+    /// The one that waited longest until then to be worked on, or waits still.
+    fn longest(&self, uid: &Uid, at: Duration) -> Option<Forgotten> {
+        let pending = self.pending.iter().map(|(generation, since)| (*generation, at.saturating_sub(*since)));
+        let (generation, waited) = pending.chain(self.slowest).max_by_key(|(_, waited)| *waited)?;
+        Some(Forgotten { uid: uid.clone(), name: self.name.clone(), generation: Some(generation), waited })
+    }
+
     fn written(&mut self, generation: i64, at: Duration) {
         if generation > self.done {
             self.pending.entry(generation).or_insert(at);

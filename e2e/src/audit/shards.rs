@@ -26,11 +26,11 @@ pub struct Heard {
 pub enum Holder {
     /// The shard.
     Shard,
-    /// Perhaps the shard: its write was not answered.
+    /// Perhaps the shard: its write was not answered, or with an error of the API server.
     PerhapsShard,
     /// The sharder, which took it.
     Sharder,
-    /// Perhaps the sharder: its update was not answered.
+    /// Perhaps the sharder: the same of its update.
     PerhapsSharder,
     /// Nobody: it was released.
     Nobody,
@@ -89,7 +89,8 @@ struct Spec {
 /// What the log says of each shard, by its name, which is that of its Pod and of its Lease.
 pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
     let mut all: BTreeMap<String, Heard> = BTreeMap::new();
-    // Writes of shards to their own Leases, and of the sharder, which takes them by an update, that were not answered yet.
+    // Writes of shards to their own Leases, and of the sharder, which takes them by an update, of which it is not known what
+    // came of them.
     let mut under_way: HashMap<String, (String, Timestamp, Holder)> = HashMap::new();
     lines(path, |line| {
         let event: Event = serde_json::from_slice(line).map_err(|error| error.to_string())?;
@@ -113,9 +114,13 @@ pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
             }
             return Ok(());
         }
-        under_way.remove(&event.id);
+        let code = event.response_status.code;
+        // What the API server failed to do, it may have done all the same.
+        if code < 500 {
+            under_way.remove(&event.id);
+        }
         // A create names it in its answer.
-        if (200..300).contains(&event.response_status.code)
+        if (200..300).contains(&code)
             && let Some(Response { metadata: Metadata { name }, spec: Some(spec) }) = event.response_object
         {
             let holder = match spec.holder_identity.as_deref() {
@@ -204,9 +209,12 @@ mod tests {
         take["user"]["username"] = json!(SHARDER_USER);
         let mut label = take.clone();
         (label["auditID"], label["verb"]) = (json!("c"), json!("patch"));
-        let all = read(&[event("a", "RequestReceived", Some("a"), "leases", "a", 1), take, label]);
+        let mut failed = event("d", "ResponseComplete", Some("a"), "leases", "a", 3);
+        failed["responseStatus"]["code"] = json!(504);
+        let renewal = |id, second| event(id, "RequestReceived", Some("a"), "leases", "a", second);
+        let all = read(&[renewal("a", 1), take, label, renewal("d", 3), failed]);
         let holders: Vec<_> = all["a"].lease.iter().map(|(_, holder)| *holder).collect();
-        assert_eq!(holders, [Holder::PerhapsShard, Holder::PerhapsSharder]);
+        assert_eq!(holders, [Holder::PerhapsShard, Holder::PerhapsSharder, Holder::PerhapsShard]);
     }
 
     #[test]

@@ -42,21 +42,24 @@ pub(super) fn deaths<'a>(
 ) -> Deaths<'a> {
     let mut deaths = Deaths::default();
     for (shard, heard) in heard {
-        for (at, pair) in heard.lease.windows(2).enumerate() {
-            let [(_, before), (from, Holder::Sharder | Holder::PerhapsSharder)] = *pair else { continue };
+        for (at, (from, holder)) in heard.lease.iter().copied().enumerate() {
+            if !matches!(holder, Holder::Sharder | Holder::PerhapsSharder) {
+                continue;
+            }
+            let (before, after) = heard.lease.split_at(at);
             // Since when nobody renewed it, which a renewal without an answer may not have done.
             let certain = |holder: Holder| !matches!(holder, Holder::PerhapsShard | Holder::PerhapsSharder);
-            let renewed = heard.lease[..=at].iter().rfind(|(_, holder)| certain(*holder));
+            let renewed = before.iter().rfind(|(_, holder)| certain(*holder));
             let Some((renewed, Holder::Shard)) = renewed.copied() else { continue };
             if from.duration_since(renewed) < lease * 2 {
                 // The sharder may not have got what it asked for.
-                deaths.early.extend((pair[1].1 == Holder::Sharder).then_some((shard.as_str(), from)));
+                deaths.early.extend((holder == Holder::Sharder).then_some((shard.as_str(), from)));
                 continue;
             }
-            let last = if before == Holder::PerhapsShard { pair[0].0 } else { renewed };
+            let is_shards = |(_, holder): &&(Timestamp, Holder)| matches!(holder, Holder::Shard | Holder::PerhapsShard);
+            let last = before.iter().rfind(is_shards).map_or(renewed, |(last, _)| *last);
             let silent = last + lease * 4 / 5 + UNDER_WAY;
-            let is_back = |holder: Holder| matches!(holder, Holder::Shard | Holder::PerhapsShard);
-            let until = heard.lease[at + 1..].iter().find(|(_, holder)| is_back(*holder)).map(|(until, _)| *until);
+            let until = after.iter().find(is_shards).map(|(until, _)| *until);
             let meanwhile = |wrote: &&Timestamp| **wrote > silent && until.is_none_or(|until| **wrote < until);
             let is_silent = heard.wrote.iter().filter(meanwhile).all(|wrote| was_held_up(shard, *wrote, faults));
             if is_silent {
@@ -109,6 +112,15 @@ mod tests {
         lease.insert(2, (12, Holder::PerhapsShard));
         let heard = heard(&lease, &[16]);
         assert_eq!(deaths(&heard, LEASE, &[]).all[0].silent, at(16) + UNDER_WAY);
+    }
+
+    #[test]
+    fn a_second_attempt_to_take_it_counts_from_the_shards_last_word() {
+        let asked =
+            [(10, Holder::Shard), (12, Holder::PerhapsShard), (20, Holder::PerhapsSharder), (22, Holder::Sharder)];
+        let heard = heard(&asked, &[]);
+        let dead = |from| Dead { shard: "a", silent: at(16) + UNDER_WAY, from: at(from), until: None };
+        assert_eq!(deaths(&heard, LEASE, &[]).all, [dead(20), dead(22)]);
     }
 
     #[test]

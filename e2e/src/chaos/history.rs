@@ -75,9 +75,15 @@ pub(super) fn requests(
     Ok(found)
 }
 
+/// How a proxy's fence asks for the labels of an object that is about to be written to. Whether a drain goes on its handover
+/// asks otherwise, when nothing is written any more.
+const ASKED: &str = "?fieldSelector=metadata%2Ename%3D";
+
 fn request(event: &Value, labels: &RingLabels) -> Option<Request> {
     let text = |at: &str| event.pointer(at).and_then(Value::as_str);
-    if text("/stage")? != "ResponseComplete" || text("/requestURI").is_some_and(|uri| uri.contains("dryRun=All")) {
+    let uri = text("/requestURI").unwrap_or_default();
+    let is_read = matches!(text("/verb")?, "list" | "watch") && !uri.contains(ASKED);
+    if text("/stage")? != "ResponseComplete" || is_read || uri.contains("dryRun=All") {
         return None;
     }
     let pod = event.pointer("/user/extra").and_then(|extra| extra.get(POD_NAME)?.get(0)?.as_str());

@@ -42,6 +42,11 @@ pub(super) fn was_unseen(create: &Landed, faults: &[Fault<'_>], watches: &[Watch
         && (slow || begun().any(delayed) || begun().any(cut) && !was_watched(create, faults, watches))
 }
 
+/// Whether what was in the way had come to the shard so lately that no watch may have shown it there.
+pub(super) fn was_moved(create: &Landed) -> bool {
+    create.moved.is_some_and(|moved| create.received.duration_since(moved) < WATCHED_AGAIN)
+}
+
 /// Whether a watch showed the shard such children.
 fn was_watched(create: &Landed, faults: &[Fault<'_>], watches: &[Watch]) -> bool {
     let resource = create.object.split(' ').next().unwrap_or_default();
@@ -87,6 +92,7 @@ mod tests {
             received: at(second),
             answered: at(second),
             owner: Some(owner.to_owned()),
+            moved: None,
         }
     }
 
@@ -110,6 +116,13 @@ mod tests {
         assert!(was_unseen(&create("a", 105), &fault(Kind::RestartApiServer, None), &[]));
         let created = Landed { change: Change::Created, ..create("a", 105) };
         assert!(!was_unseen(&created, &killed, &[]), "there are two of it");
+    }
+
+    #[test]
+    fn what_has_just_come_to_a_shard_is_a_moves_doing() {
+        let moved = |second| Landed { moved: Some(at(second)), ..create("a", 105) };
+        assert!(was_moved(&moved(104)) && was_moved(&moved(76)));
+        assert!(!was_moved(&moved(74)) && !was_moved(&create("a", 105)));
     }
 
     #[test]

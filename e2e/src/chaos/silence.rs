@@ -1,7 +1,8 @@
 //! Of two instances that worked on an object at once: how long the first had been silent when the object left its shard.
 //!
 //! What a shard promises is exact for whoever speaks to the API server about an object within the grace (docs/limits.md). So
-//! an overlap is excused where the record proves that the first had begun, and sent nothing, for longer than that. What was
+//! an overlap is excused where the record proves that the first had begun, and sent nothing, for longer than that; a proxy
+//! that holds a write up asks for the object meanwhile, which is written down as well. What was
 //! sent while it could not be written down proves nothing: it may be on a line on which nothing passes, or have been with an
 //! API server that was killed. But of a shard that is dead (`dead`) nothing was sent any more by then, and for a while before.
 //! What such a controller begins, with what it still has in its queue, is silent from its beginning; and what arrives as a
@@ -40,6 +41,15 @@ pub(super) struct AtWork<'a> {
     pub(super) began: Timestamp,
 }
 
+/// How a shard kept silent about an object that left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Silence {
+    /// For how long.
+    pub(super) lasted: Duration,
+    /// Whether it began when the object had left: as a controller may whose proxy lost the Lease, until it stops to lead.
+    pub(super) from_its_beginning: bool,
+}
+
 /// For how long a shard had not asked for anything about an object when the object left it, before another began with it at
 /// `other`. None where no write is known that took the object from it.
 pub(super) fn silence(
@@ -48,7 +58,7 @@ pub(super) fn silence(
     requests: &[Request],
     faults: &[Fault<'_>],
     dead: &[Dead<'_>],
-) -> Option<Duration> {
+) -> Option<Silence> {
     let (left, by) = left(requests, first, other)?;
     // What it lost before is not lost by its death, and what it begins then has been shown to it wrongly.
     let is_dead = |dead: &&Dead<'_>| {
@@ -71,7 +81,8 @@ pub(super) fn silence(
         .chain(unheard.map(|fault| sent(fault.until)));
     // Nothing where it was about to be answered.
     let last = spoke.max().map_or(began, |last| last.max(began));
-    Some(Duration::try_from(until.duration_since(last)).unwrap_or_default())
+    let lasted = Duration::try_from(until.duration_since(last)).unwrap_or_default();
+    Some(Silence { lasted, from_its_beginning: first.began > left })
 }
 
 /// Whether what the shard sent meanwhile may not be written down. A shard that stood still sent nothing.
@@ -137,13 +148,14 @@ mod tests {
 
     fn silent(requests: &[Request], shard: &str, began: i64, other: i64) -> Option<Duration> {
         silence(AtWork { uid: "u", shard, began: at(began) }, at(other), requests, &[], &[])
+            .map(|silence| silence.lasted)
     }
 
     /// Of `a`, beside these faults: the kind, the shard, from when until when.
     fn beside(faults: &[(Kind, Option<&'static str>, i64, i64)]) -> Duration {
         let fault = |&(kind, shard, from, until): &_| Fault { kind, shard, from: at(from), until: at(until) };
         let faults: Vec<_> = faults.iter().map(fault).collect();
-        silence(AtWork { uid: "u", shard: "a", began: at(10) }, at(24), &requests(), &faults, &[]).unwrap()
+        silence(AtWork { uid: "u", shard: "a", began: at(10) }, at(24), &requests(), &faults, &[]).unwrap().lasted
     }
 
     #[test]
@@ -152,7 +164,7 @@ mod tests {
         let first = AtWork { uid: "u", shard: "a", began: at(10) };
         let silent = |shard, from, until: Option<i64>| {
             let dead = [Dead { shard, silent: at(from - 4), from: at(from), until: until.map(at) }];
-            silence(first, at(24), &requests(), &partition, &dead).unwrap()
+            silence(first, at(24), &requests(), &partition, &dead).unwrap().lasted
         };
         assert_eq!(silent("a", 18, None), Duration::from_secs(6), "it left at 20");
         assert_eq!(silent("a", 18, Some(21)), Duration::from_secs(6));
@@ -166,7 +178,7 @@ mod tests {
         let silent = |requests: &[Request], began, from| {
             let first = AtWork { uid: "u", shard: "a", began: at(began) };
             let dead = [Dead { shard: "a", silent: at(from - 4), from: at(from), until: None }];
-            silence(first, at(24), requests, &[], &dead).unwrap()
+            silence(first, at(24), requests, &[], &dead).unwrap().lasted
         };
         assert_eq!(silent(&requests(), 22, 18), Duration::from_secs(8), "since 14");
         assert_eq!(silent(&requests(), 21, 22), Duration::ZERO, "not dead yet");
@@ -177,6 +189,16 @@ mod tests {
         assert_eq!(silent(&late, 10, 19), Duration::from_secs(5), "that was sent by 15");
         let slow = [requests(), vec![request(14, 23, "a", Some("a"))]].concat();
         assert_eq!(silent(&slow, 10, 19), Duration::ZERO, "that was under way");
+    }
+
+    #[test]
+    fn what_begins_when_the_object_has_left_is_told_apart() {
+        let dead = [Dead { shard: "a", silent: at(14), from: at(18), until: None }];
+        let begun = |began| {
+            let first = AtWork { uid: "u", shard: "a", began: at(began) };
+            silence(first, at(24), &requests(), &[], &dead).unwrap().from_its_beginning
+        };
+        assert!(begun(22) && !begun(19));
     }
 
     #[test]

@@ -18,12 +18,12 @@ use super::{
     run::{Injected, Run},
     schedule::Kind,
     settle::Unrest,
-    sight::was_unseen,
-    silence::{self, AtWork, silence},
+    sight::{was_moved, was_unseen},
+    silence::{self, AtWork, Silence, silence},
 };
 use crate::{
     audit,
-    checker::{self, Child, Gap, Landed, Overlap, Record, Report},
+    checker::{self, Child, Gap, Landed, Lost, Overlap, Record, Report},
     system::{Ended, OPERATOR, Settings},
 };
 
@@ -45,6 +45,8 @@ pub struct Judged {
     pub name: String,
     /// For how long the first had been silent when the object left its shard; none where nobody took it from there.
     pub silent: Option<Duration>,
+    /// Whether the first began when the object had left its shard, which was dead.
+    pub begun_dead: bool,
 }
 
 /// The verdict, with what it rests on.
@@ -58,10 +60,14 @@ pub struct Verdict {
     pub overlaps: Vec<Judged>,
     /// Those of which it does.
     pub excused: Vec<Judged>,
+    /// Those in which a controller began with what its dead shard had shown it, when the object had left.
+    pub begun_dead: Vec<Judged>,
     /// Leases that were taken from shards before their time, and when.
     pub early: Vec<(String, SignedDuration)>,
-    /// Second creates of what was the shard's own by then, while its watches were coming back.
+    /// Second creates of what had been the shard's own, while its watches were coming back.
     pub unseen: Vec<Landed>,
+    /// Those of what had just come to it.
+    pub unseen_moved: Vec<Landed>,
     /// Children of owners that were taken from shards which had not let go of them in time.
     pub forced: Vec<Child>,
     /// What was in the way of rest.
@@ -96,9 +102,12 @@ pub(super) async fn judge(
     let Deaths { all: dead, early } = deaths(&heard, lease, &faults);
     let early = early.into_iter().map(|(shard, at)| (shard.to_owned(), at.duration_since(begun))).collect();
     let watches = audit::watches(&log, &run.labels)?;
-    let unseen = writes.second_creates.extract_if(.., |one| was_unseen(one, &faults, &watches)).collect();
+    let unseen = writes.second_creates.extract_if(.., |one| was_unseen(one, &faults, &watches));
+    let (unseen_moved, unseen) = unseen.partition(was_moved);
     let is_forced = |one: &mut Child| one.drained.is_some_and(|drained| drained >= patience(one.at, &faults));
     let forced = writes.overtaken.extract_if(.., is_forced).collect();
+    let in_time = |one: &mut Lost| one.drained < patience(one.at, &faults);
+    writes.lost.extend(writes.forced.extract_if(.., in_time));
     let names = history::names(&journal);
     let overlapped = report.overlaps.iter().filter_map(|overlap| names.get(&overlap.uid).cloned());
     let concerned: Vec<String> =
@@ -108,9 +117,12 @@ pub(super) async fn judge(
     let judged = report.overlaps.iter().map(|overlap| {
         let name = names.get(&overlap.uid).cloned().unwrap_or_default();
         let requests = requests.get(&name).map(Vec::as_slice).unwrap_or_default();
-        Judged { silent: silent(overlap, requests, begun, &faults, &dead), overlap: overlap.clone(), name }
+        let silence = silent(overlap, requests, begun, &faults, &dead);
+        let begun_dead = silence.is_some_and(|silence| silence.from_its_beginning);
+        Judged { silent: silence.map(|silence| silence.lasted), begun_dead, overlap: overlap.clone(), name }
     });
     let (excused, overlaps) = judged.partition::<Vec<_>, _>(|one| one.silent.is_some_and(|silent| silent > grace));
+    let (begun_dead, excused) = excused.into_iter().partition(|one| one.begun_dead);
     let broken = overlaps.iter().map(|one| one.name.clone()).chain(concerned);
     let told: BTreeSet<String> = broken.take(TOLD).collect();
     let histories = told.iter().map(|name| tell(name, &requests, &journal, begun)).collect();
@@ -124,8 +136,10 @@ pub(super) async fn judge(
         writes,
         overlaps,
         excused,
+        begun_dead,
         early,
         unseen,
+        unseen_moved,
         forced,
         unsettled,
         injected,
@@ -165,7 +179,7 @@ fn silent(
     begun: Timestamp,
     faults: &[silence::Fault<'_>],
     dead: &[Dead<'_>],
-) -> Option<Duration> {
+) -> Option<Silence> {
     let of = |(instance, began): &(String, Duration), before: &Duration| {
         let shard = instance.rsplit_once('.').map_or(instance.as_str(), |(pod, _)| pod);
         let (began, before) = (begun.checked_add(*began).ok()?, begun.checked_add(*before).ok()?);
@@ -185,6 +199,7 @@ fn objects_of(report: &Report, writes: &checker::Verdict) -> Vec<String> {
         .flatten()
         .map(|one| &one.object)
         .chain(children.into_iter().flatten().map(|one| &one.object))
+        .chain(writes.lost.iter().map(|one| &one.object))
         .filter_map(|object| object.rsplit(' ').next());
     let named = report.taken.iter().map(|one| &*one.name).chain(report.forgotten.iter().map(|one| &*one.name));
     let apart = report.apart.iter().map(|one| &*one.owner);
@@ -196,6 +211,7 @@ impl Verdict {
     pub fn is_clean(&self) -> bool {
         self.overlaps.is_empty()
             && self.early.is_empty()
+            && self.unseen_moved.is_empty()
             && self.report.taken.is_empty()
             && self.report.forgotten.is_empty()
             && self.report.apart.is_empty()

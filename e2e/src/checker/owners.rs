@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     record::Uid,
-    report::{Cause, Gap, Taken},
+    report::{Cause, Forgotten, Gap, Taken},
 };
 
 /// Leases and objects come by two watches: so far apart the news of a shard's end and of a move that followed from it may
@@ -76,8 +76,11 @@ impl Owners {
         self.objects.values_mut().for_each(|object| object.asked = true);
     }
 
-    pub(super) fn gone(&mut self, uid: &Uid) {
-        self.objects.remove(uid);
+    /// Returns for how long nobody had it, if nobody has.
+    pub(super) fn gone(&mut self, uid: &Uid, at: Duration) -> Option<Forgotten> {
+        let Object { name, unowned, .. } = self.objects.remove(uid)?;
+        let waited = at.saturating_sub(unowned?.0);
+        Some(Forgotten { uid: uid.clone(), name, generation: None, waited })
     }
 
     pub(super) fn available(&mut self, at: Duration, shard: String) {

@@ -259,6 +259,16 @@ fn deleted_objects_are_not_forgotten() {
 }
 
 #[test]
+fn what_was_deleted_after_it_was_forgotten_was_forgotten() {
+    let gone = |at| (at, Event::Gone { uid: "x".into() });
+    let unowned = [(0, shard("a")), (1, seen("x", 1, None)), gone(500)];
+    let forgotten = judge(&unowned, 1_000).forgotten;
+    assert!(forgotten.iter().any(|one| one.generation.is_none()), "{forgotten:?}");
+    let pending = [(0, shard("a")), (1, seen("x", 1, Some("a"))), gone(500)];
+    assert_eq!(judge(&pending, 1_000).forgotten.len(), 1);
+}
+
+#[test]
 fn percentiles_are_of_the_nearest_rank() {
     let times: Vec<_> = (1..=200).map(s).collect();
     assert_eq!(

@@ -14,6 +14,7 @@ mod children;
 mod creates;
 mod handovers;
 mod history;
+mod lost;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ mod verdict;
 use self::history::{History, Version};
 pub use self::{
     record::{Change, Labels, Object, Seen, Write},
-    verdict::{Child, Handover, Landed, Stages, Verdict},
+    verdict::{Child, Handover, Landed, Lost, Stages, Verdict},
 };
 use super::record::Uid;
 
@@ -141,6 +142,7 @@ impl Writes {
                     self.judge(history, before, version, shard, &mut verdict);
                 }
             }
+            self.losses(history, &mut verdict);
             self.children(history, &mut verdict);
         }
         verdict.handovers = self.handovers();

@@ -17,7 +17,7 @@ pub(super) fn write_policy(layout: &Layout, options: &Options) -> Result<(), Con
 }
 
 /// Once a request was answered: its metadata; or of writes that they arrived, and the object that came out, and of watches
-/// their beginning and end. JSON is YAML as well.
+/// their beginning and end; where the API server is hindered, lists too. JSON is YAML as well.
 fn policy(options: &Options) -> Value {
     let all = || json!([{"level": "Metadata", "omitStages": ARRIVAL}]);
     let rules = if options.audit_writes.is_empty() { all() } else { writes(options) };
@@ -32,8 +32,10 @@ fn writes(options: &Options) -> Value {
     let resources: Vec<_> = resources.collect();
     // Where the API server is hindered it may be killed as well, and answers nothing of what it had begun.
     let omitted: &[&str] = if options.line_to_etcd { &[] } else { &ARRIVAL };
+    // By a list of one name a proxy asks whose an object is, while it holds up a write.
+    let read: &[&str] = if options.line_to_etcd { &["list", "watch"] } else { &["watch"] };
     json!([
-        {"level": "Metadata", "verbs": ["watch"], "resources": resources, "omitStages": ARRIVAL},
+        {"level": "Metadata", "verbs": read, "resources": resources, "omitStages": ARRIVAL},
         {"level": "None", "verbs": ["get", "list", "watch"]},
         {"level": "RequestResponse", "resources": resources, "omitManagedFields": true, "omitStages": omitted},
         {"level": "None"},

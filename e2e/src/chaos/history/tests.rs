@@ -39,6 +39,19 @@ fn a_request_has_who_asked_and_what_came_of_it() {
 }
 
 #[test]
+fn of_what_is_read_only_the_fences_question_is_a_word_of_the_shard() {
+    let mut event = event();
+    event["verb"] = json!("list");
+    let read = |uri: &str| {
+        let event = &mut event.clone();
+        event["requestURI"] = json!(format!("/apis/x/v1/namespaces/default/websites{uri}"));
+        request(event, &labels()).is_some()
+    };
+    assert!(read("?fieldSelector=metadata%2Ename%3Do"));
+    assert!(!read("?&fieldSelector=metadata.name%3Do") && !read("?labelSelector=a%3Db"));
+}
+
+#[test]
 fn a_refusal_has_no_object_and_a_user_without_a_pod_a_name() {
     let mut event = event();
     event["responseStatus"]["code"] = json!(409);

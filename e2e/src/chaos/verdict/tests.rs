@@ -17,8 +17,10 @@ fn clean() -> Verdict {
         writes: checker::Verdict::default(),
         overlaps: Vec::new(),
         excused: Vec::new(),
+        begun_dead: Vec::new(),
         early: Vec::new(),
         unseen: Vec::new(),
+        unseen_moved: Vec::new(),
         forced: Vec::new(),
         unsettled: None,
         injected: vec![injected(Ok(1))],
@@ -36,7 +38,7 @@ fn ended(name: &str, said: &str) -> Verdict {
 fn overlap() -> Judged {
     let at = |instance: &str| (instance.to_owned(), Duration::ZERO);
     let overlap = Overlap { uid: "u".to_owned(), first: at("a.1"), second: at("b.2") };
-    Judged { overlap, name: "default/o".to_owned(), silent: None }
+    Judged { overlap, name: "default/o".to_owned(), silent: None, begun_dead: false }
 }
 
 fn landed() -> Landed {
@@ -49,6 +51,19 @@ fn landed() -> Landed {
         received: Timestamp::UNIX_EPOCH,
         answered: Timestamp::UNIX_EPOCH,
         owner: Some("b".to_owned()),
+        moved: None,
+    }
+}
+
+fn lost() -> Lost {
+    Lost {
+        object: "websites default/o".to_owned(),
+        shard: "a".to_owned(),
+        to: None,
+        id: "id".to_owned(),
+        version: "7".to_owned(),
+        at: Timestamp::UNIX_EPOCH,
+        drained: Duration::ZERO,
     }
 }
 
@@ -66,7 +81,7 @@ fn child() -> Child {
 #[test]
 fn what_kept_all_promises_is_clean_and_an_excused_overlap_breaks_none() {
     assert!(clean().is_clean());
-    let excused = Verdict { excused: vec![overlap()], ..clean() };
+    let excused = Verdict { excused: vec![overlap()], begun_dead: vec![overlap()], ..clean() };
     assert!(excused.is_clean());
     assert!(ended("shard-1-operator", "leader election lost").is_clean());
     assert!(excused.to_string().ends_with("all promises were kept"), "{excused}");
@@ -88,7 +103,7 @@ fn either_side_of_an_overlap_may_be_the_one_that_lost_the_object() {
     let begins = |instance: &str, second: u64| (instance.to_owned(), Duration::from_secs(second));
     let silent = |first, second, dead: &[Dead<'_>]| {
         let overlap = Overlap { uid: "u".to_owned(), first, second };
-        silent(&overlap, &requests, Timestamp::UNIX_EPOCH, &[], dead).unwrap_or_default()
+        silent(&overlap, &requests, Timestamp::UNIX_EPOCH, &[], dead).map_or(Duration::ZERO, |silence| silence.lasted)
     };
     let (lost, has) = (begins("a.1", 22), begins("b.2", 21));
     assert_eq!(silent(has.clone(), lost.clone(), &dead), Duration::from_secs(8));
@@ -119,6 +134,7 @@ fn each_broken_promise_fails_a_run_and_is_told() {
     let broken = [
         Verdict { overlaps: vec![overlap()], ..clean() },
         Verdict { early: vec![("a".to_owned(), SignedDuration::ZERO)], ..clean() },
+        Verdict { unseen_moved: vec![landed()], ..clean() },
         Verdict { unsettled: Some(unrest), ..clean() },
         Verdict { injected: Vec::new(), ..clean() },
         Verdict { changes: 0, ..clean() },
@@ -131,6 +147,7 @@ fn each_broken_promise_fails_a_run_and_is_told() {
         report(Report { apart: vec![apart], ..Report::default() }),
         writes(checker::Verdict { foreign: vec![landed()], ..checker::Verdict::default() }),
         writes(checker::Verdict { late: vec![landed()], ..checker::Verdict::default() }),
+        writes(checker::Verdict { lost: vec![lost()], ..checker::Verdict::default() }),
         writes(checker::Verdict { second_creates: vec![landed()], ..checker::Verdict::default() }),
         writes(checker::Verdict { barred: vec![landed()], ..checker::Verdict::default() }),
         writes(checker::Verdict { deleted: vec![child()], ..checker::Verdict::default() }),

@@ -32,13 +32,17 @@ impl Verdict {
         for (what, count) in [
             ("overlaps", self.overlaps.len()),
             ("overlaps of a reconcile silent for longer than the grace", self.excused.len()),
+            ("overlaps of a reconcile that began when the object had left", self.begun_dead.len()),
             ("Leases taken before their time", self.early.len()),
             ("foreign writes that landed", writes.foreign.len()),
             ("writes that landed on what was nobody's", writes.late.len()),
             ("objects taken from a shard that had not let go", report.taken.len()),
+            ("objects lost so, or by a write of others, by the log", writes.lost.len()),
+            ("objects taken whose drain was overdue", writes.forced.len()),
             ("forgotten", report.forgotten.len()),
             ("second creates of children", writes.second_creates.len()),
             ("second creates of its own while its watches came back", self.unseen.len()),
+            ("second creates of what had just come, the same", self.unseen_moved.len()),
             ("children deleted while their owner was there", writes.deleted.len()),
             ("children moved before their owner was let go", writes.overtaken.len()),
             ("children moved with owners whose drain was overdue", self.forced.len()),
@@ -69,7 +73,7 @@ impl fmt::Display for Verdict {
             self.changes
         )?;
         self.promises(f)?;
-        for judged in &self.excused {
+        for judged in self.excused.iter().chain(&self.begun_dead) {
             let ((first, since), (second, at)) = (&judged.overlap.first, &judged.overlap.second);
             writeln!(
                 f,
@@ -91,7 +95,7 @@ impl fmt::Display for Verdict {
             let _ = write!(details, "{:#?}", (&self.report.forgotten, &self.report.apart, &self.writes.foreign));
             let _ = write!(details, "{:#?}", &self.writes.late);
             let _ = write!(details, "{:#?}", (&self.writes.second_creates, &self.writes.barred, &self.writes.deleted));
-            let _ = write!(details, "{:#?}", (&self.writes.overtaken, &self.writes.left_behind));
+            let _ = write!(details, "{:#?}", (&self.writes.overtaken, &self.writes.left_behind, &self.writes.lost));
             writeln!(f, "{details}")?;
         }
         self.histories.iter().try_for_each(|history| writeln!(f, "{history}"))?;

@@ -21,7 +21,7 @@ impl Writes {
             let with = owner.and_then(|owner| owner.labels.shard.as_deref());
             let drained = owner.and_then(|owner| root.drained_since(owner));
             if with == Some(left) && self.works(left, version, drained.map(|(since, _)| since)) {
-                let drained = drained.map(|(_, since)| version.write.received.duration_since(since).unsigned_abs());
+                let drained = drained.map(|(_, drain)| drain.lasted_until(version));
                 verdict.overtaken.push(Child { drained, ..Child::of(version, with, version) });
             }
         }
@@ -36,7 +36,7 @@ impl Writes {
 
     /// Whether a shard worked on an object that was drained since `drained` when another object got this version: it held
     /// its Lease, and that before the drain. Who gets it later is not shown what is drained.
-    fn works(&self, shard: &str, at: &Version, drained: Option<&ResourceVersion>) -> bool {
+    pub(super) fn works(&self, shard: &str, at: &Version, drained: Option<&ResourceVersion>) -> bool {
         let (Some(leases), Some(number)) = (self.holders.get(shard), &at.write.object.version) else { return false };
         let before = leases.range::<ResourceVersion, _>((Bound::Unbounded, Bound::Included(number))).rev();
         // Since when it is held without a break.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{Change, LONGEST_CHAIN, Landed, Write, Writes, history::History, history::Version};
 
@@ -14,8 +14,10 @@ impl Writes {
     pub(super) fn second_creates(&self) -> Vec<Landed> {
         let excused = |refused: &&Write| self.is_left_over(refused) || self.was_just_made(refused);
         let refused = self.refused.iter().filter(|refused| !excused(refused));
-        let refused =
-            refused.filter_map(|refused| Some(Landed::of(refused, refused.shard.clone()?, self.whose(refused))));
+        let refused = refused.filter_map(|refused| {
+            let (owner, moved) = self.in_the_way(refused).unwrap_or_default();
+            Some(Landed { moved, ..Landed::of(refused, refused.shard.clone()?, owner) })
+        });
         refused.chain(self.made_again()).collect()
     }
 
@@ -55,10 +57,14 @@ impl Writes {
         self.objects.values().filter(named).any(|history| history.was_made_since(since, refused))
     }
 
-    /// The shard of what was in the way.
-    fn whose(&self, refused: &Write) -> Option<String> {
+    /// The shard of what was in the way, and when it came there.
+    fn in_the_way(&self, refused: &Write) -> Option<(Option<String>, Option<Timestamp>)> {
         let named = |history: &&History| history.is_named(&refused.resource, &refused.object.name);
-        self.objects.values().filter(named).find_map(|history| history.shard_at(refused.received))
+        let mut there = self.objects.values().filter(named);
+        there.find_map(|history| {
+            let shard = history.shard_at(refused.received)?;
+            Some((Some(shard), history.moved_by(refused.received)))
+        })
     }
 
     fn owner_was_gone(&self, child: &History, refused: &Write) -> bool {

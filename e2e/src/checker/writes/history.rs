@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     ops::Bound,
+    time::Duration,
 };
 
 use k8s_openapi::jiff::Timestamp;
@@ -23,6 +24,13 @@ pub(super) struct History {
 pub(super) struct Version {
     pub(super) write: Write,
     pub(super) labels: Labels,
+}
+
+impl Version {
+    /// From its answer until another one was asked for.
+    pub(super) fn lasted_until(&self, other: &Self) -> Duration {
+        other.write.received.duration_since(self.write.answered).unsigned_abs()
+    }
 }
 
 impl History {
@@ -76,11 +84,11 @@ impl History {
     }
 
     /// What began the drain which the object is in at this version of its own.
-    pub(super) fn drained_since(&self, at: &Version) -> Option<(&ResourceVersion, Timestamp)> {
+    pub(super) fn drained_since(&self, at: &Version) -> Option<(&ResourceVersion, &Version)> {
         let same = |version: &Version| version.labels.drain.is_some() && version.labels == at.labels;
         let until = (Bound::Unbounded, Bound::Included(at.write.object.version.as_ref()?));
         let drained = self.versions.range::<ResourceVersion, _>(until).rev().take_while(|(_, version)| same(version));
-        drained.last().map(|(number, version)| (number, version.write.answered))
+        drained.last()
     }
 
     /// Whether it was gone when another object got this version.
@@ -106,6 +114,17 @@ impl History {
     /// Its shard at a time at which it was there.
     pub(super) fn shard_at(&self, time: Timestamp) -> Option<String> {
         self.before(time).next()?.labels.shard.clone()
+    }
+
+    /// When it had come to whose it was at a time, unless it had been that one's from the beginning.
+    pub(super) fn moved_by(&self, time: Timestamp) -> Option<Timestamp> {
+        let mut versions = self.before(time).peekable();
+        loop {
+            let version = versions.next()?;
+            if versions.peek()?.labels.shard != version.labels.shard {
+                return Some(version.write.answered);
+            }
+        }
     }
 
     /// Whether it was there then.

@@ -15,7 +15,7 @@ fn write(version: u32, shard: Option<&str>, change: Change, resource: &str, obje
     let version =
         (change != Change::Deleted && change != Change::Refused).then(|| version.to_string().parse().unwrap());
     Write {
-        id: String::new(),
+        id: at.to_string(),
         received: at,
         answered: at,
         shard: shard.map(str::to_owned),
@@ -137,6 +137,55 @@ fn a_write_to_what_is_anothers_is_foreign() {
 fn a_label_that_a_former_owner_puts_back_is_foreign() {
     let verdict = with([site(90, Some("a"), Change::Updated, "a"), site(91, Some("a"), Change::Updated, "a")]);
     assert_eq!(verdict.foreign.iter().map(|landed| &*landed.version).collect::<Vec<_>>(), ["90"]);
+}
+
+/// What `a` loses that has the object from 10 on, and its Lease from 1 on.
+fn lost(writes: impl IntoIterator<Item = Write>) -> [Vec<Lost>; 2] {
+    let before = [lease(1, "a", "a"), lease(2, "b", "b"), site(10, None, Change::Created, "a")];
+    let Verdict { lost, forced, .. } = verdict(before.into_iter().chain(writes));
+    [lost, forced]
+}
+
+fn drained(version: u32) -> Write {
+    let object = Object { labels: labels("a", true), ..owner("a") };
+    write(version, None, Change::Updated, "websites", object)
+}
+
+fn user(write: Write) -> Write {
+    Write { by_sharder: false, ..write }
+}
+
+#[test]
+fn what_a_shard_loses_it_has_let_go() {
+    let none = [Vec::new(), Vec::new()];
+    let told =
+        |losses: [Vec<Lost>; 2]| losses.map(|all| all.iter().map(|one| one.drained.as_secs()).collect::<Vec<_>>());
+    for to in ["", "b"] {
+        let moves = |by| site(30, by, Change::Updated, to);
+        // By the webhook, the acknowledgement may name the next one.
+        assert_eq!(lost([drained(20), moves(Some("a"))]), none);
+        for by in [Some("a"), Some("b"), None] {
+            assert_eq!(told(lost([moves(by)])), [vec![0], vec![]], "nobody asked: {by:?}");
+        }
+        assert_eq!(told(lost([drained(20), moves(Some("b"))])), [vec![0], vec![]], "another let go");
+        assert_eq!(told(lost([drained(20), user(moves(None))])), [vec![0], vec![]], "a user let go");
+        assert_eq!(told(lost([drained(20), moves(None)])), [vec![], vec![10]], "the sharder did not wait");
+    }
+}
+
+#[test]
+fn a_shard_without_its_lease_loses_nothing_and_neither_does_one_that_came_when_it_was_drained() {
+    let none = [Vec::new(), Vec::new()];
+    for by in [None, Some("b")] {
+        let moves = || site(30, by, Change::Updated, "b");
+        assert_eq!(lost([lease(15, "a", "ringside-sharder"), moves()]), none);
+        assert_eq!(lost([lease(15, "a", ""), drained(20), lease(25, "a", "a"), moves()]), none);
+        assert_ne!(lost([lease(15, "a", ""), lease(25, "a", "a"), moves()]), none);
+        assert_eq!(lost([Write { id: String::new(), ..moves() }]), none, "nobody knows whose write it was");
+    }
+    let mut gone = site(30, None, Change::Deleted, "a");
+    gone.object.labels = None;
+    assert_eq!(lost([gone]), none);
 }
 
 #[test]
@@ -280,6 +329,9 @@ fn a_second_create_is_found_whether_it_is_refused_or_not() {
     let refused = write(66, Some("b"), Change::Refused, "configmaps", Object { uid: String::new(), ..child("") });
     let found = with([refused.clone()]).second_creates;
     assert_eq!((found.len(), found[0].owner.as_deref()), (1, Some("b")), "of what was its own");
+    assert_eq!(found[0].moved.map(|at| at.as_second()), Some(50), "from `a`");
+    let of_its_own = write(36, Some("a"), Change::Refused, "configmaps", Object { uid: String::new(), ..child("") });
+    assert_eq!(with([of_its_own]).second_creates[0].moved, None);
     assert!(with([Write { shard: None, ..refused }]).is_clean(), "others may try");
     let gone = Object { labels: None, ..child("") };
     let again = Object { uid: "c2".to_owned(), ..child("b") };
@@ -344,7 +396,8 @@ fn a_child_that_was_adopted_is_judged_by_who_has_it() {
             write(91, None, Change::Created, "websites", another("b")),
             write(92, Some("b"), Change::Updated, "configmaps", adopted("b")),
             // Both go to `a`.
-            write(95, None, Change::Updated, "websites", another("")),
+            write(94, None, Change::Updated, "websites", Object { labels: labels("b", true), ..another("b") }),
+            write(95, Some("b"), Change::Updated, "websites", another("")),
             write(96, None, Change::Updated, "configmaps", adopted("a")),
             write(97, None, Change::Updated, "websites", another("a")),
         ]

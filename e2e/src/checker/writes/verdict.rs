@@ -13,6 +13,10 @@ pub struct Verdict {
     pub foreign: Vec<Landed>,
     /// Writes of a shard to objects that were nobody's any more.
     pub late: Vec<Landed>,
+    /// Objects that shards lost without having let go of them.
+    pub lost: Vec<Lost>,
+    /// Those that the sharder took from shards which did not let go.
+    pub forced: Vec<Lost>,
     /// Creates of shards that were refused, as there was such an object, and children that were created once more.
     pub second_creates: Vec<Landed>,
     /// Children that were deleted, by whomever, while their owner was there.
@@ -52,6 +56,27 @@ pub struct Landed {
     pub answered: Timestamp,
     /// Whose the object was; of a create that was refused, whose what was in the way.
     pub owner: Option<String>,
+    /// Of a create that was refused: when what was in the way came to its owner, if it had been another's or nobody's.
+    pub moved: Option<Timestamp>,
+}
+
+/// An object whose shard held its Lease, and lost it all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Resource, namespace and name.
+    pub object: String,
+    /// The shard.
+    pub shard: String,
+    /// Whose it was then.
+    pub to: Option<String>,
+    /// The audit id of the write that did it.
+    pub id: String,
+    /// The version that came of that.
+    pub version: String,
+    /// When it was answered.
+    pub at: Timestamp,
+    /// For how long the shard had been asked to let go by then; zero where it was not.
+    pub drained: Duration,
 }
 
 /// A child that was elsewhere than its owner.
@@ -105,11 +130,12 @@ pub struct Stages {
 }
 
 impl Verdict {
-    /// Whether nobody wrote what was not his, or was kept from what was, and no child was created twice, deleted, or apart
-    /// from its owner.
+    /// Whether nobody wrote what was not his, or was kept from what was, or lost it without having let go, and no child was
+    /// created twice, deleted, or apart from its owner.
     pub fn is_clean(&self) -> bool {
         self.foreign.is_empty()
             && self.late.is_empty()
+            && self.lost.is_empty()
             && self.unknown == 0
             && self.barred.is_empty()
             && self.second_creates.is_empty()
@@ -150,6 +176,21 @@ impl Landed {
             received: write.received,
             answered: write.answered,
             owner,
+            moved: None,
+        }
+    }
+}
+
+impl Lost {
+    pub(super) fn of(version: &Version, shard: &str, drained: Duration) -> Self {
+        Self {
+            object: named(&version.write),
+            shard: shard.to_owned(),
+            to: version.labels.shard.clone(),
+            id: version.write.id.clone(),
+            version: self::version(&version.write),
+            at: version.write.answered,
+            drained,
         }
     }
 }
