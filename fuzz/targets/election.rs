@@ -49,7 +49,7 @@ fuzz_target!(|input: &[u8]| {
     locks.may_begin(asked, &parts, &first, "shard");
     // An API server that sends anything.
     let tried = Response::builder().header(header::CONTENT_TYPE, content_type).body(first.clone()).expect("a response");
-    if let Ok(Judgement::Begins(judged)) = Judgement::of(asked, &first, &tried, "shard") {
+    if let Ok(Judgement::Begins(judged)) = locks.judge(asked, &first, &tried, "shard") {
         let _ = Locks::new("ns".into()).adopt(asked, &parts, &first, *judged);
     }
     Locks::may_free(asked, &parts, &first);
@@ -57,7 +57,7 @@ fuzz_target!(|input: &[u8]| {
     // And one that sends what it should.
     let tried = Response::builder().header(header::CONTENT_TYPE, "application/json");
     let tried = tried.body(Bytes::from_static(record.as_bytes())).expect("a response");
-    let judged = Judgement::of(asked, record.as_bytes(), &tried, "shard");
+    let judged = locks.judge(asked, record.as_bytes(), &tried, "shard");
     let Ok(Judgement::Begins(judged)) = judged else { panic!("it is an election's") };
     assert!(locks.adopt(asked, &parts, &Bytes::new(), *judged).is_ok());
     for body in [&first, &second] {

@@ -1,11 +1,11 @@
 //! The configuration: read once, from arguments and environment, with all faults reported together.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 use ringside_ring::{RingName, ShardName, Weight};
 use ringside_runtime::{
-    config::{Faults, parse_address, parse_duration, parse_namespace},
+    config::{Faults, parse_address, parse_duration, parse_namespace, parse_object_name},
     logging::{self, Format, parse_filter},
 };
 
@@ -24,6 +24,10 @@ pub(crate) struct Options {
     /// Namespace of the locks of the controller's elections, where it has them in another. Default: that of the shard Lease.
     #[arg(long, env = "RINGSIDE_ELECTION_NAMESPACE")]
     election_namespace: Option<String>,
+    /// Name of a lock of the controller's elections whose Lease does not show that it is one, as without acquireTime or
+    /// leaseTransitions. Several of them with commas, or by the option again.
+    #[arg(long, env = "RINGSIDE_ELECTION_LOCK", value_delimiter = ',')]
+    election_lock: Vec<String>,
     /// How to reach the API server. Default: as a pod of the cluster.
     #[arg(long, env = "RINGSIDE_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
@@ -68,6 +72,8 @@ pub struct Config {
     pub lease_namespace: Option<String>,
     /// The namespace of the controller's locks, if it was given.
     pub election_namespace: Option<String>,
+    /// The names of those of them that are locks whatever their fields are.
+    pub election_locks: BTreeSet<String>,
     /// The kubeconfig, unless in a cluster.
     pub kubeconfig: Option<PathBuf>,
     /// Where the controller connects to.
@@ -130,6 +136,9 @@ impl Config {
             faults.check("--lease-namespace", options.lease_namespace.as_deref().map(parse_namespace).transpose());
         let election_namespace = faults
             .check("--election-namespace", options.election_namespace.as_deref().map(parse_namespace).transpose());
+        let election_locks = options.election_lock.iter();
+        let election_locks: Vec<_> =
+            election_locks.map(|name| faults.check("--election-lock", parse_object_name(name))).collect();
         let listen = faults.check("--listen", parse_address(&options.listen));
         let admin_listen = faults.check("--admin-listen", parse_address(&options.admin_listen));
         let lease_duration = faults.check("--lease-duration", lease_duration(&options.lease_duration));
@@ -148,6 +157,7 @@ impl Config {
                 hostname,
                 lease_namespace: lease_namespace?,
                 election_namespace: election_namespace?,
+                election_locks: election_locks.into_iter().collect::<Option<_>>()?,
                 kubeconfig: options.kubeconfig,
                 listen: listen?,
                 access_dir: options.access_dir,
@@ -230,6 +240,8 @@ mod tests {
             "a.b",
             "--election-namespace",
             "c.d",
+            "--election-lock",
+            "e_f",
             "--listen",
             "here",
             "--admin-listen",
@@ -251,6 +263,7 @@ mod tests {
             "--shard-name: ",
             "--lease-namespace: ",
             "--election-namespace: ",
+            "--election-lock: ",
             "--listen: ",
             "--admin-listen: ",
             "--lease-duration: ",
@@ -262,6 +275,21 @@ mod tests {
             assert!(text.contains(flag), "{flag} in {text}");
         }
         assert!(text.contains("63 at most") && text.contains("whole seconds"), "{text}");
+    }
+
+    #[test]
+    fn locks_are_named_by_an_option_each_or_with_commas() {
+        let named = |arguments: &[&str]| {
+            let config = parse(&[&["--ring", "example"], arguments].concat()).unwrap();
+            config.election_locks.into_iter().collect::<Vec<_>>()
+        };
+        assert!(named(&[]).is_empty());
+        assert_eq!(named(&["--election-lock", "b.example.com", "--election-lock=a"]), ["a", "b.example.com"]);
+        assert_eq!(named(&["--election-lock=b,a", "--election-lock", "a"]), ["a", "b"]);
+        let text = parse(&["--ring", "example", "--election-lock=a,B", "--election-lock=c/d"]).unwrap_err().to_string();
+        for fault in ["--election-lock: 'B' ", "--election-lock: 'c/d' ", "write 1 to 253 lower case letters"] {
+            assert!(text.contains(fault), "{fault} in {text}");
+        }
     }
 
     #[test]

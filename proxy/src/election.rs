@@ -1,14 +1,15 @@
 //! The controller's election, answered from memory: every shard's controller is the leader of its own share.
 //!
-//! No flag names the lock, a Lease or a ConfigMap of the controller's namespace or of one that is named ([`Kind`]); it
-//! is learned from what a controller writes. A Lease is one if it has a holder, an `acquireTime` and `leaseTransitions`
-//! (client-go, fabric8 and others write all three; node heartbeats and the like don't) and is no shard's; a ConfigMap,
-//! if it has an annotation with a record that names a holder. Until such a write comes, reads pass through, so that the
-//! controller sees an old, unsharded leader and waits for it as it always did. The first write is sent with
-//! `dryRun=All`: the API server judges it (permission, conflict with a leader that has just renewed, every kind of
-//! patch) and stores nothing. Then the ring takes the real lock ([`hold`]), and what the API server would have stored
-//! is where the lock goes on here. One that the ring holds already, by another of its shards, is not there for the
-//! controller, who may make it. All other ConfigMaps pass as they are.
+//! The lock, a Lease or a ConfigMap of the controller's namespace or of one that is named ([`Kind`]), is learned from
+//! what a controller writes. A Lease is one if it has a holder, an `acquireTime` and `leaseTransitions` (client-go,
+//! fabric8 and others write all three; node heartbeats and the like don't) and is no shard's; a ConfigMap, if it has an
+//! annotation with a record that names a holder. Where a flag names the lock its holder is enough, for electors that
+//! leave out the rest. Until such a write comes, reads pass through, so that the controller sees an old, unsharded leader
+//! and waits for it as it always did. The first write is sent with `dryRun=All`: the API server judges it (permission,
+//! conflict with a leader that has just renewed, every kind of patch) and stores nothing. Then the ring takes the real
+//! lock ([`hold`]), and what the API server would have stored is where the lock goes on here. One that the ring holds
+//! already, by another of its shards, is not there for the controller, who may make it. All other ConfigMaps pass as
+//! they are.
 //!
 //! Who follows its lock by a list and a watch of this one name sees the same (`follow`, `selected`). While the lock is
 //! another's such a watch passes, and ends as soon as it is answered here. Lists and watches of more than one object pass as they
@@ -58,8 +59,8 @@ pub use lock::LockRefusal;
 use object::Object;
 pub use object::{Kind, LockName};
 
-/// How many locks are kept here. A controller has one, a big manager one for each of its parts; much more
-/// is a client that elects under ever new names, and each may hold a body's length of memory.
+/// How many locks are kept here, besides those that are named. A controller has one, a big manager one for each of its
+/// parts; much more is a client that elects under ever new names, and each may hold a body's length of memory.
 const MAX_LOCKS: usize = 32;
 /// An elector that was told to lead is not believed to do so for longer than this without being told again, whatever its
 /// record says.
@@ -72,6 +73,8 @@ const STANDSTILL: Duration = Duration::from_mins(10);
 #[derive(Debug)]
 pub struct Locks {
     namespace: String,
+    /// The names of those that need not show what they are.
+    named: BTreeSet<String>,
     learned: Mutex<HashMap<LockName, Lock>>,
     /// Tells who follows one of them that something has become of them.
     changes: watch::Sender<()>,
@@ -144,6 +147,7 @@ impl Locks {
     pub fn new(namespace: String) -> Self {
         Self {
             namespace,
+            named: BTreeSet::new(),
             learned: Mutex::default(),
             changes: watch::Sender::default(),
             believed: Mutex::default(),
@@ -155,6 +159,12 @@ impl Locks {
     pub(crate) fn kept_in(namespace: String, kept: Kept) -> Self {
         let believed = kept.read().into_iter().map(|(name, lasts)| (name, Belief::new(lasts))).collect();
         Self { believed: Mutex::new(believed), kept: Some(kept), ..Self::new(namespace) }
+    }
+
+    /// What has one of these names is a lock by its holder alone.
+    #[must_use]
+    pub fn with_named(self, named: BTreeSet<String>) -> Self {
+        Self { named, ..self }
     }
 
     /// What a request asks, if it may be for us to answer.
@@ -175,7 +185,9 @@ impl Locks {
         let (kind, _) = self.is_of_locks(info).filter(|_| info.verb == Verb::DeleteCollection)?;
         let (learned, believed) = (self.learned.lock(), self.believed.lock());
         let locks = learned.keys().chain(believed.keys()).filter(|lock| lock.kind == kind);
-        let names: BTreeSet<&str> = locks.map(|lock| lock.name.as_str()).collect();
+        // A ConfigMap of such a name is a lock only by its record.
+        let named = self.named.iter().filter(|_| kind == Kind::Lease);
+        let names: BTreeSet<&str> = locks.map(|lock| &lock.name).chain(named).map(String::as_str).collect();
         let terms: Vec<_> = names.into_iter().map(|name| format!("metadata.name!={name}")).collect();
         (!terms.is_empty()).then(|| terms.join(","))
     }
@@ -185,6 +197,16 @@ impl Locks {
         let resource = info.resource.as_ref()?;
         let here = resource.namespace.as_deref() == Some(&self.namespace) && resource.subresource.is_none();
         Kind::of(&resource.kind).filter(|_| here).map(|kind| (kind, resource))
+    }
+
+    fn is_named(&self, name: &LockName) -> bool {
+        self.named.contains(&name.name)
+    }
+
+    /// Whether an object is an election's lock, held by somebody. One that is named need show no more than that.
+    fn is_election(&self, object: &Object, shard: &str) -> bool {
+        let is_named = || object.name().is_some_and(|name| self.is_named(&name));
+        object.holder().is_some() && !object.is_of_a_shard(shard) && (object.is_record() || is_named())
     }
 
     /// Whether it is known as a lock.
@@ -297,11 +319,15 @@ impl Locks {
         self.make_room_in(&mut self.learned.lock(), name)
     }
 
-    /// What the controller leads by no more is found again where it asks about it.
+    /// What the controller leads by no more is found again where it asks about it. Those that are named don't count: what
+    /// only looks like a lock takes no room from them, nor they from others.
     fn make_room_in(&self, learned: &mut HashMap<LockName, Lock>, name: &LockName) -> Result<(), LockRefusal> {
-        if learned.len() >= MAX_LOCKS && !learned.contains_key(name) {
-            let deleted = learned.iter().find(|(_, lock)| lock.is_deleted()).map(|(name, _)| name);
-            let idle = deleted.or_else(|| learned.keys().find(|name| !self.is_believed(name))).cloned();
+        let counts = |name: &LockName| !self.is_named(name);
+        let kept = learned.keys().filter(|name| counts(name)).count();
+        if kept >= MAX_LOCKS && counts(name) && !learned.contains_key(name) {
+            let deleted = learned.iter().find(|(name, lock)| counts(name) && lock.is_deleted()).map(|(name, _)| name);
+            let idle = learned.keys().find(|name| counts(name) && !self.is_believed(name));
+            let idle = deleted.or(idle).cloned();
             learned.remove(&idle.ok_or_else(|| LockRefusal::TooMany { name: name.clone(), most: MAX_LOCKS })?);
             self.changes.send_replace(());
         }
@@ -403,7 +429,7 @@ impl Locks {
             Asked::Read(_) | Asked::Delete(_) => false,
             _ if !kind.may_be_in(body) => false,
             Asked::Create(_) | Asked::Replace(_) => {
-                codec::decode(kind, &parts.headers, body).is_some_and(|object| object.is_election(shard))
+                codec::decode(kind, &parts.headers, body).is_some_and(|object| self.is_election(&object, shard))
             }
             Asked::Patch(_) => !is_compressed(&parts.headers) && patch::touches_record(kind, body),
         }

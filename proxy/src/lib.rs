@@ -113,7 +113,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let kept = election::Kept::new(access.handout.clone());
     let gaps = gap::Gaps::new(access.handout, access.generation, health.check("gap", Probe::Controller));
     let clock: SharedClock = Arc::new(Boottime);
-    let shared = shared((access.token, access.restarted, gaps, kept), (of_elections, &clock), &knowledge, &config.ring);
+    let shared = shared((access.token, access.restarted, gaps, kept), (of_elections, &clock), &knowledge, &config);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let registry = Arc::new(shared.metrics.registry(live(&shared, &drains, &tenure, &clock)));
     let server = serve::Server {
@@ -162,8 +162,10 @@ fn shared(
     (token, restarted, gaps, kept): (access::Token, bool, gap::Gaps, election::Kept),
     ((namespace, lease_client), clock): ((&str, Client), &SharedClock),
     knowledge: &tokio::sync::watch::Sender<policy::Knowledge>,
-    ring: &ringside_ring::RingName,
+    config: &Config,
 ) -> stages::Shared {
+    let ring = &config.ring;
+    let locks = election::Locks::kept_in(namespace.to_owned(), kept).with_named(config.election_locks.clone());
     let peerings = Arc::new(peering::Peerings::new(ring));
     let hold = election::Hold::new(lease_client.clone(), namespace.to_owned(), ring, clock.clone());
     let presence = Arc::new(peering::Presence::new(lease_client, peerings.ring().to_owned()));
@@ -174,7 +176,7 @@ fn shared(
         gaps,
         gate: membership::Gate::new(),
         knowledge: knowledge.clone(),
-        locks: Arc::new(election::Locks::kept_in(namespace.to_owned(), kept)),
+        locks: Arc::new(locks),
         hold: Arc::new(hold),
         views: views::Views::new(),
         fence: fence::Fence::new(restarted),

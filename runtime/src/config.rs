@@ -80,10 +80,30 @@ pub struct ParseNamespace(pub String);
 /// # Errors
 /// When the text is anything else.
 pub fn parse_namespace(text: &str) -> Result<String, ParseNamespace> {
+    if text.len() <= 63 && is_label(text) { Ok(text.to_owned()) } else { Err(ParseNamespace(text.to_owned())) }
+}
+
+/// Why a text is not the name of an object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is not the name of an object: write 1 to 253 lower case letters, digits, '-' and '.', with a letter or digit at both ends and on both sides of each '.'"
+)]
+pub struct ParseObjectName(pub String);
+
+/// Checks the name of an object, which is an RFC 1123 subdomain for most resources.
+///
+/// # Errors
+/// When the text is anything else.
+pub fn parse_object_name(text: &str) -> Result<String, ParseObjectName> {
+    // How long each label is Kubernetes does not look at.
+    let subdomain = text.len() <= 253 && text.split('.').all(is_label);
+    if subdomain { Ok(text.to_owned()) } else { Err(ParseObjectName(text.to_owned())) }
+}
+
+/// Whether a text is an RFC 1123 label, of whatever length.
+fn is_label(text: &str) -> bool {
     let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let label =
-        (1..=63).contains(&text.len()) && text.bytes().all(inside) && !text.starts_with('-') && !text.ends_with('-');
-    if label { Ok(text.to_owned()) } else { Err(ParseNamespace(text.to_owned())) }
+    !text.is_empty() && text.bytes().all(inside) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 /// Why a text is not an address.
@@ -143,6 +163,16 @@ mod tests {
         assert!(parse_address("[::1]:6443").is_ok());
         for bad in ["", "localhost:6443", "127.0.0.1", "127.0.0.1:65536", ":6443"] {
             assert!(parse_address(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_of_objects_are_labels_between_dots() {
+        for good in ["lock", "lock.example.com", "0-a.b", &"a".repeat(253)] {
+            assert_eq!(parse_object_name(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "-a", "a-", "A", "a_b", "a/b", " a", "a..b", ".a", "a.", "a.-b", "ä", &"a".repeat(254)] {
+            assert!(parse_object_name(bad).is_err(), "{bad}");
         }
     }
 

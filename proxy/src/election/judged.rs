@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 
 use super::{
-    Asked, LockRefusal, codec,
+    Asked, LockRefusal, Locks, codec,
     hold::{Claim, Hold},
     object::{LockName, Object},
     patch,
@@ -32,22 +32,28 @@ pub enum Judgement {
     Other,
 }
 
-impl Judgement {
-    /// Of the answer to one with this body.
+impl Locks {
+    /// What the dry run of a write with this body came to, by its answer.
     ///
     /// # Errors
     /// [`LockRefusal::Answer`] when it can't be read.
-    pub fn of(asked: &Asked, body: &[u8], tried: &Response<Bytes>, shard: &str) -> Result<Self, LockRefusal> {
+    pub fn judge(
+        &self,
+        asked: &Asked,
+        body: &[u8],
+        tried: &Response<Bytes>,
+        shard: &str,
+    ) -> Result<Judgement, LockRefusal> {
         let object = codec::decode(asked.kind(), tried.headers(), tried.body()).ok_or(LockRefusal::Answer)?;
         Ok(match object.name() {
-            _ if object.holder().is_none() => Self::Frees,
-            Some(name) if object.is_election(shard) => {
+            _ if object.holder().is_none() => Judgement::Frees,
+            Some(name) if self.is_election(&object, shard) => {
                 if !names_holder(asked, body) {
-                    return Ok(Self::Renews(name));
+                    return Ok(Judgement::Renews(name));
                 }
-                Self::Begins(Box::new(Judged { name, object, status: tried.status() }))
+                Judgement::Begins(Box::new(Judged { name, object, status: tried.status() }))
             }
-            _ => Self::Other,
+            _ => Judgement::Other,
         })
     }
 }

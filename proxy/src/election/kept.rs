@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    MAX_BELIEF, MAX_LOCKS,
+    MAX_BELIEF,
     object::{Kind, LockName},
 };
 use crate::access::Handout;
@@ -35,7 +35,7 @@ impl Kept {
             tracing::warn!(%error, "what the controller leads by is not known: the file can't be read");
             Vec::new()
         });
-        let known = leads.into_iter().take(MAX_LOCKS).filter_map(|Lead { config_map, name, seconds }| {
+        let known = leads.into_iter().filter_map(|Lead { config_map, name, seconds }| {
             let kind = if config_map { Kind::ConfigMap } else { Kind::Lease };
             Some((LockName { kind, name }, Duration::try_from_secs_f64(seconds).ok()?.min(MAX_BELIEF)))
         });

@@ -170,18 +170,22 @@ impl Object {
         }
     }
 
-    /// Whether it is an election record, held by somebody. A Lease can be much else: node heartbeats and the like have
-    /// neither an `acquireTime` nor transitions, and those of shards have the ring's label, or this shard's name.
-    pub(super) fn is_election(&self, shard: &str) -> bool {
-        let is_record = match self {
+    /// Whether it shows that it is an election's. A Lease can be much else: node heartbeats and the like have neither an
+    /// `acquireTime` nor transitions.
+    pub(super) fn is_record(&self) -> bool {
+        match self {
             Self::Lease(lease) => {
-                let labelled = lease.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(LEASE_RING));
-                let shards = labelled || lease.metadata.name.as_deref() == Some(shard);
                 let spec = lease.spec.as_ref();
-                !shards && spec.is_some_and(|spec| spec.acquire_time.is_some() && spec.lease_transitions.is_some())
+                spec.is_some_and(|spec| spec.acquire_time.is_some() && spec.lease_transitions.is_some())
             }
             Self::ConfigMap(_) => true,
-        };
-        is_record && self.holder().is_some()
+        }
+    }
+
+    /// Whether it is the Lease of a shard: those have the ring's label, or this shard's name.
+    pub(super) fn is_of_a_shard(&self, shard: &str) -> bool {
+        let Self::Lease(Lease { metadata, .. }) = self else { return false };
+        let labelled = metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(LEASE_RING));
+        labelled || metadata.name.as_deref() == Some(shard)
     }
 }

@@ -19,6 +19,8 @@ use ringside_ring::labels::LEASE_RING;
 use super::{lock::APART, object::RECORD, *};
 use crate::{request::representation::Encoding, wire};
 
+mod by_name;
+
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
@@ -147,7 +149,7 @@ impl Server {
         let code = if matches!(asked, Asked::Create(_)) { 201 } else { 200 };
         let tried = Response::builder().status(code).header(header::CONTENT_TYPE, accept);
         let tried = tried.body(codec::encode(stored, encoding(accept))).unwrap();
-        let answer = match Judgement::of(asked, body, &tried, "shard-a") {
+        let answer = match self.0.judge(asked, body, &tried, "shard-a") {
             Ok(Judgement::Begins(judged)) => self.0.adopt(asked, parts, body, *judged),
             Ok(_) => return None,
             Err(refusal) => Err(refusal),
@@ -359,8 +361,8 @@ fn of_two_first_writes_the_second_meets_what_the_first_made() {
 fn a_patch_begins_an_election_only_if_it_says_who_holds_the_lock() {
     let (lease, asked) = (record(Kind::Lease, "lock", "another"), Asked::Patch(of_lease("lock")));
     let tried = Response::builder().header(header::CONTENT_TYPE, JSON).body(codec::encode(&lease, Encoding::Json));
-    let tried = tried.unwrap();
-    let judged = |body: &str| Judgement::of(&asked, body.as_bytes(), &tried, "shard-a").unwrap();
+    let (locks, tried) = (Locks::new("ns".into()), tried.unwrap());
+    let judged = |body: &str| locks.judge(&asked, body.as_bytes(), &tried, "shard-a").unwrap();
     for renewal in [
         r#"{"spec":{"renewTime":"2026-01-02T03:04:05.000000Z","leaseDurationSeconds":15}}"#,
         r#"[{"op":"test","path":"/spec/holderIdentity","value":"a"},{"op":"replace","path":"/spec/renewTime","value":"x"}]"#,
@@ -380,7 +382,7 @@ fn a_patch_begins_an_election_only_if_it_says_who_holds_the_lock() {
 #[test]
 fn an_answer_that_cannot_be_read_is_never_followed_by_the_write_itself() {
     let tried = Response::new(Bytes::from_static(b"<html>"));
-    let judged = Judgement::of(&Asked::Create(Kind::Lease), b"{}", &tried, "shard-a");
+    let judged = Locks::new("ns".into()).judge(&Asked::Create(Kind::Lease), b"{}", &tried, "shard-a");
     assert_eq!(judged.unwrap_err(), LockRefusal::Answer);
 }
 

@@ -130,7 +130,7 @@ impl<S: Next> Elect<S> {
             }
             let (head, body) = tried.into_parts();
             let body = Limited::new(body, MAX_OBJECT).collect().await.map_err(|_| LockRefusal::Answer)?;
-            match Judgement::of(&asked, &bytes, &Response::from_parts(head, body.to_bytes()), shard.as_str())? {
+            match locks.judge(&asked, &bytes, &Response::from_parts(head, body.to_bytes()), shard.as_str())? {
                 Judgement::Begins(judged) => {
                     locks.make_room(judged.name())?;
                     let judged = judged.taken_for(hold).await?;
