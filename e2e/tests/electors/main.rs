@@ -9,6 +9,7 @@ mod elsewhere;
 mod followed;
 mod ground;
 mod life;
+mod named;
 mod peers;
 mod programs;
 
@@ -21,7 +22,7 @@ use ringside_e2e::{
 };
 use tokio::runtime::Runtime;
 
-const CASES: [Case<Ground>; 14] = [
+const CASES: [Case<Ground>; 15] = [
     Case::new("client_go", |ground| Box::pin(life::of(ground, "client-go", programs::client_go))),
     Case::new("controller_runtime", |ground| {
         Box::pin(life::of(ground, "controller-runtime", programs::controller_runtime))
@@ -41,6 +42,7 @@ const CASES: [Case<Ground>; 14] = [
     .unless(|| without_java(&Environment::of_process())),
     Case::new("client_go_in_another_namespace", |ground| Box::pin(elsewhere::both_lead(ground))),
     Case::new("a_lead_in_doubt", |ground| Box::pin(doubt::is_no_lead(ground))),
+    Case::new("a_lock_that_is_named", |ground| Box::pin(named::all_lead(ground))),
     Case::new("a_lock_that_is_followed", |ground| Box::pin(followed::by_one_name(ground))),
     Case::new("kopf", |ground| Box::pin(peers::kopf(ground))).unless(|| without_python(&Environment::of_process())),
     Case::new("kopf_for_minutes", |ground| Box::pin(peers::kopf_for_minutes(ground)))

@@ -329,7 +329,7 @@ fn a_second_create_is_found_whether_it_is_refused_or_not() {
     let refused = write(66, Some("b"), Change::Refused, "configmaps", Object { uid: String::new(), ..child("") });
     let found = with([refused.clone()]).second_creates;
     assert_eq!((found.len(), found[0].owner.as_deref()), (1, Some("b")), "of what was its own");
-    assert_eq!(found[0].moved.map(|at| at.as_second()), Some(50), "from `a`");
+    assert_eq!(found[0].moved.map(Timestamp::as_second), Some(50), "from `a`");
     let of_its_own = write(36, Some("a"), Change::Refused, "configmaps", Object { uid: String::new(), ..child("") });
     assert_eq!(with([of_its_own]).second_creates[0].moved, None);
     assert!(with([Write { shard: None, ..refused }]).is_clean(), "others may try");
