@@ -141,8 +141,8 @@ impl Model for Handover {
             Property::always(promises::CHILD_FIRST, promises::child_first),
             Property::always(promises::SETTLES, promises::settles),
         ];
-        // Whose objects are taken by force was not asked, and what it does meanwhile the API server refuses.
-        if self.case.budget.forces == 0 {
+        // Behind the fence objects are taken by force: nobody waits for their shard, and what it writes the API server refuses.
+        if self.case.budget.forces == 0 || !self.case.fence {
             all.push(Property::always(promises::ONE_WORKS, promises::one_works));
             all.push(Property::always(promises::ONE_WRITES, promises::one_writes));
         }

@@ -7,13 +7,14 @@
 //! time, as DESIGN has it.
 //!
 //! Two promises are checked in every state (`promises`):
-//! - at most one shard acts on an object, and no write of a former owner lands while it could have been waited for;
+//! - at most one shard acts on an object, but where one is taken by force behind the fence; and no write of a former owner
+//!   lands while it could have been waited for;
 //! - from here, a run without further faults settles, with every object at its shard. Said of every state it is a safety
 //!   property: no circle of states can feign progress.
 //!
-//! How much time is tried: with three ticks a shard's Lease can lapse, be taken, and come back. With three shards and both
-//! objects all are at work from the beginning then, and one of them has time besides whoever dies or stands still; of the
-//! others the renewals take none (`steady`). What is tried with two shards and one object, has time for both.
+//! How much time is tried: with three ticks a shard's Lease can lapse, be taken, and come back. The renewals of a shard that is
+//! `steady` take none. With three shards and both objects two of them are, or all but who dies or stands still; with two
+//! shards and one object one of them is, or none.
 //!
 //! [`Mistake`]s are ways to build it wrong. The model must find each: a model that finds nothing proves nothing.
 //! And it must find nothing in the same case without the mistake: a broken model finds each of them too.

@@ -21,7 +21,7 @@ fn try_all(name: &str, case: Case) -> Broken {
     // In depth first: of those that are to be tried next few are kept, and of the others a number each.
     let checker = sought(case, HasDiscoveries::Any).spawn_dfs().join();
     let (states, depth) = (checker.unique_state_count(), checker.max_depth());
-    println!("{name}: {states} states, the farthest {depth} steps away, {:?}", started.elapsed());
+    println!("{name}: {states} states, the longest way {depth} steps, {:?}", started.elapsed());
     if checker.discoveries().is_empty() { Broken::new() } else { find(name, case, HasDiscoveries::Any) }
 }
 

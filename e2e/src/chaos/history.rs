@@ -75,8 +75,8 @@ pub(super) fn requests(
     Ok(found)
 }
 
-/// How a proxy's fence asks for the labels of an object that is about to be written to. Whether a drain goes on its handover
-/// asks otherwise, when nothing is written any more.
+/// How a proxy's fence asks for the labels of an object that is about to be written to, or read where the answer does not show
+/// them. Whether a drain goes on its handover asks otherwise, when nothing is written any more.
 const ASKED: &str = "?fieldSelector=metadata%2Ename%3D";
 
 fn request(event: &Value, labels: &RingLabels) -> Option<Request> {

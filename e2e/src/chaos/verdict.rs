@@ -45,8 +45,8 @@ pub struct Judged {
     pub name: String,
     /// For how long the first had been silent when the object left its shard; none where nobody took it from there.
     pub silent: Option<Duration>,
-    /// Whether the first began when the object had left its shard, which was dead.
-    pub begun_dead: bool,
+    /// Whether the one that lost it began when the object had left its shard.
+    pub begun_late: bool,
 }
 
 /// The verdict, with what it rests on.
@@ -60,8 +60,8 @@ pub struct Verdict {
     pub overlaps: Vec<Judged>,
     /// Those of which it does.
     pub excused: Vec<Judged>,
-    /// Those in which a controller began with what its dead shard had shown it, when the object had left.
-    pub begun_dead: Vec<Judged>,
+    /// Those of them in which a controller began with what its dead shard had shown it, when the object had left.
+    pub begun_late: Vec<Judged>,
     /// Leases that were taken from shards before their time, and when.
     pub early: Vec<(String, SignedDuration)>,
     /// Second creates of what had been the shard's own, while its watches were coming back.
@@ -70,6 +70,8 @@ pub struct Verdict {
     pub unseen_moved: Vec<Landed>,
     /// Children of owners that were taken from shards which had not let go of them in time.
     pub forced: Vec<Child>,
+    /// Objects that were taken from shards which had not let go of them in time.
+    pub overdue: Vec<Lost>,
     /// What was in the way of rest.
     pub unsettled: Option<Unrest>,
     /// What happened.
@@ -106,8 +108,8 @@ pub(super) async fn judge(
     let (unseen_moved, unseen) = unseen.partition(was_moved);
     let is_forced = |one: &mut Child| one.drained.is_some_and(|drained| drained >= patience(one.at, &faults));
     let forced = writes.overtaken.extract_if(.., is_forced).collect();
-    let in_time = |one: &mut Lost| one.drained < patience(one.at, &faults);
-    writes.lost.extend(writes.forced.extract_if(.., in_time));
+    let is_overdue = |one: &mut Lost| one.drained >= patience(one.at, &faults);
+    let overdue = writes.forced.extract_if(.., is_overdue).collect();
     let names = history::names(&journal);
     let overlapped = report.overlaps.iter().filter_map(|overlap| names.get(&overlap.uid).cloned());
     let concerned: Vec<String> =
@@ -118,11 +120,11 @@ pub(super) async fn judge(
         let name = names.get(&overlap.uid).cloned().unwrap_or_default();
         let requests = requests.get(&name).map(Vec::as_slice).unwrap_or_default();
         let silence = silent(overlap, requests, begun, &faults, &dead);
-        let begun_dead = silence.is_some_and(|silence| silence.from_its_beginning);
-        Judged { silent: silence.map(|silence| silence.lasted), begun_dead, overlap: overlap.clone(), name }
+        let begun_late = silence.is_some_and(|silence| silence.from_its_beginning);
+        Judged { silent: silence.map(|silence| silence.lasted), begun_late, overlap: overlap.clone(), name }
     });
     let (excused, overlaps) = judged.partition::<Vec<_>, _>(|one| one.silent.is_some_and(|silent| silent > grace));
-    let (begun_dead, excused) = excused.into_iter().partition(|one| one.begun_dead);
+    let (begun_late, excused) = excused.into_iter().partition(|one| one.begun_late);
     let broken = overlaps.iter().map(|one| one.name.clone()).chain(concerned);
     let told: BTreeSet<String> = broken.take(TOLD).collect();
     let histories = told.iter().map(|name| tell(name, &requests, &journal, begun)).collect();
@@ -136,11 +138,12 @@ pub(super) async fn judge(
         writes,
         overlaps,
         excused,
-        begun_dead,
+        begun_late,
         early,
         unseen,
         unseen_moved,
         forced,
+        overdue,
         unsettled,
         injected,
         revived,
@@ -199,7 +202,7 @@ fn objects_of(report: &Report, writes: &checker::Verdict) -> Vec<String> {
         .flatten()
         .map(|one| &one.object)
         .chain(children.into_iter().flatten().map(|one| &one.object))
-        .chain(writes.lost.iter().map(|one| &one.object))
+        .chain(writes.lost.iter().chain(&writes.forced).map(|one| &one.object))
         .filter_map(|object| object.rsplit(' ').next());
     let named = report.taken.iter().map(|one| &*one.name).chain(report.forgotten.iter().map(|one| &*one.name));
     let apart = report.apart.iter().map(|one| &*one.owner);
@@ -211,7 +214,6 @@ impl Verdict {
     pub fn is_clean(&self) -> bool {
         self.overlaps.is_empty()
             && self.early.is_empty()
-            && self.unseen_moved.is_empty()
             && self.report.taken.is_empty()
             && self.report.forgotten.is_empty()
             && self.report.apart.is_empty()

@@ -17,11 +17,12 @@ fn clean() -> Verdict {
         writes: checker::Verdict::default(),
         overlaps: Vec::new(),
         excused: Vec::new(),
-        begun_dead: Vec::new(),
+        begun_late: Vec::new(),
         early: Vec::new(),
         unseen: Vec::new(),
         unseen_moved: Vec::new(),
         forced: Vec::new(),
+        overdue: Vec::new(),
         unsettled: None,
         injected: vec![injected(Ok(1))],
         revived: BTreeMap::new(),
@@ -38,7 +39,7 @@ fn ended(name: &str, said: &str) -> Verdict {
 fn overlap() -> Judged {
     let at = |instance: &str| (instance.to_owned(), Duration::ZERO);
     let overlap = Overlap { uid: "u".to_owned(), first: at("a.1"), second: at("b.2") };
-    Judged { overlap, name: "default/o".to_owned(), silent: None, begun_dead: false }
+    Judged { overlap, name: "default/o".to_owned(), silent: None, begun_late: false }
 }
 
 fn landed() -> Landed {
@@ -81,7 +82,7 @@ fn child() -> Child {
 #[test]
 fn what_kept_all_promises_is_clean_and_an_excused_overlap_breaks_none() {
     assert!(clean().is_clean());
-    let excused = Verdict { excused: vec![overlap()], begun_dead: vec![overlap()], ..clean() };
+    let excused = Verdict { excused: vec![overlap()], begun_late: vec![overlap()], ..clean() };
     assert!(excused.is_clean());
     assert!(ended("shard-1-operator", "leader election lost").is_clean());
     assert!(excused.to_string().ends_with("all promises were kept"), "{excused}");
@@ -134,7 +135,6 @@ fn each_broken_promise_fails_a_run_and_is_told() {
     let broken = [
         Verdict { overlaps: vec![overlap()], ..clean() },
         Verdict { early: vec![("a".to_owned(), SignedDuration::ZERO)], ..clean() },
-        Verdict { unseen_moved: vec![landed()], ..clean() },
         Verdict { unsettled: Some(unrest), ..clean() },
         Verdict { injected: Vec::new(), ..clean() },
         Verdict { changes: 0, ..clean() },
@@ -148,6 +148,7 @@ fn each_broken_promise_fails_a_run_and_is_told() {
         writes(checker::Verdict { foreign: vec![landed()], ..checker::Verdict::default() }),
         writes(checker::Verdict { late: vec![landed()], ..checker::Verdict::default() }),
         writes(checker::Verdict { lost: vec![lost()], ..checker::Verdict::default() }),
+        writes(checker::Verdict { forced: vec![lost()], ..checker::Verdict::default() }),
         writes(checker::Verdict { second_creates: vec![landed()], ..checker::Verdict::default() }),
         writes(checker::Verdict { barred: vec![landed()], ..checker::Verdict::default() }),
         writes(checker::Verdict { deleted: vec![child()], ..checker::Verdict::default() }),

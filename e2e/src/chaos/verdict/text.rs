@@ -32,17 +32,18 @@ impl Verdict {
         for (what, count) in [
             ("overlaps", self.overlaps.len()),
             ("overlaps of a reconcile silent for longer than the grace", self.excused.len()),
-            ("overlaps of a reconcile that began when the object had left", self.begun_dead.len()),
+            ("overlaps of a reconcile that began when the object had left", self.begun_late.len()),
             ("Leases taken before their time", self.early.len()),
             ("foreign writes that landed", writes.foreign.len()),
             ("writes that landed on what was nobody's", writes.late.len()),
             ("objects taken from a shard that had not let go", report.taken.len()),
-            ("objects lost so, or by a write of others, by the log", writes.lost.len()),
-            ("objects taken whose drain was overdue", writes.forced.len()),
+            ("objects lost without an acknowledgement (audit log)", writes.lost.len()),
+            ("objects taken before their drain was overdue", writes.forced.len()),
+            ("objects taken when it was", self.overdue.len()),
             ("forgotten", report.forgotten.len()),
             ("second creates of children", writes.second_creates.len()),
             ("second creates of its own while its watches came back", self.unseen.len()),
-            ("second creates of what had just come, the same", self.unseen_moved.len()),
+            ("second creates of what had come within 30 s, the same", self.unseen_moved.len()),
             ("children deleted while their owner was there", writes.deleted.len()),
             ("children moved before their owner was let go", writes.overtaken.len()),
             ("children moved with owners whose drain was overdue", self.forced.len()),
@@ -73,7 +74,7 @@ impl fmt::Display for Verdict {
             self.changes
         )?;
         self.promises(f)?;
-        for judged in self.excused.iter().chain(&self.begun_dead) {
+        for judged in self.excused.iter().chain(&self.begun_late) {
             let ((first, since), (second, at)) = (&judged.overlap.first, &judged.overlap.second);
             writeln!(
                 f,
@@ -93,9 +94,9 @@ impl fmt::Display for Verdict {
             let mut details = String::new();
             let _ = write!(details, "{:#?}", (&self.overlaps, &self.early, &self.report.taken));
             let _ = write!(details, "{:#?}", (&self.report.forgotten, &self.report.apart, &self.writes.foreign));
-            let _ = write!(details, "{:#?}", &self.writes.late);
+            let _ = write!(details, "{:#?}", (&self.writes.late, &self.writes.lost, &self.writes.forced));
             let _ = write!(details, "{:#?}", (&self.writes.second_creates, &self.writes.barred, &self.writes.deleted));
-            let _ = write!(details, "{:#?}", (&self.writes.overtaken, &self.writes.left_behind, &self.writes.lost));
+            let _ = write!(details, "{:#?}", (&self.writes.overtaken, &self.writes.left_behind));
             writeln!(f, "{details}")?;
         }
         self.histories.iter().try_for_each(|history| writeln!(f, "{history}"))?;

@@ -15,8 +15,8 @@ impl Writes {
         let excused = |refused: &&Write| self.is_left_over(refused) || self.was_just_made(refused);
         let refused = self.refused.iter().filter(|refused| !excused(refused));
         let refused = refused.filter_map(|refused| {
-            let (owner, moved) = self.in_the_way(refused).unwrap_or_default();
-            Some(Landed { moved, ..Landed::of(refused, refused.shard.clone()?, owner) })
+            let (owner, moved) = self.in_the_way(refused).unzip();
+            Some(Landed { moved: moved.flatten(), ..Landed::of(refused, refused.shard.clone()?, owner) })
         });
         refused.chain(self.made_again()).collect()
     }
@@ -57,13 +57,13 @@ impl Writes {
         self.objects.values().filter(named).any(|history| history.was_made_since(since, refused))
     }
 
-    /// The shard of what was in the way, and when it came there.
-    fn in_the_way(&self, refused: &Write) -> Option<(Option<String>, Option<Timestamp>)> {
+    /// The shard of what was in the way, and when it came there from another.
+    fn in_the_way(&self, refused: &Write) -> Option<(String, Option<Timestamp>)> {
         let named = |history: &&History| history.is_named(&refused.resource, &refused.object.name);
         let mut there = self.objects.values().filter(named);
         there.find_map(|history| {
             let shard = history.shard_at(refused.received)?;
-            Some((Some(shard), history.moved_by(refused.received)))
+            Some((shard, history.moved_by(refused.received)))
         })
     }
 

@@ -29,7 +29,7 @@ pub(super) struct Version {
 impl Version {
     /// From its answer until another one was asked for.
     pub(super) fn lasted_until(&self, other: &Self) -> Duration {
-        other.write.received.duration_since(self.write.answered).unsigned_abs()
+        other.write.received.duration_since(self.write.answered).try_into().unwrap_or_default()
     }
 }
 
@@ -116,15 +116,19 @@ impl History {
         self.before(time).next()?.labels.shard.clone()
     }
 
-    /// When it had come to whose it was at a time, unless it had been that one's from the beginning.
+    /// When it had come from another to whose it was at a time.
     pub(super) fn moved_by(&self, time: Timestamp) -> Option<Timestamp> {
-        let mut versions = self.before(time).peekable();
-        loop {
-            let version = versions.next()?;
-            if versions.peek()?.labels.shard != version.labels.shard {
-                return Some(version.write.answered);
+        let mut versions = self.before(time);
+        let mut first = versions.next()?;
+        let shard = &first.labels.shard;
+        for version in versions {
+            match &version.labels.shard {
+                of if of == shard => first = version,
+                Some(_) => return Some(first.write.answered),
+                None => {}
             }
         }
+        None
     }
 
     /// Whether it was there then.

@@ -1,5 +1,7 @@
 //! Whether shards let go of the objects that they lost: from what a shard worked on nothing may take its label but its own
-//! acknowledgement of a drain; and the sharder, where it waited for that in vain.
+//! acknowledgement of a drain, whoever asked for that; and the sharder, where it waited in vain.
+
+use std::time::Duration;
 
 use super::{
     Change, Verdict, Writes,
@@ -13,24 +15,31 @@ impl Writes {
         if history.controller().is_some() {
             return;
         }
-        // What only a watch showed may have been anybody's.
-        let is_known = |version: &Version| !version.write.id.is_empty();
         for (before, version) in history.steps().filter(|(_, version)| version.write.change != Change::Deleted) {
             let with = before.zip(before.and_then(|before| before.labels.shard.as_deref()));
-            let lost = with.filter(|(_, shard)| version.labels.shard.as_deref() != Some(*shard) && is_known(version));
-            let Some((before, shard)) = lost else { continue };
-            let drained = history.drained_since(before);
-            if !self.works(shard, version, drained.map(|(number, _)| number)) {
+            let Some((before, shard)) = with.filter(|(_, shard)| version.labels.shard.as_deref() != Some(*shard))
+            else {
+                continue;
+            };
+            let (number, drain) = history.drained_since(before).unzip();
+            let let_go = drain.is_some() && version.write.shard.as_deref() == Some(shard);
+            if let_go || self.is_anybodys(shard, drain, version) || !self.works(shard, version, number) {
                 continue;
             }
-            match drained {
-                // Whoever asked for it.
-                Some(_) if version.write.shard.as_deref() == Some(shard) => {}
-                Some((_, drain)) if version.write.by_sharder => {
-                    verdict.forced.push(Lost::of(version, shard, drain.lasted_until(version)));
-                }
-                _ => verdict.lost.push(Lost::of(version, shard, Default::default())),
-            }
+            let drained = drain.map_or(Duration::ZERO, |drain| drain.lasted_until(version));
+            let forced = drain.is_some() && version.write.by_sharder;
+            let which = if forced { &mut verdict.forced } else { &mut verdict.lost };
+            which.push(Lost::of(version, shard, drained));
         }
+    }
+
+    /// Whether the shard itself may have made this version, or one before it that nobody saw: only a watch showed it, or the
+    /// shard had asked for a write since the drain, and the API server was killed before it answered.
+    fn is_anybodys(&self, shard: &str, drain: Option<&Version>, version: &Version) -> bool {
+        let tried = self.unanswered.get(&(version.write.resource.clone(), version.write.object.name.clone()));
+        let of_shard = tried.into_iter().flatten().filter(|write| write.shard.as_deref() == Some(shard));
+        let since = |drain: &Version| drain.write.received..=version.write.answered;
+        version.write.id.is_empty()
+            || drain.is_some_and(|drain| of_shard.into_iter().any(|write| since(drain).contains(&write.received)))
     }
 }

@@ -167,8 +167,11 @@ fn what_a_shard_loses_it_has_let_go() {
         for by in [Some("a"), Some("b"), None] {
             assert_eq!(told(lost([moves(by)])), [vec![0], vec![]], "nobody asked: {by:?}");
         }
-        assert_eq!(told(lost([drained(20), moves(Some("b"))])), [vec![0], vec![]], "another let go");
-        assert_eq!(told(lost([drained(20), user(moves(None))])), [vec![0], vec![]], "a user let go");
+        assert_eq!(told(lost([drained(20), moves(Some("b"))])), [vec![10], vec![]], "another let go");
+        assert_eq!(told(lost([drained(20), user(moves(None))])), [vec![10], vec![]], "a user let go");
+        let unanswered = |at| site(at, Some("a"), Change::Unanswered, "");
+        assert_eq!(lost([drained(20), unanswered(25), moves(None)]), none, "it may have let go");
+        assert_ne!(lost([drained(20), unanswered(15), moves(None)]), none, "not of this drain");
         assert_eq!(told(lost([drained(20), moves(None)])), [vec![], vec![10]], "the sharder did not wait");
     }
 }

@@ -15,7 +15,7 @@ pub struct Verdict {
     pub late: Vec<Landed>,
     /// Objects that shards lost without having let go of them.
     pub lost: Vec<Lost>,
-    /// Those that the sharder took from shards which did not let go.
+    /// Those that the sharder took from shards which had been asked, and had not let go.
     pub forced: Vec<Lost>,
     /// Creates of shards that were refused, as there was such an object, and children that were created once more.
     pub second_creates: Vec<Landed>,
@@ -56,7 +56,7 @@ pub struct Landed {
     pub answered: Timestamp,
     /// Whose the object was; of a create that was refused, whose what was in the way.
     pub owner: Option<String>,
-    /// Of a create that was refused: when what was in the way came to its owner, if it had been another's or nobody's.
+    /// Of a create that was refused: when what was in the way came to its owner, if it had been another's.
     pub moved: Option<Timestamp>,
 }
 
@@ -75,7 +75,7 @@ pub struct Lost {
     pub version: String,
     /// When it was answered.
     pub at: Timestamp,
-    /// For how long the shard had been asked to let go by then; zero where it was not.
+    /// For how long the shard had been asked to let go by then; zero where it had not been.
     pub drained: Duration,
 }
 
@@ -136,6 +136,7 @@ impl Verdict {
         self.foreign.is_empty()
             && self.late.is_empty()
             && self.lost.is_empty()
+            && self.forced.is_empty()
             && self.unknown == 0
             && self.barred.is_empty()
             && self.second_creates.is_empty()
