@@ -23,7 +23,7 @@ use ringside_e2e::{
     eventually::eventually,
     manifests,
     system::{NAMESPACE, Settings, System},
-    website::{Website, WebsiteSpec},
+    website::{Homes, Website, WebsiteSpec},
     workload::Workload,
 };
 use ringside_ring::{
@@ -216,15 +216,20 @@ async fn the_status_says_how_the_objects_are_distributed() {
         })
         .await;
     assert_eq!(counts.assigned, all);
+    let homes = Homes::among(["shard-0", "shard-1", "shard-2"]).unwrap();
+    let names = (0..OBJECTS).map(|index| Workload::idle("site", OBJECTS).name(index));
+    let moves = names.filter(|name| homes.of(NAMESPACE, name) == Some("shard-2")).count();
+    let took = format!("controller_sharding_move_duration_seconds_count{{ring=\"{}\"}} {moves}", ground.ring);
+    ground.until_metric(&took).await;
     let metrics = ground.metrics().await;
-    let value = |name: &str| -> f64 {
-        let found = metrics.lines().filter(|line| line.starts_with(name) && !line.contains("resource=\"configmaps\""));
-        found.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
-    };
-    let drained = value("controller_sharding_drains_total");
-    assert!(drained > 0.0, "{metrics}");
-    assert_eq!(value("controller_sharding_move_duration_seconds_count"), drained, "{metrics}");
-    assert_eq!(value("controller_sharding_movements_total"), 0.0, "no shard has gone: {metrics}");
+    assert_eq!(value(&metrics, "controller_sharding_drains_total"), moves as f64, "{metrics}");
+    assert_eq!(value(&metrics, "controller_sharding_movements_total"), 0.0, "no shard has gone: {metrics}");
+}
+
+/// The sum of a metric for all resources but those that follow others.
+fn value(metrics: &str, name: &str) -> f64 {
+    let found = metrics.lines().filter(|line| line.starts_with(name) && !line.contains("resource=\"configmaps\""));
+    found.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
 #[tokio::test]
@@ -269,21 +274,32 @@ async fn objects_without_a_shard_are_counted_and_dated() {
     ground.add_shards(&["shard-0"]).await;
     ground.create("early", 10).await;
     ground.until_counts("they are counted", |counts| counts.assigned == 10).await;
+    // Without the webhook each was seen without owner first, and how long it was is measured.
+    let took = "controller_sharding_assignment_duration_seconds";
+    ground.until_metric(&format!("{took}_count{{ring=\"{}\"}} 10", ground.ring)).await;
+    let early = value(&ground.metrics().await, &format!("{took}_sum"));
     // What the sharder may not write to waits, and that shows.
     let before = ground.deny(SITES, &["patch"]).await;
     ground.create("late", 5).await;
     let counts = ground.until_counts("they wait", |counts| counts.unassigned == 5).await;
+    let waiting = Instant::now();
     assert!(counts.unassigned_since.is_some(), "{counts:?}");
     let told = ground.until_condition("Ready", "False").await;
     assert!(told.message.contains("can't be assigned: missing permission"), "{told:?}");
     ground.until_metric("controller_sharding_unassigned_objects{").await;
     let since = format!("controller_sharding_oldest_unassigned_timestamp_seconds{{ring=\"{}\"}}", ground.ring);
     ground.until_metric(&since).await;
+    let waited = waiting.elapsed();
     ground.permit(before).await;
     let counts = ground.until_counts("none waits", |counts| counts.unassigned == 0).await;
     assert_eq!((counts.assigned, &counts.unassigned_since), (15, &None), "{counts:?}");
     ground.until_condition("Ready", "True").await;
-    assert!(!ground.metrics().await.contains(&since));
+    ground.until_metric(&format!("{took}_count{{ring=\"{}\"}} 15", ground.ring)).await;
+    let metrics = ground.metrics().await;
+    assert!(!metrics.contains(&since));
+    assert_eq!(value(&metrics, "controller_sharding_assignments_total"), 15.0, "{metrics}");
+    let late = value(&metrics, &format!("{took}_sum")) - early;
+    assert!(late >= 5.0 * waited.as_secs_f64(), "five waited {waited:?} each, and it was {late} s for all of them");
 }
 
 /// By its own fairness, and not by a server that plays it.
