@@ -2,6 +2,8 @@
 //! leaves and one that dies, on a real control plane. Few objects and many are run one after the other: time grows with
 //! them, memory must not.
 //!
+//! It fails where that is not so: where ours has more resident than is promised, or grows with the objects.
+//!
 //! An alternative is run beside: a sharder in Go that writes to one object after another, as far as its objects are told.
 //!
 //! The shards are nothing but Leases, and let go at once, so that what limits the rate is the sharder or the API server.
@@ -17,6 +19,11 @@ use ringside_bench::{
 use serde_json::{Value, json};
 
 const MEGABYTE: f64 = 1_000_000.0;
+
+/// What ours may have resident at most, in bytes, whatever it does: what is promised, of an optimized build.
+const MOST: u64 = 40_000_000;
+/// How many times as much as with the fewest objects at most.
+const GROWTH: f64 = 1.15;
 
 /// Measures what one ring of many objects costs the sharder.
 #[derive(Parser)]
@@ -54,11 +61,14 @@ async fn main() -> anyhow::Result<()> {
         "resident MB",
     ];
     let (mut table, mut rates) = (Table::new("sharder", &columns), BTreeMap::new());
+    let mut peaks = BTreeMap::<usize, u64>::new();
     let own = arguments.objects.into_iter().map(|objects| (Make::Ringside, objects));
     let beside = arguments.beside.into_iter().filter(|objects| *objects > 0).map(|objects| (Make::Thesis, objects));
     for (make, objects) in own.chain(beside) {
         let mut ground = Ground::start(make, objects, arguments.shards).await?;
-        row(&mut table, (make, objects), "empty", (0, 0.0, None), &ground.rest().await?);
+        let empty = ground.rest().await?;
+        row(&mut table, (make, objects), "empty", (0, 0.0, None), &empty);
+        let mut peak = empty.resident;
         for (phase, (given, cost)) in [
             ("assigned from nothing", ground.assign().await?),
             ("a shard joins", ground.join().await?),
@@ -71,9 +81,35 @@ async fn main() -> anyhow::Result<()> {
                 rates.insert((objects, phase), rate);
             }
             row(&mut table, (make, objects), phase, (given, rate, ours.map(|ours| ours / rate)), &cost);
+            peak = peak.max(cost.resident);
+        }
+        if make == Make::Ringside {
+            let known = peaks.entry(objects).or_default();
+            *known = peak.max(*known);
         }
     }
-    Ok(table.tell()?)
+    table.tell()?;
+    judge(&peaks)
+}
+
+/// Prints how much ours had resident at most, by the number of objects, and fails where that is more than is promised.
+#[allow(clippy::print_stdout, reason = "what was measured is what the program is for")]
+fn judge(peaks: &BTreeMap<usize, u64>) -> anyhow::Result<()> {
+    let Some((fewest, least)) = peaks.first_key_value() else { return Ok(()) };
+    let growth = |peak: u64| peak as f64 / *least as f64;
+    for (objects, &peak) in peaks {
+        println!(
+            "{objects} objects: {:.1} MB resident at most, {:.3} times that with {fewest}",
+            peak as f64 / MEGABYTE,
+            growth(peak)
+        );
+    }
+    for (objects, &peak) in peaks {
+        let has = format!("with {objects} objects the sharder had {:.1} MB resident", peak as f64 / MEGABYTE);
+        ensure!(peak <= MOST, "{has}; {:.1} MB are promised at most", MOST as f64 / MEGABYTE);
+        ensure!(growth(peak) <= GROWTH, "{has}, {:.3} times that with {fewest}; {GROWTH} at most", growth(peak));
+    }
+    Ok(())
 }
 
 fn row(
@@ -97,4 +133,21 @@ fn row(
         json!(cost.resident as f64 / MEGABYTE),
     ];
     table.row([json!(make.name()), json!(objects), Value::from(phase), json!(given)].into_iter().chain(row));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(peaks: &[(usize, u64)]) -> String {
+        judge(&peaks.iter().copied().collect()).map_or_else(|fault| fault.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn memory_that_is_too_much_or_grows_with_the_objects_is_a_fault() {
+        assert_eq!(fault(&[]), "");
+        assert_eq!(fault(&[(1_000, 30_000_000), (100_000, 34_500_000)]), "");
+        assert!(fault(&[(1_000, 40_000_001)]).contains("40.0 MB are promised at most"));
+        assert!(fault(&[(100_000, 34_600_000), (1_000, 30_000_000)]).ends_with("that with 1000; 1.15 at most"));
+    }
 }
