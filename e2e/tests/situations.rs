@@ -373,6 +373,10 @@ async fn objects_that_can_not_be_looked_through_are_not_counted_anew() {
         if age > periods { Ok(at) } else { Err(format!("{age} s")) }
     });
     let counted_at = counted_at.await.unwrap();
+    let told = ground.counts().await.unwrap().counted_at.unwrap().0;
+    assert!(Timestamp::now().as_second() - told.as_second() > periods, "{told}");
+    let log = std::fs::read_to_string(ground.system.sharders().next().unwrap().process().log()).unwrap();
+    assert!(log.contains("can't look through all objects"), "{log}");
     ground.permit(before).await;
     ground.until_counted_after(counted_at).await;
     ground.until_condition("Ready", "True").await;

@@ -4,10 +4,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::{coordination::v1::Lease, events::v1::Event};
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use ringside_e2e::{
     eventually::eventually,
@@ -56,6 +56,33 @@ async fn until_shared(system: &System, weights: &[(&str, f64)]) -> BTreeMap<Stri
     owned
 }
 
+/// Waits until the ring, which is no less ready, and an Event on it name the shard whose weight is `much`; so does the log.
+async fn until_told(system: &System, shard: &str) {
+    let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
+    let names_it = |text: &str| text.contains(&format!("'{shard}'")) && text.contains("'much' is not a weight");
+    let told = eventually("the ring tells of it", DEADLINE, || async {
+        let ring = rings.get("websites").await.map_err(|error| error.to_string())?;
+        let conditions = ring.status.unwrap_or_default().conditions;
+        let of = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
+        let ready = of("Ready").is_some_and(|ready| ready.status == "True");
+        let told = of("WeightsValid").filter(|told| ready && told.status == "False" && names_it(&told.message));
+        told.map(|told| told.message.clone()).ok_or_else(|| format!("{conditions:?}"))
+    });
+    println!("{}", told.await.unwrap());
+    let events: Api<Event> = Api::all(system.control_plane().client());
+    eventually("an Event tells of it", DEADLINE, || async {
+        let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let about = |event: &&Event| event.reason.as_deref() == Some("InvalidWeight");
+        let notes: Vec<_> = all.iter().filter(about).filter_map(|event| event.note.as_deref()).collect();
+        if notes.iter().any(|note| names_it(note)) { Ok(()) } else { Err(format!("{notes:?}")) }
+    })
+    .await
+    .unwrap();
+    let log = std::fs::read_to_string(system.sharders().next().unwrap().process().log()).unwrap();
+    let said = |line: &str| line.contains("its weight can't be read") && line.contains(shard);
+    assert!(log.lines().any(said), "{log}");
+}
+
 #[tokio::test]
 async fn a_weight_changes_what_a_shard_gets_and_touches_nobody_else() {
     let mut system = System::start(Settings::default()).await.unwrap();
@@ -84,16 +111,7 @@ async fn a_weight_changes_what_a_shard_gets_and_touches_nobody_else() {
     // What is no number counts as 1, and the ring says so.
     annotate(&system, "shard-1", Some("much")).await;
     until_shared(&system, &[("shard-0", 1.0), ("shard-1", 1.0), ("shard-2", 2.0)]).await;
-    let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
-    let told = eventually("the ring tells of it", DEADLINE, || async {
-        let ring = rings.get("websites").await.map_err(|error| error.to_string())?;
-        let conditions = ring.status.unwrap_or_default().conditions;
-        let of = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
-        let ready = of("Ready").is_some_and(|ready| ready.status == "True");
-        let told = of("WeightsValid").filter(|told| ready && told.message.contains("'much' is not a weight"));
-        told.map(|told| told.message.clone()).ok_or_else(|| format!("{conditions:?}"))
-    });
-    println!("{}", told.await.unwrap());
+    until_told(&system, "shard-1").await;
     annotate(&system, "shard-1", None).await;
     until_shared(&system, &[("shard-0", 1.0), ("shard-1", 1.0), ("shard-2", 2.0)]).await;
 

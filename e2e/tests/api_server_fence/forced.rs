@@ -136,6 +136,13 @@ pub(crate) async fn a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_a
         .unwrap();
     }
     // Drains are paced, so they are not overdue all at once.
+    eventually("the ring names both shards", DEADLINE, || async {
+        let told = ground.condition("DrainsInTime").await?;
+        let named = ["shard 'a' of ", "shard 'b' of "].iter().all(|shard| told.message.contains(shard));
+        if told.status == "False" && told.reason == "DrainOverdue" && named { Ok(()) } else { Err(format!("{told:?}")) }
+    })
+    .await
+    .unwrap();
     let metrics = eventually("all of them are counted", DEADLINE, || async {
         let metrics = ground.sharder_metrics().await;
         let overdue = metrics.lines().find(|line| line.starts_with("controller_sharding_overdue_objects{"));

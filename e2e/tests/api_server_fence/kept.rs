@@ -23,26 +23,28 @@ pub(crate) async fn what_somebody_does_to_the_policy_is_undone_and_the_fence_is_
     let (policies, bindings, name) = policies(&ground);
     let wanted = policies.get(&name).await.unwrap().spec;
     let bound = bindings.get(&name).await.unwrap().spec;
+    let until_in_place_again = async || {
+        let told = ground.until_fenced("False").await;
+        assert_eq!(told.reason, "Pending", "{told:?}");
+        ground.until_fenced("True").await;
+    };
 
     // A condition that is never met switches it off, and server-side apply would leave it there.
     let off =
         json!([{"op": "add", "path": "/spec/matchConditions/-", "value": {"name": "off", "expression": "false"}}]);
     let off = Patch::<ValidatingAdmissionPolicy>::Json(serde_json::from_value(off).unwrap());
     policies.patch(&name, &PatchParams::default(), &off).await.unwrap();
-    ground.until_fenced("False").await;
-    ground.until_fenced("True").await;
+    until_in_place_again().await;
     assert_eq!(policies.get(&name).await.unwrap().spec, wanted);
 
     let warn = json!({"spec": {"validationActions": ["Warn"]}});
     bindings.patch(&name, &PatchParams::default(), &Patch::Merge(warn)).await.unwrap();
-    ground.until_fenced("False").await;
-    ground.until_fenced("True").await;
+    until_in_place_again().await;
     assert_eq!(bindings.get(&name).await.unwrap().spec, bound);
 
     policies.delete(&name, &DeleteParams::default()).await.unwrap();
     bindings.delete(&name, &DeleteParams::default()).await.unwrap();
-    ground.until_fenced("False").await;
-    ground.until_fenced("True").await;
+    until_in_place_again().await;
     let website = ground.website_of("a", "mine").await;
     let patch = Patch::Merge(json!({"spec": {"content": "late"}}));
     refused("merge patch", websites(&b.client).patch(&website.name_any(), &PatchParams::default(), &patch).await);

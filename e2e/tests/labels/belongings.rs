@@ -118,6 +118,11 @@ pub(crate) async fn what_belongs_to_a_ring_is_restored_within_seconds() {
     }
     took.sort();
     assert!(took[took.len() * 9 / 10] <= PROMISED, "{took:?}");
+    let log = std::fs::read_to_string(ground.system.sharders().next().unwrap().process().log()).unwrap();
+    let said: Vec<_> = log.lines().filter(|line| line.contains("somebody changed an object of a ring")).collect();
+    for kind in KINDS.into_iter().chain(FENCE) {
+        assert!(said.iter().any(|line| line.contains(&format!("kind=\"{kind}\""))), "{kind}: {said:#?}");
+    }
     ground.assert_nobody_lost_anything();
 }
 

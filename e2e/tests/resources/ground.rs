@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::{
-    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::{core::v1::Namespace, events::v1::Event},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::apis::meta::v1::Condition,
 };
 use kube::{
@@ -51,6 +52,11 @@ impl Ground {
 
     pub(crate) fn client(&self) -> Client {
         self.system.control_plane().client()
+    }
+
+    /// What the sharder has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.system.sharders().next().unwrap().process().log()).unwrap()
     }
 
     /// Creates a ring; `resources` are those of its spec.
@@ -175,6 +181,25 @@ impl Ring {
         })
         .await
         .unwrap()
+    }
+
+    /// Waits until an Event of this reason on the ring names one of these shards.
+    pub(crate) async fn until_told(&self, reason: &str, shards: &[String]) {
+        let events: Api<Event> = Api::all(self.client.clone());
+        eventually(&format!("{reason} of one of {shards:?}"), DEADLINE, || async {
+            let all = events.list(&Default::default()).await.map_err(|error| error.to_string())?;
+            let about = |event: &&Event| {
+                let of = event.regarding.as_ref();
+                let is_ring = of.is_some_and(|of| of.kind.as_deref() == Some("ClusterRing"));
+                let named = of.and_then(|of| of.name.as_deref()) == Some(self.name.as_str());
+                is_ring && named && event.reason.as_deref() == Some(reason)
+            };
+            let notes: Vec<_> = all.iter().filter(about).filter_map(|event| event.note.as_deref()).collect();
+            let told = shards.iter().any(|shard| notes.iter().any(|note| note.contains(&format!("'{shard}'"))));
+            if told { Ok(()) } else { Err(format!("{notes:?}")) }
+        })
+        .await
+        .unwrap();
     }
 
     pub(crate) async fn change(&self, spec: Value) {

@@ -139,6 +139,7 @@ pub(crate) async fn rolls(ground: &Ground) {
     }
     until_home(&objects, &shards).await;
     let moves = count_moves(&objects);
+    let old: Vec<_> = shards.keys().cloned().collect();
 
     let patch = Patch::Merge(json!(deployment("new")));
     deployments.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
@@ -147,5 +148,10 @@ pub(crate) async fn rolls(ground: &Ground) {
     let moves = *moves.borrow();
     eprintln!("{REPLICAS} replicas, {OBJECTS} objects: {moves} moves; each must move once");
     assert!((OBJECTS..=OBJECTS * 3 / 2).contains(&moves), "{moves} moves of {OBJECTS} objects");
+    ring.until_told("ShardJoined", &shards.keys().cloned().collect::<Vec<_>>()).await;
+    ring.until_told("ShardLeft", &old).await;
+    let log = ground.log();
+    let said = |line: &str| line.contains("shards are about to be replaced") && line.contains(&format!("ring={NAME} "));
+    assert!(log.lines().any(said), "{log}");
     ring.delete().await;
 }
