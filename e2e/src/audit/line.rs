@@ -153,10 +153,10 @@ impl Event {
         labels: &RingLabels,
     ) -> Result<Vec<Object>, String> {
         Ok(match answer {
-            _ if change == Change::Barred => {
+            _ if matches!(change, Change::Barred | Change::Refused) => {
                 vec![Object { controller: self.request_object.as_ref().and_then(controller), ..reference.object() }]
             }
-            _ if matches!(change, Change::Refused | Change::Unanswered) => vec![reference.object()],
+            _ if change == Change::Unanswered => vec![reference.object()],
             Some(Response { items: Some(items), .. }) => {
                 items.into_iter().map(|item| item.object(labels)).collect::<Result<_, _>>()?
             }

@@ -69,7 +69,10 @@ fn what_did_not_land_is_left_out_but_for_second_creates() {
     event["verb"] = json!("create");
     event["objectRef"]["subresource"] = json!("");
     event["responseStatus"] = json!({"code": 409, "reason": "AlreadyExists"});
-    assert_eq!(read(&event)[0].change, Change::Refused);
+    let owners = json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "above", "controller": true}]);
+    event["requestObject"] = json!({"metadata": {"ownerReferences": owners}});
+    let refused = &read(&event)[0];
+    assert_eq!((refused.change, refused.object.controller.as_deref()), (Change::Refused, Some("above")));
     event["responseStatus"] = json!({"code": 201});
     assert_eq!(read(&event)[0].change, Change::Created);
     event["verb"] = json!("patch");

@@ -12,7 +12,9 @@ const SEES_ITS_OWN: SignedDuration = SignedDuration::from_secs(1);
 impl Writes {
     /// All of them, whether the API server refused them or not.
     pub(super) fn second_creates(&self) -> Vec<Landed> {
-        let excused = |refused: &&Write| self.is_left_over(refused) || self.was_just_made(refused);
+        let excused = |refused: &&Write| {
+            self.is_left_over(refused) || self.is_for_who_is_gone(refused) || self.was_just_made(refused)
+        };
         let refused = self.refused.iter().filter(|refused| !excused(refused));
         let refused = refused.filter_map(|refused| {
             let (owner, moved) = self.in_the_way(refused).unzip();
@@ -48,6 +50,15 @@ impl Writes {
     fn is_left_over(&self, refused: &Write) -> bool {
         let named = |history: &&History| history.is_named(&refused.resource, &refused.object.name);
         self.objects.values().filter(named).any(|history| self.owner_was_gone(history, refused))
+    }
+
+    /// Whether it was to be made for an owner that was gone by then, as its controller did not know yet, and what was in the way
+    /// belongs to another one that was made again under the name: without shards it would be in the way as well.
+    fn is_for_who_is_gone(&self, refused: &Write) -> bool {
+        let owner = refused.object.controller.as_ref().and_then(|uid| self.objects.get(uid));
+        let top = owner.map(|owner| self.root(owner).unwrap_or(owner));
+        let gone = top.and_then(History::deletion);
+        gone.is_some_and(|deletion| deletion.write.received <= refused.answered)
     }
 
     /// Whether the shard itself had just made what was in the way, and nobody else had it since: so no move has to do with it.
