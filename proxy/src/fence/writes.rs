@@ -9,7 +9,7 @@ use std::{
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::time::Instant;
 
-use super::{Fence, Moving, Uid};
+use super::{Fence, Moving, Registry, Uid};
 
 /// How long the API server may still carry out a request that nobody waits for any more: its handler goes on until its
 /// own deadline (tried: 34 s, CONTROL-PLANE 13).
@@ -168,6 +168,19 @@ impl Writes {
     }
 }
 
+impl Registry {
+    /// The request concerns the objects of these uids, too.
+    fn name(&mut self, ticket: u64, uids: &[Uid]) {
+        let Some(about) = self.writes.about(ticket) else { return };
+        for uid in uids {
+            if !about.uids.contains(uid) {
+                about.uids.push(uid.clone());
+            }
+        }
+        self.moves.touch(about, Instant::now());
+    }
+}
+
 /// A request that may change something, while it is under way.
 ///
 /// Dropped between being sent and being answered, it counts for as long as the API server may still carry it out.
@@ -192,11 +205,14 @@ impl Ticket {
         if let Some(moved) = uids.iter().find_map(|uid| registry.moved.by_uid(uid)) {
             return Err(Box::new(moved.clone()));
         }
-        let Some(about) = registry.writes.about(self.id) else { return Ok(()) };
-        about.uids.extend_from_slice(uids);
-        let about = about.clone();
-        registry.moves.touch(&about, Instant::now());
+        registry.name(self.id, uids);
         Ok(())
+    }
+
+    /// It may concern the objects of these uids: it holds their drains while their labels are asked for. The controller is at
+    /// work on one of them until it is answered, and be that by a refusal.
+    pub fn may_be_about(&self, uids: &[Uid]) {
+        self.fence.0.lock().name(self.id, uids);
     }
 
     /// What [`Fence::settled`] knows it by.

@@ -9,7 +9,7 @@ use super::{
     kinds::Kinds,
 };
 use crate::{
-    fence::{Asked, Era, Fence, Standing, Target, Uid},
+    fence::{Asked, Era, Fence, Standing, Target, Ticket, Uid},
     metadata::{Metadata, Owner},
     request::Query,
     status::Refusal,
@@ -87,17 +87,18 @@ impl Judge {
         self.asker.metadata(target, &self.version).await.map_err(|failed| failed.about(target))
     }
 
-    /// An object is about to be written: the uids of it and of all who control it. `asks`: whatever is remembered.
+    /// An object is about to be written: the uids of it and of all who control it. `asks`: whatever is remembered. The ticket
+    /// is told whom it may concern as soon as that is known.
     ///
     /// # Errors
     /// When it is not ours.
-    pub(super) async fn written(&self, target: &Target, asks: bool) -> Result<Vec<Uid>, Refusal> {
+    pub(super) async fn written(&self, target: &Target, asks: bool, ticket: &Ticket) -> Result<Vec<Uid>, Refusal> {
         if !asks && let Standing::Ours(uids) = self.fence.standing(&self.era, target) {
             return Ok(uids);
         }
         let asked = self.fence.asking();
         match self.ask(target).await? {
-            Some(metadata) => self.with_owners(Seen { target: target.clone(), metadata, asked }).await,
+            Some(metadata) => self.with_owners(Seen { target: target.clone(), metadata, asked }, ticket).await,
             // Nobody's yet: the API server says so itself, or makes one.
             None => Ok(Vec::new()),
         }
@@ -107,7 +108,13 @@ impl Judge {
     ///
     /// # Errors
     /// When one of those is an object of the ring that is not ours.
-    pub(super) async fn deleted(&self, target: &Target, selecting: Query, asks: bool) -> Result<Vec<Uid>, Refusal> {
+    pub(super) async fn deleted(
+        &self,
+        target: &Target,
+        selecting: Query,
+        asks: bool,
+        ticket: &Ticket,
+    ) -> Result<Vec<Uid>, Refusal> {
         let mut owners: Vec<Owner> = Vec::new();
         let mut uids: HashSet<String> = HashSet::new();
         let each = |metadata: Metadata| {
@@ -115,7 +122,7 @@ impl Judge {
         };
         let asked = self.asker.selected(target, &self.version, selecting, each).await;
         asked.map_err(|failed| failed.about(target))?;
-        self.controlled_by(&owners, target.namespace.as_deref(), asks).await
+        self.controlled_by(&owners, target.namespace.as_deref(), asks, ticket).await
     }
 
     /// These owners are about to control what is written: their uids, and those of who controls them. Where `asks`, as
@@ -128,22 +135,30 @@ impl Judge {
         owners: &[Owner],
         namespace: Option<&str>,
         asks: bool,
+        ticket: &Ticket,
     ) -> Result<Vec<Uid>, Refusal> {
+        ticket.may_be_about(&uids_of(owners));
         let mut uids = Vec::new();
         for owner in owners {
-            uids.extend(self.controller(owner, namespace, asks).await?);
+            uids.extend(self.controller(owner, namespace, asks, ticket).await?);
         }
         Ok(uids)
     }
 
-    async fn controller(&self, owner: &Owner, namespace: Option<&str>, asks: bool) -> Result<Vec<Uid>, Refusal> {
+    async fn controller(
+        &self,
+        owner: &Owner,
+        namespace: Option<&str>,
+        asks: bool,
+        ticket: &Ticket,
+    ) -> Result<Vec<Uid>, Refusal> {
         let uid: Uid = owner.uid.as_str().into();
         if let (false, Standing::Ours(uids)) = (asks, self.fence.standing_of(&self.era, &uid)) {
             return Ok(uids);
         }
         match self.owner(owner, namespace).await? {
             None => Ok(Vec::new()),
-            Some((_, Some(seen))) => self.with_owners(seen).await,
+            Some((_, Some(seen))) => self.with_owners(seen, ticket).await,
             Some((target, None)) if self.fence.has_moved(&uid) => Err(moved(&target, None)),
             // It is gone, and what names it will be collected.
             Some((_, None)) => Ok(Vec::new()),
@@ -174,7 +189,7 @@ impl Judge {
     }
 
     /// Whose an object is and all who control it, as far up as they are the ring's. What is found to be ours is learned.
-    async fn with_owners(&self, mut seen: Seen) -> Result<Vec<Uid>, Refusal> {
+    async fn with_owners(&self, mut seen: Seen, ticket: &Ticket) -> Result<Vec<Uid>, Refusal> {
         let mut uids: Vec<Uid> = Vec::new();
         while uids.len() < MOST_OWNERS {
             let Seen { target, metadata, asked } = seen;
@@ -188,6 +203,7 @@ impl Judge {
             }
             uids.push(uid.clone());
             let controller = metadata.controllers().next();
+            ticket.may_be_about(&uids_of(controller));
             let above = match controller {
                 Some(owner) => self.owner(owner, target.namespace.as_deref()).await?,
                 None => None,
@@ -204,6 +220,11 @@ impl Judge {
         }
         Ok(uids)
     }
+}
+
+/// The uids in owner references.
+pub(super) fn uids_of<'a>(owners: impl IntoIterator<Item = &'a Owner>) -> Vec<Uid> {
+    owners.into_iter().map(|owner| owner.uid.as_str().into()).collect()
 }
 
 /// The refusal of a write.

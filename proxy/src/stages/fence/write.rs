@@ -10,7 +10,7 @@ use super::{
     Counted, Next,
     alone::{Alone, Sent},
     impersonates,
-    judge::{Judge, moved},
+    judge::{Judge, moved, uids_of},
     target,
 };
 use crate::{
@@ -96,20 +96,26 @@ async fn allowed(
     if let Some(what) = unseen {
         judge.asker.metrics.unseen(what);
     }
-    if resource.name.is_some() {
-        uids = judge.written(&target(resource), asks).await?;
-    }
-    let names_owners = whole && matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
-    if names_owners && judge.era.policy.controlled.contains(&resource.kind) {
-        let owners;
+    let names_owners = whole
+        && matches!(verb, Verb::Create | Verb::Update | Verb::Patch)
+        && judge.era.policy.controlled.contains(&resource.kind);
+    let mut owners = Vec::new();
+    if names_owners {
+        // Before anything is asked: who works on the owner waits for an answer from here on.
         (request, owners) = with_owners(request).await?;
+        ticket.may_be_about(&uids_of(&owners));
+    }
+    if resource.name.is_some() {
+        uids = judge.written(&target(resource), asks, ticket).await?;
+    }
+    if names_owners {
         adopts = owners.iter().any(|owner| !uids.iter().any(|uid| **uid == *owner.uid));
-        uids.extend(judge.controlled_by(&owners, resource.namespace.as_deref(), asks).await?);
+        uids.extend(judge.controlled_by(&owners, resource.namespace.as_deref(), asks, ticket).await?);
     }
     if verb == Verb::DeleteCollection && judge.era.policy.controlled.contains(&resource.kind) {
         // Children are labelled for this shard until the sharder moves them, which is after their owner was let go.
         let selecting = selecting(&request, &judge.era.term.selector)?;
-        uids.extend(judge.deleted(&target(resource), selecting, asks).await?);
+        uids.extend(judge.deleted(&target(resource), selecting, asks, ticket).await?);
     }
     // Closed at this moment: then the questions above came too early.
     ticket.also_about(&uids).map_err(|object| moved(&Target::of(&object), None))?;

@@ -89,6 +89,44 @@ async fn a_create_under_the_object_holds_its_drain() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_write_that_is_asked_about_holds_the_drain_of_whom_it_may_concern() {
+    let names_it = value!({"metadata": {"ownerReferences": [owner("Thing", "b")]}}).to_string();
+    // The question that is not answered: about the child itself, or about its owner.
+    for (method, path, body, at) in [
+        ("PUT", format!("{PARTS}/p"), names_it.clone(), PARTS),
+        ("PUT", format!("{PARTS}/p"), names_it.clone(), THINGS),
+        ("POST", PARTS.to_owned(), names_it, THINGS),
+        ("PATCH", format!("{PARTS}/p"), "{}".to_owned(), THINGS),
+        ("DELETE", format!("{PARTS}/p"), String::new(), THINGS),
+        ("DELETE", format!("{PARTS}?fieldSelector=x%3Dy"), String::new(), THINGS),
+    ] {
+        let (objects, asked) = (Objects::default(), Arc::new(tokio::sync::Notify::new()));
+        let (served, arrived) = (objects.clone(), asked.clone());
+        let lab = Lab::stuck(move |seen| {
+            let is_question = seen.uri.query().is_some_and(|query| query.contains("fieldSelector"));
+            let is_stuck = is_question && seen.uri.path() == at;
+            if is_stuck {
+                arrived.notify_one();
+            }
+            (!is_stuck).then(|| answer(&served, seen))
+        });
+        let fenced = Fenced::over(lab, objects);
+        fenced.thing(OURS);
+        fenced.put(&format!("{PARTS}/p"), OURS, Some(owner("Thing", "b")));
+        let content_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let mut writing = Box::pin(fenced.write(method, &path, content_type, body));
+        tokio::select! {
+            status = &mut writing => unreachable!("nobody answers {method} {path}: {status}"),
+            () = asked.notified() => {}
+        }
+        let guard = fenced.drained();
+        assert!(holds(&guard, 4 * GRACE).await, "{method} {path}, at {at}");
+        drop(writing);
+        assert!(!holds(&guard, 2 * GRACE).await, "{method} {path}: it was not sent");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_write_holds_the_drain_until_the_end_of_its_answer() {
     let (body, respond) = streaming();
     let lab = Lab::new(respond);
