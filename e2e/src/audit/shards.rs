@@ -8,6 +8,7 @@ use std::{
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
 use ringside_ring::lease::SHARDER_HOLDER;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{AuditError, User, is_write, lines};
 use crate::system::SHARDER_USER;
@@ -50,6 +51,8 @@ struct Event {
     object_ref: Reference,
     #[serde(default)]
     response_status: Status,
+    /// An object, or a patch of any kind.
+    request_object: Option<Value>,
     response_object: Option<Response>,
     request_received_timestamp: MicroTime,
 }
@@ -75,9 +78,10 @@ struct Response {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct Metadata {
     name: String,
+    resource_version: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -86,12 +90,30 @@ struct Spec {
     holder_identity: Option<String>,
 }
 
+/// A write of a Lease that was carried out.
+struct Written {
+    received: Timestamp,
+    /// The version that it was made of, where it said so.
+    of: Option<String>,
+    /// The version that it made.
+    version: Option<String>,
+}
+
+/// Whether nothing was carried out between the writes before and after that time: the later was made of what the earlier made.
+fn nothing_landed(at: Timestamp, written: &[Written]) -> bool {
+    let before = written.iter().filter(|write| write.received < at).max_by_key(|write| write.received);
+    let after = written.iter().filter(|write| write.received > at).min_by_key(|write| write.received);
+    let made = before.and_then(|before| before.version.as_ref());
+    made.is_some() && made == after.and_then(|after| after.of.as_ref())
+}
+
 /// What the log says of each shard, by its name, which is that of its Pod and of its Lease.
 pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
     let mut all: BTreeMap<String, Heard> = BTreeMap::new();
     // Writes of shards to their own Leases, and of the sharder, which takes them by an update, of which it is not known what
     // came of them.
     let mut under_way: HashMap<String, (String, Timestamp, Holder)> = HashMap::new();
+    let mut written: HashMap<String, Vec<Written>> = HashMap::new();
     lines(path, |line| {
         let event: Event = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         if !is_write(&event.verb, &event.request_uri) {
@@ -121,8 +143,12 @@ pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
         }
         // A create names it in its answer.
         if (200..300).contains(&code)
-            && let Some(Response { metadata: Metadata { name }, spec: Some(spec) }) = event.response_object
+            && let Some(Response { metadata: Metadata { name, resource_version: version }, spec: Some(spec) }) =
+                event.response_object
         {
+            let of = event.request_object.as_ref().and_then(|sent| sent.pointer("/metadata/resourceVersion")?.as_str());
+            let of = of.map(str::to_owned);
+            written.entry(name.clone()).or_default().push(Written { received, of, version });
             let holder = match spec.holder_identity.as_deref() {
                 None | Some("") => Holder::Nobody,
                 Some(SHARDER_HOLDER) => Holder::Sharder,
@@ -135,6 +161,9 @@ pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
         Ok(())
     })?;
     for (name, received, holder) in under_way.into_values() {
+        if written.get(&name).is_some_and(|written| nothing_landed(received, written)) {
+            continue;
+        }
         all.entry(name).or_default().lease.push((received, holder));
     }
     for heard in all.values_mut() {
@@ -150,7 +179,7 @@ mod tests {
 
     use std::fs;
 
-    use serde_json::{Value, json};
+    use serde_json::json;
     use tempfile::TempDir;
 
     use super::*;
@@ -215,6 +244,28 @@ mod tests {
         let all = read(&[renewal("a", 1), take, label, renewal("d", 3), failed]);
         let holders: Vec<_> = all["a"].lease.iter().map(|(_, holder)| *holder).collect();
         assert_eq!(holders, [Holder::PerhapsShard, Holder::PerhapsSharder, Holder::PerhapsShard]);
+    }
+
+    #[test]
+    fn what_was_not_answered_did_not_land_where_the_next_write_is_made_of_the_one_before() {
+        let made = |mut event: Value, of: &str, version: &str| {
+            event["requestObject"] = json!({"metadata": {"resourceVersion": of}});
+            event["responseObject"]["metadata"]["resourceVersion"] = json!(version);
+            event
+        };
+        let asked = event("b", "RequestReceived", Some("a"), "leases", "a", 2);
+        let mut patch = event("d", "ResponseComplete", Some("a"), "websites", "x", 2);
+        patch["requestObject"] = json!([{"op": "test", "path": "/metadata/uid", "value": "u"}]);
+        let takes = made(lease("a", None, Some(SHARDER_HOLDER), 1), "6", "7");
+        for (of, landed) in [("7", false), ("8", true)] {
+            let all = read(&[
+                takes.clone(),
+                asked.clone(),
+                patch.clone(),
+                made(lease("c", Some("a"), Some("a"), 3), of, "9"),
+            ]);
+            assert_eq!(all["a"].lease.iter().any(|(_, holder)| *holder == Holder::PerhapsShard), landed);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! moment ago it may not see when its watches were cut, sharded or not, and make once more: the API server refuses that. It
 //! is excused only of what was the shard's own, and only while the record says that its watch of such children was not
 //! there, or was just beginning, or that what it shows comes late: by a fault, or as the API server took longer for that very
-//! create than Kubernetes promises.
+//! create than Kubernetes promises. Or where the child had come a moment before: nothing orders the watches of two resources.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -25,6 +25,10 @@ const CAUGHT_UP: SignedDuration = SignedDuration::from_secs(5);
 /// its answers is behind with its watches.
 const PROMISED: SignedDuration = SignedDuration::from_secs(1);
 
+/// By so much the watch of one resource may be behind that of another on a machine that does much else (`docs/limits.md`,
+/// "Children that come while"): five times what was seen.
+const BEHIND: SignedDuration = SignedDuration::from_millis(500);
+
 /// Whether a create was refused because of a child that was the shard's own, and that it may not have seen yet.
 pub(super) fn was_unseen(create: &Landed, faults: &[Fault<'_>], watches: &[Watch]) -> bool {
     let since = |fault: &Fault<'_>| create.received.duration_since(fault.until);
@@ -39,12 +43,19 @@ pub(super) fn was_unseen(create: &Landed, faults: &[Fault<'_>], watches: &[Watch
     let slow = !silent && create.answered.duration_since(create.received) > PROMISED;
     create.change == Change::Refused
         && create.owner.as_ref() == Some(&create.shard)
-        && (slow || begun().any(delayed) || begun().any(cut) && !was_watched(create, faults, watches))
+        && (slow
+            || came_within(create, BEHIND)
+            || begun().any(delayed)
+            || begun().any(cut) && !was_watched(create, faults, watches))
 }
 
 /// Whether what was in the way had come to the shard so lately that no watch may have shown it there.
 pub(super) fn was_moved(create: &Landed) -> bool {
-    create.moved.is_some_and(|moved| create.received.duration_since(moved) < WATCHED_AGAIN)
+    came_within(create, WATCHED_AGAIN)
+}
+
+fn came_within(create: &Landed, time: SignedDuration) -> bool {
+    create.moved.is_some_and(|moved| create.received.duration_since(moved) < time)
 }
 
 /// Whether a watch showed the shard such children.
@@ -123,6 +134,18 @@ mod tests {
         let moved = |second| Landed { moved: Some(at(second)), ..create("a", 105) };
         assert!(was_moved(&moved(104)) && was_moved(&moved(76)));
         assert!(!was_moved(&moved(74)) && !was_moved(&create("a", 105)));
+    }
+
+    #[test]
+    fn what_came_a_moment_before_is_excused_where_the_api_server_refused_it() {
+        let came = |before: i64, owner| {
+            let moved = at(105).checked_sub(SignedDuration::from_millis(before)).ok();
+            Landed { moved, ..create(owner, 105) }
+        };
+        assert!(was_unseen(&came(499, "a"), &[], &[]) && was_moved(&came(499, "a")));
+        assert!(!was_unseen(&came(500, "a"), &[], &[]) && !was_unseen(&came(499, "b"), &[], &[]));
+        let landed = Landed { change: Change::Created, ..came(499, "a") };
+        assert!(!was_unseen(&landed, &[], &[]), "there are two of it");
     }
 
     #[test]

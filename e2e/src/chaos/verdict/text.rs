@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::{Ended, Verdict};
-use crate::{chaos::schedule::Kind, checker::Gap};
+use crate::{
+    chaos::schedule::Kind,
+    checker::{Gap, Landed},
+};
 
 impl Verdict {
     fn faults(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,6 +84,11 @@ impl fmt::Display for Verdict {
                 "    excused: {} {first} since {since:?}, {second} from {at:?}, silent {:?}",
                 judged.name, judged.silent
             )?;
+        }
+        for create in &self.unseen_moved {
+            let Landed { object, shard, received, moved, .. } = create;
+            let since = moved.map(|moved| received.duration_since(moved).unsigned_abs());
+            writeln!(f, "    excused: {shard} made a {object} again at {received}, which had come {since:?} before")?;
         }
         if let Some(Gap { name, cause, from, until, .. }) = self.longest() {
             let until = until.map_or("no end".to_owned(), |until| format!("{:.1?}", until.saturating_sub(*from)));

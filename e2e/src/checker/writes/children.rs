@@ -20,8 +20,10 @@ impl Writes {
             let owner = root.at(version);
             let with = owner.and_then(|owner| owner.labels.shard.as_deref());
             let drained = owner.and_then(|owner| root.drained_since(owner));
-            if with == Some(left) && self.works(left, version, drained.map(|(since, _)| since)) {
-                let drained = drained.map(|(_, drain)| drain.lasted_until(version));
+            let (since, drain) = drained.unzip();
+            let let_go = drain.is_some_and(|drain| self.may_have_let_go(left, drain, version.write.answered));
+            if with == Some(left) && !let_go && self.works(left, version, since) {
+                let drained = drain.map(|drain| drain.lasted_until(version));
                 verdict.overtaken.push(Child { drained, ..Child::of(version, with, version) });
             }
         }

@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
+
 use super::{
-    Change, Verdict, Writes,
+    Change, Verdict, Write, Writes,
     history::{History, Version},
     verdict::Lost,
 };
@@ -34,12 +36,18 @@ impl Writes {
     }
 
     /// Whether the shard itself may have made this version, or one before it that nobody saw: only a watch showed it, or the
-    /// shard had asked for a write since the drain, and the API server was killed before it answered.
+    /// shard may have let go before.
     fn is_anybodys(&self, shard: &str, drain: Option<&Version>, version: &Version) -> bool {
-        let tried = self.unanswered.get(&(version.write.resource.clone(), version.write.object.name.clone()));
-        let of_shard = tried.into_iter().flatten().filter(|write| write.shard.as_deref() == Some(shard));
-        let since = |drain: &Version| drain.write.received..=version.write.answered;
         version.write.id.is_empty()
-            || drain.is_some_and(|drain| of_shard.into_iter().any(|write| since(drain).contains(&write.received)))
+            || drain.is_some_and(|drain| self.may_have_let_go(shard, drain, version.write.answered))
+    }
+
+    /// Whether the shard had asked for a write of the object since it was drained, and nobody knows what came of that: the API
+    /// server was killed before it answered, or ended as it did.
+    pub(super) fn may_have_let_go(&self, shard: &str, drain: &Version, until: Timestamp) -> bool {
+        let Write { resource, object, received, .. } = &drain.write;
+        let tried = self.unanswered.get(&(resource.clone(), object.name.clone())).into_iter().flatten();
+        let mut of_shard = tried.filter(|write| write.shard.as_deref() == Some(shard));
+        of_shard.any(|write| (*received..=until).contains(&write.received))
     }
 }

@@ -310,6 +310,15 @@ fn a_child_that_overtakes_its_owner_is_found() {
     assert_eq!(verdict.overtaken.len(), 1);
     assert_eq!(verdict.overtaken[0].drained, Some(Duration::from_secs(3)));
     assert!(!verdict.is_clean());
+    // Nor what may have been let go: the API server ended before it answered.
+    let tried = |by: &str, at| Write {
+        received: Timestamp::from_second(at).unwrap(),
+        ..site(0, Some(by), Change::Unanswered, "")
+    };
+    assert!(with_early_after(tried("a", 32), early.clone()).overtaken.is_empty());
+    for other in [tried("b", 32), tried("a", 29), tried("a", 34)] {
+        assert_eq!(with_early_after(other, early.clone()).overtaken.len(), 1);
+    }
     // Of a shard that lost its Lease, nobody works on the owner, whatever it says.
     assert!(with_early_after(lease(31, "a", "shardlease-controller"), early.clone()).overtaken.is_empty());
     // Nor does one that came back after the owner was drained. One that was back by then does.
@@ -319,8 +328,8 @@ fn a_child_that_overtakes_its_owner_is_found() {
     assert_eq!(with_all(back(28, 29), early).overtaken.len(), 1);
 }
 
-fn with_early_after(lease: Write, early: Write) -> Verdict {
-    with_all([lease], early)
+fn with_early_after(before: Write, early: Write) -> Verdict {
+    with_all([before], early)
 }
 
 fn with_all(leases: impl IntoIterator<Item = Write>, early: Write) -> Verdict {
