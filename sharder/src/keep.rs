@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client,
     api::{DeleteParams, PostParams},
-    core::DynamicObject,
+    core::{DynamicObject, PartialObjectMeta},
     discovery::ApiResource,
     runtime::{
         WatchStreamExt,
@@ -26,7 +26,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::{FIELD_MANAGER, resources::Object};
+use crate::FIELD_MANAGER;
 use ringside_runtime::explain::{code, explain, explain_watch};
 
 /// How soon something that failed is tried again.
@@ -128,7 +128,7 @@ pub(crate) struct Keeper {
     wish: watch::Receiver<Wish>,
     standing: watch::Sender<Standing>,
     objects: Api<DynamicObject>,
-    watched: Api<Object>,
+    watched: Api<PartialObjectMeta>,
     kind: String,
     name: String,
     period: Duration,
@@ -300,7 +300,7 @@ fn is_stored(seen: Option<&ObjectMeta>, stored: Option<&Stored>) -> bool {
 }
 
 /// The object's metadata whenever it changes; none when it is not there.
-fn versions(objects: Api<Object>, name: String) -> impl Stream<Item = Option<ObjectMeta>> {
+fn versions(objects: Api<PartialObjectMeta>, name: String) -> impl Stream<Item = Option<ObjectMeta>> {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     // What a list did not show is not there.
     let listed = None::<Option<ObjectMeta>>;

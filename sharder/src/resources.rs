@@ -12,7 +12,6 @@ use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{
     Api, Client,
-    core::{DynamicObject, PartialObjectMeta},
     discovery::{ApiResource, verbs},
     runtime::reflector::Store,
 };
@@ -20,11 +19,10 @@ use ringside_ring::{ClusterRing, PartitionKey, cluster_ring::GroupResource, part
 use tokio::sync::watch;
 
 mod definitions;
+mod object;
 
+pub(crate) use object::Object;
 use ringside_runtime::discovery::{self, LookUpError, Served};
-
-/// An object of whatever resource, reduced to its metadata: requests for it ask for nothing else.
-pub(crate) type Object = PartialObjectMeta<DynamicObject>;
 
 /// How soon a resource that is not served is looked for again: its CustomResourceDefinition may come after the ring.
 const RETRY: Duration = Duration::from_secs(5);
