@@ -17,6 +17,8 @@ use crate::{assign::Sought, move_id, target::Target};
 
 /// Objects remembered at most: memory must not grow with the objects (DESIGN, "Sharder").
 const CAPACITY: usize = 10_000;
+/// A table of so many is as good as none.
+const FEW: usize = 64;
 
 struct Drain {
     resource: GroupResource,
@@ -70,6 +72,14 @@ impl Register {
             self.by_uid.insert(uid.to_owned(), drain);
             self.by_age.insert((now, uid.to_owned()));
             self.changes.send_replace(());
+        }
+    }
+
+    /// Gives back what a table of many takes when most of them are gone: by itself it stays as large as it was.
+    fn shrink(&mut self) {
+        let most = (self.by_uid.len() * 2).max(FEW);
+        if most < self.by_uid.capacity() / 2 {
+            self.by_uid.shrink_to(most);
         }
     }
 }
@@ -202,6 +212,7 @@ impl Drains {
         let mut register = self.0.lock();
         if let Some(drain) = register.by_uid.remove(uid) {
             register.by_age.remove(&(drain.since, uid.to_owned()));
+            register.shrink();
         }
     }
 
@@ -212,6 +223,7 @@ impl Drains {
         by_uid.retain(|_, drain| drain.resource != *resource || drain.is_unwritten || drain.last_seen >= start);
         by_age.retain(|(_, uid)| by_uid.contains_key(uid));
         all_found.insert(resource.clone(), found);
+        register.shrink();
         register.changes.send_replace(());
     }
 
@@ -222,6 +234,7 @@ impl Drains {
         by_uid.retain(|_, drain| resources.contains(&drain.resource));
         by_age.retain(|(_, uid)| by_uid.contains_key(uid));
         found.retain(|resource, _| resources.contains(resource));
+        register.shrink();
     }
 
     /// What is known of the drains of each resource.
@@ -327,6 +340,11 @@ mod tests {
         assert_eq!(drains.figures()[&resource("xs")].draining, CAPACITY + 7, "all that there are");
         drains.forget("0");
         assert_eq!(drains.figures()[&resource("xs")].draining, CAPACITY - 1, "all of them are remembered");
+        for i in 1..CAPACITY {
+            drains.forget(&i.to_string());
+        }
+        let left = drains.0.lock().by_uid.capacity();
+        assert!(left < 4 * FEW, "the table of {CAPACITY} stays, with room for {left}");
     }
 
     #[tokio::test(start_paused = true)]
