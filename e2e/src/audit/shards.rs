@@ -55,6 +55,7 @@ struct Event {
     request_object: Option<Value>,
     response_object: Option<Response>,
     request_received_timestamp: MicroTime,
+    stage_timestamp: MicroTime,
 }
 
 #[derive(Default, Deserialize)]
@@ -93,6 +94,7 @@ struct Spec {
 /// A write of a Lease that was carried out.
 struct Written {
     received: Timestamp,
+    answered: Timestamp,
     /// The version that it was made of, where it said so.
     of: Option<String>,
     /// The version that it made.
@@ -101,10 +103,19 @@ struct Written {
 
 /// Whether nothing was carried out between the writes before and after that time: the later was made of what the earlier made.
 fn nothing_landed(at: Timestamp, written: &[Written]) -> bool {
-    let before = written.iter().filter(|write| write.received < at).max_by_key(|write| write.received);
+    let before = written.iter().filter(|write| write.answered < at).max_by_key(|write| write.answered);
     let after = written.iter().filter(|write| write.received > at).min_by_key(|write| write.received);
     let made = before.and_then(|before| before.version.as_ref());
     made.is_some() && made == after.and_then(|after| after.of.as_ref())
+}
+
+/// Who has a shard's Lease after a write of this Pod.
+fn holder(spec: &Spec, shard: &str, pod: Option<&String>) -> Option<Holder> {
+    match spec.holder_identity.as_deref() {
+        None | Some("") => Some(Holder::Nobody),
+        Some(SHARDER_HOLDER) => Some(Holder::Sharder),
+        Some(holder) => (holder == shard && pod.is_some_and(|pod| pod == shard)).then_some(Holder::Shard),
+    }
 }
 
 /// What the log says of each shard, by its name, which is that of its Pod and of its Lease.
@@ -148,14 +159,14 @@ pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
         {
             let of = event.request_object.as_ref().and_then(|sent| sent.pointer("/metadata/resourceVersion")?.as_str());
             let of = of.map(str::to_owned);
-            written.entry(name.clone()).or_default().push(Written { received, of, version });
-            let holder = match spec.holder_identity.as_deref() {
-                None | Some("") => Holder::Nobody,
-                Some(SHARDER_HOLDER) => Holder::Sharder,
-                Some(holder) if holder == name && pod == Some(&name) => Holder::Shard,
-                // Another Lease, or somebody labels this one.
-                Some(_) => return Ok(()),
-            };
+            written.entry(name.clone()).or_default().push(Written {
+                received,
+                answered: event.stage_timestamp.0,
+                of,
+                version,
+            });
+            // Another Lease, or somebody labels this one.
+            let Some(holder) = holder(&spec, &name, pod) else { return Ok(()) };
             all.entry(name).or_default().lease.push((received, holder));
         }
         Ok(())
@@ -194,6 +205,7 @@ mod tests {
             "user": {"username": "x", "extra": extra}, "objectRef": {"resource": resource, "name": name},
             "responseStatus": {"metadata": {}, "code": 200},
             "requestReceivedTimestamp": format!("2026-01-02T03:04:{second:02}.000000Z"),
+            "stageTimestamp": format!("2026-01-02T03:04:{second:02}.000000Z"),
         })
     }
 
@@ -266,6 +278,11 @@ mod tests {
             ]);
             assert_eq!(all["a"].lease.iter().any(|(_, holder)| *holder == Holder::PerhapsShard), landed);
         }
+        // What was under way when it arrived may have been carried out after it.
+        let mut slow = takes;
+        slow["stageTimestamp"] = json!("2026-01-02T03:04:02.500000Z");
+        let all = read(&[slow, asked, made(lease("c", Some("a"), Some("a"), 3), "7", "9")]);
+        assert!(all["a"].lease.iter().any(|(_, holder)| *holder == Holder::PerhapsShard));
     }
 
     #[test]

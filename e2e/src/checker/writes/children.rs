@@ -21,7 +21,11 @@ impl Writes {
             let with = owner.and_then(|owner| owner.labels.shard.as_deref());
             let drained = owner.and_then(|owner| root.drained_since(owner));
             let (since, drain) = drained.unzip();
-            let let_go = drain.is_some_and(|drain| self.may_have_let_go(left, drain, version.write.answered));
+            // What it lets go of later it had not.
+            let has =
+                |next: &Version| [&next.labels.shard, &next.write.shard].iter().any(|it| it.as_deref() == Some(left));
+            let let_go = drain.is_some_and(|drain| self.may_have_let_go(left, drain, version.write.answered))
+                && !root.after(version).is_some_and(has);
             if with == Some(left) && !let_go && self.works(left, version, since) {
                 let drained = drain.map(|drain| drain.lasted_until(version));
                 verdict.overtaken.push(Child { drained, ..Child::of(version, with, version) });

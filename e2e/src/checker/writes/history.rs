@@ -83,6 +83,12 @@ impl History {
         self.versions.range::<ResourceVersion, _>(before).next_back().map(|(_, version)| version)
     }
 
+    /// The first version that it got after another object got this one.
+    pub(super) fn after(&self, other: &Version) -> Option<&Version> {
+        let after = (Bound::Excluded(other.write.object.version.as_ref()?), Bound::Unbounded);
+        self.versions.range::<ResourceVersion, _>(after).next().map(|(_, version)| version)
+    }
+
     /// What began the drain which the object is in at this version of its own.
     pub(super) fn drained_since(&self, at: &Version) -> Option<(&ResourceVersion, &Version)> {
         let same = |version: &Version| version.labels.drain.is_some() && version.labels == at.labels;
