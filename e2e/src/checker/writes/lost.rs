@@ -24,7 +24,8 @@ impl Writes {
                 continue;
             };
             let (number, drain) = history.drained_since(before).unzip();
-            let let_go = drain.is_some() && version.write.shard.as_deref() == Some(shard);
+            let is_drained = drain.is_some() || self.may_have_been_drained(before, version);
+            let let_go = is_drained && version.write.shard.as_deref() == Some(shard);
             if let_go || self.is_anybodys(shard, drain, version) || !self.works(shard, version, number) {
                 continue;
             }
@@ -40,6 +41,15 @@ impl Writes {
     fn is_anybodys(&self, shard: &str, drain: Option<&Version>, version: &Version) -> bool {
         version.write.id.is_empty()
             || drain.is_some_and(|drain| self.may_have_let_go(shard, drain, version.write.answered))
+    }
+
+    /// Whether the sharder had asked for a write of the object in between, and nobody knows what came of that. The shard's own
+    /// patch tells whether there was a drain: it tests the label.
+    fn may_have_been_drained(&self, before: &Version, version: &Version) -> bool {
+        let Write { resource, object, received, .. } = &version.write;
+        let tried = self.unanswered.get(&(resource.clone(), object.name.clone())).into_iter().flatten();
+        let between = before.write.received..=*received;
+        tried.filter(|write| write.by_sharder).any(|write| between.contains(&write.received))
     }
 
     /// Whether the shard had asked for a write of the object since it was drained, and nobody knows what came of that: the API

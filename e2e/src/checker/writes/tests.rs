@@ -167,6 +167,12 @@ fn what_a_shard_loses_it_has_let_go() {
         for by in [Some("a"), Some("b"), None] {
             assert_eq!(told(lost([moves(by)])), [vec![0], vec![]], "nobody asked: {by:?}");
         }
+        let asked = |by: Option<&str>, at| site(at, by, Change::Unanswered, "");
+        assert_eq!(lost([asked(None, 25), moves(Some("a"))]), none, "it was drained: its patch tests that");
+        for not in [asked(None, 5), asked(Some("b"), 25), user(asked(None, 25))] {
+            assert_ne!(lost([not, moves(Some("a"))]), none);
+        }
+        assert_ne!(lost([asked(None, 25), moves(Some("b"))]), none);
         assert_eq!(told(lost([drained(20), moves(Some("b"))])), [vec![10], vec![]], "another let go");
         assert_eq!(told(lost([drained(20), user(moves(None))])), [vec![10], vec![]], "a user let go");
         let unanswered = |at| site(at, Some("a"), Change::Unanswered, "");
