@@ -97,6 +97,8 @@ pub struct Holding {
     pub scope: Arc<Scope>,
     /// Whether it is known how far it has come.
     pub is_placed: bool,
+    /// When it was asked for.
+    pub opened: Instant,
     state: Arc<State>,
 }
 
@@ -142,6 +144,7 @@ impl Views {
                 id,
                 scope: open.scope.clone(),
                 is_placed: open.position.is_some(),
+                opened: open.opened,
                 state: open.state.clone(),
             });
             holding.collect()
@@ -283,6 +286,9 @@ impl Drop for View {
         let (begun, postponed) = [&self.state.begun, &self.state.postponed].map(|it| it.load(Ordering::Acquire)).into();
         self.of(|of| {
             let Some(mut open) = of.open.remove(&self.id) else { return };
+            if begun && !open.is_watch {
+                of.listed(&open);
+            }
             // Nothing holds what a list has shown whose watch has yet to begin.
             let goes_on = begun || (postponed && open.is_watch && open.from.is_some() && !of.wait_for_longer(&open));
             let remembered = match (open.is_watch, &open.position) {
@@ -304,8 +310,10 @@ impl Drop for View {
 }
 
 impl Holding {
-    /// Ends the watch, so that its client lists again.
-    pub fn cut(&self) {
+    /// Ends the watch, so that its client lists again. Returns whether nobody had done so before.
+    pub fn cut(&self) -> bool {
+        let is_first = !self.state.cut.is_cancelled();
         self.state.cut.cancel();
+        is_first
     }
 }

@@ -26,7 +26,9 @@ pub(super) async fn settle(
     while timeout(ASK_AFTER, handover.views.past(leaving)).await.is_err() {
         for watch in handover.views.idle_behind(leaving) {
             let is_exact = object.is_exact && watch.is_placed;
-            if !is_exact && began.elapsed() >= CUT_AFTER {
+            // One that has just begun has yet to say where it is: its initial events end with a bookmark.
+            let is_young = watch.opened.elapsed() < ASK_AFTER;
+            if !is_exact && !is_young && began.elapsed() >= CUT_AFTER {
                 cut(object, &watch, "it is not known what the watch began with, or when the object was drained");
             } else if is_exact && watch.scope.fields.is_undecided() && asked.insert(watch.id) {
                 let _seat = handover.seats.acquire().await;
@@ -45,6 +47,7 @@ pub(super) async fn settle(
 }
 
 fn cut(object: &Drained, watch: &Holding, reason: &str) {
-    tracing::info!(resource = %object.resource, reason, "a watch is ended for its client to list again");
-    watch.cut();
+    if watch.cut() {
+        tracing::info!(resource = %object.resource, reason, "a watch is ended for its client to list again");
+    }
 }

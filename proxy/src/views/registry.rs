@@ -33,6 +33,8 @@ pub(super) struct OfResource {
     pub(super) gone: Option<ResourceVersion>,
     /// The last objects that were drained.
     pub(super) leaving: VecDeque<Arc<Leaving>>,
+    /// The lists that were answered lately, the oldest first, and when they ended.
+    pub(super) lists: VecDeque<(Instant, Arc<Scope>)>,
 }
 
 #[derive(Debug)]
@@ -49,6 +51,8 @@ pub(super) struct Open {
     /// What it skipped, and its client has yet to be told.
     pub(super) missed: Vec<Arc<Leaving>>,
     pub(super) state: Arc<State>,
+    /// When it was asked for.
+    pub(super) opened: Instant,
     /// When the API server answered, of a watch that continues none.
     pub(super) fresh: Option<Instant>,
     /// Of one that ended: until when it holds objects.
@@ -98,6 +102,7 @@ impl Open {
             gap: None,
             missed: Vec::new(),
             state,
+            opened: Instant::now(),
             fresh: None,
             ends: None,
         }

@@ -13,7 +13,7 @@ use ringside_ring::ResourceVersion;
 use tokio::time::Instant;
 
 use super::{
-    Leaving, Missed, WATCHES_AGAIN,
+    Leaving, Missed, Scope, WATCHES_AGAIN,
     registry::{OfResource, Open},
 };
 
@@ -23,6 +23,8 @@ use super::{
 pub(super) const EARLY: Duration = Duration::from_secs(1);
 /// How long the position of a watch that ended is remembered, for what its client missed.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(600);
+/// The most lists of a resource that are remembered, for watches that do not begin.
+pub(super) const MOST_LISTS: usize = 256;
 
 /// The resourceVersions that a watch skips: those above the first, up to the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,14 +166,41 @@ impl OfResource {
         (!missed.objects.is_empty()).then_some(missed)
     }
 
-    /// Whether one that ended is where a watch was to go on that did not begin: its client is waited for anew.
+    /// Whether one that ended is where a watch was to go on that did not begin: its client is waited for anew. A client goes
+    /// on from the last event that it had, which is often later than the last one that says how far a watch has come. But
+    /// one that has listed may be another, which has that list and no watch yet.
     pub(super) fn wait_for_longer(&mut self, postponed: &Open) -> bool {
+        let now = Instant::now();
+        let has_listed = self.was_listed(&postponed.scope, now);
         let is_there = |open: &&mut Open| {
-            open.is_watch && open.ends.is_some() && open.scope == postponed.scope && open.position == postponed.position
+            let is_where = open.position == postponed.position || (!has_listed && open.position < postponed.position);
+            let is_over = open.ends.is_some_and(|ends| now < ends);
+            open.is_watch && is_over && open.scope == postponed.scope && is_where
         };
-        let Some(before) = self.open.values_mut().find(is_there) else { return false };
-        before.ends = Some(Instant::now() + WATCHES_AGAIN);
-        true
+        let before: Vec<_> = self.open.values_mut().filter(is_there).collect();
+        let is_known = !before.is_empty();
+        before.into_iter().for_each(|open| open.ends = Some(now + WATCHES_AGAIN));
+        is_known
+    }
+
+    /// A list was answered, to the end or not.
+    pub(super) fn listed(&mut self, list: &Open) {
+        self.lists.push_back((Instant::now(), list.scope.clone()));
+        if self.lists.len() > MOST_LISTS {
+            self.lists.pop_front();
+        }
+    }
+
+    /// Whether a client may have listed this lately whose watch has yet to begin. So it is where that is not remembered.
+    fn was_listed(&mut self, scope: &Scope, now: Instant) -> bool {
+        let is_old = |(ended, _): &(Instant, _)| now >= *ended + WATCHES_AGAIN;
+        while self.lists.front().is_some_and(is_old) {
+            self.lists.pop_front();
+        }
+        let is_under_way = |open: &Open| !open.is_watch && *open.scope == *scope;
+        self.lists.len() >= MOST_LISTS
+            || self.lists.iter().any(|(_, listed)| **listed == *scope)
+            || self.open.values().any(is_under_way)
     }
 
     /// Whether a watch that has begun already goes on in place of this one, which ends. What that one has missed its client

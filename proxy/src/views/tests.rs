@@ -5,7 +5,7 @@ use futures::FutureExt;
 
 use super::{
     fixtures::{at, leaving, scope, watch},
-    succession::{EARLY, REMEMBERED},
+    succession::{EARLY, MOST_LISTS, REMEMBERED},
     *,
 };
 use crate::request::selector::Selector;
@@ -314,6 +314,39 @@ async fn a_watch_that_did_not_begin_holds_what_its_list_has_shown_until_the_next
     let next = watch(&views, things(), Some(9));
     next.advance(&at(10));
     assert_eq!(views.behind(&object(10)), 0, "it goes on in its place");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_did_not_begin_behind_a_later_event_is_that_of_the_client_that_had_it() {
+    // Not so where another client may have listed what this one goes on from, or nobody knows: too much was listed.
+    let (all, other) = (scope(things(), None), scope(things(), Some("other")));
+    for (lists, others) in [(vec![], 0), (vec![other.clone()], 0), (vec![all], 1), (vec![other; MOST_LISTS], 1)] {
+        let views = Views::new();
+        for scope in lists {
+            views.open(scope, Kind::List).unwrap().begun();
+        }
+        // How far it had come was last said at 5, by a bookmark; then it was sent changes, the last one of 9.
+        drop(watch(&views, things(), Some(5)));
+        for _ in 0..2 {
+            views.open(scope(things(), None), Kind::Watch(Some(at(9)))).unwrap().postponed();
+            assert_eq!(views.behind(&object(10)), 1 + others);
+            tokio::time::sleep(WATCHES_AGAIN * 3 / 4).await;
+        }
+        assert_eq!(views.behind(&object(10)), 1, "its client is waited for, and another one only so long");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_could_not_watch_again_at_once_holds_nothing_once_it_does() {
+    let views = Views::new();
+    drop(watch(&views, things(), Some(5)));
+    views.open(scope(things(), None), Kind::Watch(Some(at(9)))).unwrap().postponed();
+    // The API server has forgotten what was at 9; then the client begins anew, and is cut before it has a state.
+    drop(watch(&views, things(), Some(9)));
+    drop(open(&views, None, Kind::StreamingList));
+    let again = watch(&views, things(), Some(20));
+    assert_eq!(views.behind(&object(15)), 0, "one client watches, and begins behind it");
+    drop(again);
 }
 
 #[tokio::test(start_paused = true)]

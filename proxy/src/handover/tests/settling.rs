@@ -74,6 +74,20 @@ async fn what_nobody_can_say_anything_about_is_ended_after_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_has_just_begun_has_time_to_say_where_it_is() {
+    let mut scene = Scene::new();
+    let list = list(&scene.views);
+    scene.drained("a", 10, "m1");
+    scene.pass(2 * CUT_AFTER + ASK_AFTER / 2).await;
+    let view = selecting(&scene.views, "", "", None);
+    drop(list);
+    scene.pass(ASK_AFTER * 3 / 4).await;
+    assert!(!is_cut(&view), "its initial events may be on the way");
+    scene.pass(2 * ASK_AFTER).await;
+    assert!(is_cut(&view));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_that_begins_behind_a_drain_under_way_is_told_of_it() {
     let mut scene = Scene::new();
     drop(watch(&scene.views, Some(5)));
