@@ -142,7 +142,12 @@ where
         .layer_fn(|next| peer::Peers::new(next, shared.peerings.clone(), shared.presence.clone()))
         .layer_fn(|next| {
             let alone = fence::Alone { tasks: shared.upgraded.clone(), abort: shared.abort.clone() };
-            fence::Fence::new(next, shared.fence.clone(), shared.labels.clone(), shared.metrics.clone(), alone)
+            let state = fence::State {
+                fence: shared.fence.clone(),
+                views: shared.views.clone(),
+                labels: shared.labels.clone(),
+            };
+            fence::Fence::new(next, state, shared.metrics.clone(), alone)
         })
         .layer_fn(|next| upgrade::Upgrade::new(next, shared.upgraded.clone(), shared.abort.clone()))
         .layer_fn(|next| narrow::Narrow::new(next, shared.metrics.clone()))

@@ -86,6 +86,12 @@ pub enum Refusal {
         /// Whose it is.
         why: String,
     },
+    /// An object that would be created under an owner, while the controller may not know of those that are there.
+    #[error(
+        "the watch on {} was broken off, and the controller may not know yet of all that there is: nothing was created, and \
+         it has to look again", .0.resource
+    )]
+    Interrupted(Box<Named>),
     /// A `Binding` that names its Pod in the body alone.
     #[error(
         "a Binding of a resource of the ring is judged by its Pod's labels: post it to pods/NAME/binding, and not to bindings"
@@ -150,6 +156,8 @@ impl Refusal {
             // answered with one, a POST with generateName too, which may have made an object already.
             Self::LostMeanwhile => answer(StatusCode::BAD_GATEWAY, "InternalError", "lease"),
             Self::PolicyUnknown(_) => later("ring"),
+            // Without Retry-After: the controller has to find out anew whether there is something to create.
+            Self::Interrupted(_) => answer(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "interrupted"),
             // client-go repeats a request by itself when it may, which is when nothing can have happened yet.
             Self::Upstream(UpstreamError::Unreachable(_) | UpstreamError::NotProcessed(_)) => later("unreachable"),
             Self::Upstream(_) => answer(StatusCode::BAD_GATEWAY, "InternalError", "upstream"),

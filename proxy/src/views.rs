@@ -29,6 +29,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 #[cfg(test)]
 pub(crate) mod fixtures;
+mod interrupted;
 mod registry;
 mod scope;
 mod succession;
@@ -260,8 +261,16 @@ impl View {
                 return;
             }
             let before = open.advance(version);
+            if before.is_none() {
+                of.watched.notify_waiters();
+            }
             of.wake(before.as_ref(), Some(version));
         });
+    }
+
+    /// It ends, and its client would have gone on.
+    pub fn broken_off(&self) {
+        self.state.broken_off.store(true, Ordering::Release);
     }
 
     /// Whether the client took all that came.
@@ -299,6 +308,9 @@ impl Drop for View {
             if !goes_on || remembered.is_zero() || (begun && of.is_continued(&open)) {
                 of.released(&open);
                 return;
+            }
+            if begun && self.state.broken_off.load(Ordering::Acquire) {
+                open.interrupt();
             }
             open.ends = Some(Instant::now() + remembered);
             of.open.insert(self.id, open);

@@ -66,6 +66,11 @@ impl Admitted {
         }
     }
 
+    /// Whether it has.
+    pub fn is_over(&self) -> bool {
+        self.over().now_or_never().is_some()
+    }
+
     /// Why it has.
     fn why(&self) -> Refusal {
         if self.term.is_on() { Refusal::LeadInDoubt } else { Refusal::NotAShard }

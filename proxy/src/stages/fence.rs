@@ -8,6 +8,7 @@
 //! | any other subresource, impersonation | passes if the object's labels say so at this moment; or 409 |
 //! | `Binding` that is posted to `bindings`, of Pods of the ring | refused: its Pod stands in the body |
 //! | create, update, patch, apply of a controlled resource | the same for the controller that the body names |
+//! | create of one while the controller's watch on it is broken off | held until that is back, and refused: it has to look again |
 //! | deletecollection | narrowed by a later stage; of a controlled resource the same for the controllers of what it selects |
 //!
 //! What changes something is counted while it is under way ([`crate::fence`]). Changes no request.
@@ -32,6 +33,7 @@ use crate::{
     metrics::Metrics,
     request::{RequestInfo, Resource, Verb, representation::is_compressed},
     status::Refusal,
+    views::Views,
 };
 
 mod alone;
@@ -53,12 +55,22 @@ const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 #[derive(Clone, Debug)]
 pub struct Counted(#[expect(dead_code, reason = "held, for its end")] Arc<Ticket>);
 
+/// What decides.
+#[derive(Clone)]
+pub struct State {
+    /// What the controller may not write any more, and what it is writing.
+    pub fence: fence::Fence,
+    /// What it can still see.
+    pub views: Views,
+    /// The labels of the ring's objects.
+    pub labels: Arc<RingLabels>,
+}
+
 /// See the module.
 #[derive(Clone)]
 pub struct Fence<S> {
     next: S,
-    fence: fence::Fence,
-    labels: Arc<RingLabels>,
+    state: State,
     kinds: Kinds,
     asker: Asker,
     alone: Alone,
@@ -66,9 +78,9 @@ pub struct Fence<S> {
 
 impl<S: Next> Fence<S> {
     /// Around the stages that narrow and send requests.
-    pub fn new(next: S, fence: fence::Fence, labels: Arc<RingLabels>, metrics: Metrics, alone: Alone) -> Self {
+    pub fn new(next: S, state: State, metrics: Metrics, alone: Alone) -> Self {
         let asker = Asker::new(next.clone(), metrics);
-        Self { next, fence, labels, kinds: Kinds::default(), asker, alone }
+        Self { next, state, kinds: Kinds::default(), asker, alone }
     }
 }
 
@@ -159,8 +171,9 @@ impl<S: Next> Service<Request<Body>> for Fence<S> {
             self.next.clone(),
             Judge {
                 asker: self.asker.clone(),
-                fence: self.fence.clone(),
-                labels: self.labels.clone(),
+                fence: self.state.fence.clone(),
+                views: self.state.views.clone(),
+                labels: self.state.labels.clone(),
                 kinds: self.kinds.clone(),
                 era,
                 version: resource.version.clone(),

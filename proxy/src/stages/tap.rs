@@ -11,7 +11,10 @@
 //! client opens the next from where it is. In the middle of an event it is an error, and so it is for all that is no
 //! watch: half a list must never look like a whole one.
 
-use std::task::{Context, Poll};
+use std::{
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use futures::{
     FutureExt,
@@ -19,6 +22,7 @@ use futures::{
 };
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
@@ -28,6 +32,7 @@ mod watched;
 
 use body::TappedBody;
 use missed::Asks;
+use watched::Lasts;
 pub use watched::{Handed, Watched};
 
 use super::{Next, admit::Admitted, narrow::Shows, resume::Stale};
@@ -82,6 +87,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
             Some(Verb::Watch) => Some(self.end_of_watch(&request, view.as_ref())),
             _ => None,
         };
+        let lasts = watch.and_then(|_| lasts(&request));
         let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
         let (next, answered) = (self.next.clone(), self.next.call(request));
         let tapped = async move {
@@ -92,7 +98,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
             let response = answer?;
             match (end, changed) {
                 (Some(end), _) => {
-                    tap_watch(Asked { handshake, asks, form, bookmarks }, response, view, end, next).await
+                    tap_watch(Asked { handshake, asks, form, bookmarks, lasts }, response, view, end, next).await
                 }
                 // Not before it is sent: the API server says what is wrong with a token, if something is.
                 (None, Some(_)) if !may_show && response.status().is_success() => Err(Expired.into()),
@@ -122,6 +128,7 @@ struct Asked {
     asks: Option<Asks>,
     form: Form,
     bookmarks: bool,
+    lasts: Option<Lasts>,
 }
 
 /// Why a watch is ended.
@@ -160,6 +167,16 @@ impl<S> Tap<S> {
     }
 }
 
+/// How long the watch lasts that is asked for.
+fn lasts(request: &Request<Body>) -> Option<Lasts> {
+    let admitted = request.extensions().get::<Admitted>()?.clone();
+    let seconds = request.extensions().get::<RequestInfo>()?.query.first("timeoutSeconds");
+    // A second less: the API server's clock began a moment before the client's watch, or after.
+    let seconds = seconds.and_then(|seconds| seconds.parse::<u32>().ok()).filter(|seconds| *seconds > 0);
+    let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(u64::from(seconds - 1)));
+    Some(Lasts { admitted, until })
+}
+
 /// Returns when the resource of the request joins the ring or leaves it.
 fn ring_changes(request: &Request<Body>) -> BoxFuture<'static, ()> {
     let resource = request.extensions().get::<RequestInfo>().and_then(|info| info.resource.clone());
@@ -188,7 +205,7 @@ async fn tap_watch<S: Next>(
     if view.is_some() && frames.is_opaque() {
         return Err(Refusal::OpaqueWatch);
     }
-    let mut watched = Watched::new(frames, view, asked.bookmarks, end);
+    let mut watched = Watched::new(frames, view, asked.bookmarks, end).lasting(asked.lasts);
     watched.begin(asked.asks.as_ref(), asked.form, next).await;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         response.extensions_mut().insert(Handed::of(watched));

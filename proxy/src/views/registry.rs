@@ -12,10 +12,13 @@ use std::{
 };
 
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
-use super::{Kind, Leaving, Scope, succession::Gap};
+use super::{Kind, Leaving, Scope, interrupted::Interruption, succession::Gap};
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
@@ -35,6 +38,8 @@ pub(super) struct OfResource {
     pub(super) leaving: VecDeque<Arc<Leaving>>,
     /// The lists that were answered lately, the oldest first, and when they ended.
     pub(super) lists: VecDeque<(Instant, Arc<Scope>)>,
+    /// A watch has begun, or its initial events have ended.
+    pub(super) watched: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -55,6 +60,8 @@ pub(super) struct Open {
     pub(super) opened: Instant,
     /// When the API server answered, of a watch that continues none.
     pub(super) fresh: Option<Instant>,
+    /// That it was broken off, or one in whose place it goes on.
+    pub(super) interrupted: Option<Interruption>,
     /// Of one that ended: until when it holds objects.
     pub(super) ends: Option<Instant>,
 }
@@ -65,6 +72,8 @@ pub(super) struct State {
     pub(super) begun: AtomicBool,
     /// The API server had no time for it: its client will ask again, and goes on with what it knows meanwhile.
     pub(super) postponed: AtomicBool,
+    /// It ends, and not because its client wants no more.
+    pub(super) broken_off: AtomicBool,
     /// The client took all that came.
     pub(super) idle: AtomicBool,
     pub(super) cut: CancellationToken,
@@ -104,6 +113,7 @@ impl Open {
             state,
             opened: Instant::now(),
             fresh: None,
+            interrupted: None,
             ends: None,
         }
     }

@@ -155,10 +155,15 @@ impl OfResource {
         let before = ended.iter().filter_map(|(_, id)| Some((*id, self.open.get(id)?)));
         let before: Vec<_> = before.filter(|(_, open)| is_before(open)).collect();
         let furthest = before.iter().max_by_key(|(_, open)| &open.position).map(|(id, _)| *id);
+        let ids: Vec<_> = before.iter().map(|(id, _)| *id).collect();
         match Legacy::of(before.into_iter().map(|(_, open)| open)) {
             Some(legacy) if this.is_watch => this.succeed(legacy, &self.leaving),
             Some(_) => {}
             None => this.fresh = Some(Instant::now()),
+        }
+        if this.is_watch {
+            this.interrupted = self.is_back(&ids, furthest);
+            self.watched.notify_waiters();
         }
         let missed = Missed { objects: this.missed.clone(), from: this.from.clone() };
         self.open.insert(id, this);

@@ -13,6 +13,7 @@ use crate::{
     metadata::{Metadata, Owner},
     request::Query,
     status::Refusal,
+    views::Views,
 };
 
 /// How many owners above an object are asked about. A chain of more is not one that the sharder moves.
@@ -22,6 +23,7 @@ const MOST_OWNERS: usize = 8;
 pub(super) struct Judge {
     pub(super) asker: Asker,
     pub(super) fence: Fence,
+    pub(super) views: Views,
     pub(super) labels: Arc<RingLabels>,
     pub(super) kinds: Kinds,
     pub(super) era: Era,

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, request::Parts};
 use tower::ServiceExt;
 
 use super::{
     Counted, Next,
     alone::{Alone, Sent},
+    ask::named,
     impersonates,
     judge::{Judge, moved, uids_of},
     target,
@@ -33,9 +34,16 @@ pub(super) async fn write<S: Next>(
 ) -> Result<Response<Body>, Refusal> {
     let target = target(&resource);
     let creates = resource.name.is_none() && info.verb == Verb::Create;
-    // Before anything is asked: an object that is ours then stays so until this is answered.
+    let (request, owners) = with_owners(&judge, request, info.verb, &resource).await?;
+    let (mut head, body) = request.into_parts();
+    if creates && !owners.is_empty() && judge.views.interrupted(&resource.kind, resource.namespace.as_deref()).await {
+        return Err(Refusal::Interrupted(Box::new(named(&target))));
+    }
+    // Before anything is asked: an object that is ours then stays so until this is answered, and who works on an owner waits
+    // for that.
     let ticket = Arc::new(judge.fence.enter(About { target: (!creates).then(|| target.clone()), uids: Vec::new() }));
-    let Allowed { mut request, adopts } = allowed(&judge, &ticket, request, info.verb, &resource).await?;
+    ticket.may_be_about(&uids_of(&owners));
+    let adopts = allowed(&judge, &ticket, &head, &owners, (info.verb, &resource)).await?;
     // What is created has no name here, and nothing is known of it.
     let adopts = adopts && !creates;
     if adopts {
@@ -44,10 +52,10 @@ pub(super) async fn write<S: Next>(
         judge.fence.forget(&target);
     }
     if info.upgrade {
-        request.extensions_mut().insert(Counted(ticket.clone()));
+        head.extensions.insert(Counted(ticket.clone()));
     }
     ticket.sent();
-    let answer = next.oneshot(request).boxed();
+    let answer = next.oneshot(Request::from_parts(head, body)).boxed();
     let answered =
         if info.upgrade { answer.await } else { Sent::new(answer, (&judge.fence, &ticket), admitted, alone).await };
     if adopts {
@@ -70,61 +78,43 @@ pub(super) fn may_go_on(answered: &Result<Response<Body>, Refusal>) -> bool {
     }
 }
 
-/// A request all of which is this shard's.
-struct Allowed {
-    request: Request<Body>,
-    /// Whether it names an owner that was none of the object's, as far as that is known.
-    adopts: bool,
-}
-
-/// The request, if all that it concerns is this shard's; the ticket knows what that is then.
+/// Returns if all that a request concerns is this shard's; the ticket knows what that is then. Returns whether it names an
+/// owner that was none of the object's, as far as that is known.
 async fn allowed(
     judge: &Judge,
     ticket: &Ticket,
-    mut request: Request<Body>,
-    verb: Verb,
-    resource: &Resource,
-) -> Result<Allowed, Refusal> {
-    let whole = matches!(resource.subresource.as_deref(), None | Some("status"));
-    let (mut uids, mut adopts) = (Vec::new(), false);
+    head: &Parts,
+    owners: &[Owner],
+    (verb, resource): (Verb, &Resource),
+) -> Result<bool, Refusal> {
+    let mut uids = Vec::new();
     // What the API server's own fence does not see is compared with the labels each time (DESIGN, "The fence has two layers").
-    let unseen = match impersonates(request.headers()) {
+    let unseen = match impersonates(&head.headers) {
         true => Some("impersonation"),
-        false => (!whole).then_some("subresource"),
+        false => (!is_whole(resource)).then_some("subresource"),
     };
     let asks = unseen.is_some();
     if let Some(what) = unseen {
         judge.asker.metrics.unseen(what);
     }
-    let names_owners = whole
-        && matches!(verb, Verb::Create | Verb::Update | Verb::Patch)
-        && judge.era.policy.controlled.contains(&resource.kind);
-    let mut owners = Vec::new();
-    if names_owners {
-        // Before anything is asked: who works on the owner waits for an answer from here on.
-        (request, owners) = with_owners(request).await?;
-        ticket.may_be_about(&uids_of(&owners));
-    }
     if resource.name.is_some() {
         uids = judge.written(&target(resource), asks, ticket).await?;
     }
-    if names_owners {
-        adopts = owners.iter().any(|owner| !uids.iter().any(|uid| **uid == *owner.uid));
-        uids.extend(judge.controlled_by(&owners, resource.namespace.as_deref(), asks, ticket).await?);
-    }
+    let adopts = owners.iter().any(|owner| !uids.iter().any(|uid| **uid == *owner.uid));
+    uids.extend(judge.controlled_by(owners, resource.namespace.as_deref(), asks, ticket).await?);
     if verb == Verb::DeleteCollection && judge.era.policy.controlled.contains(&resource.kind) {
         // Children are labelled for this shard until the sharder moves them, which is after their owner was let go.
-        let selecting = selecting(&request, &judge.era.term.selector)?;
+        let selecting = selecting(head, &judge.era.term.selector)?;
         uids.extend(judge.deleted(&target(resource), selecting, asks, ticket).await?);
     }
     // Closed at this moment: then the questions above came too early.
     ticket.also_about(&uids).map_err(|object| moved(&Target::of(&object), None))?;
-    Ok(Allowed { request, adopts })
+    Ok(adopts)
 }
 
 /// Of a deletion of many what it selects, within the shard's own.
-fn selecting(request: &Request<Body>, ours: &str) -> Result<Query, Refusal> {
-    let asked = request.extensions().get::<RequestInfo>().map(|info| info.query.clone()).unwrap_or_default();
+fn selecting(head: &Parts, ours: &str) -> Result<Query, Refusal> {
+    let asked = head.extensions.get::<RequestInfo>().map(|info| info.query.clone()).unwrap_or_default();
     let mut selecting = Query::default();
     if let Some(fields) = asked.first("fieldSelector") {
         selecting.set("fieldSelector", fields);
@@ -134,10 +124,26 @@ fn selecting(request: &Request<Body>, ours: &str) -> Result<Query, Refusal> {
     Ok(selecting)
 }
 
-/// The controllers that the body names, and the request as it came.
-async fn with_owners(request: Request<Body>) -> Result<(Request<Body>, Vec<Owner>), Refusal> {
+/// The request as it came, and the controllers that its body names.
+async fn with_owners(
+    judge: &Judge,
+    request: Request<Body>,
+    verb: Verb,
+    resource: &Resource,
+) -> Result<(Request<Body>, Vec<Owner>), Refusal> {
+    let names_owners = is_whole(resource)
+        && matches!(verb, Verb::Create | Verb::Update | Verb::Patch)
+        && judge.era.policy.controlled.contains(&resource.kind);
+    if !names_owners {
+        return Ok((request, Vec::new()));
+    }
     let (head, body) = request.into_parts();
     let body = whole(body).await?;
     let owners = metadata::controllers_in_request(&head.headers, &body)?;
     Ok((Request::from_parts(head, full(body)), owners))
+}
+
+/// Whether it is of an object, and not of a subresource that is another thing.
+fn is_whole(resource: &Resource) -> bool {
+    matches!(resource.subresource.as_deref(), None | Some("status"))
 }

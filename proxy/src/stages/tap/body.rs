@@ -61,12 +61,18 @@ impl TappedBody {
         Self { body, watched, ended: false }
     }
 
+    /// Not by its client.
+    fn end(&mut self) {
+        self.ended = true;
+        self.watched.ended();
+    }
+
     /// What the client gets for what came.
     fn pass(&mut self, frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
         match frame {
             Some(Ok(frame)) => Some(Ok(frame.map_data(|piece| self.watched.pass(piece)))),
             Some(Err(error)) => {
-                self.ended = true;
+                self.end();
                 if self.watched.at_border() {
                     tracing::debug!(%error, "the API server is gone: a watch ends");
                     return None;
@@ -74,7 +80,7 @@ impl TappedBody {
                 Some(Err(error))
             }
             None => {
-                self.ended = true;
+                self.end();
                 self.watched.is_cut_short().then(|| Err(BoxError::from(WITHIN_AN_EVENT).into()))
             }
         }

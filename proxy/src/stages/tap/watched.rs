@@ -12,8 +12,13 @@ use futures::{
 };
 use parking_lot::Mutex;
 use ringside_ring::ResourceVersion;
+use tokio::time::Instant;
 
-use super::{super::Next, End, LIST_AGAIN, missed::Asks};
+use super::{
+    super::{Next, admit::Admitted},
+    End, LIST_AGAIN,
+    missed::Asks,
+};
 use crate::{
     frames::{Event, Frames, Sieve},
     request::representation::Form,
@@ -39,6 +44,25 @@ pub struct Watched {
     pending: Option<ResourceVersion>,
     /// Gone once the watch has ended.
     end: Option<BoxFuture<'static, End>>,
+    /// How long its client wants it to last, and may go on.
+    lasts: Option<Box<Lasts>>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // With all that the controller had open. Else its client is gone, or ended it.
+        if self.lasts.as_ref().is_some_and(|it| it.admitted.is_over()) {
+            self.ended();
+        }
+    }
+}
+
+/// How long a watch lasts that nobody breaks off.
+pub(super) struct Lasts {
+    /// As long as this, which then breaks off all.
+    pub(super) admitted: Admitted,
+    /// And until then, where the client says so.
+    pub(super) until: Option<Instant>,
 }
 
 /// On the response of a handshake: the watch, for whoever joins the connections. Extensions must be `Clone`,
@@ -72,6 +96,21 @@ impl Watched {
             telling: None,
             pending: None,
             end: Some(end),
+            lasts: None,
+        }
+    }
+
+    /// A watch that was asked for so.
+    pub(super) fn lasting(mut self, lasts: Option<Lasts>) -> Self {
+        self.lasts = lasts.map(Box::new);
+        self
+    }
+
+    /// It ends, and not by its client.
+    pub(super) fn ended(&self) {
+        let is_as_asked = self.lasts.as_ref().and_then(|it| it.until).is_some_and(|until| until <= Instant::now());
+        if let Some(view) = self.view.as_ref().filter(|_| !is_as_asked) {
+            view.broken_off();
         }
     }
 
@@ -89,6 +128,7 @@ impl Watched {
             return Poll::Pending;
         };
         self.end = None;
+        self.ended();
         let message = match end {
             End::RingChanged => LIST_AGAIN,
             End::Unplaced => LIST_ANEW,

@@ -160,3 +160,65 @@ async fn children_of_an_owner_that_was_let_go_are_not_deleted_with_others() {
     fenced.objects.lock().remove(&format!("{PARTS}/p"));
     assert_eq!(fenced.status("DELETE", &uri).await, 200, "those that are left are nobody's children");
 }
+
+/// A shard whose watches on parts go on, until a test ends them.
+fn watching() -> (Fenced, Arc<Mutex<Vec<mpsc::UnboundedSender<BoxError>>>>) {
+    let (objects, ends) = (Objects::default(), Arc::<Mutex<Vec<_>>>::default());
+    let (served, opened) = (objects.clone(), ends.clone());
+    let lab = Lab::new(move |seen| {
+        if !seen.uri.query().is_some_and(|query| query.contains("watch=1")) {
+            return answer(&served, seen);
+        }
+        let (end, ended) = mpsc::unbounded::<BoxError>();
+        opened.lock().push(end);
+        json(boxed(StreamBody::new(ended.map(|error| Err::<Frame<Bytes>, _>(BodyError::from(error))))))
+    });
+    let fenced = Fenced::over(lab, objects);
+    fenced.thing(OURS);
+    (fenced, ends)
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_created_under_an_owner_while_the_watch_on_its_children_is_broken_off() {
+    const WATCH: &str = "/apis/x.io/v1/parts?watch=1&resourceVersion=5&timeoutSeconds=300";
+    let body = child(Some(owner("Thing", "b"))).to_string();
+    for (how, interrupts) in
+        [("lease", true), ("server", true), ("closed", false), ("in time", false), ("unowned", false)]
+    {
+        let (fenced, ends) = watching();
+        let mut watch = fenced.lab.get(WATCH).await.into_body();
+        assert!(watch.frame().now_or_never().is_none());
+        match how {
+            "lease" => fenced.lab.shared.gate.close(),
+            "in time" => advance(Duration::from_secs(300)).await,
+            _ => {}
+        }
+        match how {
+            "closed" => {}
+            "lease" => assert!(watch.frame().await.unwrap().is_err()),
+            _ => {
+                ends.lock().clear();
+                assert!(watch.frame().await.is_none());
+            }
+        }
+        drop(watch);
+        fenced.lab.shared.gate.open(term());
+        advance(GRACE).await;
+        let mut request = ask("POST", PARTS).map(|_| match how {
+            "unowned" => full(child(None).to_string()),
+            _ => full(body.clone()),
+        });
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let (answer, _again) = tokio::join!(fenced.lab.send(request), async {
+            tokio::time::sleep(GRACE).await;
+            fenced.lab.get(WATCH).await
+        });
+        let expected = if interrupts { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+        assert_eq!((answer.status(), fenced.reached("POST")), (expected, usize::from(!interrupts)), "{how}");
+        assert!(!answer.headers().contains_key(header::RETRY_AFTER), "client-go would not look again");
+        advance(GRACE).await;
+        for (method, uri, form, body) in writes() {
+            assert_eq!(fenced.write(method, &uri, form, body).await, 200, "{method} once it is back: {how}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Whether the controller may not know of what there is, as its watch was broken off and is not back.
+//!
+//! An object that comes to a shard has its children already. A controller whose watch on the children is there sees them before
+//! their owner. One whose watches were all broken off (the proxy had lost its Lease, an API server ended) gets them back one
+//! after the other: client-go waits up to 30 s for each. If the owners' is back first, owners seem to have no children, and the
+//! controller would create them a second time. What it creates under owners is held until the watch is back, and refused then:
+//! it has to look again. A watch that the client closed itself, or that lasted as long as it had asked for, is not broken off.
+
+use std::time::Duration;
+
+use ringside_ring::cluster_ring::GroupResource;
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    Fields, Views,
+    registry::{OfResource, Open},
+};
+
+/// How soon a watch that is continued is nothing to speak of: without the proxy a client would notice as much of it.
+pub(super) const UNNOTICED: Duration = Duration::from_secs(1);
+/// How long after a watch is back its client may have yet to take in what came meanwhile.
+pub(super) const TAKES_IN: Duration = Duration::from_millis(500);
+/// The longest that a request is held. Clients give theirs 10 s and more.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// That a watch was broken off.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interruption {
+    since: Instant,
+    /// Since when another one goes on in its place: the one that this is noted of.
+    back: Option<Instant>,
+}
+
+/// What has to be waited for.
+struct Missing {
+    until: Option<Instant>,
+    /// Whether more may have come meanwhile than a client that watches would have yet to take in.
+    is_long: bool,
+}
+
+impl Views {
+    /// Waits until the controller's watches on a resource are there, for 5 s at most. Returns whether it may not know of
+    /// objects of that namespace that were there before.
+    pub async fn interrupted(&self, resource: &GroupResource, namespace: Option<&str>) -> bool {
+        let (patient, mut is_long) = (Instant::now() + PATIENCE, false);
+        loop {
+            let (missing, changed) =
+                self.of(resource, |of| (of.missing(namespace), of.watched.clone().notified_owned()));
+            let Some(missing) = missing else { return is_long };
+            is_long |= missing.is_long;
+            if Instant::now() >= patient {
+                return true;
+            }
+            tokio::select! {
+                () = changed => {}
+                () = sleep_until(missing.until.map_or(patient, |until| until.min(patient))) => {}
+            }
+        }
+    }
+}
+
+impl OfResource {
+    fn missing(&self, namespace: Option<&str>) -> Option<Missing> {
+        let now = Instant::now();
+        let is_of = |open: &&Open| {
+            let its = open.scope.namespace.as_deref();
+            its.is_none_or(|its| Some(its) == namespace) && open.scope.fields == Fields::default()
+        };
+        let missing = self.open.values().filter(is_of).filter_map(|open| open.missing(now));
+        missing.reduce(|one, another| Missing {
+            until: one.until.into_iter().chain(another.until).min(),
+            is_long: one.is_long || another.is_long,
+        })
+    }
+
+    /// A watch begins in place of one of these, which is forgotten. Of several that were broken off one is back, nobody knows
+    /// which: the others are waited for.
+    pub(super) fn is_back(&mut self, before: &[u64], forgotten: Option<u64>) -> Option<Interruption> {
+        let since = |id: &u64| Some((self.open.get(id)?.interrupted?.since, *id));
+        let (since, id) = before.iter().filter_map(since).min()?;
+        let others = self.open.get_mut(&forgotten?)?.interrupted.take().filter(|_| forgotten != Some(id));
+        self.open.get_mut(&id)?.interrupted = others;
+        Some(Interruption { since, back: Some(Instant::now()) })
+    }
+}
+
+impl Open {
+    /// It was broken off. What another one before had missed its client has yet to see, if it was not back for long.
+    pub(super) fn interrupt(&mut self) {
+        let now = Instant::now();
+        let since = self.interrupted.filter(|it| it.back.is_some_and(|back| !self.has_taken_in(back, now)));
+        self.interrupted = Some(Interruption { since: since.map_or(now, |it| it.since), back: None });
+    }
+
+    fn missing(&self, now: Instant) -> Option<Missing> {
+        let Interruption { since, back } = self.interrupted?;
+        let is_long = back.unwrap_or(now) >= since + UNNOTICED;
+        let (is_missing, until) = match (back, self.ends) {
+            (None, ends) => (ends.is_some_and(|ends| now < ends), ends),
+            (Some(_), _) if self.is_unplaced() => (is_long, None),
+            (Some(back), _) => (is_long && !self.has_taken_in(back, now), Some(back + TAKES_IN)),
+        };
+        is_missing.then_some(Missing { until, is_long })
+    }
+
+    fn has_taken_in(&self, back: Instant, now: Instant) -> bool {
+        !self.is_unplaced() && now >= back + TAKES_IN
+    }
+
+    /// Its initial events, which a bookmark ends, are on their way.
+    fn is_unplaced(&self) -> bool {
+        self.replaces && self.position.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use futures::FutureExt;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::views::{
+        Kind, Scope, View,
+        fixtures::{at, scope, watch},
+    };
+
+    const SHORT: Duration = Duration::from_millis(900);
+
+    fn parts() -> GroupResource {
+        GroupResource { group: "x.io".into(), resource: "parts".into() }
+    }
+
+    fn break_off(view: View) {
+        view.broken_off();
+        drop(view);
+    }
+
+    fn broken() -> Views {
+        let views = Views::new();
+        break_off(watch(&views, parts(), Some(5)));
+        views
+    }
+
+    fn here(views: &Views) -> impl Future<Output = bool> {
+        let views = views.clone();
+        async move { views.interrupted(&parts(), Some("mine")).await }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_creates_waits_for_the_watch_and_then_for_what_it_may_have_missed() {
+        let views = broken();
+        let mut creates = Box::pin(here(&views));
+        advance(2 * UNNOTICED).await;
+        assert_eq!((&mut creates).now_or_never(), None);
+        let _back = watch(&views, parts(), Some(5));
+        assert_eq!((&mut creates).now_or_never(), None, "events are on their way");
+        advance(TAKES_IN).await;
+        assert_eq!(creates.now_or_never(), Some(true), "it looked before they came");
+        assert_eq!(here(&views).now_or_never(), Some(false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_back_at_once_refuses_nothing() {
+        let views = broken();
+        let mut creates = Box::pin(here(&views));
+        advance(SHORT).await;
+        assert_eq!((&mut creates).now_or_never(), None);
+        let _back = watch(&views, parts(), Some(5));
+        assert_eq!(creates.now_or_never(), Some(false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_longer_than_clients_do_nor_for_a_watch_that_does_not_come() {
+        let (views, began) = (broken(), Instant::now());
+        assert!(here(&views).await);
+        assert_eq!(began.elapsed(), PATIENCE);
+        advance(super::super::WATCHES_AGAIN).await;
+        assert_eq!(here(&views).now_or_never(), Some(false), "its client does without");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_missed_is_not_forgotten_with_a_watch_that_ends_at_once() {
+        let views = broken();
+        advance(SHORT).await;
+        // "Too old resource version", say: its client has yet to list.
+        break_off(watch(&views, parts(), Some(5)));
+        advance(SHORT).await;
+        let replaces = views.open(scope(parts(), None), Kind::StreamingList).unwrap();
+        replaces.begun();
+        let mut creates = Box::pin(here(&views));
+        advance(2 * TAKES_IN).await;
+        assert_eq!((&mut creates).now_or_never(), None, "it lists");
+        replaces.advance(&at(9));
+        assert_eq!(creates.now_or_never(), Some(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_its_client_ended_and_what_shows_something_else_holds_nobody() {
+        let views = Views::new();
+        drop(watch(&views, parts(), Some(5)));
+        let other = GroupResource { resource: "things".into(), ..parts() };
+        let one = Scope { fields: Fields::parse("metadata.name=a"), ..scope(parts(), None) };
+        for scope in [scope(other, None), scope(parts(), Some("other")), one] {
+            let view = views.open(scope, Kind::Watch(Some(at(5)))).unwrap();
+            view.begun();
+            break_off(view);
+        }
+        // One that the API server never began.
+        break_off(views.open(scope(parts(), None), Kind::Watch(Some(at(5)))).unwrap());
+        advance(2 * UNNOTICED).await;
+        assert_eq!(here(&views).now_or_never(), Some(false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_watches_that_were_broken_off_both_have_to_be_back() {
+        let views = Views::new();
+        let both = [watch(&views, parts(), Some(5)), watch(&views, parts(), Some(5))];
+        advance(UNNOTICED).await;
+        both.into_iter().for_each(break_off);
+        advance(2 * UNNOTICED).await;
+        let _one = watch(&views, parts(), Some(5));
+        advance(TAKES_IN).await;
+        assert_eq!(here(&views).now_or_never(), None);
+        let _other = watch(&views, parts(), Some(5));
+        advance(TAKES_IN).await;
+        assert_eq!(here(&views).now_or_never(), Some(false));
+    }
+}
