@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -23,6 +24,7 @@ func main() {
 
 func run() error {
 	namespace := flag.String("leader-election-namespace", "default", "namespace of the leader election's Lease")
+	renewDeadline := flag.Duration("leader-elect-renew-deadline", 10*time.Second, "how long the leader tries to renew its Lease before it gives up")
 	metrics := flag.String("metrics-bind-address", "0", "where metrics are served; 0 for nowhere")
 	options := website.Options{}
 	options.BindFlags(flag.CommandLine)
@@ -46,6 +48,7 @@ func run() error {
 		LeaderElectionID:              "website-operator",
 		LeaderElectionNamespace:       *namespace,
 		LeaderElectionReleaseOnCancel: true,
+		RenewDeadline:                 renewDeadline,
 	})
 	if err != nil {
 		return err

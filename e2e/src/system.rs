@@ -62,6 +62,8 @@ pub struct Settings {
     pub sync_period: Duration,
     /// How many objects an operator works on at once.
     pub concurrency: usize,
+    /// How long an operator tries to renew its leader's Lease before it gives up.
+    pub renew_deadline: Duration,
     /// Whether operators make chains of three: the Secret belongs to the ConfigMap, and only that to the Website.
     pub chain: bool,
     /// Who keeps a shard from writing to objects that are not its own.
@@ -101,6 +103,8 @@ impl Default for Settings {
             // Far more often than the 5 minutes of the contract would only hide what a watch has missed.
             sync_period: Duration::from_secs(300),
             concurrency: 4,
+            // What controller-runtime does where nobody says otherwise.
+            renew_deadline: Duration::from_secs(10),
             chain: false,
             fence: Fence::Proxy,
             log_filter: "info".to_owned(),

@@ -63,7 +63,9 @@ pub(super) fn start_operator(
     lock_namespace: &str,
 ) -> Result<Process, SystemError> {
     let name = format!("{pod}{OPERATOR}");
-    command.args(["--leader-election-namespace", lock_namespace]);
+    command
+        .args(["--leader-election-namespace", lock_namespace])
+        .args(["--leader-elect-renew-deadline", &format!("{}ms", ground.settings.renew_deadline.as_millis())]);
     configure(ground, &mut command, instance);
     Ok(Process::spawn(&name, &command, &ground.folder.path().join(format!("{name}.log")))?)
 }
