@@ -156,8 +156,9 @@ impl Refusal {
             // answered with one, a POST with generateName too, which may have made an object already.
             Self::LostMeanwhile => answer(StatusCode::BAD_GATEWAY, "InternalError", "lease"),
             Self::PolicyUnknown(_) => later("ring"),
-            // Without Retry-After: the controller has to find out anew whether there is something to create.
-            Self::Interrupted(_) => answer(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "interrupted"),
+            // No 503, which some clients (fabric8) repeat by themselves as it is: the controller has to find out anew whether
+            // there is something to create.
+            Self::Interrupted(_) => answer(StatusCode::CONFLICT, "Conflict", "interrupted"),
             // client-go repeats a request by itself when it may, which is when nothing can have happened yet.
             Self::Upstream(UpstreamError::Unreachable(_) | UpstreamError::NotProcessed(_)) => later("unreachable"),
             Self::Upstream(_) => answer(StatusCode::BAD_GATEWAY, "InternalError", "upstream"),

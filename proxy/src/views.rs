@@ -39,9 +39,11 @@ mod tests;
 use registry::{OfResource, Open, Registry, State, Waiting};
 pub use scope::{Fields, Leaving, Scope};
 
-/// How long a watch that ended holds what it has not seen go, unless it is continued: client-go and kube wait 30 s at most
-/// between two attempts.
+/// How long a watch that ended holds what it has not seen go, unless it is continued: clients try again within a second or two.
 const WATCHES_AGAIN: Duration = Duration::from_secs(30);
+/// How long one is waited for whose client tries and is refused: client-go waits for up to 30 s and as much again, at random
+/// (`NewExponentialBackoffManager` of k8s.io/apimachinery, as its reflector has it).
+const TRIES_AGAIN: Duration = Duration::from_secs(60);
 /// How long after a page the next one is waited for. A client that takes longer has to list again.
 const NEXT_PAGE: Duration = Duration::from_secs(2);
 /// The most views of a resource that are remembered after their end; the oldest make room.
@@ -98,7 +100,7 @@ pub struct Holding {
     pub scope: Arc<Scope>,
     /// Whether it is known how far it has come.
     pub is_placed: bool,
-    /// When it was asked for.
+    /// When the API server answered.
     pub opened: Instant,
     state: Arc<State>,
 }
@@ -262,6 +264,7 @@ impl View {
             }
             let before = open.advance(version);
             if before.is_none() {
+                of.is_whole(self.id);
                 of.watched.notify_waiters();
             }
             of.wake(before.as_ref(), Some(version));
@@ -298,9 +301,13 @@ impl Drop for View {
             if begun && !open.is_watch {
                 of.listed(&open);
             }
+            if postponed && open.from.is_none() {
+                of.renew(&open.scope);
+            }
             // Nothing holds what a list has shown whose watch has yet to begin.
             let goes_on = begun || (postponed && open.is_watch && open.from.is_some() && !of.wait_for_longer(&open));
             let remembered = match (open.is_watch, &open.position) {
+                (true, _) if postponed => TRIES_AGAIN,
                 (true, _) => WATCHES_AGAIN,
                 (false, Some(_)) => NEXT_PAGE,
                 (false, None) => Duration::ZERO,
@@ -309,9 +316,7 @@ impl Drop for View {
                 of.released(&open);
                 return;
             }
-            if begun && self.state.broken_off.load(Ordering::Acquire) {
-                open.interrupt();
-            }
+            open.interrupt(begun && self.state.broken_off.load(Ordering::Acquire));
             open.ends = Some(Instant::now() + remembered);
             of.open.insert(self.id, open);
             let ended = of.ended();

@@ -47,6 +47,9 @@ use crate::{
 /// What a client is told whose watch ends because the ring changed.
 const LIST_AGAIN: &str = "ringside-proxy: the resources of the ClusterRing changed: list again";
 
+/// How long an API server lets a watch last at least whose client does not say (`--min-request-timeout`, as it is by default).
+const AS_LONG_AS_ANY: Duration = Duration::from_secs(1_800);
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Tap<S> {
@@ -171,10 +174,10 @@ impl<S> Tap<S> {
 fn lasts(request: &Request<Body>) -> Option<Lasts> {
     let admitted = request.extensions().get::<Admitted>()?.clone();
     let seconds = request.extensions().get::<RequestInfo>()?.query.first("timeoutSeconds");
-    // A second less: the API server's clock began a moment before the client's watch, or after.
     let seconds = seconds.and_then(|seconds| seconds.parse::<u32>().ok()).filter(|seconds| *seconds > 0);
-    let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(u64::from(seconds - 1)));
-    Some(Lasts { admitted, until })
+    // A second less: the API server's clock began a moment before the client's watch, or after.
+    let lasts = seconds.map_or(AS_LONG_AS_ANY, |seconds| Duration::from_secs(u64::from(seconds - 1)));
+    Some(Lasts { admitted, until: Instant::now() + lasts })
 }
 
 /// Returns when the resource of the request joins the ring or leaves it.

@@ -2,9 +2,10 @@
 //!
 //! An object that comes to a shard has its children already. A controller whose watch on the children is there sees them before
 //! their owner. One whose watches were all broken off (the proxy had lost its Lease, an API server ended) gets them back one
-//! after the other: client-go waits up to 30 s for each. If the owners' is back first, owners seem to have no children, and the
+//! after the other: client-go waits up to a minute for each. If the owners' is back first, owners seem to have no children, and the
 //! controller would create them a second time. What it creates under owners is held until the watch is back, and refused then:
-//! it has to look again. A watch that the client closed itself, or that lasted as long as it had asked for, is not broken off.
+//! it has to look again. A watch that the client closed itself, or that lasted as long as it had asked for, is not broken off;
+//! and one that is not back after a minute is waited for no more.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use ringside_ring::cluster_ring::GroupResource;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    Fields, Views,
+    Fields, TRIES_AGAIN, Views,
     registry::{OfResource, Open},
 };
 
@@ -33,7 +34,7 @@ pub(super) struct Interruption {
 
 /// What has to be waited for.
 struct Missing {
-    until: Option<Instant>,
+    until: Instant,
     /// Whether more may have come meanwhile than a client that watches would have yet to take in.
     is_long: bool,
 }
@@ -53,7 +54,7 @@ impl Views {
             }
             tokio::select! {
                 () = changed => {}
-                () = sleep_until(missing.until.map_or(patient, |until| until.min(patient))) => {}
+                () = sleep_until(missing.until.min(patient)) => {}
             }
         }
     }
@@ -68,7 +69,7 @@ impl OfResource {
         };
         let missing = self.open.values().filter(is_of).filter_map(|open| open.missing(now));
         missing.reduce(|one, another| Missing {
-            until: one.until.into_iter().chain(another.until).min(),
+            until: one.until.min(another.until),
             is_long: one.is_long || another.is_long,
         })
     }
@@ -85,21 +86,33 @@ impl OfResource {
 }
 
 impl Open {
-    /// It was broken off. What another one before had missed its client has yet to see, if it was not back for long.
-    pub(super) fn interrupt(&mut self) {
+    /// It ends, or was broken off. What another one before had missed its client has yet to see, if it was not back for long.
+    pub(super) fn interrupt(&mut self, is_broken_off: bool) {
         let now = Instant::now();
-        let since = self.interrupted.filter(|it| it.back.is_some_and(|back| !self.has_taken_in(back, now)));
-        self.interrupted = Some(Interruption { since: since.map_or(now, |it| it.since), back: None });
+        let is_missed = |it: &Interruption| it.back.is_some_and(|back| !self.has_taken_in(back, now));
+        let before = self.interrupted.filter(is_missed).map(|it| it.since);
+        let since = before.or_else(|| is_broken_off.then_some(now));
+        self.interrupted = since.map(|since| Interruption { since, back: None });
+    }
+
+    /// Its initial events have ended: from now on its client takes them in.
+    pub(super) fn is_whole(&mut self) {
+        let back = self.interrupted.as_mut().filter(|_| self.replaces).and_then(|it| it.back.as_mut());
+        back.into_iter().for_each(|back| *back = Instant::now());
     }
 
     fn missing(&self, now: Instant) -> Option<Missing> {
         let Interruption { since, back } = self.interrupted?;
-        let is_long = back.unwrap_or(now) >= since + UNNOTICED;
-        let (is_missing, until) = match (back, self.ends) {
-            (None, ends) => (ends.is_some_and(|ends| now < ends), ends),
-            (Some(_), _) if self.is_unplaced() => (is_long, None),
-            (Some(back), _) => (is_long && !self.has_taken_in(back, now), Some(back + TAKES_IN)),
+        let (given_up, is_long) = (since + TRIES_AGAIN, back.unwrap_or(now) >= since + UNNOTICED);
+        if now >= self.ends.unwrap_or(given_up).min(given_up) {
+            return None;
+        }
+        let (is_missing, until) = match back {
+            None => (true, given_up),
+            Some(_) if self.is_unplaced() => (is_long, given_up),
+            Some(back) => (is_long && !self.has_taken_in(back, now), back + TAKES_IN),
         };
+        let until = self.ends.map_or(until, |ends| until.min(ends));
         is_missing.then_some(Missing { until, is_long })
     }
 
@@ -176,8 +189,42 @@ mod tests {
         let (views, began) = (broken(), Instant::now());
         assert!(here(&views).await);
         assert_eq!(began.elapsed(), PATIENCE);
-        advance(super::super::WATCHES_AGAIN).await;
+        advance(TRIES_AGAIN).await;
         assert_eq!(here(&views).now_or_never(), Some(false), "its client does without");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_nobody_waits_for_to_its_end_holds_nobody_for_ever() {
+        let views = broken();
+        advance(2 * UNNOTICED).await;
+        let replaces = views.open(scope(parts(), None), Kind::StreamingList).unwrap();
+        replaces.begun();
+        drop(replaces);
+        assert_eq!(here(&views).now_or_never(), None, "its client may try again");
+        advance(TRIES_AGAIN).await;
+        assert_eq!(here(&views).now_or_never(), Some(false));
+        // Nor does a watch that goes on to be refused.
+        let views = broken();
+        for _ in 0..7 {
+            views.open(scope(parts(), None), Kind::Watch(Some(at(5)))).unwrap().postponed();
+            advance(TRIES_AGAIN / 6).await;
+        }
+        assert_eq!(here(&views).now_or_never(), Some(false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_taken_in_is_over_for_all_watches_to_come() {
+        let views = broken();
+        advance(2 * UNNOTICED).await;
+        let mut watches = watch(&views, parts(), Some(5));
+        for _ in 0..3 {
+            advance(2 * TAKES_IN).await;
+            assert_eq!(here(&views).now_or_never(), Some(false));
+            drop(watches);
+            assert_eq!(here(&views).now_or_never(), Some(false), "its client had asked for no more");
+            watches = watch(&views, parts(), Some(5));
+            assert_eq!(here(&views).now_or_never(), Some(false));
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -193,6 +240,8 @@ mod tests {
         advance(2 * TAKES_IN).await;
         assert_eq!((&mut creates).now_or_never(), None, "it lists");
         replaces.advance(&at(9));
+        assert_eq!((&mut creates).now_or_never(), None, "it has just got all of it");
+        advance(TAKES_IN).await;
         assert_eq!(creates.now_or_never(), Some(true));
     }
 

@@ -56,7 +56,7 @@ pub(super) struct Open {
     /// What it skipped, and its client has yet to be told.
     pub(super) missed: Vec<Arc<Leaving>>,
     pub(super) state: Arc<State>,
-    /// When it was asked for.
+    /// When the API server answered, or else when it was asked for.
     pub(super) opened: Instant,
     /// When the API server answered, of a watch that continues none.
     pub(super) fresh: Option<Instant>,

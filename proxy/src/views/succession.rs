@@ -13,7 +13,7 @@ use ringside_ring::ResourceVersion;
 use tokio::time::Instant;
 
 use super::{
-    Leaving, Missed, Scope, WATCHES_AGAIN,
+    Leaving, Missed, Scope, TRIES_AGAIN,
     registry::{OfResource, Open},
 };
 
@@ -89,6 +89,11 @@ impl Open {
         self.ends.is_none_or(|ends| now < ends + longer)
     }
 
+    /// Whether it ended, and its client may be about to continue it.
+    fn is_awaited(&self, now: Instant) -> bool {
+        self.ends.is_some_and(|ends| now < ends)
+    }
+
     /// Returns the position before.
     pub(super) fn advance(&mut self, version: &ResourceVersion) -> Option<ResourceVersion> {
         // A watch that begins with the state as it is says so how old that was: its initial events end with a bookmark.
@@ -161,6 +166,7 @@ impl OfResource {
             Some(_) => {}
             None => this.fresh = Some(Instant::now()),
         }
+        this.opened = Instant::now();
         if this.is_watch {
             this.interrupted = self.is_back(&ids, furthest);
             self.watched.notify_waiters();
@@ -179,13 +185,25 @@ impl OfResource {
         let has_listed = self.was_listed(&postponed.scope, now);
         let is_there = |open: &&mut Open| {
             let is_where = open.position == postponed.position || (!has_listed && open.position < postponed.position);
-            let is_over = open.ends.is_some_and(|ends| now < ends);
-            open.is_watch && is_over && open.scope == postponed.scope && is_where
+            open.is_watch && open.is_awaited(now) && open.scope == postponed.scope && is_where
         };
         let before: Vec<_> = self.open.values_mut().filter(is_there).collect();
         let is_known = !before.is_empty();
-        before.into_iter().for_each(|open| open.ends = Some(now + WATCHES_AGAIN));
+        before.into_iter().for_each(|open| open.ends = Some(now + TRIES_AGAIN));
         is_known
+    }
+
+    /// A client that lists before it watches again was refused: what it knows it knows for longer.
+    pub(super) fn renew(&mut self, scope: &Scope) {
+        let now = Instant::now();
+        let awaited =
+            self.open.values_mut().filter(|open| open.is_watch && *open.scope == *scope && open.is_awaited(now));
+        awaited.for_each(|open| open.ends = Some(now + TRIES_AGAIN));
+    }
+
+    /// The initial events of a watch have ended.
+    pub(super) fn is_whole(&mut self, id: u64) {
+        self.open.get_mut(&id).into_iter().for_each(Open::is_whole);
     }
 
     /// A list was answered, to the end or not.
@@ -198,7 +216,7 @@ impl OfResource {
 
     /// Whether a client may have listed this lately whose watch has yet to begin. So it is where that is not remembered.
     fn was_listed(&mut self, scope: &Scope, now: Instant) -> bool {
-        let is_old = |(ended, _): &(Instant, _)| now >= *ended + WATCHES_AGAIN;
+        let is_old = |(ended, _): &(Instant, _)| now >= *ended + TRIES_AGAIN;
         while self.lists.front().is_some_and(is_old) {
             self.lists.pop_front();
         }

@@ -337,6 +337,22 @@ async fn a_watch_that_did_not_begin_behind_a_later_event_is_that_of_the_client_t
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_is_refused_for_long_is_waited_for_between_its_attempts() {
+    // Whether it goes on from where it was, or lists first.
+    for kind in [Kind::Watch(Some(at(9))), Kind::List, Kind::StreamingList] {
+        let views = Views::new();
+        drop(watch(&views, things(), Some(5)));
+        for _ in 0..3 {
+            views.open(scope(things(), None), kind.clone()).unwrap().postponed();
+            tokio::time::sleep(TRIES_AGAIN * 9 / 10).await;
+            assert_eq!(views.behind(&object(10)), 1, "{kind:?}");
+        }
+        tokio::time::sleep(TRIES_AGAIN / 5).await;
+        assert_eq!(views.behind(&object(10)), 0, "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_could_not_watch_again_at_once_holds_nothing_once_it_does() {
     let views = Views::new();
     drop(watch(&views, things(), Some(5)));

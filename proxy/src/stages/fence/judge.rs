@@ -127,6 +127,13 @@ impl Judge {
         self.controlled_by(&owners, target.namespace.as_deref(), asks, ticket).await
     }
 
+    /// Whether one of these owners may be an object of the ring, as far as their groups say.
+    pub(super) fn may_be_the_rings(&self, owners: &[Owner]) -> bool {
+        let group =
+            |owner: &Owner| owner.api_version.split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
+        owners.iter().any(|owner| self.era.policy.resources.iter().any(|of| of.group == group(owner)))
+    }
+
     /// These owners are about to control what is written: their uids, and those of who controls them. Where `asks`, as
     /// the labels are at this moment.
     ///

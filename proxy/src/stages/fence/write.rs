@@ -36,13 +36,14 @@ pub(super) async fn write<S: Next>(
     let creates = resource.name.is_none() && info.verb == Verb::Create;
     let (request, owners) = with_owners(&judge, request, info.verb, &resource).await?;
     let (mut head, body) = request.into_parts();
-    if creates && !owners.is_empty() && judge.views.interrupted(&resource.kind, resource.namespace.as_deref()).await {
-        return Err(Refusal::Interrupted(Box::new(named(&target))));
-    }
     // Before anything is asked: an object that is ours then stays so until this is answered, and who works on an owner waits
     // for that.
     let ticket = Arc::new(judge.fence.enter(About { target: (!creates).then(|| target.clone()), uids: Vec::new() }));
     ticket.may_be_about(&uids_of(&owners));
+    let brings = creates && judge.may_be_the_rings(&owners);
+    if brings && judge.views.interrupted(&resource.kind, resource.namespace.as_deref()).await {
+        return Err(Refusal::Interrupted(Box::new(named(&target))));
+    }
     let adopts = allowed(&judge, &ticket, &head, &owners, (info.verb, &resource)).await?;
     // What is created has no name here, and nothing is known of it.
     let adopts = adopts && !creates;

@@ -61,8 +61,8 @@ impl Drop for Watched {
 pub(super) struct Lasts {
     /// As long as this, which then breaks off all.
     pub(super) admitted: Admitted,
-    /// And until then, where the client says so.
-    pub(super) until: Option<Instant>,
+    /// And until then: as the client says, or as long as API servers let it.
+    pub(super) until: Instant,
 }
 
 /// On the response of a handshake: the watch, for whoever joins the connections. Extensions must be `Clone`,
@@ -108,7 +108,7 @@ impl Watched {
 
     /// It ends, and not by its client.
     pub(super) fn ended(&self) {
-        let is_as_asked = self.lasts.as_ref().and_then(|it| it.until).is_some_and(|until| until <= Instant::now());
+        let is_as_asked = self.lasts.as_ref().is_some_and(|it| it.until <= Instant::now());
         if let Some(view) = self.view.as_ref().filter(|_| !is_as_asked) {
             view.broken_off();
         }
