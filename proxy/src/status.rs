@@ -156,9 +156,9 @@ impl Refusal {
             // answered with one, a POST with generateName too, which may have made an object already.
             Self::LostMeanwhile => answer(StatusCode::BAD_GATEWAY, "InternalError", "lease"),
             Self::PolicyUnknown(_) => later("ring"),
-            // No 503, which some clients (fabric8) repeat by themselves as it is: the controller has to find out anew whether
-            // there is something to create.
-            Self::Interrupted(_) => answer(StatusCode::CONFLICT, "Conflict", "interrupted"),
+            // The controller has to find out anew whether there is something to create. A 503 some clients (fabric8) repeat as
+            // it is, and a 409 many take for the word that it exists.
+            Self::Interrupted(_) => answer(StatusCode::PRECONDITION_FAILED, "PreconditionFailed", "interrupted"),
             // client-go repeats a request by itself when it may, which is when nothing can have happened yet.
             Self::Upstream(UpstreamError::Unreachable(_) | UpstreamError::NotProcessed(_)) => later("unreachable"),
             Self::Upstream(_) => answer(StatusCode::BAD_GATEWAY, "InternalError", "upstream"),

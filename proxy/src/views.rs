@@ -317,7 +317,8 @@ impl Drop for View {
                 return;
             }
             open.interrupt(begun && self.state.broken_off.load(Ordering::Acquire));
-            open.ends = Some(Instant::now() + remembered);
+            let now = Instant::now();
+            (open.ended, open.ends) = (Some(now), Some(now + remembered));
             of.open.insert(self.id, open);
             let ended = of.ended();
             let too_many = ended.len().saturating_sub(MOST_ENDED);

@@ -10,7 +10,10 @@ use std::{
 };
 
 use ringside_ring::ShardName;
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{body::BoxError, status::Refusal};
@@ -24,6 +27,8 @@ pub struct Term {
     pub selector: Arc<str>,
     /// Higher than that of any term before it, in this process.
     pub number: u64,
+    /// When it began.
+    pub began: Instant,
     /// Asks the clock, because a validity runs out whether or not anybody runs to notice.
     held: Arc<dyn Fn() -> bool + Send + Sync>,
     over: CancellationToken,
@@ -34,7 +39,7 @@ impl Term {
     pub fn new(shard: ShardName, selector: Arc<str>, held: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { shard, selector, number, held: Arc::new(held), over: CancellationToken::new() }
+        Self { shard, selector, number, began: Instant::now(), held: Arc::new(held), over: CancellationToken::new() }
     }
 
     /// Whether both are one and the same hold on the Lease.

@@ -5,7 +5,7 @@
 //! after the other: client-go waits up to a minute for each. If the owners' is back first, owners seem to have no children, and the
 //! controller would create them a second time. What it creates under owners is held until the watch is back, and refused then:
 //! it has to look again. A watch that the client closed itself, or that lasted as long as it had asked for, is not broken off;
-//! and one that is not back after a minute is waited for no more.
+//! and one that is not back a minute later, or a minute after the Lease is held again, is waited for no more.
 
 use std::time::Duration;
 
@@ -41,12 +41,12 @@ struct Missing {
 
 impl Views {
     /// Waits until the controller's watches on a resource are there, for 5 s at most. Returns whether it may not know of
-    /// objects of that namespace that were there before.
-    pub async fn interrupted(&self, resource: &GroupResource, namespace: Option<&str>) -> bool {
+    /// objects of that namespace that were there before. It could watch `since` then: no watch is back before that.
+    pub async fn interrupted(&self, resource: &GroupResource, namespace: Option<&str>, since: Instant) -> bool {
         let (patient, mut is_long) = (Instant::now() + PATIENCE, false);
         loop {
             let (missing, changed) =
-                self.of(resource, |of| (of.missing(namespace), of.watched.clone().notified_owned()));
+                self.of(resource, |of| (of.missing(namespace, since), of.watched.clone().notified_owned()));
             let Some(missing) = missing else { return is_long };
             is_long |= missing.is_long;
             if Instant::now() >= patient {
@@ -61,13 +61,13 @@ impl Views {
 }
 
 impl OfResource {
-    fn missing(&self, namespace: Option<&str>) -> Option<Missing> {
+    fn missing(&self, namespace: Option<&str>, watchable: Instant) -> Option<Missing> {
         let now = Instant::now();
         let is_of = |open: &&Open| {
             let its = open.scope.namespace.as_deref();
             its.is_none_or(|its| Some(its) == namespace) && open.scope.fields == Fields::default()
         };
-        let missing = self.open.values().filter(is_of).filter_map(|open| open.missing(now));
+        let missing = self.open.values().filter(is_of).filter_map(|open| open.missing(now, watchable));
         missing.reduce(|one, another| Missing {
             until: one.until.min(another.until),
             is_long: one.is_long || another.is_long,
@@ -101,10 +101,10 @@ impl Open {
         back.into_iter().for_each(|back| *back = Instant::now());
     }
 
-    fn missing(&self, now: Instant) -> Option<Missing> {
+    fn missing(&self, now: Instant, watchable: Instant) -> Option<Missing> {
         let Interruption { since, back } = self.interrupted?;
-        let (given_up, is_long) = (since + TRIES_AGAIN, back.unwrap_or(now) >= since + UNNOTICED);
-        if now >= self.ends.unwrap_or(given_up).min(given_up) {
+        let (given_up, is_long) = (since.max(watchable) + TRIES_AGAIN, back.unwrap_or(now) >= since + UNNOTICED);
+        if now >= given_up {
             return None;
         }
         let (is_missing, until) = match back {
@@ -112,7 +112,6 @@ impl Open {
             Some(_) if self.is_unplaced() => (is_long, given_up),
             Some(back) => (is_long && !self.has_taken_in(back, now), back + TAKES_IN),
         };
-        let until = self.ends.map_or(until, |ends| until.min(ends));
         is_missing.then_some(Missing { until, is_long })
     }
 
@@ -158,7 +157,8 @@ mod tests {
 
     fn here(views: &Views) -> impl Future<Output = bool> {
         let views = views.clone();
-        async move { views.interrupted(&parts(), Some("mine")).await }
+        let since = Instant::now() - Duration::from_secs(3600);
+        async move { views.interrupted(&parts(), Some("mine"), since).await }
     }
 
     #[tokio::test(start_paused = true)]
@@ -191,6 +191,22 @@ mod tests {
         assert_eq!(began.elapsed(), PATIENCE);
         advance(TRIES_AGAIN).await;
         assert_eq!(here(&views).now_or_never(), Some(false), "its client does without");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_is_waited_for_from_when_it_can_be_back() {
+        let views = broken();
+        // The Lease was away for so long.
+        advance(2 * TRIES_AGAIN).await;
+        let again = Instant::now();
+        let create = || {
+            let views = views.clone();
+            async move { views.interrupted(&parts(), Some("mine"), again).await }
+        };
+        advance(TRIES_AGAIN - PATIENCE / 2).await;
+        assert_eq!(create().now_or_never(), None);
+        assert!(create().await, "it has to look again");
+        assert_eq!(create().now_or_never(), Some(false), "its client does without");
     }
 
     #[tokio::test(start_paused = true)]

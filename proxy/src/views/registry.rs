@@ -62,7 +62,9 @@ pub(super) struct Open {
     pub(super) fresh: Option<Instant>,
     /// That it was broken off, or one in whose place it goes on.
     pub(super) interrupted: Option<Interruption>,
-    /// Of one that ended: until when it holds objects.
+    /// Of one that ended: when.
+    pub(super) ended: Option<Instant>,
+    /// And until when it holds objects.
     pub(super) ends: Option<Instant>,
 }
 
@@ -114,6 +116,7 @@ impl Open {
             opened: Instant::now(),
             fresh: None,
             interrupted: None,
+            ended: None,
             ends: None,
         }
     }

@@ -94,6 +94,11 @@ impl Open {
         self.ends.is_some_and(|ends| now < ends)
     }
 
+    /// Its client tries in vain. Not for ever: who does may be another one, of the same scope.
+    fn is_waited_for(&mut self, now: Instant) {
+        self.ends = self.ended.map(|ended| (now + TRIES_AGAIN).min(ended + REMEMBERED));
+    }
+
     /// Returns the position before.
     pub(super) fn advance(&mut self, version: &ResourceVersion) -> Option<ResourceVersion> {
         // A watch that begins with the state as it is says so how old that was: its initial events end with a bookmark.
@@ -189,7 +194,7 @@ impl OfResource {
         };
         let before: Vec<_> = self.open.values_mut().filter(is_there).collect();
         let is_known = !before.is_empty();
-        before.into_iter().for_each(|open| open.ends = Some(now + TRIES_AGAIN));
+        before.into_iter().for_each(|open| open.is_waited_for(now));
         is_known
     }
 
@@ -198,7 +203,7 @@ impl OfResource {
         let now = Instant::now();
         let awaited =
             self.open.values_mut().filter(|open| open.is_watch && *open.scope == *scope && open.is_awaited(now));
-        awaited.for_each(|open| open.ends = Some(now + TRIES_AGAIN));
+        awaited.for_each(|open| open.is_waited_for(now));
     }
 
     /// The initial events of a watch have ended.

@@ -349,6 +349,14 @@ async fn a_client_that_is_refused_for_long_is_waited_for_between_its_attempts() 
         }
         tokio::time::sleep(TRIES_AGAIN / 5).await;
         assert_eq!(views.behind(&object(10)), 0, "{kind:?}");
+
+        drop(watch(&views, things(), Some(5)));
+        for _ in 0..REMEMBERED.as_secs() / WATCHES_AGAIN.as_secs() {
+            assert_eq!(views.behind(&object(10)), 1, "{kind:?}");
+            views.open(scope(things(), None), kind.clone()).unwrap().postponed();
+            tokio::time::sleep(WATCHES_AGAIN).await;
+        }
+        assert_eq!(views.behind(&object(10)), 0, "it may be another client's: {kind:?}");
     }
 }
 

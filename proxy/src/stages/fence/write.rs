@@ -41,7 +41,8 @@ pub(super) async fn write<S: Next>(
     let ticket = Arc::new(judge.fence.enter(About { target: (!creates).then(|| target.clone()), uids: Vec::new() }));
     ticket.may_be_about(&uids_of(&owners));
     let brings = creates && judge.may_be_the_rings(&owners);
-    if brings && judge.views.interrupted(&resource.kind, resource.namespace.as_deref()).await {
+    let began = judge.era.term.began;
+    if brings && judge.views.interrupted(&resource.kind, resource.namespace.as_deref(), began).await {
         return Err(Refusal::Interrupted(Box::new(named(&target))));
     }
     let adopts = allowed(&judge, &ticket, &head, &owners, (info.verb, &resource)).await?;

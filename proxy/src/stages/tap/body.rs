@@ -61,18 +61,13 @@ impl TappedBody {
         Self { body, watched, ended: false }
     }
 
-    /// Not by its client.
-    fn end(&mut self) {
-        self.ended = true;
-        self.watched.ended();
-    }
-
     /// What the client gets for what came.
     fn pass(&mut self, frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
         match frame {
             Some(Ok(frame)) => Some(Ok(frame.map_data(|piece| self.watched.pass(piece)))),
             Some(Err(error)) => {
-                self.end();
+                self.ended = true;
+                self.watched.broken_off();
                 if self.watched.at_border() {
                     tracing::debug!(%error, "the API server is gone: a watch ends");
                     return None;
@@ -80,7 +75,8 @@ impl TappedBody {
                 Some(Err(error))
             }
             None => {
-                self.end();
+                self.ended = true;
+                self.watched.ended();
                 self.watched.is_cut_short().then(|| Err(BoxError::from(WITHIN_AN_EVENT).into()))
             }
         }

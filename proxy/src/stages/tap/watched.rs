@@ -52,7 +52,7 @@ impl Drop for Watched {
     fn drop(&mut self) {
         // With all that the controller had open. Else its client is gone, or ended it.
         if self.lasts.as_ref().is_some_and(|it| it.admitted.is_over()) {
-            self.ended();
+            self.broken_off();
         }
     }
 }
@@ -106,12 +106,16 @@ impl Watched {
         self
     }
 
-    /// It ends, and not by its client.
+    /// The API server ended it in order.
     pub(super) fn ended(&self) {
-        let is_as_asked = self.lasts.as_ref().is_some_and(|it| it.until <= Instant::now());
-        if let Some(view) = self.view.as_ref().filter(|_| !is_as_asked) {
-            view.broken_off();
+        if self.lasts.as_ref().is_none_or(|it| it.until > Instant::now()) {
+            self.broken_off();
         }
+    }
+
+    /// Neither its client ended it, nor its time.
+    pub(super) fn broken_off(&self) {
+        self.view.iter().for_each(View::broken_off);
     }
 
     /// What has to be written before anything else, once.
@@ -128,7 +132,9 @@ impl Watched {
             return Poll::Pending;
         };
         self.end = None;
-        self.ended();
+        if end != End::Closing {
+            self.broken_off();
+        }
         let message = match end {
             End::RingChanged => LIST_AGAIN,
             End::Unplaced => LIST_ANEW,
