@@ -81,6 +81,40 @@ pub(super) async fn carry_out(scope: &Scope, batch: Vec<Target>) -> Done {
     done
 }
 
+/// The same for objects of which something failed, as they are now: a write without an answer may have given one its owner,
+/// and the children follow who works on it.
+pub(super) async fn carry_out_anew(scope: &Scope, batch: Vec<Target>) -> Done {
+    let (mut seen, mut unread, mut failures) = (Vec::with_capacity(batch.len()), Vec::new(), Failures::default());
+    let reads = stream::iter(batch).map(|target| async { (target.uid.clone(), read(scope, target).await) });
+    let mut reads = reads.buffer_unordered(PARALLEL);
+    while let Some((uid, outcome)) = reads.next().await {
+        match outcome {
+            Ok(Some(target)) => {
+                if matches!(scope.next_step(&target), Step::Keep) {
+                    settled(scope, &uid);
+                }
+                seen.push(target);
+            }
+            Ok(None) => settled(scope, &uid),
+            Err((target, error)) => {
+                unread.push(target);
+                failures.add(error);
+            }
+        }
+    }
+    tell(scope, failures, "can't read objects of which something failed; trying again");
+    let mut done = carry_out(scope, seen).await;
+    done.again.extend(unread);
+    done
+}
+
+/// Somebody works on the object, or it is gone.
+fn settled(scope: &Scope, uid: &str) {
+    scope.census.settled(&scope.main.resource.id, uid);
+    scope.drains.forget(uid);
+    scope.claims.end(uid);
+}
+
 /// What is known when children are looked for.
 struct Ahead {
     /// By the owner's uid, its label, and who has them; none when that may be anybody.

@@ -1,7 +1,7 @@
 //! What a worker has to do: objects wait in lanes, by how long their work takes, so that none waits for slower ones.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     hash::{BuildHasher as _, RandomState},
     mem::take,
 };
@@ -28,7 +28,7 @@ pub(super) enum Lane {
     Unowned,
     /// It must be taken from somebody who is not there. Those come by the hundred when a shard has gone.
     Left,
-    /// Something of it failed.
+    /// Something of it failed. What was seen of it may be from before a write that had no answer: it is read first.
     Again,
 }
 
@@ -58,6 +58,8 @@ pub(super) struct Tasks<'a> {
     queue: mpsc::Receiver<Target>,
     busy: Busy,
     given: Given,
+    /// Those of which something failed last, by uid.
+    failed: HashSet<String>,
     waiting: [Vec<Target>; LANES.len()],
     under_way: [usize; LANES.len()],
 }
@@ -65,7 +67,8 @@ pub(super) struct Tasks<'a> {
 impl<'a> Tasks<'a> {
     pub(super) fn new(scope: &'a Scope, queue: mpsc::Receiver<Target>) -> Self {
         let (busy, given) = (Busy::default(), Given::default());
-        Self { scope, queue, busy, given, waiting: Default::default(), under_way: [0; LANES.len()] }
+        let failed = HashSet::new();
+        Self { scope, queue, busy, given, failed, waiting: Default::default(), under_way: [0; LANES.len()] }
     }
 
     /// Whether more can be taken in.
@@ -105,9 +108,13 @@ impl<'a> Tasks<'a> {
 
     /// The work on a batch has ended; what has changed meanwhile waits again, but for what was seen before it was given an
     /// owner.
-    pub(super) fn end(&mut self, lane: Lane, uids: &[String], given: HashMap<String, String>) {
+    pub(super) fn end(&mut self, lane: Lane, uids: &[String], given: HashMap<String, String>, failed: &[Target]) {
         self.under_way[lane as usize] -= 1;
         self.given.add(given);
+        for uid in uids {
+            self.failed.remove(uid);
+        }
+        self.failed.extend(failed.iter().map(|target| target.uid.clone()));
         let changed = self.busy.end(uids);
         self.wait(changed);
     }
@@ -115,7 +122,9 @@ impl<'a> Tasks<'a> {
     fn wait(&mut self, mut seen: Vec<Target>) {
         seen.retain(|target| !self.given.is_before(target));
         for target in self.busy.take(seen) {
-            let lane = if self.scope.foresight.knows(self.scope, &target) {
+            let lane = if self.failed.contains(&target.uid) {
+                Lane::Again
+            } else if self.scope.foresight.knows(self.scope, &target) {
                 Lane::Known
             } else if target.shard.is_none() {
                 Lane::Unowned
@@ -246,7 +255,7 @@ mod tests {
         // While it is worked on, and after.
         sender.send(at("10")).await.unwrap();
         tasks.take_in().await;
-        tasks.end(batch.lane, &["o".to_owned()], [("o".to_owned(), "11".to_owned())].into());
+        tasks.end(batch.lane, &["o".to_owned()], [("o".to_owned(), "11".to_owned())].into(), &[]);
         sender.send(at("9")).await.unwrap();
         tasks.take_in().await;
         assert!(tasks.next_batch().is_none());
@@ -276,7 +285,7 @@ mod tests {
         }
         assert_eq!((sent, batches.len()), (IN_HAND, IN_HAND / BATCH));
         let ended: Vec<_> = batches.remove(0).targets.into_iter().map(|target| target.uid).collect();
-        tasks.end(Lane::Left, &ended, HashMap::new());
+        tasks.end(Lane::Left, &ended, HashMap::new(), &[]);
         assert!(tasks.has_room());
     }
 
@@ -300,7 +309,7 @@ mod tests {
         let batch = tasks.next_batch().unwrap();
         assert_eq!((batch.lane, &*batch.targets[0].uid), (Lane::Unowned, "free"));
         sender.send(seen("queued", None)).await.unwrap();
-        tasks.end(Lane::Left, &["left-0".to_owned()], HashMap::new());
+        tasks.end(Lane::Left, &["left-0".to_owned()], HashMap::new(), &[]);
         assert_eq!(tasks.next_batch().unwrap().targets[0].uid, "left-3");
         drop(tasks);
         let mut kept: Vec<_> =

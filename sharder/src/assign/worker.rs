@@ -5,7 +5,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Scope,
-    batch::{Done, carry_out},
+    batch::{Done, carry_out, carry_out_anew},
     retries::{RETRY, Retries},
     tasks::{Lane, Tasks},
 };
@@ -26,7 +26,13 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
             let lane = batch.lane;
             let uids: Vec<_> = batch.targets.iter().map(|target| target.uid.clone()).collect();
             let scope = if lane == Lane::Left { &many } else { scope };
-            batches.push(carry_out(scope, batch.targets).map(move |done| (lane, uids, done)));
+            let work = async move {
+                match lane {
+                    Lane::Again => carry_out_anew(scope, batch.targets).await,
+                    Lane::Known | Lane::Unowned | Lane::Left => carry_out(scope, batch.targets).await,
+                }
+            };
+            batches.push(work.map(move |done| (lane, uids, done)));
         }
         let (lane, uids, Done { again: failed, given }) = tokio::select! {
             // Whatever fails, new objects are taken: theirs may be another fate.
@@ -38,7 +44,7 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
             () = at(anew) => return,
             Some(ended) = batches.next() => ended,
         };
-        tasks.end(lane, &uids, given);
+        tasks.end(lane, &uids, given, &failed);
         retries.worked(uids.iter().filter(|uid| !failed.iter().any(|target| target.uid == **uid)));
         if failed.is_empty() {
             if retries.is_empty() && anew.is_none() && batches.is_empty() {
@@ -57,17 +63,20 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::time::Duration;
+    use std::{sync::Arc, time::Duration};
 
     use http::{Method, StatusCode};
+    use ringside_ring::lease::ShardState;
+    use serde_json::json;
 
     use super::*;
     use crate::{
         assign::{
             BATCH, queue,
-            tests::{CONFIG_MAPS, object, path, scope, target},
+            tests::{CONFIG_MAPS, SECRETS, name_of, object, owned, path, scope, target},
         },
         fixtures::FakeApi,
+        snapshot::tests::{example_spec, ring, snapshot_of},
     };
 
     fn is_owned(api: &FakeApi, scope: &Scope, name: &str) -> bool {
@@ -101,6 +110,45 @@ mod tests {
         tokio::time::sleep(RETRY[1] * 2).await;
         assert_eq!(api.asked().len(), asked, "nothing is left to do");
         worker.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_have_an_owner_by_a_write_without_an_answer_is_read_before_its_children_go_elsewhere() {
+        for shown_again in [false, true] {
+            let api = FakeApi::default();
+            let scope = scope(&api);
+            let name = name_of("a", &scope);
+            let (main, child) = (path(CONFIG_MAPS, &name), path(SECRETS, "child"));
+            let unowned = object(&scope, &name, None);
+            api.put(&main, unowned.clone());
+            api.put(&child, owned(object(&scope, "child", Some("gone")), &name));
+            let shards = [("a", ShardState::Expired), ("b", ShardState::Ready), ("gone", ShardState::Dead)];
+            let late = Arc::new(snapshot_of(&ring(&example_spec()), &shards));
+            let (newest, of_main, label) = (scope.newest.clone(), main.clone(), scope.snapshot.labels.shard.clone());
+            api.intercept(move |asked, objects| {
+                let object =
+                    objects.get_mut(&of_main).filter(|_| asked.method == Method::PATCH && asked.path == of_main)?;
+                // It lands, the API server ends, and when it is there again the shard is late.
+                object["metadata"]["labels"] = json!({ &label: "a" });
+                newest.set(Some(late.clone()));
+                Some(StatusCode::INTERNAL_SERVER_ERROR)
+            });
+            let (sender, receiver) = queue();
+            let worker_scope = scope.clone();
+            let worker = tokio::spawn(async move { work(&worker_scope, receiver).await });
+            sender.send(target(&scope, &unowned)).await.unwrap();
+            tokio::time::sleep(RETRY[0] / 2).await;
+            if shown_again {
+                sender.send(target(&scope, &unowned)).await.unwrap();
+            }
+            tokio::time::sleep(RETRY[1]).await;
+            let to_child = format!("PATCH {child}");
+            let written = api.writes().into_iter().filter(|write| *write == to_child).count();
+            assert_eq!(written, 1, "it is with its owner, shown again: {shown_again}");
+            assert_eq!(api.get(&child).unwrap()["metadata"]["labels"][&scope.snapshot.labels.shard], "a");
+            assert_eq!(scope.census.figures(&scope.snapshot.members)[&scope.main.resource.id].unassigned, 0);
+            worker.abort();
+        }
     }
 
     #[tokio::test(start_paused = true)]
