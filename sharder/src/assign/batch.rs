@@ -29,6 +29,8 @@ use ringside_runtime::explain::explain;
 struct Given {
     /// Its uid, when it was written to, and its version by that.
     written: Option<(String, String)>,
+    /// The same, when it was read and had an owner already: perhaps by a write of ours that had no answer.
+    owned: Option<(String, String)>,
     /// The object as it was, when it was taken from a shard that did not let go.
     taken: Option<Box<Target>>,
     /// The object, when its children may not be where it is.
@@ -40,7 +42,7 @@ struct Given {
 pub(super) struct Done {
     /// What must be tried again.
     pub(super) again: Vec<Target>,
-    /// What has an owner by this, by uid, with its version: whatever was seen of it before is old.
+    /// What has an owner by this, or was read, by uid, with its version: whatever was seen of it before is old.
     pub(super) given: HashMap<String, String>,
 }
 
@@ -85,6 +87,7 @@ pub(super) async fn carry_out(scope: &Scope, batch: Vec<Target>) -> Done {
 /// and the children follow who works on it.
 pub(super) async fn carry_out_anew(scope: &Scope, batch: Vec<Target>) -> Done {
     let (mut seen, mut unread, mut failures) = (Vec::with_capacity(batch.len()), Vec::new(), Failures::default());
+    let mut versions = HashMap::new();
     let reads = stream::iter(batch).map(|target| async { (target.uid.clone(), read(scope, target).await) });
     let mut reads = reads.buffer_unordered(PARALLEL);
     while let Some((uid, outcome)) = reads.next().await {
@@ -93,6 +96,7 @@ pub(super) async fn carry_out_anew(scope: &Scope, batch: Vec<Target>) -> Done {
                 if matches!(scope.next_step(&target), Step::Keep) {
                     settled(scope, &uid);
                 }
+                versions.insert(uid, target.resource_version.clone());
                 seen.push(target);
             }
             Ok(None) => settled(scope, &uid),
@@ -103,9 +107,10 @@ pub(super) async fn carry_out_anew(scope: &Scope, batch: Vec<Target>) -> Done {
         }
     }
     tell(scope, failures, "can't read objects of which something failed; trying again");
-    let mut done = carry_out(scope, seen).await;
-    done.again.extend(unread);
-    done
+    let Done { mut again, given } = carry_out(scope, seen).await;
+    again.extend(unread);
+    versions.extend(given);
+    Done { again, given: versions }
 }
 
 /// Somebody works on the object, or it is gone.
@@ -296,19 +301,24 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
             }
             let owner = |target: Target| Target { shard: Some(to.to_string()), drain: None, ..target };
             let written = Some((target.uid.clone(), version));
-            Ok(Given { written, taken, apart: (!found(&target.uid)).then(|| owner(*target)) })
+            Ok(Given { written, taken, apart: (!found(&target.uid)).then(|| owner(*target)), ..Given::default() })
         }
         Outcome::Gone => {
             scope.begun.end(&target.uid, true);
             Ok(Given::default())
         }
-        Outcome::Needless(target) => {
-            // Somebody else gave it a shard; one that is not available is the watch's to tell.
-            let with = scope.shard_of(&target);
-            let apart = with.is_some_and(|with| scope.begun.has(&target.uid) && (with != to || !found(&target.uid)));
-            Ok(Given { apart: apart.then_some(*target), ..Given::default() })
-        }
+        Outcome::Needless(target) => Ok(owned(scope, *target, &to, from.is_none())),
     }
+}
+
+/// Somebody else gave it a shard, or a write of ours did that had no answer; one that is not available is the watch's to tell.
+fn owned(scope: &Scope, target: Target, to: &ShardName, everywhere: bool) -> Given {
+    let with = scope.shard_of(&target);
+    let is_apart =
+        |with: ShardName| scope.begun.has(&target.uid) && (with != *to || !scope.begun.end(&target.uid, everywhere));
+    let apart = with.is_some_and(is_apart);
+    let owned = Some((target.uid.clone(), target.resource_version.clone()));
+    Given { owned, apart: apart.then_some(target), ..Given::default() }
 }
 
 /// The object, which `left` had, was given to `to`.
@@ -334,10 +344,12 @@ fn report(scope: &Scope, outcomes: Vec<Result<Given, Failed>>) -> Done {
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
     let (mut done, mut failures) = (Done::default(), Failures::default());
     let mut children: BTreeMap<GroupResource, Failures> = BTreeMap::new();
+    let mut assigned = 0;
     for outcome in outcomes {
         match outcome {
-            Ok(Given { written, apart, .. }) => {
-                done.given.extend(written);
+            Ok(Given { written, owned, apart, .. }) => {
+                assigned += usize::from(written.is_some());
+                done.given.extend(written.into_iter().chain(owned));
                 done.again.extend(apart);
             }
             Err(Failed { target, child, error }) => {
@@ -346,8 +358,8 @@ fn report(scope: &Scope, outcomes: Vec<Result<Given, Failed>>) -> Done {
             }
         }
     }
-    if !done.given.is_empty() {
-        tracing::info!(%ring, %resource, assigned = done.given.len(), "gave objects to shards");
+    if assigned > 0 {
+        tracing::info!(%ring, %resource, assigned, "gave objects to shards");
     }
     for (child, failures) in children {
         if let Some(first) = failures.tell(ring, &child, "can't move children; their owners wait for them") {

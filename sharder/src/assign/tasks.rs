@@ -91,8 +91,9 @@ impl<'a> Tasks<'a> {
         self.wait(seen);
     }
 
-    /// These are tried again.
-    pub(super) fn retry(&mut self, failed: Vec<Target>) {
+    /// These are tried again, but for those that are being worked on: they come back if that fails.
+    pub(super) fn retry(&mut self, mut failed: Vec<Target>) {
+        failed.retain(|target| !self.busy.begun.contains_key(&target.uid));
         self.waiting[Lane::Again as usize].extend(self.busy.take(failed));
     }
 
@@ -263,6 +264,23 @@ mod tests {
         sender.send(at("12")).await.unwrap();
         tasks.take_in().await;
         assert_eq!(tasks.next_batch().unwrap().targets, [at("12")]);
+    }
+
+    #[tokio::test]
+    async fn what_failed_is_not_tried_again_while_it_is_worked_on_by_how_it_was() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let (sender, receiver) = queue();
+        let mut tasks = Tasks::new(&scope, receiver);
+        let at = |version: &str| Target { resource_version: version.into(), ..seen("o", None) };
+        sender.send(at("10")).await.unwrap();
+        tasks.take_in().await;
+        let batch = tasks.next_batch().unwrap();
+        tasks.retry(vec![at("9")]);
+        tasks.end(batch.lane, &["o".to_owned()], HashMap::new(), &[]);
+        assert!(tasks.next_batch().is_none());
+        tasks.retry(vec![at("9")]);
+        assert_eq!(tasks.next_batch().map(|batch| batch.lane), Some(Lane::Again));
     }
 
     #[tokio::test]
