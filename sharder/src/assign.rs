@@ -14,7 +14,7 @@ use ringside_ring::{
     cluster_ring::Fence,
     handover::{Patience, Step, Withdrawal, next_step, next_withdrawal},
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::sleep};
 
 mod batch;
 mod begun;
@@ -178,6 +178,8 @@ pub(crate) async fn assign(scope: &Scope) -> Infallible {
             never = feeding => match never {},
             () = work(scope, receiver) => {}
         }
+        // What was dropped with its writes under way is read next.
+        sleep(writes::PATIENCE).await;
     }
 }
 

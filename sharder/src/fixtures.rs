@@ -2,7 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    convert::Infallible,
+    sync::Arc,
+    time::Duration,
+};
 
 use http::{Method, Request, Response, StatusCode};
 use kube::{Client, client::Body};
@@ -31,6 +36,8 @@ struct State {
     drops_labels: bool,
     write_takes: Duration,
     list_takes: Duration,
+    /// How long what is asked of one object takes, by method and path.
+    takes: HashMap<(Method, String), Duration>,
 }
 
 /// The server; clones share it. Objects are stored by the path they are read at.
@@ -91,6 +98,11 @@ impl FakeApi {
         self.0.lock().write_takes = write_takes;
     }
 
+    /// From now on this is carried out so much later.
+    pub(crate) fn slow(&self, method: Method, path: &str, takes: Duration) {
+        self.0.lock().takes.insert((method, path.to_owned()), takes);
+    }
+
     /// From now on lists take this long, and show what was there when they began.
     pub(crate) fn slow_lists(&self, list_takes: Duration) {
         self.0.lock().list_takes = list_takes;
@@ -108,8 +120,12 @@ impl FakeApi {
     }
 
     async fn carry_out(&self, asked: Asked) -> Response<Body> {
-        let write_takes = self.0.lock().write_takes;
+        let takes = self.0.lock().takes.get(&(asked.method.clone(), asked.path.clone())).copied().unwrap_or_default();
+        let write_takes = self.0.lock().write_takes.max(takes);
         if asked.method == Method::GET || write_takes.is_zero() {
+            if !takes.is_zero() {
+                tokio::time::sleep(takes).await;
+            }
             let (answer, list_takes) = (self.answer(&asked), self.0.lock().list_takes);
             if asked.method == Method::GET && is_collection(&asked.path) && !list_takes.is_zero() {
                 tokio::time::sleep(list_takes).await;

@@ -3,11 +3,12 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
+    time::Duration,
 };
 
 use futures::{FutureExt, StreamExt, stream};
 use ringside_ring::{ShardName, cluster_ring::GroupResource, handover::Step};
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::timeout};
 
 use super::{
     PARALLEL, Scope,
@@ -22,7 +23,11 @@ use super::{
     write::{Outcome, assign, write},
 };
 use crate::{faults::Task, target::Target};
-use ringside_runtime::explain::explain;
+use ringside_runtime::explain::{code, explain};
+
+/// How long the read of an object holds up the others of which something failed: one that hangs may do so until the
+/// connection is given up, and children may be apart from their owners meanwhile.
+const READ: Duration = Duration::from_secs(5);
 
 /// What came of an object.
 #[derive(Debug, Default)]
@@ -88,13 +93,19 @@ pub(super) async fn carry_out(scope: &Scope, batch: Vec<Target>) -> Done {
 pub(super) async fn carry_out_anew(scope: &Scope, batch: Vec<Target>) -> Done {
     let (mut seen, mut unread, mut failures) = (Vec::with_capacity(batch.len()), Vec::new(), Failures::default());
     let mut versions = HashMap::new();
-    let reads = stream::iter(batch).map(|target| async { (target.uid.clone(), read(scope, target).await) });
+    let reads = stream::iter(batch).map(|target| async {
+        let before = target.shard.clone().or_else(|| scope.drains.previous(&target.uid));
+        (target.uid.clone(), before, read_soon(scope, target).await)
+    });
     let mut reads = reads.buffer_unordered(PARALLEL);
-    while let Some((uid, outcome)) = reads.next().await {
+    while let Some((uid, before, outcome)) = reads.next().await {
         match outcome {
             Ok(Some(target)) => {
                 if matches!(scope.next_step(&target), Step::Keep) {
                     settled(scope, &uid);
+                    if before != target.shard {
+                        look_again(scope, before.as_deref());
+                    }
                 }
                 versions.insert(uid, target.resource_version.clone());
                 seen.push(target);
@@ -111,6 +122,14 @@ pub(super) async fn carry_out_anew(scope: &Scope, batch: Vec<Target>) -> Done {
     again.extend(unread);
     versions.extend(given);
     Done { again, given: versions }
+}
+
+/// The object as it is now, unless that takes so long that others of its batch had better not wait.
+async fn read_soon(scope: &Scope, target: Target) -> Result<Option<Target>, (Target, kube::Error)> {
+    match timeout(READ, read(scope, target.clone())).await {
+        Ok(outcome) => outcome,
+        Err(elapsed) => Err((target, kube::Error::Service(elapsed.into()))),
+    }
 }
 
 /// Somebody works on the object, or it is gone.
@@ -194,6 +213,10 @@ struct Failed {
 /// Brings the family to where its owner is going, and then the owner.
 async fn carry(scope: &Scope, one: Move, family: Family, absent: &Absent) -> Result<Given, Failed> {
     if let Err((child, error)) = move_family(scope, family, &one.to).await {
+        if code(&error).is_none_or(|code| code >= 500) {
+            // It may still be carried out, when the owner has stayed where it was.
+            look_again(scope, Some(one.to.as_str()));
+        }
         return Err(Failed { target: one.target, child: Some(child), error });
     }
     let given = give(scope, one, absent).await;
@@ -277,12 +300,7 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
     let left = target.shard.clone().or_else(|| scope.drains.previous(&target.uid));
     if matches!(outcome, Outcome::Written { .. }) {
         count(scope, &target, left.as_deref(), &to);
-        if !scope.main.controlled.is_empty() {
-            match &left {
-                Some(left) => scope.looks.moved(resource, left),
-                None => scope.looks.was_unlabelled(resource),
-            }
-        }
+        look_again(scope, left.as_deref());
     } else {
         scope.census.settled(resource, &target.uid);
     }
@@ -307,7 +325,12 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
             scope.begun.end(&target.uid, true);
             Ok(Given::default())
         }
-        Outcome::Needless(target) => Ok(owned(scope, *target, &to, from.is_none())),
+        Outcome::Needless(now) => {
+            if now.shard.as_deref() == Some(to.as_str()) && target.shard != now.shard {
+                look_again(scope, left.as_deref());
+            }
+            Ok(owned(scope, *now, &to, from.is_none()))
+        }
     }
 }
 
@@ -319,6 +342,17 @@ fn owned(scope: &Scope, target: Target, to: &ShardName, everywhere: bool) -> Giv
     let apart = with.is_some_and(is_apart);
     let owned = Some((target.uid.clone(), target.resource_version.clone()));
     Given { owned, apart: apart.then_some(target), ..Given::default() }
+}
+
+/// What was made by `left` right before the object went to another shard, or where nobody is known to have had it, can be
+/// shown later than its owner's children were looked for.
+fn look_again(scope: &Scope, left: Option<&str>) {
+    let resource = &scope.main.resource.id;
+    match left {
+        _ if scope.main.controlled.is_empty() => {}
+        Some(left) => scope.looks.moved(resource, left),
+        None => scope.looks.was_unlabelled(resource),
+    }
 }
 
 /// The object, which `left` had, was given to `to`.

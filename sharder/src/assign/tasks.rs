@@ -40,8 +40,7 @@ impl Lane {
     fn width(self) -> usize {
         match self {
             Self::Known => PARALLEL,
-            Self::Unowned | Self::Left => BATCHES,
-            Self::Again => 1,
+            Self::Unowned | Self::Left | Self::Again => BATCHES,
         }
     }
 }
@@ -58,7 +57,8 @@ pub(super) struct Tasks<'a> {
     queue: mpsc::Receiver<Target>,
     busy: Busy,
     given: Given,
-    /// Those of which something failed last, by uid.
+    /// Those of which something failed last, by uid. When they are too many, nothing more is taken in until all is begun anew,
+    /// which it is soon then.
     failed: HashSet<String>,
     waiting: [Vec<Target>; LANES.len()],
     under_way: [usize; LANES.len()],
@@ -77,7 +77,11 @@ impl<'a> Tasks<'a> {
     }
 
     fn room(&self) -> usize {
-        let waiting = self.waiting.iter().map(Vec::len).sum();
+        // What failed has a bound of its own, and makes nothing else wait.
+        let waiting = self.waiting[..Lane::Again as usize].iter().map(Vec::len).sum();
+        if self.failed.len() >= REMEMBERED {
+            return 0;
+        }
         BATCH.saturating_sub(waiting).min(IN_HAND.saturating_sub(self.busy.begun.len()))
     }
 
@@ -159,7 +163,10 @@ impl Busy {
         let mut free: HashMap<String, Target> = HashMap::new();
         for target in seen {
             let of = if self.begun.contains_key(&target.uid) { &mut self.changed } else { &mut free };
-            of.insert(target.uid.clone(), target);
+            // A list can be slower than a watch.
+            if of.get(&target.uid).is_none_or(|known| version(known) <= version(&target)) {
+                of.insert(target.uid.clone(), target);
+            }
         }
         self.begun.extend(free.clone());
         free.into_values().collect()
@@ -186,7 +193,11 @@ struct Given {
     fingerprints: RandomState,
 }
 
-/// Objects in each of the two.
+fn version(seen: &Target) -> Option<u128> {
+    seen.resource_version.parse().ok()
+}
+
+/// Objects in each of the two, and of those that failed.
 const REMEMBERED: usize = 5_000;
 
 impl Given {
@@ -206,8 +217,7 @@ impl Given {
     fn is_before(&self, target: &Target) -> bool {
         let fingerprint = self.fingerprint(&target.uid);
         let given = self.last.get(&fingerprint).or_else(|| self.before.get(&fingerprint));
-        let seen = target.resource_version.parse::<u128>().ok();
-        given.zip(seen).is_some_and(|(given, seen)| seen < *given)
+        given.zip(version(target)).is_some_and(|(given, seen)| seen < *given)
     }
 
     /// As long as a uid, so that no two have the same.
@@ -237,7 +247,7 @@ mod tests {
         let mut busy = Busy::default();
         assert_eq!(busy.take(vec![seen("a", "1"), seen("a", "2")]), [seen("a", "2")], "each once, as it was seen last");
         assert_eq!(busy.take(vec![seen("b", "3")]), [seen("b", "3")]);
-        assert_eq!(busy.take(vec![seen("a", "4"), seen("b", "5")]), []);
+        assert_eq!(busy.take(vec![seen("a", "4"), seen("b", "5"), seen("a", "3")]), []);
         let uids = ["a".to_owned(), "b".to_owned()];
         assert_eq!(busy.end(&uids), [seen("a", "4"), seen("b", "5")]);
         assert_eq!(busy.take(vec![seen("b", "6")]), [seen("b", "6")]);
@@ -281,6 +291,39 @@ mod tests {
         assert!(tasks.next_batch().is_none());
         tasks.retry(vec![at("9")]);
         assert_eq!(tasks.next_batch().map(|batch| batch.lane), Some(Lane::Again));
+    }
+
+    #[tokio::test]
+    async fn what_failed_once_and_then_did_not_is_like_any_other() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let (sender, receiver) = queue();
+        let mut tasks = Tasks::new(&scope, receiver);
+        let uids = ["o".to_owned()];
+        for (lane, failed) in [(Lane::Unowned, Some("o")), (Lane::Again, None), (Lane::Unowned, None)] {
+            sender.send(seen("o", None)).await.unwrap();
+            tasks.take_in().await;
+            assert_eq!(tasks.next_batch().unwrap().lane, lane);
+            let failed: Vec<_> = failed.map(|uid| seen(uid, None)).into_iter().collect();
+            tasks.end(lane, &uids, HashMap::new(), &failed);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_failed_takes_no_room_from_others_and_is_bounded() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let (_sender, receiver) = queue();
+        let mut tasks = Tasks::new(&scope, receiver);
+        let some = |count: usize| (0..count).map(|number| seen(&number.to_string(), None)).collect::<Vec<_>>();
+        tasks.retry(some(BATCH));
+        assert!(tasks.has_room());
+        assert_eq!(tasks.next_batch().unwrap().targets.len(), BATCH);
+        tasks.retry(vec![seen("other", None)]);
+        assert_eq!(tasks.next_batch().unwrap().lane, Lane::Again, "one batch that hangs holds up no other");
+        tasks.under_way[Lane::Unowned as usize] += 1;
+        tasks.end(Lane::Unowned, &[], HashMap::new(), &some(REMEMBERED));
+        assert!(!tasks.has_room());
     }
 
     #[tokio::test]

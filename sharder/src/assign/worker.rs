@@ -63,7 +63,7 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::{sync::Arc, time::Duration};
+    use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
     use http::{Method, StatusCode};
     use ringside_ring::lease::ShardState;
@@ -72,10 +72,12 @@ mod tests {
     use super::*;
     use crate::{
         assign::{
-            BATCH, queue,
+            BATCH, assign, queue,
             tests::{CONFIG_MAPS, SECRETS, name_of, object, owned, path, scope, target},
+            writes::PATIENCE,
         },
         fixtures::FakeApi,
+        rebalance::look_again,
         snapshot::tests::{example_spec, ring, snapshot_of},
     };
 
@@ -151,6 +153,166 @@ mod tests {
             assert_eq!(scope.census.figures(&scope.snapshot.members)[&scope.main.resource.id].unassigned, 0);
             worker.abort();
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_failed_and_can_not_be_read_is_tried_again_and_makes_no_other_wait() {
+        for hangs in [false, true] {
+            let api = FakeApi::default();
+            let scope = scope(&api);
+            for name in ["x", "y"] {
+                api.put(&path(CONFIG_MAPS, name), object(&scope, name, None));
+            }
+            let (of_y, start) = (path(CONFIG_MAPS, "y"), Instant::now());
+            if hangs {
+                api.slow(Method::GET, &of_y, RETRY[1] * 4);
+            }
+            let mut fails: BTreeSet<_> = ["x", "y"].map(|name| path(CONFIG_MAPS, name)).into();
+            api.intercept(move |asked, _| {
+                let is_hidden = asked.method == Method::GET && asked.path == of_y && start.elapsed() < RETRY[0] * 4;
+                let fails = is_hidden || (asked.method == Method::PATCH && fails.remove(&asked.path));
+                fails.then_some(StatusCode::INTERNAL_SERVER_ERROR)
+            });
+            let (sender, receiver) = queue();
+            let worker_scope = scope.clone();
+            let worker = tokio::spawn(async move { work(&worker_scope, receiver).await });
+            for name in ["x", "y"] {
+                let target = target(&scope, &api.get(&path(CONFIG_MAPS, name)).unwrap());
+                sender.send(target).await.unwrap();
+            }
+            tokio::time::sleep(RETRY[1] / 3).await;
+            assert!(is_owned(&api, &scope, "x"), "hangs: {hangs}");
+            assert_eq!(is_owned(&api, &scope, "y"), !hangs);
+            api.slow(Method::GET, &path(CONFIG_MAPS, "y"), Duration::ZERO);
+            tokio::time::sleep(RETRY[1] * 2).await;
+            assert!(is_owned(&api, &scope, "y"), "hangs: {hangs}");
+            worker.abort();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_failed_and_is_gone_counts_no_longer() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        api.put(&path(CONFIG_MAPS, "x"), object(&scope, "x", None));
+        api.intercept(|asked, _| (asked.method == Method::PATCH).then_some(StatusCode::INTERNAL_SERVER_ERROR));
+        let (sender, receiver) = queue();
+        let worker_scope = scope.clone();
+        let worker = tokio::spawn(async move { work(&worker_scope, receiver).await });
+        sender.send(target(&scope, &object(&scope, "x", None))).await.unwrap();
+        tokio::time::sleep(RETRY[0] / 2).await;
+        let unassigned = || scope.census.figures(&scope.snapshot.members)[&scope.main.resource.id].unassigned;
+        assert_eq!(unassigned(), 1);
+        api.remove(&path(CONFIG_MAPS, "x"));
+        tokio::time::sleep(RETRY[0]).await;
+        assert_eq!(unassigned(), 0);
+        worker.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_write_that_landed_without_an_answer_late_children_are_looked_for() {
+        for status in [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::UNPROCESSABLE_ENTITY] {
+            let api = FakeApi::default();
+            let scope = scope(&api);
+            let name = name_of("a", &scope);
+            let (main, child) = (path(CONFIG_MAPS, &name), path(SECRETS, "child"));
+            let left = object(&scope, &name, Some("gone"));
+            api.put(&main, left.clone());
+            let (of_main, labels) = (main.clone(), scope.snapshot.labels.clone());
+            api.intercept(move |asked, objects| {
+                let assigns = asked.body.to_string().contains("\"a\"");
+                let is_assigned = objects[&of_main]["metadata"]["labels"][&labels.shard] == "a";
+                (asked.method == Method::PATCH && asked.path == of_main && assigns && !is_assigned).then(|| {
+                    objects.get_mut(&of_main).unwrap()["metadata"]["labels"] = json!({ &labels.shard: "a" });
+                    status
+                })
+            });
+            let (sender, receiver) = queue();
+            let worker_scope = scope.clone();
+            let worker = tokio::spawn(async move {
+                tokio::select! {
+                    () = work(&worker_scope, receiver) => {}
+                    never = look_again(&worker_scope) => match never {},
+                }
+            });
+            sender.send(target(&scope, &left)).await.unwrap();
+            tokio::time::sleep(RETRY[0] * 2).await;
+            assert_eq!(api.get(&main).unwrap()["metadata"]["labels"][&scope.snapshot.labels.shard], "a");
+            api.put(&child, owned(object(&scope, "child", Some("gone")), &name));
+            tokio::time::sleep(RETRY[1] * 2).await;
+            assert_eq!(api.get(&child).unwrap()["metadata"]["labels"][&scope.snapshot.labels.shard], "a", "{status}");
+            worker.abort();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_child_that_is_sent_ahead_too_late_is_brought_back() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let name = name_of("b", &scope);
+        let (main, child) = (path(CONFIG_MAPS, &name), path(SECRETS, "child"));
+        let unowned = object(&scope, &name, None);
+        api.put(&main, unowned.clone());
+        api.put(&child, owned(object(&scope, "child", Some("b")), &name));
+        let shards = [("a", ShardState::Ready), ("b", ShardState::Expired), ("gone", ShardState::Dead)];
+        scope.newest.set(Some(Arc::new(snapshot_of(&ring(&example_spec()), &shards))));
+        // Its patch has no answer, and is carried out when the owner is where the child was, as that shard is in time again.
+        let (of_main, of_child, labels) = (main.clone(), child.clone(), scope.snapshot.labels.clone());
+        let newest = scope.newest.clone();
+        let mut first = true;
+        api.intercept(move |asked, objects| {
+            if asked.method != Method::PATCH || asked.path != of_child || !std::mem::take(&mut first) {
+                return None;
+            }
+            objects.get_mut(&of_main).unwrap()["metadata"]["labels"] = json!({ &labels.shard: "b" });
+            newest.set(None);
+            Some(StatusCode::GATEWAY_TIMEOUT)
+        });
+        let (sender, receiver) = queue();
+        let worker_scope = scope.clone();
+        let worker = tokio::spawn(async move {
+            tokio::select! {
+                () = work(&worker_scope, receiver) => {}
+                never = look_again(&worker_scope) => match never {},
+            }
+        });
+        sender.send(target(&scope, &unowned)).await.unwrap();
+        tokio::time::sleep(RETRY[0] * 4).await;
+        assert!(!scope.begun.has(&target(&scope, &unowned).uid), "all are together");
+        api.put(&child, owned(object(&scope, "child", Some("a")), &name));
+        tokio::time::sleep(RETRY[1] * 2).await;
+        assert_eq!(api.get(&child).unwrap()["metadata"]["labels"][&scope.snapshot.labels.shard], "b");
+        worker.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_begun_anew_waits_for_the_writes_that_were_under_way() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let name = name_of("a", &scope);
+        let (main, child) = (path(CONFIG_MAPS, &name), path(SECRETS, "child"));
+        api.put(&main, object(&scope, &name, None));
+        api.put(&child, owned(object(&scope, "child", Some("gone")), &name));
+        api.slow(Method::PATCH, &main, RETRY[1] + PATIENCE / 2);
+        // More than can be kept in mind.
+        for number in 0..2 * BATCH {
+            let stuck = format!("stuck-{number}");
+            api.put(&path(CONFIG_MAPS, &stuck), object(&scope, &stuck, None));
+        }
+        let is_stuck = |path: &str| path.contains("/stuck-");
+        api.intercept(move |asked, _| {
+            (asked.method == Method::PATCH && is_stuck(&asked.path)).then_some(StatusCode::FORBIDDEN)
+        });
+        let worker_scope = scope.clone();
+        let worker = tokio::spawn(async move { assign(&worker_scope).await });
+        tokio::time::sleep(RETRY[1] / 2).await;
+        let shards = [("a", ShardState::Expired), ("b", ShardState::Ready), ("gone", ShardState::Dead)];
+        scope.newest.set(Some(Arc::new(snapshot_of(&ring(&example_spec()), &shards))));
+        tokio::time::sleep(RETRY[1] * 2).await;
+        let written = |path: &str| api.writes().into_iter().filter(|write| *write == format!("PATCH {path}")).count();
+        assert!(written(&path(CONFIG_MAPS, "stuck-0")) > 2, "it was begun anew");
+        assert_eq!((written(&main), written(&child)), (1, 1));
+        worker.abort();
     }
 
     #[tokio::test(start_paused = true)]

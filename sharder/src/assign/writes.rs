@@ -26,7 +26,7 @@ use crate::{
 
 /// How long a write goes on that nobody waits for: twice what Kubernetes promises for 99 of 100 writes to one object
 /// (1 s, the SLO "API call latency").
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The writes of all rings, for who gives up leading; clones share them.
 #[derive(Clone)]
