@@ -23,11 +23,7 @@ use super::{
     write::{Outcome, assign, write},
 };
 use crate::{faults::Task, target::Target};
-use ringside_runtime::explain::{code, explain};
-
-/// How long the read of an object holds up the others of which something failed: one that hangs may do so until the
-/// connection is given up, and children may be apart from their owners meanwhile.
-const READ: Duration = Duration::from_secs(5);
+use ringside_runtime::explain::explain;
 
 /// What came of an object.
 #[derive(Debug, Default)]
@@ -90,12 +86,15 @@ pub(super) async fn carry_out(scope: &Scope, batch: Vec<Target>) -> Done {
 
 /// The same for objects of which something failed, as they are now: a write without an answer may have given one its owner,
 /// and the children follow who works on it.
-pub(super) async fn carry_out_anew(scope: &Scope, batch: Vec<Target>) -> Done {
+///
+/// A read is waited for no longer than `patience`: one that hangs may do so until the connection is given up, and children of
+/// others may be apart from their owners meanwhile.
+pub(super) async fn carry_out_anew(scope: &Scope, batch: Vec<Target>, patience: Duration) -> Done {
     let (mut seen, mut unread, mut failures) = (Vec::with_capacity(batch.len()), Vec::new(), Failures::default());
     let mut versions = HashMap::new();
     let reads = stream::iter(batch).map(|target| async {
         let before = target.shard.clone().or_else(|| scope.drains.previous(&target.uid));
-        (target.uid.clone(), before, read_soon(scope, target).await)
+        (target.uid.clone(), before, read_within(patience, scope, target).await)
     });
     let mut reads = reads.buffer_unordered(PARALLEL);
     while let Some((uid, before, outcome)) = reads.next().await {
@@ -103,9 +102,9 @@ pub(super) async fn carry_out_anew(scope: &Scope, batch: Vec<Target>) -> Done {
             Ok(Some(target)) => {
                 if matches!(scope.next_step(&target), Step::Keep) {
                     settled(scope, &uid);
-                    if before != target.shard {
-                        look_again(scope, before.as_deref());
-                    }
+                }
+                if before != target.shard && scope.shard_of(&target).is_some() {
+                    look_again(scope, before.as_deref());
                 }
                 versions.insert(uid, target.resource_version.clone());
                 seen.push(target);
@@ -124,9 +123,12 @@ pub(super) async fn carry_out_anew(scope: &Scope, batch: Vec<Target>) -> Done {
     Done { again, given: versions }
 }
 
-/// The object as it is now, unless that takes so long that others of its batch had better not wait.
-async fn read_soon(scope: &Scope, target: Target) -> Result<Option<Target>, (Target, kube::Error)> {
-    match timeout(READ, read(scope, target.clone())).await {
+async fn read_within(
+    patience: Duration,
+    scope: &Scope,
+    target: Target,
+) -> Result<Option<Target>, (Target, kube::Error)> {
+    match timeout(patience, read(scope, target.clone())).await {
         Ok(outcome) => outcome,
         Err(elapsed) => Err((target, kube::Error::Service(elapsed.into()))),
     }
@@ -213,10 +215,8 @@ struct Failed {
 /// Brings the family to where its owner is going, and then the owner.
 async fn carry(scope: &Scope, one: Move, family: Family, absent: &Absent) -> Result<Given, Failed> {
     if let Err((child, error)) = move_family(scope, family, &one.to).await {
-        if code(&error).is_none_or(|code| code >= 500) {
-            // It may still be carried out, when the owner has stayed where it was.
-            look_again(scope, Some(one.to.as_str()));
-        }
+        // That write or another one may still be carried out, when the owner has stayed where it was.
+        scope.looks.may_be_late(&scope.main.resource.id, one.to.as_str());
         return Err(Failed { target: one.target, child: Some(child), error });
     }
     let given = give(scope, one, absent).await;

@@ -66,6 +66,11 @@ impl Retries {
         kept
     }
 
+    /// The longest that one of these has waited.
+    pub(super) fn pause(&self, uids: &[String]) -> Duration {
+        uids.iter().filter_map(|uid| self.pauses.get(uid)).max().copied().unwrap_or_default()
+    }
+
     /// One that waits already is not to be tried twice.
     fn forget(&mut self, uid: &str) {
         if !self.pauses.contains_key(uid) {

@@ -1,5 +1,7 @@
 //! The worker of a resource: takes unowned objects from the queue, in batches.
 
+use std::time::Duration;
+
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::{sync::mpsc, time::Instant};
 
@@ -10,6 +12,10 @@ use super::{
     tasks::{Lane, Tasks},
 };
 use crate::{faults::Task, pacing::Rank, pauses::at, target::Target};
+
+/// How long the read of an object is waited for of which something failed, at first; then as long as it has waited to be tried
+/// again.
+const READ: Duration = Duration::from_secs(5);
 
 /// Works until objects were lost track of that nobody would bring again: then there must be a new beginning.
 ///
@@ -26,9 +32,10 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
             let lane = batch.lane;
             let uids: Vec<_> = batch.targets.iter().map(|target| target.uid.clone()).collect();
             let scope = if lane == Lane::Left { &many } else { scope };
+            let patience = retries.pause(&uids).max(READ);
             let work = async move {
                 match lane {
-                    Lane::Again => carry_out_anew(scope, batch.targets).await,
+                    Lane::Again => carry_out_anew(scope, batch.targets, patience).await,
                     Lane::Known | Lane::Unowned | Lane::Left => carry_out(scope, batch.targets).await,
                 }
             };
@@ -63,7 +70,7 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::{collections::BTreeSet, sync::Arc, time::Duration};
+    use std::{collections::BTreeSet, sync::Arc};
 
     use http::{Method, StatusCode};
     use ringside_ring::lease::ShardState;
@@ -165,7 +172,7 @@ mod tests {
             }
             let (of_y, start) = (path(CONFIG_MAPS, "y"), Instant::now());
             if hangs {
-                api.slow(Method::GET, &of_y, RETRY[1] * 4);
+                api.slow(Method::GET, &of_y, READ * 4);
             }
             let mut fails: BTreeSet<_> = ["x", "y"].map(|name| path(CONFIG_MAPS, name)).into();
             api.intercept(move |asked, _| {
@@ -183,8 +190,8 @@ mod tests {
             tokio::time::sleep(RETRY[1] / 3).await;
             assert!(is_owned(&api, &scope, "x"), "hangs: {hangs}");
             assert_eq!(is_owned(&api, &scope, "y"), !hangs);
-            api.slow(Method::GET, &path(CONFIG_MAPS, "y"), Duration::ZERO);
-            tokio::time::sleep(RETRY[1] * 2).await;
+            // It is given more time each time.
+            tokio::time::sleep(RETRY[1] * 6).await;
             assert!(is_owned(&api, &scope, "y"), "hangs: {hangs}");
             worker.abort();
         }

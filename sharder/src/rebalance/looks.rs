@@ -108,6 +108,23 @@ impl Looks {
         });
     }
 
+    /// A child may yet be sent to a shard that its owner does not go to: a write that failed may be carried out all the same.
+    ///
+    /// It is looked for once, when nothing can be late any more: what fails may do so for hours.
+    pub(crate) fn may_be_late(&self, resource: &GroupResource, to: &str) {
+        let now = Instant::now();
+        self.0.send_if_modified(|looks| match looks.entry((resource.clone(), Some(to.to_owned()))) {
+            Entry::Vacant(entry) => {
+                entry.insert(Look { next: Next::Last, ..Look::new() });
+                true
+            }
+            Entry::Occupied(mut entry) => {
+                entry.get_mut().last = now;
+                false
+            }
+        });
+    }
+
     /// Forgets what was to be looked at of all other resources.
     pub(crate) fn keep_only(&self, resources: &BTreeSet<&GroupResource>) {
         self.0.send_modify(|looks| looks.retain(|(resource, _), _| resources.contains(resource)));
@@ -280,6 +297,28 @@ mod tests {
         }
         next.await;
         assert_eq!(start.elapsed(), SOON + SOON);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_for_long_costs_one_look_and_puts_no_other_off() {
+        let (looks, resource, start) = (Looks::default(), xs(), Instant::now());
+        let mut seen = Vec::new();
+        for round in 0..100 {
+            looks.may_be_late(&resource, "a");
+            if round == 50 {
+                looks.moved(&resource, "a");
+            }
+            while let Ok((at, look)) = tokio::time::timeout(SOON * 2, looks.next(&resource)).await {
+                seen.push((round, start.elapsed()));
+                looks.done(&resource, at, look, Duration::ZERO);
+            }
+        }
+        assert_eq!(seen.iter().map(|(round, _)| *round).collect::<Vec<_>>(), [50]);
+        let last = Instant::now() - SOON * 2;
+        let (at, look) = looks.next(&resource).await;
+        looks.done(&resource, at, look, Duration::ZERO);
+        assert_eq!(last.elapsed(), LATE);
+        assert!(looks.0.borrow().is_empty());
     }
 
     #[test]
