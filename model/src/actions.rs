@@ -30,6 +30,7 @@ pub enum Action {
     RenewalLands(usize),
     RenewalAnswered(usize),
     RenewalLost(usize),
+    End(usize),
     Release(usize),
     // Of a replica: its number, and the object's or the shard's.
     SeeLease(usize, usize),
@@ -68,8 +69,9 @@ impl Handover {
     pub(crate) fn all(case: &Case) -> Vec<Action> {
         use Action::{
             Acknowledge, AcknowledgementLands, AcknowledgementLost, Bookmark, CarryOut, CatchUp, Crash, Cut, Decide,
-            Deliver, Force, ForgetDrain, Kill, List, Pause, Release, Renew, RenewalAnswered, RenewalLands, RenewalLost,
-            Rest, Restart, Resume, SeeDrain, SeeLease, Strip, TakeLease, Tick, Touch, Wake, Write, WriteLands,
+            Deliver, End, Force, ForgetDrain, Kill, List, Pause, Release, Renew, RenewalAnswered, RenewalLands,
+            RenewalLost, Rest, Restart, Resume, SeeDrain, SeeLease, Strip, TakeLease, Tick, Touch, Wake, Write,
+            WriteLands,
         };
         let objects = case.objects;
         let of_shards = (0..SHARDS).flat_map(move |shard| {
@@ -82,6 +84,7 @@ impl Handover {
                 RenewalLands(shard),
                 RenewalAnswered(shard),
                 RenewalLost(shard),
+                End(shard),
                 Release(shard),
                 Kill(shard),
                 Restart(shard),

@@ -15,7 +15,7 @@ impl Handover {
     pub(crate) fn settles(&self, state: &State) -> bool {
         let mut state = *state;
         // Nobody is left to do anything: what died begins again.
-        let restarts = if state.pods.iter().any(|pod| pod.runs) { 0 } else { u8::MAX };
+        let restarts = if state.pods.iter().any(|pod| pod.runs && !pod.ended) { 0 } else { u8::MAX };
         state.left = Budget { restarts, ticks: u8::MAX, catch_ups: u8::MAX, ..Budget::default() };
         let mut way = Vec::new();
         let settles = (0..TURNS).any(|_| {
@@ -50,6 +50,7 @@ impl Handover {
             for renews in [Action::Renew, Action::RenewalLands, Action::RenewalAnswered] {
                 take(renews(shard));
             }
+            take(Action::Release(shard));
             take(Action::List(shard, false));
             take(Action::Bookmark(shard));
             while take(Action::Deliver(shard)) {}
@@ -89,6 +90,7 @@ impl Handover {
                     pod.cached == stored.is_shown_to(shard) && pod.write == Write::None && pod.acknowledgement.is_none()
                 })
         }) && (0..SHARDS).all(|shard| held(shard) || !state.pods[shard].runs)
+            && state.pods.iter().all(|pod| !pod.ended)
     }
 }
 

@@ -91,7 +91,8 @@ impl Handover {
     fn list(&self, state: &mut State, shard: usize, old: bool) -> bool {
         let State { now, past, pods, .. } = state;
         let (pod, shown) = (&mut pods[shard], if old { &*past } else { &*now });
-        let may_begin = pod.runs && !pod.paused && pod.holds && pod.watch.as_ref().is_none_or(|watch| watch.ended);
+        let may_begin =
+            pod.runs && !pod.ended && !pod.paused && pod.holds && pod.watch.as_ref().is_none_or(|watch| watch.ended);
         let is_too_old = shown.version < pod.floor && !self.makes(Mistake::OldLists);
         if !may_begin || is_too_old || (old && past == now) {
             return false;
@@ -135,6 +136,7 @@ impl Handover {
         let Some((value, version)) = held.drained else { return false };
         let past = match &pod.watch {
             Some(watch) if !watch.ended => watch.shown_all(self) && watch.delivered >= version,
+            _ if pod.ended => true,
             // The controller still has what it saw before.
             _ => self.makes(Mistake::EndedWatchForgotten),
         };
@@ -155,18 +157,14 @@ impl Handover {
         let left = &mut state.left;
         let (budget, may) = match action {
             Action::Kill(shard) => (&mut left.kills, state.pods[shard].runs),
-            Action::Release(shard) => {
-                let pod = &state.pods[shard];
-                // The controller has ended before, and the proxy lets requests finish.
-                let is_done = pod.renewal.is_none() && pod.objects.iter().all(|held| held.write == Write::None);
-                (&mut left.releases, pod.runs && !pod.paused && pod.holds && is_done)
-            }
+            Action::End(shard) => (&mut left.releases, state.pods[shard].runs && !state.pods[shard].ended),
             Action::Restart(shard) => (&mut left.restarts, !state.pods[shard].runs),
             Action::Pause(shard) => (&mut left.pauses, state.pods[shard].runs && !state.pods[shard].paused),
             Action::Cut(shard) => (&mut left.cuts, state.pods[shard].watch.as_ref().is_some_and(|watch| !watch.ended)),
             Action::Strip(object) => (&mut left.strips, state.now.objects[object].shard.is_some()),
             Action::Touch(_) => (&mut left.touches, true),
             Action::CatchUp => (&mut left.catch_ups, state.past != state.now),
+            Action::Release(shard) => return release(state, shard),
             Action::Resume(shard) => return std::mem::take(&mut state.pods[shard].paused),
             _ => return false,
         };
@@ -181,9 +179,14 @@ impl Handover {
     fn befall(&self, state: &mut State, action: Action) {
         match action {
             Action::Kill(shard) => die(state, shard),
-            Action::Release(shard) => {
-                die(state, shard);
-                state.leases[shard] = crate::state::Lease { unseen: [true; 2], ..Default::default() };
+            // The proxy goes on, until requests have finished, and what is drained may be let go meanwhile: by the grace, in which
+            // the controller sends nothing, so it has no step of its own.
+            Action::End(shard) => {
+                let pod = &mut state.pods[shard];
+                (pod.ended, pod.watch) = (true, None);
+                for held in &mut pod.objects {
+                    (held.cached, held.worked_on, held.woken) = (false, false, false);
+                }
             }
             // What it sent before may still be on its way.
             Action::Restart(shard) => state.pods[shard].runs = true,
@@ -225,7 +228,8 @@ fn send(state: &mut State, shard: usize, object: usize) -> bool {
     let stored = state.now.objects[object];
     let pod = &mut state.pods[shard];
     let held = &mut pod.objects[object];
-    let may = pod.runs && !pod.paused && pod.holds && (held.worked_on || held.woken) && held.write == Write::None;
+    let acts = pod.runs && !pod.ended && !pod.paused && pod.holds;
+    let may = acts && (held.worked_on || held.woken) && held.write == Write::None;
     // What was let go is asked for: it may be back.
     if !may || (held.fenced && !stored.is_shown_to(shard)) || state.left.writes == 0 {
         return false;
@@ -265,6 +269,18 @@ fn see_drain(state: &mut State, shard: usize, object: usize) -> bool {
 
 fn is_drained(stored: Object, shard: usize, value: u8) -> bool {
     stored.shard.map(usize::from) == Some(shard) && stored.drain == Some(value)
+}
+
+/// The proxy ends after its controller: the Lease has no holder from then on.
+fn release(state: &mut State, shard: usize) -> bool {
+    let pod = &state.pods[shard];
+    let is_done = pod.renewal.is_none() && pod.objects.iter().all(|held| held.write == Write::None);
+    let may = pod.ended && !pod.paused && pod.holds && is_done;
+    if may {
+        die(state, shard);
+        state.leases[shard] = crate::state::Lease { unseen: [true; 2], ..Default::default() };
+    }
+    may
 }
 
 /// Both processes end. What is under way stays so.

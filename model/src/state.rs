@@ -85,6 +85,8 @@ pub(crate) struct Pod {
     pub(crate) runs: bool,
     /// The proxy stands still.
     pub(crate) paused: bool,
+    /// The controller has ended in order, and its proxy has not yet.
+    pub(crate) ended: bool,
     /// Whether the gate is open.
     pub(crate) holds: bool,
     /// A renewal has begun since the last tick, and succeeded: the gate stays open at the next one.

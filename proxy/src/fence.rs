@@ -127,6 +127,12 @@ impl Fence {
         Guard::new(self.clone(), object, notify)
     }
 
+    /// The controller has ended, and sends nothing any more: the grace of every drain counts from the last of its writes, or
+    /// from when that is carried out. Returns when that was, as far as it is known by now; none where nothing was ever sent.
+    pub fn ends(&self) -> Option<Instant> {
+        self.0.lock().moves.end_all()
+    }
+
     /// The highest resourceVersion at which an object of the resource was seen drained: F of DESIGN, "Handover", 5.
     pub fn floor(&self, resource: &GroupResource) -> Option<ResourceVersion> {
         self.0.lock().floors.get(resource).cloned()

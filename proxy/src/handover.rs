@@ -5,6 +5,11 @@
 //! controller can show the object (`settle`) and it rests, then acknowledge. After a restart of the proxy
 //! there are no views of before: the connections that carried them are gone too. Over a gap in the Lease they are remembered as
 //! views that ended are.
+//!
+//! At the end in order, what is drained is let go before the Lease is released: else it would wait for the grace of the next
+//! instance, which may be there before the sharder sees the Lease without holder. Who has ended is at work on nothing; but
+//! nothing may have been carried out for the grace, as the sharder's look at children relies on that, so it counts from the
+//! last write.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +17,10 @@ use futures::future::join_all;
 use kube::Client;
 use ringside_ring::{RingLabels, RingName, ShardName, cluster_ring::GroupResource};
 use ringside_runtime::admin::Check;
-use tokio::sync::{Semaphore, watch};
+use tokio::{
+    sync::{Semaphore, watch},
+    time::{Instant, timeout_at},
+};
 
 use crate::{fence::Fence, policy::Knowledge, views::Views};
 
@@ -34,6 +42,10 @@ use tell::Teller;
 /// Acknowledgements sent at a time: a scale-out drains thousands of objects at once, and the API server's
 /// fairness gives one client few seats.
 const CONCURRENT: usize = 16;
+/// How long the end waits for what is drained: beyond the last grace, and at most, as a part of
+/// [`crate::serve::ENDS_WITHIN`]. The next instance, or the sharder, sees to what is left.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+const FINISHES_WITHIN: Duration = Duration::from_secs(3);
 /// How often drains are looked for that take too long.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
@@ -71,6 +83,20 @@ impl Handover {
     ) -> Self {
         let (seats, followed) = (Arc::new(Semaphore::new(CONCURRENT)), Followed::new(check));
         Self { ring: ring.clone(), labels: RingLabels::of(ring), shard, views, fence, drains, grace, seats, followed }
+    }
+
+    /// The controller has ended, and nothing of it is under way but what the fence knows of. Returns once all that is drained is
+    /// let go, or when that would take too long: the shard's other objects wait for the same release.
+    pub async fn finish(&self) {
+        self.views.end();
+        let (now, last) = (Instant::now(), self.fence.ends());
+        let (rested, latest) = (last.unwrap_or(now) + self.grace, now + FINISHES_WITHIN);
+        let until = (rested.max(now) + ANSWERS_WITHIN).min(latest);
+        // Of a longer grace nothing would be over by then.
+        if rested > latest || timeout_at(until, self.drains.none()).await.is_err() {
+            let (drained, _) = self.drains.all(now);
+            tracing::info!(drained, "the Lease is released before all that is drained was let go");
+        }
     }
 
     /// Lets go of what is drained, for as long as it is polled; the ring's main resources may change meanwhile.

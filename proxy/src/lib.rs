@@ -19,6 +19,7 @@ use ringside_runtime::{
     shutdown::Shutdown,
     tasks::{TaskFailed, Tasks},
 };
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -116,14 +117,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let shared = shared((access.token, access.restarted, gaps, kept), (of_elections, &clock), &knowledge, &config);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let registry = Arc::new(shared.metrics.registry(live(&shared, &drains, &tenure, &clock)));
-    let server = serve::Server {
-        listener,
-        tls: access.tls,
-        upgraded: shared.upgraded.clone(),
-        closing: shared.closing.clone(),
-        abort: shared.abort.clone(),
-        patience: serve::Patience::default(),
-    };
+    let server = server(listener, access.tls, &shared);
     let shard = shard::Shard {
         config: config.clone(),
         namespace,
@@ -133,6 +127,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
         clock,
         check: health.check("lease", Probe::Ready),
         drains_check: health.check("drains", Probe::Ready),
+        left: server.left.clone(),
         tenure,
         knowledge: knowledge.subscribe(),
         drains,
@@ -140,7 +135,8 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     };
     let ring_check = health.check("ring", Probe::Ready);
 
-    // Everything but the server goes on until the last request has ended; the Lease is released after that.
+    // Everything but the server goes on until the last request has ended. Then only the shard does: what is drained is let go,
+    // and the Lease released.
     let (served, mut tasks) = (Shutdown::new(), Tasks::new());
     let (fence, folder) = (shared.fence.clone(), config.access_dir.clone());
     let (stack, until, after) = (stages::stack(&shared, upstream), shutdown.clone(), served.clone());
@@ -156,6 +152,18 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
         access::ended_in_order(&folder)?;
     }
     Ok(())
+}
+
+fn server(listener: TcpListener, tls: ServerConfig, shared: &stages::Shared) -> serve::Server {
+    serve::Server {
+        listener,
+        tls,
+        upgraded: shared.upgraded.clone(),
+        closing: shared.closing.clone(),
+        abort: shared.abort.clone(),
+        left: Shutdown::new(),
+        patience: serve::Patience::default(),
+    }
 }
 
 fn shared(

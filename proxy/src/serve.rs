@@ -33,8 +33,9 @@ use tower::{Service, ServiceBuilder};
 
 use crate::body::{Body, boxed};
 
-/// How long to go on for a controller that was asked to end together with us. With [`DRAIN`] and the release of
-/// the Lease it stays below the 30 s that Kubernetes gives a pod.
+/// How long to go on for a controller that was asked to end together with us. With [`DRAIN`], which only who goes on beyond it
+/// needs, or with what is let go after it has left, and with the release of the Lease it stays below the 30 s that Kubernetes
+/// gives a pod.
 const LINGER: Duration = Duration::from_secs(22);
 /// How long requests have that are under way when the proxy stops.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -79,6 +80,8 @@ pub struct Server {
     pub closing: CancellationToken,
     /// Triggered when everything that is left has to end.
     pub abort: CancellationToken,
+    /// Is triggered, before the end, when the controller has left by itself: who was cut off may well go on.
+    pub left: Shutdown,
     /// How long to wait at the end.
     pub patience: Patience,
 }
@@ -128,6 +131,9 @@ impl Server {
                     connections.spawn(contained(serve, self.abort.clone()));
                 }
             } => {}
+        }
+        if connections.is_empty() && self.upgraded.is_empty() {
+            self.left.trigger();
         }
         drop(self.listener);
         self.closing.cancel();

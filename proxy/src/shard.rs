@@ -1,6 +1,9 @@
 //! The part of the process that is a shard: finds out who it is, holds the Lease, and lets go of objects meanwhile.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    convert::Infallible,
+    sync::{Arc, OnceLock},
+};
 
 use kube::Client;
 use ringside_runtime::{admin::Check, clock::SharedClock, lease::Tenure, shutdown::Shutdown};
@@ -26,6 +29,8 @@ pub(crate) struct Shard {
     pub(crate) check: Check,
     /// Readiness to let go of what is drained.
     pub(crate) drains_check: Check,
+    /// Is triggered before the end when the controller has left: who was cut off may still be at work.
+    pub(crate) left: Shutdown,
     pub(crate) tenure: Arc<OnceLock<Tenure>>,
     pub(crate) knowledge: watch::Receiver<Knowledge>,
     pub(crate) drains: Drains,
@@ -34,12 +39,12 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Runs until `release`, and returns after the Lease was released.
-    pub(crate) async fn run(self, release: Shutdown) -> Result<(), identity::IdentityError> {
+    /// Runs until the controller is served no longer, and returns after the Lease was released.
+    pub(crate) async fn run(self, ended: Shutdown) -> Result<(), identity::IdentityError> {
         self.check.fail("the API server has not said yet which pod this is");
         let token = tokio::select! {
             token = identity::ask(&self.client) => token,
-            () = release.wait() => return Ok(()),
+            () = ended.wait() => return Ok(()),
         };
         let identity = identity::decide(
             token,
@@ -58,7 +63,8 @@ impl Shard {
             check: self.check.clone(),
         };
         let tell = |tenure| drop(self.tenure.set(tenure));
-        let hold = shard.hold(self.lease_client.clone(), &identity, self.clock.clone(), release, tell);
+        let release = Shutdown::new();
+        let hold = shard.hold(self.lease_client.clone(), &identity, self.clock.clone(), release.clone(), tell);
         let handover = Handover::new(
             &self.config.ring,
             identity.shard.clone(),
@@ -71,8 +77,19 @@ impl Shard {
         tokio::select! {
             () = hold => {}
             () = self.hand_over(&handover) => {}
+            never = self.end(&handover, &ended, &release) => match never {},
         }
         Ok(())
+    }
+
+    /// Lets go of what is drained when the controller has ended, and has the Lease released then.
+    async fn end(&self, handover: &Handover, ended: &Shutdown, release: &Shutdown) -> Infallible {
+        ended.wait().await;
+        if self.left.is_triggered() {
+            handover.finish().await;
+        }
+        release.trigger();
+        std::future::pending().await
     }
 
     /// Lets go of objects and keeps the locks of the controller's elections while the Lease is held: without it they are not

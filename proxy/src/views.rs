@@ -176,6 +176,17 @@ impl Views {
         });
     }
 
+    /// The controller has left: what ended is continued by nobody any more and holds nothing, and neither does what ends from
+    /// now on. A request of a connection that is gone may end after it.
+    pub fn end(&self) {
+        let mut registry = self.0.lock();
+        registry.over = true;
+        for of in registry.resources.values_mut() {
+            of.open.retain(|_, open| open.ends.is_none());
+            of.wake(None, None);
+        }
+    }
+
     /// How many views are open.
     pub fn count(&self) -> usize {
         let registry = self.0.lock();
@@ -296,34 +307,35 @@ impl View {
 impl Drop for View {
     fn drop(&mut self) {
         let (begun, postponed) = [&self.state.begun, &self.state.postponed].map(|it| it.load(Ordering::Acquire)).into();
-        self.of(|of| {
-            let Some(mut open) = of.open.remove(&self.id) else { return };
-            if begun && !open.is_watch {
-                of.listed(&open);
-            }
-            if postponed && open.from.is_none() {
-                of.renew(&open.scope);
-            }
-            // Nothing holds what a list has shown whose watch has yet to begin.
-            let goes_on = begun || (postponed && open.is_watch && open.from.is_some() && !of.wait_for_longer(&open));
-            let remembered = match (open.is_watch, &open.position) {
-                (true, _) if postponed => TRIES_AGAIN,
-                (true, _) => WATCHES_AGAIN,
-                (false, Some(_)) => NEXT_PAGE,
-                (false, None) => Duration::ZERO,
-            };
-            if !goes_on || remembered.is_zero() || (begun && of.is_continued(&open)) {
-                of.released(&open);
-                return;
-            }
-            open.interrupt(begun && self.state.broken_off.load(Ordering::Acquire));
-            let now = Instant::now();
-            (open.ended, open.ends) = (Some(now), Some(now + remembered));
-            of.open.insert(self.id, open);
-            let ended = of.ended();
-            let too_many = ended.len().saturating_sub(MOST_ENDED);
-            ended.into_iter().take(too_many).for_each(|(_, id)| of.remove(id));
-        });
+        let mut registry = self.views.0.lock();
+        let over = registry.over;
+        let of = registry.resources.entry(self.scope.resource.clone()).or_default();
+        let Some(mut open) = of.open.remove(&self.id) else { return };
+        if begun && !open.is_watch {
+            of.listed(&open);
+        }
+        if postponed && open.from.is_none() {
+            of.renew(&open.scope);
+        }
+        // Nothing holds what a list has shown whose watch has yet to begin.
+        let goes_on = begun || (postponed && open.is_watch && open.from.is_some() && !of.wait_for_longer(&open));
+        let remembered = match (open.is_watch, &open.position) {
+            (true, _) if postponed => TRIES_AGAIN,
+            (true, _) => WATCHES_AGAIN,
+            (false, Some(_)) => NEXT_PAGE,
+            (false, None) => Duration::ZERO,
+        };
+        if over || !goes_on || remembered.is_zero() || (begun && of.is_continued(&open)) {
+            of.released(&open);
+            return;
+        }
+        open.interrupt(begun && self.state.broken_off.load(Ordering::Acquire));
+        let now = Instant::now();
+        (open.ended, open.ends) = (Some(now), Some(now + remembered));
+        of.open.insert(self.id, open);
+        let ended = of.ended();
+        let too_many = ended.len().saturating_sub(MOST_ENDED);
+        ended.into_iter().take(too_many).for_each(|(_, id)| of.remove(id));
     }
 }
 

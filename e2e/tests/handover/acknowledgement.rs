@@ -1,17 +1,23 @@
 //! What becomes of the object.
 
-use k8s_openapi::api::{core::v1::Secret, events::v1::Event};
+use std::time::Duration;
+
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Secret, events::v1::Event};
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use ringside_e2e::eventually::eventually;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use crate::{
-    ground::{Ground, SECRETS, SOON, World},
+    ground::{GRACE, Ground, SECRETS, SOON, World},
     watches::Watch,
 };
+
+/// How long what ended is remembered for.
+const HELD: Duration = Duration::from_secs(30);
 
 /// Until its client watches again, a watch that ended holds all that it may have shown.
 async fn hold_everything(ground: &Ground) {
@@ -66,6 +72,61 @@ pub(crate) async fn only_what_is_still_drained_by_that_very_move_is_let_go(world
     let (_, shown) = ground.list(&format!("{SECRETS}?labelSelector=app%3Dshop")).await;
     let shown = shown.to_string();
     assert!(shown.contains("\"back\"") && shown.contains("\"again\"") && !shown.contains("\"anew\""), "{shown}");
+}
+
+/// An object that is drained, and held by a watch that ended, which its client may begin again.
+async fn held(world: &World, shard: &str) -> Ground {
+    let ground = world.shard(shard).await;
+    ground.create("held").await;
+    hold_everything(&ground).await;
+    ground.drain("held", "move-1").await;
+    let drained = eventually("the proxy knows of the drain", SOON, || async {
+        let (drains, _) = ground.drains().await;
+        if drains > 0.0 { Ok(()) } else { Err("not yet".to_owned()) }
+    });
+    drained.await.unwrap();
+    sleep(2 * GRACE).await;
+    assert!(!ground.is_let_go("held").await, "its client may watch again");
+    ground
+}
+
+/// Although a watch that ended holds it, which nobody is there to continue.
+pub(crate) async fn who_ends_lets_go_of_what_is_drained_before_its_lease_is_released(world: &World) {
+    let Ground { proxied, proxy, direct, secrets, labels, shard, .. } = held(world, "ends").await;
+    drop(proxied);
+    proxy.process.terminate().unwrap();
+    let ended = proxy.process.wait(SOON).await.unwrap();
+    assert!(ended.success(), "{ended}");
+    let leases: Api<Lease> = Api::namespaced(direct, "default");
+    let (lease, left) = (leases.get(&shard).await.unwrap(), secrets.get("held").await.unwrap());
+    assert_eq!(lease.spec.unwrap().holder_identity.unwrap_or_default(), "", "it was released");
+    assert!(!left.labels().contains_key(&labels.shard), "{left:?}");
+    // Of one etcd, so that one came before the other.
+    let [let_go, released] =
+        [left.metadata, lease.metadata].map(|it| it.resource_version.unwrap().parse::<u64>().unwrap());
+    assert!(let_go < released, "{let_go} {released}");
+}
+
+/// It may be at work on what it has seen.
+pub(crate) async fn a_controller_that_goes_on_beside_a_proxy_that_ends_holds_what_it_has_seen(world: &World) {
+    for shard in ["ends-alone", "ends-alone-again", "ends-alone-once-more"] {
+        let start = Instant::now();
+        let Ground { proxied, proxy, direct, secrets, labels, shard, .. } = held(world, shard).await;
+        proxy.process.terminate().unwrap();
+        let ended = proxy.process.wait(SOON).await.unwrap();
+        assert!(ended.success(), "{ended}");
+        // Nothing says after that that a watch which ended holds anything: then the machine was too slow for this.
+        if start.elapsed() >= HELD {
+            continue;
+        }
+        let leases: Api<Lease> = Api::namespaced(direct, "default");
+        let (lease, held) = (leases.get(&shard).await.unwrap(), secrets.get("held").await.unwrap());
+        assert_eq!(lease.spec.unwrap().holder_identity.unwrap_or_default(), "", "it was released");
+        assert!(held.labels().contains_key(&labels.shard), "{held:?}");
+        drop(proxied);
+        return;
+    }
+    panic!("a proxy takes longer to end than what ended is remembered for");
 }
 
 pub(crate) async fn a_drain_past_its_deadline_is_an_event_on_the_ring(world: &World) {

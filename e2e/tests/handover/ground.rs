@@ -29,6 +29,8 @@ use serde_json::{Value, json};
 pub(crate) const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 /// Shorter than the time to a watch's first bookmark, a minute.
 pub(crate) const SOON: Duration = Duration::from_secs(40);
+/// How long an object rests before it is let go.
+pub(crate) const GRACE: Duration = Duration::from_millis(200);
 
 /// The ring, and a ServiceAccount that may do everything.
 const SETTING: &str = "
@@ -61,7 +63,7 @@ pub(crate) struct Ground {
     pub(crate) proxied: Client,
     pub(crate) labels: RingLabels,
     pub(crate) secrets: Api<Secret>,
-    proxy: Proxy,
+    pub(crate) proxy: Proxy,
 }
 
 impl World {
@@ -80,7 +82,10 @@ impl World {
         let (control_plane, dir) = (&self.control_plane, self.control_plane.dir());
         let shard = ShardIdentity::create(control_plane, "default", "shard", name, dir).await.unwrap();
         let mut command = Command::new(&self.proxy);
-        command.args(["--drain-grace", "200ms"]).arg("--kubeconfig").arg(shard.kubeconfig());
+        command
+            .args(["--drain-grace", &format!("{}ms", GRACE.as_millis())])
+            .arg("--kubeconfig")
+            .arg(shard.kubeconfig());
         let identity = Identity { ring: "moves", shard: name, namespace: "default" };
         let proxy = Proxy::start(command, identity, dir).unwrap();
         proxy.until_ready().await.unwrap();

@@ -16,6 +16,10 @@ use super::{
 pub(super) struct Moves {
     by_uid: HashMap<Uid, Move>,
     by_name: HashMap<Target, Uid>,
+    /// When something was sent last, or was carried out, about whatever.
+    last: Option<Instant>,
+    /// The controller has ended, and is at work on nothing.
+    ended: bool,
 }
 
 #[derive(Debug)]
@@ -59,6 +63,7 @@ impl Moves {
 
     /// Something is sent about these, or has ended.
     pub(super) fn touch(&mut self, about: &About, now: Instant) {
+        self.sent(now);
         if self.by_uid.is_empty() {
             return;
         }
@@ -79,8 +84,21 @@ impl Moves {
         }
     }
 
+    /// The controller has ended: none of them waits for longer than the grace from the last that was carried out. Returns when
+    /// that was, if ever.
+    pub(super) fn end_all(&mut self) -> Option<Instant> {
+        self.ended = true;
+        self.by_uid.values().for_each(|it| it.notify.notify_one());
+        self.last
+    }
+
+    fn sent(&mut self, then: Instant) {
+        self.last = self.last.max(Some(then));
+    }
+
     /// Something about any of them may have been carried out then.
     fn touch_all(&mut self, then: Instant) {
+        self.sent(then);
         for it in self.by_uid.values_mut() {
             it.last = it.last.max(then);
         }
@@ -109,7 +127,9 @@ impl Registry {
     fn quiet(&mut self, object: &Moving, now: Instant) -> Quiet {
         self.prune(now);
         let Some(this) = self.moves.by_uid.get(&object.uid) else { return Quiet::Now };
-        let rested = this.last + this.grace;
+        // Nobody is at work on it by then: silence has nothing to say beyond what may be carried out.
+        let last = self.moves.last.filter(|_| self.moves.ended).map_or(this.last, |last| this.last.min(last));
+        let rested = last + this.grace;
         let at = match self.writes.traffic(object) {
             Traffic::Open => return Quiet::AfterAnother,
             Traffic::Until(until) => rested.max(until),

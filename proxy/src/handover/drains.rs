@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 
 use super::drain::Drained;
 
@@ -16,6 +16,8 @@ struct Register {
     next_id: u64,
     entries: HashMap<u64, Entry>,
     deadline: Duration,
+    /// Tells when one has ended, or was refused.
+    changes: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -95,6 +97,15 @@ impl Drains {
         UnderWay { drains: self.clone(), id }
     }
 
+    /// Returns once there is none, but for those that the API server would not take.
+    pub async fn none(&self) {
+        let mut changes = self.0.lock().changes.subscribe();
+        while self.0.lock().entries.values().any(|entry| entry.refused.is_none()) {
+            // The sender is `self`.
+            let _ = changes.changed().await;
+        }
+    }
+
     /// How many there are, and the age of the oldest.
     pub fn all(&self, now: Instant) -> (usize, Duration) {
         self.of(now, |_| true)
@@ -170,15 +181,19 @@ impl UnderWay {
 
     /// The API server did not take the acknowledgement.
     pub(super) fn refused(&self, error: String) {
-        if let Some(entry) = self.drains.0.lock().entries.get_mut(&self.id) {
+        let mut register = self.drains.0.lock();
+        if let Some(entry) = register.entries.get_mut(&self.id) {
             entry.reported &= entry.refused.is_some();
             entry.refused = Some(error);
+            register.changes.send_replace(());
         }
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.drains.0.lock().entries.remove(&self.id);
+        let mut register = self.drains.0.lock();
+        register.entries.remove(&self.id);
+        register.changes.send_replace(());
     }
 }

@@ -28,6 +28,7 @@ use crate::{
     views::{Fields, Kind, Scope, View, Views, fixtures},
 };
 
+mod ending;
 mod following;
 mod settling;
 

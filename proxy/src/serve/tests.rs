@@ -37,23 +37,44 @@ fn client(folder: &std::path::Path, http2: bool) -> Client<HttpsConnector<HttpCo
     Client::builder(TokioExecutor::new()).http2_only(http2).build(connector)
 }
 
+/// A server, and where it listens.
+async fn server(folder: &std::path::Path, patience: Duration) -> (Server, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server {
+        listener,
+        tls: access::prepare(folder, address, "ns").unwrap().tls,
+        upgraded: TaskTracker::new(),
+        closing: CancellationToken::new(),
+        abort: CancellationToken::new(),
+        left: Shutdown::new(),
+        patience: Patience { linger: patience, drain: patience },
+    };
+    (server, address.port())
+}
+
+#[tokio::test]
+async fn who_has_left_is_not_taken_for_one_that_was_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let ((server, port), shutdown) = (server(folder.path(), DEADLINE).await, Shutdown::new());
+    let stack = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(full("hi"))) });
+    let left = server.left.clone();
+    let ended = tokio::spawn(server.run(stack, shutdown.clone()));
+    let client = client(folder.path(), true);
+    client.get(format!("https://localhost:{port}/").parse().unwrap()).await.unwrap();
+    shutdown.trigger();
+    drop(client);
+    timeout(DEADLINE, ended).await.unwrap().unwrap().unwrap();
+    assert!(left.is_triggered());
+}
+
 #[tokio::test]
 async fn what_goes_on_after_all_patience_is_cut() {
     for http2 in [false, true] {
         let folder = tempfile::tempdir().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let access = access::prepare(folder.path(), address, "ns").unwrap();
-        let short = Duration::from_millis(50);
-        let server = Server {
-            listener,
-            tls: access.tls,
-            upgraded: TaskTracker::new(),
-            closing: CancellationToken::new(),
-            abort: CancellationToken::new(),
-            patience: Patience { linger: short, drain: short },
-        };
+        let (server, port) = server(folder.path(), Duration::from_millis(50)).await;
         let (upgraded, abort, shutdown) = (server.upgraded.clone(), server.abort.clone(), Shutdown::new());
+        let left = server.left.clone();
         upgraded.spawn(async move { abort.cancelled().await });
         // A followed log, say: no watch, so nothing ends it.
         let stack = service_fn(|_: Request<Body>| async {
@@ -63,13 +84,13 @@ async fn what_goes_on_after_all_patience_is_cut() {
         });
         let ended = tokio::spawn(server.run(stack, shutdown.clone()));
         let client = client(folder.path(), http2);
-        let url = format!("https://localhost:{}/", address.port()).parse().unwrap();
+        let url = format!("https://localhost:{port}/").parse().unwrap();
         let mut body = client.get(url).await.unwrap().into_body();
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "line");
         shutdown.trigger();
         assert!(timeout(DEADLINE, body.frame()).await.unwrap().unwrap().is_err(), "HTTP/2: {http2}");
         timeout(DEADLINE, ended).await.unwrap().unwrap().unwrap();
-        assert!(upgraded.is_empty());
+        assert!(upgraded.is_empty() && !left.is_triggered());
     }
 }
 

@@ -23,6 +23,8 @@ use super::{Kind, Leaving, Scope, interrupted::Interruption, succession::Gap};
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     last_id: u64,
+    /// The controller has ended: nobody continues what ends.
+    pub(super) over: bool,
     pub(super) resources: HashMap<GroupResource, OfResource>,
 }
 
