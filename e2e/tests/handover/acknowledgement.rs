@@ -74,19 +74,19 @@ pub(crate) async fn only_what_is_still_drained_by_that_very_move_is_let_go(world
     assert!(shown.contains("\"back\"") && shown.contains("\"again\"") && !shown.contains("\"anew\""), "{shown}");
 }
 
-/// An object that is drained, and held by a watch that ended, which its client may begin again.
+/// An object, named as its shard, that is drained and held by a watch that ended, which its client may begin again.
 async fn held(world: &World, shard: &str) -> Ground {
     let ground = world.shard(shard).await;
-    ground.create("held").await;
+    ground.create(shard).await;
     hold_everything(&ground).await;
-    ground.drain("held", "move-1").await;
+    ground.drain(shard, "move-1").await;
     let drained = eventually("the proxy knows of the drain", SOON, || async {
         let (drains, _) = ground.drains().await;
         if drains > 0.0 { Ok(()) } else { Err("not yet".to_owned()) }
     });
     drained.await.unwrap();
     sleep(2 * GRACE).await;
-    assert!(!ground.is_let_go("held").await, "its client may watch again");
+    assert!(!ground.is_let_go(shard).await, "its client may watch again");
     ground
 }
 
@@ -98,7 +98,7 @@ pub(crate) async fn who_ends_lets_go_of_what_is_drained_before_its_lease_is_rele
     let ended = proxy.process.wait(SOON).await.unwrap();
     assert!(ended.success(), "{ended}");
     let leases: Api<Lease> = Api::namespaced(direct, "default");
-    let (lease, left) = (leases.get(&shard).await.unwrap(), secrets.get("held").await.unwrap());
+    let (lease, left) = (leases.get(&shard).await.unwrap(), secrets.get(&shard).await.unwrap());
     assert_eq!(lease.spec.unwrap().holder_identity.unwrap_or_default(), "", "it was released");
     assert!(!left.labels().contains_key(&labels.shard), "{left:?}");
     // Of one etcd, so that one came before the other.
@@ -111,7 +111,9 @@ pub(crate) async fn who_ends_lets_go_of_what_is_drained_before_its_lease_is_rele
 pub(crate) async fn a_controller_that_goes_on_beside_a_proxy_that_ends_holds_what_it_has_seen(world: &World) {
     for shard in ["ends-alone", "ends-alone-again", "ends-alone-once-more"] {
         let start = Instant::now();
-        let Ground { proxied, proxy, direct, secrets, labels, shard, .. } = held(world, shard).await;
+        let ground = held(world, shard).await;
+        let goes_on = ground.get("/api/v1/namespaces/default/configmaps?watch=true", &[]).await;
+        let Ground { proxied, proxy, direct, secrets, labels, shard, .. } = ground;
         proxy.process.terminate().unwrap();
         let ended = proxy.process.wait(SOON).await.unwrap();
         assert!(ended.success(), "{ended}");
@@ -120,10 +122,10 @@ pub(crate) async fn a_controller_that_goes_on_beside_a_proxy_that_ends_holds_wha
             continue;
         }
         let leases: Api<Lease> = Api::namespaced(direct, "default");
-        let (lease, held) = (leases.get(&shard).await.unwrap(), secrets.get("held").await.unwrap());
+        let (lease, held) = (leases.get(&shard).await.unwrap(), secrets.get(&shard).await.unwrap());
         assert_eq!(lease.spec.unwrap().holder_identity.unwrap_or_default(), "", "it was released");
         assert!(held.labels().contains_key(&labels.shard), "{held:?}");
-        drop(proxied);
+        drop((goes_on, proxied));
         return;
     }
     panic!("a proxy takes longer to end than what ended is remembered for");
