@@ -160,7 +160,7 @@ impl Writes {
         verdict: &mut Verdict,
     ) {
         // The owner may be gone, or nobody that was recorded.
-        let owner = self.root(history).and_then(|root| root.at(version));
+        let owner = self.top(history.controller_by(version)).and_then(|root| root.at(version));
         let own = match (version.write.change, before) {
             // Whose a new object is, its owner tells, if it has one.
             (Change::Created, _) => owner.is_none().then_some(Some(shard)),
@@ -197,7 +197,12 @@ impl Writes {
 
     /// The object that a child belongs to in the end, where that was recorded.
     fn root(&self, child: &History) -> Option<&History> {
-        let mut above = self.objects.get(child.controller()?)?;
+        self.top(child.controller())
+    }
+
+    /// The same of what this controls.
+    fn top(&self, controller: Option<&Uid>) -> Option<&History> {
+        let mut above = self.objects.get(controller?)?;
         for _ in 0..LONGEST_CHAIN {
             match above.controller().and_then(|uid| self.objects.get(uid)) {
                 Some(next) => above = next,

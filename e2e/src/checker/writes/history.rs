@@ -112,6 +112,15 @@ impl History {
         all.rev().find_map(|version| version.write.object.controller.as_ref())
     }
 
+    /// Its controller by a write: the one that this names, or that was known last. A later one may name another, and be that one
+    /// that is gone, where a controller goes by what it had seen before.
+    pub(super) fn controller_by(&self, version: &Version) -> Option<&Uid> {
+        let number = version.write.object.version.as_ref();
+        let until = number.map(|number| self.versions.range(..=number).rev());
+        let mut until = until.into_iter().flatten().map(|(_, version)| version);
+        until.find_map(|version| version.write.object.controller.as_ref()).or_else(|| self.controller())
+    }
+
     /// Its controller at a time at which it was there.
     pub(super) fn controller_at(&self, time: Timestamp) -> Option<&Uid> {
         self.before(time).find_map(|version| version.write.object.controller.as_ref())

@@ -103,6 +103,36 @@ fn verdict(records: impl IntoIterator<Item = Write>) -> Verdict {
     writes.verdict()
 }
 
+/// An owner goes and one of its name comes, at another shard; that one goes to the first shard, whose controller has yet to
+/// notice and names the owner that is gone in what it writes to the child. `maker` has made that.
+#[test]
+fn whose_a_child_was_when_it_was_made_is_not_told_by_who_adopts_it_later() {
+    let again = |version, by, labels: Option<Labels>| {
+        let change = if version == 30 { Change::Created } else { Change::Updated };
+        write(version, by, change, "websites", Object { uid: "p".to_owned(), labels, ..owner("") })
+    };
+    let child = |version, by, change, shard, owner: &str| {
+        let object = Object { uid: "d".to_owned(), controller: Some(owner.to_owned()), ..child(shard) };
+        write(version, by, change, "configmaps", object)
+    };
+    for (maker, foreign) in [("b", 0), ("a", 1)] {
+        let judged = verdict([
+            lease(1, "a", "a"),
+            lease(2, "b", "b"),
+            site(10, None, Change::Created, "a"),
+            site(20, None, Change::Deleted, "a"),
+            again(30, None, labels("b", false)),
+            child(40, Some(maker), Change::Created, "b", "p"),
+            again(50, None, labels("b", true)),
+            again(60, Some("b"), labels("", false)),
+            child(70, None, Change::Updated, "a", "p"),
+            again(80, None, labels("a", false)),
+            child(90, Some("a"), Change::Updated, "a", "o"),
+        ]);
+        assert_eq!((judged.foreign.len(), judged.late.len()), (foreign, 0), "{maker}: {judged:#?}");
+    }
+}
+
 fn with(more: impl IntoIterator<Item = Write>) -> Verdict {
     verdict(moved().into_iter().chain(more))
 }
