@@ -11,7 +11,7 @@ use crate::{
     fixtures::FakeApi,
     leases::tests::held_by,
     reach::Reach,
-    snapshot::tests::{ring, snapshot, snapshot_of},
+    snapshot::tests::{example_spec, ring, snapshot, snapshot_of},
 };
 
 pub(crate) const CONFIG_MAPS: &str = "configmaps";
@@ -95,6 +95,23 @@ fn owned_by(mut object: Value, (api_version, kind): (&str, &str), owner: &str) -
     object["metadata"]["ownerReferences"] = json!([{
         "apiVersion": api_version, "kind": kind, "name": owner, "uid": format!("uid-{owner}"), "controller": true}]);
     object
+}
+
+/// A ConfigMap without owner whose home is `shard`, and a Secret that it controls and that `with` has: the first one's name, and
+/// where both are.
+pub(crate) fn owner_and_child(api: &FakeApi, scope: &Scope, shard: &str, with: &str) -> (String, String, String) {
+    let name = name_of(shard, scope);
+    let (main, child) = (path(CONFIG_MAPS, &name), path(SECRETS, "child"));
+    api.put(&main, object(scope, &name, None));
+    api.put(&child, owned(object(scope, "child", Some(with)), &name));
+    (name, main, child)
+}
+
+/// The snapshot in which one of `a` and `b` is late.
+pub(crate) fn late(shard: &str) -> Arc<Snapshot> {
+    let state = |of: &str| if of == shard { ShardState::Expired } else { ShardState::Ready };
+    let shards = [("a", state("a")), ("b", state("b")), ("gone", ShardState::Dead)];
+    Arc::new(snapshot_of(&ring(&example_spec()), &shards))
 }
 
 /// A Deployment.

@@ -70,26 +70,64 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::{collections::BTreeSet, sync::Arc};
+    use std::collections::BTreeSet;
 
     use http::{Method, StatusCode};
-    use ringside_ring::lease::ShardState;
-    use serde_json::json;
+    use serde_json::{Value, json};
+    use tokio::task::JoinHandle;
 
     use super::*;
     use crate::{
         assign::{
-            BATCH, assign, queue,
-            tests::{CONFIG_MAPS, SECRETS, name_of, object, owned, path, scope, target},
+            BATCH, Queue, assign, queue,
+            tests::{CONFIG_MAPS, SECRETS, late, name_of, object, owned, owner_and_child, path, scope, target},
             writes::PATIENCE,
         },
         fixtures::FakeApi,
         rebalance::look_again,
-        snapshot::tests::{example_spec, ring, snapshot_of},
     };
 
     fn is_owned(api: &FakeApi, scope: &Scope, name: &str) -> bool {
-        api.get(&path(CONFIG_MAPS, name)).unwrap()["metadata"]["labels"][&scope.snapshot.labels.shard].is_string()
+        shard_at(api, scope, &path(CONFIG_MAPS, name)).is_string()
+    }
+
+    fn shard_at(api: &FakeApi, scope: &Scope, path: &str) -> Value {
+        api.get(path).unwrap()["metadata"]["labels"][&scope.snapshot.labels.shard].clone()
+    }
+
+    /// How often it was written to, or tried to be.
+    fn patched(api: &FakeApi, path: &str) -> usize {
+        api.writes().into_iter().filter(|write| *write == format!("PATCH {path}")).count()
+    }
+
+    /// A worker, and its queue.
+    fn begin(scope: &Scope) -> (Queue, JoinHandle<()>) {
+        let ((sender, receiver), scope) = (queue(), scope.clone());
+        (sender, tokio::spawn(async move { work(&scope, receiver).await }))
+    }
+
+    /// The same, with who looks again at children.
+    fn begin_with_looks(scope: &Scope) -> (Queue, JoinHandle<()>) {
+        let ((sender, receiver), scope) = (queue(), scope.clone());
+        let both = async move {
+            tokio::select! {
+                () = work(&scope, receiver) => {}
+                never = look_again(&scope) => match never {},
+            }
+        };
+        (sender, tokio::spawn(both))
+    }
+
+    /// From now on each patch of the object gives it to shard `a`, which is late then, and is answered like this.
+    fn lands(api: &FakeApi, scope: &Scope, path: &str, status: StatusCode) {
+        let (newest, path, label) = (scope.newest.clone(), path.to_owned(), scope.snapshot.labels.shard.clone());
+        api.intercept(move |asked, objects| {
+            let object = objects.get_mut(&path).filter(|_| asked.method == Method::PATCH && asked.path == path)?;
+            object["metadata"]["labels"] = json!({ &label: "a" });
+            object["metadata"]["resourceVersion"] = json!("12");
+            newest.set(Some(late("a")));
+            Some(status)
+        });
     }
 
     #[tokio::test(start_paused = true)]
@@ -101,9 +139,7 @@ mod tests {
         api.intercept(move |asked, _| {
             (asked.method == Method::PATCH && asked.path == away).then_some(StatusCode::SERVICE_UNAVAILABLE)
         });
-        let (sender, receiver) = queue();
-        let worker_scope = scope.clone();
-        let worker = tokio::spawn(async move { work(&worker_scope, receiver).await });
+        let (sender, worker) = begin(&scope);
         for name in ["stuck", "later"] {
             let object = object(&scope, name, None);
             api.put(&path(CONFIG_MAPS, name), object.clone());
@@ -127,36 +163,19 @@ mod tests {
         for shown_again in [None, Some(RETRY[0] / 2), Some(RETRY[0] * 2)] {
             let api = FakeApi::default();
             let scope = scope(&api);
-            let name = name_of("a", &scope);
-            let (main, child) = (path(CONFIG_MAPS, &name), path(SECRETS, "child"));
+            let (name, main, child) = owner_and_child(&api, &scope, "a", "gone");
             let unowned = object(&scope, &name, None);
-            api.put(&main, unowned.clone());
-            api.put(&child, owned(object(&scope, "child", Some("gone")), &name));
-            let shards = [("a", ShardState::Expired), ("b", ShardState::Ready), ("gone", ShardState::Dead)];
-            let late = Arc::new(snapshot_of(&ring(&example_spec()), &shards));
-            let (newest, of_main, label) = (scope.newest.clone(), main.clone(), scope.snapshot.labels.shard.clone());
-            api.intercept(move |asked, objects| {
-                let object =
-                    objects.get_mut(&of_main).filter(|_| asked.method == Method::PATCH && asked.path == of_main)?;
-                // It lands, the API server ends, and when it is there again the shard is late.
-                object["metadata"]["labels"] = json!({ &label: "a" });
-                object["metadata"]["resourceVersion"] = json!("12");
-                newest.set(Some(late.clone()));
-                Some(StatusCode::INTERNAL_SERVER_ERROR)
-            });
-            let (sender, receiver) = queue();
-            let worker_scope = scope.clone();
-            let worker = tokio::spawn(async move { work(&worker_scope, receiver).await });
+            // It lands, the API server ends, and when it is there again the shard is late.
+            lands(&api, &scope, &main, StatusCode::INTERNAL_SERVER_ERROR);
+            let (sender, worker) = begin(&scope);
             sender.send(target(&scope, &unowned)).await.unwrap();
             if let Some(after) = shown_again {
                 tokio::time::sleep(after).await;
                 sender.send(target(&scope, &unowned)).await.unwrap();
             }
             tokio::time::sleep(RETRY[1]).await;
-            let to_child = format!("PATCH {child}");
-            let written = api.writes().into_iter().filter(|write| *write == to_child).count();
-            assert_eq!(written, 1, "it is with its owner, shown again: {shown_again:?}");
-            assert_eq!(api.get(&child).unwrap()["metadata"]["labels"][&scope.snapshot.labels.shard], "a");
+            assert_eq!(patched(&api, &child), 1, "it is with its owner, shown again: {shown_again:?}");
+            assert_eq!(shard_at(&api, &scope, &child), "a");
             assert_eq!(scope.census.figures(&scope.snapshot.members)[&scope.main.resource.id].unassigned, 0);
             worker.abort();
         }
@@ -180,9 +199,7 @@ mod tests {
                 let fails = is_hidden || (asked.method == Method::PATCH && fails.remove(&asked.path));
                 fails.then_some(StatusCode::INTERNAL_SERVER_ERROR)
             });
-            let (sender, receiver) = queue();
-            let worker_scope = scope.clone();
-            let worker = tokio::spawn(async move { work(&worker_scope, receiver).await });
+            let (sender, worker) = begin(&scope);
             for name in ["x", "y"] {
                 let target = target(&scope, &api.get(&path(CONFIG_MAPS, name)).unwrap());
                 sender.send(target).await.unwrap();
@@ -203,9 +220,7 @@ mod tests {
         let scope = scope(&api);
         api.put(&path(CONFIG_MAPS, "x"), object(&scope, "x", None));
         api.intercept(|asked, _| (asked.method == Method::PATCH).then_some(StatusCode::INTERNAL_SERVER_ERROR));
-        let (sender, receiver) = queue();
-        let worker_scope = scope.clone();
-        let worker = tokio::spawn(async move { work(&worker_scope, receiver).await });
+        let (sender, worker) = begin(&scope);
         sender.send(target(&scope, &object(&scope, "x", None))).await.unwrap();
         tokio::time::sleep(RETRY[0] / 2).await;
         let unassigned = || scope.census.figures(&scope.snapshot.members)[&scope.main.resource.id].unassigned;
@@ -234,20 +249,13 @@ mod tests {
                     status
                 })
             });
-            let (sender, receiver) = queue();
-            let worker_scope = scope.clone();
-            let worker = tokio::spawn(async move {
-                tokio::select! {
-                    () = work(&worker_scope, receiver) => {}
-                    never = look_again(&worker_scope) => match never {},
-                }
-            });
+            let (sender, worker) = begin_with_looks(&scope);
             sender.send(target(&scope, &left)).await.unwrap();
             tokio::time::sleep(RETRY[0] * 2).await;
-            assert_eq!(api.get(&main).unwrap()["metadata"]["labels"][&scope.snapshot.labels.shard], "a");
+            assert_eq!(shard_at(&api, &scope, &main), "a");
             api.put(&child, owned(object(&scope, "child", Some("gone")), &name));
             tokio::time::sleep(RETRY[1] * 2).await;
-            assert_eq!(api.get(&child).unwrap()["metadata"]["labels"][&scope.snapshot.labels.shard], "a", "{status}");
+            assert_eq!(shard_at(&api, &scope, &child), "a", "{status}");
             worker.abort();
         }
     }
@@ -256,13 +264,9 @@ mod tests {
     async fn a_child_that_is_sent_ahead_too_late_is_brought_back() {
         let api = FakeApi::default();
         let scope = scope(&api);
-        let name = name_of("b", &scope);
-        let (main, child) = (path(CONFIG_MAPS, &name), path(SECRETS, "child"));
+        let (name, main, child) = owner_and_child(&api, &scope, "b", "b");
         let unowned = object(&scope, &name, None);
-        api.put(&main, unowned.clone());
-        api.put(&child, owned(object(&scope, "child", Some("b")), &name));
-        let shards = [("a", ShardState::Ready), ("b", ShardState::Expired), ("gone", ShardState::Dead)];
-        scope.newest.set(Some(Arc::new(snapshot_of(&ring(&example_spec()), &shards))));
+        scope.newest.set(Some(late("b")));
         // Its patch has no answer, and is carried out when the owner is where the child was, as that shard is in time again.
         let (of_main, of_child, labels) = (main.clone(), child.clone(), scope.snapshot.labels.clone());
         let newest = scope.newest.clone();
@@ -275,20 +279,13 @@ mod tests {
             newest.set(None);
             Some(StatusCode::GATEWAY_TIMEOUT)
         });
-        let (sender, receiver) = queue();
-        let worker_scope = scope.clone();
-        let worker = tokio::spawn(async move {
-            tokio::select! {
-                () = work(&worker_scope, receiver) => {}
-                never = look_again(&worker_scope) => match never {},
-            }
-        });
+        let (sender, worker) = begin_with_looks(&scope);
         sender.send(target(&scope, &unowned)).await.unwrap();
         tokio::time::sleep(RETRY[0] * 4).await;
         assert!(!scope.begun.has(&target(&scope, &unowned).uid), "all are together");
         api.put(&child, owned(object(&scope, "child", Some("a")), &name));
         tokio::time::sleep(RETRY[1] * 2).await;
-        assert_eq!(api.get(&child).unwrap()["metadata"]["labels"][&scope.snapshot.labels.shard], "b");
+        assert_eq!(shard_at(&api, &scope, &child), "b");
         worker.abort();
     }
 
@@ -296,10 +293,7 @@ mod tests {
     async fn what_is_begun_anew_waits_for_the_writes_that_were_under_way() {
         let api = FakeApi::default();
         let scope = scope(&api);
-        let name = name_of("a", &scope);
-        let (main, child) = (path(CONFIG_MAPS, &name), path(SECRETS, "child"));
-        api.put(&main, object(&scope, &name, None));
-        api.put(&child, owned(object(&scope, "child", Some("gone")), &name));
+        let (_, main, child) = owner_and_child(&api, &scope, "a", "gone");
         api.slow(Method::PATCH, &main, RETRY[1] + PATIENCE / 2);
         // More than can be kept in mind.
         for number in 0..2 * BATCH {
@@ -313,12 +307,10 @@ mod tests {
         let worker_scope = scope.clone();
         let worker = tokio::spawn(async move { assign(&worker_scope).await });
         tokio::time::sleep(RETRY[1] / 2).await;
-        let shards = [("a", ShardState::Expired), ("b", ShardState::Ready), ("gone", ShardState::Dead)];
-        scope.newest.set(Some(Arc::new(snapshot_of(&ring(&example_spec()), &shards))));
+        scope.newest.set(Some(late("a")));
         tokio::time::sleep(RETRY[1] * 2).await;
-        let written = |path: &str| api.writes().into_iter().filter(|write| *write == format!("PATCH {path}")).count();
-        assert!(written(&path(CONFIG_MAPS, "stuck-0")) > 2, "it was begun anew");
-        assert_eq!((written(&main), written(&child)), (1, 1));
+        assert!(patched(&api, &path(CONFIG_MAPS, "stuck-0")) > 2, "it was begun anew");
+        assert_eq!((patched(&api, &main), patched(&api, &child)), (1, 1));
         worker.abort();
     }
 
@@ -326,32 +318,16 @@ mod tests {
     async fn what_turns_out_to_have_an_owner_is_not_begun_anew_by_how_it_was() {
         let api = FakeApi::default();
         let scope = scope(&api);
-        let name = name_of("a", &scope);
-        let (main, child) = (path(CONFIG_MAPS, &name), path(SECRETS, "child"));
+        let (name, main, child) = owner_and_child(&api, &scope, "a", "gone");
         let unowned = object(&scope, &name, None);
-        api.put(&main, unowned.clone());
-        api.put(&child, owned(object(&scope, "child", Some("gone")), &name));
-        let shards = [("a", ShardState::Expired), ("b", ShardState::Ready), ("gone", ShardState::Dead)];
-        let late = Arc::new(snapshot_of(&ring(&example_spec()), &shards));
-        let (newest, of_main, label) = (scope.newest.clone(), main.clone(), scope.snapshot.labels.shard.clone());
-        api.intercept(move |asked, objects| {
-            let object =
-                objects.get_mut(&of_main).filter(|_| asked.method == Method::PATCH && asked.path == of_main)?;
-            // The client repeated the write by itself, and the first one had landed.
-            object["metadata"]["labels"] = json!({ &label: "a" });
-            object["metadata"]["resourceVersion"] = json!("12");
-            newest.set(Some(late.clone()));
-            Some(StatusCode::UNPROCESSABLE_ENTITY)
-        });
-        let (sender, receiver) = queue();
-        let worker_scope = scope.clone();
-        let worker = tokio::spawn(async move { work(&worker_scope, receiver).await });
+        // The client repeated the write by itself, and the first one had landed.
+        lands(&api, &scope, &main, StatusCode::UNPROCESSABLE_ENTITY);
+        let (sender, worker) = begin(&scope);
         for _ in 0..2 {
             sender.send(target(&scope, &unowned)).await.unwrap();
             tokio::time::sleep(RETRY[1]).await;
         }
-        let to_child = format!("PATCH {child}");
-        assert_eq!(api.writes().into_iter().filter(|write| *write == to_child).count(), 1);
+        assert_eq!(patched(&api, &child), 1);
         worker.abort();
     }
 
@@ -361,9 +337,7 @@ mod tests {
         let mut scope = scope(&api);
         scope.main.controlled.clear();
         api.slow_writes(Duration::from_secs(10));
-        let (sender, receiver) = queue();
-        let worker_scope = scope.clone();
-        let worker = tokio::spawn(async move { work(&worker_scope, receiver).await });
+        let (sender, worker) = begin(&scope);
         for name in ["first", "next"] {
             let object = object(&scope, name, None);
             api.put(&path(CONFIG_MAPS, name), object.clone());
@@ -383,10 +357,7 @@ mod tests {
         api.intercept(|asked, _| {
             (asked.method == Method::PATCH && asked.path.contains("stuck")).then_some(StatusCode::FORBIDDEN)
         });
-        let (sender, receiver) = queue();
-        let worker_scope = scope.clone();
-        let start = Instant::now();
-        let worker = tokio::spawn(async move { work(&worker_scope, receiver).await });
+        let ((sender, worker), start) = (begin(&scope), Instant::now());
         let stuck = (0..=BATCH).map(|i| format!("stuck-{i}"));
         for name in stuck.chain(["later".to_owned()]) {
             let object = object(&scope, &name, None);

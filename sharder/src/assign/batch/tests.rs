@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    assign::tests::{CONFIG_MAPS, SECRETS, chain, fenced, name_of, object, owned, path, put_chain, scope, top},
+    assign::tests::{
+        CONFIG_MAPS, SECRETS, chain, fenced, late, name_of, object, owned, owner_and_child, path, put_chain, scope, top,
+    },
     fixtures::{Asked, FakeApi},
     leases::tests::{held_by, stored},
     snapshot::tests::{example_spec, ring, snapshot_of},
@@ -469,15 +471,10 @@ async fn what_is_gone_or_somebody_elses_when_it_is_claimed_waits_for_no_owner() 
 async fn an_owner_follows_its_children_to_a_shard_that_became_late_meanwhile() {
     let api = FakeApi::default();
     let scope = scope(&api);
-    let name = name_of("a", &scope);
-    let (main, child) = (path(CONFIG_MAPS, &name), path(SECRETS, "child"));
-    api.put(&main, object(&scope, &name, None));
-    api.put(&child, owned(object(&scope, "child", Some("gone")), &name));
+    let (_, main, child) = owner_and_child(&api, &scope, "a", "gone");
     let owner = target(&api, &main, &scope);
     // The work goes on when a Lease runs out: only what is given from then on goes past that shard.
-    let shards = [("a", ShardState::Expired), ("b", ShardState::Ready), ("gone", ShardState::Dead)];
-    let late = Arc::new(snapshot_of(&ring(&example_spec()), &shards));
-    let (newest, of_child) = (scope.newest.clone(), child.clone());
+    let (newest, of_child, late) = (scope.newest.clone(), child.clone(), late("a"));
     api.intercept(move |asked, _| {
         if assigns(asked) && asked.path == of_child {
             newest.set(Some(late.clone()));
