@@ -112,7 +112,7 @@ impl Views {
     }
 
     fn of<T>(&self, resource: &GroupResource, change: impl FnOnce(&mut OfResource) -> T) -> T {
-        change(self.0.lock().resources.entry(resource.clone()).or_default())
+        change(self.0.lock().of(resource))
     }
 
     /// Opens a view, before its request is sent: what is drained from then on may still be shown by it.
@@ -122,7 +122,7 @@ impl Views {
     pub fn open(&self, scope: Scope, kind: Kind) -> Result<View, Expired> {
         let mut registry = self.0.lock();
         let id = registry.next_id();
-        let of = registry.resources.entry(scope.resource.clone()).or_default();
+        let of = registry.of(&scope.resource);
         let is_page = matches!(kind, Kind::Page(_));
         let (scope, state) = (Arc::new(scope), Arc::new(State::default()));
         let open = Open::new(scope.clone(), kind, state.clone());
@@ -199,7 +199,7 @@ impl Views {
             let (ticket, woken, over) = {
                 let mut registry = self.0.lock();
                 let id = registry.next_id();
-                let of = registry.resources.entry(object.resource.clone()).or_default();
+                let of = registry.of(&object.resource);
                 let holding: Vec<_> = of.holding(object).map(|(_, open)| open.ends).collect();
                 if holding.is_empty() {
                     return;
@@ -309,7 +309,7 @@ impl Drop for View {
         let (begun, postponed) = [&self.state.begun, &self.state.postponed].map(|it| it.load(Ordering::Acquire)).into();
         let mut registry = self.views.0.lock();
         let over = registry.over;
-        let of = registry.resources.entry(self.scope.resource.clone()).or_default();
+        let of = registry.of(&self.scope.resource);
         let Some(mut open) = of.open.remove(&self.id) else { return };
         if begun && !open.is_watch {
             of.listed(&open);

@@ -90,6 +90,10 @@ pub(super) struct Waiting {
 }
 
 impl Registry {
+    pub(super) fn of(&mut self, resource: &GroupResource) -> &mut OfResource {
+        self.resources.entry(resource.clone()).or_default()
+    }
+
     pub(super) fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
