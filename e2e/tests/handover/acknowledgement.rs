@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Secret, events::v1::Event};
 use kube::{
-    Api, ResourceExt as _,
+    Api, Client, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
-use ringside_e2e::eventually::eventually;
+use ringside_e2e::{eventually::eventually, proxy::Proxy};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -90,16 +90,23 @@ async fn held(world: &World, shard: &str) -> Ground {
     ground
 }
 
-/// Although a watch that ended holds it, which nobody is there to continue.
-pub(crate) async fn who_ends_lets_go_of_what_is_drained_before_its_lease_is_released(world: &World) {
-    let Ground { proxied, proxy, direct, secrets, labels, shard, .. } = held(world, "ends").await;
-    drop(proxied);
+/// Ends the proxy in order; returns the shard's Lease, which has no holder then.
+async fn released(proxy: Proxy, direct: Client, shard: &str) -> Lease {
     proxy.process.terminate().unwrap();
     let ended = proxy.process.wait(SOON).await.unwrap();
     assert!(ended.success(), "{ended}");
     let leases: Api<Lease> = Api::namespaced(direct, "default");
-    let (lease, left) = (leases.get(&shard).await.unwrap(), secrets.get(&shard).await.unwrap());
-    assert_eq!(lease.spec.unwrap().holder_identity.unwrap_or_default(), "", "it was released");
+    let lease = leases.get(shard).await.unwrap();
+    let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+    assert_eq!(holder.unwrap_or_default(), "", "it was released");
+    lease
+}
+
+/// Although a watch that ended holds it, which nobody is there to continue.
+pub(crate) async fn who_ends_lets_go_of_what_is_drained_before_its_lease_is_released(world: &World) {
+    let Ground { proxied, proxy, direct, secrets, labels, shard, .. } = held(world, "ends").await;
+    drop(proxied);
+    let (lease, left) = (released(proxy, direct, &shard).await, secrets.get(&shard).await.unwrap());
     assert!(!left.labels().contains_key(&labels.shard), "{left:?}");
     // Of one etcd, so that one came before the other.
     let [let_go, released] =
@@ -114,16 +121,12 @@ pub(crate) async fn a_controller_that_goes_on_beside_a_proxy_that_ends_holds_wha
         let ground = held(world, shard).await;
         let goes_on = ground.get("/api/v1/namespaces/default/configmaps?watch=true", &[]).await;
         let Ground { proxied, proxy, direct, secrets, labels, shard, .. } = ground;
-        proxy.process.terminate().unwrap();
-        let ended = proxy.process.wait(SOON).await.unwrap();
-        assert!(ended.success(), "{ended}");
+        released(proxy, direct, &shard).await;
         // Nothing says after that that a watch which ended holds anything: then the machine was too slow for this.
         if start.elapsed() >= HELD {
             continue;
         }
-        let leases: Api<Lease> = Api::namespaced(direct, "default");
-        let (lease, held) = (leases.get(&shard).await.unwrap(), secrets.get(&shard).await.unwrap());
-        assert_eq!(lease.spec.unwrap().holder_identity.unwrap_or_default(), "", "it was released");
+        let held = secrets.get(&shard).await.unwrap();
         assert!(held.labels().contains_key(&labels.shard), "{held:?}");
         drop((goes_on, proxied));
         return;
