@@ -127,17 +127,23 @@ impl Census {
         self.with(resource, |counts| counts.unowned.remove(uid));
     }
 
-    /// The object, whose label names `label`, and which `left` had before as far as is known, was given to `to`; returns how
-    /// long it was known to be without owner.
+    /// Since when the object has been known to be without owner. To be asked before it is given one: the watch may show that
+    /// it has one before the answer to the write is here, and what it needs is forgotten by then.
+    pub(crate) fn unowned_since(&self, resource: &GroupResource, uid: &str) -> Option<Instant> {
+        self.with(resource, |counts| counts.unowned.get(uid).map(|unowned| unowned.since))
+    }
+
+    /// The object, whose label names `label`, which `left` had before as far as is known, and which has been without owner
+    /// since `since`, was given to `to`.
     pub(crate) fn given(
         &self,
         resource: &GroupResource,
-        uid: &str,
+        (uid, since): (&str, Option<Instant>),
         (label, left): (Option<&str>, Option<&str>),
         to: &str,
-    ) -> Duration {
+    ) {
         self.with(resource, |counts| {
-            let since = counts.unowned.remove(uid).map(|unowned| unowned.since);
+            counts.unowned.remove(uid);
             let counted = counts.counted.map(|(began, _)| began);
             for (tally, began) in [(&mut counts.objects, counted), (&mut counts.moved, counts.began)] {
                 // A pass that began after its shard had let go of it has found it with nobody.
@@ -148,8 +154,7 @@ impl Census {
             }
             // Not counted before: it is new.
             counts.objects.retain(|_, objects| *objects > 0);
-            since.map_or(Duration::ZERO, |since| since.elapsed())
-        })
+        });
     }
 
     /// Forgets the counts of all other resources.

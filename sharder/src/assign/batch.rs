@@ -8,7 +8,10 @@ use std::{
 
 use futures::{FutureExt, StreamExt, stream};
 use ringside_ring::{ShardName, cluster_ring::GroupResource, handover::Step};
-use tokio::{sync::Mutex, time::timeout};
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
 
 use super::{
     PARALLEL, Scope,
@@ -292,6 +295,7 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
         Step::Keep | Step::AwaitAcknowledgement | Step::NoShard | Step::Drain { .. } => None,
     };
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
+    let unowned_since = scope.census.unowned_since(resource, &target.uid);
     let outcome =
         match write(&scope.writes, (&scope.client, &scope.main.resource), labels, target.clone(), decide).await {
             Ok(outcome) => outcome,
@@ -299,7 +303,7 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
         };
     let left = target.shard.clone().or_else(|| scope.drains.previous(&target.uid));
     if matches!(outcome, Outcome::Written { .. }) {
-        count(scope, &target, left.as_deref(), &to);
+        count(scope, (&target, unowned_since), left.as_deref(), &to);
         look_again(scope, left.as_deref());
     } else {
         scope.census.settled(resource, &target.uid);
@@ -355,14 +359,17 @@ fn look_again(scope: &Scope, left: Option<&str>) {
     }
 }
 
-/// The object, which `left` had, was given to `to`.
-fn count(scope: &Scope, target: &Target, left: Option<&str>, to: &ShardName) {
+/// The object, which `left` had, and which was seen without owner at `since`, was given to `to`. What is not known to have
+/// waited is not measured.
+fn count(scope: &Scope, (target, since): (&Target, Option<Instant>), left: Option<&str>, to: &ShardName) {
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
-    let waited = scope.census.given(resource, &target.uid, (target.shard.as_deref(), left), to.as_str());
+    scope.census.given(resource, (&target.uid, since), (target.shard.as_deref(), left), to.as_str());
+    let waited = since.map(|since| since.elapsed());
     let drained = scope.drains.began(&target.uid).and_then(|began| began.elapsed().ok());
-    match left {
-        Some(_) => scope.metrics.move_took(ring, drained.unwrap_or(waited)),
-        None => scope.metrics.assignment_took(ring, waited),
+    match (left, drained.or(waited), waited) {
+        (Some(_), Some(took), _) => scope.metrics.move_took(ring, took),
+        (None, _, Some(waited)) => scope.metrics.assignment_took(ring, waited),
+        _ => {}
     }
 }
 

@@ -36,13 +36,13 @@ fn a_pass_counts_and_what_is_moved_since_is_added() {
     }
     assert_eq!(figures(&census, &members).shards, None, "it has not ended");
     // It was counted already, as it was when the pass began.
-    census.given(&resource, "1", (Some("a"), Some("a")), "b");
+    census.given(&resource, ("1", None), (Some("a"), Some("a")), "b");
     pass.end();
     assert_eq!(by_shard(&census, &members), counts(&[("a", 1), ("b", 1)]));
     assert_eq!(figures(&census, &members).unassigned, 3);
-    census.given(&resource, "2", (Some("gone"), Some("gone")), "b");
-    census.given(&resource, "3", (None, None), "b");
-    census.given(&resource, "new", (Some("nobody knows"), Some("nobody knows")), "b");
+    census.given(&resource, ("2", None), (Some("gone"), Some("gone")), "b");
+    census.given(&resource, ("3", None), (None, None), "b");
+    census.given(&resource, ("new", None), (Some("nobody knows"), Some("nobody knows")), "b");
     assert_eq!(by_shard(&census, &members), counts(&[("a", 1), ("b", 4)]));
     assert_eq!(figures(&census, &members).unassigned, 1);
 }
@@ -53,7 +53,7 @@ fn a_pass_that_is_broken_off_counts_for_nothing() {
     let members = members(&[("a", Ready)]);
     let mut pass = census.pass(&resource);
     pass.count(&members, Some("a"));
-    census.given(&resource, "1", (None, None), "a");
+    census.given(&resource, ("1", None), (None, None), "a");
     drop(pass);
     assert_eq!(figures(&census, &members).shards, None);
     let mut pass = census.pass(&resource);
@@ -75,7 +75,7 @@ fn what_has_no_owner_is_known_from_the_moment_it_was_seen_until_it_has_one() {
     let since = figures(&census, &members).unassigned_since.unwrap();
     census.waits(&resource, "1");
     assert_eq!(figures(&census, &members).unassigned_since, Some(since), "it has waited since then");
-    census.given(&resource, "1", (None, None), "a");
+    census.given(&resource, ("1", None), (None, None), "a");
     census.shown(&resource, &Event::Delete(object("2")));
     assert_eq!(figures(&census, &members).unassigned, 1);
     // While nobody watched, it was given to somebody, or deleted.
@@ -119,10 +119,15 @@ async fn what_was_between_two_shards_when_it_was_counted_is_taken_from_nobody() 
     pass.count(&members, Some("a"));
     tick().await;
     census.waits(&resource, "let go after");
-    // One is given while it is counted, one after that.
-    census.given(&resource, "let go before", (None, Some("a")), "b");
+    // One is given while it is counted, one after that. The watch can have shown that before the write has its answer.
+    let give = |uid| {
+        let since = census.unowned_since(&resource, uid);
+        census.shown(&resource, &Event::Delete(object(uid)));
+        census.given(&resource, (uid, since), (None, Some("a")), "b");
+    };
+    give("let go before");
     pass.end();
-    census.given(&resource, "let go after", (None, Some("a")), "b");
+    give("let go after");
     assert_eq!(by_shard(&census, &members), counts(&[("a", 1), ("b", 2)]));
 }
 

@@ -150,7 +150,7 @@ async fn what_is_moved_before_the_answer_begins_is_counted_once() {
     api.intercept(move |asked, objects| {
         if asked.path.ends_with("/configmaps") {
             objects.insert(path(CONFIG_MAPS, &name), moved.clone());
-            census.given(&resource, &format!("uid-{name}"), (Some("b"), Some("b")), "a");
+            census.given(&resource, (&format!("uid-{name}"), None), (Some("b"), Some("b")), "a");
         }
         None
     });

@@ -15,6 +15,7 @@ use crate::{
     },
     fixtures::{Asked, FakeApi},
     leases::tests::{held_by, stored},
+    metrics::Metrics,
     snapshot::tests::{example_spec, ring, snapshot_of},
 };
 
@@ -465,6 +466,31 @@ async fn what_is_gone_or_somebody_elses_when_it_is_claimed_waits_for_no_owner() 
         let figures = scope.census.figures(&scope.snapshot.members);
         assert_eq!(figures[&scope.main.resource.id].unassigned, 0, "gone: {is_gone}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_long_an_object_waited_is_known_when_the_watch_shows_its_owner_before_the_write_is_answered() {
+    let api = FakeApi::default();
+    let (mut scope, mut registry) = (scope(&api), prometheus_client::registry::Registry::default());
+    scope.metrics = Metrics::register(&mut registry);
+    api.put(&path(CONFIG_MAPS, "o"), object(&scope, "o", None));
+    let seen = target(&api, &path(CONFIG_MAPS, "o"), &scope);
+    scope.census.waits(&scope.main.resource.id, &seen.uid);
+    tokio::time::advance(Duration::from_secs(2)).await;
+    let (census, resource) = (scope.census.clone(), scope.main.resource.id.clone());
+    let shown = serde_json::from_value(object(&scope, "o", Some("a"))).unwrap();
+    let shown = kube::runtime::watcher::Event::Delete(shown);
+    api.intercept(move |asked, _| {
+        if asked.method == Method::PATCH {
+            census.shown(&resource, &shown);
+        }
+        None
+    });
+    assert_eq!(process(&scope, vec![seen]).await, vec![]);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let sum = text.lines().find(|line| line.contains("assignment_duration_seconds_sum{")).unwrap();
+    assert!(sum.ends_with(" 2.0"), "{sum}");
 }
 
 #[tokio::test]
