@@ -7,6 +7,7 @@ use std::{
     path::PathBuf,
 };
 
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
 use serde::Deserialize;
 
 use super::{AuditError, User};
@@ -24,6 +25,14 @@ pub struct Request {
     pub uri: String,
     /// The program that asked, as it says itself.
     pub agent: String,
+    /// The Pod that the token of who asked is bound to.
+    pub pod: Option<String>,
+    /// When it arrived.
+    pub received: Timestamp,
+    /// When it was answered, or its watch began.
+    pub answered: Timestamp,
+    /// The status of the answer.
+    pub code: u16,
 }
 
 /// The requests of one user in a log that grows, from where it was last read.
@@ -46,6 +55,10 @@ struct Event {
     user_agent: String,
     #[serde(default)]
     object_ref: Reference,
+    #[serde(default)]
+    response_status: Status,
+    request_received_timestamp: MicroTime,
+    stage_timestamp: MicroTime,
 }
 
 #[derive(Default, Deserialize)]
@@ -54,6 +67,12 @@ struct Reference {
     resource: String,
     subresource: String,
     name: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    code: u16,
 }
 
 impl Requests {
@@ -84,6 +103,7 @@ impl Requests {
             if event.user.username != self.user || event.stage != counts {
                 continue;
             }
+            let pod = event.user.pod().cloned();
             let mut resource = event.object_ref.resource;
             if !event.object_ref.subresource.is_empty() {
                 // Writing to a String can't fail.
@@ -95,6 +115,10 @@ impl Requests {
                 name: event.object_ref.name,
                 uri: event.request_uri,
                 agent: event.user_agent,
+                pod,
+                received: event.request_received_timestamp.0,
+                answered: event.stage_timestamp.0,
+                code: event.response_status.code,
             });
         }
         Ok(found)

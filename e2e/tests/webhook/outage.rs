@@ -1,12 +1,22 @@
 //! Without the webhook, without any sharder: objects can be created, and have an owner as soon as somebody is back.
+//!
+//! How soon is taken from what the API server wrote down, of all objects: these tests themselves may be late to look.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, coordination::v1::Lease};
+use k8s_openapi::{
+    api::{admissionregistration::v1::MutatingWebhookConfiguration, coordination::v1::Lease},
+    jiff::Timestamp,
+};
 use kube::{Api, ResourceExt as _, api::DeleteParams};
 use ringside_e2e::{
+    audit::{self, Request, Requests},
+    checker::Change,
     eventually::eventually,
-    system::{Return, Settings},
+    system::{NAMESPACE, Return, SHARDER_USER, Settings},
 };
 use ringside_ring::labels::webhook_configuration_name;
 use tokio::time::{Instant, sleep};
@@ -17,36 +27,81 @@ use crate::ground::{DEADLINE, Ground};
 const OUTAGE: Duration = Duration::from_secs(60);
 /// The time between two creates meanwhile.
 const PAUSE: Duration = Duration::from_millis(200);
-/// What is promised are 2 s, and that is printed, not asserted: beside other work on two cores it took from 1.4 s to 9 s, as two
-/// processes start and hundreds of objects are written to, and no part of that can be told from the sharder's own slowness.
-/// What is asserted is that nobody waits for the Lease of a leader that is dead: that would take longer.
+/// What is promised: so soon after the sharders' return every object has an owner.
+const BACK: Duration = Duration::from_secs(2);
+/// What is promised: so soon after its creation an object has an owner by the controller alone.
+const ALONE: Duration = Duration::from_secs(1);
+/// What other work on two cores may add to either, for the object that waits longest: the operators that begin to work on what
+/// is assigned, and the other tests. A sharder that is at rest until something is due would miss by more.
+const ALLOWANCE: Duration = Duration::from_secs(1);
+/// With the start of the processes, which took seconds beside other work. Who waits for the Lease of a leader that is dead takes
+/// longer.
 const BOUND: Duration = Duration::from_secs(12);
 /// What the replicas wait for a leader that does not renew.
 const ELECTION_LEASE: Duration = Duration::from_secs(15);
 
 #[tokio::test]
 async fn after_an_outage_of_all_sharders_every_object_has_an_owner_at_once() {
-    let mut ground = Ground::start(Settings::default()).await;
+    let mut ground = Ground::start(Settings { audit_requests: true, ..Settings::default() }).await;
+    let mut requests = Requests::of(ground.system.control_plane().audit_log(), SHARDER_USER);
     for (pods, outage) in [(Return::SamePod, OUTAGE), (Return::OtherPod, ELECTION_LEASE / 5)] {
         ground.until_assigned(DEADLINE).await;
         ground.system.kill_sharders().await.unwrap();
         let (killed, led) = (Instant::now(), leader(&ground).await);
-        let mut created = 0;
+        let mut created = BTreeSet::new();
         while killed.elapsed() < outage {
-            assert!(!ground.is_labelled(&ground.create().await), "a sharder runs");
-            created += 1;
+            let website = ground.create().await;
+            assert!(!ground.is_labelled(&website), "a sharder runs");
+            created.insert(website.name_any());
             sleep(PAUSE).await;
         }
-        let returned = Instant::now();
+        // Those of before.
+        requests.since().unwrap();
+        let begun = Instant::now();
         ground.system.return_sharders(pods).await.unwrap();
-        ground.until_assigned(BOUND).await;
+        let took = until_given(&mut requests, ground.system.sharders().count(), &created).await;
         println!(
-            "{pods:?}: {created} objects have an owner {:.2?} after the sharders' return; promised are 2 s",
-            returned.elapsed()
+            "{pods:?}: {} objects have an owner {took:.2?} after the sharders' return, {:.2?} after their processes were to \
+             start; promised are 2 s",
+            created.len(),
+            begun.elapsed()
         );
+        assert!(took <= BACK + ALLOWANCE, "{took:?}");
+        ground.until_assigned(DEADLINE).await;
         assert_eq!(led == leader(&ground).await, pods == Return::SamePod, "{led}");
         ground.until_answered().await;
     }
+}
+
+/// How long it took until all of these objects had an owner. From when the API server had heard of each of so many replicas: they
+/// are back by then, whatever it took to make their Pods and to load a program.
+///
+/// Nothing is asked meanwhile: with lists of all objects fifty times a second this would measure itself.
+async fn until_given(requests: &mut Requests, replicas: usize, objects: &BTreeSet<String>) -> Duration {
+    let (mut back, mut given) = (BTreeMap::<String, Timestamp>::new(), BTreeMap::<String, Timestamp>::new());
+    eventually("every object has an owner", BOUND, || {
+        for Request { verb, resource, name, pod, received, answered, code, .. } in requests.since().unwrap() {
+            if let Some(pod) = pod {
+                let first = back.entry(pod).or_insert(received);
+                *first = received.min(*first);
+            }
+            // Who has no owner is written to by nobody but the sharder, to get one.
+            if verb == "patch" && resource == "websites" && (200..300).contains(&code) && objects.contains(&name) {
+                given.entry(name).or_insert(answered);
+            }
+        }
+        let (heard, without) = (back.len(), objects.len() - given.len());
+        let all = heard == replicas && without == 0;
+        async move { if all { Ok(()) } else { Err(format!("{heard} of {replicas} replicas, {without} objects without")) } }
+    })
+    .await
+    .unwrap();
+    between(*back.values().max().unwrap(), *given.values().max().unwrap())
+}
+
+/// Nothing, where the later was earlier.
+fn between(earlier: Timestamp, later: Timestamp) -> Duration {
+    Duration::try_from(later.duration_since(earlier)).unwrap_or_default()
 }
 
 /// Who leads the sharders, by their Lease.
@@ -56,11 +111,7 @@ async fn leader(ground: &Ground) -> String {
 }
 
 /// Objects that are created one after the other, without the webhook.
-const ALONE: usize = 60;
-/// What is promised: nine in ten of them keep to it on a machine that does much else.
-const PROMISED: Duration = Duration::from_secs(1);
-/// None takes longer.
-const ALONE_BOUND: Duration = Duration::from_secs(10);
+const OBJECTS: usize = 60;
 
 #[tokio::test]
 async fn without_its_webhook_configuration_the_sharder_assigns_objects_right_after_their_creation() {
@@ -82,32 +133,64 @@ async fn without_its_webhook_configuration_the_sharder_assigns_objects_right_aft
     })
     .await
     .unwrap();
-    let (mut took, mut called) = (Vec::new(), BTreeSet::new());
-    for _ in 0..ALONE {
+    let (mut created, mut called) = (BTreeSet::new(), BTreeSet::new());
+    for _ in 0..OBJECTS {
         let website = ground.create().await;
-        let begun = Instant::now();
         if ground.is_labelled(&website) {
             // Somebody writes the configuration again and again; a call may get through.
             called.insert(website.name_any());
             continue;
         }
-        eventually("the object has an owner", ALONE_BOUND, || async {
+        eventually("the object has an owner", DEADLINE, || async {
             let now = ground.websites().get(&website.name_any()).await.map_err(|error| error.to_string())?;
             if ground.is_labelled(&now) { Ok(()) } else { Err("none".to_owned()) }
         })
         .await
         .unwrap();
-        took.push(begun.elapsed());
+        created.insert(website.name_any());
         sleep(Duration::from_millis(50)).await;
     }
     away.abort();
-    took.sort();
-    assert!(took.len() > ALONE / 2, "{called:?} met the webhook");
+    assert!(created.len() > OBJECTS / 2, "{called:?} met the webhook");
+    let took = without_owner(&ground, &created).await;
+    let most = |share: usize| took[(took.len() - 1) * share / 100];
     println!(
         "assigned by the controller alone: {} objects, half of them within {:.0?}, all within {:.0?}; promised is 1 s",
         took.len(),
-        took[took.len() / 2],
-        took[took.len() - 1]
+        most(50),
+        most(100)
     );
-    assert!(took[took.len() * 9 / 10] <= PROMISED, "{took:?}");
+    // Nine in ten keep to it on a machine that does much else, and none takes much longer.
+    assert!(most(90) <= ALONE && most(100) <= ALONE + ALLOWANCE, "{took:?}");
+}
+
+/// How long each of these objects had no owner, the shortest time first: from the answer to who created it until that to the
+/// sharder, who gave it one.
+async fn without_owner(ground: &Ground, objects: &BTreeSet<String>) -> Vec<Duration> {
+    let log = ground.system.control_plane().audit_log();
+    let written = eventually("the API server wrote all of it down", DEADLINE, || {
+        let (mut created, mut given) = (BTreeMap::new(), BTreeMap::new());
+        let read = audit::read(&log, &ground.labels, "", |write| {
+            // A child may have the name of its owner.
+            if write.resource.resource != "websites" {
+                return;
+            }
+            let has_owner = write.object.labels.is_some_and(|labels| labels.shard.is_some());
+            if write.change == Change::Created {
+                created.insert(write.object.name, write.answered);
+            } else if write.by_sharder && has_owner {
+                given.entry(write.object.name).or_insert(write.answered);
+            }
+        });
+        read.unwrap();
+        let of = |name: &String| {
+            let name = format!("{NAMESPACE}/{name}");
+            Some(between(*created.get(&name)?, *given.get(&name)?))
+        };
+        let took: Option<Vec<_>> = objects.iter().map(of).collect();
+        async move { took.ok_or_else(|| "not yet".to_owned()) }
+    });
+    let mut took = written.await.unwrap();
+    took.sort();
+    took
 }
