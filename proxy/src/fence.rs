@@ -91,6 +91,14 @@ pub struct Numbers {
     pub known: usize,
     /// Of those how many were forgotten, because there were too many.
     pub known_evicted: u64,
+    /// Of the writes those that nobody waits for.
+    pub lingering: usize,
+    /// Of those how many were forgotten, because there were too many: anything may be carried out since.
+    pub lingering_evicted: u64,
+    /// Objects that were given another owner lately.
+    pub adopted: usize,
+    /// How often there was no room for one: nothing is learned of any object since.
+    pub adopted_evicted: u64,
 }
 
 impl Fence {
@@ -227,6 +235,10 @@ impl Fence {
             moved_evicted: registry.moved.evicted(),
             known: registry.territory.count(),
             known_evicted: registry.territory.evicted(),
+            lingering: registry.writes.lingering(),
+            lingering_evicted: registry.writes.evicted(),
+            adopted: registry.adopted.count(now),
+            adopted_evicted: registry.adopted.evicted(),
         }
     }
 }

@@ -18,7 +18,14 @@ use prometheus_client::{
 };
 use ringside_runtime::{clock::SharedClock, lease::Tenure};
 
-use crate::{election::Hold, fence::Fence, gap::Gaps, handover::Drains, request::Verb, views::Views};
+use crate::{
+    election::Hold,
+    fence::{self, Fence},
+    gap::Gaps,
+    handover::Drains,
+    request::Verb,
+    views::{self, Views},
+};
 
 /// The counters that the stages write to. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -142,9 +149,9 @@ impl Collector for Live {
         // Numbers of open streams and drains are far below what a float holds exactly.
         #[allow(clippy::cast_precision_loss)]
         let count = |number: usize| number as f64;
-        let fence = self.fence.numbers();
+        let (fence, views) = (self.fence.numbers(), self.views.numbers());
         let gauges = [
-            ("open_views", "Open watches and lists of the ring's resources", count(self.views.count())),
+            ("open_views", "Open watches and lists of the ring's resources", count(views.open)),
             ("drains", "Objects that the shard was asked to let go and has not yet", count(drains)),
             ("oldest_drain_seconds", "Age of the oldest of them", oldest_drain.as_secs_f64()),
             (
@@ -159,8 +166,6 @@ impl Collector for Live {
                 "Age of the oldest of them: it may hold a drain",
                 fence.oldest_write.as_secs_f64(),
             ),
-            ("moved_objects", "Objects let go that the fence remembers", count(fence.moved)),
-            ("known_objects", "Objects that the fence knows to be the shard's", count(fence.known)),
             (
                 "lead_in_doubt_seconds",
                 "How long nothing is done for the controller, as the ring may have lost the lock that it leads by",
@@ -178,16 +183,36 @@ impl Collector for Live {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
         }
-        let evictions = [
-            ("moved_objects_evictions", "Objects let go that the fence forgot for others", fence.moved_evicted),
-            ("known_objects_evictions", "Objects of the shard that the fence forgot for others", fence.known_evicted),
-        ];
-        for (name, help, value) in evictions {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        for (name, help, entries, evicted) in memories(&fence, &views) {
+            let (gauge, counter) = (ConstGauge::new(count(entries)), ConstCounter::new(evicted));
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+            let (name, help) = (format!("{name}_evictions"), format!("{help}: those that were forgotten for others"));
+            counter.encode(encoder.encode_descriptor(&name, &help, None, counter.metric_type())?)?;
         }
         Ok(())
     }
+}
+
+/// Each memory that has a bound, with its entries and how many it forgot.
+fn memories(fence: &fence::Numbers, views: &views::Numbers) -> [(&'static str, &'static str, usize, u64); 6] {
+    [
+        ("moved_objects", "Objects let go that the fence remembers", fence.moved, fence.moved_evicted),
+        ("known_objects", "Objects that the fence knows to be the shard's", fence.known, fence.known_evicted),
+        (
+            "lingering_writes",
+            "Writes that nobody waits for and that may yet be carried out",
+            fence.lingering,
+            fence.lingering_evicted,
+        ),
+        ("adopted_objects", "Objects that were given another owner lately", fence.adopted, fence.adopted_evicted),
+        ("ended_views", "Watches and lists that ended, and hold what they showed", views.ended, views.ended_evicted),
+        (
+            "leaving_objects",
+            "Drained objects that a watch may have missed which begins behind them",
+            views.leaving,
+            views.leaving_evicted,
+        ),
+    ]
 }
 
 #[cfg(test)]

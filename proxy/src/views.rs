@@ -55,6 +55,21 @@ const MOST_LEAVING: usize = 4_096;
 #[derive(Clone, Debug, Default)]
 pub struct Views(Arc<Mutex<Registry>>);
 
+/// What there is, for the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbers {
+    /// Views that are open.
+    pub open: usize,
+    /// Views that ended, and hold what they may have shown.
+    pub ended: usize,
+    /// Of those how many were forgotten, because there were too many.
+    pub ended_evicted: u64,
+    /// Drained objects that are remembered for watches that begin behind them.
+    pub leaving: usize,
+    /// Of those how many were forgotten, because there were too many.
+    pub leaving_evicted: u64,
+}
+
 /// A view, open until this is dropped.
 #[derive(Debug)]
 pub struct View {
@@ -162,6 +177,7 @@ impl Views {
             of.leaving.push_back(object.clone());
             if of.leaving.len() > MOST_LEAVING {
                 of.leaving.pop_front();
+                of.leaving_evicted += 1;
             }
             of.open.values_mut().for_each(|open| open.may_have_missed(object));
         });
@@ -187,10 +203,22 @@ impl Views {
         }
     }
 
-    /// How many views are open.
-    pub fn count(&self) -> usize {
-        let registry = self.0.lock();
-        registry.resources.values().flat_map(|of| of.open.values()).filter(|open| open.ends.is_none()).count()
+    /// What there is at the moment.
+    pub fn numbers(&self) -> Numbers {
+        let (registry, now) = (self.0.lock(), Instant::now());
+        let mut numbers = Numbers::default();
+        for of in registry.resources.values() {
+            for open in of.open.values() {
+                match open.ends {
+                    None => numbers.open += 1,
+                    Some(ends) => numbers.ended += usize::from(now < ends),
+                }
+            }
+            numbers.ended_evicted += of.ended_evicted;
+            numbers.leaving += of.leaving.len();
+            numbers.leaving_evicted += of.leaving_evicted;
+        }
+        numbers
     }
 
     /// Returns once no view holds the object.
@@ -336,6 +364,7 @@ impl Drop for View {
         let ended = of.ended();
         let too_many = ended.len().saturating_sub(MOST_ENDED);
         ended.into_iter().take(too_many).for_each(|(_, id)| of.remove(id));
+        of.ended_evicted += u64::try_from(too_many).unwrap_or(u64::MAX);
     }
 }
 

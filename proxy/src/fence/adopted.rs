@@ -24,6 +24,7 @@ pub(super) struct Adopted {
     /// The same, each once: by its time, or an earlier one if it was adopted again.
     order: VecDeque<(Instant, Target)>,
     all_until: Option<Instant>,
+    evicted: u64,
 }
 
 impl Adopted {
@@ -34,6 +35,7 @@ impl Adopted {
             *until = now + LASTS;
         } else if self.order.len() >= MOST {
             self.all_until = Some(now + LASTS);
+            self.evicted += 1;
         } else {
             self.until.insert(target.clone(), now + LASTS);
             self.order.push_back((now + LASTS, target.clone()));
@@ -44,6 +46,15 @@ impl Adopted {
     pub(super) fn contains(&mut self, target: &Target, now: Instant) -> bool {
         self.prune(now);
         self.until.get(target).is_some_and(|until| *until > now) || self.all_until.is_some_and(|until| until > now)
+    }
+
+    pub(super) fn count(&mut self, now: Instant) -> usize {
+        self.prune(now);
+        self.until.len()
+    }
+
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted
     }
 
     fn prune(&mut self, now: Instant) {

@@ -77,6 +77,7 @@ pub(super) struct Writes {
     lingering: BTreeSet<(Instant, u64)>,
     /// Until when a write about anything may still be carried out.
     unknown_until: Option<Instant>,
+    evicted: u64,
 }
 
 /// Whether anything is under way.
@@ -128,6 +129,7 @@ impl Writes {
         {
             self.by_id.remove(&forgotten);
             self.unknown_until = Some(until);
+            self.evicted += 1;
         }
         Some(about)
     }
@@ -160,6 +162,14 @@ impl Writes {
 
     pub(super) fn count(&self) -> usize {
         self.by_id.len()
+    }
+
+    pub(super) fn lingering(&self) -> usize {
+        self.lingering.len()
+    }
+
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted
     }
 
     pub(super) fn oldest(&self, now: Instant) -> Duration {

@@ -12,7 +12,8 @@ use super::*;
 use crate::{
     access::Handout,
     election::hold::tests::Server,
-    fence::{Guard, Moving},
+    fence::{About, Guard, Moving, Target},
+    views::fixtures,
 };
 
 fn live() -> Live {
@@ -27,27 +28,30 @@ fn live() -> Live {
     }
 }
 
-/// Everything that there is, with a value for each, and a fence that has let something go.
-fn text(fence: impl FnOnce(&Fence)) -> String {
+/// Everything that there is, with a value for each, after something has happened.
+fn text(happens: impl FnOnce(&Fence, &Views)) -> String {
     let (metrics, live) = (Metrics::default(), live());
     metrics.answered(Verb::Get, StatusCode::OK);
     metrics.refused("not_ours");
     metrics.unseen("subresource");
-    fence(&live.fence);
+    happens(&live.fence, &live.views);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &metrics.registry(live)).unwrap();
     text
 }
 
+fn things() -> GroupResource {
+    GroupResource { group: "x.io".into(), resource: "things".into() }
+}
+
 fn drained(fence: &Fence, uid: String) -> Guard {
-    let resource = GroupResource { group: "x.io".into(), resource: "things".into() };
-    let object = Moving { resource, namespace: None, name: uid.clone(), uid: uid.into() };
+    let object = Moving { resource: things(), namespace: None, name: uid.clone(), uid: uid.into() };
     fence.drained(object, &"7".parse().unwrap(), Duration::ZERO)
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_there_is_is_what_the_documentation_names() {
-    let text = text(|_| {});
+    let text = text(|_, _| {});
     let there: BTreeSet<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     let page = include_str!("../../../docs/read-the-metrics.md");
@@ -58,9 +62,26 @@ async fn what_there_is_is_what_the_documentation_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_fence_remembers_and_forgets_is_counted() {
-    let text = text(|fence| (0..4_100).for_each(|n| drop(drained(fence, format!("uid-{n}")))));
-    for line in ["ringside_proxy_moved_objects 4096.0", "ringside_proxy_moved_objects_evictions_total 4"] {
-        assert!(text.lines().any(|it| it == line), "{line} in\n{text}");
+async fn each_memory_that_has_a_bound_is_counted_and_so_is_what_it_forgets() {
+    let text = text(|fence, views| {
+        let target = |name: String| Target { resource: things(), namespace: None, name: Some(name) };
+        for n in 0..4_100 {
+            drop(drained(fence, format!("uid-{n}")));
+            views.leaves(&fixtures::leaving(things(), None, n));
+            let written = fence.enter(About { target: Some(target(n.to_string())), uids: Vec::new() });
+            written.sent();
+        }
+        (0..1_030).for_each(|n| fence.adopts(&target(n.to_string())));
+    });
+    for (memory, entries, evictions) in [
+        ("moved_objects", 4_096, 4),
+        ("leaving_objects", 4_096, 4),
+        ("lingering_writes", 4_096, 4),
+        ("adopted_objects", 1_024, 6),
+    ] {
+        for line in [format!("{memory} {entries}.0"), format!("{memory}_evictions_total {evictions}")] {
+            let line = format!("ringside_proxy_{line}");
+            assert!(text.lines().any(|it| it == line), "{line} in\n{text}");
+        }
     }
 }

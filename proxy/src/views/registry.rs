@@ -42,6 +42,10 @@ pub(super) struct OfResource {
     pub(super) lists: VecDeque<(Instant, Arc<Scope>)>,
     /// A watch has begun, or its initial events have ended.
     pub(super) watched: Arc<Notify>,
+    /// Those that ended and were forgotten, because there were too many.
+    pub(super) ended_evicted: u64,
+    /// Objects that were drained, the same.
+    pub(super) leaving_evicted: u64,
 }
 
 #[derive(Debug)]

@@ -57,7 +57,7 @@ async fn a_list_that_ends_holds_nobody() {
     assert!(waits.iter_mut().all(|wait| wait.now_or_never().is_none()));
     drop(list);
     assert!(waits.iter_mut().all(|wait| wait.now_or_never().is_some()));
-    assert_eq!(views.count(), 0);
+    assert_eq!(views.numbers().open, 0);
 }
 
 #[tokio::test]
@@ -150,7 +150,7 @@ async fn a_watch_that_ended_holds_what_it_has_not_seen_go_until_it_is_continued(
     drop(views.open(scope(things(), None), Kind::Watch(None)).unwrap());
     assert_eq!(views.behind(&ten), 0, "one is past it, one was refused");
     drop(watch(&views, things(), Some(9)));
-    assert_eq!((views.behind(&ten), views.count()), (1, 0));
+    assert_eq!((views.behind(&ten), views.numbers().open), (1, 0));
     views.past(&ten).await;
     assert_eq!(start.elapsed(), WATCHES_AGAIN);
 
@@ -380,6 +380,7 @@ async fn what_ended_is_remembered_up_to_a_bound() {
     tokio::time::sleep(EARLY).await;
     drop(ended);
     assert_eq!(views.behind(&object(10)), MOST_ENDED);
+    assert_eq!(views.numbers(), Numbers { ended: MOST_ENDED, ended_evicted: 10, ..Numbers::default() });
     tokio::time::sleep(WATCHES_AGAIN + REMEMBERED).await;
     drop(watch(&views, things(), Some(9)));
     assert!(views.0.lock().resources.values().all(|of| of.open.len() == 1));

@@ -51,7 +51,7 @@ async fn a_watch_by_websocket_has_come_as_far_as_what_the_client_took() {
     assert_eq!((taken, views.behind(&twelve)), (message, 0));
     drop(server);
     copying.await.unwrap();
-    assert_eq!(views.count(), 0);
+    assert_eq!(views.numbers().open, 0);
 }
 
 /// Both ends of a watch, as the client and the API server have them.
