@@ -207,7 +207,10 @@ async fn drain(
             Ok(false)
         }
         Err(error) => {
-            scope.drains.forget(&uid);
+            // One without an answer may be carried out: then it has its deadline.
+            if code(&error).is_some_and(|code| code < 500) {
+                scope.drains.forget(&uid);
+            }
             Err(error)
         }
     }

@@ -100,6 +100,19 @@ async fn an_object_that_the_api_server_refuses_does_not_hold_up_the_others() {
     assert!(labels_of(&api, &path(CONFIG_MAPS, &other))[&scope.snapshot.labels.drain].is_string());
 }
 
+#[tokio::test]
+async fn a_drain_without_an_answer_may_be_under_way_and_has_its_deadline() {
+    for (status, is_remembered) in [(StatusCode::FORBIDDEN, false), (StatusCode::GATEWAY_TIMEOUT, true)] {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let name = name_of("a", &scope);
+        api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("b")));
+        api.intercept(move |asked, _| (asked.method == Method::PATCH).then_some(status));
+        objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+        assert_eq!(scope.drains.id(&format!("uid-{name}")).is_some(), is_remembered, "{status}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_comes_after_many_refusals_is_looked_at_and_drained() {
     let api = FakeApi::default();
