@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
 use ringside_ring::lease::ShardState::{Dead, Ready};
 use serde_json::json;
 
