@@ -13,7 +13,11 @@ use parking_lot::Mutex;
 use ringside_ring::{Grace, cluster_ring::GroupResource};
 use tokio::{sync::watch, time::Instant};
 
-use crate::{assign::Sought, move_id, target::Target};
+use crate::{
+    assign::{Sought, writes::LATE},
+    move_id,
+    target::Target,
+};
 
 /// Objects remembered at most: memory must not grow with the objects (DESIGN, "Sharder").
 const CAPACITY: usize = 10_000;
@@ -32,8 +36,18 @@ struct Drain {
     began: SystemTime,
     since: Instant,
     last_seen: Instant,
-    /// The write that asks for it is under way, or waits for its turn: no list shows it yet.
-    is_unwritten: bool,
+    asked: Asked,
+}
+
+/// What is known of the write that asks for a drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// It is under way, or waits for its turn: no list shows it yet.
+    NotYet,
+    /// It had no answer, and may have been carried out, or be.
+    Perhaps,
+    /// It was carried out.
+    Yes,
 }
 
 #[derive(Default)]
@@ -57,6 +71,11 @@ impl Register {
         if let Some(drain) = self.by_uid.get_mut(uid) {
             shard.clone_into(&mut drain.shard);
             drain.last_seen = now;
+            if drain.asked == Asked::Perhaps {
+                // It was carried out after all: its shard's time begins.
+                drain.asked = Asked::Yes;
+                self.date(uid, now);
+            }
         } else if self.by_uid.len() < CAPACITY {
             let drain = Drain {
                 resource: resource.clone(),
@@ -67,12 +86,22 @@ impl Register {
                 began: SystemTime::now() - move_id::age(id, SystemTime::now()).unwrap_or_default(),
                 since: now,
                 last_seen: now,
-                is_unwritten: false,
+                asked: Asked::Yes,
             };
             self.by_uid.insert(uid.to_owned(), drain);
             self.by_age.insert((now, uid.to_owned()));
             self.changes.send_replace(());
         }
+    }
+
+    /// The drain has been known since `now`, and not for longer.
+    fn date(&mut self, uid: &str, now: Instant) {
+        let Some(drain) = self.by_uid.get_mut(uid) else { return };
+        let before = std::mem::replace(&mut drain.since, now);
+        drain.last_seen = now;
+        self.by_age.remove(&(before, uid.to_owned()));
+        self.by_age.insert((now, uid.to_owned()));
+        self.changes.send_replace(());
     }
 
     /// Gives back what a table of many takes when most of them are gone: by itself it stays as large as it was.
@@ -104,25 +133,30 @@ pub(crate) struct Promised {
     pub(crate) grace: Duration,
 }
 
-/// A drain that is about to be asked for.
+/// A drain that is about to be asked for. Dropped: it was carried out.
 #[must_use]
 pub(crate) struct Asking {
     drains: Drains,
     uid: String,
     id: String,
+    /// What is known of it in the end.
+    asked: Asked,
+}
+
+impl Asking {
+    /// There was no answer: it may have been carried out, or be, for as long as a write can take.
+    pub(crate) fn unanswered(mut self) {
+        self.asked = Asked::Perhaps;
+    }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
         let mut register = self.drains.0.lock();
         if let Some(drain) = register.by_uid.get_mut(&self.uid).filter(|drain| drain.id == self.id) {
-            let (now, waited) = (Instant::now(), drain.since);
-            drain.is_unwritten = false;
+            drain.asked = self.asked;
             // From now on a list shows it, and its shard has time: what waited for its turn was nobody's to let go of.
-            (drain.since, drain.last_seen) = (now, now);
-            register.by_age.remove(&(waited, self.uid.clone()));
-            register.by_age.insert((now, self.uid.clone()));
-            register.changes.send_replace(());
+            register.date(&self.uid, Instant::now());
         }
     }
 }
@@ -143,9 +177,9 @@ impl Drains {
         let mut register = self.0.lock();
         register.remember(resource, target, shard, id);
         if let Some(drain) = register.by_uid.get_mut(&target.uid) {
-            drain.is_unwritten = true;
+            drain.asked = Asked::NotYet;
         }
-        Asking { drains: self.clone(), uid: target.uid.clone(), id: id.to_owned() }
+        Asking { drains: self.clone(), uid: target.uid.clone(), id: id.to_owned(), asked: Asked::Yes }
     }
 
     /// Tells when something begins to drain, and when somebody has looked at all that do.
@@ -163,7 +197,7 @@ impl Drains {
     ) -> Vec<Promised> {
         let Register { by_uid, by_age, .. } = &*self.0.lock();
         let promised = by_age.iter().filter_map(|(since, uid)| {
-            let drain = by_uid.get(uid).filter(|drain| drain.resource == *resource)?;
+            let drain = by_uid.get(uid).filter(|drain| drain.resource == *resource && drain.asked != Asked::Perhaps)?;
             let grace = Grace::asked(&drain.id)?.duration();
             let (namespace, from) = (drain.namespace.clone(), Some(drain.shard.clone()));
             let sought = Sought { uid: uid.clone(), namespace, from };
@@ -187,14 +221,20 @@ impl Drains {
         self.0.lock().by_uid.get(uid).map(|drain| drain.began)
     }
 
-    /// For how long the object has been known to be drained by `id`: not while that is still to be written.
+    /// For how long the object has been known to be drained by `id`: not while that is still to be written, or to be seen.
     pub(crate) fn age(&self, uid: &str, id: &str) -> Duration {
         let register = self.0.lock();
-        let asked = register.by_uid.get(uid).filter(|drain| drain.id == id && !drain.is_unwritten);
+        let asked = register.by_uid.get(uid).filter(|drain| drain.id == id && drain.asked == Asked::Yes);
         asked.map_or(Duration::ZERO, |drain| drain.since.elapsed())
     }
 
-    /// Since when the first of a resource's objects has been waiting.
+    /// Whether any of a resource's objects is known to drain.
+    pub(crate) fn any(&self, resource: &GroupResource) -> bool {
+        let register = self.0.lock();
+        register.by_uid.values().any(|drain| drain.resource == *resource && drain.asked == Asked::Yes)
+    }
+
+    /// Since when the first of a resource's objects has been waiting, or may have been.
     pub(crate) fn oldest(&self, resource: &GroupResource) -> Option<Instant> {
         let register = self.0.lock();
         let of_resource = |uid: &str| register.by_uid.get(uid).is_some_and(|drain| drain.resource == *resource);
@@ -220,7 +260,12 @@ impl Drains {
     pub(crate) fn forget_unseen_since(&self, resource: &GroupResource, start: Instant, found: usize) {
         let mut register = self.0.lock();
         let Register { by_uid, by_age, found: all_found, .. } = &mut *register;
-        by_uid.retain(|_, drain| drain.resource != *resource || drain.is_unwritten || drain.last_seen >= start);
+        let may_be_unseen = |drain: &Drain| match drain.asked {
+            Asked::NotYet => true,
+            Asked::Perhaps => drain.since.elapsed() < LATE,
+            Asked::Yes => false,
+        };
+        by_uid.retain(|_, drain| drain.resource != *resource || may_be_unseen(drain) || drain.last_seen >= start);
         by_age.retain(|(_, uid)| by_uid.contains_key(uid));
         all_found.insert(resource.clone(), found);
         register.shrink();
@@ -241,7 +286,7 @@ impl Drains {
     pub(crate) fn figures(&self) -> BTreeMap<GroupResource, Figures> {
         let register = self.0.lock();
         let mut figures: BTreeMap<GroupResource, Figures> = BTreeMap::new();
-        for drain in register.by_uid.values() {
+        for drain in register.by_uid.values().filter(|drain| drain.asked != Asked::Perhaps) {
             if !figures.contains_key(&drain.resource) {
                 figures.insert(drain.resource.clone(), Figures::default());
             }
@@ -312,6 +357,31 @@ mod tests {
         tokio::time::advance(moment).await;
         drains.forget_unseen_since(&xs, Instant::now(), 0);
         assert_eq!(drains.previous("waits"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_asked_for_without_an_answer_is_kept_until_it_is_seen_or_can_come_no_more() {
+        let (drains, xs, moment) = (Drains::default(), resource("xs"), Duration::from_secs(1));
+        for uid in ["seen", "never"] {
+            drains.asking(&xs, &target(uid), "a", "m").unanswered();
+        }
+        tokio::time::advance(moment).await;
+        drains.forget_unseen_since(&xs, Instant::now(), 0);
+        assert_eq!(drains.id("seen").zip(drains.id("never")), Some(("m".to_owned(), "m".to_owned())));
+        assert_eq!((drains.any(&xs), drains.figures().len(), drains.age("seen", "m")), (false, 0, Duration::ZERO));
+        assert!(drains.oldest(&xs).is_some(), "somebody is to look");
+        drains.remember(&xs, &target("seen"), "a", "m");
+        tokio::time::advance(moment).await;
+        assert_eq!((drains.any(&xs), drains.figures()[&xs].draining), (true, 1));
+        assert_eq!(drains.age("seen", "m"), moment, "since then its shard has known");
+        drains.remember(&xs, &target("seen"), "a", "m");
+        assert_eq!(drains.age("seen", "m"), moment);
+        tokio::time::advance(LATE).await;
+        let start = Instant::now();
+        drains.remember(&xs, &target("seen"), "a", "m");
+        drains.forget_unseen_since(&xs, start, 1);
+        assert_eq!((drains.id("seen"), drains.id("never")), (Some("m".to_owned()), None));
+        assert_eq!(drains.0.lock().by_age.len(), 1);
     }
 
     #[tokio::test]

@@ -27,6 +27,9 @@ use crate::{
 /// How long a write goes on that nobody waits for: twice what Kubernetes promises for 99 of 100 writes to one object
 /// (1 s, the SLO "API call latency").
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// After so long no write is carried out any more, whatever came of its answer: one that was forwarded may live for 34 s in
+/// the API server (CONTROL-PLANE, 13).
+pub(crate) const LATE: Duration = Duration::from_secs(35);
 
 /// The writes of all rings, for who gives up leading; clones share them.
 #[derive(Clone)]

@@ -23,13 +23,11 @@ use tokio::{
 };
 
 use super::{RETRY, children::bring_selected, unlabelled};
-use crate::assign::Scope;
+use crate::assign::{Scope, writes::LATE};
 
 /// When almost all creates have ended that began before a move: what Kubernetes promises for 99 of 100 writes to one object
 /// (the SLO "API call latency").
 const SOON: Duration = Duration::from_secs(1);
-/// When the last of them has: a write that was forwarded may live for 34 s in the API server (CONTROL-PLANE, 13).
-const LATE: Duration = Duration::from_secs(35);
 
 /// When to look at the children of which shard. Clones share it; it outlives the work on a snapshot.
 #[derive(Clone, Debug, Default)]

@@ -186,7 +186,7 @@ async fn drain(
     };
     // Remembered before it is asked: the acknowledgement may come at once.
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
-    let _asking = scope.drains.asking(resource, &target, &shard, &id);
+    let asking = scope.drains.asking(resource, &target, &shard, &id);
     let (namespace, name, uid) = (target.namespace.clone(), target.name.clone(), target.uid.clone());
     let writes = scope.writes.of_rank(Rank::Drain);
     match write(&writes, (&scope.client, &scope.main.resource), labels, target, decide).await {
@@ -196,7 +196,7 @@ async fn drain(
             Ok(true)
         }
         Ok(outcome) => {
-            scope.drains.forget(&uid);
+            asked_to_no_avail(scope, &uid, &outcome);
             // The shard that it belongs to may be late since it was looked at.
             if let Outcome::Needless(target) = outcome
                 && why == Why::Move
@@ -207,11 +207,25 @@ async fn drain(
             Ok(false)
         }
         Err(error) => {
-            // One without an answer may be carried out: then it has its deadline.
-            if code(&error).is_some_and(|code| code < 500) {
-                scope.drains.forget(&uid);
+            match code(&error) {
+                // After one without an answer, as it is then asked for again.
+                Some(429) => asking.unanswered(),
+                Some(code) if code < 500 => scope.drains.forget(&uid),
+                // It may be carried out: then it has its deadline.
+                _ => asking.unanswered(),
             }
             Err(error)
         }
+    }
+}
+
+/// Nobody is asked any more to let go of the object, unless somebody is already: by a write of ours that had no answer, or by
+/// the leader before.
+fn asked_to_no_avail(scope: &Scope, uid: &str, outcome: &Outcome) {
+    match outcome {
+        Outcome::Needless(now) if let (Some(shard), Some(id)) = (&now.shard, &now.drain) => {
+            scope.drains.remember(&scope.main.resource.id, now, shard, id);
+        }
+        _ => scope.drains.forget(uid),
     }
 }

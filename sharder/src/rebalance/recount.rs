@@ -11,7 +11,8 @@ use ringside_ring::cluster_ring::Fence;
 use super::{Due, Pass};
 use crate::assign::Scope;
 
-/// Has the objects counted anew whenever all that drained have moved.
+/// Has the objects counted anew whenever all that drained have moved. Who was asked to no avail drained nothing: what is refused
+/// would be asked, and all objects be looked through, without an end.
 pub(crate) async fn recount(scope: &Scope, due: &Due) -> Infallible {
     let resource = &scope.main.resource.id;
     if scope.snapshot.spec.fence == Fence::ApiServer || !scope.main.controlled.is_empty() {
@@ -21,7 +22,7 @@ pub(crate) async fn recount(scope: &Scope, due: &Due) -> Infallible {
     let mut draining = false;
     loop {
         changes.borrow_and_update();
-        let before = std::mem::replace(&mut draining, scope.drains.oldest(resource).is_some());
+        let before = std::mem::replace(&mut draining, scope.drains.any(resource));
         if before && !draining {
             due.mark([resource.clone()], &[Pass::Objects]);
         }
@@ -36,13 +37,21 @@ mod tests {
 
     use std::time::Duration;
 
+    use http::{Method, StatusCode};
     use ringside_ring::cluster_ring::GroupResource;
-    use tokio::{task::yield_now, time::Instant};
+    use tokio::{
+        task::yield_now,
+        time::{Instant, sleep},
+    };
 
     use super::*;
     use crate::{
-        assign::tests::{fenced, scope},
+        assign::{
+            assign,
+            tests::{CONFIG_MAPS, fenced, name_of, object, path, scope},
+        },
         fixtures::FakeApi,
+        rebalance::passes,
         target::Target,
     };
 
@@ -72,6 +81,26 @@ mod tests {
                 never = recount(&scope, &due) => match never {},
                 () = story => {}
             }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_to_be_drained_has_the_objects_looked_through_once() {
+        for status in [StatusCode::FORBIDDEN, StatusCode::INTERNAL_SERVER_ERROR] {
+            let api = FakeApi::default();
+            let mut scope = scope(&api);
+            scope.main.controlled.clear();
+            let (name, due) = (name_of("a", &scope), Due::default());
+            api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("b")));
+            api.intercept(move |asked, _| (asked.method == Method::PATCH).then_some(status));
+            due.mark([scope.main.resource.id.clone()], &[Pass::Objects]);
+            tokio::select! {
+                never = recount(&scope, &due) => match never {},
+                never = passes(&scope, &due) => match never {},
+                never = assign(&scope) => match never {},
+                () = sleep(Duration::from_secs(120)) => {}
+            }
+            assert_eq!(api.writes().len(), 1, "{status}: it is asked again by the next pass");
         }
     }
 }
