@@ -205,7 +205,7 @@ fn memories(fence: &fence::Numbers, views: &views::Numbers) -> [(&'static str, &
             fence.lingering_evicted,
         ),
         ("adopted_objects", "Objects that were given another owner lately", fence.adopted, fence.adopted_evicted),
-        ("ended_views", "Watches and lists that ended, and hold what they showed", views.ended, views.ended_evicted),
+        ("ended_views", "Watches and lists that ended, and what they showed", views.ended, views.ended_evicted),
         (
             "leaving_objects",
             "Drained objects that a watch may have missed which begins behind them",

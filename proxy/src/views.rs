@@ -60,7 +60,7 @@ pub struct Views(Arc<Mutex<Registry>>);
 pub struct Numbers {
     /// Views that are open.
     pub open: usize,
-    /// Views that ended, and hold what they may have shown.
+    /// Views that ended and are remembered, with what they may have shown.
     pub ended: usize,
     /// Of those how many were forgotten, because there were too many.
     pub ended_evicted: u64,
@@ -211,7 +211,7 @@ impl Views {
             for open in of.open.values() {
                 match open.ends {
                     None => numbers.open += 1,
-                    Some(ends) => numbers.ended += usize::from(now < ends),
+                    Some(_) => numbers.ended += usize::from(open.is_remembered(now)),
                 }
             }
             numbers.ended_evicted += of.ended_evicted;

@@ -84,7 +84,7 @@ fn joined(one: Option<Gap>, another: Option<Gap>) -> Option<Gap> {
 }
 
 impl Open {
-    fn is_remembered(&self, now: Instant) -> bool {
+    pub(super) fn is_remembered(&self, now: Instant) -> bool {
         let longer = if self.is_watch { REMEMBERED } else { Duration::ZERO };
         self.ends.is_none_or(|ends| now < ends + longer)
     }
