@@ -134,7 +134,8 @@ impl Writes {
         self.attribute();
         self.objects.values_mut().for_each(History::complete);
         self.put_in_unseen();
-        let mut verdict = Verdict { second_creates: self.second_creates(), ..Verdict::default() };
+        let mut verdict = Verdict::default();
+        self.second_creates(&mut verdict);
         for history in self.objects.values() {
             for (before, version) in history.steps() {
                 if let Some(shard) = &version.write.shard {

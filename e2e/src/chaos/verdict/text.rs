@@ -47,6 +47,8 @@ impl Verdict {
             ("second creates of children", writes.second_creates.len()),
             ("second creates of its own while its watches came back", self.unseen.len()),
             ("second creates of what had come within 30 s, the same", self.unseen_moved.len()),
+            ("creates refused because of owners that were gone", writes.of_the_gone),
+            ("creates refused of what it had made within 1 s itself", writes.just_made),
             ("children deleted while their owner was there", writes.deleted.len()),
             ("children moved before their owner was let go", writes.overtaken.len()),
             ("children moved with owners whose drain was overdue", self.forced.len()),

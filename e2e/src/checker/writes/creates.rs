@@ -4,23 +4,28 @@ use std::collections::HashMap;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::{Change, LONGEST_CHAIN, Landed, Write, Writes, history::History, history::Version};
+use super::{Change, LONGEST_CHAIN, Landed, Verdict, Write, Writes, history::History, history::Version};
 
 /// How long a controller may not know of what it has made itself: a watch tells its cache.
 const SEES_ITS_OWN: SignedDuration = SignedDuration::from_secs(1);
 
 impl Writes {
-    /// All of them, whether the API server refused them or not.
-    pub(super) fn second_creates(&self) -> Vec<Landed> {
-        let excused = |refused: &&Write| {
-            self.is_left_over(refused) || self.is_for_who_is_gone(refused) || self.was_just_made(refused)
-        };
-        let refused = self.refused.iter().filter(|refused| !excused(refused));
-        let refused = refused.filter_map(|refused| {
-            let (owner, moved) = self.in_the_way(refused).unzip();
-            Some(Landed { moved: moved.flatten(), ..Landed::of(refused, refused.shard.clone()?, owner) })
-        });
-        refused.chain(self.made_again()).collect()
+    /// All of them, whether the API server refused them or not; those that it refused and no move has to do with are counted
+    /// apart.
+    pub(super) fn second_creates(&self, verdict: &mut Verdict) {
+        for refused in &self.refused {
+            let Some(shard) = &refused.shard else { continue };
+            if self.is_left_over(refused) || self.is_for_who_is_gone(refused) {
+                verdict.of_the_gone += 1;
+            } else if self.was_just_made(refused) {
+                verdict.just_made += 1;
+            } else {
+                let (owner, moved) = self.in_the_way(refused).unzip();
+                let refused = Landed { moved: moved.flatten(), ..Landed::of(refused, shard.clone(), owner) };
+                verdict.second_creates.push(refused);
+            }
+        }
+        verdict.second_creates.extend(self.made_again());
     }
 
     /// Children of one owner that have the resource and name of one that was there before. Those of an owner that is gone the

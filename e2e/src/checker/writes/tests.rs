@@ -406,10 +406,13 @@ fn what_a_shard_has_just_made_itself_is_in_the_way_of_no_move() {
         received: Timestamp::from_second(at).unwrap(),
         ..write(90, Some("b"), Change::Refused, "configmaps", Object { uid: String::new(), ..own("") })
     };
-    let found = |writes: Vec<Write>| with(writes).second_creates.len();
-    assert_eq!(found(vec![made("b"), refused(81)]), 0);
-    assert_eq!(found(vec![made("b"), refused(82)]), 1, "it sees that by then");
-    assert_eq!(found(vec![made("a"), moved(), refused(81)]), 1, "another has made it");
+    let found = |writes: Vec<Write>| {
+        let verdict = with(writes);
+        (verdict.second_creates.len(), verdict.just_made)
+    };
+    assert_eq!(found(vec![made("b"), refused(81)]), (0, 1));
+    assert_eq!(found(vec![made("b"), refused(82)]), (1, 0), "it sees that by then");
+    assert_eq!(found(vec![made("a"), moved(), refused(81)]), (1, 0), "another has made it");
 }
 
 #[test]
@@ -430,7 +433,8 @@ fn what_an_owner_that_is_gone_has_left_is_in_nobodys_way() {
     let refused = |at| write(at, Some("b"), Change::Refused, "configmaps", Object { uid: String::new(), ..child("") });
     let gone = Object { uid: "o".to_owned(), name: "default/o".to_owned(), ..Object::default() };
     let deleted = || write(90, None, Change::Deleted, "websites", gone.clone());
-    assert_eq!(with([deleted(), refused(91)]).second_creates, []);
+    let left = with([deleted(), refused(91)]);
+    assert_eq!((left.second_creates, left.of_the_gone), (vec![], 1));
     assert_eq!(with([deleted(), refused(89)]).second_creates.len(), 1, "its owner was there");
     let another = || write(92, None, Change::Created, "websites", Object { uid: "o2".to_owned(), ..owner("b") });
     let adopted = Object { controller: Some("o2".to_owned()), ..child("b") };
@@ -438,9 +442,10 @@ fn what_an_owner_that_is_gone_has_left_is_in_nobodys_way() {
     assert_eq!(with([deleted(), another(), refused(92), adopted()]).second_creates, []);
     let made = |owner: &str| {
         let object = Object { controller: Some(owner.to_owned()), ..refused(94).object };
-        with([deleted(), another(), adopted(), Write { object, ..refused(94) }]).second_creates.len()
+        let verdict = with([deleted(), another(), adopted(), Write { object, ..refused(94) }]);
+        (verdict.second_creates.len(), verdict.of_the_gone)
     };
-    assert_eq!((made("o2"), made("o")), (1, 0), "it is the other's, which is there");
+    assert_eq!((made("o2"), made("o")), ((1, 0), (0, 1)), "it is the other's, which is there");
 }
 
 #[test]

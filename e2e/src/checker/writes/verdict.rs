@@ -19,6 +19,11 @@ pub struct Verdict {
     pub forced: Vec<Lost>,
     /// Creates of shards that were refused, as there was such an object, and children that were created once more.
     pub second_creates: Vec<Landed>,
+    /// Creates of shards that were refused, because an owner that was gone by then had left what was in the way, or was the one
+    /// that it was to be made for.
+    pub of_the_gone: usize,
+    /// The same, because the shard had made it itself within a second before, and nobody else had it since.
+    pub just_made: usize,
     /// Children that were deleted, by whomever, while their owner was there.
     pub deleted: Vec<Child>,
     /// Children that left a shard while it worked on their owner.
