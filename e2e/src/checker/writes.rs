@@ -161,7 +161,7 @@ impl Writes {
         verdict: &mut Verdict,
     ) {
         // The owner may be gone, or nobody that was recorded.
-        let owner = self.top(history.controller_by(version)).and_then(|root| root.at(version));
+        let owner = self.root_by(history, version).and_then(|root| root.at(version));
         let own = match (version.write.change, before) {
             // Whose a new object is, its owner tells, if it has one.
             (Change::Created, _) => owner.is_none().then_some(Some(shard)),
@@ -198,14 +198,18 @@ impl Writes {
 
     /// The object that a child belongs to in the end, where that was recorded.
     fn root(&self, child: &History) -> Option<&History> {
-        self.top(child.controller())
+        self.above(child, History::controller)
     }
 
-    /// The same of what this controls.
-    fn top(&self, controller: Option<&Uid>) -> Option<&History> {
-        let mut above = self.objects.get(controller?)?;
+    /// The same by a write to it, or to anything else: one that comes again under the name of another adopts what that has left.
+    fn root_by(&self, child: &History, version: &Version) -> Option<&History> {
+        self.above(child, |history| history.controller_by(version))
+    }
+
+    fn above(&self, child: &History, controller: impl Fn(&History) -> Option<&Uid>) -> Option<&History> {
+        let mut above = self.objects.get(controller(child)?)?;
         for _ in 0..LONGEST_CHAIN {
-            match above.controller().and_then(|uid| self.objects.get(uid)) {
+            match controller(above).and_then(|uid| self.objects.get(uid)) {
                 Some(next) => above = next,
                 None => return Some(above),
             }

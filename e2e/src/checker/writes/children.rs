@@ -15,6 +15,7 @@ impl Writes {
             Child::of(deletion, owner, deletion)
         }));
         for (before, version) in child.steps().filter(|(_, version)| version.write.change != Change::Deleted) {
+            let root = self.root_by(child, version).unwrap_or(root);
             let left = before.and_then(|before| before.labels.shard.as_deref());
             let Some(left) = left.filter(|left| version.labels.shard.as_deref() != Some(left)) else { continue };
             let owner = root.at(version);

@@ -104,7 +104,7 @@ fn verdict(records: impl IntoIterator<Item = Write>) -> Verdict {
 }
 
 /// An owner goes and one of its name comes, at another shard; that one goes to the first shard, whose controller has yet to
-/// notice and names the owner that is gone in what it writes to the child. `maker` has made that.
+/// notice and names the owner that is gone in what it writes to the child. `maker` has made that, and what is below it.
 #[test]
 fn whose_a_child_was_when_it_was_made_is_not_told_by_who_adopts_it_later() {
     let again = |version, by, labels: Option<Labels>| {
@@ -115,7 +115,12 @@ fn whose_a_child_was_when_it_was_made_is_not_told_by_who_adopts_it_later() {
         let object = Object { uid: "d".to_owned(), controller: Some(owner.to_owned()), ..child(shard) };
         write(version, by, change, "configmaps", object)
     };
-    for (maker, foreign) in [("b", 0), ("a", 1)] {
+    let below = |version, by, change, shard| {
+        let object = Object { uid: "e".to_owned(), controller: Some("d".to_owned()), ..grandchild(shard) };
+        write(version, by, change, "secrets", object)
+    };
+    // The child is moved before its owner was let go, or after that.
+    for (maker, moved, foreign, overtaken) in [("b", 70, 0, 0), ("a", 70, 2, 0), ("b", 48, 0, 1)] {
         let judged = verdict([
             lease(1, "a", "a"),
             lease(2, "b", "b"),
@@ -123,13 +128,16 @@ fn whose_a_child_was_when_it_was_made_is_not_told_by_who_adopts_it_later() {
             site(20, None, Change::Deleted, "a"),
             again(30, None, labels("b", false)),
             child(40, Some(maker), Change::Created, "b", "p"),
+            below(45, Some(maker), Change::Created, "b"),
             again(50, None, labels("b", true)),
             again(60, Some("b"), labels("", false)),
-            child(70, None, Change::Updated, "a", "p"),
+            child(moved, None, Change::Updated, "a", "p"),
+            below(75, None, Change::Updated, "a"),
             again(80, None, labels("a", false)),
             child(90, Some("a"), Change::Updated, "a", "o"),
         ]);
-        assert_eq!((judged.foreign.len(), judged.late.len()), (foreign, 0), "{maker}: {judged:#?}");
+        let found = (judged.foreign.len(), judged.late.len(), judged.overtaken.len());
+        assert_eq!(found, (foreign, 0, overtaken), "{maker}: {judged:#?}");
     }
 }
 
