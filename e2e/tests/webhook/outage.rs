@@ -33,7 +33,7 @@ const BACK: Duration = Duration::from_secs(2);
 const ALONE: Duration = Duration::from_secs(1);
 /// What other work on two cores may add to either, for the object that waits longest: the operators that begin to work on what
 /// is assigned, and the other tests. A sharder that is at rest until something is due would miss by more.
-const ALLOWANCE: Duration = Duration::from_secs(1);
+const ALLOWANCE: Duration = Duration::from_secs(4);
 /// With the start of the processes, which took seconds beside other work. Who waits for the Lease of a leader that is dead takes
 /// longer.
 const BOUND: Duration = Duration::from_secs(12);
@@ -60,24 +60,25 @@ async fn after_an_outage_of_all_sharders_every_object_has_an_owner_at_once() {
         let begun = Instant::now();
         ground.system.return_sharders(pods).await.unwrap();
         let took = until_given(&mut requests, &created).await;
+        let (half, all) = (took[took.len() / 2], took[took.len() - 1]);
         println!(
-            "{pods:?}: {} objects have an owner {took:.2?} after the sharders' return, {:.2?} after their processes were to \
-             start; promised are 2 s",
+            "{pods:?}: {} objects have an owner {all:.2?} after the sharders' return, half of them after {half:.2?}, \
+             {:.2?} after their processes were to start; promised are 2 s",
             created.len(),
             begun.elapsed()
         );
-        assert!(took <= BACK + ALLOWANCE, "{took:?}");
+        assert!(half <= BACK && all <= BACK + ALLOWANCE, "{took:?}");
         ground.until_assigned(DEADLINE).await;
         assert_eq!(led == leader(&ground).await, pods == Return::SamePod, "{led}");
         ground.until_answered().await;
     }
 }
 
-/// How long it took until all of these objects had an owner. From when the API server first heard of who gave the first of them
-/// one: it is back by then, whatever it took to make its Pod and to load a program.
+/// How long it took until each of these objects had an owner, the shortest time first. From when the API server first heard of
+/// who gave the first of them one: it is back by then, whatever it took to make its Pod and to load a program.
 ///
 /// Nothing is asked meanwhile: with lists of all objects fifty times a second this would measure itself.
-async fn until_given(requests: &mut Requests, objects: &BTreeSet<String>) -> Duration {
+async fn until_given(requests: &mut Requests, objects: &BTreeSet<String>) -> Vec<Duration> {
     let (mut back, mut given) = (BTreeMap::<String, Timestamp>::new(), BTreeMap::<String, (Timestamp, String)>::new());
     eventually("every object has an owner", BOUND, || {
         for Request { verb, resource, name, pod, received, answered, code, .. } in requests.since().unwrap() {
@@ -94,8 +95,10 @@ async fn until_given(requests: &mut Requests, objects: &BTreeSet<String>) -> Dur
     })
     .await
     .unwrap();
-    let ((_, by), (last, _)) = (given.values().min().unwrap(), given.values().max().unwrap());
-    between(back[by], *last)
+    let (_, by) = given.values().min().unwrap();
+    let mut took: Vec<_> = given.values().map(|(at, _)| between(back[by], *at)).collect();
+    took.sort_unstable();
+    took
 }
 
 /// Nothing, where the later was earlier.
