@@ -5,6 +5,7 @@ use std::{
     net::Ipv4Addr,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use kube::{
@@ -22,6 +23,9 @@ use crate::{
     ports::free_port,
     process::{Process, ProcessError},
 };
+
+/// So soon a probe is answered by who can: a kubelet waits no longer, either.
+const ANSWERS: Duration = Duration::from_secs(5);
 
 /// Which shard of which ring a proxy is, and where its Lease is.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +103,11 @@ impl Proxy {
         });
         let ready = ready.await.map_err(|source| ProxyError::NotReady { source, tail: self.process.log_tail() })?;
         Ok(ready?)
+    }
+
+    /// Whether it knows its ring and holds its Lease.
+    pub async fn is_ready(&self) -> bool {
+        probe::ask((Ipv4Addr::LOCALHOST, self.admin_port).into(), Probe::Ready, ANSWERS).await.is_ok()
     }
 
     /// Whether the controller is to go on, or why it is to be restarted.

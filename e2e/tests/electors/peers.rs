@@ -98,8 +98,16 @@ impl Operator {
     }
 
     fn has_seen(&self, touch: &str) -> bool {
-        let log = fs::read_to_string(self.process.log()).unwrap();
-        log.lines().any(|line| line == format!("saw {touch}"))
+        self.log().lines().any(|line| line == format!("saw {touch}"))
+    }
+
+    /// Whether it has ever stood back for others, by its own words (kopf's `peering.py`).
+    fn has_paused(&self) -> bool {
+        self.log().contains("Pausing ")
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.process.log()).unwrap()
     }
 }
 
@@ -235,6 +243,7 @@ pub(crate) async fn kopf_for_minutes(ground: &Ground) {
         sleep(LIFETIME).await;
     }
     touched.seen_by(&[first, second], &["kopf-2", "kopf-3"]).await;
+    assert!(!first.has_paused() && !second.has_paused(), "{}\n{}", first.log(), second.log());
     let real = peerings.get(OTHER_PEERING).await.unwrap();
     let peers: Vec<_> = real.data["status"].as_object().unwrap().keys().collect();
     assert_eq!(peers, ["ringside-websites"]);
@@ -262,6 +271,7 @@ pub(crate) async fn kopf(ground: &Ground) {
     let plain = Operator::plain(ground, "kopf-plain").await;
     until_among_peers(&peerings, &plain).await;
     touched.seen_by_nobody(&[first, second, &plain]).await;
+    assert!([first, second, &plain].iter().all(|operator| operator.has_paused()), "{}", first.log());
     drop(plain);
     let start = Instant::now();
     touched.seen_by(&[first, second], &["kopf-0", "kopf-1"]).await;

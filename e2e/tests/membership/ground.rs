@@ -124,6 +124,20 @@ impl Ground {
         url: &str,
         clock: Option<&WallClock>,
     ) -> Shard {
+        let proxy = self.begin(ring, name, duration, url, clock).await;
+        proxy.until_ready().await.unwrap();
+        Shard::new(name, proxy)
+    }
+
+    /// Starts its proxy, and does not wait.
+    pub(crate) async fn begin(
+        &self,
+        ring: &RingName,
+        name: &str,
+        duration: Duration,
+        url: &str,
+        clock: Option<&WallClock>,
+    ) -> Proxy {
         let (control_plane, dir) = (self.system.control_plane(), self.folder.path());
         let identity = ShardIdentity::create(control_plane, NAMESPACE, "website-controller", name, dir).await.unwrap();
         redirect(identity.kubeconfig(), &control_plane.url(), url);
@@ -136,9 +150,7 @@ impl Ground {
             clock.give_to(&mut command);
         }
         let as_shard = Identity { ring: ring.as_str(), shard: name, namespace: NAMESPACE };
-        let proxy = Proxy::start(command, as_shard, dir).unwrap();
-        proxy.until_ready().await.unwrap();
-        Shard::new(name, proxy)
+        Proxy::start(command, as_shard, dir).unwrap()
     }
 }
 

@@ -8,6 +8,7 @@ mod ground;
 mod history;
 mod killed;
 mod leader;
+mod recreated;
 mod shard;
 mod troubles;
 
@@ -17,13 +18,16 @@ use ground::Ground;
 use ringside_e2e::shared_ground::{self, Case};
 use tokio::runtime::Runtime;
 
-const CASES: [Case<Ground>; 5] = [
+const CASES: [Case<Ground>; 6] = [
     Case::new("a_lease_is_kept_while_it_can_be_renewed_in_time", |ground| Box::pin(troubles::short(ground))),
     Case::new("the_gate_closes_before_the_sharder_takes_over_and_opens_after_it_gave_back", |ground| {
         Box::pin(troubles::long(ground))
     }),
     Case::new("nobody_goes_by_wall_clocks", |ground| Box::pin(clocks::wrong(ground))),
     Case::new("a_new_leader_judges_anew", |_| Box::pin(leader::change())),
+    Case::new("a_pod_of_the_same_name_waits_for_the_lease_of_the_one_before", |ground| {
+        Box::pin(recreated::waits(ground))
+    }),
     Case::new("objects_of_a_killed_shard_have_owners_again_in_time", |ground| Box::pin(killed::bounds(ground))),
 ];
 

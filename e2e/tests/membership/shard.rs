@@ -11,7 +11,6 @@ use ringside_e2e::{
     compatibility::client::{Ask, Endpoint, Http},
     proxy::Proxy,
 };
-use ringside_runtime::{admin::Probe, probe};
 use tokio_util::task::AbortOnDropHandle;
 
 const WEBSITES: &str = "/apis/web.example.com/v1/namespaces/default/websites";
@@ -35,8 +34,7 @@ impl Shard {
 
     /// Whether it says that it is ready.
     pub(crate) async fn is_ready(&self) -> bool {
-        let address = (Ipv4Addr::LOCALHOST, self.proxy.admin_port).into();
-        probe::ask(address, Probe::Ready, Duration::from_secs(5)).await.is_ok()
+        self.proxy.is_ready().await
     }
 
     /// Whether its proxy's metrics say that the Lease is held.

@@ -25,8 +25,9 @@ async fn a_free_lease_is_taken_kept_and_released() {
 async fn validity_ends_before_others_may_take_over_and_counts_from_the_start_of_a_renewal() {
     let world = World::start(None);
     world.tenure.until_held().await;
-    let faults: [fn(&mut Fake, bool); 2] = [|fake, on| fake.failing = on, |fake, on| fake.busy = on];
-    for (fault, lost) in faults.into_iter().zip([12, 24]) {
+    let faults: [fn(&mut Fake, bool); 3] =
+        [|fake, on| fake.failing = on, |fake, on| fake.busy = on, |fake, on| fake.mute = on];
+    for (fault, lost) in faults.into_iter().zip([12, 24, 36]) {
         fault(&mut world.fake.lock().unwrap(), true);
         world.tenure.until_lost().await;
         assert!((lost..lost + 3).contains(&world.seconds()), "after {} s", world.seconds());
