@@ -42,6 +42,7 @@ pub enum Action {
     // Of the world.
     Tick,
     Kill(usize),
+    KillProxy(usize),
     Restart(usize),
     Pause(usize),
     Resume(usize),
@@ -69,9 +70,9 @@ impl Handover {
     pub(crate) fn all(case: &Case) -> Vec<Action> {
         use Action::{
             Acknowledge, AcknowledgementLands, AcknowledgementLost, Bookmark, CarryOut, CatchUp, Crash, Cut, Decide,
-            Deliver, End, Force, ForgetDrain, Kill, List, Pause, Release, Renew, RenewalAnswered, RenewalLands,
-            RenewalLost, Rest, Restart, Resume, SeeDrain, SeeLease, Strip, TakeLease, Tick, Touch, Wake, Write,
-            WriteLands,
+            Deliver, End, Force, ForgetDrain, Kill, KillProxy, List, Pause, Release, Renew, RenewalAnswered,
+            RenewalLands, RenewalLost, Rest, Restart, Resume, SeeDrain, SeeLease, Strip, TakeLease, Tick, Touch, Wake,
+            Write, WriteLands,
         };
         let objects = case.objects;
         let of_shards = (0..SHARDS).flat_map(move |shard| {
@@ -87,6 +88,7 @@ impl Handover {
                 End(shard),
                 Release(shard),
                 Kill(shard),
+                KillProxy(shard),
                 Restart(shard),
                 Pause(shard),
                 Resume(shard),

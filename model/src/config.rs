@@ -55,6 +55,10 @@ pub enum Mistake {
     NoApiServerFence,
     /// Objects are taken by force although the API server's fence is not there.
     ForcedUnfenced,
+    /// A proxy that begins again does not wait for what the one before it has let through.
+    WritesOfBeforeForgotten,
+    /// A proxy that begins again lets through what it has not asked about.
+    RestartTrusts,
 }
 
 /// How often each thing may happen that need not. What must happen, such as the delivery of an event, may happen at any time.
@@ -68,6 +72,8 @@ pub struct Budget {
     pub ticks: u8,
     /// Shards that die, with their controller.
     pub kills: u8,
+    /// Proxies that die and begin again beside their controllers.
+    pub proxies: u8,
     /// Shards that end in order.
     pub releases: u8,
     /// Shards that begin again.

@@ -171,7 +171,7 @@ impl State {
         for held in &mut pod.objects {
             // Its requests are refused now; what it makes of that, nobody knows.
             held.woken |= std::mem::take(&mut held.worked_on);
-            if held.write == Write::UnderWay {
+            if held.write != Write::None {
                 held.write = Write::LeftBehind;
             }
         }

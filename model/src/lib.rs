@@ -1,5 +1,6 @@
 //! The handover, small enough to try every order of events: objects, Leases, shards, sharder replicas, the webhook, lagging
-//! reads; messages that are late, lost or overtaken; shards that stand still, die and come back.
+//! reads; messages that are late, lost or overtaken; shards that stand still, die and come
+//! back, and proxies that do so beside their controllers.
 //!
 //! What is decided is decided by the functions of `ringside-ring` themselves: the next step of an object, with the ring's
 //! patience, the state of a Lease, to whom an object is given, the webhook's verdict; and the writes are its JSON patches,

@@ -123,7 +123,8 @@ impl Handover {
         let write = std::mem::take(&mut state.pods[shard].objects[object].write);
         let is_foreign = state.now.objects[object].shard.is_some_and(|owner| usize::from(owner) != shard);
         let is_refused = self.case.fence && is_foreign && !self.makes(Mistake::NoApiServerFence);
-        let counts = write == Write::UnderWay || (write == Write::LeftBehind && self.case.fence);
+        let is_waited_for = matches!(write, Write::UnderWay | Write::OfBefore);
+        let counts = is_waited_for || (write == Write::LeftBehind && self.case.fence);
         if counts && is_foreign && !is_refused {
             state.broken = Some(Broken::ForeignWrite(u8::try_from(shard).expect("few shards")));
         }
@@ -136,14 +137,19 @@ impl Handover {
         let Some((value, version)) = held.drained else { return false };
         let past = match &pod.watch {
             Some(watch) if !watch.ended => watch.shown_all(self) && watch.delivered >= version,
-            _ if pod.ended => true,
             // The controller still has what it saw before.
-            _ => self.makes(Mistake::EndedWatchForgotten),
+            Some(_) => pod.ended || self.makes(Mistake::EndedWatchForgotten),
+            // Of what was before it, a proxy knows nothing.
+            None => true,
         };
         let sees_nothing = past || self.makes(Mistake::ViewsIgnored);
         // One that has it in its cache may have been idle for the grace, and begin any time.
         let rests = held.cached || !held.worked_on || self.makes(Mistake::NoGrace);
-        let is_quiet = held.write == Write::None || self.makes(Mistake::WritesIgnored);
+        let is_quiet = match held.write {
+            Write::None => true,
+            Write::OfBefore => self.makes(Mistake::WritesOfBeforeForgotten),
+            Write::UnderWay | Write::LeftBehind => self.makes(Mistake::WritesIgnored),
+        };
         let may = pod.runs && !pod.paused && pod.holds && held.acknowledgement.is_none();
         if !(may && sees_nothing && rests && is_quiet) {
             return false;
@@ -157,6 +163,12 @@ impl Handover {
         let left = &mut state.left;
         let (budget, may) = match action {
             Action::Kill(shard) => (&mut left.kills, state.pods[shard].runs),
+            // Of what one knows that has nothing, nothing is lost.
+            Action::KillProxy(shard) => {
+                let pod = &state.pods[shard];
+                let has_any = pod.objects.iter().any(|held| *held != Held::default());
+                (&mut left.proxies, pod.runs && !pod.ended && has_any)
+            }
             Action::End(shard) => (&mut left.releases, state.pods[shard].runs && !state.pods[shard].ended),
             Action::Restart(shard) => (&mut left.restarts, !state.pods[shard].runs),
             Action::Pause(shard) => (&mut left.pauses, state.pods[shard].runs && !state.pods[shard].paused),
@@ -176,9 +188,27 @@ impl Handover {
         true
     }
 
+    /// The proxy dies, and its container begins again while the controller runs on: with the Lease of its Pod, which it has to
+    /// renew by the next tick, and without any memory. What nobody knows of is asked about, and nothing older is shown.
+    fn begin_again(&self, state: &mut State, shard: usize) {
+        let (version, trusts) = (state.now.version, self.makes(Mistake::RestartTrusts));
+        let pod = &mut state.pods[shard];
+        for held in &mut pod.objects {
+            // Its requests broke off; what it makes of that, nobody knows.
+            held.woken |= std::mem::take(&mut held.worked_on);
+            if held.write == Write::UnderWay {
+                held.write = Write::OfBefore;
+            }
+            (held.drained, held.fenced) = (None, !trusts);
+        }
+        let is_fresh = pod.is_fresh && self.case.steady[shard];
+        *pod = Pod { paused: false, is_fresh, renewal: None, watch: None, floor: version, ..*pod };
+    }
+
     fn befall(&self, state: &mut State, action: Action) {
         match action {
             Action::Kill(shard) => die(state, shard),
+            Action::KillProxy(shard) => self.begin_again(state, shard),
             // The proxy goes on, until requests have finished, and what is drained may be let go meanwhile: by the grace, in which
             // the controller sends nothing, so it has no step of its own.
             Action::End(shard) => {

@@ -123,6 +123,8 @@ pub(crate) enum Write {
     #[default]
     None,
     UnderWay,
+    /// The proxy that admitted it has died, and its successor lets go of nothing for as long as it can take.
+    OfBefore,
     /// The proxy that admitted it has lost its Lease since: nobody waits for it.
     LeftBehind,
 }

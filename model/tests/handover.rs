@@ -74,6 +74,11 @@ fn joining(budget: Budget) -> Case {
     Case { budget, ..Case::default() }
 }
 
+/// The same with one object, where renewals take no time.
+fn alone(budget: Budget) -> Case {
+    Case { objects: 1, steady: [true; 3], ..joining(budget) }
+}
+
 /// Two shards and one object, for what takes time and so has many more orders.
 fn two(budget: Budget) -> Case {
     Case { budget, joins: false, objects: 1, ..Case::default() }
@@ -124,6 +129,14 @@ mod as_it_should_be {
         one_that_is_asked_ends_in_order:
             Case { objects: 1, ..joining(Budget { releases: 1, ..Budget::default() }) };
         a_shard_dies: two(Budget { kills: 1, ticks: 3, ..Budget::default() });
+        a_proxy_dies_alone: alone(Budget { proxies: 1, ..Budget::default() });
+        #[ignore = "takes a minute: for changes of the handover or the model"]
+        a_proxy_dies_alone_beside_two_objects: Case { objects: 2, ..alone(Budget { proxies: 1, ..Budget::default() }) };
+        a_proxy_dies_alone_while_a_write_is_late:
+            alone(Budget { proxies: 1, writes: 1, ..Budget::default() });
+        a_proxy_dies_alone_while_a_reconcile_sleeps:
+            alone(Budget { proxies: 1, wakes: 1, ..Budget::default() });
+        a_proxy_dies_alone_in_time: Case { steady: ONE, ..two(Budget { proxies: 1, ticks: 3, ..Budget::default() }) };
         a_proxy_stands_still: Case { steady: ONE, ..two(Budget { pauses: 1, ticks: 3, ..Budget::default() }) };
         messages_are_lost_in_time: Case { steady: ONE, ..two(Budget { losses: 1, ticks: 3, ..Budget::default() }) };
         more_time_passes: Case { steady: ONE, ..two(Budget { ticks: 5, ..Budget::default() }) };
@@ -218,6 +231,11 @@ mod mistakes {
             WebhookPlacesWhatLosesItsLabel, SETTLES, Case { fence: true, children: false, ..joining(Budget::default()) };
         objects_are_taken_by_force_without_the_fence:
             ForcedUnfenced, NO_FOREIGN_WRITE, joining(Budget { forces: 1, writes: 1, ..Budget::default() });
+        writes_of_before_a_restart_are_not_waited_for:
+            WritesOfBeforeForgotten, NO_FOREIGN_WRITE,
+            alone(Budget { proxies: 1, writes: 1, ..Budget::default() });
+        a_proxy_that_begins_again_asks_about_nothing:
+            RestartTrusts, ONE_WRITES, alone(Budget { proxies: 1, wakes: 1, ..Budget::default() });
         a_lease_is_taken_untested: LeaseTakenUntested, ONE_WORKS, two(Budget { kills: 1, ticks: 3, ..Budget::default() });
     }
 }
