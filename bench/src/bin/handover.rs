@@ -1,6 +1,7 @@
 //! How long objects with chains of children are without an owner that may work on them, from the drain to the next owner:
-//! in a calm scale-out, and in twenty changes of the shards at random; with the sharder looking for children while their
-//! owner's shard lets go, and without. What takes that from the sharder is that no Lease tells the shard's grace.
+//! in a calm scale-out, and in twenty changes of the shards at random, one after the other or one in the other; with the
+//! sharder looking for children while their owner's shard lets go, and without. What takes that from the sharder is that no Lease
+//! tells the shard's grace.
 //!
 //! The grace begins with the drain, or with the last write of a shard that was still at work on the object: what it counts from
 //! is DESIGN, "Handover", 2 c. What comes after it is told by its parts, as the API server saw them.
@@ -40,7 +41,9 @@ const SLOWEST: usize = 12;
 enum Story {
     /// A shard joins three others, and nothing else happens.
     ScaleOut,
-    /// Shards come, go, restart and die, while objects change.
+    /// Shards come, go, restart and die, while objects change: each when nothing is left to do of the one before.
+    Apart,
+    /// The same, whatever is left to do.
     Changes,
 }
 
@@ -61,7 +64,7 @@ async fn main() -> anyhow::Result<()> {
         "made twice",
     ];
     let mut table = Table::new("handover", &columns);
-    for story in [Story::ScaleOut, Story::Changes] {
+    for story in [Story::ScaleOut, Story::Apart, Story::Changes] {
         for ahead in [true, false] {
             let words = [format!("{story:?}"), if ahead { "ahead" } else { "after" }.to_owned()];
             if wanted.iter().all(|wanted| words.iter().any(|word| word.eq_ignore_ascii_case(wanted))) {
@@ -136,12 +139,16 @@ async fn run(story: Story, ahead: bool, settings: Settings) -> anyhow::Result<Ve
     sleep(CALM).await;
     match story {
         Story::ScaleOut => system.add_shard(&format!("shard-{SHARDS}")).await?,
-        Story::Changes => {
+        Story::Apart | Story::Changes => {
             let updates = workload().start_updates(&client);
             for _ in 0..CHANGES {
                 let next = churn.next_change();
                 println!("{:.3}: {next:?}", Timestamp::now());
                 next.carry_out(&mut system).await?;
+                if story == Story::Apart {
+                    system.until_balanced(DEADLINE).await?;
+                    system.until_settled(DEADLINE).await?;
+                }
                 sleep(churn.pause()).await;
             }
             updates.stop().await?;
