@@ -101,9 +101,9 @@ impl Operator {
         self.log().lines().any(|line| line == format!("saw {touch}"))
     }
 
-    /// Whether it has ever stood back for others, by its own words (kopf's `peering.py`).
+    /// Whether it has ever stood back for an equal, by its own words (kopf's `peering.py`): also one that began so.
     fn has_paused(&self) -> bool {
-        self.log().contains("Pausing ")
+        self.log().contains("Possibly conflicting operators")
     }
 
     fn log(&self) -> String {
