@@ -59,6 +59,8 @@ pub enum Mistake {
     WritesOfBeforeForgotten,
     /// A proxy that begins again lets through what it has not asked about.
     RestartTrusts,
+    /// A proxy that begins again lets through what nobody else has yet: the one before it may have let that go.
+    NobodysTrusted,
 }
 
 /// How often each thing may happen that need not. What must happen, such as the delivery of an event, may happen at any time.

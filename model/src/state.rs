@@ -114,6 +114,8 @@ pub(crate) struct Held {
     pub(crate) drained: Option<(u8, Version)>,
     /// The proxy asks for the object's labels before it lets a write through.
     pub(crate) fenced: bool,
+    /// The proxy has begun again since, and is wrong about what is nobody's.
+    pub(crate) trusted: bool,
     /// The value in an acknowledgement that is under way.
     pub(crate) acknowledgement: Option<u8>,
 }

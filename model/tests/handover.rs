@@ -136,6 +136,8 @@ mod as_it_should_be {
             alone(Budget { proxies: 1, writes: 1, ..Budget::default() });
         a_proxy_dies_alone_while_a_reconcile_sleeps:
             alone(Budget { proxies: 1, wakes: 1, ..Budget::default() });
+        a_proxy_dies_alone_while_a_reconcile_sleeps_and_its_write_is_late:
+            alone(Budget { proxies: 1, wakes: 1, writes: 1, ..Budget::default() });
         a_proxy_dies_alone_in_time: Case { steady: ONE, ..two(Budget { proxies: 1, ticks: 3, ..Budget::default() }) };
         a_proxy_stands_still: Case { steady: ONE, ..two(Budget { pauses: 1, ticks: 3, ..Budget::default() }) };
         messages_are_lost_in_time: Case { steady: ONE, ..two(Budget { losses: 1, ticks: 3, ..Budget::default() }) };
@@ -236,6 +238,8 @@ mod mistakes {
             alone(Budget { proxies: 1, writes: 1, ..Budget::default() });
         a_proxy_that_begins_again_asks_about_nothing:
             RestartTrusts, ONE_WRITES, alone(Budget { proxies: 1, wakes: 1, ..Budget::default() });
+        a_proxy_that_begins_again_trusts_what_is_nobodys:
+            NobodysTrusted, NO_FOREIGN_WRITE, alone(Budget { proxies: 1, wakes: 1, writes: 1, ..Budget::default() });
         a_lease_is_taken_untested: LeaseTakenUntested, ONE_WORKS, two(Budget { kills: 1, ticks: 3, ..Budget::default() });
     }
 }

@@ -28,8 +28,8 @@ pub use moves::Guard;
 use moves::Moves;
 pub use territory::Era;
 use territory::Territory;
-use writes::Writes;
 pub use writes::{About, Target, Ticket};
+use writes::{OUTLIVES, Writes};
 
 /// An object's uid. Shared: it stands in several indexes.
 pub type Uid = Arc<str>;
@@ -59,6 +59,8 @@ struct Registry {
     territory: Territory,
     adopted: Adopted,
     floors: HashMap<GroupResource, ResourceVersion>,
+    /// Until when something may be nobody's that the proxy before has let go of.
+    forgotten_until: Option<Instant>,
 }
 
 /// When something was asked: what was let go after that is not to be believed any more.
@@ -102,14 +104,21 @@ pub struct Numbers {
 }
 
 impl Fence {
-    /// Without any memory. After a restart the proxy before may have sent what the API server still carries out, and
-    /// nobody knows about which objects.
+    /// Without any memory.
     pub fn new(after_restart: bool) -> Self {
         let fence = Self::default();
         if after_restart {
-            fence.0.lock().writes.assume(Instant::now());
+            fence.follow_another();
         }
         fence
+    }
+
+    /// The proxy before may have sent what the API server still carries out, and have let go of what has no next owner yet;
+    /// nobody knows which objects.
+    pub(crate) fn follow_another(&self) {
+        let (mut registry, now) = (self.0.lock(), Instant::now());
+        registry.writes.assume(now);
+        registry.forgotten_until = Some(now + OUTLIVES);
     }
 
     /// Whether the API server can carry out nothing any more that passed here.
@@ -183,6 +192,12 @@ impl Fence {
     /// Whether this object was let go.
     pub fn has_moved(&self, uid: &str) -> bool {
         self.0.lock().moved.by_uid(uid).is_some()
+    }
+
+    /// Whether the proxy before may have let go of something that has no next owner yet. Not for ever, as what nobody wants to own
+    /// has to be written to as well; what is let go of has an owner again long before.
+    pub fn has_forgotten(&self) -> bool {
+        self.0.lock().forgotten_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Something is about to be asked.

@@ -119,8 +119,9 @@ async fn what_a_proxy_before_has_sent_holds_every_drain() {
     let guard = drain(&fence, "a");
     assert!(!is_quiet_within(&guard, OUTLIVES - MOMENT).await);
     assert!(!fence.is_idle(), "if it ends now, the next one has to wait too");
+    assert!(fence.has_forgotten() && !Fence::new(false).has_forgotten());
     assert!(!is_quiet_within(&guard, GRACE).await);
-    assert!(fence.is_idle());
+    assert!(fence.is_idle() && !fence.has_forgotten());
     assert!(is_quiet_within(&guard, GRACE).await);
 }
 

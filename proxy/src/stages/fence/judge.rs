@@ -208,6 +208,11 @@ impl Judge {
                 Whose::Others(shard) => return Err(moved(&target, Some(shard))),
                 // Between the acknowledgement and the assignment, or while the acknowledgement is on its way.
                 Whose::Nobodys | Whose::Draining if self.fence.has_moved(&uid) => return Err(moved(&target, None)),
+                // A reconcile that was silent for longer than the grace does not know that it was let go, and nor does this proxy.
+                Whose::Nobodys | Whose::Draining if self.fence.has_forgotten() => {
+                    let why = "the proxy has begun again, and this shard may have let it go before".to_owned();
+                    return Err(Refusal::Moved { object: Box::new(named(&target)), why });
+                }
                 Whose::Nobodys | Whose::Draining | Whose::Ours => {}
             }
             uids.push(uid.clone());

@@ -237,6 +237,20 @@ async fn a_write_is_refused_unless_the_object_is_ours_or_nobodys() {
     assert_eq!(fenced.status("PUT", &format!("{THINGS}/b")).await, 200, "of what is not there the API server decides");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_the_proxy_before_may_have_let_go_of_is_not_written_to_until_it_has_an_owner() {
+    for (labels, status) in [(OURS, 200), (DRAINING, 409), (NOBODYS, 409), (OTHERS, 409)] {
+        let fenced = Fenced::new();
+        fenced.lab.shared.fence.follow_another();
+        fenced.thing(labels);
+        assert_eq!(fenced.status("PUT", &format!("{THINGS}/b")).await, status, "{labels:?}");
+        assert_eq!(fenced.reached("PUT"), usize::from(status == 200), "{labels:?}");
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let later = if labels == OTHERS { 409 } else { 200 };
+        assert_eq!(fenced.status("PUT", &format!("{THINGS}/b")).await, later, "{labels:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_object_is_asked_about_once_in_a_tenure_and_again_where_the_api_servers_fence_is_blind() {
     let fenced = Fenced::new();
