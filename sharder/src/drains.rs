@@ -133,7 +133,7 @@ pub(crate) struct Promised {
     pub(crate) grace: Duration,
 }
 
-/// A drain that is about to be asked for. Dropped: it was carried out.
+/// A drain that is about to be asked for. Dropped: it may have been carried out, or be, for as long as a write can take.
 #[must_use]
 pub(crate) struct Asking {
     drains: Drains,
@@ -144,9 +144,9 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// There was no answer: it may have been carried out, or be, for as long as a write can take.
-    pub(crate) fn unanswered(mut self) {
-        self.asked = Asked::Perhaps;
+    /// It was carried out.
+    pub(crate) fn answered(mut self) {
+        self.asked = Asked::Yes;
     }
 }
 
@@ -179,7 +179,7 @@ impl Drains {
         if let Some(drain) = register.by_uid.get_mut(&target.uid) {
             drain.asked = Asked::NotYet;
         }
-        Asking { drains: self.clone(), uid: target.uid.clone(), id: id.to_owned(), asked: Asked::Yes }
+        Asking { drains: self.clone(), uid: target.uid.clone(), id: id.to_owned(), asked: Asked::Perhaps }
     }
 
     /// Tells when something begins to drain, and when somebody has looked at all that do.
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(drains.previous("waits").as_deref(), Some("a"), "no list shows it yet");
         tokio::time::advance(moment).await;
         assert_eq!(drains.age("waits", "m"), Duration::ZERO, "its shard knows of nothing");
-        drop(asking);
+        asking.answered();
         assert_eq!(drains.age("waits", "m"), Duration::ZERO, "and has not been late yet");
         assert_eq!(drains.oldest(&xs), Some(Instant::now()));
         drains.forget_unseen_since(&xs, start, 0);
@@ -363,7 +363,7 @@ mod tests {
     async fn what_was_asked_for_without_an_answer_is_kept_until_it_is_seen_or_can_come_no_more() {
         let (drains, xs, moment) = (Drains::default(), resource("xs"), Duration::from_secs(1));
         for uid in ["seen", "never"] {
-            drains.asking(&xs, &target(uid), "a", "m").unanswered();
+            drop(drains.asking(&xs, &target(uid), "a", "m"));
         }
         tokio::time::advance(moment).await;
         drains.forget_unseen_since(&xs, Instant::now(), 0);

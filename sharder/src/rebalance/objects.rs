@@ -191,11 +191,13 @@ async fn drain(
     let writes = scope.writes.of_rank(Rank::Drain);
     match write(&writes, (&scope.client, &scope.main.resource), labels, target, decide).await {
         Ok(Outcome::Written { on: target, .. }) => {
+            asking.answered();
             scope.metrics.drained(ring, resource);
             tracing::debug!(%ring, %resource, namespace, name, uid, from = target.shard, id, "asked a shard to let go of an object");
             Ok(true)
         }
         Ok(outcome) => {
+            asking.answered();
             asked_to_no_avail(scope, &uid, &outcome);
             // The shard that it belongs to may be late since it was looked at.
             if let Outcome::Needless(target) = outcome
@@ -207,12 +209,10 @@ async fn drain(
             Ok(false)
         }
         Err(error) => {
-            match code(&error) {
-                // After one without an answer, as it is then asked for again.
-                Some(429) => asking.unanswered(),
-                Some(code) if code < 500 => scope.drains.forget(&uid),
-                // It may be carried out: then it has its deadline.
-                _ => asking.unanswered(),
+            // Without an answer it may be carried out: then it has its deadline. 429 comes after such a one as well, as it is then
+            // asked for again.
+            if code(&error).is_some_and(|code| code < 500 && code != 429) {
+                scope.drains.forget(&uid);
             }
             Err(error)
         }

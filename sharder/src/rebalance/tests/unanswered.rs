@@ -73,3 +73,29 @@ async fn what_is_asked_for_while_it_drains_already_has_the_deadline_of_that() {
     objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
     assert_eq!(scope.drains.id(&format!("uid-{name}")).as_deref(), Some("earlier"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_given_up_while_it_was_asked_for_may_be_carried_out_and_is_seen() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let (name, drain, resource) = (name_of("a", &scope), scope.snapshot.labels.drain.clone(), &scope.main.resource.id);
+    let misplaced = path(CONFIG_MAPS, &name);
+    api.put(&misplaced, object(&scope, &name, Some("b")));
+    api.slow(Method::PATCH, &misplaced, Duration::from_secs(100));
+    // As when the shards change.
+    let due = Due::default();
+    let pass = objects::pass(&scope, &due, Way::Pages);
+    assert!(tokio::time::timeout(Duration::from_secs(1), pass).await.is_err());
+    let id = scope.drains.id(&format!("uid-{name}"));
+    assert!(id.is_some() && scope.drains.figures().is_empty() && !scope.drains.any(resource));
+    scope.drains.forget_unseen_since(resource, tokio::time::Instant::now() + Duration::from_secs(1), 0);
+    assert_eq!(scope.drains.id(&format!("uid-{name}")), id, "whoever looks now may be too early");
+    let mut drained = object(&scope, &name, Some("b"));
+    drained["metadata"]["labels"][&drain] = id.into();
+    api.put(&misplaced, drained);
+    tokio::select! {
+        never = assign(&scope) => match never {},
+        () = sleep(Duration::from_secs(15)) => {}
+    }
+    assert_eq!(scope.drains.figures()[resource].draining, 1);
+}
