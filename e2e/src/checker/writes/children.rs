@@ -32,13 +32,27 @@ impl Writes {
                 verdict.overtaken.push(Child { drained, ..Child::of(version, with, version) });
             }
         }
-        for (before, owner) in root.steps() {
-            let shard = owner.labels.shard.as_deref();
-            let came = shard.is_some() && before.is_some_and(|before| before.labels.shard.as_deref() != shard);
-            let there = child.at(owner).filter(|_| came && !child.is_gone_at(owner));
-            let behind = there.filter(|child| child.labels.shard.as_deref() != shard);
-            verdict.left_behind.extend(behind.map(|behind| Child::of(behind, shard, owner)));
+        for root in self.roots(child) {
+            let is_its = |owner: &&Version| self.root_by(child, owner).is_some_and(|its| std::ptr::eq(its, root));
+            for (before, owner) in root.steps().filter(|(_, owner)| is_its(owner)) {
+                let shard = owner.labels.shard.as_deref();
+                let came = shard.is_some() && before.is_some_and(|before| before.labels.shard.as_deref() != shard);
+                let there = child.at(owner).filter(|_| came && !child.is_gone_at(owner));
+                let behind = there.filter(|child| child.labels.shard.as_deref() != shard);
+                verdict.left_behind.extend(behind.map(|behind| Child::of(behind, shard, owner)));
+            }
         }
+    }
+
+    /// All that a child ever belonged to in the end.
+    fn roots(&self, child: &History) -> Vec<&History> {
+        let mut roots: Vec<&History> = Vec::new();
+        for root in child.steps().filter_map(|(_, version)| self.root_by(child, version)) {
+            if !roots.iter().any(|known| std::ptr::eq(*known, root)) {
+                roots.push(root);
+            }
+        }
+        roots
     }
 
     /// Whether a shard worked on an object that was drained since `drained` when another object got this version: it held

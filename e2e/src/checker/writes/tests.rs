@@ -120,7 +120,9 @@ fn whose_a_child_was_when_it_was_made_is_not_told_by_who_adopts_it_later() {
         write(version, by, change, "secrets", object)
     };
     // The child is moved before its owner was let go, or after that.
-    for (maker, moved, foreign, overtaken) in [("b", 70, 0, 0), ("a", 70, 2, 0), ("b", 48, 0, 1)] {
+    for (maker, moved, foreign, overtaken, behind) in
+        [("b", 70, 0, 0, 0), ("a", 70, 2, 0, 0), ("b", 48, 0, 1, 0), ("b", 85, 0, 0, 1)]
+    {
         let judged = verdict([
             lease(1, "a", "a"),
             lease(2, "b", "b"),
@@ -136,8 +138,29 @@ fn whose_a_child_was_when_it_was_made_is_not_told_by_who_adopts_it_later() {
             again(80, None, labels("a", false)),
             child(90, Some("a"), Change::Updated, "a", "o"),
         ]);
-        let found = (judged.foreign.len(), judged.late.len(), judged.overtaken.len());
-        assert_eq!(found, (foreign, 0, overtaken), "{maker}: {judged:#?}");
+        let found = (judged.foreign.len(), judged.late.len(), judged.overtaken.len(), judged.left_behind.len());
+        assert_eq!(found, (foreign, 0, overtaken, behind), "{maker}: {judged:#?}");
+    }
+}
+
+/// A child goes from one owner to another, which had changed its shard before.
+#[test]
+fn a_child_is_left_behind_by_none_whose_it_was_not_yet() {
+    for (adopted, behind) in [(60, 0), (45, 1)] {
+        let next = |version, change, shard| {
+            write(version, None, change, "websites", Object { uid: "p".to_owned(), ..owner(shard) })
+        };
+        let adopt = Object { controller: Some("p".to_owned()), ..child("a") };
+        let judged = verdict([
+            lease(1, "a", "a"),
+            site(10, None, Change::Created, "a"),
+            map(20, Some("a"), Change::Created, "a"),
+            next(30, Change::Created, "b"),
+            next(40, Change::Updated, ""),
+            write(adopted, None, Change::Updated, "configmaps", adopt),
+            next(50, Change::Updated, "c"),
+        ]);
+        assert_eq!(judged.left_behind.len(), behind, "{judged:#?}");
     }
 }
 
