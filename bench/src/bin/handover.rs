@@ -43,7 +43,7 @@ enum Story {
     ScaleOut,
     /// Shards come, go, restart and die, while objects change: each when nothing is left to do of the one before.
     Apart,
-    /// The same, whatever is left to do.
+    /// The same whatever is left to do, and drawn alike: but deaths have to lie apart, so there are fewer of them.
     Changes,
 }
 
