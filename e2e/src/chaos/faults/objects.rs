@@ -107,18 +107,16 @@ async fn write(run: &mut Run, objects: &[usize], labels: impl Fn(usize) -> Value
     for (index, &number) in objects.iter().enumerate() {
         let patch = Patch::Merge(json!({"metadata": {"labels": labels(index)}}));
         let (name, params) = (run.workload.name(number), PatchParams::default());
-        let written = match index % 2 {
-            0 => owners.patch(&name, &params, &patch).await.map(drop),
-            _ => children.patch(&name, &params, &patch).await.map(drop),
-        };
-        match written {
-            // Its owner was made a moment ago.
-            Err(kube::Error::Api(status)) if status.is_not_found() && index % 2 == 1 => {}
-            written => {
-                written?;
-                taken += 1;
+        if index % 2 == 0 {
+            owners.patch(&name, &params, &patch).await?;
+        } else {
+            match children.patch(&name, &params, &patch).await {
+                // Its owner was made a moment ago.
+                Err(kube::Error::Api(status)) if status.is_not_found() => continue,
+                patched => drop(patched?),
             }
         }
+        taken += 1;
     }
     Ok(taken)
 }

@@ -168,7 +168,7 @@ impl Judge {
         match self.owner(owner, namespace).await? {
             None => Ok(Vec::new()),
             Some((_, Some(seen))) => self.with_owners(seen, ticket).await,
-            Some((target, None)) if self.fence.has_moved(&uid) => Err(moved(&target, None)),
+            Some((target, None)) if self.fence.has_moved(&uid) => Err(moved(&target, Why::LetGo)),
             // It is gone, and what names it will be collected.
             Some((_, None)) => Ok(Vec::new()),
         }
@@ -205,13 +205,14 @@ impl Judge {
             let uid: Uid = metadata.uid.as_deref().unwrap_or_default().into();
             let whose = self.whose(&metadata);
             match &whose {
-                Whose::Others(shard) => return Err(moved(&target, Some(shard))),
+                Whose::Others(shard) => return Err(moved(&target, Why::Has(shard))),
                 // Between the acknowledgement and the assignment, or while the acknowledgement is on its way.
-                Whose::Nobodys | Whose::Draining if self.fence.has_moved(&uid) => return Err(moved(&target, None)),
+                Whose::Nobodys | Whose::Draining if self.fence.has_moved(&uid) => {
+                    return Err(moved(&target, Why::LetGo));
+                }
                 // A reconcile that was silent for longer than the grace does not know that it was let go, and nor does this proxy.
                 Whose::Nobodys | Whose::Draining if self.fence.has_forgotten() => {
-                    let why = "the proxy has begun again, and this shard may have let it go before".to_owned();
-                    return Err(Refusal::Moved { object: Box::new(named(&target)), why });
+                    return Err(moved(&target, Why::MayHaveLetGo));
                 }
                 Whose::Nobodys | Whose::Draining | Whose::Ours => {}
             }
@@ -228,7 +229,9 @@ impl Judge {
             }
             match (above, controller) {
                 (Some((_, Some(next))), _) => seen = next,
-                (Some((owner, None)), Some(uid)) if self.fence.has_moved(&uid) => return Err(moved(&owner, None)),
+                (Some((owner, None)), Some(uid)) if self.fence.has_moved(&uid) => {
+                    return Err(moved(&owner, Why::LetGo));
+                }
                 _ => return Ok(uids),
             }
         }
@@ -241,11 +244,23 @@ pub(super) fn uids_of<'a>(owners: impl IntoIterator<Item = &'a Owner>) -> Vec<Ui
     owners.into_iter().map(|owner| owner.uid.as_str().into()).collect()
 }
 
+/// Why a write to an object is refused.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Why<'a> {
+    /// This shard has it.
+    Has(&'a str),
+    /// The proxy's shard has let it go.
+    LetGo,
+    /// It may have, by a proxy before this one.
+    MayHaveLetGo,
+}
+
 /// The refusal of a write.
-pub(super) fn moved(target: &Target, to: Option<&str>) -> Refusal {
-    let why = match to {
-        Some(shard) => format!("it belongs to shard '{shard}'"),
-        None => "this shard has let it go, and another one takes it".to_owned(),
+pub(super) fn moved(target: &Target, why: Why<'_>) -> Refusal {
+    let why = match why {
+        Why::Has(shard) => format!("it belongs to shard '{shard}'"),
+        Why::LetGo => "this shard has let it go, and another one takes it".to_owned(),
+        Why::MayHaveLetGo => "the proxy has begun again, and this shard may have let it go before".to_owned(),
     };
     Refusal::Moved { object: Box::new(named(target)), why }
 }

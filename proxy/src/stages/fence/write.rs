@@ -11,7 +11,7 @@ use super::{
     alone::{Alone, Sent},
     ask::named,
     impersonates,
-    judge::{Judge, moved, uids_of},
+    judge::{Judge, Why, moved, uids_of},
     target,
 };
 use crate::{
@@ -110,7 +110,7 @@ async fn allowed(
         uids.extend(judge.deleted(&target(resource), selecting, asks, ticket).await?);
     }
     // Closed at this moment: then the questions above came too early.
-    ticket.also_about(&uids).map_err(|object| moved(&Target::of(&object), None))?;
+    ticket.also_about(&uids).map_err(|object| moved(&Target::of(&object), Why::LetGo))?;
     Ok(adopts)
 }
 
