@@ -31,9 +31,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 const BACK: Duration = Duration::from_secs(2);
 /// What is promised: so soon after its creation an object has an owner by the controller alone.
 const ALONE: Duration = Duration::from_secs(1);
-/// What other work on two cores may add to either, for the object that waits longest: the operators that begin to work on what
-/// is assigned, and the other tests. A sharder that is at rest until something is due would miss by more.
-const ALLOWANCE: Duration = Duration::from_secs(4);
 /// With the start of the processes, which took seconds beside other work. Who waits for the Lease of a leader that is dead takes
 /// longer.
 const BOUND: Duration = Duration::from_secs(12);
@@ -67,7 +64,7 @@ async fn after_an_outage_of_all_sharders_every_object_has_an_owner_at_once() {
             created.len(),
             begun.elapsed()
         );
-        assert!(half <= BACK && all <= BACK + ALLOWANCE, "{took:?}");
+        assert!(all <= BACK, "{took:?}");
         ground.until_assigned(DEADLINE).await;
         assert_eq!(led == leader(&ground).await, pods == Return::SamePod, "{led}");
         ground.until_answered().await;
@@ -162,8 +159,7 @@ async fn without_its_webhook_configuration_the_sharder_assigns_objects_right_aft
         most(50),
         most(100)
     );
-    // Nine in ten keep to it on a machine that does much else, and none takes much longer.
-    assert!(most(90) <= ALONE && most(100) <= ALONE + ALLOWANCE, "{took:?}");
+    assert!(most(100) <= ALONE, "{took:?}");
 }
 
 /// How long each of these objects had no owner, the shortest time first: from the answer to who created it until that to the
