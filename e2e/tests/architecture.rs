@@ -120,11 +120,19 @@ fn every_test_that_a_page_names_exists() {
     }
 }
 
+/// The rows of the page of situations.
+fn rows(page: &str) -> impl Iterator<Item = &str> {
+    page.lines().filter(|line| line.starts_with("| ")).skip(2)
+}
+
+/// What stands between back-ticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
 /// The names of alerts between back-ticks in the rows of the page of situations.
 fn named_alerts(page: &str) -> BTreeSet<&str> {
-    let rows = page.lines().filter(|line| line.starts_with("| ")).skip(2);
-    let quoted = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
-    quoted.filter(|name| name.starts_with("Ringside")).collect()
+    rows(page).flat_map(quoted).filter(|name| name.starts_with("Ringside")).collect()
 }
 
 #[test]
@@ -138,4 +146,80 @@ fn every_alert_has_its_situation() {
     assert!(without.is_empty(), "docs/situations.md has no row for these alerts: {without:?}");
     let unknown: Vec<_> = named.difference(&alerts).collect();
     assert!(unknown.is_empty(), "docs/situations.md names alerts that there are not: {unknown:?}");
+}
+
+/// Whether it is one word as the reasons of Events and conditions are.
+fn is_like_a_reason(text: &str) -> bool {
+    let word = text.starts_with(|first: char| first.is_ascii_uppercase())
+        && text.chars().all(|character| character.is_ascii_alphanumeric());
+    word && !["True", "False"].contains(&text)
+}
+
+/// The reasons that some code names, itself or by constants of `all` code: every word that looks like one and does not stand
+/// where something else does. So one that is written in another way than those of today is not overlooked.
+fn reasons<'a>(code: &'a str, all: &'a str) -> BTreeSet<&'a str> {
+    let is_something_else = |before: &str| {
+        let begun = before.rsplit([';', '{']).next().unwrap().trim_end();
+        let field = ["type_:", "action:"].iter().any(|field| begun.ends_with(field));
+        field || ["let (type_,", "const CONDITION"].iter().any(|start| begun.contains(start))
+    };
+    let parts: Vec<_> = code.split('"').collect();
+    let words = parts.windows(2).step_by(2).filter(|pair| !is_something_else(pair[0])).map(|pair| pair[1]);
+    let constants = code.split(|character: char| !character.is_ascii_uppercase() && character != '_');
+    let constants: BTreeSet<_> = constants.filter(|name| name.len() > 1 && !name.starts_with("CONDITION")).collect();
+    let values = constants.into_iter().filter_map(|name| {
+        let (_, value) = all.split_once(&format!("const {name}: &str = \""))?;
+        value.split('"').next()
+    });
+    words.chain(values).filter(|text| is_like_a_reason(text)).collect()
+}
+
+/// The reasons of all Events, and of the conditions that are told of by Events as well: whatever the files name that tell.
+fn told_reasons() -> BTreeSet<String> {
+    let rooms = sources("src").into_iter().filter(|path| !path.to_str().unwrap().ends_with("tests.rs"));
+    let rooms: Vec<_> = rooms
+        .map(|path| {
+            let code = fs::read_to_string(&path).unwrap().split("#[cfg(test)]").next().unwrap().to_owned();
+            (path.strip_prefix(root()).unwrap().to_owned(), code)
+        })
+        .collect();
+    let all: String = rooms.iter().map(|(_, code)| &**code).collect();
+    let (mut told, mut silent) = (BTreeSet::new(), Vec::new());
+    for (path, code) in rooms.iter().filter(|(path, _)| path.starts_with("sharder") || path.starts_with("proxy")) {
+        if !["Notice {", "Finding {", "Recorder::new("].iter().any(|tells| code.contains(tells)) {
+            continue;
+        }
+        let found = reasons(code, &all);
+        if found.is_empty() {
+            silent.push(path);
+        }
+        told.extend(found.into_iter().map(str::to_owned));
+    }
+    // It writes what the others tell.
+    assert_eq!(silent, [Path::new("sharder/src/notices.rs")], "these tell something, and name no reason");
+    told
+}
+
+/// The reasons that the rows of the page of situations say are told: of an `event`, or of a condition that is `False`.
+fn named_reasons(page: &str) -> BTreeSet<&str> {
+    let seen = rows(page).filter_map(|row| row.split(" | ").nth(2));
+    let told = seen.flat_map(|cell| cell.split("; ")).filter_map(|clause| {
+        clause.strip_prefix("event").or_else(|| clause.split_once("is `False`, ").map(|(_, rest)| rest))
+    });
+    told.flat_map(quoted).filter(|name| is_like_a_reason(name)).collect()
+}
+
+#[test]
+fn every_reason_of_an_event_has_its_situation() {
+    let page = fs::read_to_string(root().join("docs/situations.md")).unwrap();
+    let told = told_reasons();
+    let told: BTreeSet<_> = told.iter().map(String::as_str).collect();
+    assert!(told.len() > 20, "{} reasons are told: are they still written so?", told.len());
+    let anywhere: BTreeSet<_> = rows(&page).flat_map(quoted).collect();
+    let without: Vec<_> = told.difference(&anywhere).collect();
+    assert!(without.is_empty(), "docs/situations.md has no row for these reasons: {without:?}");
+    let named = named_reasons(&page);
+    assert!(named.len() > 20, "docs/situations.md names {} reasons: has it still its table?", named.len());
+    let unknown: Vec<_> = named.difference(&told).collect();
+    assert!(unknown.is_empty(), "docs/situations.md names reasons that there are not: {unknown:?}");
 }
