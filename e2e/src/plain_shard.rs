@@ -82,6 +82,14 @@ impl PlainShard {
         Ok(Self { name: name.clone(), leases, duration, clock, renewing })
     }
 
+    /// Takes the Lease that a shard of its name has released, as in a Pod that is made again, and renews it from then on.
+    pub async fn rejoin(client: &Client, namespace: &str, name: &ShardName, duration: Duration) -> kube::Result<Self> {
+        let (leases, clock) = (Api::namespaced(client.clone(), namespace), Clock::default());
+        write(&leases, name, name.as_str(), &clock).await?;
+        let renewing = renew(&leases, name, duration, &clock);
+        Ok(Self { name: name.clone(), leases, duration, clock, renewing })
+    }
+
     /// Its name.
     pub fn name(&self) -> &ShardName {
         &self.name

@@ -16,7 +16,7 @@ use ground::Ground;
 use ringside_e2e::shared_ground::{self, Case};
 use tokio::runtime::Runtime;
 
-const CASES: [Case<Ground>; 17] = [
+const CASES: [Case<Ground>; 18] = [
     Case::new("resources_of_every_scope_and_group_are_distributed", |ground| Box::pin(rings::every_kind(ground))),
     Case::new("generated_names_are_assigned_after_creation", |ground| Box::pin(rings::generated_names(ground))),
     Case::new("a_ring_may_come_after_its_shards_and_its_objects", |ground| Box::pin(rings::after_everything(ground))),
@@ -44,7 +44,10 @@ const CASES: [Case<Ground>; 17] = [
         Box::pin(stuck::holds_up_only_its_own(ground))
     }),
     Case::new("a_deployment_rolls_and_objects_move_hardly_more_often_than_they_must", |ground| {
-        Box::pin(rolling::rolls(ground))
+        Box::pin(rolling::deployment(ground))
+    }),
+    Case::new("a_stateful_set_rolls_and_each_object_moves_out_and_home", |ground| {
+        Box::pin(rolling::stateful_set(ground))
     }),
 ];
 
