@@ -1,8 +1,11 @@
 //! What the API server does: writes as the contract's JSON patches, events of watches, the webhook's verdict.
 
+use std::time::Duration;
+
 use ringside_ring::{
+    grace::Grace,
     handover::{Verdict, Write, review},
-    labels::Ownership,
+    labels::{ACKNOWLEDGER, Ownership},
     patch::{self, Seen},
 };
 use serde_json::{Value, json};
@@ -54,7 +57,7 @@ impl Handover {
         let before = stored.now.objects[object];
         if let (true, Some(replica)) = (self.patch(state, object, &patch), webhook) {
             let writer = Some(self.names[shard].as_str());
-            self.admit(state, (object, before), writer, replica);
+            self.admit(state, (object, before), (writer, Some(ACKNOWLEDGER)), replica);
         }
         // A shard names no owner, and the fence judges a write as the webhook leaves it.
         let after = state.now.objects[object].shard;
@@ -64,25 +67,34 @@ impl Handover {
         }
     }
 
-    /// Somebody writes the object without its labels.
+    /// The controller of its shard writes the object without its labels.
     pub(crate) fn strip(&self, state: &mut State, object: usize) {
         let before = state.now.objects[object];
         let without = Object { shard: None, drain: None, ..before };
         state.store(object, without);
-        self.admit(state, (object, before), Some("somebody"), 0);
+        let manager = self.makes(Mistake::DroppedLabelsLetGo).then_some(ACKNOWLEDGER);
+        self.admit(state, (object, before), (self.name(before.shard), manager), 0);
     }
 
     /// What the webhook of a replica makes of a write, in the same write.
-    fn admit(&self, state: &mut State, (object, before): (usize, Object), writer: Option<&str>, replica: usize) {
+    fn admit(
+        &self,
+        state: &mut State,
+        (object, before): (usize, Object),
+        (writer, manager): (Option<&str>, Option<&str>),
+        replica: usize,
+    ) {
         let after = state.now.objects[object];
-        let drains = [before, after].map(|it| it.drain.map(|value| value.to_string()));
+        // Shards promise a grace, which each drain repeats.
+        let drain = |value: u8| Grace::drain_value(&value.to_string(), Grace::of(Duration::from_secs(1)));
+        let drains = [before, after].map(|it| it.drain.map(drain));
         let [old, new] = [(before, &drains[0]), (after, &drains[1])]
             .map(|(it, drain)| Ownership { shard: self.name(it.shard), drain: drain.as_deref() });
         let verdict = if self.makes(Mistake::WebhookPlacesWhatLosesItsLabel) && after.shard.is_none() {
             Verdict::Assign
         } else {
             // The fence could not tell its choice from the shard's own.
-            review(Write::Update { old, new, writer }, self.case.children || self.case.fence)
+            review(Write::Update { old, new, writer, manager }, self.case.children || self.case.fence)
         };
         let placed = self.receiver(object, self.available(state, replica));
         let labels = match verdict {

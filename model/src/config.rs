@@ -55,6 +55,8 @@ pub enum Mistake {
     NoApiServerFence,
     /// Objects are taken by force although the API server's fence is not there.
     ForcedUnfenced,
+    /// A drained object that its own controller writes without its labels counts as let go of.
+    DroppedLabelsLetGo,
     /// A proxy that begins again does not wait for what the one before it has let through.
     WritesOfBeforeForgotten,
     /// A proxy that begins again lets through what it has not asked about.
@@ -84,7 +86,7 @@ pub struct Budget {
     pub pauses: u8,
     /// Watches that end.
     pub cuts: u8,
-    /// PUTs by somebody that drop an object's labels.
+    /// PUTs by a controller that drop the labels of its object.
     pub strips: u8,
     /// Writes by somebody that leave the labels alone.
     pub touches: u8,

@@ -240,6 +240,8 @@ mod mistakes {
             RestartTrusts, ONE_WRITES, alone(Budget { proxies: 1, wakes: 1, ..Budget::default() });
         a_proxy_that_begins_again_trusts_what_is_nobodys:
             NobodysTrusted, NO_FOREIGN_WRITE, alone(Budget { proxies: 1, wakes: 1, writes: 1, ..Budget::default() });
+        dropped_labels_count_as_an_acknowledgement:
+            DroppedLabelsLetGo, ONE_WORKS, joining(Budget { strips: 1, ..Budget::default() });
         a_lease_is_taken_untested: LeaseTakenUntested, ONE_WORKS, two(Budget { kills: 1, ticks: 3, ..Budget::default() });
     }
 }

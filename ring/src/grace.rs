@@ -14,6 +14,10 @@ use crate::labels::LEASE_GRACE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grace(u32);
 
+/// What the value of a drain label looks like that carries a grace, as a regular expression (RE2) for admission policies: the
+/// same as [`Grace::asked`] reads.
+pub const CARRIES_GRACE: &str = "^[^.]*[.]0*[1-9][0-9]{0,9}ms$";
+
 impl Grace {
     /// As much of `duration` as can be said; nothing when that is no time at all.
     pub fn of(duration: Duration) -> Option<Self> {

@@ -6,7 +6,14 @@
 
 use std::time::Duration;
 
-use crate::{labels::Ownership, members::Members, name::ShardName, partition::PartitionKey, placement::HashRing};
+use crate::{
+    grace::Grace,
+    labels::{ACKNOWLEDGER, Ownership},
+    members::Members,
+    name::ShardName,
+    partition::PartitionKey,
+    placement::HashRing,
+};
 
 /// What the sharder does next with a main object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,6 +154,8 @@ pub enum Write<'a> {
         new: Ownership<'a>,
         /// The name of the writer's Pod, where its token is bound to one: if it is a shard, it is that one.
         writer: Option<&'a str>,
+        /// The field manager that the write names.
+        manager: Option<&'a str>,
     },
 }
 
@@ -181,10 +190,11 @@ pub fn review(write: Write<'_>, waits: bool) -> Verdict<'_> {
             }
         }
         Write::Update { new: Ownership { shard: Some(_), .. }, .. } => Verdict::Leave,
-        Write::Update { old, new, writer } => {
-            // Another Pod that drops both labels, such as a controller that PUTs from a template, has let go of nothing.
+        Write::Update { old, new, writer, manager } => {
+            // Whoever else drops both labels, such as a controller that PUTs from a template, has let go of nothing.
             let by_owner = writer.is_none() || writer == old.shard;
-            let acknowledged = old.drain.is_some() && new.drain.is_none() && by_owner;
+            let by_its_proxy = manager == Some(ACKNOWLEDGER) || old.drain.and_then(Grace::asked).is_none();
+            let acknowledged = old.drain.is_some() && new.drain.is_none() && by_owner && by_its_proxy;
             match (acknowledged, waits) {
                 (false, _) => Verdict::Restore(old),
                 (true, true) => Verdict::Leave,

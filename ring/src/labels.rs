@@ -25,6 +25,11 @@ pub const LEASE_WEIGHT: &str = "ringside.dev/weight";
 /// ours, optional. See [`crate::grace::Grace`].
 pub const LEASE_GRACE: &str = "ringside.dev/grace";
 
+/// The field manager of a shard that acknowledges a drain which carries a [grace](crate::grace::Grace). An addition of ours:
+/// whoever drops both labels under another name, such as a controller that PUTs its own object from a template, has let go
+/// of nothing. A shard that promises no grace acknowledges as the contract says, under any name.
+pub const ACKNOWLEDGER: &str = "ringside-acknowledgement";
+
 const SHARD_PREFIX: &str = "shard.alpha.sharding.timebertt.dev";
 const DRAIN_PREFIX: &str = "drain.alpha.sharding.timebertt.dev";
 

@@ -11,7 +11,7 @@ use kube::{
     api::{Patch, PatchParams, WatchEvent, WatchParams},
 };
 use ringside_e2e::{eventually::eventually, system::Settings, website::Website};
-use ringside_ring::patch::acknowledge;
+use ringside_ring::{labels::ACKNOWLEDGER, patch::acknowledge};
 use serde_json::{Value, json};
 
 use crate::ground::{DEADLINE, Ground, Writer, refused, websites};
@@ -110,6 +110,14 @@ pub(crate) async fn nor_does_it_strip_what_it_was_not_asked_to_let_go_of() {
     {
         refused(what, set_labels(&a, &name, labels).await);
     }
+    // Nor what it was, where its proxy says who it is.
+    let (shard, drain) = (&ground.keys.shard, &ground.keys.drain);
+    ground.label(&name, Some("a"), Some("move-1.60000ms")).await;
+    refused("a write without the labels", set_labels(&a, &name, json!({shard: null, drain: null})).await);
+    let both = Patch::Merge(json!({"metadata": {"labels": {shard: null, drain: null}}}));
+    let acknowledges = PatchParams { field_manager: Some(ACKNOWLEDGER.to_owned()), ..PatchParams::default() };
+    let acknowledged = websites(&a.client).patch(&name, &acknowledges, &both).await.unwrap();
+    assert_eq!((ground.shard_of(&acknowledged.metadata), acknowledged.labels().get(drain)), (None, None));
 }
 
 pub(crate) async fn what_a_shard_creates_has_no_label_its_own_or_the_webhooks() {

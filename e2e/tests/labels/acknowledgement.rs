@@ -11,7 +11,10 @@ use ringside_e2e::{
     system::{NAMESPACE, Settings, System},
     website::{Website, WebsiteSpec},
 };
-use ringside_ring::{RingLabels, labels::LEASE_RING};
+use ringside_ring::{
+    RingLabels,
+    labels::{ACKNOWLEDGER, LEASE_RING},
+};
 use serde_json::{Value, json};
 
 use crate::ground::DEADLINE;
@@ -70,7 +73,12 @@ impl Drained {
 
     /// Changes labels of the object: by a Pod when one is named, else as a user.
     async fn write(&self, pod: Option<&str>, labels: Value) {
-        let path = format!("/apis/web.example.com/v1/namespaces/{NAMESPACE}/websites/site");
+        self.write_as("", pod, labels).await;
+    }
+
+    /// As a field manager.
+    async fn write_as(&self, manager: &str, pod: Option<&str>, labels: Value) {
+        let path = format!("/apis/web.example.com/v1/namespaces/{NAMESPACE}/websites/site?fieldManager={manager}");
         let mut request = Request::patch(path).header(header::CONTENT_TYPE, "application/merge-patch+json");
         if let Some(pod) = pod {
             request = request
@@ -83,15 +91,7 @@ impl Drained {
         assert_eq!(written.name_any(), "site");
     }
 
-    /// Another Pod takes both labels off; then the shard does.
-    async fn only_its_shard_lets_go(&self) {
-        let (shard, drain) = (&self.labels.shard, &self.labels.drain);
-        let drained = (Some(SHARD.to_owned()), Some("by-hand".to_owned()));
-        self.write(None, json!({drain: "by-hand"})).await;
-        assert_eq!(self.labels().await, drained);
-        self.write(Some("another-pod"), json!({shard: null, drain: null})).await;
-        assert_eq!(self.labels().await, drained, "its shard works on it");
-        self.write(Some(SHARD), json!({shard: null, drain: null})).await;
+    async fn until_assigned_anew(&self) {
         eventually("it is assigned anew", DEADLINE, || async {
             match self.labels().await {
                 (Some(shard), None) if shard == SHARD => Ok(()),
@@ -100,6 +100,31 @@ impl Drained {
         })
         .await
         .unwrap();
+    }
+
+    /// Another Pod takes both labels off; then the shard does. Where a proxy has promised a grace, the shard's own controller
+    /// does first.
+    async fn only_its_shard_lets_go(&self) {
+        let (shard, drain) = (&self.labels.shard, &self.labels.drain);
+        let drained = (Some(SHARD.to_owned()), Some("by-hand".to_owned()));
+        self.write(None, json!({drain: "by-hand"})).await;
+        assert_eq!(self.labels().await, drained);
+        self.write(Some("another-pod"), json!({shard: null, drain: null})).await;
+        assert_eq!(self.labels().await, drained, "its shard works on it");
+        self.write(Some(SHARD), json!({shard: null, drain: null})).await;
+        self.until_assigned_anew().await;
+
+        let promised = "by-hand.60000ms";
+        self.write(None, json!({drain: promised})).await;
+        let drained = (Some(SHARD.to_owned()), Some(promised.to_owned()));
+        for manager in ["", "the-controller"] {
+            self.write_as(manager, Some(SHARD), json!({shard: null, drain: null})).await;
+            assert_eq!(self.labels().await, drained, "its controller works on it, by '{manager}'");
+        }
+        self.write_as(ACKNOWLEDGER, Some("another-pod"), json!({shard: null, drain: null})).await;
+        assert_eq!(self.labels().await, drained);
+        self.write_as(ACKNOWLEDGER, Some(SHARD), json!({shard: null, drain: null})).await;
+        self.until_assigned_anew().await;
     }
 }
 

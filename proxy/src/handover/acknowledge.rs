@@ -5,9 +5,9 @@ use std::time::Duration;
 use kube::{
     Api, Client,
     api::{ListParams, Patch, PatchParams},
-    core::{ApiResource, DynamicObject},
+    core::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta},
 };
-use ringside_ring::{RingLabels, ShardName, patch};
+use ringside_ring::{RingLabels, ShardName, labels::ACKNOWLEDGER, patch};
 use ringside_runtime::explain::{code, explain};
 use tokio::time::timeout;
 
@@ -22,6 +22,11 @@ mod tests;
 
 /// How long an attempt may take: kube's client has no bound on reading an answer, and there are few seats.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
+
+/// What is said of an acknowledgement that the API server took, and undid in the same write: who admits it does not know that
+/// this is how a shard lets go, as in a sharder of another version.
+const PUT_BACK: &str = "the API server took the acknowledgement, and the ring's webhook or policy put the labels back in that \
+    write: are proxy and sharder of the same version?";
 
 /// How an attempt ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -67,9 +72,13 @@ impl Acknowledge for ByPatch {
 impl ByPatch {
     async fn settle(&self, object: &Drained) -> kube::Result<Attempt> {
         let Drained { resource, namespace, name, uid, .. } = object;
-        let Err(error) = self.send(object).await else {
-            tracing::debug!(%resource, namespace, name, uid, "let go");
-            return Ok(Attempt::Done);
+        let error = match self.send(object).await {
+            Ok(left) if self.drains(object, &left.metadata) => return Ok(Attempt::Again(PUT_BACK.to_owned())),
+            Ok(_) => {
+                tracing::debug!(%resource, namespace, name, uid, "let go");
+                return Ok(Attempt::Done);
+            }
+            Err(error) => error,
         };
         match code(&error) {
             Some(404) => Ok(Attempt::Done),
@@ -87,11 +96,12 @@ impl ByPatch {
         }
     }
 
-    async fn send(&self, object: &Drained) -> kube::Result<()> {
+    /// Returns what the API server made of it: admission may put labels back in the same write.
+    async fn send(&self, object: &Drained) -> kube::Result<PartialObjectMeta<DynamicObject>> {
         let patch = patch::acknowledge(&self.labels, &object.uid, &self.shard, &object.drain);
+        let named = PatchParams { field_manager: Some(ACKNOWLEDGER.to_owned()), ..PatchParams::default() };
         // The answer's metadata only: the object may be large.
-        let (api, patch) = (self.api(object), Patch::Json::<()>(patch));
-        api.patch_metadata(&object.name, &PatchParams::default(), &patch).await.map(drop)
+        self.api(object).patch_metadata(&object.name, &named, &Patch::Json::<()>(patch)).await
     }
 
     /// Whether the object is still drained by this very move. By a list, which needs no permission that the watch
@@ -99,11 +109,14 @@ impl ByPatch {
     async fn is_drained(&self, object: &Drained) -> kube::Result<bool> {
         let this = ListParams::default().fields(&format!("metadata.name={}", object.name));
         let found = self.api(object).list_metadata(&this).await?.items;
-        Ok(found.iter().any(|it| {
-            let ownership = self.labels.ownership(it.metadata.labels.as_ref());
-            it.metadata.uid.as_ref() == Some(&object.uid)
-                && ownership.shard == Some(self.shard.as_str())
-                && ownership.drain == Some(&object.drain)
-        }))
+        Ok(found.iter().any(|it| self.drains(object, &it.metadata)))
+    }
+
+    /// Whether the object is drained by this very move.
+    fn drains(&self, object: &Drained, metadata: &ObjectMeta) -> bool {
+        let ownership = self.labels.ownership(metadata.labels.as_ref());
+        metadata.uid.as_ref() == Some(&object.uid)
+            && ownership.shard == Some(self.shard.as_str())
+            && ownership.drain == Some(&object.drain)
     }
 }

@@ -16,7 +16,7 @@ fn draining(shard: &str) -> Ownership<'_> {
 }
 
 fn update<'a>(old: Ownership<'a>, new: Ownership<'a>) -> Write<'a> {
-    Write::Update { old, new, writer: None }
+    Write::Update { old, new, writer: None, manager: None }
 }
 
 /// Two available shards, one dead one, and the ring of the available ones.
@@ -115,7 +115,7 @@ fn without_shards_nothing_is_touched() {
 fn the_webhook_leaves_an_acknowledgement_to_the_controller_when_children_must_move_first() {
     // By the shard itself, or by somebody of whom nothing is known.
     for writer in [Some("a"), None] {
-        let write = Write::Update { old: draining("a"), new: NOBODY, writer };
+        let write = Write::Update { old: draining("a"), new: NOBODY, writer, manager: None };
         assert_eq!(review(write, true), Verdict::Leave);
         assert_eq!(review(write, false), Verdict::Assign);
     }
@@ -134,10 +134,25 @@ fn the_webhook_puts_dropped_labels_back() {
     let half = update(draining("a"), Ownership { shard: None, drain: Some("move-1") });
     assert_eq!(review(half, true), Verdict::Restore(draining("a")));
     // The whole of one, by a Pod that is another one's.
-    let foreign = Write::Update { old: draining("a"), new: NOBODY, writer: Some("b") };
+    let foreign = Write::Update { old: draining("a"), new: NOBODY, writer: Some("b"), manager: Some(ACKNOWLEDGER) };
     for waits in [true, false] {
         assert_eq!(review(foreign, waits), Verdict::Restore(draining("a")));
     }
+}
+
+/// A controller that PUTs its own object from a template while it is drained.
+#[test]
+fn a_drain_that_carries_a_grace_is_acknowledged_by_the_field_manager_of_the_proxy_alone() {
+    let by = |drain, manager| {
+        let old = Ownership { drain: Some(drain), ..draining("a") };
+        review(Write::Update { old, new: NOBODY, writer: Some("a"), manager }, true)
+    };
+    let kept = Ownership { drain: Some("move-1.1000ms"), ..draining("a") };
+    for manager in [None, Some(""), Some("the-controller")] {
+        assert_eq!(by("move-1.1000ms", manager), Verdict::Restore(kept), "{manager:?}");
+        assert_eq!(by("move-1", manager), Verdict::Leave, "a shard that promised none, by {manager:?}");
+    }
+    assert_eq!(by("move-1.1000ms", Some(ACKNOWLEDGER)), Verdict::Leave);
 }
 
 #[test]
@@ -235,6 +250,6 @@ proptest! {
     ) {
         let old = owned(&owner);
         let new = Ownership { shard: None, drain: drain.as_deref() };
-        prop_assert_eq!(review(Write::Update { old, new, writer: writer.as_deref() }, waits), Verdict::Restore(old));
+        prop_assert_eq!(review(Write::Update { old, new, writer: writer.as_deref(), manager: None }, waits), Verdict::Restore(old));
     }
 }

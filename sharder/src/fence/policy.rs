@@ -13,7 +13,11 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::core::{DynamicObject, Resource, TypeMeta};
-use ringside_ring::{cluster_ring::GroupResource, labels::fence_policy_name};
+use ringside_ring::{
+    cluster_ring::GroupResource,
+    grace::CARRIES_GRACE,
+    labels::{ACKNOWLEDGER, fence_policy_name},
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -31,6 +35,8 @@ const POD: &str = "has(request.userInfo.extra) && '{pod-name}' in request.userIn
 const OLD: &str = "oldObject != null ? oldObject.?metadata.?labels[?'{key}'].orValue('') : ''";
 /// A label of the object as it would be: there is none once it is deleted.
 const NEW: &str = "object != null ? object.?metadata.?labels[?'{key}'].orValue('') : ''";
+/// The field manager that the write names: what deletes and connects names none.
+const MANAGER: &str = "request.?options.?fieldManager.orValue('')";
 /// Which resource it is, whatever version the request was made in.
 const RESOURCE: &str = "request.resource.group + '/' + request.resource.resource";
 
@@ -45,12 +51,13 @@ const CREATED: &str = "request.operation != 'CREATE' || (variables.drain == '' \
     && (variables.shard in ['', variables.pod] || !(variables.resource in variables.controlled)))";
 const CREATED_MESSAGE: &str = "'a shard creates objects of ClusterRing \"{ring}\" without labels of the ring, or with its own name; \
 this one would belong to shard \"' + variables.shard + '\", and this is shard \"' + variables.pod + '\"'";
-/// The labels stay as they are, but for an acknowledgement: the shard was asked to let go, and both labels go. The webhook
-/// names nobody in that write, as its choice can't be told from the shard's own: the sharder assigns the object after it. An
+/// The labels stay as they are, but for an acknowledgement: the shard was asked to let go, and both labels go, by what
+/// acknowledges for it where the drain says that something does. The webhook names nobody in that write, as its choice can't be told from the shard's own: the sharder assigns the object after it. An
 /// object that follows its owner may come to the shard that writes it.
 const KEPT: &str = "request.operation != 'UPDATE' \
     || (variables.shard == variables.was && variables.drain == variables.wasDrain) \
-    || (variables.drain == '' && variables.shard == '' && variables.wasDrain != '') \
+    || (variables.drain == '' && variables.shard == '' && variables.wasDrain != '' \
+    && (variables.manager == '{acknowledger}' || !variables.wasDrain.matches('{graced}'))) \
     || (variables.drain == '' && variables.was == '' && variables.shard == variables.pod && variables.resource in variables.controlled)";
 const KEPT_MESSAGE: &str = "'a shard leaves the labels of ClusterRing \"{ring}\" as they are: it gives an object away only by \
 removing both of them after it was asked to'";
@@ -114,7 +121,10 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
     let label = |template: &str, key: &str| template.replace("{key}", key);
     let controlled: BTreeSet<_> =
         snapshot.spec.resources.iter().flat_map(|main| &main.controlled_resources).map(cel_name).collect();
-    let text = |template: &str| template.replace("{ring}", snapshot.ring.as_str());
+    let text = |template: &str| {
+        let named = template.replace("{ring}", snapshot.ring.as_str());
+        named.replace("{acknowledger}", ACKNOWLEDGER).replace("{graced}", CARRIES_GRACE)
+    };
     let rule = |expression: &str, message: &str| Validation {
         expression: text(expression),
         message: None,
@@ -143,6 +153,7 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
             variable("resource", RESOURCE.to_owned()),
             // A list of strings in JSON is one in CEL.
             variable("controlled", json!(controlled).to_string()),
+            variable("manager", MANAGER.to_owned()),
         ]),
         validations: Some(vec![
             rule(OWN, OWN_MESSAGE),
@@ -221,6 +232,8 @@ mod tests {
         assert!(variables[1].expression.contains("shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example"));
         let expressions: Vec<_> = spec.validations.unwrap().into_iter().map(|rule| rule.expression).collect();
         assert_eq!(variables[6].expression, r#"["/secrets"]"#);
-        assert!(expressions.iter().all(|expression| !expression.contains('{')), "{expressions:?}");
+        // What is left of braces counts repetitions.
+        let braces = expressions.iter().flat_map(|expression| expression.split('{').skip(1));
+        assert!(braces.clone().all(|rest| rest.starts_with(|it: char| it.is_ascii_digit())), "{expressions:?}");
     }
 }

@@ -67,6 +67,8 @@ pub(super) struct Request {
     #[serde(default)]
     user_info: UserInfo,
     #[serde(default, deserialize_with = "lenient::object")]
+    options: Option<Options>,
+    #[serde(default, deserialize_with = "lenient::object")]
     object: Option<Reviewed>,
     #[serde(default, deserialize_with = "lenient::object")]
     old_object: Option<Reviewed>,
@@ -75,6 +77,13 @@ pub(super) struct Request {
 #[derive(Debug, Default, Deserialize)]
 struct UserInfo {
     extra: Option<BTreeMap<String, Vec<String>>>,
+}
+
+/// How the request was made: of what creates, updates and patches.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Options {
+    field_manager: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -161,7 +170,7 @@ impl Request {
             return Ok(Write::Create { new });
         }
         let old = self.old_object.as_ref().ok_or(Odd::NoObject)?.ownership(labels);
-        Ok(Write::Update { old, new, writer: self.pod() })
+        Ok(Write::Update { old, new, writer: self.pod(), manager: self.manager() })
     }
 
     /// The drain label of the object before the write.
@@ -172,6 +181,11 @@ impl Request {
     /// The Pod that the writer's token is bound to.
     fn pod(&self) -> Option<&str> {
         self.user_info.extra.as_ref()?.get(POD_NAME)?.first().map(String::as_str)
+    }
+
+    /// The field manager that the writer names.
+    fn manager(&self) -> Option<&str> {
+        self.options.as_ref()?.field_manager.as_deref()
     }
 
     /// Whether the object is created by this write.

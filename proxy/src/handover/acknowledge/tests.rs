@@ -9,21 +9,28 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Answers patches with `code`, or never without one, and lists with one object of these labels and uid.
+/// Answers patches with `code`, or never without one, and lists with one object of these labels and uid; what a patch that is
+/// taken leaves is that, too.
 fn attempt(code: Option<StatusCode>, uid: &str, labels: &Value) -> (ByPatch, Drained) {
     let ring = "example".parse().unwrap();
     let (labels_of, shard): (_, ShardName) = (RingLabels::of(&ring), "me".parse().unwrap());
-    let item = json!({"metadata": {"name": "a", "uid": uid, "labels": {
-        &labels_of.shard: labels["shard"], &labels_of.drain: labels["drain"],
-    }}});
+    let both = [(&labels_of.shard, "shard"), (&labels_of.drain, "drain")];
+    let there: serde_json::Map<_, _> =
+        both.into_iter().filter_map(|(key, label)| Some((key.clone(), labels.get(label)?.clone()))).collect();
+    let item = json!({"metadata": {"name": "a", "uid": uid, "labels": there}});
+    let stored = Arc::new(item.clone());
     let list = Arc::new(
         json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": [item]}),
     );
     let service = tower::service_fn(move |request: Request<Body>| {
-        let list = list.clone();
+        let (list, stored) = (list.clone(), stored.clone());
         async move {
             let (code, body) = match (request.method(), code) {
                 (&Method::PATCH, None) => std::future::pending().await,
+                (&Method::PATCH, Some(StatusCode::OK)) => {
+                    assert_eq!(request.uri().query(), Some("&fieldManager=ringside-acknowledgement"));
+                    (StatusCode::OK, (*stored).clone())
+                }
                 (&Method::PATCH, Some(code)) => (
                     code,
                     json!({"kind": "Status", "status": "Failure", "message": "spec.x: Invalid", "reason": "Invalid", "code": code.as_u16()}),
@@ -64,6 +71,18 @@ async fn a_refusal_of_the_object_as_it_is_is_tried_again() {
     let (by_patch, object) = attempt(invalid, "u1", &json!({"shard": "me", "drain": "m1"}));
     let Attempt::Again(reason) = by_patch.attempt(&object).await else { panic!("the object is drained still") };
     assert!(reason.contains("422") && reason.contains("spec.x: Invalid"), "{reason}");
+}
+
+#[tokio::test]
+async fn what_is_put_back_in_the_same_write_is_not_let_go_of() {
+    let taken = Some(StatusCode::OK);
+    let (by_patch, object) = attempt(taken, "u1", &json!({"shard": "me", "drain": "m1"}));
+    assert_eq!(by_patch.attempt(&object).await, Attempt::Again(PUT_BACK.to_owned()));
+    // Without an owner, and with the next one, where the webhook names it in the same write.
+    for labels in [json!({}), json!({"shard": "other"})] {
+        let (by_patch, object) = attempt(taken, "u1", &labels);
+        assert_eq!(by_patch.attempt(&object).await, Attempt::Done, "{labels}");
+    }
 }
 
 #[tokio::test]

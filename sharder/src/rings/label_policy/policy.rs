@@ -5,7 +5,10 @@
 //! all others cost the evaluation of three short conditions.
 
 use kube::{core::DynamicObject, core::TypeMeta, discovery::ApiResource};
-use ringside_ring::labels::webhook_configuration_name;
+use ringside_ring::{
+    grace::CARRIES_GRACE,
+    labels::{ACKNOWLEDGER, webhook_configuration_name},
+};
 use serde_json::{Value, json};
 
 use crate::snapshot::Snapshot;
@@ -67,6 +70,7 @@ impl Expressions {
         let (shard, drain) = (quoted(&snapshot.labels.shard), quoted(&snapshot.labels.drain));
         let path = |key: &str| quoted(&format!("/metadata/labels/{}", key.replace('~', "~0").replace('/', "~1")));
         let (shard_path, drain_path) = (path(&snapshot.labels.shard), path(&snapshot.labels.drain));
+        let (manager, acknowledger, graced) = (MANAGER, quoted(ACKNOWLEDGER), quoted(CARRIES_GRACE));
         let (sharder, pod, child) = (quoted(sharder), POD, &is_child(snapshot));
         let new = |key: &str| format!("object.metadata.?labels[?{key}]");
         let old = |key: &str| format!("oldObject.metadata.?labels[?{key}]");
@@ -86,12 +90,14 @@ impl Expressions {
                          && ({child} ? {new_drain}.hasValue() : {old_drain}.hasValue()))"
                     ),
                 ),
-                // Both labels taken off a drained object; by the shard itself, when it can be told who writes.
+                // Both labels taken off a drained object; by the shard itself, when it can be told who writes, and by what
+                // acknowledges for it, where the drain says that something does.
                 (
                     "not-acknowledged",
                     format!(
                         "request.operation == 'CREATE' || {new_shard}.hasValue() || {new_drain}.hasValue() \
-                         || !{old_drain}.hasValue() || !({pod} in ['', {old_shard}.orValue('')])"
+                         || !{old_drain}.hasValue() || !({pod} in ['', {old_shard}.orValue('')]) \
+                         || !({manager} == {acknowledger} || !{old_drain}.orValue('').matches({graced}))"
                     ),
                 ),
             ],
@@ -129,6 +135,9 @@ fn is_child(snapshot: &Snapshot) -> String {
 
 /// The name of the writer's pod, which is a shard's name; empty for users, and for tokens that are not bound to a pod.
 const POD: &str = "request.userInfo.?extra[?'authentication.kubernetes.io/pod-name'][?0].orValue('')";
+
+/// The field manager that the write names.
+const MANAGER: &str = "request.?options.?fieldManager.orValue('')";
 
 /// As a string of CEL, whose escapes are those of JSON.
 fn quoted(text: &str) -> String {

@@ -141,6 +141,18 @@ fn an_acknowledgement_is_not_undone() {
     };
     assert_eq!(by("b").unwrap()["metadata"]["labels"], old["metadata"]["labels"]);
     assert_eq!(by("a"), None);
+
+    // And by the shard's own controller, where the shard's proxy says who it is.
+    let old = labelled(Some("a"), Some("move-1.1000ms"));
+    let mut review = review_of("ConfigMap", Some(&old), &new);
+    let mut named = |options: Value| {
+        review["request"]["options"] = options;
+        patched(&decide(&request(&review), &snapshot()), new.clone())
+    };
+    for options in [Value::Null, json!({"kind": "UpdateOptions"}), json!({"fieldManager": "the-controller"})] {
+        assert_eq!(named(options).unwrap()["metadata"]["labels"], old["metadata"]["labels"]);
+    }
+    assert_eq!(named(json!({"kind": "PatchOptions", "fieldManager": "ringside-acknowledgement"})), None);
 }
 
 #[test]
