@@ -40,8 +40,8 @@ const WEBHOOK: &str = "probe.sharder.ringside.dev";
 const LABEL: (&str, &str) = ("ringside.dev/probe", "webhook");
 /// The webhook's mark.
 const MARK: &str = "ringside.dev/webhook";
-/// How often it is looked, when it was well and when it was not.
-const LOOKS: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(10)];
+/// How often it is looked. For as long nobody looks for children that the webhook was not asked about.
+const PAUSE: Duration = Duration::from_secs(10);
 /// How long an API server may take to act on a new configuration: it follows them by a watch.
 const MARGIN: Duration = Duration::from_secs(10);
 
@@ -68,7 +68,6 @@ pub(crate) async fn look(
                 kept.want(Some(configuration(config, trust, namespace.clone())));
             }
             let found = ask(client, &config.namespace, &kept).await;
-            let pause = LOOKS[usize::from(found != Some(Ok(())))];
             reach.send_if_modified(|before| {
                 let changed = found.is_some() && *before != found;
                 if changed {
@@ -81,7 +80,7 @@ pub(crate) async fn look(
                 _ = stands.changed() => {}
                 // Its sender ends only with the process.
                 Ok(()) = trust.changed() => {}
-                () = sleep(pause) => {}
+                () = sleep(PAUSE) => {}
             }
         }
     };

@@ -414,7 +414,7 @@ async fn children_without_label_are_looked_for_while_the_webhook_is_not_reached_
     wait(1).await;
     assert!(is_labelled("c-1"));
     put("c-2");
-    wait(10).await;
+    wait(1).await;
     assert!(is_labelled("c-2"));
     put("c-3");
     scope.reach.send_replace(Some(Ok(())));

@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep};
 use super::children::bring_selected;
 use crate::assign::Scope;
 
-/// The time between two looks, at least: as often as it is looked whether the webhook is reached again.
-const PAUSE: Duration = Duration::from_secs(10);
+/// The time between two looks, at least: a child has its label within a second, as its owner has.
+const PAUSE: Duration = Duration::from_millis(500);
 /// A look costs what there is without label, be it of the ring or not. So much of the time at most is spent on it.
 const SHARE: u32 = 10;
 
