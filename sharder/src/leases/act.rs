@@ -87,7 +87,7 @@ async fn wait(leases: &Leases, attention: &mut tokio::sync::watch::Receiver<()>,
 /// Returns whether anything failed.
 async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: Vec<Todo>) -> bool {
     let outcomes = stream::iter(todos).map(|todo| async move {
-        let outcome = act(client, leases, &todo).await;
+        let outcome = act((client, notices), leases, &todo).await;
         if let Ok(Some(lease)) = &outcome {
             tell(notices, &todo, lease);
         }
@@ -101,7 +101,11 @@ async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: V
 }
 
 /// Returns the Lease as it was written, if it was.
-async fn act(client: &Client, leases: &Leases, todo: &Todo) -> Result<Option<Lease>, WriteError> {
+async fn act(
+    (client, notices): (&Client, &Notices),
+    leases: &Leases,
+    todo: &Todo,
+) -> Result<Option<Lease>, WriteError> {
     let api: Api<Lease> = Api::namespaced(client.clone(), &todo.key.namespace);
     let outcome = match &todo.action {
         Action::Label(state) => label(&api, todo, *state).await.map(Some),
@@ -109,7 +113,9 @@ async fn act(client: &Client, leases: &Leases, todo: &Todo) -> Result<Option<Lea
             Err(error) if error.code() != Some(409) && todo.state_label() != Some(ShardState::Uncertain.as_str()) => {
                 // That is what the shard remains while the API server does not accept. The answer may show a
                 // renewal, which then counts.
-                leases.observe(Event::Apply(label(&api, todo, ShardState::Uncertain).await?));
+                let lease = label(&api, todo, ShardState::Uncertain).await?;
+                tell(notices, todo, &lease);
+                leases.observe(Event::Apply(lease));
                 Err(error)
             }
             outcome => outcome.map(Some),

@@ -44,8 +44,13 @@ async fn world_with(first: Lease, observed_before: u64) -> World {
         leases.observe(event);
     }
     advance(Duration::from_secs(observed_before)).await;
-    let leader =
-        tokio::spawn(keep_states(api.client(), leases.clone(), Metrics::default(), Notices::new(api.client())));
+    let (client, book, notices) = (api.client(), leases.clone(), Notices::new(api.client()));
+    let leader = tokio::spawn(async move {
+        tokio::select! {
+            never = keep_states(client, book, Metrics::default(), notices.clone()) => never,
+            never = notices.write() => never,
+        }
+    });
     World { api, leases, leader }
 }
 
@@ -81,6 +86,12 @@ impl World {
         self.leases.observe(Event::Apply(stored));
     }
 
+    /// The reasons of the Events on the Lease.
+    fn told(&self) -> Vec<String> {
+        let asked = self.api.asked().into_iter().filter(|asked| asked.method == Method::POST);
+        asked.filter_map(|asked| asked.body["reason"].as_str().map(str::to_owned)).collect()
+    }
+
     fn puts(&self) -> usize {
         self.api.asked().iter().filter(|asked| asked.method == Method::PUT).count()
     }
@@ -95,6 +106,7 @@ async fn an_uncertain_shard_is_dead_only_once_its_lease_was_acquired() {
     world.pass(10).await;
     assert_eq!(world.stored_label().as_deref(), Some("uncertain"));
     assert!(world.puts() > 1, "it is tried again");
+    assert_eq!(world.told(), ["ShardExpired", "ShardUncertain"]);
     assert!(world.available(), "the API server has not accepted");
     world.api.intercept(|_, _| None);
     world.pass(2).await;
