@@ -426,6 +426,18 @@ async fn children_without_label_are_looked_for_while_the_webhook_is_not_reached_
     assert_eq!(api.writes().len(), 3, "what is controlled by nobody of the ring is left alone");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_look_for_children_without_label_that_fails_is_not_repeated_twice_a_second() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    api.intercept(|_, _| Some(StatusCode::SERVICE_UNAVAILABLE));
+    scope.reach.send_replace(Some(Err("refused".to_owned())));
+    let looking = look_for_unlabelled(&scope);
+    assert!(tokio::time::timeout(std::time::Duration::from_secs(60), looking).await.is_err());
+    let asked = api.asked().len();
+    assert!((10..=13).contains(&asked), "{asked} requests in a minute");
+}
+
 /// A ring with a shard whose Lease has expired.
 fn with_late_shard(api: &FakeApi) -> Scope {
     let states = [("a", ShardState::Ready), ("b", ShardState::Ready), ("late", ShardState::Expired)];

@@ -9,17 +9,19 @@ use std::{convert::Infallible, time::Duration};
 use ringside_runtime::explain::explain;
 use tokio::time::{Instant, sleep};
 
-use super::children::bring_selected;
+use super::{RETRY, children::bring_selected};
 use crate::assign::Scope;
 
-/// The time between two looks, at least: a child has its label within a second, as its owner has.
+/// The time between two looks while the webhook is away, at least: a child has its label within a second, as its owner has.
 const PAUSE: Duration = Duration::from_millis(500);
+/// And while it is asked, where an object came without label all the same: such as one whose name the API server made up.
+const SELDOM: Duration = Duration::from_secs(10);
 /// A look costs what there is without label, be it of the ring or not. So much of the time at most is spent on it.
 const SHARE: u32 = 10;
 
-/// How long to wait after such a look that took so long.
+/// How long to wait after such a look that took so long, while the webhook is asked.
 pub(super) fn pause(took: Duration) -> Duration {
-    PAUSE.max(took * SHARE)
+    SELDOM.max(took * SHARE)
 }
 
 /// Labels the children without label whose owners are the ring's.
@@ -52,9 +54,13 @@ pub(crate) async fn look_for_unlabelled(scope: &Scope) -> Infallible {
 /// Returns how long to wait before the next one.
 async fn look(scope: &Scope) -> Duration {
     let (ring, begun) = (&scope.snapshot.ring, Instant::now());
-    if let Err(error) = label(scope).await {
-        let error = explain(&error);
-        tracing::warn!(%ring, error, "can't look for children that the webhook was not asked about; trying again");
-    }
-    pause(begun.elapsed())
+    let pause = match label(scope).await {
+        Ok(()) => PAUSE,
+        Err(error) => {
+            let error = explain(&error);
+            tracing::warn!(%ring, error, "can't look for children that the webhook was not asked about; trying again");
+            RETRY
+        }
+    };
+    pause.max(begun.elapsed() * SHARE)
 }
