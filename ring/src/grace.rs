@@ -14,8 +14,8 @@ use crate::labels::LEASE_GRACE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grace(u32);
 
-/// What the value of a drain label looks like that carries a grace, as a regular expression (RE2) for admission policies: the
-/// same as [`Grace::asked`] reads.
+/// What the value of a drain label looks like that carries a grace, as a regular expression (RE2) for admission policies: what
+/// [`Grace::asked`] reads, and numbers that are too large for it.
 pub const CARRIES_GRACE: &str = "^[^.]*[.]0*[1-9][0-9]{0,9}ms$";
 
 impl Grace {
@@ -90,6 +90,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_looks_as_if_it_carried_a_grace_does(
+            drain in proptest::string::string_regex(CARRIES_GRACE.trim_matches(['^', '$'])).unwrap(),
+        ) {
+            let too_large = drain.rsplit('.').next().and_then(|it| it.strip_suffix("ms")?.parse::<u32>().ok()).is_none();
+            prop_assert!(Grace::asked(&drain).is_some() || too_large, "{drain}");
+        }
+
         #[test]
         fn what_was_promised_is_what_is_asked_and_a_valid_label(
             id in "[0-9a-f]{11}-[A-Za-z0-9]{12}",

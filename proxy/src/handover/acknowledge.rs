@@ -23,10 +23,9 @@ mod tests;
 /// How long an attempt may take: kube's client has no bound on reading an answer, and there are few seats.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
 
-/// What is said of an acknowledgement that the API server took, and undid in the same write: who admits it does not know that
-/// this is how a shard lets go, as in a sharder of another version.
-const PUT_BACK: &str = "the API server took the acknowledgement, and the ring's webhook or policy put the labels back in that \
-    write: are proxy and sharder of the same version?";
+/// What is said of an acknowledgement that the API server took, and undid in the same write.
+const PUT_BACK: &str =
+    "the API server took the acknowledgement, and a webhook or policy put the labels back in that write";
 
 /// How an attempt ended.
 #[derive(Debug, PartialEq, Eq)]

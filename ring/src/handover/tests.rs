@@ -250,6 +250,7 @@ proptest! {
     ) {
         let old = owned(&owner);
         let new = Ownership { shard: None, drain: drain.as_deref() };
-        prop_assert_eq!(review(Write::Update { old, new, writer: writer.as_deref(), manager: None }, waits), Verdict::Restore(old));
+        let write = Write::Update { old, new, writer: writer.as_deref(), manager: Some(ACKNOWLEDGER) };
+        prop_assert_eq!(review(write, waits), Verdict::Restore(old));
     }
 }

@@ -52,8 +52,9 @@ const CREATED: &str = "request.operation != 'CREATE' || (variables.drain == '' \
 const CREATED_MESSAGE: &str = "'a shard creates objects of ClusterRing \"{ring}\" without labels of the ring, or with its own name; \
 this one would belong to shard \"' + variables.shard + '\", and this is shard \"' + variables.pod + '\"'";
 /// The labels stay as they are, but for an acknowledgement: the shard was asked to let go, and both labels go, by what
-/// acknowledges for it where the drain says that something does. The webhook names nobody in that write, as its choice can't be told from the shard's own: the sharder assigns the object after it. An
-/// object that follows its owner may come to the shard that writes it.
+/// acknowledges for it where the drain says that something does. The webhook names nobody in that write, as its choice can't
+/// be told from the shard's own: the sharder assigns the object after it. An object that follows its owner may come to the
+/// shard that writes it.
 const KEPT: &str = "request.operation != 'UPDATE' \
     || (variables.shard == variables.was && variables.drain == variables.wasDrain) \
     || (variables.drain == '' && variables.shard == '' && variables.wasDrain != '' \

@@ -8,6 +8,7 @@ use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
+use ringside_ring::grace::Grace;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -77,7 +78,8 @@ async fn is_worked_on(api: &Api<Website>, name: &str, uid: Option<&str>) -> Resu
     if worked_on || now.metadata.uid.as_deref() != uid { Ok(()) } else { Err(format!("{:?}", now.metadata.labels)) }
 }
 
-/// Takes the shard label off objects and off what belongs to others; of every second object and child both labels. Returns how many of these writes were taken.
+/// Takes the shard label off objects and off what belongs to others; of every second object and child both labels. Returns
+/// how many of these writes were taken.
 pub(super) async fn strip(run: &mut Run, objects: &[usize]) -> Result<usize> {
     let (shard, drain) = (run.labels.shard.clone(), run.labels.drain.clone());
     write(run, objects, move |index| match index % 4 {
@@ -96,7 +98,8 @@ pub(super) async fn forge(run: &mut Run, objects: &[usize]) -> Result<usize> {
     write(run, objects, move |index| match index % 3 {
         0 => json!({&shard: &shards[index % shards.len()]}),
         1 => json!({&shard: "nobody"}),
-        _ => json!({&drain: "by-hand"}),
+        // With a grace: without one, whoever drops both labels would let go of it (docs/limits.md).
+        _ => json!({&drain: Grace::drain_value("by-hand", Grace::of(Duration::from_secs(1)))}),
     })
     .await
 }
