@@ -77,9 +77,9 @@ const LIST: [OwnRequest; 13] = [
     },
     OwnRequest {
         request: "`PATCH` of an object that is drained",
-        because: "the acknowledgement: both labels are taken off",
-        is: |method, path, _| {
-            method == "PATCH" && !["/events", "/leases", "/kopfpeerings"].iter().any(|other| path.contains(other))
+        because: "the acknowledgement: both labels are taken off, as the field manager `ringside-acknowledgement`",
+        is: |method, _, query| {
+            method == "PATCH" && query.trim_start_matches('&') == "fieldManager=ringside-acknowledgement"
         },
     },
     OwnRequest {
