@@ -234,7 +234,7 @@ mod tests {
         let expressions: Vec<_> = spec.validations.unwrap().into_iter().map(|rule| rule.expression).collect();
         assert_eq!(variables[6].expression, r#"["/secrets"]"#);
         // What is left of braces counts repetitions.
-        let braces = expressions.iter().flat_map(|expression| expression.split('{').skip(1));
-        assert!(braces.clone().all(|rest| rest.starts_with(|it: char| it.is_ascii_digit())), "{expressions:?}");
+        let mut braces = expressions.iter().flat_map(|expression| expression.split('{').skip(1));
+        assert!(braces.all(|rest| rest.starts_with(|it: char| it.is_ascii_digit())), "{expressions:?}");
     }
 }

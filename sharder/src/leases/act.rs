@@ -88,9 +88,6 @@ async fn wait(leases: &Leases, attention: &mut tokio::sync::watch::Receiver<()>,
 async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: Vec<Todo>) -> bool {
     let outcomes = stream::iter(todos).map(|todo| async move {
         let outcome = act((client, notices), leases, &todo).await;
-        if let Ok(Some(lease)) = &outcome {
-            tell(notices, &todo, lease);
-        }
         if let Err(error) = &outcome {
             let (namespace, lease, action) = (&todo.key.namespace, &todo.key.name, &todo.action);
             tracing::warn!(namespace, lease, ?action, %error, "can't write to a shard's Lease; trying again");
@@ -100,12 +97,8 @@ async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: V
     outcomes.buffer_unordered(PARALLEL_WRITES).fold(false, |any, failed| async move { any | failed }).await
 }
 
-/// Returns the Lease as it was written, if it was.
-async fn act(
-    (client, notices): (&Client, &Notices),
-    leases: &Leases,
-    todo: &Todo,
-) -> Result<Option<Lease>, WriteError> {
+/// Does it, and tells of it on the Lease.
+async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Todo) -> Result<(), WriteError> {
     let api: Api<Lease> = Api::namespaced(client.clone(), &todo.key.namespace);
     let outcome = match &todo.action {
         Action::Label(state) => label(&api, todo, *state).await.map(Some),
@@ -123,18 +116,19 @@ async fn act(
         Action::Delete => delete(&api, todo).await.map(|()| None),
     };
     match outcome {
-        Ok(None) => Ok(None),
+        Ok(None) => Ok(()),
         Ok(Some(lease)) => {
+            tell(notices, todo, &lease);
             // Not only by the watch: the next action is decided on the answer, resourceVersion included.
-            leases.observe(Event::Apply(lease.clone()));
+            leases.observe(Event::Apply(lease));
             leases.attention.send_replace(());
-            Ok(Some(lease))
+            Ok(())
         }
         Err(error) => match error.code() {
             // Deleted meanwhile; the watch will say so.
-            Some(404) => Ok(None),
+            Some(404) => Ok(()),
             // Written meanwhile, most likely a renewal: what it says now decides.
-            Some(409) => reread(&api, leases, &todo.key.name).await.map(|()| None),
+            Some(409) => reread(&api, leases, &todo.key.name).await,
             _ => Err(error),
         },
     }
