@@ -84,8 +84,8 @@ pub async fn hold(terms: &Terms) -> Result<Verdict> {
     let ordinary = Settings::default();
     let settings = Settings {
         chain: true,
-        // With shard Leases as short as these, as docs/limits.md asks for: who gives up later begins with what others have.
-        renew_deadline: ordinary.lease_duration,
+        // In proportion to shard Leases as short as these, as docs/limits.md asks for.
+        renew_deadline: ordinary.lease_duration * 2 / 3,
         fence: Fence::ApiServer,
         lines: true,
         // What is missed is not to be found by a look at all objects that would have come anyway.

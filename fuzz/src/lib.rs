@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use ringside_proxy::{
-    frames::{Event, Frames, Kind, MAX_KEPT, Sieve},
+    frames::{Event, Frames, Kind, Lets, MAX_KEPT, Sieve},
     stages::upgrade::heartbeat::Pongs,
 };
 
@@ -62,7 +62,7 @@ fn feed(mut frames: Frames, bytes: &[u8], pieces: &[usize]) -> Found {
 
 /// What passed, how much is held back, and what was found.
 fn sieve(mut frames: Frames, bytes: &[u8], pieces: &[usize]) -> (Vec<u8>, usize, Found) {
-    let (mut sieve, mut passed, mut events, mut fed) = (Sieve::default(), Vec::new(), Vec::new(), 0);
+    let (mut sieve, mut passed, mut events, mut fed) = (Sieve::new(Lets::Events), Vec::new(), Vec::new(), 0);
     for piece in cut(bytes, pieces) {
         passed.extend(sieve.pass(&mut frames, Bytes::copy_from_slice(piece), |event| events.push(event)));
         fed += piece.len();

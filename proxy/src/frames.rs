@@ -21,7 +21,7 @@ mod websocket;
 
 pub(crate) use cut::{behind_length, line};
 pub use deleted::Deleted;
-pub use sieve::Sieve;
+pub use sieve::{Lets, Sieve};
 
 /// The longest event that is kept for decoding. etcd refuses objects above 1.5 MiB by default; JSON escapes and
 /// a server's raised limit leave room for more. A longer event passes, its resourceVersion is just not learned.
@@ -86,8 +86,8 @@ struct NotUnderstood;
 enum Step {
     /// Nothing new.
     More,
-    /// Whether it is a bookmark.
-    Known { is_bookmark: bool },
+    /// Its kind; [`Kind::Other`] where the beginning does not say.
+    Known(Kind),
     /// It ends here; `None` if what ended was no event: an empty line, a ping.
     End(Option<Event>),
 }
@@ -174,7 +174,7 @@ impl Frames {
             };
             let (taken, step) = step.unwrap_or_else(|NotUnderstood| {
                 self.0 = Decoder::Opaque;
-                (bytes.len(), Step::Known { is_bookmark: false })
+                (bytes.len(), Step::Known(Kind::Other))
             });
             each(taken, step);
             bytes = &bytes[taken..];

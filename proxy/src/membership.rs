@@ -102,7 +102,7 @@ impl Shard {
                 // The keeper says when it is written.
                 return std::future::pending().await;
             }
-            tracing::error!(%shard, reason = tenure.reason(), "the Lease is not held any more: every stream was cut");
+            tracing::error!(%shard, reason = tenure.reason(), "the Lease is not held any more: every stream was cut, but for what says which objects leave");
         }
     }
 }

@@ -11,6 +11,7 @@ mod leader;
 mod recreated;
 mod shard;
 mod troubles;
+mod waking;
 
 use std::process::ExitCode;
 
@@ -18,7 +19,7 @@ use ground::Ground;
 use ringside_e2e::shared_ground::{self, Case};
 use tokio::runtime::Runtime;
 
-const CASES: [Case<Ground>; 6] = [
+const CASES: [Case<Ground>; 7] = [
     Case::new("a_lease_is_kept_while_it_can_be_renewed_in_time", |ground| Box::pin(troubles::short(ground))),
     Case::new("the_gate_closes_before_the_sharder_takes_over_and_opens_after_it_gave_back", |ground| {
         Box::pin(troubles::long(ground))
@@ -28,6 +29,7 @@ const CASES: [Case<Ground>; 6] = [
     Case::new("a_pod_of_the_same_name_waits_for_the_lease_of_the_one_before", |ground| {
         Box::pin(recreated::waits(ground))
     }),
+    Case::new("who_wakes_when_others_have_its_objects_is_told_so", |ground| Box::pin(waking::tells(ground))),
     Case::new("objects_of_a_killed_shard_have_owners_again_in_time", |ground| Box::pin(killed::bounds(ground))),
 ];
 

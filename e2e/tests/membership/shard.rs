@@ -14,6 +14,8 @@ use ringside_e2e::{
 use tokio_util::task::AbortOnDropHandle;
 
 const WEBSITES: &str = "/apis/web.example.com/v1/namespaces/default/websites";
+/// No resource of the ring: of those that are a watch says even without the Lease what leaves.
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Between two questions whether the gate is open.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -46,7 +48,7 @@ impl Shard {
 
     /// Opens a watch, and asks for a list over and over.
     pub(crate) async fn controller(&self) -> Controller {
-        let ask = Ask::get(format!("{WEBSITES}?watch=true"));
+        let ask = Ask::get(format!("{CONFIG_MAPS}?watch=true"));
         let mut watch = self.endpoint.open(Http::Two, &ask, "watch").await.unwrap();
         assert_eq!(watch.head.status, StatusCode::OK);
         let noticed: Arc<Mutex<Noticed>> = Arc::default();

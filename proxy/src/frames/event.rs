@@ -41,11 +41,12 @@ impl Partial {
             part = &part[..part.len().min(head_of(self.encoding) - head.len())];
             head.extend_from_slice(part);
             if head.len() == head_of(self.encoding) {
-                let (is_change, is_bookmark) = match self.encoding {
-                    Encoding::Json => (json::is_change(head), json::is_bookmark(head)),
-                    Encoding::Protobuf => (protobuf::is_change(head), protobuf::is_bookmark(head)),
+                let kind = match self.encoding {
+                    Encoding::Json => json::kind(head),
+                    Encoding::Protobuf => protobuf::kind(head),
                 };
-                step = Step::Known { is_bookmark };
+                step = Step::Known(kind);
+                let is_change = kind == Kind::Change;
                 self.state = if is_change { State::Skip } else { State::Keep(std::mem::take(head)) };
             }
         } else if let State::Keep(kept) = &mut self.state {
@@ -91,7 +92,7 @@ impl Partial {
     }
 }
 
-/// From how many bytes on it is known whether an event is a change.
+/// From how many bytes on an event's kind is known.
 fn head_of(encoding: Encoding) -> usize {
     match encoding {
         Encoding::Json => json::HEAD,

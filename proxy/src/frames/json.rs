@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::{Event, NotUnderstood, Step, event::Partial};
+use super::{Event, Kind, NotUnderstood, Step, event::Partial};
 use crate::request::representation::Encoding;
 
 /// How the API server begins an event: it writes the type first.
@@ -32,16 +32,11 @@ struct Metadata<'a> {
     resource_version: Option<Cow<'a, str>>,
 }
 
-/// Whether an event that begins so is an `ADDED` or `MODIFIED`. With its fields in another order it is decoded.
-pub(super) fn is_change(head: &[u8]) -> bool {
-    let event_type = head.strip_prefix(TYPE_FIRST);
-    event_type.is_some_and(|rest| rest.starts_with(b"ADDED\"") || rest.starts_with(b"MODIFIED\""))
-}
-
-/// Whether an event that begins so is a `BOOKMARK`. API servers write the type first, so one that is not known for a
-/// bookmark by now is none that an API server wrote.
-pub(super) fn is_bookmark(head: &[u8]) -> bool {
-    head.strip_prefix(TYPE_FIRST).is_some_and(|rest| rest.starts_with(b"BOOKMARK\""))
+/// The kind of an event that begins so. API servers write the type first: one with its fields in another order is
+/// decoded at its end, and known for nothing by now.
+pub(super) fn kind(head: &[u8]) -> Kind {
+    let event_type = head.strip_prefix(TYPE_FIRST).and_then(|rest| rest.split(|byte| *byte == b'"').next());
+    event_type.and_then(|text| std::str::from_utf8(text).ok()).map_or(Kind::Other, Kind::of)
 }
 
 /// The event in these bytes, if there is anything but space.

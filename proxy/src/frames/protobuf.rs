@@ -4,26 +4,22 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::{Event, NotUnderstood, Step, event::Partial};
+use super::{Event, Kind, NotUnderstood, Step, event::Partial};
 use crate::{
     request::representation::Encoding,
     wire::{self, AnyObject, WatchEvent},
 };
 
 /// Field 1, the type, comes first: its tag, its length, its text.
-const CHANGES: [&[u8]; 2] = [b"\x0a\x05ADDED", b"\x0a\x08MODIFIED"];
-const BOOKMARK: &[u8] = b"\x0a\x08BOOKMARK";
-/// The longest of these.
-pub(super) const HEAD: usize = BOOKMARK.len();
+const TYPE: u8 = 0x0a;
+/// Enough for the longest types, `MODIFIED` and `BOOKMARK`.
+pub(super) const HEAD: usize = 2 + 8;
 
-/// Whether an event that begins so is an `ADDED` or `MODIFIED`.
-pub(super) fn is_change(head: &[u8]) -> bool {
-    CHANGES.iter().any(|change| head.starts_with(change))
-}
-
-/// Whether an event that begins so is a `BOOKMARK`.
-pub(super) fn is_bookmark(head: &[u8]) -> bool {
-    head.starts_with(BOOKMARK)
+/// The kind of an event that begins so.
+pub(super) fn kind(head: &[u8]) -> Kind {
+    let [TYPE, length, text @ ..] = head else { return Kind::Other };
+    let event_type = text.get(..usize::from(*length)).and_then(|text| std::str::from_utf8(text).ok());
+    event_type.map_or(Kind::Other, Kind::of)
 }
 
 /// The event in these bytes. An object in an envelope that is not known has no resourceVersion.

@@ -1,5 +1,5 @@
-//! Takes the bookmarks out of a watch whose client asked for none: the proxy asks for them to know how far the watch has
-//! come, and clients need not know what they are.
+//! Takes out of a watch what its client is not to have: the bookmarks, of one who asked for none (the proxy asks for them to
+//! know how far the watch has come, and clients need not know what they are), or all but what leaves the shard.
 //!
 //! Changes no other byte, and holds nothing back but the beginning of an event, until its type is known.
 
@@ -10,10 +10,29 @@ use bytes::Bytes;
 use super::{Event, Frames, Kind, Step};
 
 /// What is held back between two pieces of a watch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sieve {
+    lets: Lets,
     held: Vec<u8>,
     fate: Fate,
+}
+
+/// What a client is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lets {
+    /// All but bookmarks.
+    Events,
+    /// `DELETED`, and nothing else.
+    Departures,
+}
+
+impl Lets {
+    fn pass(self, kind: Kind) -> bool {
+        match self {
+            Self::Events => kind != Kind::Bookmark,
+            Self::Departures => kind == Kind::Deleted,
+        }
+    }
 }
 
 /// What becomes of the event under way.
@@ -27,8 +46,23 @@ enum Fate {
 }
 
 impl Sieve {
-    /// The next piece without bookmarks, with what was held back before it. Reports each event that it completes, the
-    /// bookmarks too.
+    /// For a watch from its beginning.
+    pub fn new(lets: Lets) -> Self {
+        Self { lets, held: Vec::new(), fate: Fate::Open }
+    }
+
+    /// For one that has passed so far without: the client has the beginning of the event under way, and gets the rest.
+    pub fn from_here(lets: Lets, frames: &Frames) -> Self {
+        Self { fate: if frames.at_border() { Fate::Open } else { Fate::Passes }, ..Self::new(lets) }
+    }
+
+    /// The client is to have this from now on; of an event that has begun to pass, the rest as well.
+    pub fn let_only(&mut self, lets: Lets) {
+        self.lets = lets;
+    }
+
+    /// Of the next piece what the client is to have, with what was held back before it. Reports each event that it
+    /// completes, also those that don't pass.
     pub fn pass(&mut self, frames: &mut Frames, piece: Bytes, mut found: impl FnMut(Event)) -> Bytes {
         let (mut kept, mut open): (Vec<Range<usize>>, _) = (Vec::new(), 0..0);
         let (mut at, mut fate) = (0, self.fate);
@@ -42,15 +76,16 @@ impl Sieve {
                 Fate::Passes => keep(&mut kept, part),
                 Fate::Dropped => {}
             }
-            let is_bookmark = match &step {
+            let passes = match &step {
                 Step::More => return,
-                Step::Known { is_bookmark } => *is_bookmark,
-                Step::End(event) => event.as_ref().is_some_and(|event| event.kind == Kind::Bookmark),
+                Step::Known(kind) => self.lets.pass(*kind),
+                // What is no event is none that is to be taken out.
+                Step::End(event) => event.as_ref().is_none_or(|event| self.lets.pass(event.kind)),
             };
             if fate == Fate::Open {
-                fate = if is_bookmark { Fate::Dropped } else { Fate::Passes };
-                held_passes.get_or_insert(!is_bookmark);
-                if !is_bookmark {
+                fate = if passes { Fate::Passes } else { Fate::Dropped };
+                held_passes.get_or_insert(passes);
+                if passes {
                     keep(&mut kept, open.clone());
                 }
                 open = at..at;

@@ -101,6 +101,34 @@ proptest! {
     }
 
     #[test]
+    fn a_sieve_that_is_there_from_the_middle_on_lets_the_event_end_and_then_only_departures(
+        format in proptest::sample::select(vec![Format::Json, Format::Protobuf]),
+        events in events(),
+        pieces in pieces(),
+        at in any::<proptest::sample::Index>(),
+    ) {
+        let events: Vec<_> = events.into_iter().map(Written::plain).collect();
+        let bytes: Vec<u8> = events.iter().flat_map(|event| event.bytes(format)).collect();
+        let (before, after) = bytes.split_at(at.index(bytes.len() + 1));
+        let (mut frames, mut seen, mut wanted) = (format.frames(), Vec::new(), before.to_vec());
+        frames.feed(before, |event| seen.push(event));
+        let mut end = 0;
+        for event in &events {
+            let (start, written) = (end, event.bytes(format));
+            end += written.len();
+            let has_begun = start < before.len();
+            if has_begun || event.event().kind == Kind::Deleted {
+                wanted.extend(&written[before.len().clamp(start, end) - start..]);
+            }
+        }
+        let sieve = Sieve::from_here(Lets::Departures, &frames);
+        let (shown, rest) = sieved_by(sieve, frames, after, &pieces);
+        seen.extend(rest);
+        prop_assert_eq!([before, &shown].concat(), wanted);
+        prop_assert_eq!(seen, events.iter().map(Written::event).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn a_sieve_without_bookmarks_changes_nothing_whatever_comes(
         format in any_format(),
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
@@ -116,8 +144,11 @@ const MOST_HELD: usize = json::HEAD + 10;
 
 /// What passes of the bytes in pieces of these lengths, and what is found in them.
 fn sieved(format: Format, bytes: &[u8], pieces: &[usize]) -> (Vec<u8>, Vec<Event>) {
-    let (mut frames, mut sieve, mut rest) = (format.frames(), Sieve::default(), bytes);
-    let (mut shown, mut seen) = (Vec::new(), Vec::new());
+    sieved_by(Sieve::new(Lets::Events), format.frames(), bytes, pieces)
+}
+
+fn sieved_by(mut sieve: Sieve, mut frames: Frames, bytes: &[u8], pieces: &[usize]) -> (Vec<u8>, Vec<Event>) {
+    let (mut shown, mut seen, mut rest) = (Vec::new(), Vec::new(), bytes);
     for piece in pieces.iter().cycle() {
         if rest.is_empty() {
             break;
@@ -125,7 +156,7 @@ fn sieved(format: Format, bytes: &[u8], pieces: &[usize]) -> (Vec<u8>, Vec<Event
         let (now, later) = rest.split_at((*piece).min(rest.len()));
         let piece = bytes::Bytes::copy_from_slice(now);
         shown.extend(sieve.pass(&mut frames, piece, |event| seen.push(event)));
-        assert!(sieve.held() <= MOST_HELD, "{format:?}: {} bytes are held back", sieve.held());
+        assert!(sieve.held() <= MOST_HELD, "{} bytes are held back", sieve.held());
         rest = later;
     }
     (shown, seen)

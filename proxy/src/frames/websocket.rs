@@ -2,7 +2,7 @@
 //! subprotocol was agreed (`HandleWS` in k8s.io/apiserver: the handshake repeats what the client named, the messages
 //! stay the same). Messages are unmasked, as all that servers send.
 
-use super::{NotUnderstood, Step, event::Partial};
+use super::{Kind, NotUnderstood, Step, event::Partial};
 use crate::request::representation::Encoding;
 
 /// Bytes of the longest header of an unmasked frame: two, and eight of an extended length.
@@ -64,7 +64,7 @@ impl Messages {
                     }
                     Some((left, frame)) => {
                         self.begin(left, frame)?;
-                        Step::Known { is_bookmark: false }
+                        Step::Known(Kind::Other)
                     }
                     None => Step::More,
                 };
@@ -79,7 +79,7 @@ impl Messages {
                 *left -= taken as u64;
                 (taken, step)
             }
-            State::Closed => return Ok((bytes.len(), Step::Known { is_bookmark: false })),
+            State::Closed => return Ok((bytes.len(), Step::Known(Kind::Other))),
         };
         let State::Payload { left: 0, frame } = self.state else { return Ok((taken, step)) };
         self.state = if matches!(frame, Frame::Close) { State::Closed } else { BORDER };

@@ -2,7 +2,7 @@
 //!
 //! Holds a request a little when that is not so yet, then refuses it. Adds [`Admitted`] to the request, so
 //! that all later stages decide on one and the same state. Ends the body of a response, with an error, at
-//! once when the Lease is lost. Discovery, version, health and openapi pass at any time. All the same while the controller may
+//! once when the Lease is lost, unless a later stage sees to that ([`Parting`]). Discovery, version, health and openapi pass at any time. All the same while the controller may
 //! lead by a lock that the ring may have lost ([`crate::election::lead`]), but for requests about that lock.
 
 use std::{
@@ -27,6 +27,10 @@ use crate::{
     status::Refusal,
 };
 
+/// On a response: it is a watch that goes on without the Lease, and says no more than what leaves the shard.
+#[derive(Clone, Copy, Debug)]
+pub struct Parting;
+
 /// How long a request may wait for the Lease and the ring: at a start both take a few round trips, and
 /// clients give up on a request after 10 s at the earliest (client-go's election timeout).
 pub const PATIENCE: Duration = Duration::from_secs(3);
@@ -40,6 +44,7 @@ pub struct Admitted {
     pub policy: Arc<Policy>,
     /// The time in which the controller may act; none of a request that tells it whether it may.
     lead: Option<Lead>,
+    gate: Gate,
     changes: watch::Receiver<Knowledge>,
 }
 
@@ -51,24 +56,59 @@ impl Admitted {
 
     /// Returns, with the error for a stream, when that state has ended.
     pub fn over(&self) -> impl Future<Output = BoxError> + Send + 'static {
-        let (term, lead) = (self.term.over(), self.lead.as_ref().map(Lead::over));
+        let (term, lead) = (self.term.over(), self.doubted());
         async move {
-            let doubted = async {
-                match lead {
-                    Some(lead) => lead.await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 error = term => error,
-                error = doubted => error,
+                error = lead => error,
             }
         }
+    }
+
+    /// Returns, with the error for a stream, when it has ended because the controller may not lead.
+    fn doubted(&self) -> impl Future<Output = BoxError> + Send + 'static {
+        let lead = self.lead.as_ref().map(Lead::over);
+        async move {
+            match lead {
+                Some(lead) => lead.await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// The same for what is a [`Parting`] once the Lease is lost.
+    fn doubted_as_a_shard(&self) -> impl Future<Output = BoxError> + Send + 'static {
+        let (doubted, term) = (self.doubted(), self.term.clone());
+        async move {
+            let error = doubted.await;
+            if !term.is_on() {
+                std::future::pending::<()>().await;
+            }
+            error
+        }
+    }
+
+    /// Returns when the Lease is lost.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.term.over().map(drop)
+    }
+
+    /// Returns when it is held again.
+    pub fn regained(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.gate.opened_after(&self.term)
     }
 
     /// Whether it has.
     pub fn is_over(&self) -> bool {
         self.over().now_or_never().is_some()
+    }
+
+    /// The answer, for as long as that state lasts.
+    fn bound(&self, mut answer: Response<Body>) -> Response<Body> {
+        match answer.extensions_mut().remove::<Parting>() {
+            Some(Parting) => answer.map(|body| until(body, self.doubted_as_a_shard())),
+            None => answer.map(|body| until(body, self.over())),
+        }
     }
 
     /// Why it has.
@@ -130,7 +170,7 @@ async fn admission(state: State, acts: bool) -> Result<Admitted, Refusal> {
     };
     let term = state.gate.pass(PATIENCE).await?;
     let lead = if acts { Some(state.hold.lead(&state.locks, PATIENCE).await?) } else { None };
-    Ok(Admitted { term, policy, lead, changes })
+    Ok(Admitted { term, policy, lead, gate: state.gate, changes })
 }
 
 impl<S: Next> Service<Request<Body>> for Admit<S> {
@@ -150,12 +190,12 @@ impl<S: Next> Service<Request<Body>> for Admit<S> {
         let next = self.next.clone();
         let admitted = async move {
             let admitted = admission.await?;
-            let (over, lost, lasting) = (admitted.over(), admitted.over(), admitted.clone());
+            let (over, lasting) = (admitted.over(), admitted.clone());
             let reads = request.extensions().get::<RequestInfo>().is_some_and(|info| info.verb.reads());
             request.extensions_mut().insert(admitted);
             tokio::select! {
-                response = next.oneshot(request) => Ok(response?.map(|body| until(body, over))),
-                _ = lost => Err(if reads { lasting.why() } else { Refusal::LostMeanwhile }),
+                response = next.oneshot(request) => Ok(lasting.bound(response?)),
+                _ = over => Err(if reads { lasting.why() } else { Refusal::LostMeanwhile }),
             }
         };
         admitted.boxed()
@@ -166,13 +206,34 @@ impl<S: Next> Service<Request<Body>> for Admit<S> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::future::pending;
+    use std::{
+        future::pending,
+        sync::atomic::{AtomicBool, Ordering},
+    };
 
     use http::{HeaderMap, Method};
     use tower::service_fn;
 
     use super::*;
     use crate::{body::empty, election::hold::tests::Server, policy, request::representation::Encoding};
+
+    /// A shard that wakes without its Lease may not know whether its controller leads, either.
+    #[tokio::test]
+    async fn who_may_not_lead_is_told_what_leaves_without_the_lease_and_nothing_with_it() {
+        for held in [true, false] {
+            let (lead, is_held) = (Lead::default(), Arc::new(AtomicBool::new(true)));
+            let asked = is_held.clone();
+            let term = Term::new("me".parse().unwrap(), "s=me".into(), move || asked.load(Ordering::Relaxed));
+            let changes = policy::channel().subscribe();
+            let (lead, gate) = (Some(lead), Gate::new());
+            let admitted = Admitted { term, policy: Arc::default(), lead, gate, changes };
+            let mut cut = Box::pin(admitted.doubted_as_a_shard());
+            assert!((&mut cut).now_or_never().is_none());
+            is_held.store(held, Ordering::Relaxed);
+            admitted.lead.unwrap().doubt();
+            assert_eq!(cut.now_or_never().is_some(), held);
+        }
+    }
 
     #[tokio::test]
     async fn a_write_that_may_have_been_done_when_the_lease_was_lost_is_not_to_be_repeated() {

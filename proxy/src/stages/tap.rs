@@ -3,7 +3,8 @@
 //! Changes no byte, and passes each piece on as it comes, but for the bookmarks of a watch whose client asked for none
 //! ([`crate::frames::Sieve`]). Ends a watch when its resource joins or leaves the
 //! ring, with an event that makes the client list again where the format has a place for it, and ends all
-//! watches when the proxy ends. Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
+//! watches when the proxy ends. Without the Lease a watch of the objects that the ring shards says no more than what leaves
+//! ([`Leave`]); it ends when the Lease is held again. Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
 //! handed to whoever joins its connections, who does the same. No watch of the ring's resources goes on that can't be
 //! understood: one that is answered so is refused, one that becomes so ends.
 //!
@@ -32,10 +33,15 @@ mod watched;
 
 use body::TappedBody;
 use missed::Asks;
-use watched::Lasts;
 pub use watched::{Handed, Watched};
+use watched::{Lasts, Leave};
 
-use super::{Next, admit::Admitted, narrow::Shows, resume::Stale};
+use super::{
+    Next,
+    admit::{Admitted, Parting},
+    narrow::Shows,
+    resume::Stale,
+};
 use crate::{
     body::{Body, holding, until},
     frames::Frames,
@@ -91,6 +97,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
             _ => None,
         };
         let lasts = watch.and_then(|_| lasts(&request));
+        let leave = watch.and_then(|_| leave(&request));
         let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
         let (next, answered) = (self.next.clone(), self.next.call(request));
         let tapped = async move {
@@ -101,7 +108,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
             let response = answer?;
             match (end, changed) {
                 (Some(end), _) => {
-                    tap_watch(Asked { handshake, asks, form, bookmarks, lasts }, response, view, end, next).await
+                    tap_watch(Asked { handshake, asks, form, bookmarks, lasts, leave }, response, view, end, next).await
                 }
                 // Not before it is sent: the API server says what is wrong with a token, if something is.
                 (None, Some(_)) if !may_show && response.status().is_success() => Err(Expired.into()),
@@ -132,6 +139,7 @@ struct Asked {
     form: Form,
     bookmarks: bool,
     lasts: Option<Lasts>,
+    leave: Option<Leave>,
 }
 
 /// Why a watch is ended.
@@ -141,6 +149,8 @@ pub(super) enum End {
     RingChanged,
     /// Nobody can say whether it has shown an object that is to be let go.
     Unplaced,
+    /// The Lease is held again.
+    Regained,
     /// The proxy ends.
     Closing,
     /// It could not be told how far it has come.
@@ -180,6 +190,16 @@ fn lasts(request: &Request<Body>) -> Option<Lasts> {
     Some(Lasts { admitted, until: Instant::now() + lasts })
 }
 
+/// How the watch goes on without the Lease. Of what objects control there is no such: that an object's children leave would
+/// have the controller begin with the object.
+fn leave(request: &Request<Body>) -> Option<Leave> {
+    let admitted = request.extensions().get::<Admitted>()?;
+    let resource = &request.extensions().get::<RequestInfo>()?.resource.as_ref()?.kind;
+    let is_its_own = admitted.policy.main.contains(resource) && !admitted.policy.controlled.contains(resource);
+    let regained = admitted.regained().map(|()| End::Regained);
+    is_its_own.then(|| Leave { lost: admitted.lost().boxed(), regained: regained.boxed() })
+}
+
 /// Returns when the resource of the request joins the ring or leaves it.
 fn ring_changes(request: &Request<Body>) -> BoxFuture<'static, ()> {
     let resource = request.extensions().get::<RequestInfo>().and_then(|info| info.resource.clone());
@@ -213,6 +233,10 @@ async fn tap_watch<S: Next>(
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         response.extensions_mut().insert(Handed::of(watched));
         return Ok(response);
+    }
+    if let Some(leave) = asked.leave {
+        watched.leaving(leave);
+        response.extensions_mut().insert(Parting);
     }
     Ok(response.map(|body| TappedBody::new(body, watched).boxed_unsync()))
 }

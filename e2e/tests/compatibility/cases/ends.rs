@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use http::{Method, StatusCode, header};
-use ringside_e2e::{compatibility::Outcome, relay::Offer};
+use ringside_e2e::{compatibility::Outcome, eventually::eventually, relay::Offer};
+use ringside_ring::labels::RingLabels;
 use serde_json::{Value, json};
 use tokio::{sync::OnceCell, time::timeout};
 
@@ -16,7 +17,7 @@ use crate::{
     ground::{Ground, NAMESPACE},
     raw::Raw,
     shard::{Member, Shard},
-    stream::{FORMS, Format, JSON, PROTOBUF},
+    stream::{Event, FORMS, Format, JSON, PROTOBUF, read},
     table::{Case, case},
 };
 
@@ -65,9 +66,9 @@ pub(crate) fn cases() -> Vec<Case> {
             },
         ));
     }
-    cases.push(case("watch when the shard Lease is lost", "HTTP/1.1; HTTP/2; WebSocket", |ground, mark| async move {
-        lost(&ground, &mark).await
-    }));
+    let lost = "watch when the shard Lease is lost";
+    cases.push(case(lost, "HTTP/1.1; HTTP/2", |ground, mark| async move { parted(&ground, &mark).await }));
+    cases.push(case(lost, "WebSocket", |ground, mark| async move { broken_off(&ground, &mark).await }));
     let forms: Vec<_> = FORMS.iter().map(|(form, ..)| *form).chain(["WebSocket"]).collect();
     cases.push(case("watch when its resource leaves the ring", &forms.join("; "), |ground, mark| async move {
         left(&ground, &mark).await
@@ -143,22 +144,64 @@ async fn websocket_watch(shard: &Shard, ask: Ask, mark: &str) -> Result<Raw> {
     Ok(raw)
 }
 
+/// Writes to an object past all proxies.
+async fn patch(ground: &Ground, path: &str, patch: &Value) -> Result<Value> {
+    let patch = Ask::new(Method::PATCH, path).body("application/merge-patch+json", patch.to_string());
+    ground.admin(&patch).await
+}
+
+/// Has somebody hold the Lease of the shard, or nobody.
+async fn hold(ground: &Ground, shard: &Shard, spec: Value) -> Result<Value> {
+    patch(ground, &format!("{}/{}", leases(), shard.identity.pod()), &json!({"spec": spec})).await
+}
+
 /// No client may take it for a watch that has ended in order.
-async fn lost(ground: &Ground, mark: &str) -> Result<Outcome> {
-    let shard = alone(ground, "losing").await?;
-    let ask = Ask::get(format!("{MAPS}?watch=1"));
-    let watches = Http::BOTH.map(|http| watch(&shard, http, &ask, mark));
-    let (watches, raw) = tokio::try_join!(try_join_all(watches), websocket_watch(&shard, ask.clone(), mark))?;
-    let patch = Ask::new(Method::PATCH, format!("{}/{}", leases(), shard.identity.pod()));
-    ground.admin(&patch.body("application/merge-patch+json", json!({"spec": held()}).to_string())).await?;
-    for mut watch in watches {
-        let end = timeout(SOON, watch.piece()).await.context("the watch goes on")?;
-        ensure!(end.is_err(), "it ended as if it were whole, or goes on: {end:?}");
-    }
+async fn broken_off(ground: &Ground, mark: &str) -> Result<Outcome> {
+    let shard = alone(ground, "breaking").await?;
+    let raw = websocket_watch(&shard, Ask::get(format!("{MAPS}?watch=1")), mark).await?;
+    hold(ground, &shard, held()).await?;
     let rest = timeout(SOON, raw.rest()).await.context("the WebSocket goes on")??;
     ensure!(rest.is_empty(), "{rest:?} came");
     unheld(&Probe { shard: &shard, http: Http::Two, mark }, &Ask::get(MAPS)).await.context("after the loss")?;
     Ok(Outcome::Changed("breaks off, as when the API server is gone: by then the objects may be another shard's"))
+}
+
+/// The client is told what others may have, and of nothing that could be worked on.
+async fn parted(ground: &Ground, mark: &str) -> Result<Outcome> {
+    let (maps, leaver) = ("/api/v1/namespaces/losing/configmaps", "/api/v1/namespaces/losing/configmaps/leaver");
+    ground.namespace("losing").await?;
+    let shard = alone(ground, "losing").await?;
+    let object = |name| json!({"metadata": {"name": name, "labels": shard.labels()}});
+    ground.anew(maps, &object("leaver")).await?;
+    let ask = Ask::get(format!("{maps}?watch=1"));
+    let mut watches = try_join_all(Http::BOTH.map(|http| watch(&shard, http, &ask, mark))).await?;
+    for watch in &mut watches {
+        let events = read(watch, Format::Lines, |event| event.shows("leaver")).await?;
+        ensure!(events.len() == 1, "{events:?}");
+    }
+    hold(ground, &shard, held()).await?;
+    eventually("the proxy knows", SOON, || async {
+        let answer = shard.proxied.exchange(Http::Two, &Ask::get(maps), mark).await.map_err(|it| it.to_string())?;
+        if answer.status == StatusCode::SERVICE_UNAVAILABLE { Ok(()) } else { Err(answer.status.to_string()) }
+    })
+    .await?;
+    ground.anew(maps, &object("newcomer")).await?;
+    let others = json!({"metadata": {"labels": {&RingLabels::of(&"losing".parse()?).shard: "another"}}});
+    patch(ground, leaver, &others).await?;
+    for watch in &mut watches {
+        let told = timeout(SOON, read(watch, Format::Lines, |_| true)).await.context("it is not told")??;
+        let told: Vec<_> = told.iter().map(Event::json).collect::<Result<_>>()?;
+        ensure!(told.len() == 1 && told[0]["type"] == "DELETED", "{told:?}");
+        ensure!(told[0]["object"]["metadata"]["name"] == "leaver", "{told:?}");
+    }
+    hold(ground, &shard, json!({"holderIdentity": null})).await?;
+    for watch in watches {
+        let end = expired(&one_event(watch).await?)?;
+        ensure!(end["type"] == "ERROR" && end["object"]["code"] == 410, "{end}");
+    }
+    Ok(Outcome::Changed(
+        "tells of nothing but of what leaves the shard, as of `DELETED`, and ends with 410 when the Lease is held again",
+    ))
 }
 
 /// What the API server says of a watch from a state that it does not have any more, but for the message.

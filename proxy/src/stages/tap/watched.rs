@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use futures::{
     FutureExt,
-    future::{BoxFuture, ready},
+    future::{BoxFuture, ready, select},
 };
 use parking_lot::Mutex;
 use ringside_ring::ResourceVersion;
@@ -20,7 +20,7 @@ use super::{
     missed::Asks,
 };
 use crate::{
-    frames::{Event, Frames, Sieve},
+    frames::{Event, Frames, Lets, Sieve},
     request::representation::Form,
     views::{Missed, View},
 };
@@ -29,12 +29,15 @@ use crate::{
 const LIST_ANEW: &str =
     "ringside-proxy: nothing tells whether this watch has seen what moved to other shards: list again";
 
+/// What a client is told whose watch has said no more than what leaves.
+const LIST_AFTER_THE_GAP: &str = "ringside-proxy: this shard was without its Lease: list again";
+
 /// A watch, how far it has come, and when to end it.
 pub struct Watched {
     frames: Frames,
     /// None for a resource that is not the ring's.
     view: Option<View>,
-    /// For a client that asked for no bookmarks.
+    /// For a client that asked for no bookmarks, or that is told no more than what leaves.
     sieve: Option<Sieve>,
     /// What the client is told before anything else.
     first: Option<Bytes>,
@@ -46,6 +49,8 @@ pub struct Watched {
     end: Option<BoxFuture<'static, End>>,
     /// How long its client wants it to last, and may go on.
     lasts: Option<Box<Lasts>>,
+    /// What becomes of it without the Lease, if that is not to be cut; gone once that is lost.
+    leave: Option<Box<Leave>>,
 }
 
 impl Drop for Watched {
@@ -63,6 +68,17 @@ pub(super) struct Lasts {
     pub(super) admitted: Admitted,
     /// And until then: as the client says, or as long as API servers let it.
     pub(super) until: Instant,
+}
+
+/// A watch without the Lease. Its client may be about to begin with what it still has: the sooner it knows what others have
+/// by now, the less of that it does. What else comes is withheld, as nothing may be done about it; so its client has to list
+/// again once the Lease is held, and is told so in the stream. Where that can't be told, what it goes on from is older than the
+/// new term ([`super::super::resume`]).
+pub(super) struct Leave {
+    /// Ready when the Lease is lost.
+    pub(super) lost: BoxFuture<'static, ()>,
+    /// Ready when it is held again.
+    pub(super) regained: BoxFuture<'static, End>,
 }
 
 /// On the response of a handshake: the watch, for whoever joins the connections. Extensions must be `Clone`,
@@ -91,13 +107,26 @@ impl Watched {
         Self {
             frames,
             view,
-            sieve: (!bookmarks).then(Sieve::default),
+            sieve: (!bookmarks).then(|| Sieve::new(Lets::Events)),
             first: None,
             telling: None,
             pending: None,
             end: Some(end),
             lasts: None,
+            leave: None,
         }
+    }
+
+    /// A watch that goes on without the Lease.
+    pub(super) fn leaving(&mut self, leave: Leave) {
+        self.leave = Some(leave.into());
+    }
+
+    /// The Lease is lost: from now on its client is told what leaves, until the Lease is held again.
+    fn part(&mut self, regained: BoxFuture<'static, End>) {
+        let sieve = self.sieve.get_or_insert_with(|| Sieve::from_here(Lets::Departures, &self.frames));
+        sieve.let_only(Lets::Departures);
+        self.end = self.end.take().map(|end| select(end, regained).map(|either| either.factor_first().0).boxed());
     }
 
     /// A watch that was asked for so.
@@ -125,6 +154,10 @@ impl Watched {
 
     /// Ready when the watch has to end, with what to tell the client before, if it can be told something here.
     pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let lost = self.leave.as_mut().is_some_and(|leave| leave.lost.as_mut().poll(context).is_ready());
+        if let Some(leave) = self.leave.take_if(|_| lost) {
+            self.part(leave.regained);
+        }
         let Some(end) = &mut self.end else { return Poll::Ready(None) };
         let Poll::Ready(end) = end.as_mut().poll(context) else {
             // Who asks now has the client's connection take what was there.
@@ -138,6 +171,7 @@ impl Watched {
         let message = match end {
             End::RingChanged => LIST_AGAIN,
             End::Unplaced => LIST_ANEW,
+            End::Regained => LIST_AFTER_THE_GAP,
             End::Closing => return Poll::Ready(self.close()),
             End::NotUnderstood => return Poll::Ready(None),
         };

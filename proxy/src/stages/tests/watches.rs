@@ -1,5 +1,7 @@
 //! How far watches have come, as the handover sees it, and how they end.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::views::fixtures::leaving;
 
@@ -76,12 +78,63 @@ async fn what_a_watch_had_shown_when_the_lease_was_lost_is_known_after_the_gap()
     let lab = Lab::new(move |_| silent());
     let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
     lab.shared.gate.close();
-    assert!(body.frame().await.unwrap().is_err());
-    drop(body);
+    assert!(body.frame().now_or_never().is_none());
     lab.shared.gate.open(term());
+    assert!(body.frame().await.unwrap().is_ok() && body.frame().await.is_none());
+    drop(body);
     assert_eq!((behind(&lab, 6), behind(&lab, 5)), (1, 0), "the controller still sees what it saw at 5");
     let _again = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=12").await;
     assert_eq!((behind(&lab, 12), behind(&lab, 13)), (0, 1), "it has listed again, and watches from there");
+}
+
+const ADDED: &str = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"resourceVersion\":\"11\"}}}\n";
+
+/// The next piece of a watch that the client gets.
+async fn piece(body: &mut Body) -> String {
+    String::from_utf8(body.frame().await.unwrap().unwrap().into_data().unwrap().to_vec()).unwrap()
+}
+
+/// A controller may begin with what it still has, also with what others have by now; nothing that it is told may be worked on.
+#[tokio::test]
+async fn without_the_lease_a_watch_says_what_leaves_and_nothing_else() {
+    for bookmarks in ["", "&allowWatchBookmarks=1"] {
+        let (server, respond) = streaming();
+        let lab = Lab::new(respond);
+        let mut body = lab.get(&format!("/apis/x.io/v1/things?watch=1{bookmarks}")).await.into_body();
+        let (first, second) = ADDED.split_at(40);
+        server.unbounded_send(first).unwrap();
+        assert_eq!(piece(&mut body).await, first);
+        lab.shared.gate.close();
+        server.unbounded_send(second).unwrap();
+        assert_eq!(piece(&mut body).await, second, "half an event is of no use");
+        for withheld in [ADDED, "{\"type\":\"MODIFIED\",\"object\":{}}\n", "{\"type\":\"BOOKMARK\",\"object\":{}}\n"] {
+            server.unbounded_send(withheld).unwrap();
+            assert!(body.frame().now_or_never().is_none(), "{withheld}");
+        }
+        server.unbounded_send(DELETED).unwrap();
+        assert_eq!(piece(&mut body).await, DELETED);
+        lab.shared.gate.open(term());
+        let end: serde_json::Value = serde_json::from_str(&piece(&mut body).await).unwrap();
+        assert_eq!(
+            (&end["type"], &end["object"]["code"]),
+            (&"ERROR".into(), &410.into()),
+            "what was withheld it must list"
+        );
+        assert!(body.frame().await.is_none());
+    }
+}
+
+/// Their owner would be worked on because they leave.
+#[tokio::test]
+async fn without_the_lease_a_watch_of_controlled_objects_is_cut() {
+    let (_server, respond) = streaming();
+    let lab = Lab::new(respond);
+    let resources = BTreeSet::from([things()]);
+    let policy = Policy { main: resources.clone(), controlled: resources.clone(), resources, ..Policy::default() };
+    lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
+    let mut body = lab.get("/apis/x.io/v1/things?watch=1").await.into_body();
+    lab.shared.gate.close();
+    assert!(body.frame().now_or_never().unwrap().unwrap().is_err());
 }
 
 #[tokio::test]

@@ -1,0 +1,82 @@
+//! A proxy that stands still until others have its objects: the first that its controller hears is what is not its own any more.
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
+use kube::{
+    Api, ResourceExt as _,
+    api::{WatchEvent, WatchParams},
+};
+use ringside_e2e::{eventually::eventually, website::Website, workload::Workload};
+use ringside_ring::{RingLabels, RingName};
+use tokio::time::timeout;
+
+use super::ground::{DEADLINE, Ground, SHORT};
+
+const NAME: &str = "waking";
+const HEIR: &str = "waking-heir";
+const OBJECTS: usize = 20;
+
+type Events<'a> = BoxStream<'a, kube::Result<WatchEvent<Website>>>;
+
+/// The names of a shard's objects, once all objects have owners.
+async fn owned_by(ground: &Ground, ring: &RingName, shard: &str) -> BTreeSet<String> {
+    let (websites, labels) = (Api::<Website>::namespaced(ground.client(), NAME), RingLabels::of(ring));
+    let owned = eventually("all objects have owners", DEADLINE, || async {
+        let all = websites.list_metadata(&Default::default()).await.map_err(|error| error.to_string())?;
+        let mut owned = BTreeSet::new();
+        for website in &all {
+            let ownership = labels.ownership(Some(website.labels()));
+            let owner = ownership.shard.filter(|_| ownership.drain.is_none());
+            let owner = owner.ok_or_else(|| format!("{} has none", website.name_any()))?;
+            owned.extend((*owner == *shard).then(|| website.name_any()));
+        }
+        if all.items.len() == OBJECTS { Ok(owned) } else { Err(format!("{} are there", all.items.len())) }
+    });
+    owned.await.unwrap()
+}
+
+async fn next(events: &mut Events<'_>) -> Option<WatchEvent<Website>> {
+    timeout(DEADLINE, events.try_next()).await.expect("the watch says nothing").expect("the watch is cut")
+}
+
+pub(crate) async fn tells(ground: &Ground) {
+    let (ring, url) = (ground.ring(NAME).await, ground.system.control_plane().url());
+    let shard = ground.shard(&ring, NAME, SHORT, &url, None).await;
+    let _heir = ground.plain(&ring, HEIR, SHORT).await;
+    ground.until_counted(&ring, 2).await;
+    let workload = Workload { namespace: NAME.to_owned(), ..Workload::idle("site", OBJECTS) };
+    workload.create(&ground.client()).await.unwrap();
+    let mut leaving = owned_by(ground, &ring, NAME).await;
+    assert!(!leaving.is_empty());
+
+    let websites = Api::<Website>::namespaced(shard.proxy.client().await.unwrap(), NAME);
+    let mut events: Events<'_> = websites.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let mut shown = BTreeSet::new();
+    while shown != leaving {
+        match next(&mut events).await {
+            Some(WatchEvent::Added(website)) => drop(shown.insert(website.name_any())),
+            Some(WatchEvent::Modified(_) | WatchEvent::Bookmark(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    shard.proxy.process.pause().unwrap();
+    eventually("others have its objects", DEADLINE, || async {
+        let left = owned_by(ground, &ring, NAME).await;
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await
+    .unwrap();
+    shard.proxy.process.resume().unwrap();
+    while !leaving.is_empty() {
+        match next(&mut events).await {
+            Some(WatchEvent::Deleted(website)) => assert!(leaving.remove(&website.name_any())),
+            // One that waited in the proxy.
+            Some(WatchEvent::Bookmark(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let end = next(&mut events).await;
+    assert!(matches!(&end, Some(WatchEvent::Error(status)) if status.code == 410), "{end:?}");
+    assert!(next(&mut events).await.is_none());
+}
