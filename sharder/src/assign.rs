@@ -5,7 +5,7 @@
 //! time comes the same way ([`overdue`]), and what is let go of because it left the ring ([`withdraw`]). What was begun is
 //! remembered beyond that ([`begun`]) and looked at again ([`revisit`]).
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use kube::Client;
 use parking_lot::Mutex;
@@ -90,7 +90,7 @@ pub(crate) struct Scope {
 }
 
 /// The newest snapshot of a ring, where it differs from the one that is worked on by nothing but who of the shards may
-/// receive objects: the work goes on. Clones share it.
+/// receive objects, and how long they are waited for: the work goes on. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Newest(Arc<Mutex<Option<Arc<Snapshot>>>>);
 
@@ -139,10 +139,15 @@ impl Scope {
     /// How long the shard of a drained object is waited for.
     fn patience(&self, target: &Target) -> Patience {
         let (Some(shard), Some(id)) = (&target.shard, &target.drain) else { return Patience::Left };
-        let spec = &self.snapshot.spec;
         let resources = self.main.controlled.iter().chain([&self.main.resource]).map(|resource| &resource.id);
-        let fenced = spec.fence == Fence::ApiServer && self.fences.holds(&self.snapshot.ring, resources, shard);
-        Patience::after(self.drains.age(&target.uid, id), spec.drain_deadline(), fenced)
+        let asked = self.snapshot.spec.fence == Fence::ApiServer;
+        let fenced = asked && self.fences.holds(&self.snapshot.ring, resources, shard);
+        Patience::after(self.drains.age(&target.uid, id), self.drain_deadline(), fenced)
+    }
+
+    /// How long a shard may take to let go of an object, as the ring says now.
+    fn drain_deadline(&self) -> Duration {
+        self.newest().spec.drain_deadline()
     }
 
     /// The available shard that works on a main object, or is about to let go of it.

@@ -30,11 +30,13 @@ const SETTLED: Duration = Duration::from_secs(7);
 
 /// Distributes the objects of one ring, for as long as this replica leads.
 ///
-/// The work on a snapshot is dropped when the shards or the ring's spec change: what it was decided on has changed. The
-/// writes that are under way are waited for. Nothing is lost by that: every write tests what it relies on, the new
-/// watches begin with all objects that are without owner, and whose children were sent ahead is remembered. For that
-/// reason it also begins anew once a period, unless a pass is still due, which would never end otherwise: then the resources
-/// of which none is due are looked through. And it begins anew when namespaces became the ring's or cease to be: whatever was missed, for whatever reason, is found then.
+/// The work on a snapshot is dropped when the shards change, or which objects are given to them: what it was decided on
+/// has changed. To begin anew costs reads and lists of all that is in hand: so it goes on where the ring only waits longer
+/// for its shards, or less long, or names what is not served. The writes that are under way are waited for. Nothing is lost
+/// by that: every write tests what it relies on, the new watches begin with all objects that are without owner, and whose
+/// children were sent ahead is remembered. For that reason it also begins anew once a period, unless a pass is still due,
+/// which would never end otherwise: then the resources of which none is due are looked through. And it begins anew when
+/// namespaces became the ring's or cease to be: whatever was missed, for whatever reason, is found then.
 pub(crate) async fn distribute(
     leader: Leader,
     mut latest: watch::Receiver<Arc<Snapshot>>,
@@ -71,11 +73,11 @@ pub(crate) async fn distribute(
                         std::future::pending::<()>().await;
                     }
                     let new = latest.borrow_and_update().clone();
-                    let same = new.distributes_the_same(&snapshot) && new.is_as_patient(&snapshot);
+                    let same = new.distributes_the_same(&snapshot) && new.fences_alike(&snapshot);
                     if !(same && new.among_the_same(&snapshot)) {
                         break;
                     }
-                    // Shards that are late, or ready again.
+                    // Shards that are late, or ready again; or how long they are waited for.
                     mark(&due, previous.as_deref(), &new);
                     kept.newest.set(Some(new.clone()));
                     previous = Some(new);

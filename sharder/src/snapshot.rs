@@ -182,10 +182,10 @@ impl Snapshot {
         self.withheld.contains(&main.resource.id)
     }
 
-    /// Whether both wait alike: with the objects of new resources, and for shards that are to let go.
-    pub(crate) fn is_as_patient(&self, other: &Self) -> bool {
-        let terms = |of: &Self| (of.spec.fence, of.spec.drain_deadline());
-        self.withheld == other.withheld && terms(self) == terms(other)
+    /// Whether both ask for the same fence, and give the objects of the same resources to somebody already: where one is
+    /// not served there are none, whatever its fence is like.
+    pub(crate) fn fences_alike(&self, other: &Self) -> bool {
+        self.spec.fence == other.spec.fence && self.distributed().eq(other.distributed())
     }
 
     /// Whether no shard takes part, so that nothing can be given to anybody.

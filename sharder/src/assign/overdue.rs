@@ -26,8 +26,10 @@ const SOON: Duration = Duration::from_secs(1);
 /// That is before the deadline already: where no children move first, the webhook gives an object that was let go of to its
 /// next shard in that same write, and nothing else shows that it drains no longer.
 pub(super) async fn overdue(scope: &Scope, queue: &Queue) -> Infallible {
-    let (resource, deadline) = (&scope.main.resource.id, scope.snapshot.spec.drain_deadline());
+    let resource = &scope.main.resource.id;
     loop {
+        // Read each time: with another one this goes on, and no pause is so long that it would be missed for long.
+        let deadline = scope.drain_deadline();
         // No drain that begins later is late before that.
         let due = scope.drains.oldest(resource).unwrap_or_else(Instant::now) + deadline.min(AGAIN);
         if due > Instant::now() {
@@ -106,7 +108,7 @@ pub(super) fn taken(scope: &Scope, objects: &[Target]) {
     let note = format!(
         "{} objects of '{resource}' were not let go of within {} s, such as '{}' by shard '{}'; they were taken from it",
         objects.len(),
-        snapshot.spec.drain_deadline().as_secs(),
+        scope.drain_deadline().as_secs(),
         first.place(),
         first.shard.as_deref().unwrap_or_default(),
     );
@@ -118,6 +120,8 @@ pub(super) fn taken(scope: &Scope, objects: &[Target]) {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::sync::Arc;
+
     use super::*;
     use crate::{
         assign::{
@@ -127,6 +131,25 @@ mod tests {
         fixtures::FakeApi,
         namespaces::tests::known,
     };
+
+    #[tokio::test(start_paused = true)]
+    async fn what_counts_is_how_long_the_ring_waits_by_now() {
+        let api = FakeApi::default();
+        let scope = fenced(&api);
+        let (resource, labels) = (&scope.main.resource.id, &scope.snapshot.labels);
+        let mut drained = object(&scope, "o", Some("a"));
+        drained["metadata"]["labels"][&labels.drain] = "m".into();
+        api.put(&path(CONFIG_MAPS, "o"), drained.clone());
+        scope.drains.remember(resource, &target(&scope, &drained), "a", "m");
+        tokio::time::advance(Duration::from_secs(30)).await;
+        let (sender, _receiver) = queue();
+        for (seconds, taken) in [(31, 0), (29, 1), (31, 0)] {
+            let mut newest = (*scope.snapshot).clone();
+            newest.spec.drain_deadline_seconds = Some(seconds);
+            scope.newest.set(Some(Arc::new(newest)));
+            assert_eq!(look(&scope, &sender).await.unwrap(), taken, "{seconds} s");
+        }
+    }
 
     /// There is no fence in a namespace that has left the ring.
     #[tokio::test(start_paused = true)]

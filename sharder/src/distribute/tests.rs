@@ -268,6 +268,42 @@ async fn a_lease_that_runs_out_breaks_nothing_off_and_is_known_at_once() {
     task.abort();
 }
 
+/// The ring names a resource that is not served, waits for the fence around it and then no longer, and is less patient.
+/// Each time a new beginning would look at all again that is in hand.
+#[tokio::test(start_paused = true)]
+async fn what_changes_nothing_about_who_gets_what_breaks_nothing_off() {
+    let api = FakeApi::default();
+    // Each watch begins with a list, and makes no other one.
+    api.intercept(|asked, _| asked.query.contains("watch=true").then_some(StatusCode::SERVICE_UNAVAILABLE));
+    let begun = || {
+        let lists = api.asked().into_iter().filter(|asked| asked.path.ends_with("/configmaps"));
+        lists.filter(|asked| asked.query.contains("notin") && !asked.query.contains("watch=true")).count()
+    };
+    let of = |spec: &Value| snapshot_of(&ring(spec), &[("a", Ready), ("b", Ready)]);
+    let waiting = |snapshot: &Snapshot, group: &str, resource: &str| {
+        snapshot.clone().withholding([GroupResource { group: group.into(), resource: resource.into() }].into())
+    };
+    let mut spec = example_spec();
+    let (rings, latest) = watch::channel(Arc::new(of(&spec)));
+    let task = start(&api, latest);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    spec["resources"].as_array_mut().unwrap().push(json!({"group": "no.example.com", "resource": "things"}));
+    spec["drainDeadlineSeconds"] = json!(20);
+    let edited = of(&spec);
+    for (snapshot, times) in [
+        (waiting(&edited, "no.example.com", "things"), 1),
+        (edited.clone(), 1),
+        // What is served, and given to nobody until its fence stands.
+        (waiting(&edited, "", "configmaps"), 1),
+        (edited, 2),
+    ] {
+        rings.send_replace(Arc::new(snapshot));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(begun(), times);
+    }
+    task.abort();
+}
+
 /// From the first newcomer of a roll to its end, in the sharder's own work.
 #[tokio::test(start_paused = true)]
 async fn while_shards_are_replaced_objects_stay_where_they_are_and_come_home_after() {

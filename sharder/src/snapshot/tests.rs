@@ -148,6 +148,18 @@ fn what_is_not_served_is_a_problem_and_what_is_being_looked_up_is_pending() {
 }
 
 #[test]
+fn what_waits_for_its_fence_and_is_not_served_makes_no_difference() {
+    let withholding = |group: &str, resource: &str| {
+        snapshot().withholding([GroupResource { group: group.into(), resource: resource.into() }].into())
+    };
+    assert!(snapshot().fences_alike(&withholding("x.y", "things")));
+    assert!(!snapshot().fences_alike(&withholding("", "configmaps")));
+    let mut spec = example_spec();
+    spec["fence"] = json!("APIServer");
+    assert!(!snapshot().fences_alike(&snapshot_of(&ring(&spec), &[])));
+}
+
+#[test]
 fn a_resource_named_twice_is_one_with_all_its_children() {
     let child = |group: &str, resource: &str| json!({"group": "", "resource": "configmaps", "controlledResources": [{"group": group, "resource": resource}]});
     let snapshot = snapshot_of(
