@@ -137,31 +137,13 @@ pub(crate) async fn of(ground: &Ground, name: &str, program: Program) {
     for candidate in &candidates {
         candidate.until_said(&["leading"]).await;
     }
-    // Until it has written to the lock nobody knows that it is one: what it reads before comes from the API server, which judges
-    // that write as well, and stores nothing of it.
-    let (_, begun) = of_lock(&mut asked, &lock);
-    let stores = |request: &&Request| request.verb != "get" && !request.uri.contains("dryRun=All");
-    assert_eq!(begun.iter().filter(stores).collect::<Vec<_>>(), Vec::<&Request>::new());
-    assert!(begun.len() <= BEGINS * candidates.len(), "{begun:#?}");
-    eprintln!(
-        "{name}: {} requests of {} elections reached the API server as they began",
-        begun.len(),
-        candidates.len()
-    );
+    assert_little_began(&mut asked, &lock, (name, candidates.len()));
 
     sleep(HOLDS).await;
     for candidate in &candidates {
         assert_eq!(candidate.said(), ["leading"], "{}", candidate.process.log_tail());
     }
-    let (of_ring, of_controllers) = of_lock(&mut asked, &lock);
-    assert_eq!(of_controllers, [], "requests of the election reached the API server");
-    // One in two fifths of the lock's time, by whichever shard, and some that a busy machine makes too many.
-    let most = 3 * HOLDS.as_secs() / LEASE.as_secs() + 2;
-    let renewals = of_ring.iter().filter(|request| request.verb == "update").count();
-    assert!(
-        (1..=most).contains(&u64::try_from(renewals).unwrap()),
-        "{renewals} renewals of the real lock, {most} at most"
-    );
+    assert_only_renewed(&mut asked, &lock, LEASE);
     let real = Real::of(ground, &lock);
     assert_eq!(real.holder().await, RING);
 
@@ -174,6 +156,31 @@ pub(crate) async fn of(ground: &Ground, name: &str, program: Program) {
     assert_eq!(real.holder().await, RING);
     let (_, again) = of_lock(&mut asked, &lock);
     assert_eq!(again, [], "the lock is known");
+}
+
+/// That little of elections which have just begun reached the API server. Until a controller has written to its lock nobody knows
+/// that it is one: what it reads before comes from the API server, which judges that write as well, and stores nothing of it.
+pub(crate) fn assert_little_began(asked: &mut Requests, lock: &str, (who, elections): (&str, usize)) {
+    let (_, begun) = of_lock(asked, lock);
+    let stores = |request: &&Request| request.verb != "get" && !request.uri.contains("dryRun=All");
+    assert_eq!(begun.iter().filter(stores).collect::<Vec<_>>(), Vec::<&Request>::new());
+    // With none of them something else was looked for.
+    assert!((1..=BEGINS * elections).contains(&begun.len()), "{begun:#?}");
+    eprintln!("{who}: {} requests of {elections} elections reached the API server as they began", begun.len());
+}
+
+/// That of elections by a lock, which have gone on for [`HOLDS`] since the last look, nothing has reached the API server but
+/// the ring's own renewals, and few of these. `lasts` is how long the lock does without one.
+pub(crate) fn assert_only_renewed(asked: &mut Requests, lock: &str, lasts: Duration) {
+    let (of_ring, of_controllers) = of_lock(asked, lock);
+    assert_eq!(of_controllers, [], "requests of the election reached the API server");
+    // One in two fifths of the lock's time, by whichever shard, and some that a busy machine makes too many.
+    let most = 3 * HOLDS.as_secs() / lasts.as_secs() + 2;
+    let renewals = of_ring.iter().filter(|request| request.verb == "update").count();
+    assert!(
+        (1..=most).contains(&u64::try_from(renewals).unwrap()),
+        "{renewals} renewals of the real lock, {most} at most"
+    );
 }
 
 /// What was asked about the lock since the last look: by the proxies of themselves, and by others.
