@@ -112,9 +112,7 @@ pub(super) async fn judge(
     let overdue = writes.forced.extract_if(.., is_overdue).collect();
     let names = history::names(&journal);
     let overlapped = report.overlaps.iter().filter_map(|overlap| names.get(&overlap.uid).cloned());
-    let concerned: Vec<String> =
-        objects_of(&report, &writes).into_iter().chain(unsettled.iter().flat_map(|why| why.objects.clone())).collect();
-    let sought = overlapped.chain(concerned.iter().cloned()).collect();
+    let sought = overlapped.chain(objects_of(&report, &writes, unsettled.as_ref())).collect();
     let requests = history::requests(&log, &run.labels, &sought)?;
     let judged = report.overlaps.iter().map(|overlap| {
         let name = names.get(&overlap.uid).cloned().unwrap_or_default();
@@ -125,15 +123,12 @@ pub(super) async fn judge(
     });
     let (excused, overlaps) = judged.partition::<Vec<_>, _>(|one| one.silent.is_some_and(|silent| silent > grace));
     let (begun_late, excused) = excused.into_iter().partition(|one| one.begun_late);
-    let broken = overlaps.iter().map(|one| one.name.clone()).chain(concerned);
-    let told: BTreeSet<String> = broken.take(TOLD).collect();
-    let histories = told.iter().map(|name| tell(name, &requests, &journal, begun)).collect();
     let mut revived = BTreeMap::new();
     for ended in &run.revived {
         *revived.entry(ended.clone()).or_default() += 1;
     }
     let injected = run.injected.clone();
-    Ok(Verdict {
+    let mut verdict = Verdict {
         report,
         writes,
         overlaps,
@@ -148,8 +143,11 @@ pub(super) async fn judge(
         injected,
         revived,
         changes,
-        histories,
-    })
+        histories: Vec::new(),
+    };
+    let told: BTreeSet<String> = verdict.concerned().into_iter().take(TOLD).collect();
+    verdict.histories = told.iter().map(|name| tell(name, &requests, &journal, begun)).collect();
+    Ok(verdict)
 }
 
 /// The ring's patience with drains when something was done, as the edits before it left that.
@@ -193,8 +191,8 @@ fn silent(
     of(first, &second.1).max(of(second, &second.1))
 }
 
-/// The objects of which something else is wrong, by namespace and name. Children have their owners' names.
-fn objects_of(report: &Report, writes: &checker::Verdict) -> Vec<String> {
+/// The objects of which something else than an overlap is wrong, by namespace and name. Children have their owners' names.
+fn objects_of(report: &Report, writes: &checker::Verdict, unsettled: Option<&Unrest>) -> Vec<String> {
     let landed = [&writes.foreign, &writes.late, &writes.second_creates, &writes.barred];
     let children = [&writes.deleted, &writes.overtaken, &writes.left_behind];
     let of_resource = landed
@@ -206,7 +204,8 @@ fn objects_of(report: &Report, writes: &checker::Verdict) -> Vec<String> {
         .filter_map(|object| object.rsplit(' ').next());
     let named = report.taken.iter().map(|one| &*one.name).chain(report.forgotten.iter().map(|one| &*one.name));
     let apart = report.apart.iter().map(|one| &*one.owner);
-    of_resource.chain(named).chain(apart).map(str::to_owned).collect()
+    let in_the_way = unsettled.into_iter().flat_map(|why| why.objects.iter().cloned());
+    of_resource.chain(named).chain(apart).map(str::to_owned).chain(in_the_way).collect()
 }
 
 impl Verdict {
@@ -223,6 +222,12 @@ impl Verdict {
             && self.changes > 0
             && self.missed().next().is_none()
             && self.failed().next().is_none()
+    }
+
+    /// The objects of which a promise was broken, by namespace and name, some more than once: their histories are told.
+    fn concerned(&self) -> Vec<String> {
+        let overlapped = self.overlaps.iter().map(|one| one.name.clone());
+        overlapped.chain(objects_of(&self.report, &self.writes, self.unsettled.as_ref())).collect()
     }
 
     /// What ended by itself and should not: parts of Ringside do for no reason, and a controller only if it no longer leads.

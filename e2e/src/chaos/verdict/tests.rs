@@ -3,32 +3,97 @@
 use super::*;
 use crate::{
     chaos::schedule::{Fault, Kind},
-    checker::{Apart, Change, Child, Forgotten, Taken},
+    checker::{Apart, Cause, Change, Forgotten, Handover, Stages, Taken},
 };
+
+/// What else fails a run: no objects are concerned, whose histories would say more.
+const WITHOUT_OBJECTS: [&str; 3] = ["early", "revived", "unknown"];
 
 fn injected(hit: Result<usize, String>) -> Injected {
     let fault = Fault { kind: Kind::Kill, shard: Some("a".to_owned()), objects: Vec::new(), lasts: Duration::ZERO };
     Injected { at: Duration::ZERO, until: Duration::ZERO, fault, hit }
 }
 
+/// All promises were kept. Each field is named here and in what it rests on, and none is empty but what breaks a promise when
+/// it is not: by that [`empty_fields`] knows those.
 fn clean() -> Verdict {
     Verdict {
-        report: Report::default(),
-        writes: checker::Verdict::default(),
+        report: report(),
+        writes: writes(),
         overlaps: Vec::new(),
-        excused: Vec::new(),
-        begun_late: Vec::new(),
+        excused: vec![overlap("o")],
+        begun_late: vec![overlap("o")],
         early: Vec::new(),
-        unseen: Vec::new(),
-        unseen_moved: Vec::new(),
-        forced: Vec::new(),
-        overdue: Vec::new(),
+        unseen: vec![landed("o")],
+        unseen_moved: vec![landed("o")],
+        forced: vec![child("o")],
+        overdue: vec![lost("o")],
         unsettled: None,
         injected: vec![injected(Ok(1))],
         revived: BTreeMap::new(),
         changes: 1,
-        histories: Vec::new(),
+        histories: vec!["history of default/o".to_owned()],
     }
+}
+
+fn report() -> Report {
+    let (uid, name, cause) = ("u".to_owned(), of("o"), Cause::Created);
+    Report {
+        overlaps: vec![overlap("o").overlap],
+        taken: Vec::new(),
+        forgotten: Vec::new(),
+        gaps: vec![Gap { uid, name, cause, from: Duration::ZERO, until: None }],
+        apart: Vec::new(),
+        second_creates: 1,
+        reconciles: BTreeMap::from([("a.1".to_owned(), 1)]),
+        objects: BTreeMap::from([("a".to_owned(), 1)]),
+    }
+}
+
+fn writes() -> checker::Verdict {
+    let handover = Handover {
+        between: ["a", "b"].map(str::to_owned),
+        let_go: Duration::ZERO,
+        assigned: Duration::ZERO,
+        busy: Duration::ZERO,
+        stages: Stages::default(),
+        at: Timestamp::UNIX_EPOCH,
+    };
+    checker::Verdict {
+        foreign: Vec::new(),
+        late: Vec::new(),
+        lost: Vec::new(),
+        forced: Vec::new(),
+        second_creates: Vec::new(),
+        of_the_gone: 1,
+        just_made: 1,
+        deleted: Vec::new(),
+        overtaken: Vec::new(),
+        left_behind: Vec::new(),
+        barred: Vec::new(),
+        kept_out: 1,
+        handovers: vec![handover],
+        unknown: 0,
+        by_shards: 1,
+    }
+}
+
+/// The fields of a verdict in which there is nothing, and those of what it rests on.
+fn empty_fields(verdict: &Verdict) -> Vec<String> {
+    let text = format!("{verdict:#?}");
+    let fields = text.lines().filter_map(|line| {
+        let field = line.trim_start();
+        let (name, value) = field.strip_suffix(',')?.split_once(": ")?;
+        // Its own are indented by four spaces, those of what it rests on by eight, and all else by more.
+        let is_one = line.len() - field.len() <= 8;
+        (is_one && ["[]", "{}", "None", "0"].contains(&value)).then(|| name.to_owned())
+    });
+    fields.collect()
+}
+
+/// The object that is named after a list.
+fn of(list: &str) -> String {
+    format!("default/{list}")
 }
 
 fn ended(name: &str, said: &str) -> Verdict {
@@ -36,18 +101,31 @@ fn ended(name: &str, said: &str) -> Verdict {
     Verdict { revived: BTreeMap::from([(ended, 1)]), ..clean() }
 }
 
-fn overlap() -> Judged {
+fn overlap(list: &str) -> Judged {
     let at = |instance: &str| (instance.to_owned(), Duration::ZERO);
     let overlap = Overlap { uid: "u".to_owned(), first: at("a.1"), second: at("b.2") };
-    Judged { overlap, name: "default/o".to_owned(), silent: None, begun_late: false }
+    Judged { overlap, name: of(list), silent: None, begun_late: false }
 }
 
-fn landed() -> Landed {
+fn taken(list: &str) -> Taken {
+    let (uid, from, to) = ("u".to_owned(), "a".to_owned(), "b".to_owned());
+    Taken { uid, name: of(list), from, to, at: Duration::ZERO }
+}
+
+fn forgotten(list: &str) -> Forgotten {
+    Forgotten { uid: "u".to_owned(), name: of(list), generation: None, waited: Duration::from_secs(91) }
+}
+
+fn apart(list: &str) -> Apart {
+    Apart { kind: "Secret".to_owned(), owner: of(list), owner_shard: None, child_shard: None }
+}
+
+fn landed(list: &str) -> Landed {
     Landed {
         id: "id".to_owned(),
         shard: "a".to_owned(),
         change: Change::Updated,
-        object: "websites default/o".to_owned(),
+        object: format!("websites {}", of(list)),
         version: "7".to_owned(),
         received: Timestamp::UNIX_EPOCH,
         answered: Timestamp::UNIX_EPOCH,
@@ -56,9 +134,9 @@ fn landed() -> Landed {
     }
 }
 
-fn lost() -> Lost {
+fn lost(list: &str) -> Lost {
     Lost {
-        object: "websites default/o".to_owned(),
+        object: format!("websites {}", of(list)),
         shard: "a".to_owned(),
         to: None,
         id: "id".to_owned(),
@@ -68,9 +146,9 @@ fn lost() -> Lost {
     }
 }
 
-fn child() -> Child {
+fn child(list: &str) -> Child {
     Child {
-        object: "secrets default/o".to_owned(),
+        object: format!("secrets {}", of(list)),
         owner: None,
         shard: None,
         version: "7".to_owned(),
@@ -79,13 +157,40 @@ fn child() -> Child {
     }
 }
 
+/// Each list that fails a run where there is something in it, with one object in it.
+fn with_objects() -> Vec<(&'static str, Verdict)> {
+    let unrest = Unrest { why: "it drains".to_owned(), objects: BTreeSet::from([of("unsettled")]) };
+    let own = [
+        ("overlaps", Verdict { overlaps: vec![overlap("overlaps")], ..clean() }),
+        ("unsettled", Verdict { unsettled: Some(unrest), ..clean() }),
+    ];
+    let reports = [
+        ("taken", Report { taken: vec![taken("taken")], ..report() }),
+        ("forgotten", Report { forgotten: vec![forgotten("forgotten")], ..report() }),
+        ("apart", Report { apart: vec![apart("apart")], ..report() }),
+    ];
+    let written = [
+        ("foreign", checker::Verdict { foreign: vec![landed("foreign")], ..writes() }),
+        ("late", checker::Verdict { late: vec![landed("late")], ..writes() }),
+        ("lost", checker::Verdict { lost: vec![lost("lost")], ..writes() }),
+        ("forced", checker::Verdict { forced: vec![lost("forced")], ..writes() }),
+        ("second_creates", checker::Verdict { second_creates: vec![landed("second_creates")], ..writes() }),
+        ("barred", checker::Verdict { barred: vec![landed("barred")], ..writes() }),
+        ("deleted", checker::Verdict { deleted: vec![child("deleted")], ..writes() }),
+        ("overtaken", checker::Verdict { overtaken: vec![child("overtaken")], ..writes() }),
+        ("left_behind", checker::Verdict { left_behind: vec![child("left_behind")], ..writes() }),
+    ];
+    let reports = reports.map(|(list, report)| (list, Verdict { report, ..clean() }));
+    let written = written.map(|(list, writes)| (list, Verdict { writes, ..clean() }));
+    own.into_iter().chain(reports).chain(written).collect()
+}
+
 #[test]
 fn what_kept_all_promises_is_clean_and_an_excused_overlap_breaks_none() {
-    assert!(clean().is_clean());
-    let excused = Verdict { excused: vec![overlap()], begun_late: vec![overlap()], ..clean() };
-    assert!(excused.is_clean());
+    let kept = clean();
+    assert!(!kept.excused.is_empty() && !kept.begun_late.is_empty() && kept.is_clean(), "{kept}");
     assert!(ended("shard-1-operator", "leader election lost").is_clean());
-    assert!(excused.to_string().ends_with("all promises were kept"), "{excused}");
+    assert!(kept.to_string().ends_with("all promises were kept"), "{kept}");
 }
 
 /// It left the shard `a` at 20, which was dead from 18 on, and `b` has it.
@@ -124,16 +229,9 @@ fn the_patience_with_drains_is_that_of_the_last_edit_that_can_be_known() {
 
 #[test]
 fn each_broken_promise_fails_a_run_and_is_told() {
-    let (uid, name, owner) = ("u".to_owned(), "default/o".to_owned(), "default/o".to_owned());
-    let (from, to, at) = ("a".to_owned(), "b".to_owned(), Duration::ZERO);
-    let taken = Taken { uid: uid.clone(), name: name.clone(), from, to, at };
-    let forgotten = Forgotten { uid, name, generation: None, waited: Duration::from_secs(91) };
-    let apart = Apart { kind: "Secret".to_owned(), owner, owner_shard: None, child_shard: None };
-    let report = |broken: Report| Verdict { report: broken, ..clean() };
-    let writes = |broken: checker::Verdict| Verdict { writes: broken, ..clean() };
     let unrest = Unrest { why: "it drains".to_owned(), ..Unrest::default() };
-    let broken = [
-        Verdict { overlaps: vec![overlap()], ..clean() },
+    let unknown = checker::Verdict { unknown: 1, ..writes() };
+    let without_objects = [
         Verdict { early: vec![("a".to_owned(), SignedDuration::ZERO)], ..clean() },
         Verdict { unsettled: Some(unrest), ..clean() },
         Verdict { injected: Vec::new(), ..clean() },
@@ -142,22 +240,10 @@ fn each_broken_promise_fails_a_run_and_is_told() {
         ended("shard-1-operator", "panic: assignment to entry in nil map"),
         Verdict { injected: vec![injected(Ok(0))], ..clean() },
         Verdict { injected: vec![injected(Err("no".to_owned()))], ..clean() },
-        report(Report { taken: vec![taken], ..Report::default() }),
-        report(Report { forgotten: vec![forgotten], ..Report::default() }),
-        report(Report { apart: vec![apart], ..Report::default() }),
-        writes(checker::Verdict { foreign: vec![landed()], ..checker::Verdict::default() }),
-        writes(checker::Verdict { late: vec![landed()], ..checker::Verdict::default() }),
-        writes(checker::Verdict { lost: vec![lost()], ..checker::Verdict::default() }),
-        writes(checker::Verdict { forced: vec![lost()], ..checker::Verdict::default() }),
-        writes(checker::Verdict { second_creates: vec![landed()], ..checker::Verdict::default() }),
-        writes(checker::Verdict { barred: vec![landed()], ..checker::Verdict::default() }),
-        writes(checker::Verdict { deleted: vec![child()], ..checker::Verdict::default() }),
-        writes(checker::Verdict { overtaken: vec![child()], ..checker::Verdict::default() }),
-        writes(checker::Verdict { left_behind: vec![child()], ..checker::Verdict::default() }),
-        writes(checker::Verdict { unknown: 1, ..checker::Verdict::default() }),
+        Verdict { writes: unknown, ..clean() },
     ];
-    for verdict in broken {
-        let verdict = Verdict { histories: vec!["history of default/o".to_owned()], ..verdict };
+    let with_objects = with_objects().into_iter().map(|(_, verdict)| verdict);
+    for verdict in without_objects.into_iter().chain(with_objects) {
         assert!(verdict.to_string().contains("history of default/o"), "{verdict}");
         assert!(!verdict.is_clean() && verdict.to_string().ends_with("FAILED"), "{verdict}");
     }
@@ -165,7 +251,21 @@ fn each_broken_promise_fails_a_run_and_is_told() {
 
 #[test]
 fn of_each_broken_promise_the_object_is_known() {
-    let writes =
-        checker::Verdict { left_behind: vec![child()], foreign: vec![landed()], ..checker::Verdict::default() };
-    assert_eq!(objects_of(&Report::default(), &writes), ["default/o", "default/o"]);
+    for (list, verdict) in with_objects() {
+        assert!(!verdict.is_clean(), "{list} is not looked at");
+        assert_eq!(verdict.concerned(), [of(list)]);
+    }
+    assert_eq!(clean().concerned(), Vec::<String>::new(), "of what is excused there is nothing to tell");
+}
+
+/// A list that is added has to be among those with objects, or something has to be in it where all promises were kept: then it
+/// can't fail a run.
+#[test]
+fn no_list_of_broken_promises_is_left_out() {
+    let listed = with_objects().into_iter().map(|(list, _)| list);
+    let mut known: Vec<_> = listed.chain(WITHOUT_OBJECTS).map(str::to_owned).collect();
+    let mut empty = empty_fields(&clean());
+    known.sort();
+    empty.sort();
+    assert_eq!(empty, known);
 }
