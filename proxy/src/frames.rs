@@ -181,6 +181,17 @@ impl Frames {
         }
     }
 
+    /// The decoder for another stream of the same format.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        match &self.0 {
+            Decoder::Json(_) => Self::json(),
+            Decoder::Protobuf(_) => Self::protobuf(),
+            Decoder::WebSocket(messages) => Self(Decoder::WebSocket(messages.anew())),
+            Decoder::Opaque => Self::opaque(),
+        }
+    }
+
     /// An event that tells the client to list again, if one can be put here: between two events, in a format
     /// that we can write.
     pub fn expired(&self, message: &str) -> Option<bytes::Bytes> {

@@ -1,6 +1,6 @@
 //! Whether the controller's process has lived through a gap (DESIGN, "Shard membership").
 //!
-//! While the shard Lease is not held, and while no proxy runs, objects can move without a word to the controller. Most clients
+//! While the shard Lease is not held, and while no proxy runs, objects can move without a word to the controller: most of its watches are cut. Most clients
 //! list again then and notice what is gone. One that keeps what it knew over a list can't be repaired from outside: its process
 //! has to begin anew. So with each gap the token is handed out with another generation. What comes with an older one is of a
 //! process that began before, and a probe that is meant for the controller's container fails until one comes with the new one.

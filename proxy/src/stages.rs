@@ -6,7 +6,7 @@
 //! | [`authenticate`] | refuses who does not have the local token, and takes the token off |
 //! | [`classify`] | finds out what is asked, and adds it to the request |
 //! | [`negotiate`] | keeps CBOR out, of answers and of requests |
-//! | [`admit`] | holds requests for resources until this is a shard that knows its ring, and while nobody knows who leads; cuts their answers when that ends |
+//! | [`admit`] | holds requests for resources until this is a shard that knows its ring, and while nobody knows who leads; cuts their answers when that ends, but for watches of main resources, which say what leaves |
 //! | [`elect`] | answers requests for the lock of the controller's election itself |
 //! | [`peer`] | keeps what the controller says of itself to kopf's peers, and shows it no other shard among them |
 //! | [`fence`] | refuses writes to what is another shard's, and shows nothing of it by name |

@@ -270,6 +270,11 @@ impl View {
         &self.scope
     }
 
+    /// Up to where its client has seen everything, as far as is known.
+    pub fn position(&self) -> Option<ResourceVersion> {
+        self.of(|of| of.open.get(&self.id)?.position.clone())
+    }
+
     /// The API server has answered: a watch goes on in place of one that ended, and a page is there in place of the last.
     /// Returns what moved away in between, which this view holds until its client is told.
     pub fn begun(&self) -> Option<Missed> {

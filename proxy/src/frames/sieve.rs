@@ -56,13 +56,20 @@ impl Sieve {
         Self { fate: if frames.at_border() { Fate::Open } else { Fate::Passes }, ..Self::new(lets) }
     }
 
+    /// The same for another stream, from its beginning.
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        Self::new(self.lets)
+    }
+
     /// The client is to have this from now on; of an event that has begun to pass, the rest as well.
     pub fn let_only(&mut self, lets: Lets) {
         self.lets = lets;
     }
 
     /// Of the next piece what the client is to have, with what was held back before it. Reports each event that it
-    /// completes, also those that don't pass.
+    /// completes: the bookmarks too, which a client is not to know; of departures those that pass, for of what is withheld it
+    /// knows nothing.
     pub fn pass(&mut self, frames: &mut Frames, piece: Bytes, mut found: impl FnMut(Event)) -> Bytes {
         let (mut kept, mut open): (Vec<Range<usize>>, _) = (Vec::new(), 0..0);
         let (mut at, mut fate) = (0, self.fate);
@@ -91,8 +98,9 @@ impl Sieve {
                 open = at..at;
             }
             if let Step::End(event) = step {
+                let is_told = self.lets == Lets::Events || fate == Fate::Passes;
                 (fate, open) = (Fate::Open, at..at);
-                event.into_iter().for_each(&mut found);
+                event.into_iter().filter(|_| is_told).for_each(&mut found);
             }
         });
         self.fate = fate;

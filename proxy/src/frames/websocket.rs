@@ -105,6 +105,11 @@ impl Messages {
         Ok(())
     }
 
+    /// The same for another connection.
+    pub(super) fn anew(&self) -> Self {
+        Self::new(self.event.encoding())
+    }
+
     /// In which encoding a message of ours may stand here: between two frames, and in no message of several frames.
     pub(super) fn border(&self) -> Option<Encoding> {
         (matches!(self.state, State::Header(_, 0)) && !self.within).then(|| self.event.encoding())

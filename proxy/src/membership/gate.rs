@@ -1,4 +1,4 @@
-//! The gate: open while the Lease is held; when it closes, everything that passed it is cut.
+//! The gate: open while the Lease is held; when it closes, everything that passed it hears of it, and is cut.
 
 use std::{
     fmt,

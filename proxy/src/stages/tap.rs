@@ -4,7 +4,7 @@
 //! ([`crate::frames::Sieve`]). Ends a watch when its resource joins or leaves the
 //! ring, with an event that makes the client list again where the format has a place for it, and ends all
 //! watches when the proxy ends. Without the Lease a watch of the objects that the ring shards says no more than what leaves
-//! ([`Leave`]); it ends when the Lease is held again. Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
+//! (`leave`); it ends when the Lease is held again. Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
 //! handed to whoever joins its connections, who does the same. No watch of the ring's resources goes on that can't be
 //! understood: one that is answered so is refused, one that becomes so ends.
 //!
@@ -28,13 +28,15 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 mod body;
+mod leave;
 mod missed;
 mod watched;
 
 use body::TappedBody;
+use leave::Leave;
 use missed::Asks;
+use watched::Lasts;
 pub use watched::{Handed, Watched};
-use watched::{Lasts, Leave};
 
 use super::{
     Next,
@@ -97,7 +99,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
             _ => None,
         };
         let lasts = watch.and_then(|_| lasts(&request));
-        let leave = watch.and_then(|_| leave(&request));
+        let leave = watch.and_then(|_| Leave::of(&request, self.next.clone()));
         let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
         let (next, answered) = (self.next.clone(), self.next.call(request));
         let tapped = async move {
@@ -188,16 +190,6 @@ fn lasts(request: &Request<Body>) -> Option<Lasts> {
     // A second less: the API server's clock began a moment before the client's watch, or after.
     let lasts = seconds.map_or(AS_LONG_AS_ANY, |seconds| Duration::from_secs(u64::from(seconds - 1)));
     Some(Lasts { admitted, until: Instant::now() + lasts })
-}
-
-/// How the watch goes on without the Lease. Of what objects control there is no such: that an object's children leave would
-/// have the controller begin with the object.
-fn leave(request: &Request<Body>) -> Option<Leave> {
-    let admitted = request.extensions().get::<Admitted>()?;
-    let resource = &request.extensions().get::<RequestInfo>()?.resource.as_ref()?.kind;
-    let is_its_own = admitted.policy.main.contains(resource) && !admitted.policy.controlled.contains(resource);
-    let regained = admitted.regained().map(|()| End::Regained);
-    is_its_own.then(|| Leave { lost: admitted.lost().boxed(), regained: regained.boxed() })
 }
 
 /// Returns when the resource of the request joins the ring or leaves it.

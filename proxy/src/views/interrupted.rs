@@ -1,7 +1,7 @@
 //! Whether the controller may not know of what there is, as its watch was broken off and is not back.
 //!
 //! An object that comes to a shard has its children already. A controller whose watch on the children is there sees them before
-//! their owner. One whose watches were all broken off (the proxy had lost its Lease, an API server ended) gets them back one
+//! their owner. One whose watches of them were broken off (the proxy had lost its Lease, an API server ended) gets them back one
 //! after the other: client-go waits up to a minute for each. If the owners' is back first, owners seem to have no children, and the
 //! controller would create them a second time. What it creates under owners is held until the watch is back, and refused then:
 //! it has to look again. A watch that the client closed itself, or that lasted as long as it had asked for, is not broken off;

@@ -66,9 +66,11 @@ pub(crate) fn cases() -> Vec<Case> {
             },
         ));
     }
-    let lost = "watch when the shard Lease is lost";
-    cases.push(case(lost, "HTTP/1.1; HTTP/2", |ground, mark| async move { parted(&ground, &mark).await }));
-    cases.push(case(lost, "WebSocket", |ground, mark| async move { broken_off(&ground, &mark).await }));
+    let of_main = "watch of a main resource when the shard Lease is lost";
+    cases.push(case(of_main, "HTTP/1.1; HTTP/2", |ground, mark| async move { parted(&ground, &mark).await }));
+    cases.push(case("watch when the shard Lease is lost", "WebSocket", |ground, mark| async move {
+        broken_off(&ground, &mark).await
+    }));
     let forms: Vec<_> = FORMS.iter().map(|(form, ..)| *form).chain(["WebSocket"]).collect();
     cases.push(case("watch when its resource leaves the ring", &forms.join("; "), |ground, mark| async move {
         left(&ground, &mark).await

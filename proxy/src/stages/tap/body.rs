@@ -46,6 +46,14 @@ impl http_body::Body for TappedBody {
                     None => Some(Err(BoxError::from(WITHIN_AN_EVENT).into())),
                 });
             }
+            match task::ready!(self.watched.poll_again(context)) {
+                Some(Some(body)) => self.body = body,
+                Some(None) => {
+                    self.ended = true;
+                    return Poll::Ready(None);
+                }
+                None => {}
+            }
             let frame = task::ready!(Pin::new(&mut self.body).poll_frame(context));
             match self.pass(frame) {
                 // Of this piece nothing is the client's.
@@ -65,6 +73,7 @@ impl TappedBody {
     fn pass(&mut self, frame: Option<Result<Frame<Bytes>, BodyError>>) -> Option<Result<Frame<Bytes>, BodyError>> {
         match frame {
             Some(Ok(frame)) => Some(Ok(frame.map_data(|piece| self.watched.pass(piece)))),
+            _ if self.watched.goes_on() => Some(Ok(Frame::data(Bytes::new()))),
             Some(Err(error)) => {
                 self.ended = true;
                 self.watched.broken_off();

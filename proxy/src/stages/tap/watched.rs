@@ -2,7 +2,7 @@
 
 use std::{
     sync::Arc,
-    task::{Context, Poll},
+    task::{self, Context, Poll},
 };
 
 use bytes::Bytes;
@@ -17,9 +17,11 @@ use tokio::time::Instant;
 use super::{
     super::{Next, admit::Admitted},
     End, LIST_AGAIN,
+    leave::Leave,
     missed::Asks,
 };
 use crate::{
+    body::Body,
     frames::{Event, Frames, Lets, Sieve},
     request::representation::Form,
     views::{Missed, View},
@@ -49,7 +51,7 @@ pub struct Watched {
     end: Option<BoxFuture<'static, End>>,
     /// How long its client wants it to last, and may go on.
     lasts: Option<Box<Lasts>>,
-    /// What becomes of it without the Lease, if that is not to be cut; gone once that is lost.
+    /// What becomes of it without the Lease, if it is not to be cut then.
     leave: Option<Box<Leave>>,
 }
 
@@ -68,17 +70,6 @@ pub(super) struct Lasts {
     pub(super) admitted: Admitted,
     /// And until then: as the client says, or as long as API servers let it.
     pub(super) until: Instant,
-}
-
-/// A watch without the Lease. Its client may be about to begin with what it still has: the sooner it knows what others have
-/// by now, the less of that it does. What else comes is withheld, as nothing may be done about it; so its client has to list
-/// again once the Lease is held, and is told so in the stream. Where that can't be told, what it goes on from is older than the
-/// new term ([`super::super::resume`]).
-pub(super) struct Leave {
-    /// Ready when the Lease is lost.
-    pub(super) lost: BoxFuture<'static, ()>,
-    /// Ready when it is held again.
-    pub(super) regained: BoxFuture<'static, End>,
 }
 
 /// On the response of a handshake: the watch, for whoever joins the connections. Extensions must be `Clone`,
@@ -154,9 +145,8 @@ impl Watched {
 
     /// Ready when the watch has to end, with what to tell the client before, if it can be told something here.
     pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let lost = self.leave.as_mut().is_some_and(|leave| leave.lost.as_mut().poll(context).is_ready());
-        if let Some(leave) = self.leave.take_if(|_| lost) {
-            self.part(leave.regained);
+        if let Some(regained) = self.leave.as_mut().and_then(|leave| leave.poll_lost(context)) {
+            self.part(regained);
         }
         let Some(end) = &mut self.end else { return Poll::Ready(None) };
         let Poll::Ready(end) = end.as_mut().poll(context) else {
@@ -172,10 +162,34 @@ impl Watched {
             End::RingChanged => LIST_AGAIN,
             End::Unplaced => LIST_ANEW,
             End::Regained => LIST_AFTER_THE_GAP,
+            // What was withheld the next proxy does not know of.
+            End::Closing if self.leave.as_ref().is_some_and(|leave| leave.is_lost()) => LIST_AFTER_THE_GAP,
             End::Closing => return Poll::Ready(self.close()),
             End::NotUnderstood => return Poll::Ready(None),
         };
+        if self.sieve.as_ref().is_some_and(Sieve::withholds) {
+            // The client has nothing of the event under way.
+            self.frames = self.frames.anew();
+        }
         Poll::Ready(self.frames.expired(message))
+    }
+
+    /// The API server is gone. Returns whether the watch goes on all the same.
+    pub(super) fn goes_on(&mut self) -> bool {
+        let (at_border, from) = (self.at_border(), self.view.as_ref().and_then(View::position));
+        self.leave.as_mut().is_some_and(|leave| at_border && leave.goes_on(from))
+    }
+
+    /// Ready when nothing is on its way: with the watch that was, or with none that came to nothing.
+    pub(super) fn poll_again(&mut self, context: &mut Context<'_>) -> Poll<Option<Option<Body>>> {
+        let Some(leave) = &mut self.leave else { return Poll::Ready(None) };
+        let again = task::ready!(leave.poll_again(context));
+        Poll::Ready(again.map(|again| {
+            let (frames, body) = again?;
+            self.frames = frames;
+            self.sieve = self.sieve.as_ref().map(Sieve::anew);
+            Some(body)
+        }))
     }
 
     /// Whether what the client has is a number of whole events.

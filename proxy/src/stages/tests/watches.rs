@@ -1,6 +1,9 @@
 //! How far watches have come, as the handover sees it, and how they end.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use super::*;
 use crate::views::fixtures::leaving;
@@ -122,6 +125,87 @@ async fn without_the_lease_a_watch_says_what_leaves_and_nothing_else() {
         );
         assert!(body.frame().await.is_none());
     }
+}
+
+/// An API server of which each answer is another stream.
+fn streams<const N: usize>() -> ([mpsc::UnboundedSender<&'static str>; N], impl Fn(&Seen) -> Response<Body>) {
+    let (senders, mut responds): (Vec<_>, Vec<_>) = (0..N).map(|_| streaming()).unzip();
+    responds.reverse();
+    let responds = Mutex::new(responds);
+    (senders.try_into().unwrap(), move |seen: &Seen| (responds.lock().pop().unwrap())(seen))
+}
+
+/// Who loses the Lease has often lost the API server as well, and hears of either first.
+#[tokio::test(start_paused = true)]
+async fn without_the_lease_a_watch_goes_on_from_where_it_was_when_the_api_server_is_gone() {
+    for lease_first in [true, false] {
+        let ([server, again], respond) = streams();
+        let lab = Lab::new(respond);
+        let held = Arc::new(AtomicBool::new(true));
+        let asked = held.clone();
+        let term = Term::new("me".parse().unwrap(), SELECTOR.into(), move || asked.load(Ordering::Relaxed));
+        lab.shared.gate.open(term);
+        let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
+        server.unbounded_send(DELETED).unwrap();
+        assert_eq!(piece(&mut body).await, DELETED);
+        held.store(false, Ordering::Relaxed);
+        if lease_first {
+            lab.shared.gate.close();
+        }
+        server.unbounded_send(GONE).unwrap();
+        assert!(body.frame().now_or_never().is_none());
+        lab.shared.gate.close();
+        again.unbounded_send(ADDED).unwrap();
+        again.unbounded_send(DELETED).unwrap();
+        assert_eq!(piece(&mut body).await, DELETED);
+        let asked = lab.last();
+        assert!(asked.uri.query().unwrap().contains("resourceVersion=12"), "{}", asked.uri);
+        lab.shared.gate.open(super::term());
+        assert!(piece(&mut body).await.contains("410"));
+    }
+}
+
+/// Of a Lease that is held in the end nothing was lost.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_the_api_server_ends_while_a_lease_is_doubtful_ends() {
+    let (server, respond) = streaming();
+    let lab = Lab::new(respond);
+    let held = Arc::new(AtomicBool::new(true));
+    let asked = held.clone();
+    let term = Term::new("me".parse().unwrap(), SELECTOR.into(), move || asked.load(Ordering::Relaxed));
+    lab.shared.gate.open(term);
+    let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
+    held.store(false, Ordering::Relaxed);
+    server.unbounded_send(GONE).unwrap();
+    assert!(body.frame().now_or_never().is_none());
+    held.store(true, Ordering::Relaxed);
+    assert!(body.frame().await.is_none());
+}
+
+/// The client has nothing of the event that is withheld, so there is a place for what it has to be told.
+#[tokio::test]
+async fn half_an_event_that_is_withheld_keeps_no_client_from_being_told_to_list() {
+    let (server, respond) = streaming();
+    let lab = Lab::new(respond);
+    let mut body = lab.get("/apis/x.io/v1/things?watch=1").await.into_body();
+    lab.shared.gate.close();
+    server.unbounded_send(ADDED.split_at(40).0).unwrap();
+    assert!(body.frame().now_or_never().is_none());
+    lab.shared.gate.open(term());
+    assert!(piece(&mut body).await.contains("410"));
+}
+
+/// A client that was not shown the end of its list has what it had before.
+#[tokio::test]
+async fn what_is_withheld_moves_no_view() {
+    let (server, respond) = streaming();
+    let lab = Lab::new(respond);
+    let streaming_list = "/apis/x.io/v1/things?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let mut body = lab.get(streaming_list).await.into_body();
+    lab.shared.gate.close();
+    server.unbounded_send("{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"12\"}}}\n").unwrap();
+    assert!(body.frame().now_or_never().is_none());
+    assert_eq!(behind(&lab, 12), 1);
 }
 
 /// Their owner would be worked on because they leave.
