@@ -69,7 +69,7 @@ impl Ground {
         }
         system.share_out(&Workload::idle("site", OBJECTS), DEADLINE).await.unwrap();
         let labels = RingLabels::of(&ring);
-        let history = History::follow(&system.control_plane().client(), &labels).await;
+        let history = History::follow::<Website>(&system.control_plane().client(), &labels).await;
         let ground = Self { history, system, ring, labels, grace, late: Mutex::default() };
         ground.until_protection_is(protected).await;
         ground

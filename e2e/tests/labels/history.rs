@@ -10,14 +10,15 @@ use kube::{
     Api, Client, ResourceExt as _,
     runtime::watcher::{self, Event, watcher},
 };
-use ringside_e2e::website::Website;
 use ringside_ring::RingLabels;
 use tokio::{sync::oneshot, task::JoinHandle};
+
+use crate::ground::Labelled;
 
 /// Shard and drain of an object.
 type Ownership = (Option<String>, Option<String>);
 
-/// Follows all objects until it is dropped.
+/// Follows all objects of a resource until it is dropped.
 pub(crate) struct History {
     /// From whom, and how.
     lost: Arc<Mutex<Vec<(String, String)>>>,
@@ -26,9 +27,9 @@ pub(crate) struct History {
 
 impl History {
     /// Returns once it has seen all that is there.
-    pub(crate) async fn follow(client: &Client, labels: &RingLabels) -> Self {
+    pub(crate) async fn follow<K: Labelled + Send + 'static>(client: &Client, labels: &RingLabels) -> Self {
         let (lost, labels, api) =
-            (Arc::<Mutex<Vec<(String, String)>>>::default(), labels.clone(), Api::<Website>::all(client.clone()));
+            (Arc::<Mutex<Vec<(String, String)>>>::default(), labels.clone(), Api::<K>::all(client.clone()));
         let (complete, listed) = oneshot::channel();
         let told = lost.clone();
         let task = tokio::spawn(async move {
@@ -37,15 +38,15 @@ impl History {
             let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
             while let Some(event) = events.next().await {
                 match event.unwrap() {
-                    Event::Apply(website) | Event::InitApply(website) => {
-                        let ownership = labels.ownership(website.metadata.labels.as_ref());
+                    Event::Apply(object) | Event::InitApply(object) => {
+                        let ownership = labels.ownership(object.meta().labels.as_ref());
                         let now = (ownership.shard.map(str::to_owned), ownership.drain.map(str::to_owned));
-                        let before = owners.insert(website.uid().unwrap(), now.clone());
+                        let before = owners.insert(object.uid().unwrap(), now.clone());
                         if let Some((Some(shard), None)) = &before
                             && Some(shard) != now.0.as_ref()
                         {
-                            let version = website.resource_version().unwrap();
-                            let change = format!("{} at {version}: {before:?} → {now:?}", website.name_any());
+                            let version = object.resource_version().unwrap();
+                            let change = format!("{} at {version}: {before:?} → {now:?}", object.name_any());
                             told.lock().unwrap().push((shard.clone(), change));
                         }
                     }

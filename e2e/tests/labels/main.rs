@@ -9,6 +9,7 @@ mod belongings;
 mod ground;
 mod history;
 mod removal;
+mod status;
 mod writes;
 
 use std::process::ExitCode;
@@ -24,7 +25,7 @@ use self::ground::Ground;
 /// Each has a system of its own, and mostly waits.
 const AT_ONCE: usize = 4;
 
-const CASES: [Case<()>; 11] = [
+const CASES: [Case<()>; 12] = [
     Case::new("the_policy_tells_an_acknowledgement_from_stripped_labels", |()| {
         Box::pin(acknowledgement::the_policy_tells_an_acknowledgement_from_stripped_labels())
     }),
@@ -41,6 +42,9 @@ const CASES: [Case<()>; 11] = [
     Case::new("labels_are_kept_without_the_webhook", |()| Box::pin(labels_are_kept_without_the_webhook())),
     Case::new("labels_are_kept_by_the_webhook_alone", |()| Box::pin(labels_are_kept_by_the_webhook_alone())),
     Case::new("what_nobody_kept_is_assigned_again", |()| Box::pin(what_nobody_kept_is_assigned_again())),
+    Case::new("labels_are_kept_when_a_status_is_written", |()| {
+        Box::pin(status::labels_are_kept_when_a_status_is_written())
+    }),
     Case::new("removing_the_ring_takes_everything_off", |()| {
         Box::pin(removal::removing_the_ring_takes_everything_off())
     }),
