@@ -6,6 +6,7 @@
 
 mod acknowledgement;
 mod belongings;
+mod copies;
 mod ground;
 mod history;
 mod removal;
@@ -25,7 +26,7 @@ use self::ground::Ground;
 /// Each has a system of its own, and mostly waits.
 const AT_ONCE: usize = 4;
 
-const CASES: [Case<()>; 12] = [
+const CASES: [Case<()>; 14] = [
     Case::new("the_policy_tells_an_acknowledgement_from_stripped_labels", |()| {
         Box::pin(acknowledgement::the_policy_tells_an_acknowledgement_from_stripped_labels())
     }),
@@ -44,6 +45,12 @@ const CASES: [Case<()>; 12] = [
     Case::new("what_nobody_kept_is_assigned_again", |()| Box::pin(what_nobody_kept_is_assigned_again())),
     Case::new("labels_are_kept_when_a_status_is_written", |()| {
         Box::pin(status::labels_are_kept_when_a_status_is_written())
+    }),
+    Case::new("a_copied_child_is_with_its_owner_soon_while_the_webhook_is_away", |()| {
+        Box::pin(copies::a_copied_child_is_with_its_owner_soon_while_the_webhook_is_away())
+    }),
+    Case::new("a_copied_child_is_with_its_owner_after_a_period_where_nothing_keeps_labels", |()| {
+        Box::pin(copies::a_copied_child_is_with_its_owner_after_a_period_where_nothing_keeps_labels())
     }),
     Case::new("removing_the_ring_takes_everything_off", |()| {
         Box::pin(removal::removing_the_ring_takes_everything_off())

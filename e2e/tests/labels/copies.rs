@@ -1,0 +1,194 @@
+//! Children that are copied while the webhook is not asked: with the labels of another owner's child, with odd ones, or with
+//! none, by a user or by the owner's controller.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use http::{Request, header};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Resource as _, ResourceExt as _,
+    api::{ListParams, ObjectMeta},
+};
+use ringside_e2e::{
+    eventually::eventually,
+    system::{NAMESPACE, Settings},
+    website::Website,
+};
+
+use crate::{
+    ground::{DEADLINE, Ground},
+    history::History,
+};
+
+/// What all copies' names begin with.
+const PREFIX: &str = "copy-";
+
+/// What is promised while the webhook is not reached: children without label are looked for twice a second, but for no more
+/// than a tenth of the time. Half of them keep to it on a machine that does much else.
+const SOON: Duration = Duration::from_secs(1);
+/// None takes longer. The next look at all objects is minutes away.
+const BOUND: Duration = Duration::from_secs(20);
+
+/// How often all objects are looked at where nothing else finds a wrong label.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// Labels of a child, and what is special about them.
+type Way = (&'static str, Option<BTreeMap<String, String>>);
+
+/// The policy takes off what was copied, so it is found as what never had a label.
+pub(crate) async fn a_copied_child_is_with_its_owner_soon_while_the_webhook_is_away() {
+    let ground = Ground::start(Settings { webhook: false, ..Settings::default() }, true).await;
+    until_the_webhook_is_missed(&ground).await;
+    ground.until_children_follow().await;
+    let children = History::follow::<ConfigMap>(&ground.client(), &ground.labels).await;
+    let mut took = Vec::new();
+    // One after the other: behind a look that finds many there is a longer pause.
+    for copy in Copied::all(&ground).await {
+        let since = copy.create(&ground).await;
+        took.push(copy.until_with_its_owner(&ground, since, BOUND).await);
+    }
+    took.sort_unstable();
+    let (half, all) = (took[took.len() / 2], took[took.len() - 1]);
+    eprintln!("{} copied children: half of them with their owner after {half:.2?}, all after {all:.2?}", took.len());
+    assert!(half <= SOON, "{took:?}");
+    let lost = children.lost(&ground.shards().collect());
+    assert!(lost.is_empty(), "taken from a live shard: {lost:#?}");
+    ground.until_children_follow().await;
+    ground.assert_nobody_lost_anything();
+}
+
+/// Nothing takes a wrong label off then, and no watch shows it: the next look at all objects does.
+pub(crate) async fn a_copied_child_is_with_its_owner_after_a_period_where_nothing_keeps_labels() {
+    let settings = Settings { webhook: false, sync_period: PERIOD, ..Settings::without_label_policies() };
+    let ground = Ground::start(settings, false).await;
+    until_the_webhook_is_missed(&ground).await;
+    ground.until_children_follow().await;
+    let children = History::follow::<ConfigMap>(&ground.client(), &ground.labels).await;
+    let mut made = Vec::new();
+    for copy in Copied::all(&ground).await {
+        let since = copy.create(&ground).await;
+        made.push((copy, since));
+    }
+    let mut took = Vec::new();
+    for (copy, since) in made {
+        // A look that is under way may have passed it by, and is not begun anew before it has ended.
+        took.push(copy.until_with_its_owner(&ground, since, PERIOD * 3).await);
+    }
+    eprintln!("{} copied children, all objects looked at each {PERIOD:?}: {took:.2?}", took.len());
+    // Of the copies a shard loses what was never its own.
+    let mut lost = children.lost(&ground.shards().collect());
+    lost.retain(|change| !change.starts_with(PREFIX));
+    assert!(lost.is_empty(), "taken from a live shard: {lost:#?}");
+    ground.until_children_follow().await;
+    ground.assert_nobody_lost_anything();
+}
+
+/// From then on children without label are looked for.
+async fn until_the_webhook_is_missed(ground: &Ground) {
+    eventually("the ring says that its webhook is not reached", DEADLINE, || async {
+        let told = ground.condition("WebhookReachable").await.ok_or("it does not say")?;
+        if told.status == "False" { Ok(()) } else { Err(format!("{told:?}")) }
+    })
+    .await
+    .unwrap();
+}
+
+/// A child that somebody makes of another owner's, of which another shard's label is part.
+struct Copied {
+    what: &'static str,
+    child: ConfigMap,
+    /// Of the controller that makes it; none where a user does.
+    pod: Option<String>,
+    /// The shard of its owner.
+    shard: String,
+}
+
+impl Copied {
+    /// One for each way and everybody who may do so, all of one owner.
+    async fn all(ground: &Ground) -> Vec<Self> {
+        let (owner, other) = apart(ground).await;
+        let shard = ground.owner(&owner).unwrap();
+        let template = ground.objects::<ConfigMap>().get(&other.name_any()).await.unwrap();
+        let mut copies = Vec::new();
+        for (what, labels) in ways(ground, &template, &shard) {
+            for pod in [None, Some(shard.clone())] {
+                let child = child(&format!("{PREFIX}{}", copies.len()), &owner, labels.clone());
+                copies.push(Self { what, child, pod, shard: shard.clone() });
+            }
+        }
+        copies
+    }
+
+    /// Returns when the API server had answered.
+    async fn create(&self, ground: &Ground) -> Instant {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+        let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+        if let Some(pod) = &self.pod {
+            request = request
+                .header("Impersonate-User", format!("system:serviceaccount:{NAMESPACE}:website-controller"))
+                .header("Impersonate-Extra-authentication.kubernetes.io%2Fpod-name", pod);
+        }
+        let request = request.body(serde_json::to_vec(&self.child).unwrap()).unwrap();
+        let created: ConfigMap = ground.client().request(request).await.unwrap();
+        assert_eq!(created.name_any(), self.child.name_any());
+        Instant::now()
+    }
+
+    /// Waits until it is with its owner's shard; returns how long that took.
+    async fn until_with_its_owner(&self, ground: &Ground, since: Instant, bound: Duration) -> Duration {
+        let (children, name) = (ground.objects::<ConfigMap>(), self.child.name_any());
+        let what = format!("a child {}, by {}, is with its owner", self.what, self.pod.as_deref().unwrap_or("a user"));
+        eventually(&what, bound, || async {
+            let now = children.get(&name).await.map_err(|error| error.to_string())?;
+            let is_with = ground.owner(&now).as_deref() == Some(&*self.shard);
+            if is_with { Ok(()) } else { Err(format!("{:?}", now.metadata.labels)) }
+        })
+        .await
+        .unwrap();
+        since.elapsed()
+    }
+}
+
+/// Two owners that different shards work on.
+async fn apart(ground: &Ground) -> (Website, Website) {
+    let mut all = ground.websites().list(&ListParams::default()).await.unwrap().items.into_iter();
+    let owner = all.next().unwrap();
+    let shard = ground.owner(&owner);
+    let other = all.find(|website| ground.owner(website) != shard).unwrap();
+    (owner, other)
+}
+
+/// What a copy of `template` may have for labels, where `shard` works on the owner of the copy.
+fn ways(ground: &Ground, template: &ConfigMap, shard: &str) -> [Way; 6] {
+    let (key, drain) = (&ground.labels.shard, &ground.labels.drain);
+    let with = |key: &String, value: &str| {
+        let mut labels = template.metadata.labels.clone().unwrap();
+        labels.insert(key.clone(), value.to_owned());
+        labels
+    };
+    let mut own_and_drained = with(key, shard);
+    own_and_drained.insert(drain.clone(), "old".to_owned());
+    [
+        ("with the label of another live shard", template.metadata.labels.clone()),
+        ("with that, and a drain", Some(with(drain, "old"))),
+        ("with its owner's, and a drain", Some(own_and_drained)),
+        ("with a label that names nobody", Some(with(key, "nobody"))),
+        ("with an empty label", Some(with(key, ""))),
+        ("without label", None),
+    ]
+}
+
+fn child(name: &str, owner: &Website, labels: Option<BTreeMap<String, String>>) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels,
+            owner_references: Some(owner.controller_owner_ref(&()).into_iter().collect()),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    }
+}
