@@ -1,27 +1,25 @@
 //! A proxy that stands still until others have its objects: the first that its controller hears is what is not its own any more.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::Ipv6Addr};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
 use kube::{
     Api, ResourceExt as _,
     api::{WatchEvent, WatchParams},
 };
-use ringside_e2e::{eventually::eventually, website::Website, workload::Workload};
+use ringside_e2e::{eventually::eventually, line::Line, website::Website, workload::Workload};
 use ringside_ring::{RingLabels, RingName};
 use tokio::time::timeout;
 
 use super::ground::{DEADLINE, Ground, SHORT};
 
-const NAME: &str = "waking";
-const HEIR: &str = "waking-heir";
 const OBJECTS: usize = 20;
 
 type Events<'a> = BoxStream<'a, kube::Result<WatchEvent<Website>>>;
 
 /// The names of a shard's objects, once all objects have owners.
 async fn owned_by(ground: &Ground, ring: &RingName, shard: &str) -> BTreeSet<String> {
-    let (websites, labels) = (Api::<Website>::namespaced(ground.client(), NAME), RingLabels::of(ring));
+    let (websites, labels) = (Api::<Website>::namespaced(ground.client(), ring.as_str()), RingLabels::of(ring));
     let owned = eventually("all objects have owners", DEADLINE, || async {
         let all = websites.list_metadata(&Default::default()).await.map_err(|error| error.to_string())?;
         let mut owned = BTreeSet::new();
@@ -40,17 +38,19 @@ async fn next(events: &mut Events<'_>) -> Option<WatchEvent<Website>> {
     timeout(DEADLINE, events.try_next()).await.expect("the watch says nothing").expect("the watch is cut")
 }
 
-pub(crate) async fn tells(ground: &Ground) {
-    let (ring, url) = (ground.ring(NAME).await, ground.system.control_plane().url());
-    let shard = ground.shard(&ring, NAME, SHORT, &url, None).await;
-    let _heir = ground.plain(&ring, HEIR, SHORT).await;
+/// Its connections last, or have ended by the time at which it wakes, as when an API server was restarted meanwhile.
+async fn told(ground: &Ground, name: &str, connections_last: bool) {
+    let ring = ground.ring(name).await;
+    let line = Line::to(ground.api_server()).await.unwrap();
+    let shard = ground.shard(&ring, name, SHORT, &format!("https://{}", line.address()), None).await;
+    let _heir = ground.plain(&ring, &format!("{name}-heir"), SHORT).await;
     ground.until_counted(&ring, 2).await;
-    let workload = Workload { namespace: NAME.to_owned(), ..Workload::idle("site", OBJECTS) };
+    let workload = Workload { namespace: name.to_owned(), ..Workload::idle("site", OBJECTS) };
     workload.create(&ground.client()).await.unwrap();
-    let mut leaving = owned_by(ground, &ring, NAME).await;
+    let mut leaving = owned_by(ground, &ring, name).await;
     assert!(!leaving.is_empty());
 
-    let websites = Api::<Website>::namespaced(shard.proxy.client().await.unwrap(), NAME);
+    let websites = Api::<Website>::namespaced(shard.proxy.client().await.unwrap(), name);
     let mut events: Events<'_> = websites.watch(&WatchParams::default(), "0").await.unwrap().boxed();
     let mut shown = BTreeSet::new();
     while shown != leaving {
@@ -62,11 +62,15 @@ pub(crate) async fn tells(ground: &Ground) {
     }
     shard.proxy.process.pause().unwrap();
     eventually("others have its objects", DEADLINE, || async {
-        let left = owned_by(ground, &ring, NAME).await;
+        let left = owned_by(ground, &ring, name).await;
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
     .await
     .unwrap();
+    if !connections_last {
+        line.lead_to((Ipv6Addr::LOCALHOST, 1).into());
+        line.lead_to(ground.api_server());
+    }
     shard.proxy.process.resume().unwrap();
     while !leaving.is_empty() {
         match next(&mut events).await {
@@ -79,4 +83,8 @@ pub(crate) async fn tells(ground: &Ground) {
     let end = next(&mut events).await;
     assert!(matches!(&end, Some(WatchEvent::Error(status)) if status.code == 410), "{end:?}");
     assert!(next(&mut events).await.is_none());
+}
+
+pub(crate) async fn tells(ground: &Ground) {
+    tokio::join!(told(ground, "waking", true), told(ground, "waking-alone", false));
 }

@@ -79,13 +79,13 @@ impl Expressions {
             conditions: [
                 // Who decides about the labels.
                 ("not-by-the-sharder", format!("request.userInfo.username != {sharder}")),
-                // A copy of another object; or a change of the owner, or of a drain that is under way. To ask for a
+                // A copy of another object (a user is no shard, and has none to give, not even an empty one); or a change of the owner, or of a drain that is under way. To ask for a
                 // drain by hand is fine, but not of a child: it goes with its owner, and nobody would let go of it.
                 (
                     "labels-change",
                     format!(
                         "request.operation == 'CREATE' \
-                         ? {new_drain}.hasValue() || {new_shard}.orValue({pod}) != {pod} \
+                         ? {new_drain}.hasValue() || ({new_shard}.hasValue() && ({pod} == '' || {new_shard}.value() != {pod})) \
                          : {new_shard} != {old_shard} || ({new_drain} != {old_drain} \
                          && ({child} ? {new_drain}.hasValue() : {old_drain}.hasValue()))"
                     ),
@@ -117,7 +117,7 @@ impl Expressions {
                  ? [JSONPatch{{op: 'add', path: {shard_path}, value: variables.before[{shard}]}}] \
                  + ({drain} in variables.before && !variables.child \
                  ? [JSONPatch{{op: 'add', path: {drain_path}, value: variables.before[{drain}]}}] : []) \
-                 : ({shard} in variables.after && (request.operation == 'UPDATE' || variables.after[{shard}] != variables.pod) \
+                 : ({shard} in variables.after && (request.operation == 'UPDATE' || variables.pod == '' || variables.after[{shard}] != variables.pod) \
                  ? [JSONPatch{{op: 'remove', path: {shard_path}}}] : [])) \
                  + ({drain} in variables.after && (request.operation == 'CREATE' || variables.child) \
                  ? [JSONPatch{{op: 'remove', path: {drain_path}}}] : [])"
