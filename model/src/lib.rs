@@ -5,7 +5,7 @@
 //! What is decided is decided by the functions of `ringside-ring` themselves: the next step of an object, with the ring's
 //! patience, the state of a Lease, to whom an object is given, the webhook's verdict; and the writes are its JSON patches,
 //! applied to JSON. What the proxy decides (when an acknowledgement may be sent, when the gate is open) stands here a second
-//! time, as DESIGN has it.
+//! time, as DESIGN has it; what a watch says without the Lease is not tried.
 //!
 //! Two promises are checked in every state (`promises`):
 //! - at most one shard acts on an object, but where one is taken by force behind the fence; and no write of a former owner

@@ -181,6 +181,11 @@ impl Frames {
         }
     }
 
+    /// Whether both are of the same format.
+    pub fn are_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(&self.0) == std::mem::discriminant(&other.0)
+    }
+
     /// The decoder for another stream of the same format.
     #[must_use]
     pub fn anew(&self) -> Self {

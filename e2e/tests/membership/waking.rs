@@ -38,7 +38,7 @@ async fn next(events: &mut Events<'_>) -> Option<WatchEvent<Website>> {
     timeout(DEADLINE, events.try_next()).await.expect("the watch says nothing").expect("the watch is cut")
 }
 
-/// Its connections last, or have ended by the time at which it wakes, as when an API server was restarted meanwhile.
+/// Its connections last, or have ended by the time at which it wakes.
 async fn told(ground: &Ground, name: &str, connections_last: bool) {
     let ring = ground.ring(name).await;
     let line = Line::to(ground.api_server()).await.unwrap();

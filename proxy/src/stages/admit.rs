@@ -84,19 +84,11 @@ impl Admitted {
 
     /// The same for what is a [`Parting`] once the Lease is lost: who wakes hears of both, and not in this order.
     fn doubted_as_a_shard(&self) -> impl Future<Output = BoxError> + Send + 'static {
-        let (doubted, lost, term) = (self.doubted(), self.lost(), self.term.clone());
+        let (doubted, held) = (self.doubted(), self.held_after_all());
         async move {
             let error = doubted.await;
-            let held = async {
-                while !term.is_on() {
-                    sleep(LOOK_AGAIN).await;
-                }
-            };
-            tokio::select! {
-                biased;
-                () = lost => std::future::pending().await,
-                () = held => error,
-            }
+            held.await;
+            error
         }
     }
 
@@ -105,9 +97,32 @@ impl Admitted {
         self.term.over().map(drop)
     }
 
-    /// Returns when it is held again.
+    /// Returns when it is held again: in another term, or in this one after all, of which the clock said that it is over.
     pub fn regained(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.gate.opened_after(&self.term)
+        let (another, this) = (self.gate.opened_after(&self.term), self.held_after_all());
+        async move {
+            tokio::select! {
+                () = another => {}
+                () = this => {}
+            }
+        }
+    }
+
+    /// Returns when the Lease is held in this term, if it ever is.
+    fn held_after_all(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (lost, term) = (self.lost(), self.term.clone());
+        async move {
+            let held = async {
+                while !term.is_on() {
+                    sleep(LOOK_AGAIN).await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = lost => std::future::pending().await,
+                () = held => {}
+            }
+        }
     }
 
     /// Whether it has.

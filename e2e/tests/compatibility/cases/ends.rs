@@ -202,7 +202,8 @@ async fn parted(ground: &Ground, mark: &str) -> Result<Outcome> {
         ensure!(end["type"] == "ERROR" && end["object"]["code"] == 410, "{end}");
     }
     Ok(Outcome::Changed(
-        "tells of nothing but of what leaves the shard, as of `DELETED`, and ends with 410 when the Lease is held again",
+        "tells of nothing but of what leaves the shard, as of `DELETED`, and ends with 410 when the Lease is held again, or \
+         when the client wants it for no longer",
     ))
 }
 

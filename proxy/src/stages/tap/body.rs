@@ -48,10 +48,7 @@ impl http_body::Body for TappedBody {
             }
             match task::ready!(self.watched.poll_again(context)) {
                 Some(Some(body)) => self.body = body,
-                Some(None) => {
-                    self.ended = true;
-                    return Poll::Ready(None);
-                }
+                Some(None) => return Poll::Ready(self.end().map(|event| Ok(Frame::data(event)))),
                 None => {}
             }
             let frame = task::ready!(Pin::new(&mut self.body).poll_frame(context));
@@ -75,20 +72,29 @@ impl TappedBody {
             Some(Ok(frame)) => Some(Ok(frame.map_data(|piece| self.watched.pass(piece)))),
             _ if self.watched.goes_on() => Some(Ok(Frame::data(Bytes::new()))),
             Some(Err(error)) => {
-                self.ended = true;
                 self.watched.broken_off();
-                if self.watched.at_border() {
+                let (at_border, told) = (self.watched.at_border(), self.end());
+                if at_border {
                     tracing::debug!(%error, "the API server is gone: a watch ends");
-                    return None;
+                    return told.map(|event| Ok(Frame::data(event)));
                 }
                 Some(Err(error))
             }
             None => {
-                self.ended = true;
                 self.watched.ended();
-                self.watched.is_cut_short().then(|| Err(BoxError::from(WITHIN_AN_EVENT).into()))
+                let (cut_short, told) = (self.watched.is_cut_short(), self.end());
+                if cut_short {
+                    return Some(Err(BoxError::from(WITHIN_AN_EVENT).into()));
+                }
+                told.map(|event| Ok(Frame::data(event)))
             }
         }
+    }
+
+    /// Nothing comes any more, but for what the client has to be told.
+    fn end(&mut self) -> Option<Bytes> {
+        self.ended = true;
+        self.watched.list_after_the_gap()
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Its client may be about to begin with what it still has: the sooner it knows what others have by now, the less of that it
 //! does. What else comes is withheld, as nothing may be done about it; so its client has to list again once the Lease is held,
-//! and is told so. Who loses the Lease has often lost its connections as well, so the watch goes on from where it was when the
-//! API server is gone: an end would leave its client with all that it has, as it can open no other.
+//! and is told so. Who loses the Lease has often lost its connections as well, so the watch goes on from where it was when
+//! these are gone: an end would leave its client with all that it has, as it can open no other. Of an API server that was
+//! restarted meanwhile it learns nothing: such a one begins with what there is, and can't say what left before.
 
 use std::{
     task::{Context, Poll, ready},
@@ -11,9 +12,9 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use http::{Request, StatusCode, Uri};
+use http::{Request, StatusCode, Uri, header};
 use ringside_ring::ResourceVersion;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tower::ServiceExt;
 
 use super::End;
@@ -24,10 +25,11 @@ use crate::{
     stages::{Next, admit::Admitted, narrow::with_query},
 };
 
-/// Between two attempts.
+/// Between two attempts, be it that nothing was answered, or a watch that ended at once.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long after a Lease has run out that is noticed at the latest: the clock is looked at each second.
-const NOTICED: Duration = Duration::from_secs(2);
+/// What says something of a body or a connection, in the client's request: this one has neither.
+const NOT_OURS: [header::HeaderName; 5] =
+    [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::CONTENT_ENCODING, header::EXPECT, header::UPGRADE];
 
 /// A watch that is asked for again, once it is there.
 type Again = BoxFuture<'static, Option<(Frames, Body)>>;
@@ -38,6 +40,8 @@ pub(in crate::stages) struct Leave {
     /// Gone once the Lease is.
     lost: Option<BoxFuture<'static, ()>>,
     ask: Box<dyn Fn(ResourceVersion) -> Again + Send>,
+    /// When it may be asked for again.
+    due: Instant,
     /// On its way.
     again: Option<Again>,
 }
@@ -54,14 +58,19 @@ impl Leave {
         let mut asked = Request::new(());
         asked.uri_mut().clone_from(request.uri());
         asked.headers_mut().clone_from(request.headers());
-        asked.extensions_mut().insert(info);
+        for header in NOT_OURS {
+            asked.headers_mut().remove(header);
+        }
+        asked.extensions_mut().insert(RequestInfo { upgrade: false, ..info });
         let ask = Box::new(move |from| ask_until_answered(next.clone(), asked.clone(), from).boxed());
-        is_its_own.then_some(Self { admitted, lost, ask, again: None })
+        is_its_own.then(|| Self { admitted, lost, ask, due: Instant::now(), again: None })
     }
 
-    /// Whether the Lease was just lost; with when it is held again.
+    /// Whether the Lease was just lost; with when it is held again. The clock is asked as well: who wakes hears at once of all
+    /// that happened, and not in this order.
     pub(super) fn poll_lost(&mut self, context: &mut Context<'_>) -> Option<BoxFuture<'static, End>> {
         let lost = self.lost.as_mut().is_some_and(|lost| lost.as_mut().poll(context).is_ready());
+        let lost = lost || !self.admitted.term.is_on();
         self.lost.take_if(|_| lost).map(|_| self.admitted.regained().map(|()| End::Regained).boxed())
     }
 
@@ -72,11 +81,15 @@ impl Leave {
 
     /// The API server is gone. Returns whether the watch goes on, from where it has come.
     pub(super) fn goes_on(&mut self, from: Option<ResourceVersion>) -> bool {
-        // Who wakes hears at once of all that happened, and not in this order.
-        let Some(from) = from.filter(|_| !self.admitted.term.is_on()) else { return false };
-        let (lost, again) = (self.admitted.lost(), (self.ask)(from));
-        let noticed = async move { if timeout(NOTICED, lost).await.is_ok() { again.await } else { None } };
-        self.again = Some(noticed.boxed());
+        let Some(from) = from.filter(|_| self.is_lost()) else { return false };
+        tracing::debug!(%from, "the API server is gone: a watch without the Lease goes on");
+        let (again, due) = ((self.ask)(from), self.due);
+        self.due = due.max(Instant::now()) + PAUSE;
+        let in_time = async move {
+            sleep_until(due).await;
+            again.await
+        };
+        self.again = Some(in_time.boxed());
         true
     }
 

@@ -167,17 +167,28 @@ impl Watched {
             End::Closing => return Poll::Ready(self.close()),
             End::NotUnderstood => return Poll::Ready(None),
         };
-        if self.sieve.as_ref().is_some_and(Sieve::withholds) {
-            // The client has nothing of the event under way.
-            self.frames = self.frames.anew();
-        }
-        Poll::Ready(self.frames.expired(message))
+        Poll::Ready(self.expired(message))
     }
 
     /// The API server is gone. Returns whether the watch goes on all the same.
     pub(super) fn goes_on(&mut self) -> bool {
         let (at_border, from) = (self.at_border(), self.view.as_ref().and_then(View::position));
-        self.leave.as_mut().is_some_and(|leave| at_border && leave.goes_on(from))
+        let in_time = self.lasts.as_ref().is_none_or(|it| it.until > Instant::now());
+        self.leave.as_mut().is_some_and(|leave| at_border && in_time && leave.goes_on(from))
+    }
+
+    /// What a client has to be told whose watch ends without the Lease, if that can be said here.
+    pub(super) fn list_after_the_gap(&mut self) -> Option<Bytes> {
+        self.leave.as_ref().filter(|leave| leave.is_lost())?;
+        self.expired(LIST_AFTER_THE_GAP)
+    }
+
+    fn expired(&mut self, message: &str) -> Option<Bytes> {
+        if self.sieve.as_ref().is_some_and(Sieve::withholds) {
+            // The client has nothing of the event under way.
+            self.frames = self.frames.anew();
+        }
+        self.frames.expired(message)
     }
 
     /// Ready when nothing is on its way: with the watch that was, or with none that came to nothing.
@@ -185,7 +196,7 @@ impl Watched {
         let Some(leave) = &mut self.leave else { return Poll::Ready(None) };
         let again = task::ready!(leave.poll_again(context));
         Poll::Ready(again.map(|again| {
-            let (frames, body) = again?;
+            let (frames, body) = again.filter(|(frames, _)| frames.are_like(&self.frames))?;
             self.frames = frames;
             self.sieve = self.sieve.as_ref().map(Sieve::anew);
             Some(body)
@@ -257,7 +268,9 @@ impl Watched {
         if let Some(missed) = self.telling.take() {
             view.told(&missed);
         }
-        if let Some(version) = self.pending.take() {
+        // Where the end of the initial events was withheld, what leaves behind it does not place a watch.
+        let is_placed = !self.leave.as_ref().is_some_and(|leave| leave.is_lost()) || view.position().is_some();
+        if let Some(version) = self.pending.take_if(|_| is_placed) {
             view.advance(&version);
         }
     }

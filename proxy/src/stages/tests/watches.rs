@@ -2,8 +2,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
+
+use tokio::time::timeout;
 
 use super::*;
 use crate::views::fixtures::leaving;
@@ -94,7 +96,8 @@ const ADDED: &str = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"resourceVer
 
 /// The next piece of a watch that the client gets.
 async fn piece(body: &mut Body) -> String {
-    String::from_utf8(body.frame().await.unwrap().unwrap().into_data().unwrap().to_vec()).unwrap()
+    let frame = timeout(Duration::from_secs(60), body.frame()).await.expect("the watch says nothing");
+    String::from_utf8(frame.unwrap().unwrap().into_data().unwrap().to_vec()).unwrap()
 }
 
 /// A controller may begin with what it still has, also with what others have by now; nothing that it is told may be worked on.
@@ -153,8 +156,6 @@ async fn without_the_lease_a_watch_goes_on_from_where_it_was_when_the_api_server
             lab.shared.gate.close();
         }
         server.unbounded_send(GONE).unwrap();
-        assert!(body.frame().now_or_never().is_none());
-        lab.shared.gate.close();
         again.unbounded_send(ADDED).unwrap();
         again.unbounded_send(DELETED).unwrap();
         assert_eq!(piece(&mut body).await, DELETED);
@@ -165,9 +166,9 @@ async fn without_the_lease_a_watch_goes_on_from_where_it_was_when_the_api_server
     }
 }
 
-/// Of a Lease that is held in the end nothing was lost.
+/// What came meanwhile was withheld.
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_the_api_server_ends_while_a_lease_is_doubtful_ends() {
+async fn a_watch_that_went_on_while_a_lease_was_doubtful_ends_when_it_is_held_after_all() {
     let (server, respond) = streaming();
     let lab = Lab::new(respond);
     let held = Arc::new(AtomicBool::new(true));
@@ -176,9 +177,47 @@ async fn a_watch_that_the_api_server_ends_while_a_lease_is_doubtful_ends() {
     lab.shared.gate.open(term);
     let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
     held.store(false, Ordering::Relaxed);
-    server.unbounded_send(GONE).unwrap();
-    assert!(body.frame().now_or_never().is_none());
+    server.unbounded_send(ADDED).unwrap();
+    assert!(body.frame().now_or_never().is_none(), "the clock says that the Lease is not held");
     held.store(true, Ordering::Relaxed);
+    assert!(piece(&mut body).await.contains("410"));
+    assert!(body.frame().await.is_none());
+}
+
+/// So API servers answer a watch from before all that they know: with an `ERROR`, and an end.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_at_once_is_not_asked_for_all_the_time() {
+    let gone = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410}}\n";
+    let ended = move || json(full(gone));
+    let (server, first) = streaming();
+    let (asked, many) = (AtomicUsize::new(0), 100);
+    let lab = Lab::new(move |seen| match asked.fetch_add(1, Ordering::Relaxed) {
+        0 => first(seen),
+        // A loop without a pause would go on for ever.
+        again if again < many => ended(),
+        _ => json(boxed(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BoxError>>()))),
+    });
+    let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
+    lab.shared.gate.close();
+    server.close_channel();
+    let still = timeout(Duration::from_secs(10), body.frame()).await;
+    assert!(still.is_err(), "{still:?}");
+    let asked = lab.seen.lock().len();
+    assert!((8..=12).contains(&asked), "{asked} times in ten seconds");
+    lab.shared.gate.open(term());
+    assert!(piece(&mut body).await.contains("410"));
+}
+
+/// Of what was withheld before such an end nobody else may say anything.
+#[tokio::test]
+async fn without_the_lease_a_watch_ends_with_the_word_to_list() {
+    let (server, respond) = streaming();
+    let lab = Lab::new(respond);
+    let mut body = lab.get("/apis/x.io/v1/things?watch=1&timeoutSeconds=1&resourceVersion=5").await.into_body();
+    lab.shared.gate.close();
+    server.unbounded_send(ADDED).unwrap();
+    server.close_channel();
+    assert!(piece(&mut body).await.contains("410"), "its client wants it for no longer");
     assert!(body.frame().await.is_none());
 }
 
@@ -206,6 +245,10 @@ async fn what_is_withheld_moves_no_view() {
     server.unbounded_send("{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"12\"}}}\n").unwrap();
     assert!(body.frame().now_or_never().is_none());
     assert_eq!(behind(&lab, 12), 1);
+    server.unbounded_send(DELETED).unwrap();
+    assert!(body.frame().await.is_some());
+    assert!(body.frame().now_or_never().is_none());
+    assert_eq!(behind(&lab, 12), 1, "nor does what leaves behind it");
 }
 
 /// Their owner would be worked on because they leave.
