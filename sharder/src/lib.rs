@@ -15,6 +15,7 @@
 
 mod assign;
 mod candidate;
+mod cel;
 mod census;
 mod cleanup;
 mod command;

@@ -21,7 +21,7 @@ use ringside_ring::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::snapshot::Snapshot;
+use crate::{cel::MANAGER, snapshot::Snapshot};
 
 /// What stands before the list of accounts in the condition on who asks.
 const WHO: &str = "request.userInfo.username in ";
@@ -35,8 +35,6 @@ const POD: &str = "has(request.userInfo.extra) && '{pod-name}' in request.userIn
 const OLD: &str = "oldObject != null ? oldObject.?metadata.?labels[?'{key}'].orValue('') : ''";
 /// A label of the object as it would be: there is none once it is deleted.
 const NEW: &str = "object != null ? object.?metadata.?labels[?'{key}'].orValue('') : ''";
-/// The field manager that the write names: what deletes and connects names none.
-const MANAGER: &str = "request.?options.?fieldManager.orValue('')";
 /// Which resource it is, whatever version the request was made in.
 const RESOURCE: &str = "request.resource.group + '/' + request.resource.resource";
 

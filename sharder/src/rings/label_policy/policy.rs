@@ -11,7 +11,10 @@ use ringside_ring::{
 };
 use serde_json::{Value, json};
 
-use crate::snapshot::Snapshot;
+use crate::{
+    cel::{MANAGER, quoted},
+    snapshot::Snapshot,
+};
 
 /// The policy; none when there is nothing that it could be about.
 pub(super) fn policy(snapshot: &Snapshot, kind: &ApiResource, sharder: &str) -> Option<DynamicObject> {
@@ -79,8 +82,9 @@ impl Expressions {
             conditions: [
                 // Who decides about the labels.
                 ("not-by-the-sharder", format!("request.userInfo.username != {sharder}")),
-                // A copy of another object (a user is no shard, and has none to give, not even an empty one); or a change of the owner, or of a drain that is under way. To ask for a
-                // drain by hand is fine, but not of a child: it goes with its owner, and nobody would let go of it.
+                // A copy of another object (a user is no shard, and has none to give, not even an empty one); or a change of
+                // the owner, or of a drain that is under way. To ask for a drain by hand is fine, but not of a child: it goes
+                // with its owner, and nobody would let go of it.
                 (
                     "labels-change",
                     format!(
@@ -97,7 +101,7 @@ impl Expressions {
                     format!(
                         "request.operation == 'CREATE' || {new_shard}.hasValue() || {new_drain}.hasValue() \
                          || !{old_drain}.hasValue() || !({pod} in ['', {old_shard}.orValue('')]) \
-                         || !({manager} == {acknowledger} || !{old_drain}.orValue('').matches({graced}))"
+                         || ({manager} != {acknowledger} && {old_drain}.orValue('').matches({graced}))"
                     ),
                 ),
             ],
@@ -135,11 +139,3 @@ fn is_child(snapshot: &Snapshot) -> String {
 
 /// The name of the writer's pod, which is a shard's name; empty for users, and for tokens that are not bound to a pod.
 const POD: &str = "request.userInfo.?extra[?'authentication.kubernetes.io/pod-name'][?0].orValue('')";
-
-/// The field manager that the write names.
-const MANAGER: &str = "request.?options.?fieldManager.orValue('')";
-
-/// As a string of CEL, whose escapes are those of JSON.
-fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
-}
