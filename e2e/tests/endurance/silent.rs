@@ -145,7 +145,7 @@ pub(crate) async fn what_no_question_reaches_stays_silent(ground: &Ground) {
     // So that it is not the Lease that ends the streams.
     command.arg("--lease-duration=300s").arg("--kubeconfig").arg(identity.kubeconfig());
     let proxy = ground.start_proxy("unasked", command).await;
-    let mut watch = Http1::watch(&proxy).await;
+    let mut watch = Http1::watch_nothing(&proxy).await;
     let sessions = SESSIONS.map(|protocol| Session::exec(&proxy, protocol, protocol, SAID));
     let mut sessions = join_all(sessions).await;
     let mut past = Http1::watch_past(balancer.connect().await, ground).await;

@@ -45,6 +45,9 @@ async fn ask_by(stream: TcpStream, ca: &Path, token: &str, path: &str, headers: 
 /// Names alone, which are small whatever the objects are.
 const NAMES: &str = "Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1\r\n";
 
+/// A watch that selects nothing.
+const NOBODYS: &str = "watch=1&labelSelector=nobodys";
+
 /// What the end of a body in chunks is (RFC 9112, section 7.1), and what an end without it is not.
 const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
 
@@ -58,15 +61,25 @@ impl Http1 {
         Self::begun(ask(proxy, &objects(STREAMING_LIST), NAMES).await).await
     }
 
-    /// One past the proxy, on this connection. It selects nobody's objects, so that nothing comes as long as it goes on.
-    pub(crate) async fn watch_past(stream: TcpStream, ground: &Ground) -> Self {
-        let nobodys = objects(&format!("{STREAMING_LIST}&labelSelector=nobodys"));
-        Self::begun(ask_past(stream, ground, &nobodys, NAMES).await).await
+    /// One that has nothing to say as long as it goes on: of nobody's objects, and without bookmarks, of which a second one
+    /// may follow on the first at once.
+    pub(crate) async fn watch_nothing(proxy: &Proxy) -> Self {
+        Self::answered(ask(proxy, &objects(NOBODYS), NAMES).await).await
     }
 
-    async fn begun(mut stream: TlsStream<TcpStream>) -> Self {
+    /// The same past the proxy, on this connection.
+    pub(crate) async fn watch_past(stream: TcpStream, ground: &Ground) -> Self {
+        Self::answered(ask_past(stream, ground, &objects(NOBODYS), NAMES).await).await
+    }
+
+    async fn answered(mut stream: TlsStream<TcpStream>) -> Self {
         let head = read_until(&mut stream, b"\r\n\r\n").await;
         assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
+        Self(stream)
+    }
+
+    async fn begun(stream: TlsStream<TcpStream>) -> Self {
+        let Self(mut stream) = Self::answered(stream).await;
         read_until(&mut stream, b"k8s.io/initial-events-end").await;
         // The rest of the bookmark, and of its chunk.
         read_until(&mut stream, END_OF_CHUNK).await;
