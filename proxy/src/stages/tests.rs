@@ -1,7 +1,14 @@
 //! The stack as a whole, over a service that stands in for the API server.
 #![allow(clippy::unwrap_used)]
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, channel::mpsc};
@@ -70,7 +77,13 @@ fn sharding(resources: &[GroupResource]) -> Knowledge {
 }
 
 fn term() -> Term {
-    Term::new("me".parse().unwrap(), SELECTOR.into(), || true)
+    term_by(&Arc::new(AtomicBool::new(true)))
+}
+
+/// One that is on as long as this says so.
+fn term_by(held: &Arc<AtomicBool>) -> Term {
+    let held = held.clone();
+    Term::new("me".parse().unwrap(), SELECTOR.into(), move || held.load(Ordering::Relaxed))
 }
 
 impl Lab {
@@ -163,6 +176,11 @@ fn json(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+/// A watch that stays open, and says nothing.
+fn silent() -> Response<Body> {
+    json(boxed(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BoxError>>())))
 }
 
 /// Written by a test where the connection to the API server ends.

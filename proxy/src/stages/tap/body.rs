@@ -48,7 +48,7 @@ impl http_body::Body for TappedBody {
             }
             match task::ready!(self.watched.poll_again(context)) {
                 Some(Some(body)) => self.body = body,
-                Some(None) => return Poll::Ready(self.end().map(|event| Ok(Frame::data(event)))),
+                Some(None) => return Poll::Ready(self.end()),
                 None => {}
             }
             let frame = task::ready!(Pin::new(&mut self.body).poll_frame(context));
@@ -73,28 +73,28 @@ impl TappedBody {
             _ if self.watched.goes_on() => Some(Ok(Frame::data(Bytes::new()))),
             Some(Err(error)) => {
                 self.watched.broken_off();
-                let (at_border, told) = (self.watched.at_border(), self.end());
-                if at_border {
-                    tracing::debug!(%error, "the API server is gone: a watch ends");
-                    return told.map(|event| Ok(Frame::data(event)));
+                if !self.watched.at_border() {
+                    self.ended = true;
+                    return Some(Err(error));
                 }
-                Some(Err(error))
+                tracing::debug!(%error, "the API server is gone: a watch ends");
+                self.end()
             }
             None => {
                 self.watched.ended();
-                let (cut_short, told) = (self.watched.is_cut_short(), self.end());
-                if cut_short {
+                if self.watched.is_cut_short() {
+                    self.ended = true;
                     return Some(Err(BoxError::from(WITHIN_AN_EVENT).into()));
                 }
-                told.map(|event| Ok(Frame::data(event)))
+                self.end()
             }
         }
     }
 
     /// Nothing comes any more, but for what the client has to be told.
-    fn end(&mut self) -> Option<Bytes> {
+    fn end(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
         self.ended = true;
-        self.watched.list_after_the_gap()
+        self.watched.list_after_the_gap().map(|event| Ok(Frame::data(event)))
     }
 }
 

@@ -126,9 +126,19 @@ impl Watched {
         self
     }
 
+    /// Whether its client is told no more than what leaves, as the Lease is lost.
+    fn is_parted(&self) -> bool {
+        self.leave.as_ref().is_some_and(|leave| leave.is_lost())
+    }
+
+    /// Whether it is to last for longer.
+    fn is_in_time(&self) -> bool {
+        self.lasts.as_ref().is_none_or(|it| it.until > Instant::now())
+    }
+
     /// The API server ended it in order.
     pub(super) fn ended(&self) {
-        if self.lasts.as_ref().is_none_or(|it| it.until > Instant::now()) {
+        if self.is_in_time() {
             self.broken_off();
         }
     }
@@ -163,7 +173,7 @@ impl Watched {
             End::Unplaced => LIST_ANEW,
             End::Regained => LIST_AFTER_THE_GAP,
             // What was withheld the next proxy does not know of.
-            End::Closing if self.leave.as_ref().is_some_and(|leave| leave.is_lost()) => LIST_AFTER_THE_GAP,
+            End::Closing if self.is_parted() => LIST_AFTER_THE_GAP,
             End::Closing => return Poll::Ready(self.close()),
             End::NotUnderstood => return Poll::Ready(None),
         };
@@ -173,14 +183,13 @@ impl Watched {
     /// The API server is gone. Returns whether the watch goes on all the same.
     pub(super) fn goes_on(&mut self) -> bool {
         let (at_border, from) = (self.at_border(), self.view.as_ref().and_then(View::position));
-        let in_time = self.lasts.as_ref().is_none_or(|it| it.until > Instant::now());
+        let in_time = self.is_in_time();
         self.leave.as_mut().is_some_and(|leave| at_border && in_time && leave.goes_on(from))
     }
 
     /// What a client has to be told whose watch ends without the Lease, if that can be said here.
     pub(super) fn list_after_the_gap(&mut self) -> Option<Bytes> {
-        self.leave.as_ref().filter(|leave| leave.is_lost())?;
-        self.expired(LIST_AFTER_THE_GAP)
+        if self.is_parted() { self.expired(LIST_AFTER_THE_GAP) } else { None }
     }
 
     fn expired(&mut self, message: &str) -> Option<Bytes> {
@@ -269,7 +278,7 @@ impl Watched {
             view.told(&missed);
         }
         // Where the end of the initial events was withheld, what leaves behind it does not place a watch.
-        let is_placed = !self.leave.as_ref().is_some_and(|leave| leave.is_lost()) || view.position().is_some();
+        let is_placed = !self.is_parted() || view.position().is_some();
         if let Some(version) = self.pending.take_if(|_| is_placed) {
             view.advance(&version);
         }

@@ -1,9 +1,6 @@
 //! How far watches have come, as the handover sees it, and how they end.
 
-use std::{
-    collections::BTreeSet,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
-};
+use std::{collections::BTreeSet, sync::atomic::AtomicUsize};
 
 use tokio::time::timeout;
 
@@ -79,7 +76,6 @@ async fn a_client_that_asked_for_no_bookmarks_gets_none_and_its_watch_goes_on_by
 /// An acknowledgement after a gap in the Lease rests on what the controller watches, and not on luck.
 #[tokio::test(start_paused = true)]
 async fn what_a_watch_had_shown_when_the_lease_was_lost_is_known_after_the_gap() {
-    let silent = || json(boxed(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BoxError>>())));
     let lab = Lab::new(move |_| silent());
     let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
     lab.shared.gate.close();
@@ -145,9 +141,7 @@ async fn without_the_lease_a_watch_goes_on_from_where_it_was_when_the_api_server
         let ([server, again], respond) = streams();
         let lab = Lab::new(respond);
         let held = Arc::new(AtomicBool::new(true));
-        let asked = held.clone();
-        let term = Term::new("me".parse().unwrap(), SELECTOR.into(), move || asked.load(Ordering::Relaxed));
-        lab.shared.gate.open(term);
+        lab.shared.gate.open(term_by(&held));
         let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
         server.unbounded_send(DELETED).unwrap();
         assert_eq!(piece(&mut body).await, DELETED);
@@ -172,9 +166,7 @@ async fn a_watch_that_went_on_while_a_lease_was_doubtful_ends_when_it_is_held_af
     let (server, respond) = streaming();
     let lab = Lab::new(respond);
     let held = Arc::new(AtomicBool::new(true));
-    let asked = held.clone();
-    let term = Term::new("me".parse().unwrap(), SELECTOR.into(), move || asked.load(Ordering::Relaxed));
-    lab.shared.gate.open(term);
+    lab.shared.gate.open(term_by(&held));
     let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
     held.store(false, Ordering::Relaxed);
     server.unbounded_send(ADDED).unwrap();
@@ -195,7 +187,7 @@ async fn a_watch_that_ends_at_once_is_not_asked_for_all_the_time() {
         0 => first(seen),
         // A loop without a pause would go on for ever.
         again if again < many => ended(),
-        _ => json(boxed(StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BoxError>>()))),
+        _ => silent(),
     });
     let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
     lab.shared.gate.close();
