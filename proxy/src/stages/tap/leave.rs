@@ -69,8 +69,7 @@ impl Leave {
     /// Whether the Lease was just lost; with when it is held again. The clock is asked as well: who wakes hears at once of all
     /// that happened, and not in this order.
     pub(super) fn poll_lost(&mut self, context: &mut Context<'_>) -> Option<BoxFuture<'static, End>> {
-        let lost = self.lost.as_mut().is_some_and(|lost| lost.as_mut().poll(context).is_ready());
-        let lost = lost || !self.admitted.term.is_on();
+        let lost = self.lost.as_mut()?.as_mut().poll(context).is_ready() || !self.admitted.term.is_on();
         self.lost.take_if(|_| lost).map(|_| self.admitted.regained().map(|()| End::Regained).boxed())
     }
 
@@ -79,10 +78,10 @@ impl Leave {
         self.lost.is_none()
     }
 
-    /// The API server is gone. Returns whether the watch goes on, from where it has come.
+    /// The API server is gone, or ended the watch. Returns whether it goes on, from where it has come.
     pub(super) fn goes_on(&mut self, from: Option<ResourceVersion>) -> bool {
         let Some(from) = from.filter(|_| self.is_lost()) else { return false };
-        tracing::debug!(%from, "the API server is gone: a watch without the Lease goes on");
+        tracing::debug!(%from, "the API server has no more to say: a watch without the Lease goes on");
         let (again, due) = ((self.ask)(from), self.due);
         self.due = due.max(Instant::now()) + PAUSE;
         let in_time = async move {

@@ -180,7 +180,7 @@ impl Watched {
         Poll::Ready(self.expired(message))
     }
 
-    /// The API server is gone. Returns whether the watch goes on all the same.
+    /// The API server is gone, or ended the watch. Returns whether it goes on all the same.
     pub(super) fn goes_on(&mut self) -> bool {
         let (at_border, from) = (self.at_border(), self.view.as_ref().and_then(View::position));
         let in_time = self.is_in_time();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::atomic::AtomicUsize};
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::views::fixtures::leaving;
@@ -211,6 +211,31 @@ async fn without_the_lease_a_watch_ends_with_the_word_to_list() {
     server.close_channel();
     assert!(piece(&mut body).await.contains("410"), "its client wants it for no longer");
     assert!(body.frame().await.is_none());
+}
+
+/// It asked for one format, and reads no other. What it has missed by then is not known either.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_would_go_on_in_another_format_ends_with_the_word_to_list() {
+    for form in ["application/vnd.kubernetes.protobuf;stream=watch", "text/html"] {
+        let ([server, _again], respond) = streams();
+        let lab = Lab::new(move |seen| {
+            let is_first = seen.uri.query().is_some_and(|query| query.contains("resourceVersion=5"));
+            let mut answer = respond(seen);
+            if !is_first {
+                answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(form));
+            }
+            answer
+        });
+        let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
+        server.unbounded_send(DELETED).unwrap();
+        assert_eq!(piece(&mut body).await, DELETED);
+        lab.shared.gate.close();
+        server.close_channel();
+        assert!(piece(&mut body).await.contains("410"), "{form}");
+        assert!(body.frame().await.is_none());
+        drop(body);
+        assert!(lab.shared.views.interrupted(&things(), None, Instant::now()).await, "{form}: it was broken off");
+    }
 }
 
 /// The client has nothing of the event that is withheld, so there is a place for what it has to be told.
