@@ -14,8 +14,8 @@
 //!   property: no circle of states can feign progress.
 //!
 //! How much time is tried: with three ticks a shard's Lease can lapse, be taken, and come back. The renewals of a shard that is
-//! `steady` take none. With three shards and both objects two of them are, or all but who dies or stands still; with two
-//! shards and one object one of them is, or none.
+//! `steady` take none. With three shards and both objects two of them are, or all but who dies or stands still. Where a mistake
+//! is sought, two shards and one object may do: one of them is steady then, or none.
 //!
 //! [`Mistake`]s are ways to build it wrong. The model must find each: a model that finds nothing proves nothing.
 //! And it must find nothing in the same case without the mistake: a broken model finds each of them too.

@@ -125,26 +125,24 @@ mod as_it_should_be {
         messages_are_lost: joining(Budget { losses: 1, ..Budget::default() });
         a_reconcile_sleeps: joining(Budget { wakes: 1, ..Budget::default() });
         an_acknowledgement_is_late: Case { late_acknowledgement: true, ..joining(Budget::default()) };
-        a_shard_ends_in_order_and_begins_again: two(Budget { releases: 1, restarts: 1, ..Budget::default() });
-        one_that_is_asked_ends_in_order:
-            Case { objects: 1, ..joining(Budget { releases: 1, ..Budget::default() }) };
-        a_shard_dies: two(Budget { kills: 1, ticks: 3, ..Budget::default() });
+        one_that_is_asked_ends_in_order: joining(Budget { releases: 1, ..Budget::default() });
         a_proxy_dies_alone: alone(Budget { proxies: 1, ..Budget::default() });
-        #[ignore = "takes a minute: for changes of the handover or the model"]
-        a_proxy_dies_alone_beside_two_objects: Case { objects: 2, ..alone(Budget { proxies: 1, ..Budget::default() }) };
         a_proxy_dies_alone_while_a_write_is_late:
             alone(Budget { proxies: 1, writes: 1, ..Budget::default() });
         a_proxy_dies_alone_while_a_reconcile_sleeps:
             alone(Budget { proxies: 1, wakes: 1, ..Budget::default() });
         a_proxy_dies_alone_while_a_reconcile_sleeps_and_its_write_is_late:
             alone(Budget { proxies: 1, wakes: 1, writes: 1, ..Budget::default() });
-        a_proxy_dies_alone_in_time: Case { steady: ONE, ..two(Budget { proxies: 1, ticks: 3, ..Budget::default() }) };
-        a_proxy_stands_still: Case { steady: ONE, ..two(Budget { pauses: 1, ticks: 3, ..Budget::default() }) };
-        messages_are_lost_in_time: Case { steady: ONE, ..two(Budget { losses: 1, ticks: 3, ..Budget::default() }) };
-        more_time_passes: Case { steady: ONE, ..two(Budget { ticks: 5, ..Budget::default() }) };
+        #[ignore = "takes minutes: for changes of the handover or the model"]
+        a_proxy_dies_alone_beside_two_objects_while_a_write_is_late:
+            Case { objects: 2, ..alone(Budget { proxies: 1, writes: 1, ..Budget::default() }) };
+        #[ignore = "takes minutes: for changes of the handover or the model"]
+        a_proxy_dies_alone_beside_two_objects_while_a_reconcile_sleeps:
+            Case { objects: 2, ..alone(Budget { proxies: 1, wakes: 1, ..Budget::default() }) };
+        of_three_shards_a_proxy_dies_alone_in_time: three(Budget { proxies: 1, ticks: 3, ..Budget::default() });
+        more_time_passes: three(Budget { ticks: 5, ..Budget::default() });
         two_replicas_lead: Case { replicas: 2, ..joining(Budget { decisions: 1, ..Budget::default() }) };
-        two_replicas_lead_in_time:
-            Case { replicas: 2, steady: ONE, ..two(Budget { decisions: 1, ticks: 3, ..Budget::default() }) };
+        two_replicas_lead_in_time: Case { replicas: 2, ..three(Budget { decisions: 1, ticks: 3, ..Budget::default() }) };
         of_three_shards_one_dies: three(Budget { kills: 1, ticks: 3, ..Budget::default() });
         behind_the_fence_a_drain_is_forced: Case { fence: true, ..joining(Budget { forces: 1, writes: 1, ..Budget::default() }) };
         behind_the_fence_a_drain_is_forced_and_the_acknowledgement_is_late:
@@ -157,15 +155,16 @@ mod as_it_should_be {
         behind_the_fence_of_three_shards_one_dies:
             Case { fence: true, ..calm(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() }) };
         messages_of_three_shards_are_lost_in_time: three(Budget { losses: 1, ticks: 3, ..Budget::default() });
-        #[ignore = "takes a minute: for changes of the handover or the model"]
+        #[ignore = "takes minutes: for changes of the handover or the model"]
+        one_joins_while_another_dies: Case { steady: [true; 3], ..joining(Budget { kills: 1, ticks: 3, ..Budget::default() }) };
+        #[ignore = "takes minutes: for changes of the handover or the model"]
         messages_are_lost_and_watches_end: joining(Budget { losses: 1, cuts: 1, ..Budget::default() });
-        #[ignore = "takes a minute: for changes of the handover or the model"]
+        #[ignore = "takes minutes: for changes of the handover or the model"]
         behind_the_fence_of_three_shards_one_dies_while_another_renews:
             Case { fence: true, ..three(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() }) };
         reads_lag: joining(Budget { cuts: 1, catch_ups: 1, ..Budget::default() });
         behind_the_fence_writes_are_late:
             Case { fence: true, ..joining(Budget { writes: 1, wakes: 1, ..Budget::default() }) };
-        behind_the_fence_a_shard_dies: fenced(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() });
         behind_the_fence_the_webhook_leaves_it_to_the_sharder:
             Case { fence: true, children: false, ..joining(Budget { strips: 1, ..Budget::default() }) };
     }
