@@ -128,7 +128,7 @@ async fn never_both(
     end();
     let back = ground.history.until("it has its Lease again", name, taken.at, DEADLINE, Seen::is_held).await;
     let served = eventually("it is served again", DEADLINE, || async {
-        controller.served_after(taken.at).ok_or("not yet".to_owned())
+        controller.served_after(cut + MOMENT).ok_or("not yet".to_owned())
     });
     let served = served.await.unwrap();
     assert!(served + MOMENT > back.at, "{name}: served {:?} before it had its Lease again", back.at - served);
