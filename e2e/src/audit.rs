@@ -1,14 +1,11 @@
-//! Reads what the API server wrote down about writes: who wrote what, and which version of the object came of it; and about
-//! the watches of shards.
+//! Reads what the API server wrote down about writes: who wrote what, and which version of the object came of it.
 
 mod line;
 mod requests;
 mod shards;
-mod watches;
 
 pub use requests::{Request, Requests};
 pub use shards::{Heard, Holder, heard};
-pub use watches::{Watch, watches};
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -9,7 +9,6 @@ mod history;
 mod run;
 pub mod schedule;
 mod settle;
-mod sight;
 mod silence;
 mod verdict;
 

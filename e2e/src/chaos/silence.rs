@@ -4,9 +4,8 @@
 //! an overlap is excused where the record proves that the first had begun, and sent nothing, for longer than that; a proxy
 //! that holds a write up asks for the object meanwhile, which is written down as well. What was
 //! sent while it could not be written down proves nothing: it may be on a line on which nothing passes, or have been with an
-//! API server that was killed. But of a shard that is dead (`dead`) nothing was sent any more by then, and for a while before.
-//! What such a controller begins, with what it still has in its queue, is silent from its beginning; and what arrives as a
-//! partition ends was sent while the proxy still passed things on.
+//! API server that was killed. But of a shard that is dead (`dead`) nothing was sent any more by then, and for a while before:
+//! what arrives as a partition ends was sent while the proxy still passed things on.
 
 use std::time::Duration;
 
@@ -41,36 +40,23 @@ pub(super) struct AtWork<'a> {
     pub(super) began: Timestamp,
 }
 
-/// How a shard kept silent about an object that left it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Silence {
-    /// For how long.
-    pub(super) lasted: Duration,
-    /// Whether it began when the object had left: as a controller may whose proxy lost the Lease, until it stops to lead.
-    pub(super) from_its_beginning: bool,
-}
-
-/// For how long a shard had not asked for anything about an object when the object left it, before another began with it at
-/// `other`. None where no write is known that took the object from it.
+/// For how long who had begun had not asked for anything about an object when the object left its shard, before another began
+/// with it at `other`. None where no write is known that took the object from it.
 pub(super) fn silence(
     first: AtWork<'_>,
     other: Timestamp,
     requests: &[Request],
     faults: &[Fault<'_>],
     dead: &[Dead<'_>],
-) -> Option<Silence> {
+) -> Option<Duration> {
     let (left, by) = left(requests, first, other)?;
-    // What it lost before is not lost by its death, and what it begins then has been shown to it wrongly.
+    // What it lost before is not lost by its death.
     let is_dead = |dead: &&Dead<'_>| {
-        let is_back = dead.until.is_some_and(|until| until <= left.max(first.began));
+        let is_back = dead.until.is_some_and(|until| until <= left);
         dead.shard == first.shard && by != first.shard && dead.from <= left && !is_back
     };
     let silent = dead.iter().find(is_dead).map(|dead| dead.silent);
-    let (began, until) = match silent {
-        Some(silent) => (first.began.min(silent), left.max(first.began)),
-        None => (first.began, left),
-    };
-    let asked = requests.iter().filter(|request| request.who == first.shard && request.received < until);
+    let asked = requests.iter().filter(|request| request.who == first.shard && request.received < left);
     let unheard = faults.iter().filter(|fault| fault.from < left && hides(fault, first.shard, faults));
     // Of a dead shard what arrived after that was held up; what was under way by then was until its answer.
     let sent = |at: Timestamp| silent.map_or(at, |silent| at.min(silent));
@@ -79,10 +65,9 @@ pub(super) fn silence(
             |request| if request.received > sent(request.received) { sent(request.received) } else { request.answered },
         )
         .chain(unheard.map(|fault| sent(fault.until)));
-    // Nothing where it was about to be answered.
-    let last = spoke.max().map_or(began, |last| last.max(began));
-    let lasted = Duration::try_from(until.duration_since(last)).unwrap_or_default();
-    Some(Silence { lasted, from_its_beginning: first.began > left })
+    let last = spoke.max().map_or(first.began, |last| last.max(first.began));
+    // Nothing where it was about to be answered, or began when the object had left.
+    Some(Duration::try_from(left.duration_since(last)).unwrap_or_default())
 }
 
 /// Whether what the shard sent meanwhile may not be written down. A shard that stood still sent nothing.
@@ -148,14 +133,13 @@ mod tests {
 
     fn silent(requests: &[Request], shard: &str, began: i64, other: i64) -> Option<Duration> {
         silence(AtWork { uid: "u", shard, began: at(began) }, at(other), requests, &[], &[])
-            .map(|silence| silence.lasted)
     }
 
     /// Of `a`, beside these faults: the kind, the shard, from when until when.
     fn beside(faults: &[(Kind, Option<&'static str>, i64, i64)]) -> Duration {
         let fault = |&(kind, shard, from, until): &_| Fault { kind, shard, from: at(from), until: at(until) };
         let faults: Vec<_> = faults.iter().map(fault).collect();
-        silence(AtWork { uid: "u", shard: "a", began: at(10) }, at(24), &requests(), &faults, &[]).unwrap().lasted
+        silence(AtWork { uid: "u", shard: "a", began: at(10) }, at(24), &requests(), &faults, &[]).unwrap()
     }
 
     #[test]
@@ -164,7 +148,7 @@ mod tests {
         let first = AtWork { uid: "u", shard: "a", began: at(10) };
         let silent = |shard, from, until: Option<i64>| {
             let dead = [Dead { shard, silent: at(from - 4), from: at(from), until: until.map(at) }];
-            silence(first, at(24), &requests(), &partition, &dead).unwrap().lasted
+            silence(first, at(24), &requests(), &partition, &dead).unwrap()
         };
         assert_eq!(silent("a", 18, None), Duration::from_secs(6), "it left at 20");
         assert_eq!(silent("a", 18, Some(21)), Duration::from_secs(6));
@@ -174,31 +158,18 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_shard_begins_with_what_it_was_shown_before_is_silent() {
+    fn what_a_dead_shard_begins_is_silent_from_its_beginning_and_no_longer() {
         let silent = |requests: &[Request], began, from| {
             let first = AtWork { uid: "u", shard: "a", began: at(began) };
             let dead = [Dead { shard: "a", silent: at(from - 4), from: at(from), until: None }];
-            silence(first, at(24), requests, &[], &dead).unwrap().lasted
+            silence(first, at(24), requests, &[], &dead).unwrap()
         };
-        assert_eq!(silent(&requests(), 22, 18), Duration::from_secs(8), "since 14");
-        assert_eq!(silent(&requests(), 21, 22), Duration::ZERO, "not dead yet");
-        assert_eq!(silent(&requests(), 23, 23), Duration::ZERO, "it let go of it while it lived");
-        let acknowledged = [vec![request(5, 6, "sharder", Some("a")), request(20, 21, "a", None)]].concat();
-        assert_eq!(silent(&acknowledged, 23, 20), Duration::ZERO, "it let go itself");
+        assert_eq!(silent(&requests(), 19, 18), Duration::from_secs(1));
+        assert_eq!(silent(&requests(), 22, 18), Duration::ZERO, "it had left by then");
         let late = [requests(), vec![request(18, 19, "a", Some("a"))]].concat();
         assert_eq!(silent(&late, 10, 19), Duration::from_secs(5), "that was sent by 15");
         let slow = [requests(), vec![request(14, 23, "a", Some("a"))]].concat();
         assert_eq!(silent(&slow, 10, 19), Duration::ZERO, "that was under way");
-    }
-
-    #[test]
-    fn what_begins_when_the_object_has_left_is_told_apart() {
-        let dead = [Dead { shard: "a", silent: at(14), from: at(18), until: None }];
-        let begun = |began| {
-            let first = AtWork { uid: "u", shard: "a", began: at(began) };
-            silence(first, at(24), &requests(), &[], &dead).unwrap().from_its_beginning
-        };
-        assert!(begun(22) && !begun(19));
     }
 
     #[test]

@@ -18,12 +18,11 @@ use super::{
     run::{Injected, Run},
     schedule::Kind,
     settle::Unrest,
-    sight::{was_moved, was_unseen},
-    silence::{self, AtWork, Silence, silence},
+    silence::{self, AtWork, silence},
 };
 use crate::{
     audit,
-    checker::{self, Child, Gap, Landed, Lost, Overlap, Record, Report},
+    checker::{self, Child, Gap, Lost, Overlap, Record, Report},
     system::{Ended, OPERATOR, Settings},
 };
 
@@ -45,8 +44,6 @@ pub struct Judged {
     pub name: String,
     /// For how long the first had been silent when the object left its shard; none where nobody took it from there.
     pub silent: Option<Duration>,
-    /// Whether the one that lost it began when the object had left its shard.
-    pub begun_late: bool,
 }
 
 /// The verdict, with what it rests on.
@@ -60,14 +57,8 @@ pub struct Verdict {
     pub overlaps: Vec<Judged>,
     /// Those of which it does.
     pub excused: Vec<Judged>,
-    /// Those of them in which a controller began with what its dead shard had shown it, when the object had left.
-    pub begun_late: Vec<Judged>,
     /// Leases that were taken from shards before their time, and when.
     pub early: Vec<(String, SignedDuration)>,
-    /// Second creates of what had been the shard's own, while its watches were coming back.
-    pub unseen: Vec<Landed>,
-    /// Those of what had just come to it.
-    pub unseen_moved: Vec<Landed>,
     /// Children of owners that were taken from shards which had not let go of them in time.
     pub forced: Vec<Child>,
     /// Objects that were taken from shards which had not let go of them in time.
@@ -103,9 +94,6 @@ pub(super) async fn judge(
     let heard = audit::heard(&log)?;
     let Deaths { all: dead, early } = deaths(&heard, lease, &faults);
     let early = early.into_iter().map(|(shard, at)| (shard.to_owned(), at.duration_since(begun))).collect();
-    let watches = audit::watches(&log, &run.labels)?;
-    let unseen = writes.second_creates.extract_if(.., |one| was_unseen(one, &faults, &watches));
-    let (unseen_moved, unseen) = unseen.partition(was_moved);
     let is_forced = |one: &mut Child| one.drained.is_some_and(|drained| drained >= patience(one.at, &faults));
     let forced = writes.overtaken.extract_if(.., is_forced).collect();
     let is_overdue = |one: &mut Lost| one.drained >= patience(one.at, &faults);
@@ -117,12 +105,9 @@ pub(super) async fn judge(
     let judged = report.overlaps.iter().map(|overlap| {
         let name = names.get(&overlap.uid).cloned().unwrap_or_default();
         let requests = requests.get(&name).map(Vec::as_slice).unwrap_or_default();
-        let silence = silent(overlap, requests, begun, &faults, &dead);
-        let begun_late = silence.is_some_and(|silence| silence.from_its_beginning);
-        Judged { silent: silence.map(|silence| silence.lasted), begun_late, overlap: overlap.clone(), name }
+        Judged { silent: silent(overlap, requests, begun, &faults, &dead), overlap: overlap.clone(), name }
     });
     let (excused, overlaps) = judged.partition::<Vec<_>, _>(|one| one.silent.is_some_and(|silent| silent > grace));
-    let (begun_late, excused) = excused.into_iter().partition(|one| one.begun_late);
     let mut revived = BTreeMap::new();
     for ended in &run.revived {
         *revived.entry(ended.clone()).or_default() += 1;
@@ -133,10 +118,7 @@ pub(super) async fn judge(
         writes,
         overlaps,
         excused,
-        begun_late,
         early,
-        unseen,
-        unseen_moved,
         forced,
         overdue,
         unsettled,
@@ -180,15 +162,11 @@ fn silent(
     begun: Timestamp,
     faults: &[silence::Fault<'_>],
     dead: &[Dead<'_>],
-) -> Option<Silence> {
-    let of = |(instance, began): &(String, Duration), before: &Duration| {
-        let shard = instance.rsplit_once('.').map_or(instance.as_str(), |(pod, _)| pod);
-        let (began, before) = (begun.checked_add(*began).ok()?, begun.checked_add(*before).ok()?);
-        silence(AtWork { uid: &overlap.uid, shard, began }, before, requests, faults, dead)
-    };
-    // The second may be the one that lost the object: it begins with what it has in its queue still.
-    let (first, second) = (&overlap.first, &overlap.second);
-    of(first, &second.1).max(of(second, &second.1))
+) -> Option<Duration> {
+    let ((instance, began), (_, other)) = (&overlap.first, &overlap.second);
+    let shard = instance.rsplit_once('.').map_or(instance.as_str(), |(pod, _)| pod);
+    let (began, other) = (begun.checked_add(*began).ok()?, begun.checked_add(*other).ok()?);
+    silence(AtWork { uid: &overlap.uid, shard, began }, other, requests, faults, dead)
 }
 
 /// The objects of which something else than an overlap is wrong, by namespace and name. Children have their owners' names.

@@ -6,10 +6,7 @@ use std::{
 };
 
 use super::{Ended, Verdict};
-use crate::{
-    chaos::schedule::Kind,
-    checker::{Gap, Landed},
-};
+use crate::{chaos::schedule::Kind, checker::Gap};
 
 impl Verdict {
     fn faults(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -35,7 +32,6 @@ impl Verdict {
         for (what, count) in [
             ("overlaps", self.overlaps.len()),
             ("overlaps of a reconcile silent for longer than the grace", self.excused.len()),
-            ("overlaps of a reconcile that began when the object had left", self.begun_late.len()),
             ("Leases taken before their time", self.early.len()),
             ("foreign writes that landed", writes.foreign.len()),
             ("writes that landed on what was nobody's", writes.late.len()),
@@ -45,8 +41,6 @@ impl Verdict {
             ("objects taken when it was", self.overdue.len()),
             ("forgotten", report.forgotten.len()),
             ("second creates of children", writes.second_creates.len()),
-            ("second creates of its own while its watches came back", self.unseen.len()),
-            ("second creates of what had come within 30 s, the same", self.unseen_moved.len()),
             ("creates refused because of owners that were gone", writes.of_the_gone),
             ("creates refused of what it had made within 1 s itself", writes.just_made),
             ("children deleted while their owner was there", writes.deleted.len()),
@@ -79,18 +73,13 @@ impl fmt::Display for Verdict {
             self.changes
         )?;
         self.promises(f)?;
-        for judged in self.excused.iter().chain(&self.begun_late) {
+        for judged in &self.excused {
             let ((first, since), (second, at)) = (&judged.overlap.first, &judged.overlap.second);
             writeln!(
                 f,
                 "    excused: {} {first} since {since:?}, {second} from {at:?}, silent {:?}",
                 judged.name, judged.silent
             )?;
-        }
-        for create in &self.unseen_moved {
-            let Landed { object, shard, received, moved, .. } = create;
-            let since = moved.map(|moved| received.duration_since(moved).unsigned_abs());
-            writeln!(f, "    excused: {shard} made a {object} again at {received}, which had come {since:?} before")?;
         }
         if let Some(Gap { name, cause, from, until, .. }) = self.longest() {
             let until = until.map_or("no end".to_owned(), |until| format!("{:.1?}", until.saturating_sub(*from)));
