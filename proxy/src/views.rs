@@ -266,7 +266,7 @@ impl View {
     }
 
     /// What it shows.
-    pub fn scope(&self) -> &Scope {
+    pub fn scope(&self) -> &Arc<Scope> {
         &self.scope
     }
 

@@ -7,7 +7,9 @@ use kube::{
     Api, ResourceExt as _,
     api::{WatchEvent, WatchParams},
 };
-use ringside_e2e::{eventually::eventually, line::Line, website::Website, workload::Workload};
+use ringside_e2e::{
+    control_plane::AnotherApiServer, eventually::eventually, line::Line, website::Website, workload::Workload,
+};
 use ringside_ring::{RingLabels, RingName};
 use tokio::time::timeout;
 
@@ -38,8 +40,15 @@ async fn next(events: &mut Events<'_>) -> Option<WatchEvent<Website>> {
     timeout(DEADLINE, events.try_next()).await.expect("the watch says nothing").expect("the watch is cut")
 }
 
-/// Its connections last, or have ended by the time at which it wakes.
-async fn told(ground: &Ground, name: &str, connections_last: bool) {
+/// What it finds when it wakes.
+enum Connections {
+    Last,
+    Ended,
+    /// They have ended, and the API server began after others had its objects: it knows of no event before.
+    EndedWithTheirServer,
+}
+
+async fn told(ground: &Ground, name: &str, connections: Connections) {
     let ring = ground.ring(name).await;
     let line = Line::to(ground.api_server()).await.unwrap();
     let shard = ground.shard(&ring, name, SHORT, &format!("https://{}", line.address()), None).await;
@@ -61,16 +70,23 @@ async fn told(ground: &Ground, name: &str, connections_last: bool) {
         }
     }
     shard.proxy.process.pause().unwrap();
+    if !matches!(connections, Connections::Last) {
+        // Before anything is on them that it would find when it wakes.
+        line.lead_to((Ipv6Addr::LOCALHOST, 1).into());
+    }
     eventually("others have its objects", DEADLINE, || async {
         let left = owned_by(ground, &ring, name).await;
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
     .await
     .unwrap();
-    if !connections_last {
-        line.lead_to((Ipv6Addr::LOCALHOST, 1).into());
-        line.lead_to(ground.api_server());
-    }
+    let another = match connections {
+        Connections::EndedWithTheirServer => {
+            Some(ground.system.control_plane().start_another_api_server().await.unwrap())
+        }
+        Connections::Last | Connections::Ended => None,
+    };
+    line.lead_to(another.as_ref().map_or_else(|| ground.api_server(), AnotherApiServer::address));
     shard.proxy.process.resume().unwrap();
     while !leaving.is_empty() {
         match next(&mut events).await {
@@ -86,5 +102,9 @@ async fn told(ground: &Ground, name: &str, connections_last: bool) {
 }
 
 pub(crate) async fn tells(ground: &Ground) {
-    tokio::join!(told(ground, "waking", true), told(ground, "waking-alone", false));
+    tokio::join!(
+        told(ground, "waking", Connections::Last),
+        told(ground, "waking-alone", Connections::Ended),
+        told(ground, "waking-anew", Connections::EndedWithTheirServer),
+    );
 }

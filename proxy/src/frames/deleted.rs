@@ -1,10 +1,10 @@
-//! A `DELETED` of the proxy's own, in each form that a watch may have been asked for: metadata is all that is known of the
-//! object, and all that tells which one it was.
+//! A `DELETED` of the proxy's own, in each form that a watch may have been asked for. Metadata tells which object it was, and
+//! often nothing else is known of it.
 
 use std::collections::BTreeMap;
 
 use prost::Message;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::{
     request::representation::{Encoding, Form},
@@ -28,6 +28,8 @@ pub struct Deleted {
     pub labels: BTreeMap<String, String>,
     /// Where the watch goes on from: a client that keeps it goes on from there too.
     pub resource_version: String,
+    /// All of it, where that is known: typed clients (kube-rs) can't read an object without its `spec`.
+    pub whole: Option<Value>,
 }
 
 const METADATA_VERSION: &str = "meta.k8s.io/v1";
@@ -55,6 +57,14 @@ impl Deleted {
         });
         if let Some(namespace) = &self.namespace {
             metadata["namespace"] = json!(namespace);
+        }
+        if let Some(Value::Object(whole)) = self.whole.as_ref().filter(|_| form == Form::Object) {
+            // The items of a list may have neither.
+            let mut object =
+                Map::from_iter([("apiVersion".to_owned(), json!(api_version)), ("kind".to_owned(), json!(kind))]);
+            object.extend(whole.clone());
+            object["metadata"]["resourceVersion"] = json!(self.resource_version);
+            return Value::Object(object);
         }
         let object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
         if form != Form::Table {

@@ -69,7 +69,7 @@ impl Sieve {
 
     /// Of the next piece what the client is to have, with what was held back before it. Reports each event that it
     /// completes: the bookmarks too, which a client is not to know; of departures those that pass, for of what is withheld it
-    /// knows nothing.
+    /// knows nothing, and the word that the watch can't go on.
     pub fn pass(&mut self, frames: &mut Frames, piece: Bytes, mut found: impl FnMut(Event)) -> Bytes {
         let (mut kept, mut open): (Vec<Range<usize>>, _) = (Vec::new(), 0..0);
         let (mut at, mut fate) = (0, self.fate);
@@ -100,7 +100,7 @@ impl Sieve {
             if let Step::End(event) = step {
                 let is_told = self.lets == Lets::Events || fate == Fate::Passes;
                 (fate, open) = (Fate::Open, at..at);
-                event.into_iter().filter(|_| is_told).for_each(&mut found);
+                event.into_iter().filter(|event| is_told || event.kind == Kind::Other).for_each(&mut found);
             }
         });
         self.fate = fate;

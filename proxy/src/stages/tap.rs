@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tower::Service;
 
 mod body;
+mod departed;
 mod leave;
 mod missed;
 mod watched;
@@ -99,7 +100,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
             _ => None,
         };
         let lasts = watch.and_then(|_| lasts(&request));
-        let leave = watch.and_then(|_| Leave::of(&request, self.next.clone()));
+        let leave = watch.and_then(|view| Leave::of(&request, view.scope(), self.next.clone()));
         let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
         let (next, answered) = (self.next.clone(), self.next.call(request));
         let tapped = async move {

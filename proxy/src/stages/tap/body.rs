@@ -47,7 +47,12 @@ impl http_body::Body for TappedBody {
                 });
             }
             match task::ready!(self.watched.poll_again(context)) {
-                Some(Some(body)) => self.body = body,
+                Some(Some(body)) => {
+                    self.body = body;
+                    if let Some(first) = self.watched.first() {
+                        return Poll::Ready(Some(Ok(Frame::data(first))));
+                    }
+                }
                 Some(None) => return Poll::Ready(self.end()),
                 None => {}
             }

@@ -3,10 +3,11 @@
 //! Its client may be about to begin with what it still has: the sooner it knows what others have by now, the less of that it
 //! does. What else comes is withheld, as nothing may be done about it; so its client has to list again once the Lease is held,
 //! and is told so. Who loses the Lease has often lost its connections as well, so the watch goes on from where it was when
-//! these are gone: an end would leave its client with all that it has, as it can open no other. Of an API server that was
-//! restarted meanwhile it learns nothing: such a one begins with what there is, and can't say what left before.
+//! these are gone: an end would leave its client with all that it has, as it can open no other. An API server that was
+//! restarted meanwhile can't say what left before: that is found out from lists (`departed`), and it goes on behind these.
 
 use std::{
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -17,12 +18,16 @@ use ringside_ring::ResourceVersion;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower::ServiceExt;
 
-use super::End;
+use super::{
+    End,
+    departed::{Departed, Looks, Unknown},
+};
 use crate::{
     body::{Body, empty},
-    frames::Frames,
-    request::{Query, RequestInfo},
+    frames::{Deleted, Frames},
+    request::{Query, RequestInfo, representation::Form},
     stages::{Next, admit::Admitted, narrow::with_query},
+    views::Scope,
 };
 
 /// Between two attempts, be it that nothing was answered, or a watch that ended at once.
@@ -31,25 +36,38 @@ const PAUSE: Duration = Duration::from_secs(1);
 const NOT_OURS: [header::HeaderName; 5] =
     [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::CONTENT_ENCODING, header::EXPECT, header::UPGRADE];
 
-/// A watch that is asked for again, once it is there.
-type Again = BoxFuture<'static, Option<(Frames, Body)>>;
+/// A watch that was asked for again.
+pub(super) struct Again {
+    pub(super) frames: Frames,
+    pub(super) body: Body,
+    /// What left before it begins, that it does not say; in which form its client wants that.
+    pub(super) departed: Vec<Deleted>,
+    pub(super) form: Form,
+    /// Where it begins.
+    pub(super) from: ResourceVersion,
+}
+
+/// From where it is asked for, and whether the API server does not know what was then.
+type Ask = Box<dyn Fn(ResourceVersion, bool) -> BoxFuture<'static, Option<Again>> + Send>;
 
 /// See the module.
 pub(in crate::stages) struct Leave {
     admitted: Admitted,
     /// Gone once the Lease is.
     lost: Option<BoxFuture<'static, ()>>,
-    ask: Box<dyn Fn(ResourceVersion) -> Again + Send>,
+    ask: Ask,
     /// When it may be asked for again.
     due: Instant,
     /// On its way.
-    again: Option<Again>,
+    again: Option<BoxFuture<'static, Option<Again>>>,
+    /// Where the one began that was asked for again: no earlier has the watch come.
+    began: Option<ResourceVersion>,
 }
 
 impl Leave {
     /// How the watch goes on. None for one of what objects control: that an object's children leave would have the controller
     /// begin with the object.
-    pub(super) fn of<S: Next>(request: &Request<Body>, next: S) -> Option<Self> {
+    pub(super) fn of<S: Next>(request: &Request<Body>, scope: &Arc<Scope>, next: S) -> Option<Self> {
         let admitted = request.extensions().get::<Admitted>()?.clone();
         let info = request.extensions().get::<RequestInfo>()?.clone();
         let resource = &info.resource.as_ref()?.kind;
@@ -62,8 +80,9 @@ impl Leave {
             asked.headers_mut().remove(header);
         }
         asked.extensions_mut().insert(RequestInfo { upgrade: false, ..info });
-        let ask = Box::new(move |from| ask_until_answered(next.clone(), asked.clone(), from).boxed());
-        is_its_own.then(|| Self { admitted, lost, ask, due: Instant::now(), again: None })
+        let asking = Asking { asked, scope: Arc::clone(scope) };
+        let ask: Ask = Box::new(move |from, is_old| asking.clone().until_answered(next.clone(), from, is_old).boxed());
+        is_its_own.then(|| Self { admitted, lost, ask, due: Instant::now(), again: None, began: None })
     }
 
     /// Whether the Lease was just lost; with when it is held again. The clock is asked as well: who wakes hears at once of all
@@ -78,11 +97,13 @@ impl Leave {
         self.lost.is_none()
     }
 
-    /// The API server is gone, or ended the watch. Returns whether it goes on, from where it has come.
-    pub(super) fn goes_on(&mut self, from: Option<ResourceVersion>) -> bool {
+    /// The API server is gone, or ended the watch. Returns whether it goes on, from where it has come; `is_old`: of what was
+    /// since then the API server knows nothing.
+    pub(super) fn goes_on(&mut self, from: Option<ResourceVersion>, is_old: bool) -> bool {
         let Some(from) = from.filter(|_| self.is_lost()) else { return false };
-        tracing::debug!(%from, "the API server has no more to say: a watch without the Lease goes on");
-        let (again, due) = ((self.ask)(from), self.due);
+        let from = self.began.take().map_or(from.clone(), |began| began.max(from));
+        tracing::debug!(%from, is_old, "the API server has no more to say: a watch without the Lease goes on");
+        let (again, due) = ((self.ask)(from, is_old), self.due);
         self.due = due.max(Instant::now()) + PAUSE;
         let in_time = async move {
             sleep_until(due).await;
@@ -93,25 +114,52 @@ impl Leave {
     }
 
     /// Ready when nothing is on its way: with what was, or with none that came to nothing.
-    pub(super) fn poll_again(&mut self, context: &mut Context<'_>) -> Poll<Option<Option<(Frames, Body)>>> {
+    pub(super) fn poll_again(&mut self, context: &mut Context<'_>) -> Poll<Option<Option<Again>>> {
         let Some(again) = &mut self.again else { return Poll::Ready(None) };
         let answered = ready!(again.as_mut().poll(context));
         self.again = None;
+        self.began = answered.as_ref().map(|again| again.from.clone());
         Poll::Ready(Some(answered))
     }
 }
 
-async fn ask_until_answered<S: Next>(next: S, asked: Request<()>, from: ResourceVersion) -> Option<(Frames, Body)> {
-    let uri = going_on(asked.uri(), &from)?;
-    loop {
-        let mut request = asked.clone().map(|()| empty());
-        request.uri_mut().clone_from(&uri);
-        match next.clone().oneshot(request).await {
-            Ok(answer) if answer.status() == StatusCode::OK => {
-                let frames = Frames::of_response(answer.headers());
-                return (!frames.is_opaque()).then(|| (frames, answer.into_body()));
+/// How to ask for the watch again.
+#[derive(Clone)]
+struct Asking {
+    asked: Request<()>,
+    scope: Arc<Scope>,
+}
+
+impl Asking {
+    async fn until_answered<S: Next>(self, mut next: S, mut from: ResourceVersion, mut is_old: bool) -> Option<Again> {
+        let mut departed = Vec::new();
+        loop {
+            if is_old {
+                match Looks::of(&self.asked, &self.scope)?.since(&mut next, &from).await {
+                    Ok(Departed { events, until }) => {
+                        departed.extend(events);
+                        from = until;
+                    }
+                    Err(Unknown::Refused(_)) => return None,
+                    Err(Unknown::NoAnswer) => {
+                        sleep(PAUSE).await;
+                        continue;
+                    }
+                }
             }
-            _ => sleep(PAUSE).await,
+            let mut request = self.asked.clone().map(|()| empty());
+            *request.uri_mut() = going_on(self.asked.uri(), &from)?;
+            let answer = next.clone().oneshot(request).await;
+            is_old = answer.as_ref().is_ok_and(|answer| answer.status() == StatusCode::GONE);
+            match answer {
+                Ok(answer) if answer.status() == StatusCode::OK => {
+                    let (frames, form) =
+                        (Frames::of_response(answer.headers()), Form::negotiated(self.asked.headers()));
+                    let body = answer.into_body();
+                    return (!frames.is_opaque()).then(|| Again { frames, body, departed, form, from });
+                }
+                _ => sleep(PAUSE).await,
+            }
         }
     }
 }

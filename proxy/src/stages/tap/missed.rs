@@ -105,6 +105,7 @@ impl Asks {
             uid: object.uid.clone(),
             labels: object.labels.clone(),
             resource_version: from.unwrap_or(&object.version).to_string(),
+            whole: None,
         }
     }
 }

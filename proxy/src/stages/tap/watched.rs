@@ -17,12 +17,12 @@ use tokio::time::Instant;
 use super::{
     super::{Next, admit::Admitted},
     End, LIST_AGAIN,
-    leave::Leave,
+    leave::{Again, Leave},
     missed::Asks,
 };
 use crate::{
     body::Body,
-    frames::{Event, Frames, Lets, Sieve},
+    frames::{Deleted, Event, Frames, Kind, Lets, Sieve},
     request::representation::Form,
     views::{Missed, View},
 };
@@ -47,6 +47,8 @@ pub struct Watched {
     telling: Option<Box<Missed>>,
     /// What the last piece proves, once the client has it.
     pending: Option<ResourceVersion>,
+    /// Whether the API server has said by an event that it can't go on: so it ends a watch from before all that it knows.
+    is_refused: bool,
     /// Gone once the watch has ended.
     end: Option<BoxFuture<'static, End>>,
     /// How long its client wants it to last, and may go on.
@@ -102,6 +104,7 @@ impl Watched {
             first: None,
             telling: None,
             pending: None,
+            is_refused: false,
             end: Some(end),
             lasts: None,
             leave: None,
@@ -183,8 +186,8 @@ impl Watched {
     /// The API server is gone, or ended the watch. Returns whether it goes on all the same.
     pub(super) fn goes_on(&mut self) -> bool {
         let (at_border, from) = (self.at_border(), self.view.as_ref().and_then(View::position));
-        let in_time = self.is_in_time();
-        self.leave.as_mut().is_some_and(|leave| at_border && in_time && leave.goes_on(from))
+        let (in_time, is_old) = (self.is_in_time(), std::mem::take(&mut self.is_refused));
+        self.leave.as_mut().is_some_and(|leave| at_border && in_time && leave.goes_on(from, is_old))
     }
 
     /// What a client has to be told whose watch ends without the Lease, if that can be said here.
@@ -205,9 +208,13 @@ impl Watched {
         let Some(leave) = &mut self.leave else { return Poll::Ready(None) };
         let again = task::ready!(leave.poll_again(context));
         Poll::Ready(again.map(|again| {
-            let (frames, body) = again.filter(|(frames, _)| frames.are_like(&self.frames))?;
+            let Again { frames, body, departed, form, from } = again.filter(|it| it.frames.are_like(&self.frames))?;
             self.frames = frames;
             self.sieve = self.sieve.as_ref().map(Sieve::anew);
+            if !departed.is_empty() {
+                self.tell(&departed, form);
+                self.pending = Some(from);
+            }
             Some(body)
         }))
     }
@@ -235,9 +242,16 @@ impl Watched {
         if deleted.is_empty() {
             return view.told(&missed);
         }
-        tracing::info!(resource = %view.scope().resource, count = deleted.len(), "a client is told what moved while it did not watch");
+        self.tell(&deleted, form);
+        self.telling = Some(missed.into());
+    }
+
+    /// The next that the client gets.
+    fn tell(&mut self, deleted: &[Deleted], form: Form) {
+        let resource = self.view.as_ref().map(|view| view.scope().resource.to_string());
+        tracing::info!(resource, count = deleted.len(), "a client is told what moved while it did not watch");
         let events: Vec<_> = deleted.iter().map(|event| self.frames.deleted(event, form)).collect();
-        (self.first, self.telling) = (Some(events.concat().into()), Some(missed.into()));
+        self.first = Some(events.concat().into());
     }
 
     fn idle(&self, idle: bool) {
@@ -249,8 +263,9 @@ impl Watched {
     /// Looks at a piece that passes; returns what of it the client gets now.
     pub fn pass(&mut self, piece: Bytes) -> Bytes {
         self.idle(false);
-        let pending = &mut self.pending;
+        let (pending, is_refused) = (&mut self.pending, &mut self.is_refused);
         let found = |event: Event| {
+            *is_refused |= event.kind == Kind::Other;
             if let Some(version) = event.progress()
                 && pending.as_ref().is_none_or(|highest| highest < version)
             {

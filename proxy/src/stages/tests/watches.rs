@@ -200,6 +200,112 @@ async fn a_watch_that_ends_at_once_is_not_asked_for_all_the_time() {
     assert!(piece(&mut body).await.contains("410"));
 }
 
+/// An API server that was restarted at 40: it knows nothing of before, but what was there then. `then` is how it answers
+/// whoever asks for the state of 12.
+fn restarted(
+    first: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static,
+    again: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static,
+    then: impl Fn() -> Response<Body> + Send + Sync + 'static,
+) -> Lab {
+    let page = |names: &[&str], rest: &str| {
+        let items: Vec<_> = names
+            .iter()
+            .map(
+                |name| serde_json::json!({"metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}")}}),
+            )
+            .collect();
+        let metadata = serde_json::json!({"resourceVersion": "40", "continue": rest});
+        let list =
+            serde_json::json!({"kind": "ThingList", "apiVersion": "x.io/v1", "metadata": metadata, "items": items});
+        json(full(list.to_string()))
+    };
+    Lab::new(move |seen| {
+        let query = crate::request::Query::parse(seen.uri.query().unwrap()).unwrap();
+        match (query.flag("watch"), query.first("resourceVersion"), query.first("continue")) {
+            (true, Some("5"), _) => first(seen),
+            (true, Some("40"), _) => again(seen),
+            (true, ..) => json(full("{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410}}\n")),
+            (_, Some("12"), _) => then(),
+            (_, Some("40"), _) => page(&["b", "new"], ""),
+            (.., Some("more")) => page(&["b", "c"], ""),
+            _ => page(&["b"], "more"),
+        }
+    })
+}
+
+/// Who wakes when an API server was restarted meanwhile would go on with all that it had.
+#[tokio::test(start_paused = true)]
+async fn what_left_while_the_api_server_was_restarted_is_found_out() {
+    let then = r#"{"kind":"ThingList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"12","continue":"more"},
+        "items":[{"metadata":{"name":"a","namespace":"ns","uid":"uid-a","labels":{"s":"me"}},"spec":{"of":1}}]}"#;
+    let gone = || {
+        let mut gone = json(full(r#"{"kind":"Status","code":410}"#));
+        *gone.status_mut() = StatusCode::GONE;
+        gone
+    };
+    let metadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let whole = serde_json::json!({
+        "apiVersion": "x.io/v1", "kind": "Thing", "spec": {"of": 1},
+        "metadata": {"name": "a", "namespace": "ns", "uid": "uid-a", "resourceVersion": "40", "labels": {"s": "me"}},
+    });
+    let partial = serde_json::json!({
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": whole["metadata"],
+    });
+    for (accept, told) in [("application/json", Some(whole)), (metadata, Some(partial)), ("*/*", None)] {
+        let ((server, first), (again, second)) = (streaming(), streaming());
+        let forgotten = told.is_none();
+        let lab = restarted(first, second, move || if forgotten { gone() } else { json(full(then)) });
+        let mut request = ask("GET", "/apis/x.io/v1/things?watch=1&resourceVersion=5&labelSelector=a");
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+        let mut body = lab.send(request).await.into_body();
+        server.unbounded_send(DELETED).unwrap();
+        assert_eq!(piece(&mut body).await, DELETED);
+        lab.shared.gate.close();
+        server.close_channel();
+        if let Some(told) = told {
+            let events = piece(&mut body).await;
+            let events: Vec<serde_json::Value> =
+                events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert_eq!(events[0], serde_json::json!({"type": "DELETED", "object": told}));
+            assert_eq!((events.len(), &events[1]["object"]["metadata"]["name"]), (2, &"c".into()));
+        }
+        again.unbounded_send(ADDED).unwrap();
+        again.unbounded_send(DELETED).unwrap();
+        assert_eq!(piece(&mut body).await, DELETED);
+        assert_eq!(behind(&lab, 40), usize::from(forgotten), "what it was told it has seen");
+        let seen = lab.seen.lock();
+        let lists = seen.iter().filter(|seen| !seen.uri.query().unwrap().contains("watch=")).count();
+        assert_eq!(lists, if forgotten { 3 } else { 4 });
+        let selects = |seen: &Seen| seen.uri.query().unwrap().contains("labelSelector=s%3Dme%2C%21d%2Ca");
+        assert!(seen.iter().all(selects), "{seen:?}");
+    }
+}
+
+/// It may watch, and not list.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_can_not_go_on_without_a_list_ends_with_the_word_to_list() {
+    let (server, first) = streaming();
+    let lab = Lab::new(move |seen| {
+        let query = seen.uri.query().unwrap();
+        match query.contains("watch=") {
+            true if query.contains("resourceVersion=5") => first(seen),
+            true => json(full("{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410}}\n")),
+            false => {
+                let mut refused = ok();
+                *refused.status_mut() = StatusCode::FORBIDDEN;
+                refused
+            }
+        }
+    });
+    let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
+    server.unbounded_send(DELETED).unwrap();
+    assert_eq!(piece(&mut body).await, DELETED);
+    lab.shared.gate.close();
+    server.close_channel();
+    assert!(piece(&mut body).await.contains("410"));
+    assert!(body.frame().await.is_none());
+}
+
 /// Of what was withheld before such an end nobody else may say anything.
 #[tokio::test]
 async fn without_the_lease_a_watch_ends_with_the_word_to_list() {
