@@ -181,6 +181,11 @@ impl Frames {
         }
     }
 
+    /// Whether it is a stream of JSON.
+    pub fn is_json(&self) -> bool {
+        matches!(self.0, Decoder::Json(_))
+    }
+
     /// Whether both are of the same format.
     pub fn are_like(&self, other: &Self) -> bool {
         std::mem::discriminant(&self.0) == std::mem::discriminant(&other.0)

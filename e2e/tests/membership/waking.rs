@@ -61,11 +61,13 @@ async fn told(ground: &Ground, name: &str, connections: Connections) {
 
     let websites = Api::<Website>::namespaced(shard.proxy.client().await.unwrap(), name);
     let mut events: Events<'_> = websites.watch(&WatchParams::default(), "0").await.unwrap().boxed();
-    let mut shown = BTreeSet::new();
-    while shown != leaving {
+    // The bookmark behind them says where the watch is: without it, it could not go on.
+    let (mut shown, mut is_placed) = (BTreeSet::new(), false);
+    while shown != leaving || !is_placed {
         match next(&mut events).await {
             Some(WatchEvent::Added(website)) => drop(shown.insert(website.name_any())),
-            Some(WatchEvent::Modified(_) | WatchEvent::Bookmark(_)) => {}
+            Some(WatchEvent::Bookmark(_)) => is_placed = true,
+            Some(WatchEvent::Modified(_)) => {}
             other => panic!("{other:?}"),
         }
     }

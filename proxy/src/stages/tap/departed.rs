@@ -22,7 +22,7 @@ use crate::{
     frames::Deleted,
     request::{
         Query, RequestInfo, Verb,
-        representation::{Encoding, Form, JSON},
+        representation::{Form, JSON},
     },
     stages::{
         Next,
@@ -33,8 +33,8 @@ use crate::{
 };
 
 /// Objects in one page.
-const PAGE: usize = 250;
-/// The longest page that is read: 128 KiB an object. Some may be larger; where so many are, nothing is found out.
+const PAGE: usize = 100;
+/// The longest page that is read: 320 KiB an object. Some may be larger; where so many are, nothing is found out.
 const MAX_PAGE: usize = 32 << 20;
 
 /// What left, and up to when that is known.
@@ -48,8 +48,10 @@ pub(super) struct Departed {
 pub(super) enum Unknown {
     /// The API server may say it later.
     NoAnswer,
-    /// The client may not ask, or gets no list.
-    Refused(StatusCode),
+    /// It has forgotten that state.
+    Forgotten,
+    /// The client may not ask, or what it gets is no list that can be read.
+    Refused,
 }
 
 /// How to ask for lists, as whoever watches.
@@ -90,7 +92,7 @@ struct Metadata {
 
 impl Metadata {
     fn of(object: &Value) -> Result<Self, Unknown> {
-        Self::deserialize(&object["metadata"]).map_err(|_| Unknown::NoAnswer)
+        Self::deserialize(&object["metadata"]).map_err(|_| Unknown::Refused)
     }
 
     /// Another object of a name is none that has left: most clients know objects by their names (`missed`).
@@ -101,7 +103,7 @@ impl Metadata {
 
 impl Looks {
     /// As the client that sends this watch, which is narrowed to the shard.
-    pub(super) fn of(request: &Request<()>, scope: &Arc<Scope>) -> Option<Self> {
+    pub(super) fn of(request: &Request<()>, scope: &Arc<Scope>, in_json: bool) -> Option<Self> {
         let info = request.extensions().get::<RequestInfo>()?.clone();
         let narrowed = Query::parse(request.uri().query().unwrap_or_default()).ok()?;
         let named = info.resource.as_ref()?.name.as_ref().map(|name| format!("metadata.name={name}"));
@@ -113,23 +115,30 @@ impl Looks {
         let mut asks = Request::new(());
         *asks.headers_mut() = of_question(request.headers());
         asks.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info });
-        let headers = request.headers();
-        let is_whole = Form::negotiated(headers) == Form::Object && Encoding::negotiated(headers) == Encoding::Json;
+        let is_whole = in_json && Form::negotiated(request.headers()) == Form::Object;
         let accept = if is_whole { HeaderValue::from_static(JSON) } else { asks.headers()[header::ACCEPT].clone() };
         Some(Self { request: asks, scope: Arc::clone(scope), query, accept })
     }
 
-    /// What has left since then. Where nobody has the state of then any more, nothing is known to have.
+    /// What has left since then. Where nobody has the state of then any more that is not known, and nothing is told.
     pub(super) async fn since<S: Next>(&self, next: &mut S, then: &ResourceVersion) -> Result<Departed, Unknown> {
         // What is asked for as metadata has lost its kind.
         let first = self.page(next, &[("limit", "1")], &HeaderValue::from_static(JSON)).await?;
-        let until: ResourceVersion = first.metadata.resource_version.parse().map_err(|_| Unknown::NoAnswer)?;
+        let until: ResourceVersion = first.metadata.resource_version.parse().map_err(|_| Unknown::Refused)?;
+        if until < *then {
+            // Another etcd, or one that was restored.
+            return Err(Unknown::Refused);
+        }
         let mut here = HashSet::new();
         let of_here = |object: Value| {
             here.insert(Metadata::of(&object)?.key());
             Ok(())
         };
-        self.all(next, &until, &self.request.headers()[header::ACCEPT], of_here).await?;
+        match self.all(next, &until, &self.request.headers()[header::ACCEPT], of_here).await {
+            // So slow that it is to be begun again.
+            Err(Unknown::Forgotten) => return Err(Unknown::NoAnswer),
+            answer => answer?,
+        }
         let kind = first.kind.strip_suffix("List").unwrap_or(&first.kind);
         let mut events = Vec::new();
         let is_whole = self.accept == JSON;
@@ -145,7 +154,7 @@ impl Looks {
             Ok(())
         };
         match self.all(next, then, &self.accept, left).await {
-            Err(Unknown::Refused(StatusCode::GONE)) => {
+            Err(Unknown::Forgotten) => {
                 tracing::info!(resource = %self.scope.resource, "nobody knows what left meanwhile: the API server has forgotten what was there");
             }
             answer => answer?,
@@ -185,24 +194,20 @@ impl Looks {
         let path = collection(resource, version, namespace.as_deref());
         let mut request = self.request.clone().map(|()| empty());
         let uri = path.parse().ok().and_then(|path| with_query(&path, &whole.to_string()).ok());
-        *request.uri_mut() = uri.ok_or(Unknown::Refused(StatusCode::URI_TOO_LONG))?;
+        *request.uri_mut() = uri.ok_or(Unknown::Refused)?;
         request.headers_mut().insert(header::ACCEPT, accept.clone());
         let answer = next.clone().oneshot(request).await.map_err(|_| Unknown::NoAnswer)?;
         match answer.status() {
             StatusCode::OK => {}
-            status if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
-                return Err(Unknown::Refused(status));
-            }
+            StatusCode::GONE => return Err(Unknown::Forgotten),
+            StatusCode::TOO_MANY_REQUESTS => return Err(Unknown::NoAnswer),
+            status if status.is_client_error() => return Err(Unknown::Refused),
             _ => return Err(Unknown::NoAnswer),
         }
-        let body = Limited::new(answer.into_body(), MAX_PAGE).collect().await.map_err(|error| {
-            if error.is::<LengthLimitError>() {
-                Unknown::Refused(StatusCode::PAYLOAD_TOO_LARGE)
-            } else {
-                Unknown::NoAnswer
-            }
-        })?;
-        let list: List = serde_json::from_slice(&body.to_bytes()).map_err(|_| Unknown::NoAnswer)?;
-        if list.kind.ends_with("List") { Ok(list) } else { Err(Unknown::NoAnswer) }
+        let body = Limited::new(answer.into_body(), MAX_PAGE)
+            .collect()
+            .await
+            .map_err(|error| if error.is::<LengthLimitError>() { Unknown::Refused } else { Unknown::NoAnswer })?;
+        serde_json::from_slice(&body.to_bytes()).map_err(|_| Unknown::Refused)
     }
 }

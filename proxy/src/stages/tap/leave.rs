@@ -15,7 +15,7 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use http::{Request, StatusCode, Uri, header};
 use ringside_ring::ResourceVersion;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tower::ServiceExt;
 
 use super::{
@@ -32,6 +32,8 @@ use crate::{
 
 /// Between two attempts, be it that nothing was answered, or a watch that ended at once.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The longest that it becomes, as it doubles with each time that what left has to be found out from lists.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// What says something of a body or a connection, in the client's request: this one has neither.
 const NOT_OURS: [header::HeaderName; 5] =
     [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::CONTENT_ENCODING, header::EXPECT, header::UPGRADE];
@@ -44,11 +46,20 @@ pub(super) struct Again {
     pub(super) departed: Vec<Deleted>,
     pub(super) form: Form,
     /// Where it begins.
-    pub(super) from: ResourceVersion,
+    from: ResourceVersion,
+    /// Whether something may have passed between that and where the last one ended.
+    pub(super) is_torn: bool,
 }
 
-/// From where it is asked for, and whether the API server does not know what was then.
-type Ask = Box<dyn Fn(ResourceVersion, bool) -> BoxFuture<'static, Option<Again>> + Send>;
+/// From where a watch is asked for.
+struct From {
+    at: ResourceVersion,
+    /// Whether the API server does not know what was then.
+    is_old: bool,
+    in_json: bool,
+}
+
+type Ask = Box<dyn Fn(From) -> BoxFuture<'static, Option<Again>> + Send>;
 
 /// See the module.
 pub(in crate::stages) struct Leave {
@@ -58,6 +69,7 @@ pub(in crate::stages) struct Leave {
     ask: Ask,
     /// When it may be asked for again.
     due: Instant,
+    pause: Duration,
     /// On its way.
     again: Option<BoxFuture<'static, Option<Again>>>,
     /// Where the one began that was asked for again: no earlier has the watch come.
@@ -81,8 +93,9 @@ impl Leave {
         }
         asked.extensions_mut().insert(RequestInfo { upgrade: false, ..info });
         let asking = Asking { asked, scope: Arc::clone(scope) };
-        let ask: Ask = Box::new(move |from, is_old| asking.clone().until_answered(next.clone(), from, is_old).boxed());
-        is_its_own.then(|| Self { admitted, lost, ask, due: Instant::now(), again: None, began: None })
+        let ask: Ask = Box::new(move |from| asking.clone().until_answered(next.clone(), from).boxed());
+        let due = Instant::now();
+        is_its_own.then(|| Self { admitted, lost, ask, due, pause: PAUSE, again: None, began: None })
     }
 
     /// Whether the Lease was just lost; with when it is held again. The clock is asked as well: who wakes hears at once of all
@@ -97,17 +110,33 @@ impl Leave {
         self.lost.is_none()
     }
 
-    /// The API server is gone, or ended the watch. Returns whether it goes on, from where it has come; `is_old`: of what was
-    /// since then the API server knows nothing.
-    pub(super) fn goes_on(&mut self, from: Option<ResourceVersion>, is_old: bool) -> bool {
+    /// The API server is gone, or ended the watch, or has said first that it can't go on (`is_refused`). Returns whether it
+    /// goes on, from where it has come, for no longer than its client wants it.
+    pub(super) fn goes_on(
+        &mut self,
+        from: Option<ResourceVersion>,
+        (is_refused, in_json): (bool, bool),
+        until: Option<Instant>,
+    ) -> bool {
         let Some(from) = from.filter(|_| self.is_lost()) else { return false };
-        let from = self.began.take().map_or(from.clone(), |began| began.max(from));
-        tracing::debug!(%from, is_old, "the API server has no more to say: a watch without the Lease goes on");
-        let (again, due) = ((self.ask)(from, is_old), self.due);
-        self.due = due.max(Instant::now()) + PAUSE;
+        let began = self.began.take();
+        // So an API server answers from before all that it knows: one that was asked just for that.
+        let is_old = is_refused && began.is_some();
+        let at = began.into_iter().chain([from]).max().expect("at least one");
+        tracing::debug!(%at, is_old, "the API server has no more to say: a watch without the Lease goes on");
+        // At once, the first time: meanwhile its client may begin with what others have.
+        let due = if is_old && self.pause == PAUSE { Instant::now() } else { self.due };
+        if is_old {
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        }
+        self.due = due.max(Instant::now()) + self.pause;
+        let again = (self.ask)(From { at, is_old, in_json });
         let in_time = async move {
             sleep_until(due).await;
-            again.await
+            match until {
+                Some(until) => timeout_at(until, again).await.ok().flatten(),
+                None => again.await,
+            }
         };
         self.again = Some(in_time.boxed());
         true
@@ -131,20 +160,22 @@ struct Asking {
 }
 
 impl Asking {
-    async fn until_answered<S: Next>(self, mut next: S, mut from: ResourceVersion, mut is_old: bool) -> Option<Again> {
-        let mut departed = Vec::new();
+    async fn until_answered<S: Next>(self, mut next: S, from: From) -> Option<Again> {
+        let (mut departed, mut is_torn) = (Vec::new(), false);
+        let From { at: mut from, mut is_old, in_json } = from;
         loop {
             if is_old {
-                match Looks::of(&self.asked, &self.scope)?.since(&mut next, &from).await {
+                is_torn = true;
+                match Looks::of(&self.asked, &self.scope, in_json)?.since(&mut next, &from).await {
                     Ok(Departed { events, until }) => {
                         departed.extend(events);
                         from = until;
                     }
-                    Err(Unknown::Refused(_)) => return None,
                     Err(Unknown::NoAnswer) => {
                         sleep(PAUSE).await;
                         continue;
                     }
+                    Err(Unknown::Refused | Unknown::Forgotten) => return None,
                 }
             }
             let mut request = self.asked.clone().map(|()| empty());
@@ -156,7 +187,7 @@ impl Asking {
                     let (frames, form) =
                         (Frames::of_response(answer.headers()), Form::negotiated(self.asked.headers()));
                     let body = answer.into_body();
-                    return (!frames.is_opaque()).then(|| Again { frames, body, departed, form, from });
+                    return (!frames.is_opaque()).then(|| Again { frames, body, departed, form, from, is_torn });
                 }
                 _ => sleep(PAUSE).await,
             }

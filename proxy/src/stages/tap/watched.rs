@@ -47,8 +47,10 @@ pub struct Watched {
     telling: Option<Box<Missed>>,
     /// What the last piece proves, once the client has it.
     pending: Option<ResourceVersion>,
-    /// Whether the API server has said by an event that it can't go on: so it ends a watch from before all that it knows.
+    /// Whether the API server has said by an event that it can't go on.
     is_refused: bool,
+    /// Whether it went on behind events that nobody has: what it says from there on proves nothing of before.
+    is_torn: bool,
     /// Gone once the watch has ended.
     end: Option<BoxFuture<'static, End>>,
     /// How long its client wants it to last, and may go on.
@@ -105,6 +107,7 @@ impl Watched {
             telling: None,
             pending: None,
             is_refused: false,
+            is_torn: false,
             end: Some(end),
             lasts: None,
             leave: None,
@@ -186,8 +189,9 @@ impl Watched {
     /// The API server is gone, or ended the watch. Returns whether it goes on all the same.
     pub(super) fn goes_on(&mut self) -> bool {
         let (at_border, from) = (self.at_border(), self.view.as_ref().and_then(View::position));
-        let (in_time, is_old) = (self.is_in_time(), std::mem::take(&mut self.is_refused));
-        self.leave.as_mut().is_some_and(|leave| at_border && in_time && leave.goes_on(from, is_old))
+        let (in_time, until) = (self.is_in_time(), self.lasts.as_ref().map(|it| it.until));
+        let how = (std::mem::take(&mut self.is_refused), self.frames.is_json());
+        self.leave.as_mut().is_some_and(|leave| at_border && in_time && leave.goes_on(from, how, until))
     }
 
     /// What a client has to be told whose watch ends without the Lease, if that can be said here.
@@ -208,12 +212,13 @@ impl Watched {
         let Some(leave) = &mut self.leave else { return Poll::Ready(None) };
         let again = task::ready!(leave.poll_again(context));
         Poll::Ready(again.map(|again| {
-            let Again { frames, body, departed, form, from } = again.filter(|it| it.frames.are_like(&self.frames))?;
+            let Again { frames, body, departed, form, is_torn, .. } =
+                again.filter(|it| it.frames.are_like(&self.frames))?;
+            self.is_torn |= is_torn;
             self.frames = frames;
             self.sieve = self.sieve.as_ref().map(Sieve::anew);
             if !departed.is_empty() {
                 self.tell(&departed, form);
-                self.pending = Some(from);
             }
             Some(body)
         }))
@@ -249,7 +254,7 @@ impl Watched {
     /// The next that the client gets.
     fn tell(&mut self, deleted: &[Deleted], form: Form) {
         let resource = self.view.as_ref().map(|view| view.scope().resource.to_string());
-        tracing::info!(resource, count = deleted.len(), "a client is told what moved while it did not watch");
+        tracing::info!(resource, count = deleted.len(), "a client is told what moved while its watch was not there");
         let events: Vec<_> = deleted.iter().map(|event| self.frames.deleted(event, form)).collect();
         self.first = Some(events.concat().into());
     }
@@ -293,7 +298,7 @@ impl Watched {
             view.told(&missed);
         }
         // Where the end of the initial events was withheld, what leaves behind it does not place a watch.
-        let is_placed = !self.is_parted() || view.position().is_some();
+        let is_placed = !self.is_torn && (!self.is_parted() || view.position().is_some());
         if let Some(version) = self.pending.take_if(|_| is_placed) {
             view.advance(&version);
         }

@@ -1,6 +1,6 @@
 //! How far watches have come, as the handover sees it, and how they end.
 
-use std::{collections::BTreeSet, sync::atomic::AtomicUsize};
+use std::collections::BTreeSet;
 
 use tokio::time::{Instant, timeout};
 
@@ -176,35 +176,15 @@ async fn a_watch_that_went_on_while_a_lease_was_doubtful_ends_when_it_is_held_af
     assert!(body.frame().await.is_none());
 }
 
-/// So API servers answer a watch from before all that they know: with an `ERROR`, and an end.
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_ends_at_once_is_not_asked_for_all_the_time() {
-    let gone = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410}}\n";
-    let ended = move || json(full(gone));
-    let (server, first) = streaming();
-    let (asked, many) = (AtomicUsize::new(0), 100);
-    let lab = Lab::new(move |seen| match asked.fetch_add(1, Ordering::Relaxed) {
-        0 => first(seen),
-        // A loop without a pause would go on for ever.
-        again if again < many => ended(),
-        _ => silent(),
-    });
-    let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
-    lab.shared.gate.close();
-    server.close_channel();
-    let still = timeout(Duration::from_secs(10), body.frame()).await;
-    assert!(still.is_err(), "{still:?}");
-    let asked = lab.seen.lock().len();
-    assert!((8..=12).contains(&asked), "{asked} times in ten seconds");
-    lab.shared.gate.open(term());
-    assert!(piece(&mut body).await.contains("410"));
-}
+const NOTHING: &str = r#"{"kind":"ThingList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"12"}}"#;
+const TOO_OLD: &str = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410}}\n";
 
-/// An API server that was restarted at 40: it knows nothing of before, but what was there then. `then` is how it answers
-/// whoever asks for the state of 12.
+/// An API server that was restarted at 40: it knows no event of before, but what was there then. Of watches it says `first` to
+/// one from 5, `again` to one from 40, and `old` to others; `then` to whoever asks for the state of 12.
 fn restarted(
     first: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static,
     again: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static,
+    old: impl Fn() -> Response<Body> + Send + Sync + 'static,
     then: impl Fn() -> Response<Body> + Send + Sync + 'static,
 ) -> Lab {
     let page = |names: &[&str], rest: &str| {
@@ -224,7 +204,7 @@ fn restarted(
         match (query.flag("watch"), query.first("resourceVersion"), query.first("continue")) {
             (true, Some("5"), _) => first(seen),
             (true, Some("40"), _) => again(seen),
-            (true, ..) => json(full("{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410}}\n")),
+            (true, ..) => old(),
             (_, Some("12"), _) => then(),
             (_, Some("40"), _) => page(&["b", "new"], ""),
             (.., Some("more")) => page(&["b", "c"], ""),
@@ -233,7 +213,8 @@ fn restarted(
     })
 }
 
-/// Who wakes when an API server was restarted meanwhile would go on with all that it had.
+/// Who wakes when an API server was restarted meanwhile would go on with all that it had. What came to it since it was told of
+/// the state of 12 nobody knows, so no view moves.
 #[tokio::test(start_paused = true)]
 async fn what_left_while_the_api_server_was_restarted_is_found_out() {
     let then = r#"{"kind":"ThingList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"12","continue":"more"},
@@ -243,6 +224,7 @@ async fn what_left_while_the_api_server_was_restarted_is_found_out() {
         *gone.status_mut() = StatusCode::GONE;
         gone
     };
+    let later = "{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"resourceVersion\":\"45\"}}}\n";
     let metadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     let whole = serde_json::json!({
         "apiVersion": "x.io/v1", "kind": "Thing", "spec": {"of": 1},
@@ -254,8 +236,9 @@ async fn what_left_while_the_api_server_was_restarted_is_found_out() {
     for (accept, told) in [("application/json", Some(whole)), (metadata, Some(partial)), ("*/*", None)] {
         let ((server, first), (again, second)) = (streaming(), streaming());
         let forgotten = told.is_none();
-        let lab = restarted(first, second, move || if forgotten { gone() } else { json(full(then)) });
-        let mut request = ask("GET", "/apis/x.io/v1/things?watch=1&resourceVersion=5&labelSelector=a");
+        let old = move || if forgotten { gone() } else { json(full(TOO_OLD)) };
+        let lab = restarted(first, second, old, move || if forgotten { gone() } else { json(full(then)) });
+        let mut request = ask("GET", "/apis/x.io/v1/things?watch=1&resourceVersion=5");
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
         let mut body = lab.send(request).await.into_body();
         server.unbounded_send(DELETED).unwrap();
@@ -270,13 +253,16 @@ async fn what_left_while_the_api_server_was_restarted_is_found_out() {
             assert_eq!((events.len(), &events[1]["object"]["metadata"]["name"]), (2, &"c".into()));
         }
         again.unbounded_send(ADDED).unwrap();
-        again.unbounded_send(DELETED).unwrap();
-        assert_eq!(piece(&mut body).await, DELETED);
-        assert_eq!(behind(&lab, 40), usize::from(forgotten), "what it was told it has seen");
+        again.unbounded_send(later).unwrap();
+        assert_eq!(piece(&mut body).await, later);
+        assert!(body.frame().now_or_never().is_none());
+        assert_eq!((behind(&lab, 12), behind(&lab, 30)), (0, 1));
         let seen = lab.seen.lock();
-        let lists = seen.iter().filter(|seen| !seen.uri.query().unwrap().contains("watch=")).count();
-        assert_eq!(lists, if forgotten { 3 } else { 4 });
-        let selects = |seen: &Seen| seen.uri.query().unwrap().contains("labelSelector=s%3Dme%2C%21d%2Ca");
+        let lists: Vec<_> = seen.iter().filter(|seen| !seen.uri.query().unwrap().contains("watch=")).collect();
+        assert_eq!(lists.len(), if forgotten { 3 } else { 4 });
+        let is_whole = |seen: &Seen| !seen.headers[header::ACCEPT].to_str().unwrap().contains("Metadata");
+        assert_eq!((is_whole(lists[1]), is_whole(lists[2])), (false, accept != metadata));
+        let selects = |seen: &Seen| seen.uri.query().unwrap().contains("labelSelector=s%3Dme%2C%21d");
         assert!(seen.iter().all(selects), "{seen:?}");
     }
 }
@@ -285,18 +271,12 @@ async fn what_left_while_the_api_server_was_restarted_is_found_out() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_can_not_go_on_without_a_list_ends_with_the_word_to_list() {
     let (server, first) = streaming();
-    let lab = Lab::new(move |seen| {
-        let query = seen.uri.query().unwrap();
-        match query.contains("watch=") {
-            true if query.contains("resourceVersion=5") => first(seen),
-            true => json(full("{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"code\":410}}\n")),
-            false => {
-                let mut refused = ok();
-                *refused.status_mut() = StatusCode::FORBIDDEN;
-                refused
-            }
-        }
-    });
+    let refused = || {
+        let mut refused = ok();
+        *refused.status_mut() = StatusCode::FORBIDDEN;
+        refused
+    };
+    let lab = restarted(first, |_| silent(), || json(full(TOO_OLD)), refused);
     let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
     server.unbounded_send(DELETED).unwrap();
     assert_eq!(piece(&mut body).await, DELETED);
@@ -304,6 +284,26 @@ async fn a_watch_that_can_not_go_on_without_a_list_ends_with_the_word_to_list() 
     server.close_channel();
     assert!(piece(&mut body).await.contains("410"));
     assert!(body.frame().await.is_none());
+}
+
+/// So API servers answer a watch from before all that they know: with an `ERROR`, and an end. Lists cost them more.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_at_once_is_not_asked_for_all_the_time() {
+    for (says, few) in [("", 8..=12), (TOO_OLD, 4..=6)] {
+        let (server, first) = streaming();
+        let lab = restarted(first, move |_| json(full(says)), move || json(full(says)), || json(full(NOTHING)));
+        let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
+        server.unbounded_send(DELETED).unwrap();
+        assert_eq!(piece(&mut body).await, DELETED);
+        lab.shared.gate.close();
+        server.close_channel();
+        let still = timeout(Duration::from_secs(10), async { while !piece(&mut body).await.contains("410") {} });
+        assert!(still.await.is_err());
+        let asked = lab.seen.lock().iter().filter(|seen| seen.uri.query().unwrap().contains("watch=")).count();
+        assert!(few.contains(&asked), "{asked} times in ten seconds: {says}");
+        lab.shared.gate.open(term());
+        assert!(piece(&mut body).await.contains("410"));
+    }
 }
 
 /// Of what was withheld before such an end nobody else may say anything.
