@@ -98,7 +98,8 @@ pub struct Budget {
     pub forces: u8,
     /// Decisions of the second replica, where there is one.
     pub decisions: u8,
-    /// Times that an API server that lags behind catches up; 0: none lags behind.
+    /// Times that a second API server, which shows what was so at first, catches up with the one that all write to. 0: it never
+    /// does, and whoever asks it reads the past.
     pub catch_ups: u8,
 }
 
