@@ -4,8 +4,20 @@ use crate::state::{Event, Next, State};
 
 impl State {
     pub(crate) fn make_canonical(&mut self) {
+        self.forget_claims();
         self.rank_versions();
         self.rank_drains();
+    }
+
+    /// No drain has the value of another: one that is nowhere to be seen will not be.
+    fn forget_claims(&mut self) {
+        let (now, past) = (self.now.objects, self.past.objects);
+        for replica in &mut self.replicas {
+            for (object, claimed) in replica.claimed.iter_mut().enumerate() {
+                let seen = [now[object].drain, past[object].drain];
+                *claimed = claimed.filter(|claimed| seen.contains(&Some(claimed.drain)));
+            }
+        }
     }
 
     fn rank_versions(&mut self) {
@@ -58,6 +70,9 @@ impl State {
         for held in self.pods.iter_mut().flat_map(|pod| &mut pod.objects) {
             held.drained.iter_mut().for_each(|(value, _)| each(value));
             held.acknowledgement.iter_mut().for_each(&mut each);
+        }
+        for claimed in self.replicas.iter_mut().flat_map(|replica| replica.claimed.iter_mut().flatten()) {
+            each(&mut claimed.drain);
         }
         for job in self.replicas.iter_mut().filter_map(|replica| replica.job.as_mut()) {
             job.view.drain.iter_mut().for_each(&mut each);

@@ -45,6 +45,8 @@ pub enum Mistake {
     EndedWatchForgotten,
     /// Objects of a shard that seems to be gone are given away without a drain label and without a look at its Lease.
     MovedUnclaimed,
+    /// What was drained when its shard seemed to be gone goes elsewhere without an acknowledgement, whether it was gone or not.
+    ClaimsUntold,
     /// The Lease of a shard is acquired although it has changed since it was seen.
     LeaseTakenUntested,
     /// What has no owner is left to the webhook.

@@ -9,8 +9,8 @@ use ringside_ring::{
 
 use crate::{
     actions::Action,
-    config::{Handover, Mistake},
-    state::{Holder, Job, Next, State},
+    config::{Handover, Judged, Mistake},
+    state::{Claimed, Holder, Job, Next, Object, State},
 };
 
 /// Of drains. Any will do.
@@ -67,7 +67,11 @@ impl Handover {
         if view.shard.is_none() && self.makes(Mistake::WebhookTrusted) {
             return None;
         }
-        let (ring, members) = self.members(self.available(state, replica));
+        let judged = self.available(state, replica);
+        if let Some(to) = self.without_asking(state, (replica, object), &view, judged) {
+            return Some(Job { object: u8::try_from(object).ok()?, view, next: Next::Assign(to) });
+        }
+        let (ring, members) = self.members(judged);
         let drain = view.drain.map(|value| value.to_string());
         let ownership = Ownership { shard: self.name(view.shard), drain: drain.as_deref() };
         let step = next_step(ownership, patience, self.key(object), members, ring);
@@ -82,6 +86,21 @@ impl Handover {
         Some(Job { object: u8::try_from(object).ok()?, view, next })
     }
 
+    /// Where an object goes that its shard, which is there, has not to let go of: it was away when the object was drained, and
+    /// was never shown it; or it is the object's home, and nobody else has had it.
+    fn without_asking(
+        &self,
+        state: &State,
+        (replica, object): (usize, usize),
+        view: &Object,
+        judged: Judged,
+    ) -> Option<u8> {
+        let shard = view.shard.filter(|shard| judged[usize::from(*shard)].is_some())?;
+        let claimed = state.replicas[replica].claimed[object].filter(|claimed| view.drain == Some(claimed.drain))?;
+        let to = self.receiver(object, judged)?;
+        (claimed.away || to == shard || self.makes(Mistake::ClaimsUntold)).then_some(to)
+    }
+
     fn new_drain(&self, state: &mut State) -> u8 {
         if self.makes(Mistake::OneDrainValue) { 0 } else { state.fresh_drain() }
     }
@@ -92,11 +111,16 @@ impl Handover {
         state.replicas[replica].job = match job.next {
             Next::Confirm => {
                 let absent = job.view.shard.is_none_or(|it| state.leases[usize::from(it)].holder != Holder::Shard);
+                let claimed = job.view.drain.filter(|_| absent && job.view.shard.is_some());
+                if let Some(drain) = claimed {
+                    state.replicas[replica].claimed[object] = Some(Claimed { drain, away: true });
+                }
                 let to = self.receiver(object, self.available(state, replica));
                 to.filter(|to| absent && Some(*to) != job.view.shard).map(|to| Job { next: Next::Assign(to), ..job })
             }
             Next::Claim(value) if self.write(state, &job) => {
                 debug_assert_eq!(state.now.objects[object].drain, Some(value));
+                state.replicas[replica].claimed[object] = Some(Claimed { drain: value, away: false });
                 Some(Job { view: state.now.objects[object], next: Next::Confirm, ..job })
             }
             Next::Claim(_) => None,

@@ -165,6 +165,16 @@ pub(crate) enum Event {
 pub(crate) struct Replica {
     pub(crate) seen: [Seen; SHARDS],
     pub(crate) job: Option<Job>,
+    /// What it has drained because the shard seemed to be gone, by object.
+    pub(crate) claimed: [Option<Claimed>; OBJECTS],
+}
+
+/// A drain of an object whose shard seemed to be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Claimed {
+    pub(crate) drain: u8,
+    /// Whether the shard was away after it.
+    pub(crate) away: bool,
 }
 
 /// A Lease as a replica saw it.
@@ -226,7 +236,7 @@ impl State {
             }
         };
         let seen = |shard: usize| Seen { exists: first[shard], held: first[shard], age: 0 };
-        let replica = || Replica { seen: [seen(0), seen(1), seen(2)], job: None };
+        let replica = || Replica { seen: [seen(0), seen(1), seen(2)], ..Replica::default() };
         let snapshot = Snapshot { objects, version: 0 };
         let mut pods = [pod(0), pod(1), pod(2)];
         if model.case.late_acknowledgement {

@@ -111,7 +111,8 @@ impl Scope {
         let key = self.main.resource.key(target.namespace.as_deref(), &target.name);
         let newest = self.newest();
         let Snapshot { members, hash_ring, .. } = &*newest;
-        if let Some(to) = newest.receiver(&key).filter(|_| self.shard_of(target).is_some() && self.claims.has(target)) {
+        let to = newest.receiver(&key).filter(|_| self.shard_of(target).is_some());
+        if let Some(to) = to.filter(|to| self.claims.allow(target, to)) {
             return Step::Assign { to: to.clone() };
         }
         next_step(target.ownership(), self.patience(target), &key, members, hash_ring)

@@ -288,11 +288,12 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
     // Where its children are by now: a shard that has become late since is not passed any more.
     let decide = |target: &Target| match scope.next_step(target) {
         Step::Assign { .. } | Step::Force { .. } => Some(assign(labels, target, &to)),
-        // One that was labelled for somebody else meanwhile comes again by the watch.
-        Step::Move { .. } => {
+        // One that was labelled for somebody else meanwhile, or given back to a shard that is gone again, comes again by the
+        // watch.
+        Step::Move { .. } if target.drain.is_some() => {
             target.shard.as_ref().filter(|from| absent.contains_key(*from)).map(|_| assign(labels, target, &to))
         }
-        Step::Keep | Step::AwaitAcknowledgement | Step::NoShard | Step::Drain { .. } => None,
+        Step::Move { .. } | Step::Keep | Step::AwaitAcknowledgement | Step::NoShard | Step::Drain { .. } => None,
     };
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
     let unowned_since = scope.census.unowned_since(resource, &target.uid);

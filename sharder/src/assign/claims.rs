@@ -1,8 +1,10 @@
-//! Drained objects that no controller works on, although their shard may be there: it was away when they were drained
-//! already, and what is drained it is not shown.
+//! Objects that were drained because their shard was away, when it is there again.
 //!
-//! Such an object goes on to where it belongs, or is its shard's again, without an acknowledgement. One that is forgotten
-//! here is acknowledged like any other, which costs time.
+//! What was drained while it is known to have been away it was never shown: nobody works on it, so it goes on to where it
+//! belongs, or is its shard's again, without an acknowledgement. Of what was drained when nobody knows where the shard was, as
+//! it came back about then, its controller may have begun with some. Nobody but that shard has had it, so it can be given back
+//! to it at once where it belongs to it; to go elsewhere it has to be let go of. One that is forgotten here is acknowledged
+//! like any other, which costs time.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,7 +12,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use ringside_ring::cluster_ring::GroupResource;
+use ringside_ring::{ShardName, cluster_ring::GroupResource};
 
 use crate::target::Target;
 
@@ -27,23 +29,44 @@ struct Claim {
     name: String,
     /// The value of the drain label: another one is another drain.
     id: String,
+    /// Whether its shard is known to have been away by then.
+    away: bool,
 }
 
 impl Claims {
+    /// The object is about to be drained by `id`, as its shard seems to be away.
+    pub(super) fn asking(&self, resource: &GroupResource, target: &Target, id: &str) {
+        self.remember(resource, target, id, false);
+    }
+
     /// The object was drained, as it is, when its shard was away.
     pub(super) fn add(&self, resource: &GroupResource, target: &Target) {
-        let Some(id) = target.drain.clone() else { return };
-        let mut claims = self.0.lock();
-        if claims.len() < CAPACITY || claims.contains_key(&target.uid) {
-            let (namespace, name) = (target.namespace.clone(), target.name.clone());
-            claims.insert(target.uid.clone(), Claim { resource: resource.clone(), namespace, name, id });
+        if let Some(id) = &target.drain {
+            self.remember(resource, target, id, true);
         }
     }
 
-    /// Whether nobody works on the object.
-    pub(crate) fn has(&self, target: &Target) -> bool {
+    fn remember(&self, resource: &GroupResource, target: &Target, id: &str, away: bool) {
+        let mut claims = self.0.lock();
+        if claims.len() < CAPACITY || claims.contains_key(&target.uid) {
+            let (resource, namespace, name) = (resource.clone(), target.namespace.clone(), target.name.clone());
+            claims.insert(target.uid.clone(), Claim { resource, namespace, name, id: id.to_owned(), away });
+        }
+    }
+
+    /// Whether the object may be given to `to` without an acknowledgement.
+    pub(crate) fn allow(&self, target: &Target, to: &ShardName) -> bool {
         let claims = self.0.lock();
-        claims.get(&target.uid).is_some_and(|claim| target.drain.as_ref() == Some(&claim.id))
+        let claim = claims.get(&target.uid).filter(|claim| target.drain.as_ref() == Some(&claim.id));
+        claim.is_some_and(|claim| claim.away || target.shard.as_deref() == Some(to.as_str()))
+    }
+
+    /// The object was read, and is not drained by what is remembered.
+    pub(super) fn seen(&self, target: &Target) {
+        let mut claims = self.0.lock();
+        if claims.get(&target.uid).is_some_and(|claim| target.drain.as_ref() != Some(&claim.id)) {
+            claims.remove(&target.uid);
+        }
     }
 
     /// The object has an owner, or is gone.

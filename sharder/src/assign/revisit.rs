@@ -83,9 +83,12 @@ pub(super) async fn read(scope: &Scope, owner: Target) -> Result<Option<Target>,
     };
     // One of the same name and another uid is another object.
     let found = found.filter(|found| found.uid == owner.uid);
-    if found.is_none() {
-        scope.begun.end(&owner.uid, true);
-        scope.claims.end(&owner.uid);
+    match &found {
+        Some(found) => scope.claims.seen(found),
+        None => {
+            scope.begun.end(&owner.uid, true);
+            scope.claims.end(&owner.uid);
+        }
     }
     Ok(found)
 }

@@ -1,7 +1,7 @@
 //! Takes objects from shards that are not there: a drain first, should the shard come back, and then it is asked for once more.
 //!
-//! A few at a time: what was drained while its shard was known to be away goes on without it, and the others have to be let
-//! go of when it is back, which takes a grace.
+//! A few at a time: what was drained while its shard was known to be away goes on without it. The others are given back when
+//! it is there again, or have to be let go of, which takes a grace ([`super::claims`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -85,18 +85,23 @@ async fn claim(scope: &Scope, one: Move) -> Result<Option<Move>, (Target, kube::
         _ => None,
     };
     let (uid, resource) = (one.target.uid.clone(), (&scope.client, &*scope.main.resource));
+    // Remembered before it is written: that may be carried out when nobody waits for it any more.
+    scope.claims.asking(&scope.main.resource.id, &one.target, &id);
     let outcome = write(&scope.writes, resource, labels, one.target.clone(), decide).await;
     let claimed = match outcome.map_err(|error| (one.target, error))? {
         Outcome::Written { on: target, .. } => Target { drain: Some(id), has_labels: true, ..*target },
         Outcome::Needless(target) if matches!(scope.next_step(&target), Step::Move { .. } | Step::Assign { .. }) => {
+            scope.claims.seen(&target);
             *target
         }
-        Outcome::Needless(_) => {
+        Outcome::Needless(target) => {
+            scope.claims.seen(&target);
             scope.census.settled(&scope.main.resource.id, &uid);
             return Ok(None);
         }
         Outcome::Gone => {
             scope.census.settled(&scope.main.resource.id, &uid);
+            scope.claims.end(&uid);
             scope.begun.end(&uid, true);
             return Ok(None);
         }

@@ -352,14 +352,7 @@ async fn what_was_claimed_goes_on_without_its_shard_and_comes_back_where_it_belo
         let again = process(&scope, vec![owner]).await;
         assert_eq!(uids(&again), ["uid-o"]);
         api.intercept(|_, _| None);
-        let shards = [("a", ShardState::Ready), ("b", ShardState::Ready), ("gone", ShardState::Ready)];
-        let shards = if elsewhere { &shards[..] } else { &shards[2..] };
-        let mut snapshot = snapshot_of(&ring(&example_spec()), shards);
-        if elsewhere {
-            snapshot.hash_ring = scope.snapshot.hash_ring.clone();
-        }
-        let snapshot = Arc::new(snapshot);
-        let scope = Scope { main: snapshot.mains[0].clone(), snapshot, leases: held_by(&["a", "b", "gone"]), ..scope };
+        let scope = back(&scope, elsewhere);
         let seen = target(&api, &path(CONFIG_MAPS, "o"), &scope);
         assert_eq!(process(&scope, vec![seen]).await, vec![]);
         let owner = api.get(&path(CONFIG_MAPS, "o")).unwrap()["metadata"]["labels"].clone();
@@ -373,6 +366,65 @@ async fn what_was_claimed_goes_on_without_its_shard_and_comes_back_where_it_belo
         }
         assert_eq!(scope.claims.of(&scope.main.resource.id), []);
     }
+}
+
+/// The snapshot in which `gone` is there again, with what belongs to whom as it is there without it, or without the others.
+fn back(scope: &Scope, elsewhere: bool) -> Scope {
+    let shards = ["a", "b", "gone"].map(|name| (name, ShardState::Ready));
+    let mut snapshot = snapshot_of(&ring(&example_spec()), if elsewhere { &shards[..] } else { &shards[2..] });
+    if elsewhere {
+        snapshot.hash_ring = scope.snapshot.hash_ring.clone();
+    }
+    let snapshot = Arc::new(snapshot);
+    let main = snapshot.mains[0].clone();
+    Scope { main, snapshot, leases: held_by(&["a", "b", "gone"]), ..scope.clone() }
+}
+
+/// It came back about when its objects were claimed: its controller may have begun with them, and so they are given back, or
+/// have to be let go of.
+#[tokio::test]
+async fn what_was_claimed_from_a_shard_that_was_there_is_its_own_again_or_waits_for_it() {
+    for elsewhere in [false, true] {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let owner = family(&api, &scope);
+        api.intercept(|asked, objects| {
+            let claims = asked.method == Method::PATCH && !assigns(asked);
+            let back = claims.then(|| stored("gone", "gone"));
+            objects.extend(back);
+            None
+        });
+        assert_eq!(uids(&process(&scope, vec![owner]).await), ["uid-o"]);
+        let scope = back(&scope, elsewhere);
+        let seen = target(&api, &path(CONFIG_MAPS, "o"), &scope);
+        let claimed = seen.drain.clone();
+        assert!(claimed.is_some() && scope.shard_of(&seen).is_some());
+        assert_eq!(process(&scope, vec![seen]).await, vec![]);
+        let now = target(&api, &path(CONFIG_MAPS, "o"), &scope);
+        assert_eq!(now.shard.as_deref(), Some("gone"));
+        assert_eq!(now.drain, claimed.filter(|_| elsewhere), "elsewhere: {elsewhere}");
+    }
+}
+
+/// A write that gave it back was carried out late, and the shard has worked on it since.
+#[tokio::test]
+async fn what_was_given_back_to_a_shard_that_is_gone_again_is_claimed_anew() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let owner = family(&api, &scope);
+    let labels = scope.snapshot.labels.clone();
+    api.intercept(move |asked, objects| {
+        if asked.method == Method::PATCH && assigns(asked) && asked.path == path(CONFIG_MAPS, "o") {
+            let of_owner = &mut objects.get_mut(&asked.path).unwrap()["metadata"]["labels"];
+            if of_owner.as_object_mut().unwrap().remove(&labels.drain).is_some() {
+                return Some(StatusCode::UNPROCESSABLE_ENTITY);
+            }
+        }
+        None
+    });
+    process(&scope, vec![owner]).await;
+    let now = target(&api, &path(CONFIG_MAPS, "o"), &scope);
+    assert_eq!((now.shard.as_deref(), now.drain), (Some("gone"), None), "it comes again by the watch");
 }
 
 fn lease_reads(api: &FakeApi) -> usize {
