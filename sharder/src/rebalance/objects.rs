@@ -55,7 +55,7 @@ pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<ku
             while window.has_room(under_way.len())
                 && let Some(next) = drains.next()
             {
-                under_way.push(paced(scope, due, next));
+                under_way.push(paced(scope, due, next, window.pause()));
             }
             let Some((uid, grace, outcome)) = under_way.next().await else { break };
             let lane = scope.writes.lane();
@@ -156,18 +156,19 @@ impl Why {
 }
 
 /// Asks the shard to let go, and lets so much time pass after that as it takes the API server to carry out what follows: the
-/// acknowledgement, the children, the assignment, and what the next shard writes. Were all drained at once, each would be
-/// without an owner until all others had one. Returns the object's uid, and what its shard promised.
+/// acknowledgement, the children, the assignment, and what the next shard writes; `pause` at least. Were all drained at once,
+/// each would be without an owner until all others had one. Returns the object's uid, and what its shard promised.
 async fn paced(
     scope: &Scope,
     due: &Due,
     (shard, target, why): (String, Target, Why),
+    pause: Duration,
 ) -> (String, Duration, Result<bool, kube::Error>) {
     let (uid, start) = (target.uid.clone(), Instant::now());
     let promised = scope.leases.grace(&scope.snapshot.ring, &shard);
     let outcome = drain(scope, due, (target, shard, why), promised).await;
     let children = u32::try_from(scope.main.controlled.len()).unwrap_or(u32::MAX);
-    sleep((start.elapsed() * FOLLOWING.saturating_add(children)).min(LONGEST)).await;
+    sleep((start.elapsed() * FOLLOWING.saturating_add(children)).clamp(pause, LONGEST)).await;
     (uid, promised.map_or(Duration::ZERO, Grace::duration), outcome)
 }
 
