@@ -140,7 +140,7 @@ impl Fence {
         // What was let go before and came back stays closed until its labels were seen: so does what is drained by one
         // and the same move as before, whose acknowledgement may still be on its way.
         registry.territory.forget(&object.uid);
-        let notify = registry.moves.begin(object.clone(), grace, Instant::now());
+        let notify = registry.moves.begin(object.clone(), version.clone(), grace, Instant::now());
         Guard::new(self.clone(), object, notify)
     }
 
@@ -205,17 +205,18 @@ impl Fence {
         Asked(self.0.lock().moved.last())
     }
 
-    /// Whether an answer that shows this object as the shard's is from before its drain, or from before it was let go: it was
-    /// asked for then, and came late.
-    pub fn is_from_before(&self, uid: &str, asked: Asked) -> bool {
-        self.0.lock().is_from_before(uid, asked)
+    /// Whether an answer that shows this object at this version as the shard's is from before its drain, or from before it was
+    /// let go: it was asked for then, and came late. One that is newer than the drain says that it was taken back, which this
+    /// shard's own watch may show a moment later.
+    pub fn is_from_before(&self, uid: &str, version: Option<&ResourceVersion>, asked: Asked) -> bool {
+        self.0.lock().is_from_before(uid, version, asked)
     }
 
     /// The labels of an object said that it is this shard's and stays so: it came back, if it was let go. `owner` is the
     /// object of the ring that controls it. An answer that was overtaken by a drain says nothing.
     pub fn learn(&self, era: &Era, target: &Target, uid: &Uid, owner: Option<Uid>, asked: Asked) {
         let mut registry = self.0.lock();
-        if registry.is_from_before(uid, asked) {
+        if registry.is_from_before(uid, None, asked) {
             return;
         }
         registry.moved.forget(uid);
@@ -262,8 +263,10 @@ impl Fence {
 const LONGEST_CHAIN: usize = 8;
 
 impl Registry {
-    fn is_from_before(&self, uid: &str, asked: Asked) -> bool {
-        self.moves.contains(uid) || self.moved.has_left_since(uid, asked.0)
+    fn is_from_before(&self, uid: &str, version: Option<&ResourceVersion>, asked: Asked) -> bool {
+        let drained = self.moves.drained(uid);
+        drained.is_some_and(|drained| version.is_none_or(|version| version <= drained))
+            || self.moved.has_left_since(uid, asked.0)
     }
 
     fn standing(&self, era: &Era, uid: &Uid) -> Standing {

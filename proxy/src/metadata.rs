@@ -32,6 +32,8 @@ pub struct Metadata {
     pub name: Option<String>,
     /// Its uid.
     pub uid: Option<String>,
+    /// Its version.
+    pub resource_version: Option<String>,
     /// Its labels.
     pub labels: Option<BTreeMap<String, String>>,
     /// Who owns it.
@@ -263,6 +265,7 @@ impl From<wire::Ownership> for Metadata {
         Self {
             name: message.name,
             uid: message.uid,
+            resource_version: message.resource_version,
             labels: Some(message.labels),
             owner_references: Some(message.owner_references.into_iter().map(owner).collect()),
         }

@@ -99,6 +99,8 @@ pub(crate) struct Ownership {
     pub(crate) name: Option<String>,
     #[prost(string, optional, tag = "5")]
     pub(crate) uid: Option<String>,
+    #[prost(string, optional, tag = "6")]
+    pub(crate) resource_version: Option<String>,
     #[prost(btree_map = "string, string", tag = "11")]
     pub(crate) labels: BTreeMap<String, String>,
     #[prost(message, repeated, tag = "13")]

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use ringside_ring::ResourceVersion;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
@@ -25,6 +26,8 @@ pub(super) struct Moves {
 #[derive(Debug)]
 struct Move {
     object: Moving,
+    /// Of which version it was seen drained.
+    version: ResourceVersion,
     grace: Duration,
     /// When something was last sent about it, or the wait for quiet began.
     last: Instant,
@@ -33,10 +36,16 @@ struct Move {
 }
 
 impl Moves {
-    pub(super) fn begin(&mut self, object: Moving, grace: Duration, now: Instant) -> Arc<Notify> {
+    pub(super) fn begin(
+        &mut self,
+        object: Moving,
+        version: ResourceVersion,
+        grace: Duration,
+        now: Instant,
+    ) -> Arc<Notify> {
         let notify = Arc::new(Notify::new());
         self.by_name.insert(Target::of(&object), object.uid.clone());
-        self.by_uid.insert(object.uid.clone(), Move { object, grace, last: now, notify: notify.clone() });
+        self.by_uid.insert(object.uid.clone(), Move { object, version, grace, last: now, notify: notify.clone() });
         notify
     }
 
@@ -55,6 +64,11 @@ impl Moves {
 
     pub(super) fn contains(&self, uid: &str) -> bool {
         self.by_uid.contains_key(uid)
+    }
+
+    /// Of which version the object was seen drained, if it drains.
+    pub(super) fn drained(&self, uid: &str) -> Option<&ResourceVersion> {
+        self.by_uid.get(uid).map(|it| &it.version)
     }
 
     pub(super) fn by_name(&self, target: &Target) -> Option<&Uid> {

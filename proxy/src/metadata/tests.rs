@@ -143,7 +143,7 @@ fn what_can_be_read_in_two_ways_is_refused() {
 
 #[test]
 fn an_answer_shows_its_labels_in_every_form() {
-    let metadata = json!({"name": "a", "uid": "1", "labels": {"s\u{e9}": "me"}});
+    let metadata = json!({"name": "a", "uid": "1", "resourceVersion": "7", "labels": {"s\u{e9}": "me"}});
     let table = |objects: Vec<Value>| {
         let rows: Vec<_> = objects.into_iter().map(|object| json!({"cells": [1], "object": object})).collect();
         json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "rows": rows}).to_string()
@@ -152,18 +152,24 @@ fn an_answer_shows_its_labels_in_every_form() {
     let protobuf = in_protobuf(wire::Ownership {
         name: Some("a".into()),
         uid: Some("1".into()),
+        resource_version: Some("7".into()),
         labels: BTreeMap::from([("s\u{e9}".into(), "me".into())]),
         ..Default::default()
     });
     for (form, body) in [
         (JSON, whole.clone().into()),
         (YAML, whole.into()),
-        (YAML, "kind: Thing\nmetadata:\n  name: a\n  uid: \"1\"\n  labels: {s\u{e9}: me}\n".into()),
+        (
+            YAML,
+            "kind: Thing\nmetadata:\n  name: a\n  uid: \"1\"\n  resourceVersion: \"7\"\n  labels: {s\u{e9}: me}\n"
+                .into(),
+        ),
         (JSON, table(vec![json!({"metadata": metadata})]).into()),
         (PROTOBUF, protobuf),
     ] {
         let read = of_answer(&headers(form), &body).unwrap();
         assert_eq!((read.uid.as_deref(), read.labels.unwrap()["s\u{e9}"].as_str()), (Some("1"), "me"), "{form}");
+        assert_eq!(read.resource_version.as_deref(), Some("7"), "{form}");
     }
     for undecided in [table(vec![]), table(vec![Value::Null]), table(vec![json!({}), json!({})]), "{}".into()] {
         assert!(of_answer(&headers(JSON), &undecided.clone().into()).is_err(), "{undecided}");

@@ -67,9 +67,10 @@ impl Judge {
     /// When the controller must not see it.
     pub(super) fn shown(&self, target: &Target, metadata: &Metadata, asked: Asked) -> Result<(), Refusal> {
         let uid = metadata.uid.as_deref().unwrap_or_default();
+        let version = metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
         match self.whose(metadata) {
             // What was answered before the drain can come after it: the controller would begin anew with what it has let go.
-            Whose::Ours if !self.fence.is_from_before(uid, asked) => Ok(()),
+            Whose::Ours if !self.fence.is_from_before(uid, version.as_ref(), asked) => Ok(()),
             Whose::Nobodys if !self.fence.has_moved(uid) => Ok(()),
             Whose::Ours | Whose::Nobodys | Whose::Draining | Whose::Others(_) => {
                 // Whatever was known of it: a child moves without a drain of its own.

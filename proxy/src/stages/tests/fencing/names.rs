@@ -129,6 +129,21 @@ async fn what_was_answered_before_a_drain_and_comes_after_it_is_not_shown() {
     assert_eq!(get().await, 200, "it is back, or its drain was withdrawn");
 }
 
+/// The proxy's own watch on what drains may show that a moment after the controller's.
+#[tokio::test(start_paused = true)]
+async fn what_the_answer_shows_to_be_newer_than_its_drain_is_back() {
+    let fenced = Fenced::new();
+    let _drained_at_7 = fenced.drained();
+    for (version, status) in [("6", 404), ("7", 404), ("8", 200), ("10", 200), ("x", 404)] {
+        fenced.thing(OURS);
+        fenced.objects.lock().get_mut(&format!("{THINGS}/b")).unwrap()["resourceVersion"] = version.into();
+        assert_eq!(fenced.status("GET", &format!("{THINGS}/b")).await, status, "{version}");
+    }
+    fenced.thing(DRAINING);
+    fenced.objects.lock().get_mut(&format!("{THINGS}/b")).unwrap()["resourceVersion"] = "8".into();
+    assert_eq!(fenced.status("GET", &format!("{THINGS}/b")).await, 404, "it is asked for once more");
+}
+
 #[tokio::test]
 async fn what_shows_no_labels_is_decided_by_asking() {
     let uri = format!("{THINGS}/b");
