@@ -23,6 +23,13 @@ impl<'a> Unread<'a> {
     }
 }
 
+impl Unread<'_> {
+    /// Whether the object was seen without owner.
+    fn was_nobodys(&self, owner: &Target) -> bool {
+        self.by_uid.get(&owner.uid).is_some_and(|carried| carried.shard.is_none())
+    }
+}
+
 impl Drop for Unread<'_> {
     fn drop(&mut self) {
         self.scope.carried.leave(&self.scope.main.resource.id, take(&mut self.by_uid).into_values());
@@ -31,7 +38,8 @@ impl Drop for Unread<'_> {
 
 /// Queues them as they are now. Ends when all were read.
 ///
-/// What is remembered is what was being worked on when the shards changed, so these are few.
+/// What is remembered is what was being worked on when the shards changed, so these are few; but a shard that is gone may have
+/// left hundreds, and what another one has let go of by then does not wait for them.
 pub(super) async fn revisit(scope: &Scope, queue: &Queue) {
     let resource = &scope.main.resource.id;
     let mut carried = Unread::take(scope);
@@ -43,7 +51,8 @@ pub(super) async fn revisit(scope: &Scope, queue: &Queue) {
         .chain(carried.by_uid.values().cloned())
         .map(|owner| (owner.uid.clone(), owner))
         .collect();
-    let mut owners: Vec<_> = known.into_values().collect();
+    let (let_go, others): (Vec<_>, Vec<_>) = known.into_values().partition(|owner| carried.was_nobodys(owner));
+    let mut owners: Vec<_> = let_go.into_iter().chain(others).collect();
     let mut pauses = Pauses::new();
     while !owners.is_empty() {
         let (mut unread, mut failures) = (Vec::new(), Failures::default());
@@ -104,9 +113,31 @@ mod tests {
 
     use super::*;
     use crate::{
-        assign::tests::{CONFIG_MAPS, object, path, scope},
+        assign::{
+            queue,
+            tests::{CONFIG_MAPS, object, path, scope, target},
+        },
         fixtures::FakeApi,
     };
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_let_go_of_does_not_wait_for_what_a_shard_left_behind() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let put = |name: &str, shard: Option<&str>| {
+            let object = object(&scope, name, shard);
+            api.put(&path(CONFIG_MAPS, name), object.clone());
+            target(&scope, &object)
+        };
+        let left = (0..2 * PARALLEL).map(|number| put(&format!("o-{number}"), Some("gone"))).collect::<Vec<_>>();
+        scope.carried.leave(&scope.main.resource.id, left.into_iter().chain([put("z", None)]));
+        let (queue, mut receiver) = queue();
+        assert!(timeout(Duration::from_secs(1), revisit(&scope, &queue)).await.is_ok());
+        let asked = api.asked().into_iter().position(|asked| asked.path == path(CONFIG_MAPS, "z"));
+        assert_eq!(asked, Some(0), "it is asked for first");
+        let queued: Vec<_> = std::iter::from_fn(|| receiver.try_recv().ok()).collect();
+        assert_eq!(queued.len(), 2 * PARALLEL + 1);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_carried_over_and_is_not_queued_when_the_shards_change_again_is_carried_on() {
