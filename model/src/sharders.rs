@@ -45,8 +45,14 @@ impl Handover {
             }
             Action::CarryOut(replica) => self.carry_out(state, replica),
             Action::Crash(replica) => {
-                let crashes = state.left.losses > 0 && state.replicas[replica].job.take().is_some();
+                // It begins anew among other shards; or where nothing is under way, another leads that remembers nothing.
+                let of_replica = &mut state.replicas[replica];
+                let breaks_off = of_replica.job.is_some() || of_replica.claimed.iter().any(Option::is_some);
+                let crashes = state.left.losses > 0 && breaks_off;
                 if crashes {
+                    if of_replica.job.take().is_none() {
+                        of_replica.claimed = Default::default();
+                    }
                     state.left.losses -= 1;
                 }
                 crashes

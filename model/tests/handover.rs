@@ -156,6 +156,8 @@ mod as_it_should_be {
         of_three_shards_one_ends_in_order_and_begins_again: three(Budget { releases: 1, restarts: 1, ..Budget::default() });
         #[ignore = "takes minutes: for changes of the handover or the model"]
         one_ends_in_order_and_begins_again_while_another_joins: again_beside_a_newcomer();
+        of_three_shards_one_ends_in_order_and_begins_again_and_messages_are_lost:
+            calm(Budget { releases: 1, restarts: 1, losses: 2, ..Budget::default() });
         of_three_shards_one_stands_still: calm(Budget { pauses: 1, ticks: 3, ..Budget::default() });
         of_three_shards_one_dies_and_begins_again: calm(Budget { kills: 1, restarts: 1, ticks: 3, ..Budget::default() });
         of_three_shards_one_dies_between_two_replicas:

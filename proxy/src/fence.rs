@@ -141,7 +141,7 @@ impl Fence {
         // and the same move as before, whose acknowledgement may still be on its way.
         registry.territory.forget(&object.uid);
         let notify = registry.moves.begin(object.clone(), version.clone(), grace, Instant::now());
-        Guard::new(self.clone(), object, notify)
+        Guard::new(self.clone(), object, version.clone(), notify)
     }
 
     /// The controller has ended, and sends nothing any more: the grace of every drain counts from the last of its writes, or
@@ -264,9 +264,8 @@ const LONGEST_CHAIN: usize = 8;
 
 impl Registry {
     fn is_from_before(&self, uid: &str, version: Option<&ResourceVersion>, asked: Asked) -> bool {
-        let drained = self.moves.drained(uid);
-        drained.is_some_and(|drained| version.is_none_or(|version| version <= drained))
-            || self.moved.has_left_since(uid, asked.0)
+        let mut drained = self.moves.drained(uid).into_iter().chain(self.moved.left_since(uid, asked.0));
+        drained.any(|drained| version.is_none_or(|version| version <= drained))
     }
 
     fn standing(&self, era: &Era, uid: &Uid) -> Standing {

@@ -89,7 +89,9 @@ pub fn receiver<'a>(key: &PartitionKey, members: &Members, ring: &'a HashRing) -
 /// are being replaced: it would move again. All are looked through when that is over.
 ///
 /// A drain that is under way is always seen through, also when the hash ring meanwhile names the same shard
-/// again: the shard may be acknowledging it at this moment, and withdrawing it would race with that. One that is past its
+/// again: the shard may be acknowledging it at this moment, and withdrawing it would race with that. (Not what the sharder
+/// drained as its shard seemed to be gone, and the shard has again: whichever of both writes comes first fails the other.)
+/// One that is past its
 /// deadline is completed in the shard's place; its acknowledgement, should it come, tests labels that are no longer there.
 pub fn next_step(
     object: Ownership<'_>,

@@ -4,6 +4,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use ringside_ring::ResourceVersion;
+
 use super::{Moving, Uid, writes::Target};
 
 /// How many are remembered. Each takes some hundred bytes; to forget one costs a question when its former owner writes.
@@ -11,7 +13,7 @@ const MAX_MOVED: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Moved {
-    by_uid: HashMap<Uid, (Moving, u64)>,
+    by_uid: HashMap<Uid, Left>,
     by_name: HashMap<Target, Uid>,
     /// In the order in which they were let go, with what tells several moves of one object apart.
     order: VecDeque<(u64, Uid)>,
@@ -19,17 +21,26 @@ pub(super) struct Moved {
     evicted: u64,
 }
 
+#[derive(Debug)]
+struct Left {
+    object: Moving,
+    /// Of which version it was seen drained.
+    version: ResourceVersion,
+    /// How many had been let go by then.
+    at: u64,
+}
+
 impl Moved {
-    pub(super) fn remember(&mut self, object: Moving) {
+    pub(super) fn remember(&mut self, object: Moving, version: ResourceVersion) {
         self.next += 1;
         self.by_name.insert(Target::of(&object), object.uid.clone());
         self.order.push_back((self.next, object.uid.clone()));
-        self.by_uid.insert(object.uid.clone(), (object, self.next));
+        self.by_uid.insert(object.uid.clone(), Left { object, version, at: self.next });
         // What was forgotten on purpose or remembered anew still stands in the order, at its old place.
         while self.order.len() > MAX_MOVED
             && let Some((at, uid)) = self.order.pop_front()
         {
-            if self.by_uid.get(&uid).is_some_and(|(_, last)| *last == at) {
+            if self.by_uid.get(&uid).is_some_and(|left| left.at == at) {
                 self.forget(&uid);
                 self.evicted += 1;
             }
@@ -41,13 +52,13 @@ impl Moved {
         self.next
     }
 
-    /// Whether this one was let go after so many.
-    pub(super) fn has_left_since(&self, uid: &str, before: u64) -> bool {
-        self.by_uid.get(uid).is_some_and(|(_, at)| *at > before)
+    /// Of which version this one was seen drained, if it was let go after so many.
+    pub(super) fn left_since(&self, uid: &str, before: u64) -> Option<&ResourceVersion> {
+        self.by_uid.get(uid).filter(|left| left.at > before).map(|left| &left.version)
     }
 
     pub(super) fn forget(&mut self, uid: &str) {
-        let Some((object, _)) = self.by_uid.remove(uid) else { return };
+        let Some(Left { object, .. }) = self.by_uid.remove(uid) else { return };
         let name = Target::of(&object);
         if self.by_name.get(&name) == Some(&object.uid) {
             self.by_name.remove(&name);
@@ -60,7 +71,7 @@ impl Moved {
     }
 
     pub(super) fn by_uid(&self, uid: &str) -> Option<&Moving> {
-        self.by_uid.get(uid).map(|(object, _)| object)
+        self.by_uid.get(uid).map(|left| &left.object)
     }
 
     pub(super) fn by_name(&self, target: &Target) -> Option<&Moving> {

@@ -161,12 +161,14 @@ impl Registry {
 pub struct Guard {
     fence: Fence,
     object: Moving,
+    /// Of which it was seen drained.
+    version: ResourceVersion,
     notify: Arc<Notify>,
 }
 
 impl Guard {
-    pub(super) fn new(fence: Fence, object: Moving, notify: Arc<Notify>) -> Self {
-        Self { fence, object, notify }
+    pub(super) fn new(fence: Fence, object: Moving, version: ResourceVersion, notify: Arc<Notify>) -> Self {
+        Self { fence, object, version, notify }
     }
 
     /// Returns once no request about the object is under way, and none has been for the grace time, which begins now.
@@ -201,7 +203,7 @@ impl Guard {
         if !matches!(registry.quiet(&self.object, Instant::now()), Quiet::Now) {
             return false;
         }
-        registry.moved.remember(self.object.clone());
+        registry.moved.remember(self.object.clone(), self.version.clone());
         true
     }
 }
@@ -210,7 +212,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let mut registry = self.fence.0.lock();
         if registry.moves.end(&self.object, &self.notify) {
-            registry.moved.remember(self.object.clone());
+            registry.moved.remember(self.object.clone(), self.version.clone());
         }
     }
 }

@@ -211,11 +211,11 @@ async fn the_floor_is_the_highest_version_that_was_fenced() {
 
 #[test]
 fn of_too_many_moved_objects_the_oldest_are_forgotten_and_counted() {
-    let mut moved = Moved::default();
+    let (mut moved, version) = (Moved::default(), "7".parse::<ResourceVersion>().unwrap());
     for number in 0..5_000 {
-        moved.remember(object(&number.to_string()));
+        moved.remember(object(&number.to_string()), version.clone());
         // Remembered anew, which makes it the youngest.
-        moved.remember(object("a"));
+        moved.remember(object("a"), version.clone());
     }
     assert!(moved.by_uid("uid-a").is_some() && moved.by_uid("uid-4999").is_some());
     assert!(moved.by_uid("uid-0").is_none() && moved.by_name(&Target::of(&object("0"))).is_none());

@@ -19,7 +19,7 @@ use super::{
     write::{Outcome, write},
 };
 use crate::{faults::Task, leases::Absence, move_id::move_id, target::Target};
-use ringside_runtime::explain::explain;
+use ringside_runtime::explain::{code, explain};
 
 /// Objects that are drained before it is asked whether their shard is still away.
 const AT_ONCE: usize = 32;
@@ -88,6 +88,12 @@ async fn claim(scope: &Scope, one: Move) -> Result<Option<Move>, (Target, kube::
     // Remembered before it is written: that may be carried out when nobody waits for it any more.
     scope.claims.asking(&scope.main.resource.id, &one.target, &id);
     let outcome = write(&scope.writes, resource, labels, one.target.clone(), decide).await;
+    let outcome = outcome.inspect_err(|error| {
+        // Without an answer it may be carried out, and 429 comes after such a one as well, as it is then asked for again.
+        if code(error).is_some_and(|code| code < 500 && code != 429) {
+            scope.claims.end(&uid);
+        }
+    });
     let claimed = match outcome.map_err(|error| (one.target, error))? {
         Outcome::Written { on: target, .. } => Target { drain: Some(id), has_labels: true, ..*target },
         Outcome::Needless(target) if matches!(scope.next_step(&target), Step::Move { .. } | Step::Assign { .. }) => {
@@ -114,7 +120,7 @@ async fn claim(scope: &Scope, one: Move) -> Result<Option<Move>, (Target, kube::
 ///
 /// A move asks nobody, so the API server is asked whether the shard is really not there: once for each shard of the batch,
 /// and again when its objects were claimed, as one that comes later finds them drained. If it is there after all, a new
-/// snapshot is on its way, which ends this work, and it lets go of what was claimed.
+/// snapshot is on its way, which ends this work, and has what was claimed given back, or let go of where it belongs elsewhere.
 pub(super) async fn confirmed(scope: &Scope, moves: Vec<Move>) -> Taken {
     let ring = &scope.snapshot.ring;
     let leaves = |one: &Move| one.target.shard.clone().filter(|_| scope.shard_of(&one.target).is_none());

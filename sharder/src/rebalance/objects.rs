@@ -13,7 +13,10 @@ use ringside_ring::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{Due, window::Window};
+use super::{
+    Due,
+    window::{Ended, Window},
+};
 use crate::{
     assign::{
         Scope,
@@ -57,9 +60,9 @@ pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<ku
             {
                 under_way.push(paced(scope, due, next, window.pause()));
             }
-            let Some((uid, grace, outcome)) = under_way.next().await else { break };
+            let Some(Asked { uid, grace, own, outcome }) = under_way.next().await else { break };
             let lane = scope.writes.lane();
-            window.ended(grace, lane.take_longest_wait(), lane.limit());
+            window.ended(Ended { grace, own, waited: lane.take_longest_wait(), seats: lane.limit() });
             match outcome {
                 Ok(done) => count += usize::from(done),
                 // It must not hold up the others.
@@ -157,19 +160,27 @@ impl Why {
 
 /// Asks the shard to let go, and lets so much time pass after that as it takes the API server to carry out what follows: the
 /// acknowledgement, the children, the assignment, and what the next shard writes; `pause` at least. Were all drained at once,
-/// each would be without an owner until all others had one. Returns the object's uid, and what its shard promised.
-async fn paced(
-    scope: &Scope,
-    due: &Due,
-    (shard, target, why): (String, Target, Why),
-    pause: Duration,
-) -> (String, Duration, Result<bool, kube::Error>) {
+/// each would be without an owner until all others had one.
+async fn paced(scope: &Scope, due: &Due, (shard, target, why): (String, Target, Why), pause: Duration) -> Asked {
     let (uid, start) = (target.uid.clone(), Instant::now());
     let promised = scope.leases.grace(&scope.snapshot.ring, &shard);
     let outcome = drain(scope, due, (target, shard, why), promised).await;
     let children = u32::try_from(scope.main.controlled.len()).unwrap_or(u32::MAX);
-    sleep((start.elapsed() * FOLLOWING.saturating_add(children)).clamp(pause, LONGEST)).await;
-    (uid, promised.map_or(Duration::ZERO, Grace::duration), outcome)
+    let own = (start.elapsed() * FOLLOWING.saturating_add(children)).min(LONGEST);
+    sleep(own.max(pause)).await;
+    Asked { uid, grace: promised.map_or(Duration::ZERO, Grace::duration), own, outcome }
+}
+
+/// What came of asking.
+struct Asked {
+    /// The object's.
+    uid: String,
+    /// What its shard promised.
+    grace: Duration,
+    /// How long what follows from the drain is thought to take, by how long its own write took.
+    own: Duration,
+    /// Whether that was needed.
+    outcome: Result<bool, kube::Error>,
 }
 
 /// Asks the shard to let go; returns whether that was needed.

@@ -4,7 +4,8 @@
 //! that comes after the grace, so it can't be known while it is still to come how much of it the API server takes. As TCP
 //! does with packets under way, a pass begins slowly: with one drain at a time, and a pause between them that is long enough for
 //! what follows from each. The pause is shorter after each round in which nothing that can't wait had to, and then there is one
-//! more drain at a time after each; when something had to wait there are half as many, and then the pause is twice as long.
+//! more drain at a time after each; when more than one write had to wait there are half as many, and then the pause is twice
+//! as long.
 
 use std::time::Duration;
 
@@ -26,22 +27,42 @@ const SHORTEST: Duration = Duration::from_millis(2);
 pub(super) struct Window {
     size: usize,
     pause: Duration,
-    /// When the round began.
-    began: Instant,
+    /// When the round began; none before the first drain.
+    began: Option<Instant>,
     round: Duration,
     /// Whether there were as many drains under way in it.
     filled: bool,
+    /// When something that can't wait had to, last.
+    waited: Option<Instant>,
+    /// When there were fewer drains for that, last.
+    cut: Option<Instant>,
+}
+
+/// How a drain went, as far as it says how many more there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    /// What its shard promised.
+    pub(super) grace: Duration,
+    /// How long it paused by how long its own write took: a pause that is no longer makes no difference.
+    pub(super) own: Duration,
+    /// How long what can't wait has waited since the last one.
+    pub(super) waited: Duration,
+    /// How many writes there may be at once.
+    pub(super) seats: usize,
 }
 
 impl Window {
     pub(super) fn new() -> Self {
-        Self { size: 1, pause: LONGEST, began: Instant::now(), round: ROUND, filled: false }
+        Self { size: 1, pause: LONGEST, began: None, round: ROUND, filled: false, waited: None, cut: None }
     }
 
     /// Whether another drain may begin beside those under way.
     pub(super) fn has_room(&mut self, under_way: usize) -> bool {
         let has_room = under_way < self.size;
         self.filled |= !has_room;
+        if has_room {
+            self.began.get_or_insert_with(Instant::now);
+        }
         has_room
     }
 
@@ -50,22 +71,37 @@ impl Window {
         self.pause
     }
 
-    /// A drain is over whose shard promised `grace`, and what can't wait has waited for `waited` since the last one; there
-    /// are `seats` for all writes.
-    pub(super) fn ended(&mut self, grace: Duration, waited: Duration, seats: usize) {
+    /// A drain is over.
+    pub(super) fn ended(&mut self, Ended { grace, own, waited, seats }: Ended) {
         self.round = self.round.max(grace);
-        let fresh = self.began.elapsed() < self.round;
-        let (size, pause) = match (self.size, self.pause) {
-            (1, pause) if waited > PROMPT => (1, (pause * 2).clamp(SHORTEST, LONGEST)),
-            (size, pause) if waited > PROMPT => (size / 2, pause),
-            _ if fresh => return,
-            (size, pause) if !self.filled => (size, pause),
-            (size, Duration::ZERO) => (size + 1, Duration::ZERO),
-            (size, pause) => (size, Some(pause * 2 / 3).filter(|pause| *pause >= SHORTEST).unwrap_or_default()),
-        };
-        let size = size.clamp(1, seats.max(1));
-        *self = Self { size, pause, began: Instant::now(), round: self.round, filled: false };
+        let (now, least) = (Instant::now(), own.max(SHORTEST));
+        if waited > PROMPT {
+            // One write is late now and then, whatever is under way; and what waits for one and the same thing says so one
+            // after the other.
+            let is_lone = !is_recent(self.waited.replace(now), now);
+            if is_lone || is_recent(self.cut, now) {
+                return;
+            }
+            self.cut = Some(now);
+            match self.size {
+                1 => self.pause = (self.pause * 2).clamp(least.min(LONGEST), LONGEST),
+                size => self.size = size / 2,
+            }
+        } else if self.began.is_some_and(|began| now - began < self.round) {
+            return;
+        } else if self.filled && self.pause.is_zero() {
+            self.size += 1;
+        } else if self.filled {
+            self.pause = Some(self.pause * 2 / 3).filter(|pause| *pause > least).unwrap_or_default();
+        }
+        self.size = self.size.clamp(1, seats.max(1));
+        (self.began, self.filled) = (Some(now), false);
     }
+}
+
+/// Less than the shortest round ago.
+fn is_recent(then: Option<Instant>, now: Instant) -> bool {
+    then.is_some_and(|then| now - then < ROUND)
 }
 
 #[cfg(test)]
@@ -74,14 +110,15 @@ mod tests {
 
     use super::*;
 
-    const SEATS: usize = 8;
+    const CALM: Ended = Ended { grace: Duration::ZERO, own: Duration::ZERO, waited: Duration::ZERO, seats: 8 };
+    const LATE: Ended = Ended { waited: Duration::from_millis(20), ..CALM };
 
     /// So many rounds in which nothing waits.
     async fn rounds(window: &mut Window, rounds: usize) {
         for _ in 0..rounds {
-            assert!(!window.has_room(window.size));
+            assert!(window.has_room(0) && !window.has_room(window.size));
             advance(window.round).await;
-            window.ended(Duration::ZERO, Duration::ZERO, SEATS);
+            window.ended(CALM);
         }
     }
 
@@ -95,34 +132,46 @@ mod tests {
         window
     }
 
+    /// Two in a row, and a while after what was before.
+    async fn late(window: &mut Window) {
+        advance(ROUND).await;
+        window.ended(LATE);
+        window.ended(LATE);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn it_grows_by_one_a_round_while_it_is_filled_up_to_the_seats_and_halves_when_something_waits() {
         let mut window = without_pause().await;
         rounds(&mut window, 3).await;
         assert_eq!(window.size, 4);
         advance(ROUND).await;
-        window.ended(Duration::ZERO, Duration::ZERO, SEATS);
+        window.ended(CALM);
         assert_eq!(window.size, 4, "nobody needed more");
-        window.ended(Duration::ZERO, PROMPT * 2, SEATS);
+        late(&mut window).await;
         assert_eq!(window.size, 2);
         rounds(&mut window, 10).await;
-        assert_eq!(window.size, SEATS);
+        assert_eq!(window.size, CALM.seats);
         rounds(&mut window, 1).await;
-        assert_eq!(window.size, SEATS);
+        assert_eq!(window.size, CALM.seats);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_round_is_as_long_as_the_grace() {
+    async fn a_round_is_as_long_as_the_grace_and_begins_with_a_drain() {
+        let mut window = Window::new();
+        // A look at all objects takes its time.
+        advance(ROUND).await;
+        assert!(window.has_room(0) && !window.has_room(1));
+        window.ended(CALM);
+        assert_eq!(window.pause(), LONGEST);
         let mut window = without_pause().await;
-        window.round = ROUND * 10;
         for _ in 0..9 {
             assert!(!window.has_room(1));
             advance(ROUND).await;
-            window.ended(ROUND * 10, Duration::ZERO, SEATS);
+            window.ended(Ended { grace: ROUND * 10, ..CALM });
         }
         assert_eq!(window.size, 1, "nothing that follows has come yet");
         advance(ROUND).await;
-        window.ended(ROUND * 10, Duration::ZERO, SEATS);
+        window.ended(CALM);
         assert_eq!(window.size, 2);
     }
 
@@ -130,18 +179,47 @@ mod tests {
     async fn it_begins_with_pauses_that_shrink_with_each_round_and_grow_again_where_one_at_a_time_is_too_much() {
         let mut window = Window::new();
         assert_eq!(window.pause(), LONGEST);
-        window.ended(Duration::ZERO, PROMPT * 2, SEATS);
+        late(&mut window).await;
         assert_eq!((window.size, window.pause()), (1, LONGEST), "at most");
         rounds(&mut window, 2).await;
         let shorter = window.pause();
         assert!(shorter < LONGEST / 2, "{shorter:?}");
-        window.ended(Duration::ZERO, Duration::ZERO, SEATS);
+        window.ended(CALM);
         assert_eq!(window.pause(), shorter, "nothing that follows has come yet");
         let mut window = without_pause().await;
-        rounds(&mut window, 1).await;
-        for (size, pause) in [(1, Duration::ZERO), (1, SHORTEST), (1, SHORTEST * 2)] {
-            window.ended(Duration::ZERO, PROMPT * 2, SEATS);
-            assert_eq!((window.size, window.pause()), (size, pause));
+        for pause in [SHORTEST, SHORTEST * 2] {
+            late(&mut window).await;
+            assert_eq!((window.size, window.pause()), (1, pause));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_write_that_is_late_says_nothing_and_many_that_wait_for_one_thing_say_it_once() {
+        let mut window = without_pause().await;
+        rounds(&mut window, 7).await;
+        for _ in 0..3 {
+            advance(ROUND).await;
+            window.ended(LATE);
+            assert_eq!(window.size, CALM.seats);
+        }
+        for _ in 0..9 {
+            window.ended(LATE);
+        }
+        assert_eq!(window.size, CALM.seats / 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_round_is_spent_on_a_pause_that_makes_no_difference() {
+        let own = LONGEST * 3 / 4;
+        let mut window = Window::new();
+        assert!(window.has_room(0) && !window.has_room(1));
+        advance(ROUND).await;
+        window.ended(Ended { own, ..CALM });
+        assert_eq!(window.pause(), Duration::ZERO);
+        advance(ROUND).await;
+        for _ in 0..2 {
+            window.ended(Ended { own, ..LATE });
+        }
+        assert_eq!((window.size, window.pause()), (1, own));
     }
 }

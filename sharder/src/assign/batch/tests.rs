@@ -406,6 +406,19 @@ async fn what_was_claimed_from_a_shard_that_was_there_is_its_own_again_or_waits_
     }
 }
 
+/// Without an answer it may have been carried out all the same.
+#[tokio::test]
+async fn a_claim_is_remembered_unless_it_is_known_to_have_failed() {
+    for (status, remembered) in [(StatusCode::FORBIDDEN, 0), (StatusCode::GATEWAY_TIMEOUT, 1)] {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let owner = family(&api, &scope);
+        api.intercept(move |asked, _| (asked.method == Method::PATCH).then_some(status));
+        assert_eq!(uids(&process(&scope, vec![owner]).await), ["uid-o"]);
+        assert_eq!(scope.claims.of(&scope.main.resource.id).len(), remembered, "{status}");
+    }
+}
+
 /// A write that gave it back was carried out late, and the shard has worked on it since.
 #[tokio::test]
 async fn what_was_given_back_to_a_shard_that_is_gone_again_is_claimed_anew() {

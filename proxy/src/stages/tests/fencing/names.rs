@@ -132,16 +132,35 @@ async fn what_was_answered_before_a_drain_and_comes_after_it_is_not_shown() {
 /// The proxy's own watch on what drains may show that a moment after the controller's.
 #[tokio::test(start_paused = true)]
 async fn what_the_answer_shows_to_be_newer_than_its_drain_is_back() {
-    let fenced = Fenced::new();
-    let _drained_at_7 = fenced.drained();
-    for (version, status) in [("6", 404), ("7", 404), ("8", 200), ("10", 200), ("x", 404)] {
-        fenced.thing(OURS);
+    let objects = Objects::default();
+    let served = objects.clone();
+    let lab = Lab::new(move |seen| {
+        let mut response = answer(&served, seen);
+        response.extensions_mut().insert(Late(GRACE));
+        response
+    });
+    let fenced = Fenced::over(lab, objects);
+    let get = async |labels: Labels, version: &str| {
+        fenced.thing(labels);
         fenced.objects.lock().get_mut(&format!("{THINGS}/b")).unwrap()["resourceVersion"] = version.into();
-        assert_eq!(fenced.status("GET", &format!("{THINGS}/b")).await, status, "{version}");
+        fenced.status("GET", &format!("{THINGS}/b")).await
+    };
+    let versions = [("6", 404), ("7", 404), ("8", 200), ("10", 200), ("x", 404)];
+    let drained_at_7 = fenced.drained();
+    for (version, status) in versions {
+        assert_eq!(get(OURS, version).await, status, "{version}");
     }
-    fenced.thing(DRAINING);
-    fenced.objects.lock().get_mut(&format!("{THINGS}/b")).unwrap()["resourceVersion"] = "8".into();
-    assert_eq!(fenced.status("GET", &format!("{THINGS}/b")).await, 404, "it is asked for once more");
+    assert_eq!(get(DRAINING, "8").await, 404, "it is asked for once more");
+    drop(drained_at_7);
+    // The watch says so while the answer is on its way.
+    for (version, status) in versions {
+        let taken_back = async {
+            let drained_at_7 = fenced.drained();
+            tokio::time::sleep(GRACE / 2).await;
+            drop(drained_at_7);
+        };
+        assert_eq!(tokio::join!(get(OURS, version), taken_back).0, status, "{version}, meanwhile");
+    }
 }
 
 #[tokio::test]
