@@ -51,7 +51,7 @@ fn json_patch(finalizers: &serde_json::Value) -> Patch<serde_json::Value> {
 }
 
 /// Each leaves the object to the next; the last one deletes it.
-const TO_A_WEBSITE: [(&str, Write); 8] = [
+const TO_A_WEBSITE: [(&str, Write); 9] = [
     ("update", |client, name| Box::pin(replaced(websites(&client), name))),
     ("merge patch", |client, name| {
         Box::pin(patched(websites(&client), name, PatchParams::default(), Patch::Merge(annotation("merge"))))
@@ -82,13 +82,30 @@ const TO_A_WEBSITE: [(&str, Write); 8] = [
             websites(&client).patch_status(&name, &PatchParams::default(), &patch).await.map(drop)
         })
     }),
+    ("apply of the status", |client, name| {
+        Box::pin(async move {
+            let body =
+                json!({"apiVersion": "web.example.com/v1", "kind": "Website", "status": {"observedGeneration": 9}});
+            let parameters = PatchParams::apply("test").force();
+            websites(&client).patch_status(&name, &parameters, &Patch::Apply(body)).await.map(drop)
+        })
+    }),
     ("delete", |client, name| {
         Box::pin(async move { websites(&client).delete(&name, &DeleteParams::default()).await.map(drop) })
     }),
 ];
 
-const TO_A_CHILD: [(&str, Write); 4] = [
+const TO_A_CHILD: [(&str, Write); 7] = [
     ("update", |client, name| Box::pin(replaced(config_maps(&client), name))),
+    ("merge patch", |client, name| {
+        Box::pin(patched(config_maps(&client), name, PatchParams::default(), Patch::Merge(annotation("merge"))))
+    }),
+    ("JSON patch that sets a finalizer", |client, name| {
+        Box::pin(patched(config_maps(&client), name, PatchParams::default(), json_patch(&json!(["example.com/test"]))))
+    }),
+    ("JSON patch that takes the finalizer off", |client, name| {
+        Box::pin(patched(config_maps(&client), name, PatchParams::default(), json_patch(&json!([]))))
+    }),
     ("strategic merge patch", |client, name| {
         Box::pin(patched(config_maps(&client), name, PatchParams::default(), Patch::Strategic(annotation("strategic"))))
     }),
@@ -110,6 +127,14 @@ pub(crate) async fn only_the_owner_writes_to_an_object_and_its_children() {
     let made = config_maps(&a.client).create(&PostParams::default(), &child(&website, "child")).await.unwrap();
     assert_eq!(ground.shard_of(&made.metadata).as_deref(), Some("a"), "a child goes where its owner is");
     refused("create of a child", config_maps(&b.client).create(&PostParams::default(), &child(&website, "late")).await);
+    let mut late = serde_json::to_value(child(&website, "late")).unwrap();
+    late["apiVersion"] = json!("v1");
+    late["kind"] = json!("ConfigMap");
+    let parameters = PatchParams::apply("test").force();
+    refused(
+        "apply of a new child",
+        patched(config_maps(&b.client), "late".to_owned(), parameters, Patch::Apply(late)).await,
+    );
 
     for (what, write) in TO_A_CHILD {
         let before = config_maps(&ground.admin).get("child").await.unwrap();

@@ -50,6 +50,9 @@ pub(crate) async fn strips_of_children(ground: &Ground) {
     ] {
         child_stays(ground, what, name, labels).await;
     }
+    let before = owner(ground, "site-00016").await;
+    let write = put_child_bare(ground, "site-00016");
+    assert_eq!(ground.measure("a full PUT of a child without labels", write).await, before);
 }
 
 /// Writes for which the webhook is not called, and which no watch of the sharder shows: only the API server itself sees them
@@ -116,6 +119,15 @@ async fn put_bare(ground: &Ground, name: &str) -> Website {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// The same of a child, which still says who controls it.
+async fn put_child_bare(ground: &Ground, name: &str) -> ConfigMap {
+    let mut child = ground.objects::<ConfigMap>().get(name).await.unwrap();
+    child.metadata.labels = None;
+    // Built-in objects can be replaced without.
+    child.metadata.resource_version = None;
+    ground.objects().replace(name, &PostParams::default(), &child).await.unwrap()
 }
 
 async fn patch(ground: &Ground, name: &str, labels: Value) -> Website {

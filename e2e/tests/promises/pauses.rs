@@ -223,6 +223,7 @@ async fn after_pauses(settings: Settings) -> (Verdict, BTreeMap<String, Outcome>
     assert_eq!(report.objects.values().sum::<usize>(), OBJECTS);
     assert_eq!(verdict.barred, [], "an owner may write");
     assert!(verdict.unknown == 0 && verdict.by_shards > OBJECTS);
+    assert_eq!((verdict.deleted.len(), verdict.overtaken.len(), verdict.left_behind.len()), (0, 0, 0), "{verdict:#?}");
     for shard in GIVEN_UP {
         assert!(outcomes[shard].during.iter().all(|answer| answer != "200"), "{shard}: {:?}", outcomes[shard].during);
     }
