@@ -3,9 +3,9 @@
 //! A drain is soon followed by more: the acknowledgement, the children, the assignment, and what the next shard writes. All of
 //! that comes after the grace, so it can't be known while it is still to come how much of it the API server takes. As TCP
 //! does with packets under way, a pass begins slowly: with one drain at a time, and a pause between them that is long enough for
-//! what follows from each. The pause is shorter after each round in which nothing that can't wait had to, and then there is one
-//! more drain at a time after each; when more than one write had to wait there are half as many, and then the pause is twice
-//! as long.
+//! what follows from each. The pause is shorter after each round in which nothing that can't wait had to, and then there are
+//! half as many drains more at a time after each; when more than one write had to wait there are half as many, and then the
+//! pause is twice as long. From then on about as many are known to be too many, and there is one more after each round.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ impl Window {
         } else if self.began.is_some_and(|began| now - began < self.round) {
             return;
         } else if self.filled && self.pause.is_zero() {
-            self.size += 1;
+            self.size += if self.cut.is_none() { self.size.div_ceil(2) } else { 1 };
         } else if self.filled {
             self.pause = Some(self.pause * 2 / 3).filter(|pause| *pause > least).unwrap_or_default();
         }
@@ -140,18 +140,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_grows_by_one_a_round_while_it_is_filled_up_to_the_seats_and_halves_when_something_waits() {
+    async fn it_grows_by_half_while_it_is_filled_up_to_the_seats_and_by_one_after_something_had_to_wait() {
         let mut window = without_pause().await;
-        rounds(&mut window, 3).await;
-        assert_eq!(window.size, 4);
+        for size in [2, 3, 5] {
+            rounds(&mut window, 1).await;
+            assert_eq!(window.size, size);
+        }
         advance(ROUND).await;
         window.ended(CALM);
-        assert_eq!(window.size, 4, "nobody needed more");
+        assert_eq!(window.size, 5, "nobody needed more");
+        for size in [CALM.seats, CALM.seats] {
+            rounds(&mut window, 1).await;
+            assert_eq!(window.size, size);
+        }
         late(&mut window).await;
-        assert_eq!(window.size, 2);
-        rounds(&mut window, 10).await;
-        assert_eq!(window.size, CALM.seats);
-        rounds(&mut window, 1).await;
+        assert_eq!(window.size, CALM.seats / 2);
+        rounds(&mut window, 3).await;
+        assert_eq!(window.size, CALM.seats / 2 + 3);
+        rounds(&mut window, 3).await;
         assert_eq!(window.size, CALM.seats);
     }
 
