@@ -16,10 +16,10 @@ use super::{
     batch::tell,
     failures::Failures,
     plan::Move,
-    write::{Outcome, write},
+    write::{Outcome, is_refused, write},
 };
 use crate::{faults::Task, leases::Absence, move_id::move_id, target::Target};
-use ringside_runtime::explain::{code, explain};
+use ringside_runtime::explain::explain;
 
 /// Objects that are drained before it is asked whether their shard is still away.
 const AT_ONCE: usize = 32;
@@ -89,8 +89,7 @@ async fn claim(scope: &Scope, one: Move) -> Result<Option<Move>, (Target, kube::
     scope.claims.asking(&scope.main.resource.id, &one.target, &id);
     let outcome = write(&scope.writes, resource, labels, one.target.clone(), decide).await;
     let outcome = outcome.inspect_err(|error| {
-        // Without an answer it may be carried out, and 429 comes after such a one as well, as it is then asked for again.
-        if code(error).is_some_and(|code| code < 500 && code != 429) {
+        if is_refused(error) {
             scope.claims.end(&uid);
         }
     });

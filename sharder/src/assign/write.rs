@@ -67,6 +67,13 @@ pub(crate) async fn write(
     }
 }
 
+/// Whether a write that ended so was refused, and will never be carried out.
+///
+/// Without an answer it may be. After 429 too: that comes after such a one as well, as it is then asked for again.
+pub(crate) fn is_refused(error: &kube::Error) -> bool {
+    code(error).is_some_and(|code| code < 500 && code != 429)
+}
+
 /// Gives the object to `to`.
 pub(crate) fn assign(labels: &RingLabels, target: &Target, to: &ringside_ring::ShardName) -> json_patch::Patch {
     patch::assign(labels, &target.seen(), to)

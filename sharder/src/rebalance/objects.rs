@@ -21,7 +21,7 @@ use crate::{
     assign::{
         Scope,
         failures::Failures,
-        write::{Outcome, write},
+        write::{Outcome, is_refused, write},
     },
     move_id::move_id,
     pacing::Rank,
@@ -221,9 +221,8 @@ async fn drain(
             Ok(false)
         }
         Err(error) => {
-            // Without an answer it may be carried out: then it has its deadline. 429 comes after such a one as well, as it is then
-            // asked for again.
-            if code(&error).is_some_and(|code| code < 500 && code != 429) {
+            // One that may be carried out has its deadline.
+            if is_refused(&error) {
                 scope.drains.forget(&uid);
             }
             Err(error)
