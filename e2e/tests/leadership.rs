@@ -53,6 +53,15 @@ async fn leader(system: &System) -> String {
     system.leading_sharder(DEADLINE).await.unwrap()
 }
 
+/// Waits until another replica than `before` leads, which says so in its log.
+async fn assert_another_leads(system: &System, before: &str) {
+    let now = leader(system).await;
+    assert_ne!(now, before);
+    let log = system.sharders().find(|sharder| sharder.name() == now).unwrap().process().log().to_owned();
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.lines().any(|line| line.contains("this replica leads")), "{log}");
+}
+
 /// Creates an object, and returns how long it was without a shard.
 async fn until_assigned(system: &System, ring: &RingName, name: &str) -> Duration {
     let (websites, labels) =
@@ -82,7 +91,7 @@ async fn after_a_graceful_end_the_next_one_acts_within_three_seconds() {
         let assigned = until_assigned(&system, &ring, &format!("late-{round}")).await;
         took.push(assigned);
         println!("{before} ended in {ended:?}; an object that was made then had a shard after {assigned:?}");
-        assert_ne!(leader(&system).await, before);
+        assert_another_leads(&system, &before).await;
         system.start_sharders(2).await.unwrap();
     }
     println!("after a graceful end: {took:?}");
@@ -96,7 +105,7 @@ async fn after_a_kill_the_next_one_acts_when_the_lease_has_run_out() {
     let killed = Timestamp::now();
     system.kill_sharder(&before).await.unwrap();
     until_assigned(&system, &ring, "late").await;
-    assert_ne!(leader(&system).await, before);
+    assert_another_leads(&system, &before).await;
     let (renewed, assigned) = written(&system, &ring, &before, "late").await;
     let since = |then: Timestamp| Duration::try_from(assigned.duration_since(then)).unwrap();
     println!(
@@ -174,6 +183,7 @@ async fn a_leader_that_stood_still_takes_nothing_from_the_next_one() {
     .await
     .unwrap();
     println!("another one leads after {:?}", since.elapsed());
+    assert_another_leads(&system, &before).await;
     let moved = writers(&system).len();
     eventually("it has begun to act", DEADLINE, || async {
         let now = writers(&system);

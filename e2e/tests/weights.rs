@@ -56,6 +56,21 @@ async fn until_shared(system: &System, weights: &[(&str, f64)]) -> BTreeMap<Stri
     owned
 }
 
+/// Waits until the ring's status counts what each shard has like this.
+async fn until_counted(system: &System, owned: &BTreeMap<String, usize>) {
+    let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
+    eventually("the status counts what each shard has", DEADLINE, || async {
+        let ring = rings.get("websites").await.map_err(|error| error.to_string())?;
+        let counts = ring.status.and_then(|status| status.objects).ok_or("nothing was counted")?;
+        let some = counts.shards.iter().filter(|shard| shard.objects > 0);
+        let counted: BTreeMap<_, _> =
+            some.map(|shard| (shard.name.clone(), usize::try_from(shard.objects).unwrap_or_default())).collect();
+        if counted == *owned { Ok(()) } else { Err(format!("{counted:?}")) }
+    })
+    .await
+    .unwrap();
+}
+
 /// Waits until the ring, which is no less ready, and an Event on it name the shard whose weight is `much`; so does the log.
 async fn until_told(system: &System, shard: &str) {
     let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
@@ -102,6 +117,7 @@ async fn a_weight_changes_what_a_shard_gets_and_touches_nobody_else() {
     annotate(&system, "shard-1", Some("0")).await;
     let without = until_shared(&system, &[("shard-0", 1.0), ("shard-1", 0.0), ("shard-2", 2.0)]).await;
     assert_eq!(without.get("shard-1"), None);
+    until_counted(&system, &without).await;
     system.until_counted_are(3, DEADLINE).await.unwrap();
 
     // A canary: little at first.

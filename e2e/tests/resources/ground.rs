@@ -1,6 +1,9 @@
 //! A sharder, and rings of shards that are nothing but Leases: what the cases share.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use k8s_openapi::{
     api::{core::v1::Namespace, events::v1::Event},
@@ -287,6 +290,12 @@ impl Objects {
         })
         .await
         .unwrap()
+    }
+
+    /// The version of each object, which any write to it changes, by its name.
+    pub(crate) async fn versions(&self) -> BTreeMap<String, String> {
+        let all = self.api.list(&Default::default()).await.unwrap();
+        all.items.into_iter().map(|object| (object.name_any(), object.resource_version().unwrap())).collect()
     }
 
     /// The shards of all objects whose names begin so.

@@ -42,14 +42,15 @@ pub(crate) async fn holds_up_only_its_own(ground: &Ground) {
         assert_eq!(objects.until_owned(name).await, *home);
     }
 
+    let versions = objects.versions().await;
     let fourth = "stuck-3".parse().unwrap();
     shards.push(PlainShard::join(&ground.client(), NAMESPACE, &ring.name, &fourth, LEASE).await.unwrap());
     ring.until_available(4).await;
     let placement = placement(&shards);
     let moves = |name: &str| home(&placement, name) != before[&name.to_owned()];
-    let (kept, moved): (Vec<_>, Vec<_>) =
-        names.iter().filter(|name| moves(name)).partition(|name| before[name] == stuck);
-    assert!(!kept.is_empty() && moved.len() > 1, "{kept:?} {moved:?}");
+    let (leave, stay): (Vec<_>, Vec<_>) = names.iter().partition(|name| moves(name));
+    let (kept, moved): (Vec<_>, Vec<_>) = leave.into_iter().partition(|name| before[name] == stuck);
+    assert!(!kept.is_empty() && moved.len() > 1 && !stay.is_empty(), "{kept:?} {moved:?} {stay:?}");
     for name in &moved {
         let home = home(&placement, name);
         objects.until(name, "has moved", |owner| *owner == (Some(home.clone()), None)).await;
@@ -62,6 +63,11 @@ pub(crate) async fn holds_up_only_its_own(ground: &Ground) {
     }
     for name in kept {
         objects.until(name, "is asked for", |(shard, drain)| shard.as_ref() == Some(&stuck) && drain.is_some()).await;
+    }
+    // Those that stay where they are were not written to.
+    let now = objects.versions().await;
+    for name in stay {
+        assert_eq!(now[name], versions[name], "{name}");
     }
     ring.delete().await;
 }

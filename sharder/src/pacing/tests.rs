@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::{FutureExt, future::join_all};
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -118,7 +119,8 @@ async fn a_pause_that_the_api_server_asks_for_is_kept_and_halves_the_seats_once(
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_that_an_extension_asks_for_holds_up_what_it_serves_and_nothing_else() {
-    let pace = pace();
+    let mut registry = Registry::default();
+    let pace = Pace::new(Metrics::register(&mut registry));
     let lane = pace.lane();
     let (seats, start, lasts) = (lane.limit(), Instant::now(), Duration::from_secs(30));
     let resource = extended();
@@ -142,6 +144,9 @@ async fn a_pause_that_an_extension_asks_for_holds_up_what_it_serves_and_nothing_
     pace.throttled(&of_all(lasts));
     drop(lane.seat(Rank::Soon, &resource).await);
     assert_eq!((start.elapsed(), lane.limit()), (2 * lasts, seats / 2));
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    assert!(text.contains("controller_sharding_throttled_total 2\n"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -74,6 +74,12 @@ impl Ground {
         self.api.writes().into_iter().filter(|write| write.ends_with("/status")).count()
     }
 
+    /// The Events: of what, and their reasons.
+    fn told(&self) -> Vec<(Value, Value)> {
+        let events = self.api.asked().into_iter().filter(|asked| asked.path.ends_with("/events"));
+        events.map(|event| (event.body["regarding"]["kind"].clone(), event.body["reason"].clone())).collect()
+    }
+
     async fn pass(&self, time: Duration) {
         let _written = tokio::time::timeout(time, self.notices.write()).await;
     }
@@ -110,6 +116,7 @@ async fn a_ring_says_so_when_its_webhook_has_no_certificate() {
     ground.pass(2 * LOOK).await;
     let message = "the webhook can't be configured: it has no certificate; the sharder's log says why";
     assert_eq!(ground.condition("Ready"), ("False".to_owned(), message.to_owned()));
+    assert!(ground.told().contains(&(json!("ClusterRing"), json!("ReconciliationFailed"))), "{:?}", ground.told());
     trust.send_replace(Some(Trust::Bundle(Vec::new())));
     ground.pass(Duration::from_secs(1)).await;
     assert_eq!(ground.condition("Ready").0, "True");
@@ -163,9 +170,7 @@ async fn what_begins_to_be_wrong_is_told_at_once_in_the_status_and_by_an_event()
     ground.snapshots.send_replace(Arc::new(back));
     ground.pass(Duration::from_millis(100)).await;
     assert_eq!(ground.condition("ShardsAvailable").0, "True");
-    let events = ground.api.asked().into_iter().filter(|asked| asked.path.ends_with("/events"));
-    let told: Vec<_> =
-        events.map(|event| (event.body["regarding"]["kind"].clone(), event.body["reason"].clone())).collect();
+    let told = ground.told();
     for (kind, reason) in [
         ("ClusterRing", "NotReached"),
         ("ClusterRing", "DrainOverdue"),
