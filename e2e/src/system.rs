@@ -76,6 +76,8 @@ pub struct Settings {
     pub webhook: bool,
     /// How long the webhook's certificates are valid, where it is not as usual.
     pub certificate_lifetime: Option<Duration>,
+    /// The webhook's certificate, where somebody else keeps it, and the sharder makes none.
+    pub kept_certificate: Option<KeptCertificate>,
     /// Whether shards reach the API server, it etcd, and it the webhook, by lines that can be slow, or broken.
     pub lines: bool,
     /// Whether the API server writes down every request, instead of what comes of writes.
@@ -84,6 +86,15 @@ pub struct Settings {
     pub api_server_flags: Vec<String>,
     /// The wall clock of sharders, where it is not the machine's.
     pub sharder_clock: Option<WallClock>,
+}
+
+/// What cert-manager keeps for the sharder.
+#[derive(Clone, Debug)]
+pub struct KeptCertificate {
+    /// The folder with `tls.crt` and `tls.key`, as the kubelet shows the Secret.
+    pub folder: PathBuf,
+    /// The Certificate, as `NAMESPACE/NAME`.
+    pub name: String,
 }
 
 /// How a client finds its API server.
@@ -111,6 +122,7 @@ impl Default for Settings {
             way_in: WayIn::Kubeconfig,
             webhook: true,
             certificate_lifetime: None,
+            kept_certificate: None,
             lines: false,
             audit_requests: false,
             api_server_flags: Vec::new(),

@@ -106,3 +106,46 @@ pub(crate) fn until(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use clap::Parser as _;
+    use http::{Method, StatusCode};
+    use ringside_runtime::admin::{Health, Probe};
+    use tokio::time::sleep;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{config::Options, fixtures::FakeApi};
+
+    const DEFINITION: &str =
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterrings.sharding.timebertt.dev";
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_is_not_ready_before_it_has_seen_rings_leases_and_namespaces() {
+        for hidden in ["/clusterrings", "/leases", "/namespaces"] {
+            let (api, health, shutdown, mut tasks) = (FakeApi::default(), Health::new(), Shutdown::new(), Tasks::new());
+            api.put(DEFINITION, json!({}));
+            api.intercept(move |asked, _| {
+                (asked.method == Method::GET && asked.path.ends_with(hidden)).then_some(StatusCode::FORBIDDEN)
+            });
+            let clients = Clients { requests: api.client(), watches: api.client(), election: api.client() };
+            let config = Config::try_from(Options::parse_from(["ringside-sharder"])).unwrap();
+            let synced = health.check("caches", Probe::Ready);
+            let observed = observe(&mut tasks, &config, &clients, &Metrics::default(), synced, &shutdown);
+            sleep(Duration::from_secs(120)).await;
+            assert_eq!(health.failures(Probe::Ready), ["caches: not there yet"], "{hidden}");
+            assert!(observed.snapshots.borrow().is_none(), "{hidden}");
+
+            api.intercept(|_, _| None);
+            sleep(Duration::from_secs(120)).await;
+            assert_eq!(health.failures(Probe::Ready), Vec::<String>::new(), "{hidden}");
+            shutdown.trigger();
+        }
+    }
+}

@@ -71,6 +71,9 @@ impl Sharder {
         if let Some(lifetime) = ground.settings.certificate_lifetime {
             command.args(["--webhook-certificate-lifetime", &format!("{}ms", lifetime.as_millis())]);
         }
+        if let Some(kept) = &ground.settings.kept_certificate {
+            command.arg("--webhook-certificate-dir").arg(&kept.folder).args(["--webhook-inject-ca-from", &kept.name]);
+        }
         if let Some(clock) = &ground.settings.sharder_clock {
             clock.give_to(&mut command);
         }

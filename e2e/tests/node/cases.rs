@@ -67,6 +67,7 @@ fn deployed() -> Vec<Case> {
         case!(deployed::sharing::a_controller_with_nothing_but_the_in_cluster_folder_has_its_share),
         case!(deployed::changes::a_rolling_update_leaves_every_object_owned),
         case!(deployed::changes::a_deleted_pod_ends_in_order_and_lets_go_of_its_lease),
+        case!(deployed::webhook::a_replica_that_ends_or_is_killed_fails_no_create),
         case!(deployed::confinement::runs_as_confined_as_its_manifest_says),
         case!(deployed::confinement::nothing_leads_the_controller_past_the_proxy),
         case!(deployed::confinement::nothing_of_the_proxy_listens_beyond_loopback),

@@ -7,6 +7,7 @@ pub(crate) mod restarted;
 pub(crate) mod rollout;
 pub(crate) mod sharing;
 pub(crate) mod token;
+pub(crate) mod webhook;
 
 use std::{
     collections::BTreeMap,

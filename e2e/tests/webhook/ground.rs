@@ -35,6 +35,13 @@ pub(crate) struct Ground {
 impl Ground {
     /// Returns once it is this test's turn and the webhook answers.
     pub(crate) async fn start(settings: Settings) -> Self {
+        let ground = Self::begin(settings).await;
+        ground.until_answered().await;
+        ground
+    }
+
+    /// The same, but nobody has asked the webhook yet.
+    pub(crate) async fn begin(settings: Settings) -> Self {
         let turn = TURN.lock().await;
         let mut system = System::start(settings).await.unwrap();
         let ring = system.start_sharding(2).await.unwrap();
@@ -42,9 +49,7 @@ impl Ground {
             system.add_shard(shard).await.unwrap();
         }
         system.until_counted(DEADLINE).await.unwrap();
-        let ground = Self { system, labels: RingLabels::of(&ring), ring, created: AtomicUsize::new(0), _turn: turn };
-        ground.until_answered().await;
-        ground
+        Self { system, labels: RingLabels::of(&ring), ring, created: AtomicUsize::new(0), _turn: turn }
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -4,4 +4,6 @@
 
 mod certificates;
 mod ground;
+mod injected;
 mod outage;
+mod trust;
