@@ -3,22 +3,27 @@
 //! A drain is soon followed by more: the acknowledgement, the children, the assignment, and what the next shard writes. All of
 //! that comes after the grace, so it can't be known while it is still to come how much of it the API server takes. As TCP
 //! does with packets under way, a pass begins slowly: with one drain at a time, and a pause between them that is long enough for
-//! what follows from each. The pause is shorter after each round in which nothing that can't wait had to, and then there are
-//! half as many drains more at a time after each; when more than one write had to wait there are half as many, and then the
-//! pause is twice as long. From then on about as many are known to be too many, and there is one more after each round.
+//! what follows from each. The pause is a tenth shorter after each round in which nothing that can't wait had to: a longer step
+//! would be felt too late, as the drains of one round are let go of in the next. Once there is none, there are half as many
+//! drains more at a time after each round; when more than one write had to wait there are half as many, and then the pause is
+//! twice as long. From then on about as many are known to be too many, and there is one more after each round.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A round, where the shards promise no longer grace: what follows from a drain is felt after that.
-const ROUND: Duration = Duration::from_secs(1);
+/// A round, beyond the grace that the shards promise: what follows from a drain is felt by then. Those that promise none let
+/// go when they like, and most at once.
+const ROUND: Duration = Duration::from_millis(250);
+/// What had to wait longer ago is not for the same reason.
+const RECENT: Duration = Duration::from_secs(1);
 /// What has to be written soon has waited too long after this, for a seat or behind others in the API server: a move is to
 /// take no more than 50 ms beyond the grace, and its writes follow on each other, so each waits.
 const PROMPT: Duration = Duration::from_millis(10);
 /// Between two drains at first, and at most: what follows from one move, with its children and what the next shard writes, takes
-/// a control plane of two cores up to 20 ms of both.
-pub(super) const LONGEST: Duration = Duration::from_millis(40);
+/// a control plane of two cores up to 20 ms of both. After each sixty moves or so the API server collects its garbage, with all
+/// the cores that it has, for some tenths of a second: what moves meanwhile is what takes longest, so it is to be little.
+pub(super) const LONGEST: Duration = Duration::from_millis(80);
 /// Shorter ones are none.
 const SHORTEST: Duration = Duration::from_millis(2);
 
@@ -73,7 +78,7 @@ impl Window {
 
     /// A drain is over.
     pub(super) fn ended(&mut self, Ended { grace, own, waited, seats }: Ended) {
-        self.round = self.round.max(grace);
+        self.round = self.round.max(grace + ROUND);
         let (now, least) = (Instant::now(), own.max(SHORTEST));
         if waited > PROMPT {
             // One write is late now and then, whatever is under way; and what waits for one and the same thing says so one
@@ -92,16 +97,15 @@ impl Window {
         } else if self.filled && self.pause.is_zero() {
             self.size += if self.cut.is_none() { self.size.div_ceil(2) } else { 1 };
         } else if self.filled {
-            self.pause = Some(self.pause * 2 / 3).filter(|pause| *pause > least).unwrap_or_default();
+            self.pause = Some(self.pause * 9 / 10).filter(|pause| *pause > least).unwrap_or_default();
         }
         self.size = self.size.clamp(1, seats.max(1));
         (self.began, self.filled) = (Some(now), false);
     }
 }
 
-/// Less than the shortest round ago.
 fn is_recent(then: Option<Instant>, now: Instant) -> bool {
-    then.is_some_and(|then| now - then < ROUND)
+    then.is_some_and(|then| now - then < RECENT)
 }
 
 #[cfg(test)]
@@ -134,7 +138,7 @@ mod tests {
 
     /// Two in a row, and a while after what was before.
     async fn late(window: &mut Window) {
-        advance(ROUND).await;
+        advance(RECENT).await;
         window.ended(LATE);
         window.ended(LATE);
     }
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_round_is_as_long_as_the_grace_and_begins_with_a_drain() {
+    async fn a_round_is_longer_than_the_grace_and_begins_with_a_drain() {
         let mut window = Window::new();
         // A look at all objects takes its time.
         advance(ROUND).await;
@@ -170,7 +174,7 @@ mod tests {
         window.ended(CALM);
         assert_eq!(window.pause(), LONGEST);
         let mut window = without_pause().await;
-        for _ in 0..9 {
+        for _ in 0..10 {
             assert!(!window.has_room(1));
             advance(ROUND).await;
             window.ended(Ended { grace: ROUND * 10, ..CALM });
@@ -187,7 +191,7 @@ mod tests {
         assert_eq!(window.pause(), LONGEST);
         late(&mut window).await;
         assert_eq!((window.size, window.pause()), (1, LONGEST), "at most");
-        rounds(&mut window, 2).await;
+        rounds(&mut window, 7).await;
         let shorter = window.pause();
         assert!(shorter < LONGEST / 2, "{shorter:?}");
         window.ended(CALM);
@@ -204,7 +208,7 @@ mod tests {
         let mut window = without_pause().await;
         rounds(&mut window, 7).await;
         for _ in 0..3 {
-            advance(ROUND).await;
+            advance(RECENT).await;
             window.ended(LATE);
             assert_eq!(window.size, CALM.seats);
         }
@@ -216,7 +220,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_round_is_spent_on_a_pause_that_makes_no_difference() {
-        let own = LONGEST * 3 / 4;
+        let own = LONGEST * 19 / 20;
         let mut window = Window::new();
         assert!(window.has_room(0) && !window.has_room(1));
         advance(ROUND).await;
