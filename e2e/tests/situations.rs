@@ -352,6 +352,29 @@ async fn an_api_server_that_asks_for_a_pause_gets_one() {
 }
 
 #[tokio::test]
+async fn a_sharder_that_does_not_reach_the_api_server_leads_no_more_until_it_does() {
+    let mut ground = Ground::start(Settings { sync_period: Duration::from_secs(5), ..Settings::default() }).await;
+    ground.add_shards(&["shard-0"]).await;
+    ground.create("site", OBJECTS).await;
+    let all = i64::try_from(OBJECTS).unwrap();
+    ground.until_counts("all are counted", |counts| counts.assigned == all).await;
+    ground.until_metric("controller_sharding_leader 1").await;
+
+    ground.system.stop_api_server().await.unwrap();
+    let start = Instant::now();
+    ground.until_metric("controller_sharding_leader 0").await;
+    eprintln!("it leads no more {:?} after the API server was gone", start.elapsed());
+    let log = ground.system.sharders().next().unwrap().process().log().to_owned();
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(said.lines().any(|line| line.contains("this replica no longer leads")), "{said}");
+
+    ground.system.start_api_server().await.unwrap();
+    ground.until_metric("controller_sharding_leader 1").await;
+    ground.create("late", OBJECTS).await;
+    ground.until_counts("what came later is counted, too", |counts| counts.assigned == 2 * all).await;
+}
+
+#[tokio::test]
 async fn objects_that_can_not_be_looked_through_are_not_counted_anew() {
     let sync_period = Duration::from_secs(5);
     let mut ground = Ground::start(Settings { sync_period, ..Settings::default() }).await;

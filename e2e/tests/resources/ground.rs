@@ -21,7 +21,10 @@ use ringside_e2e::{
     plain_shard::{PlainShard, join_all},
     system::{NAMESPACE, Settings, System},
 };
-use ringside_ring::{ClusterRing, RingLabels, RingName, ShardName, cluster_ring::GroupResource};
+use ringside_ring::{
+    ClusterRing, HashRing, PartitionKey, RingLabels, RingName, ShardName, cluster_ring::GroupResource,
+    placement::DEFAULT_TOKENS_PER_SHARD,
+};
 use serde_json::{Value, json};
 
 /// Enough for a machine that runs other tests beside.
@@ -104,6 +107,12 @@ impl Ground {
     }
 }
 
+/// Which of the shards a ConfigMap belongs to.
+pub(crate) fn home(shards: &[PlainShard], namespace: &str, name: &str) -> String {
+    let placement = HashRing::new(shards.iter().map(|shard| shard.name().clone()), DEFAULT_TOKENS_PER_SHARD);
+    placement.owner(&PartitionKey::of("", "ConfigMap", namespace, name)).unwrap().to_string()
+}
+
 /// What a ring may distribute all of.
 pub(crate) fn team(name: &str) -> Value {
     json!({"matchLabels": {"team": name}})
@@ -158,6 +167,13 @@ impl Ring {
         let shards = join_all(&self.client, NAMESPACE, &self.name, names, LEASE).await.unwrap();
         self.until_available(count).await;
         shards
+    }
+
+    /// One more.
+    pub(crate) async fn join_one(&self, shards: &mut Vec<PlainShard>) {
+        let name = format!("{}-{}", self.name, shards.len()).parse().unwrap();
+        shards.push(PlainShard::join(&self.client, NAMESPACE, &self.name, &name, LEASE).await.unwrap());
+        self.until_available(shards.len()).await;
     }
 
     pub(crate) async fn until_available(&self, count: usize) {

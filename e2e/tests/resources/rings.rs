@@ -1,10 +1,13 @@
 //! Rings, their shards and their objects, in whatever order they come.
 
 use kube::ResourceExt as _;
-use ringside_e2e::plain_shard::Acknowledger;
+use ringside_e2e::plain_shard::{Acknowledger, PlainShard};
 use serde_json::json;
 
-use crate::ground::{Ground, config_maps, custom, definition, entry, secrets, team};
+use crate::ground::{Ground, config_maps, custom, definition, entry, home, secrets, team};
+
+/// Enough that some move in both of two rings when a shard joins each.
+const OBJECTS: usize = 30;
 
 pub(crate) async fn every_kind(ground: &Ground) {
     ground.define(&definition("planets", "Planet", "Cluster", &[("v1", true)])).await;
@@ -65,14 +68,31 @@ pub(crate) async fn several(ground: &Ground) {
     let resources = json!([entry(&config_maps(), &[])]);
     let one = ground.ring("several-one", resources.clone(), team("several")).await;
     let other = ground.ring("several-other", resources, team("several")).await;
-    let _shards = (one.join(2).await, other.join(3).await);
+    let (mut of_ones, mut of_others) = (one.join(2).await, other.join(3).await);
+    let (_let_go, _let_go_too) = (
+        Acknowledger::start(&ground.client(), &one.labels, &config_maps(), |_| true),
+        Acknowledger::start(&ground.client(), &other.labels, &config_maps(), |_| true),
+    );
     let (of_one, of_other) =
         (one.objects(&config_maps(), Some("several")), other.objects(&config_maps(), Some("several")));
-    for i in 0..6 {
-        let name = format!("o-{i}");
-        of_one.create(&name).await;
-        of_one.until_owned(&name).await;
-        of_other.until_owned(&name).await;
+    let names: Vec<_> = (0..OBJECTS).map(|number| format!("o-{number}")).collect();
+    for name in &names {
+        of_one.create(name).await;
+        of_one.until_owned(name).await;
+        of_other.until_owned(name).await;
+    }
+    // A shard joins in each ring, and some objects move in both, side by side.
+    let homes = |ones: &[PlainShard], others: &[PlainShard]| -> Vec<_> {
+        names.iter().map(|name| (home(ones, "several", name), home(others, "several", name))).collect()
+    };
+    let before = homes(&of_ones, &of_others);
+    tokio::join!(one.join_one(&mut of_ones), other.join_one(&mut of_others));
+    let now = homes(&of_ones, &of_others);
+    let in_both = before.iter().zip(&now).filter(|(before, now)| before.0 != now.0 && before.1 != now.1).count();
+    assert!(in_both > 0);
+    for (name, (home, other_home)) in names.iter().zip(now) {
+        of_one.until(name, "is where the one ring says", |owner| *owner == (Some(home.clone()), None)).await;
+        of_other.until(name, "and the other", |owner| *owner == (Some(other_home.clone()), None)).await;
     }
     let kept = of_other.owners("o-").await;
     one.delete().await;

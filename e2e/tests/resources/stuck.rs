@@ -2,25 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use ringside_e2e::{
-    plain_shard::{Acknowledger, PlainShard},
-    system::NAMESPACE,
-};
-use ringside_ring::{HashRing, PartitionKey, placement::DEFAULT_TOKENS_PER_SHARD};
+use ringside_e2e::plain_shard::Acknowledger;
 use serde_json::json;
 
-use crate::ground::{Ground, LEASE, config_maps, entry, team};
+use crate::ground::{Ground, config_maps, entry, home, team};
 
 /// Enough that each of four shards has some: a fifth of them moves when the fourth joins.
 const OBJECTS: usize = 60;
-
-fn placement(shards: &[PlainShard]) -> HashRing {
-    HashRing::new(shards.iter().map(|shard| shard.name().clone()), DEFAULT_TOKENS_PER_SHARD)
-}
-
-fn home(placement: &HashRing, name: &str) -> String {
-    placement.owner(&PartitionKey::of("", "ConfigMap", "stuck", name)).unwrap().to_string()
-}
 
 pub(crate) async fn holds_up_only_its_own(ground: &Ground) {
     ground.namespace("stuck", "stuck").await;
@@ -33,33 +21,27 @@ pub(crate) async fn holds_up_only_its_own(ground: &Ground) {
     ring.until_ready_is("True", "").await;
     let objects = ring.objects(&config_maps(), Some("stuck"));
     let names: Vec<_> = (0..OBJECTS).map(|number| format!("o-{number}")).collect();
-    let before: BTreeMap<_, _> = {
-        let placement = placement(&shards);
-        names.iter().map(|name| (name, home(&placement, name))).collect()
-    };
+    let before: BTreeMap<_, _> = names.iter().map(|name| (name, home(&shards, "stuck", name))).collect();
     for (name, home) in &before {
         objects.create(name).await;
         assert_eq!(objects.until_owned(name).await, *home);
     }
 
     let versions = objects.versions().await;
-    let fourth = "stuck-3".parse().unwrap();
-    shards.push(PlainShard::join(&ground.client(), NAMESPACE, &ring.name, &fourth, LEASE).await.unwrap());
-    ring.until_available(4).await;
-    let placement = placement(&shards);
-    let moves = |name: &str| home(&placement, name) != before[&name.to_owned()];
+    ring.join_one(&mut shards).await;
+    let moves = |name: &str| home(&shards, "stuck", name) != before[&name.to_owned()];
     let (leave, stay): (Vec<_>, Vec<_>) = names.iter().partition(|name| moves(name));
     let (kept, moved): (Vec<_>, Vec<_>) = leave.into_iter().partition(|name| before[name] == stuck);
     assert!(!kept.is_empty() && moved.len() > 1 && !stay.is_empty(), "{kept:?} {moved:?} {stay:?}");
     for name in &moved {
-        let home = home(&placement, name);
+        let home = home(&shards, "stuck", name);
         objects.until(name, "has moved", |owner| *owner == (Some(home.clone()), None)).await;
     }
     // Nor does what is new wait, whoever gets it.
     for number in 0..OBJECTS / 4 {
         let name = format!("new-{number}");
         objects.create(&name).await;
-        assert_eq!(objects.until_owned(&name).await, home(&placement, &name));
+        assert_eq!(objects.until_owned(&name).await, home(&shards, "stuck", &name));
     }
     for name in kept {
         objects.until(name, "is asked for", |(shard, drain)| shard.as_ref() == Some(&stuck) && drain.is_some()).await;
