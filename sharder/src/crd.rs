@@ -52,7 +52,7 @@ async fn is_there(client: &Client) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
 
     use http::{Method, StatusCode};
@@ -61,7 +61,9 @@ mod tests {
     use super::*;
     use crate::fixtures::FakeApi;
 
-    const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterrings.sharding.timebertt.dev";
+    /// Where the definition is.
+    pub(crate) const PATH: &str =
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterrings.sharding.timebertt.dev";
 
     fn api() -> FakeApi {
         let api = FakeApi::default();

@@ -116,21 +116,17 @@ mod tests {
     use clap::Parser as _;
     use http::{Method, StatusCode};
     use ringside_runtime::admin::{Health, Probe};
-    use tokio::time::sleep;
-
     use serde_json::json;
+    use tokio::time::sleep;
 
     use super::*;
     use crate::{config::Options, fixtures::FakeApi};
-
-    const DEFINITION: &str =
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterrings.sharding.timebertt.dev";
 
     #[tokio::test(start_paused = true)]
     async fn a_replica_is_not_ready_before_it_has_seen_rings_leases_and_namespaces() {
         for hidden in ["/clusterrings", "/leases", "/namespaces"] {
             let (api, health, shutdown, mut tasks) = (FakeApi::default(), Health::new(), Shutdown::new(), Tasks::new());
-            api.put(DEFINITION, json!({}));
+            api.put(crd::tests::PATH, json!({}));
             api.intercept(move |asked, _| {
                 (asked.method == Method::GET && asked.path.ends_with(hidden)).then_some(StatusCode::FORBIDDEN)
             });
