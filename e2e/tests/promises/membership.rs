@@ -38,7 +38,9 @@ fn workload(run: Run, seed: u64) -> Workload {
     Workload {
         // Well below the grace; some objects are being worked on at any moment.
         work: Duration::from_millis(300),
-        interval: Duration::from_millis(50),
+        // Half of what the four workers of a lone shard get done, so that what a restart brings is done as well: controllers
+        // with a priority queue let new objects wait for those that change.
+        interval: Duration::from_millis(150),
         seed,
         ..Workload::idle("site", run.objects)
     }
