@@ -68,7 +68,11 @@ pub(super) async fn bring_selected<'a>(
 
 /// Brings the strays of one page, and takes the labels off what follows nobody of the ring; returns how many strays there
 /// were, and the first refusal.
-async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<(usize, Option<kube::Error>), kube::Error> {
+pub(super) async fn bring(
+    scope: &Scope,
+    kind: &Resource,
+    page: Vec<Target>,
+) -> Result<(usize, Option<kube::Error>), kube::Error> {
     // Siblings stand together in a list, so knowing the owners of one page saves most reads, in bounded memory.
     let mut known = Known::default();
     let (mut strays, mut strangers, mut unread) = (Vec::new(), Vec::new(), Failures::default());
