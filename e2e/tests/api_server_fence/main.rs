@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 /// Each has a control plane of its own, and mostly waits.
 const AT_ONCE: usize = 5;
 
-const CASES: [Case<()>; 23] = [
+const CASES: [Case<()>; 24] = [
     Case::new("a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children", |()| {
         Box::pin(forced::a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children())
     }),
@@ -64,6 +64,9 @@ const CASES: [Case<()>; 23] = [
     }),
     Case::new("what_a_shard_creates_has_no_label_its_own_or_the_webhooks", |()| {
         Box::pin(tricks::what_a_shard_creates_has_no_label_its_own_or_the_webhooks())
+    }),
+    Case::new("nor_what_it_creates_below_an_owner_its_own", |()| {
+        Box::pin(tricks::nor_what_it_creates_below_an_owner_its_own())
     }),
     Case::new("no_write_of_a_former_owner_lands_however_often_the_label_flips", |()| {
         Box::pin(tricks::no_write_of_a_former_owner_lands_however_often_the_label_flips())

@@ -143,6 +143,31 @@ pub(crate) async fn what_a_shard_creates_has_no_label_its_own_or_the_webhooks() 
     }
 }
 
+/// An operator may copy its owner's labels to what it creates below it. Whose the owner is by now is the webhook's to say.
+pub(crate) async fn nor_what_it_creates_below_an_owner_its_own() {
+    let ground = Ground::start(Settings::default(), json!({"fence": "APIServer"})).await;
+    let (a, b) = (ground.shard("a").await, ground.shard("b").await);
+    ground.until_fenced("True").await;
+    let (owner, label) = (ground.website_of("a", "owner").await, &ground.keys.shard);
+    let create = async |by: &Writer, own: &str, name: &str| {
+        let mut child = crate::ground::child(&owner, name);
+        child.labels_mut().insert(label.clone(), own.to_owned());
+        crate::ground::config_maps(&by.client).create(&Default::default(), &child).await
+    };
+    // API servers look for new policies once a second, each for itself.
+    let tries = AtomicUsize::new(0);
+    eventually("nobody but its owner's shard creates a child", DEADLINE, || async {
+        let name = format!("late-{}", tries.fetch_add(1, Ordering::Relaxed));
+        let Err(error) = create(&b, "b", &name).await else { return Err(format!("{name} landed")) };
+        refused::<()>("create of another's child as its own", Err(error));
+        Ok(())
+    })
+    .await
+    .unwrap();
+    let made = create(&a, "a", "by-the-owner").await.unwrap();
+    assert_eq!(ground.shard_of(&made.metadata).as_deref(), Some("a"));
+}
+
 /// One label flips between two shards while one of them writes all the time: the API server repeats a patch on each
 /// conflict, and judges it again on what it then finds.
 pub(crate) async fn no_write_of_a_former_owner_lands_however_often_the_label_flips() {

@@ -64,7 +64,7 @@ fn rules(snapshot: &Snapshot) -> Vec<Value> {
 /// The parts of the policy that are CEL.
 struct Expressions {
     conditions: [(&'static str, String); 3],
-    variables: [(&'static str, String); 4],
+    variables: [(&'static str, String); 5],
     patch: String,
 }
 
@@ -75,6 +75,7 @@ impl Expressions {
         let (shard_path, drain_path) = (path(&snapshot.labels.shard), path(&snapshot.labels.drain));
         let (manager, acknowledger, graced) = (MANAGER, quoted(ACKNOWLEDGER), quoted(CARRIES_GRACE));
         let (sharder, pod, child) = (quoted(sharder), POD, &is_child(snapshot));
+        let follows = &format!("({child} && {CONTROLLED})");
         let new = |key: &str| format!("object.metadata.?labels[?{key}]");
         let old = |key: &str| format!("oldObject.metadata.?labels[?{key}]");
         let (new_shard, old_shard, new_drain, old_drain) = (new(&shard), old(&shard), new(&drain), old(&drain));
@@ -82,14 +83,15 @@ impl Expressions {
             conditions: [
                 // Who decides about the labels.
                 ("not-by-the-sharder", format!("request.userInfo.username != {sharder}")),
-                // A copy of another object (a user is no shard, and has none to give, not even an empty one); or a change of
+                // A copy of another object (a user is no shard, and has none to give, not even an empty one; nor has a shard to
+                // what it creates below an owner, which may be another's by now: the webhook looks); or a change of
                 // the owner, or of a drain that is under way. To ask for a drain by hand is fine, but not of a child: it goes
                 // with its owner, and nobody would let go of it.
                 (
                     "labels-change",
                     format!(
                         "request.operation == 'CREATE' \
-                         ? {new_drain}.hasValue() || ({new_shard}.hasValue() && ({pod} == '' || {new_shard}.value() != {pod})) \
+                         ? {new_drain}.hasValue() || ({new_shard}.hasValue() && ({follows} || {pod} == '' || {new_shard}.value() != {pod})) \
                          : {new_shard} != {old_shard} || ({new_drain} != {old_drain} \
                          && ({child} ? {new_drain}.hasValue() : {old_drain}.hasValue()))"
                     ),
@@ -114,6 +116,7 @@ impl Expressions {
                 ("after", "has(object.metadata.labels) ? object.metadata.labels : {}".to_owned()),
                 ("pod", pod.to_owned()),
                 ("child", child.clone()),
+                ("follows", follows.clone()),
             ],
             patch: format!(
                 "(has(object.metadata.labels) ? [] : [JSONPatch{{op: 'add', path: '/metadata/labels', value: {{}}}}]) \
@@ -121,7 +124,7 @@ impl Expressions {
                  ? [JSONPatch{{op: 'add', path: {shard_path}, value: variables.before[{shard}]}}] \
                  + ({drain} in variables.before && !variables.child \
                  ? [JSONPatch{{op: 'add', path: {drain_path}, value: variables.before[{drain}]}}] : []) \
-                 : ({shard} in variables.after && (request.operation == 'UPDATE' || variables.pod == '' || variables.after[{shard}] != variables.pod) \
+                 : ({shard} in variables.after && (request.operation == 'UPDATE' || variables.follows || variables.pod == '' || variables.after[{shard}] != variables.pod) \
                  ? [JSONPatch{{op: 'remove', path: {shard_path}}}] : [])) \
                  + ({drain} in variables.after && (request.operation == 'CREATE' || variables.child) \
                  ? [JSONPatch{{op: 'remove', path: {drain_path}}}] : [])"
@@ -137,5 +140,7 @@ fn is_child(snapshot: &Snapshot) -> String {
     format!("request.resource.group + '/' + request.resource.resource in {}", Value::from(controlled))
 }
 
+/// Whether the object names one that controls it.
+const CONTROLLED: &str = "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))";
 /// The name of the writer's pod, which is a shard's name; empty for users, and for tokens that are not bound to a pod.
 const POD: &str = "request.userInfo.?extra[?'authentication.kubernetes.io/pod-name'][?0].orValue('')";
