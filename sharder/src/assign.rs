@@ -52,6 +52,7 @@ use crate::{
     notices::Notices,
     reach::Reach,
     rebalance::Looks,
+    resources::Object,
     snapshot::{Main, Snapshot},
     target::Target,
 };
@@ -104,6 +105,11 @@ impl Newest {
 impl Scope {
     fn newest(&self) -> Arc<Snapshot> {
         self.newest.0.lock().as_ref().unwrap_or(&self.snapshot).clone()
+    }
+
+    /// An object, as far as it matters in this ring.
+    pub(crate) fn target(&self, object: &Object) -> Target {
+        Target::of(&object.metadata, &self.snapshot.labels)
     }
 
     /// What is to be done with a main object next.

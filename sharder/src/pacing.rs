@@ -27,7 +27,7 @@ use self::{
     holds::Holds,
     limit::{Floors, Limit, MOST},
 };
-use crate::metrics::Metrics;
+use crate::{metrics::Metrics, pauses};
 
 /// Writes of one ring at once, those included that gave their seats back: a ring alone can use all seats.
 const OF_A_RING: usize = MOST;
@@ -273,7 +273,7 @@ impl Lane {
             tokio::select! {
                 // It is dropped when it was sent only.
                 Ok(seat) = &mut receiver => break seat,
-                () = sleep_until(until.unwrap_or(asked)), if until.is_some() => {}
+                () = pauses::at(until) => {}
                 // The sender is the pace's own.
                 _ = held.changed() => {}
             }

@@ -45,8 +45,11 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// How long an API server may take to act on a new configuration: it follows them by a watch.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// Whether the API server reaches the webhook, or why not; none while that is not known. Clones share it.
-pub(crate) type Reach = watch::Sender<Option<Result<(), String>>>;
+/// Whether the API server reaches the webhook, or why not; none while that is not known.
+pub(crate) type Reached = Option<Result<(), String>>;
+
+/// What is known of that. Clones share it.
+pub(crate) type Reach = watch::Sender<Reached>;
 
 /// Looks, for as long as this replica leads.
 pub(crate) async fn look(

@@ -86,7 +86,7 @@ async fn main() -> anyhow::Result<()> {
     for story in [Story::ScaleOut, Story::Apart, Story::Changes] {
         for (children, ahead) in [(SIBLINGS, true), (CHAIN, true), (SIBLINGS, false), (CHAIN, false)] {
             let words = [story.name(), children, if ahead { "ahead" } else { "after" }];
-            if wanted.iter().all(|wanted| words.iter().any(|word| *word == *wanted)) {
+            if wanted.iter().all(|wanted| words.iter().any(|word| word.eq_ignore_ascii_case(wanted))) {
                 kept &= measure(&mut table, story, children, ahead).await?;
             }
         }

@@ -146,7 +146,7 @@ mod tests {
         let resource = &scope.main.resource.id;
         let seen = |name: &str| {
             let object: crate::resources::Object = serde_json::from_value(object(&scope, name, None)).unwrap();
-            Target::of(&object.metadata, &scope.snapshot.labels)
+            scope.target(&object)
         };
         for name in ["o", "p"] {
             api.put(&path(CONFIG_MAPS, name), object(&scope, name, None));

@@ -65,7 +65,7 @@ pub(crate) fn fenced(api: &FakeApi) -> Scope {
 /// An object as it is seen.
 pub(crate) fn target(scope: &Scope, object: &Value) -> Target {
     let object: crate::resources::Object = serde_json::from_value(object.clone()).unwrap();
-    Target::of(&object.metadata, &scope.snapshot.labels)
+    scope.target(&object)
 }
 
 /// A name of a ConfigMap that belongs to `shard`.

@@ -10,7 +10,7 @@ use kube::runtime::{
 use ringside_ring::RingLabels;
 
 use super::{Queue, Scope, carried::Events, revisit::read};
-use crate::{faults::Task, resources::Object, target::Target};
+use crate::{faults::Task, resources::Object};
 use ringside_runtime::explain::explain_watch;
 
 /// The objects that none of `available` owns: unassigned ones, and those labelled for nobody.
@@ -38,7 +38,7 @@ pub(crate) async fn feed(scope: &Scope, queue: &Queue) -> Infallible {
                     scope.census.shown(&scope.main.resource.id, event);
                 }
                 match event {
-                    Ok(Event::Apply(object) | Event::InitApply(object)) => Some(target(scope, &object)),
+                    Ok(Event::Apply(object) | Event::InitApply(object)) => Some(scope.target(&object)),
                     // Gone, or owned by an available shard now.
                     Ok(Event::Delete(_) | Event::Init) => None,
                     Ok(Event::InitDone) => {
@@ -54,7 +54,7 @@ pub(crate) async fn feed(scope: &Scope, queue: &Queue) -> Infallible {
                 }
             }
             // It was decided about by other shards since it was shown: an old view of it would send its children elsewhere.
-            (Source::Before, Ok(Event::Apply(object))) => read(scope, target(scope, &object)).await.ok().flatten(),
+            (Source::Before, Ok(Event::Apply(object))) => read(scope, scope.target(&object)).await.ok().flatten(),
             (Source::Before, _) => None,
         };
         if let Some(target) = target
@@ -64,10 +64,6 @@ pub(crate) async fn feed(scope: &Scope, queue: &Queue) -> Infallible {
             std::future::pending::<()>().await;
         }
     }
-}
-
-fn target(scope: &Scope, object: &Object) -> Target {
-    Target::of(&object.metadata, &scope.snapshot.labels)
 }
 
 /// A watch for this set of shards, and the one of before until this one has shown all there is. Dropped, it leaves the one

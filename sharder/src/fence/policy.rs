@@ -21,7 +21,10 @@ use ringside_ring::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{cel::MANAGER, snapshot::Snapshot};
+use crate::{
+    cel::{CONTROLLED, MANAGER},
+    snapshot::Snapshot,
+};
 
 /// What stands before the list of accounts in the condition on who asks.
 const WHO: &str = "request.userInfo.username in ";
@@ -75,7 +78,7 @@ const BOUND_MESSAGE: &str =
 const UNSEEN: &str = "request.operation == 'CONNECT' || request.?subResource.orValue('') == 'scale' \
     || (request.operation == 'CREATE' && (request.?subResource.orValue('') != '' || variables.resource == '/bindings' \
     || (variables.resource in variables.controlled && variables.shard == '' \
-    && object.?metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))))) \
+    && {is-controlled}))) \
     ? 'pod ' + variables.pod + ': ' + request.operation \
     + (request.?subResource.orValue('') != '' ? ' ' + request.subResource : '') + ' of ' \
     + variables.resource + ' ' + request.?namespace.orValue('') + '/' \
@@ -163,7 +166,7 @@ fn spec(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> ValidatingAdmission
         failure_policy: Some("Fail".to_owned()),
         audit_annotations: Some(vec![AuditAnnotation {
             key: "unseen".to_owned(),
-            value_expression: UNSEEN.to_owned(),
+            value_expression: UNSEEN.replace("{is-controlled}", CONTROLLED),
         }]),
         param_kind: None,
     }

@@ -17,13 +17,13 @@ use std::{
 
 use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::explain::explain;
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep_until},
-};
+use tokio::{sync::watch, time::Instant};
 
 use super::{RETRY, children::bring_selected, unlabelled};
-use crate::assign::{Scope, writes::LATE};
+use crate::{
+    assign::{Scope, writes::LATE},
+    pauses,
+};
 
 /// When almost all creates have ended that began before a move: what Kubernetes promises for 99 of 100 writes to one object
 /// (the SLO "API call latency").
@@ -144,7 +144,7 @@ impl Looks {
                 None => None,
             };
             tokio::select! {
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+                () = pauses::at(due) => {}
                 // The sender is `self`.
                 _ = changed.changed() => {}
             }

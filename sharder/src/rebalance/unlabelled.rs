@@ -15,7 +15,7 @@ use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::explain::{explain, explain_watch};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep},
 };
 
 use super::{
@@ -24,8 +24,9 @@ use super::{
 };
 use crate::{
     assign::{BATCH, Scope},
-    resources::{Object, Resource},
-    target::Target,
+    pauses::at,
+    reach::Reached,
+    resources::Resource,
 };
 
 /// How soon it is looked again at what was there: an owner may have got its shard since, or a write that was refused pass. So
@@ -36,9 +37,6 @@ const SELDOM: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_millis(500);
 /// A look costs what there is without label. So much of the time at most is spent on it.
 const SHARE: u32 = 10;
-
-/// Whether the API server reaches the webhook, as it is noted.
-type Reached = Option<Result<(), String>>;
 
 /// How long to wait after a look that took so long.
 pub(super) fn pause(took: Duration) -> Duration {
@@ -88,23 +86,19 @@ pub(crate) async fn look_for_unlabelled(scope: &Scope) -> Infallible {
 async fn follow(scope: &Scope, kind: &Resource, mut reach: watch::Receiver<Reached>) {
     while is_away(&reach.borrow_and_update()) {
         let mut brought = 0;
-        let pause = tokio::select! {
-            pause = watch_once(scope, kind, &mut brought) => pause,
+        tokio::select! {
+            () = watch_once(scope, kind, &mut brought) => {}
             // Why it is not reached may change at any time.
-            _ = reach.wait_for(|reach| !is_away(reach)) => Duration::ZERO,
-        };
+            _ = reach.wait_for(|reach| !is_away(reach)) => {}
+        }
         if brought > 0 {
             tell(scope, &kind.id, brought);
-        }
-        tokio::select! {
-            () = sleep(pause) => {}
-            _ = reach.wait_for(|reach| !is_away(reach)) => {}
         }
     }
 }
 
-/// Looks at what there is without label, and then at what comes, until it is time to look anew. Returns how soon that is.
-async fn watch_once(scope: &Scope, kind: &Resource, brought: &mut usize) -> Duration {
+/// Looks at what there is without label, and then at what comes, until it is time to look anew.
+async fn watch_once(scope: &Scope, kind: &Resource, brought: &mut usize) {
     let config = watcher::Config::default().labels(&selector(scope));
     let mut events = std::pin::pin!(watcher(kind.objects(&scope.watches, None), config).ready_chunks(BATCH));
     let (begun, mut took) = (Instant::now(), None);
@@ -112,12 +106,12 @@ async fn watch_once(scope: &Scope, kind: &Resource, brought: &mut usize) -> Dura
         let until = took.map(|took| begun + took + pause(took));
         let events = tokio::select! {
             Some(events) = events.next() => events,
-            () = sleep_until(until.unwrap_or(begun)), if until.is_some() => return Duration::ZERO,
+            () = at(until) => return,
         };
         let (mut page, mut broke) = (Vec::new(), None);
         for event in events {
             match event {
-                Ok(Event::Apply(object) | Event::InitApply(object)) => page.push(target(scope, &object)),
+                Ok(Event::Apply(object) | Event::InitApply(object)) => page.push(scope.target(&object)),
                 Ok(Event::InitDone) => took = Some(begun.elapsed()),
                 Ok(Event::Delete(_) | Event::Init) => {}
                 Err(error) => broke = Some(explain_watch(&error)),
@@ -130,11 +124,7 @@ async fn watch_once(scope: &Scope, kind: &Resource, brought: &mut usize) -> Dura
         if let Some(error) = broke {
             refused(scope, &error);
             // Where all that there was could be shown, so can what comes.
-            return took.map_or(RETRY, |took| SOON.max(took * SHARE));
+            return sleep(took.map_or(RETRY, |took| SOON.max(took * SHARE))).await;
         }
     }
-}
-
-fn target(scope: &Scope, object: &Object) -> Target {
-    Target::of(&object.metadata, &scope.snapshot.labels)
 }

@@ -36,7 +36,7 @@ fn uids(targets: &[Target]) -> Vec<&str> {
 
 fn target(api: &FakeApi, path: &str, scope: &Scope) -> Target {
     let object: crate::resources::Object = serde_json::from_value(api.get(path).unwrap()).unwrap();
-    Target::of(&object.metadata, &scope.snapshot.labels)
+    scope.target(&object)
 }
 
 /// An owner `o` with two children, all of them the dead shard's.

@@ -26,7 +26,7 @@ fn lists(api: &FakeApi, resource: &str) -> usize {
 
 fn seen(api: &FakeApi, path: &str, scope: &Scope) -> Target {
     let object: Object = serde_json::from_value(api.get(path).unwrap()).unwrap();
-    Target::of(&object.metadata, &scope.snapshot.labels)
+    scope.target(&object)
 }
 
 fn shard_of(api: &FakeApi, path: &str, scope: &Scope) -> Option<String> {

@@ -12,7 +12,7 @@ use ringside_ring::{
 use serde_json::{Value, json};
 
 use crate::{
-    cel::{MANAGER, quoted},
+    cel::{CONTROLLED, MANAGER, quoted},
     snapshot::Snapshot,
 };
 
@@ -140,7 +140,5 @@ fn is_child(snapshot: &Snapshot) -> String {
     format!("request.resource.group + '/' + request.resource.resource in {}", Value::from(controlled))
 }
 
-/// Whether the object names one that controls it.
-const CONTROLLED: &str = "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false))";
 /// The name of the writer's pod, which is a shard's name; empty for users, and for tokens that are not bound to a pod.
 const POD: &str = "request.userInfo.?extra[?'authentication.kubernetes.io/pod-name'][?0].orValue('')";
