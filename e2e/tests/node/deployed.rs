@@ -45,6 +45,10 @@ const WEBSITES: usize = 40;
 
 const RING: &str = "websites";
 
+/// Where the sharder is, and its Deployment.
+const SHARDER_NAMESPACE: &str = "sharding-system";
+const SHARDER: &str = "ringside-sharder";
+
 /// The example's Deployment.
 pub(crate) const EXAMPLE: &str = "website-controller";
 
@@ -73,9 +77,7 @@ impl Deployed {
         manifests::apply(&client, &[in_cluster(&example[0])]).await?;
         let labels = RingLabels::of(&RING.parse()?);
         let deployed = Self { client, labels, membership: Mutex::new(()) };
-        deployed.rolled_out("sharding-system", "ringside-sharder").await?;
-        deployed.rolled_out("default", EXAMPLE).await?;
-        deployed.rolled_out("default", IN_CLUSTER).await?;
+        deployed.complete().await?;
         for number in 0..WEBSITES {
             let website = Website {
                 metadata: ObjectMeta { name: Some(format!("site-{number}")), ..ObjectMeta::default() },
@@ -100,14 +102,12 @@ impl Deployed {
 
     /// The pods of a Deployment that are not ending.
     pub(crate) async fn pods(&self, deployment: &str) -> Vec<Pod> {
-        let listed = self.api::<Pod>().list(&ListParams::default().labels(&format!("app={deployment}"))).await;
-        listed.unwrap().items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
+        not_ending(self.api(), &ListParams::default().labels(&format!("app={deployment}"))).await
     }
 
-    /// The pods of the sharder.
+    /// The pods of the sharder that are not ending.
     pub(crate) async fn sharders(&self) -> Vec<Pod> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), "sharding-system");
-        pods.list(&ListParams::default()).await.unwrap().items
+        not_ending(Api::namespaced(self.client.clone(), SHARDER_NAMESPACE), &ListParams::default()).await
     }
 
     /// Waits until all replicas of a Deployment are there as it now says, and no others.
@@ -124,6 +124,13 @@ impl Deployed {
             if complete { Ok(()) } else { Err(format!("{status:?}")) }
         })
         .await
+    }
+
+    /// Waits until the sharder and both kinds of shards have all their replicas, and no others.
+    pub(crate) async fn complete(&self) -> Result<(), TimedOut> {
+        self.rolled_out(SHARDER_NAMESPACE, SHARDER).await?;
+        self.rolled_out("default", EXAMPLE).await?;
+        self.rolled_out("default", IN_CLUSTER).await
     }
 
     /// Waits until each Website and its children belong to a shard that is there, which has done its work; and returns how
@@ -189,6 +196,12 @@ impl Deployed {
             patched.unwrap();
         }
     }
+}
+
+/// A pod that ends in order is listed for as long as that takes, beside the one in its place.
+async fn not_ending(pods: Api<Pod>, which: &ListParams) -> Vec<Pod> {
+    let listed = pods.list(which).await.unwrap().items;
+    listed.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
 }
 
 /// Whether a pod has done its work on a Website as it is.

@@ -25,11 +25,11 @@ const SERVICE_ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 pub(crate) async fn runs_as_confined_as_its_manifest_says(shared: Arc<Shared>) {
     let deployed = shared.deployed().await;
     let _alone = deployed.membership.lock().await;
-    deployed.settled().await;
+    deployed.complete().await.unwrap();
     let mut pods = deployed.pods(EXAMPLE).await;
     pods.extend(deployed.pods(IN_CLUSTER).await);
     let sharders = deployed.sharders().await;
-    assert!(pods.len() == 4 && sharders.len() == 2);
+    assert_eq!((pods.len(), sharders.len()), (4, 2), "{pods:?} {sharders:?}");
     for (pods, programs) in [(pods, [PROXY, CONTROLLER].as_slice()), (sharders, &["ringside-sharde"])] {
         for pod in pods {
             programs.iter().for_each(|program| check(&process(&pod, program)));

@@ -22,7 +22,7 @@ use ringside_e2e::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{DEADLINE, Deployed};
+use super::{DEADLINE, Deployed, SHARDER_NAMESPACE};
 use crate::Shared;
 
 /// The time between two creates.
@@ -58,8 +58,7 @@ async fn until_answered(deployed: &Deployed) {
 async fn ready(deployed: &Deployed) -> BTreeSet<String> {
     let is_ready = |pod: &Pod| {
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-        let ready = conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
-        ready && pod.metadata.deletion_timestamp.is_none()
+        conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True")
     };
     deployed.sharders().await.iter().filter(|pod| is_ready(pod)).map(ResourceExt::name_any).collect()
 }
@@ -69,7 +68,7 @@ async fn while_it_goes(deployed: &Deployed, going: &str, how: &DeleteParams) -> 
     until_answered(deployed).await;
     let gone = AtomicBool::new(false);
     let replace = async {
-        let pods: Api<Pod> = Api::namespaced(deployed.client.clone(), "sharding-system");
+        let pods: Api<Pod> = Api::namespaced(deployed.client.clone(), SHARDER_NAMESPACE);
         pods.delete(going, how).await.unwrap();
         eventually("another replica is ready", DEADLINE, || async {
             let now = ready(deployed).await;
