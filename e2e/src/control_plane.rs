@@ -243,6 +243,11 @@ impl ControlPlane {
         Ok(processes.into_iter().flatten().try_for_each(Process::check_running)?)
     }
 
+    /// The API server is started with these flags from now on.
+    pub fn set_api_server_flags(&mut self, flags: Vec<String>) {
+        self.options.api_server_flags = flags;
+    }
+
     /// Kills the API server; etcd and the controller manager go on.
     pub async fn stop_api_server(&mut self) -> Result<(), ControlPlaneError> {
         if let Some(api_server) = self.api_server.take() {

@@ -228,6 +228,11 @@ impl System {
         Ok(self.ground.control_plane.stop_api_server().await?)
     }
 
+    /// It is started with these flags from now on.
+    pub fn set_api_server_flags(&mut self, flags: Vec<String>) {
+        self.ground.control_plane.set_api_server_flags(flags);
+    }
+
     /// Starts it again, and waits until it is ready.
     pub async fn start_api_server(&mut self) -> Result<(), SystemError> {
         Ok(self.ground.control_plane.start_api_server().await?)

@@ -50,7 +50,7 @@ use crate::{
     metrics::Metrics,
     namespaces::Namespaces,
     notices::Notices,
-    reach::Reach,
+    probe::Verdicts,
     rebalance::Looks,
     resources::Object,
     snapshot::{Main, Snapshot},
@@ -83,8 +83,8 @@ pub(crate) struct Scope {
     pub(crate) foresight: Foresight,
     pub(crate) carried: Carried,
     pub(crate) looks: Looks,
-    /// Whether the API server reaches the webhook.
-    pub(crate) reach: Reach,
+    /// Whether the API server asks the webhook about the ring.
+    pub(crate) reach: Verdicts,
     pub(crate) writes: Writes,
     pub(crate) faults: Faults,
     pub(crate) metrics: Metrics,
@@ -148,7 +148,7 @@ impl Scope {
         let (Some(shard), Some(id)) = (&target.shard, &target.drain) else { return Patience::Left };
         let resources = self.main.controlled.iter().chain([&self.main.resource]).map(|resource| &resource.id);
         let asked = self.snapshot.spec.fence == Fence::ApiServer;
-        let fenced = asked && self.fences.holds(&self.snapshot.ring, resources, shard);
+        let fenced = asked && self.fences.holds(&self.snapshot, resources, shard);
         Patience::after(self.drains.age(&target.uid, id), self.drain_deadline(), fenced)
     }
 

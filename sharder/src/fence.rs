@@ -24,6 +24,7 @@ mod policy;
 pub(crate) use keep::{Keeper, keep};
 pub(crate) use observe::follow;
 
+use crate::{probe::Verdict, snapshot::Snapshot};
 use mark::Covered;
 
 /// What is known of the fences of all rings; clones share it.
@@ -39,6 +40,8 @@ pub(crate) struct Fences {
 struct Known {
     /// Why policies, or bindings, can't be seen.
     blind: BTreeMap<&'static str, String>,
+    /// Whether the API server judges writes by policies.
+    judged: Verdict,
     /// What the leader found out about each ring.
     rings: BTreeMap<RingName, Findings>,
 }
@@ -93,10 +96,10 @@ impl Fences {
         if !asks(ring) || self.fault(name).is_some() {
             return BTreeSet::new();
         }
-        let covered = self.covered(name).unwrap_or_default();
+        let (covered, namespaces) = (self.covered(name).unwrap_or_default(), ring.spec.effective_namespace_selector());
         let mains = ring.spec.resources.iter().filter(|main| {
             let resource = main.group_resource();
-            !covered.has_all(main.controlled_resources.iter().chain([&resource]))
+            !covered.has_all(main.controlled_resources.iter().chain([&resource]), &namespaces)
         });
         mains.map(cluster_ring::RingResource::group_resource).collect()
     }
@@ -104,32 +107,35 @@ impl Fences {
     /// Whether what this shard writes to objects of these resources is judged by the API server.
     pub(crate) fn holds<'a>(
         &self,
-        ring: &RingName,
+        snapshot: &Snapshot,
         resources: impl Iterator<Item = &'a GroupResource>,
         shard: &str,
     ) -> bool {
-        // Who can't see the policy does not know whether it is still there.
-        if self.fault(ring).is_some() {
+        let ring = &snapshot.ring;
+        // Who can't see the policy does not know whether it is still there, or whether the API server goes by it.
+        if self.fault(ring).is_some() || !self.is_seen_to_judge() {
             return false;
         }
         let account = self.known.lock().rings.get(ring).and_then(|ring| ring.shards.get(shard)?.clone().ok());
-        self.covered(ring)
-            .zip(account)
-            .is_some_and(|(covered, account)| covered.accounts.contains(&account) && covered.has_all(resources))
+        self.covered(ring).zip(account).is_some_and(|(covered, account)| {
+            covered.accounts.contains(&account) && covered.has_all(resources, &snapshot.namespace_selector)
+        })
     }
 
     /// How the ring's fence is.
-    pub(crate) fn report(&self, name: &RingName, asked: bool, resources: &[GroupResource]) -> Report {
-        if !asked {
+    pub(crate) fn report(&self, snapshot: &Snapshot) -> Report {
+        if snapshot.spec.fence != cluster_ring::Fence::ApiServer {
             return Report::Unasked;
         }
+        let name = &snapshot.ring;
         if let Some(fault) = self.fault(name) {
             return Report::Impossible(fault);
         }
         let Some(covered) = self.covered(name) else { return Report::Pending };
         let known = self.known.lock();
         let shards = known.rings.get(name).map(|ring| &ring.shards).into_iter().flatten();
-        let (mut pending, mut leaks) = (!covered.has_all(resources.iter()), Vec::new());
+        let (mut pending, mut leaks) =
+            (!covered.has_all(snapshot.named.iter(), &snapshot.namespace_selector), Vec::new());
         for (shard, account) in shards {
             match account {
                 Ok(account) => pending |= !covered.accounts.contains(account),
@@ -158,7 +164,28 @@ impl Fences {
 
     fn fault(&self, ring: &RingName) -> Option<String> {
         let known = self.known.lock();
-        known.blind.values().next().cloned().or_else(|| known.rings.get(ring)?.refused.clone())
+        let idle = || match &known.judged {
+            Some(Err(why)) => Some(format!(
+                "the API server has the policy of its fence and does not go by it: {why}; turn it on, or set fence to Proxy in the ring"
+            )),
+            _ => None,
+        };
+        known.blind.values().next().cloned().or_else(|| known.rings.get(ring)?.refused.clone()).or_else(idle)
+    }
+
+    /// Whether the API server was seen to judge writes by policies.
+    fn is_seen_to_judge(&self) -> bool {
+        self.known.lock().judged == Some(Ok(()))
+    }
+
+    /// The leader found out whether the API server judges writes by policies.
+    pub(crate) fn judged(&self, verdict: Verdict) {
+        let mut known = self.known.lock();
+        if known.judged != verdict {
+            known.judged = verdict;
+            drop(known);
+            self.changed.send_replace(());
+        }
     }
 
     /// The leader found something out.

@@ -60,6 +60,8 @@ pub(crate) enum Standing {
         /// As it is stored.
         object: Arc<DynamicObject>,
     },
+    /// It was as it should be, and somebody has changed or deleted it since: it is written again soon.
+    Disturbed,
     /// It is not wanted, and not there.
     Absent,
     /// The API server refuses it; it is tried again.
@@ -185,6 +187,7 @@ impl Keeper {
                     }
                     Some(seen) = seen.next() => if !disturbed && !is_stored(seen.as_ref(), stored.as_ref()) {
                         disturbed = true;
+                        self.tell(Standing::Disturbed);
                         tracing::info!(kind = self.kind, name = self.name, "somebody changed an object of a ring; writing it again");
                         truce = if wrote_at.elapsed() < truce * 2 { (truce * 2).min(TRUCE[1]) } else { TRUCE[0] };
                         due.as_mut().reset(wrote_at + truce);

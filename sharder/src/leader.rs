@@ -29,8 +29,8 @@ use crate::{
     namespaces::Namespaces,
     notices::Notices,
     pauses::Pauses,
-    reach::{self, Reach},
-    rings::{ClientConfig, Told, Trust, reconcile},
+    probe::{self, Home, Verdicts},
+    rings::{self, ClientConfig, Support, Told, Trust, reconcile},
     snapshot::{Snapshot, Snapshots},
 };
 
@@ -54,7 +54,10 @@ pub(crate) struct Leader {
     pub(crate) sync_period: Duration,
     pub(crate) departed: Departed,
     /// Whether the API server reaches the webhook.
-    pub(crate) reach: Reach,
+    pub(crate) reach: Verdicts,
+    /// Whether it goes by MutatingAdmissionPolicies, and what else has to be known for that.
+    pub(crate) mutating: Verdicts,
+    pub(crate) support: watch::Sender<Option<Support>>,
 }
 
 /// Runs for leadership by `election` until the shutdown, and leads whenever it is won.
@@ -131,12 +134,29 @@ impl Leader {
     async fn lead(&self, rings: &mut JoinSet<Infallible>) -> Infallible {
         self.catch_up().await;
         let states = keep_states(self.client.clone(), self.leases.clone(), self.metrics.clone(), self.notices.clone());
-        let clients = (&self.client, &self.watches);
         tokio::select! {
             never = states => never,
             never = self.notices.write() => never,
-            never = reach::look(clients, (&self.client_config, self.trust.clone()), self.sync_period, &self.reach) => never,
+            never = rings::follow_support(&self.client, self.sync_period, &self.support) => never,
+            never = self.probe() => never,
             never = self.rings(rings) => never,
+        }
+    }
+
+    /// Finds out what only a write tells of the API server.
+    async fn probe(&self) -> Infallible {
+        let (clients, period) = ((&self.client, &self.watches), self.sync_period);
+        let home = &Home::find(&self.client, &self.client_config.namespace).await;
+        let (config, trust) = (&self.client_config, self.trust.clone());
+        let webhook = probe::webhook::look(clients, home, (config, trust), period, &self.reach);
+        let validating = probe::policies::validating(clients, home, self.snapshots.clone(), period, &self.fences);
+        let mutating = probe::policies::mutating(clients, home, self.support.subscribe(), period, &self.mutating);
+        // Each keeps objects by watches, which makes it large: in a debug build the whole of it is on the stack many times.
+        let (webhook, validating, mutating) = (Box::pin(webhook), Box::pin(validating), Box::pin(mutating));
+        tokio::select! {
+            never = webhook => never,
+            never = validating => never,
+            never = mutating => never,
         }
     }
 
@@ -195,7 +215,7 @@ impl Leader {
     ) -> Running {
         let (snapshots, latest) = watch::channel(snapshot.clone());
         let (drains, census, faults) = (Drains::default(), Census::default(), Faults::default());
-        let leftovers = Leftovers::default();
+        let (leftovers, asked) = (Leftovers::default(), Verdicts::default());
         let told = Told {
             client: self.client.clone(),
             watches: self.watches.clone(),
@@ -207,6 +227,9 @@ impl Leader {
             drains: drains.clone(),
             census: census.clone(),
             reach: self.reach.clone(),
+            asked: asked.clone(),
+            support: self.support.subscribe(),
+            mutating: self.mutating.clone(),
             leases: self.leases.clone(),
             notices: self.notices.clone(),
             metrics: self.metrics.clone(),
@@ -222,7 +245,7 @@ impl Leader {
         };
         let fenced = fence::keep(keeper, latest.clone());
         let withdrawn = withdraw(self.client.clone(), self.writes.clone(), leftovers, latest.clone());
-        let distributed = distribute(self.clone(), latest, (drains, census), faults);
+        let distributed = distribute(Self { reach: asked, ..self.clone() }, latest, (drains, census), faults);
         let task = tasks.spawn(async move {
             if let Some(before) = before {
                 before.stop().await;

@@ -39,7 +39,7 @@ mod observe;
 mod owners;
 mod pacing;
 mod pauses;
-mod reach;
+mod probe;
 mod rebalance;
 mod resources;
 mod rings;

@@ -21,6 +21,7 @@ mod reconcile;
 mod status;
 mod webhook_configuration;
 
+pub(crate) use label_policy::{Support, bindings_of, follow as follow_support};
 pub(crate) use reconcile::{Told, reconcile};
 pub(crate) use webhook_configuration::{ClientConfig, Trust, WEBHOOK_PATH};
 

@@ -25,7 +25,7 @@ use crate::{
     metrics::Metrics,
     notices::Notices,
     observe::{Clients, Observed, observe, until},
-    reach::Reach,
+    probe::Verdicts,
     rings::{ClientConfig, Trust},
     webhook::{
         Room, ServingIdentity,
@@ -209,7 +209,9 @@ impl Setup {
             trust,
             sync_period: config.sync_period,
             departed: Departed::default(),
-            reach: Reach::default(),
+            reach: Verdicts::default(),
+            mutating: Verdicts::default(),
+            support: watch::Sender::default(),
         };
         campaign(leader, clients.election, terms, observed.clock, shutdown).await
     }

@@ -29,10 +29,15 @@ fn spec(fence: &str) -> Value {
 
 /// Two shards with objects that have a child each, and a third one that has just come. None ever lets go of anything.
 async fn stuck(fence: &str) -> (Ground, BTreeMap<&'static str, Writer>) {
-    let ground = Ground::start(Settings::default(), spec(fence)).await;
+    stuck_as(Settings::default(), fence, (fence == "APIServer").then_some("True")).await
+}
+
+/// The same on another API server, and what the ring says of its fence before the third shard comes.
+async fn stuck_as(settings: Settings, fence: &str, fenced: Option<&str>) -> (Ground, BTreeMap<&'static str, Writer>) {
+    let ground = Ground::start(settings, spec(fence)).await;
     let mut shards = BTreeMap::from([("a", ground.shard("a").await), ("b", ground.shard("b").await)]);
-    if fence == "APIServer" {
-        ground.until_fenced("True").await;
+    if let Some(fenced) = fenced {
+        ground.until_fenced(fenced).await;
     }
     populate(&ground).await;
     shards.insert("c", ground.shard("c").await);
@@ -182,4 +187,45 @@ pub(crate) async fn a_shard_that_the_fence_does_not_know_keeps_its_objects_altho
     .unwrap();
     let now = owners(&ground).await;
     assert!(kept.keys().all(|name| now[name] == (Some("podless".to_owned()), true)), "{now:?}");
+}
+
+/// An API server stores policies, and serves them, also where nothing goes by them.
+pub(crate) async fn where_policies_are_turned_off_nothing_is_forced_and_that_is_told() {
+    let off = "--disable-admission-plugins=ValidatingAdmissionPolicy,MutatingAdmissionPolicy";
+    let settings = Settings { api_server_flags: vec![off.to_owned()], ..Settings::default() };
+    let (mut ground, shards) = stuck_as(settings, "APIServer", Some("False")).await;
+    for (type_, plugin) in [("Fenced", "ValidatingAdmissionPolicy"), ("LabelsProtected", "MutatingAdmissionPolicy")] {
+        let told = || async {
+            let told = ground.condition(type_).await?;
+            let named = told.message.contains(&format!("is its admission plugin {plugin} turned off?"));
+            if told.status == "False" && named { Ok(()) } else { Err(format!("{told:?}")) }
+        };
+        eventually(&format!("{type_} says which plugin is missing"), DEADLINE, told).await.unwrap();
+    }
+    let draining = drained(&ground, &["a", "b"]).await;
+    eventually("an Event says that they are late", DEADLINE, || async {
+        events(&ground, "ClusterRing", "DrainOverdue").await.pop().ok_or_else(|| "none".to_owned())
+    })
+    .await
+    .unwrap();
+    for (name, was) in &draining {
+        assert_eq!(owners(&ground).await[name], (Some(was.clone()), true), "{name}");
+    }
+
+    // Once it goes by them, what is written late is refused, and so they need wait no longer.
+    ground.system.stop_api_server().await.unwrap();
+    ground.system.set_api_server_flags(Vec::new());
+    ground.system.start_api_server().await.unwrap();
+    ground.until_fenced("True").await;
+    eventually("they are taken from who does not let go", DEADLINE, || async {
+        let now = owners(&ground).await;
+        let left: Vec<_> = draining.iter().filter(|(name, was)| now[*name].0.as_ref() == Some(was)).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await
+    .unwrap();
+    let (name, was) = draining.first_key_value().unwrap();
+    let late = Patch::Merge(json!({"spec": {"content": "late"}}));
+    let written = websites(&shards[was.as_str()].client).patch(name, &PatchParams::default(), &late).await;
+    refused("a late write", written);
 }

@@ -1,13 +1,19 @@
-//! A resource that joins a ring which is fenced already: its objects belong to nobody until the fence is around them too, and
-//! what is fenced stays so meanwhile.
+//! What joins a ring that is fenced already, a resource or a namespace: its objects belong to nobody until the fence is around
+//! them too.
 
 use futures::StreamExt as _;
-use k8s_openapi::api::{admissionregistration::v1::ValidatingAdmissionPolicy, core::v1::Secret};
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingAdmissionPolicy,
+    core::v1::{Namespace, Secret},
+};
 use kube::{
     Api, ResourceExt as _,
     api::{ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
-use ringside_e2e::system::{NAMESPACE, Settings};
+use ringside_e2e::{
+    system::{NAMESPACE, Settings},
+    website::{Website, WebsiteSpec},
+};
 use ringside_ring::labels::fence_policy_name;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -68,6 +74,47 @@ pub(crate) async fn what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence
             let mark = policies.get(&policy).await.unwrap().annotations().get("ringside.dev/in-place").cloned();
             assert!(mark.as_ref().is_some_and(|mark| mark.contains("secrets")), "{mark:?}");
         }
+    }
+    assert!(given.iter().all(|given| *given > 0), "{given:?}");
+    ground.until_fenced("True").await;
+}
+
+pub(crate) async fn a_namespace_that_joins_a_fenced_ring_waits_for_the_fence_as_well() {
+    const SECOND: &str = "second";
+    let selecting = |namespaces: &[&str]| {
+        json!({"fence": "APIServer", "namespaceSelector": {"matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces}]}})
+    };
+    let ground = Ground::start(Settings::without_label_policies(), selecting(&[NAMESPACE])).await;
+    let (a, b) = (ground.shard("a").await, ground.shard("b").await);
+    let second = Namespace {
+        metadata: ObjectMeta { name: Some(SECOND.to_owned()), ..ObjectMeta::default() },
+        ..Namespace::default()
+    };
+    Api::<Namespace>::all(ground.admin.clone()).create(&PostParams::default(), &second).await.unwrap();
+    ground.until_fenced("True").await;
+    let there = |of: &Writer| Api::<Website>::namespaced(of.client.clone(), SECOND);
+    let all: Api<Website> = Api::namespaced(ground.admin.clone(), SECOND);
+    for index in 0..OBJECTS {
+        let site = Website::new(&format!("site-{index}"), WebsiteSpec::default());
+        all.create(&PostParams::default(), &site).await.unwrap();
+    }
+    let parameters = PatchParams::default();
+    let from = all.list_metadata(&Default::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut changes = std::pin::pin!(all.watch(&WatchParams::default().timeout(290), &from).await.unwrap());
+    ground.apply_ring(selecting(&[NAMESPACE, SECOND])).await;
+    let (mut given, shards) = ([0, 0], [("a", &b), ("b", &a)]);
+    while given.iter().sum::<usize>() < OBJECTS {
+        let event = timeout(DEADLINE, changes.next()).await.expect("they are given to shards").unwrap().unwrap();
+        let WatchEvent::Modified(site) = event else { continue };
+        let Some(owner) = ground.shard_of(&site.metadata) else { continue };
+        let (of, (_, other)) = shards.iter().enumerate().find(|(_, (shard, _))| *shard == owner).unwrap();
+        given[of] += 1;
+        // From the first moment on.
+        refused(
+            "a write in a namespace that has just joined",
+            there(other).patch(&site.name_any(), &parameters, &touch("late")).await,
+        );
     }
     assert!(given.iter().all(|given| *given > 0), "{given:?}");
     ground.until_fenced("True").await;

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 /// Each has a control plane of its own, and mostly waits.
 const AT_ONCE: usize = 5;
 
-const CASES: [Case<()>; 24] = [
+const CASES: [Case<()>; 26] = [
     Case::new("a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children", |()| {
         Box::pin(forced::a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children())
     }),
@@ -28,6 +28,12 @@ const CASES: [Case<()>; 24] = [
     }),
     Case::new("a_shard_that_the_fence_does_not_know_keeps_its_objects_although_the_others_lose_theirs", |()| {
         Box::pin(forced::a_shard_that_the_fence_does_not_know_keeps_its_objects_although_the_others_lose_theirs())
+    }),
+    Case::new("where_policies_are_turned_off_nothing_is_forced_and_that_is_told", |()| {
+        Box::pin(forced::where_policies_are_turned_off_nothing_is_forced_and_that_is_told())
+    }),
+    Case::new("a_namespace_that_joins_a_fenced_ring_waits_for_the_fence_as_well", |()| {
+        Box::pin(joins::a_namespace_that_joins_a_fenced_ring_waits_for_the_fence_as_well())
     }),
     Case::new("what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence_is_around_it", |()| {
         Box::pin(joins::what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence_is_around_it())

@@ -10,7 +10,7 @@ use ringside_ring::lease::ShardState;
 use crate::{
     fixtures::FakeApi,
     leases::tests::held_by,
-    reach::Reach,
+    probe::Verdicts,
     snapshot::tests::{example_spec, ring, snapshot, snapshot_of},
 };
 
@@ -43,7 +43,7 @@ pub(crate) fn scope(api: &FakeApi) -> Scope {
         foresight: Foresight::default(),
         carried: Carried::default(),
         looks: Looks::default(),
-        reach: Reach::default(),
+        reach: Verdicts::default(),
         writes: Writes::default(),
         faults: Faults::default(),
         namespaces,

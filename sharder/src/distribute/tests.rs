@@ -22,6 +22,7 @@ use crate::{
     leases::tests::held_by,
     metrics::Metrics,
     namespaces::{Namespaces, tests::known},
+    probe::Verdicts,
     rings::ClientConfig,
     snapshot::tests::{example_spec, ring, snapshot_of},
     target::Target,
@@ -102,7 +103,9 @@ fn start_in(namespaces: Namespaces, api: &FakeApi, latest: watch::Receiver<Arc<S
         trust: watch::channel(None).1,
         sync_period: Duration::from_secs(60),
         departed: Departed::default(),
-        reach: crate::reach::Reach::default(),
+        reach: Verdicts::default(),
+        mutating: Verdicts::default(),
+        support: watch::Sender::default(),
     };
     tokio::spawn(async move { distribute(leader, latest, Default::default(), Faults::default()).await })
 }

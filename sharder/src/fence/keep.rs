@@ -133,10 +133,12 @@ impl Fence {
             // What comes of it decides what is noted in the next write.
             return Ok(None);
         }
-        let since = self.take_in();
+        // Stored is not yet acted on, and where its admission plugin is turned off never is.
+        let since = self.take_in().filter(|_| keeper.fences.is_seen_to_judge());
         let whole = Covered {
             resources: snapshot.named.iter().map(ToString::to_string).collect(),
             accounts: self.accounts.all().clone(),
+            namespaces: snapshot.namespace_selector.clone(),
         };
         let mut wanted = policy(snapshot, self.accounts.all());
         let again = match &self.stored {
@@ -176,7 +178,7 @@ impl Fence {
                     self.refused(code, &why);
                     return None;
                 }
-                Standing::Pending | Standing::Absent => return None,
+                Standing::Pending | Standing::Disturbed | Standing::Absent => return None,
             }
         }
         since
@@ -275,6 +277,7 @@ mod tests {
         let covers = |accounts: &BTreeSet<String>| Covered {
             resources: ["configmaps".to_owned()].into(),
             accounts: accounts.clone(),
+            ..Covered::default()
         };
         let (mut before, binding) = (stored(policy(&snapshot, &a), 7), stored(binding(&snapshot), 1));
         let now = Writing::of(&before.metadata, &binding.metadata);

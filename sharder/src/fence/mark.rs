@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use ringside_ring::cluster_ring::GroupResource;
 use serde::{Deserialize, Serialize};
 
@@ -14,23 +14,37 @@ use serde::{Deserialize, Serialize};
 pub(super) const IN_PLACE: &str = "ringside.dev/in-place";
 
 /// What a fence is around.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Covered {
     /// Resources, as `kubectl` names them.
     pub(super) resources: BTreeSet<String>,
     /// Service accounts, by their user names.
     pub(super) accounts: BTreeSet<String>,
+    /// The namespaces with those resources.
+    #[serde(default)]
+    pub(super) namespaces: LabelSelector,
 }
 
 impl Covered {
-    /// Whether it is around all these resources.
-    pub(super) fn has_all<'a>(&self, mut resources: impl Iterator<Item = &'a GroupResource>) -> bool {
-        resources.all(|resource| self.resources.contains(&resource.to_string()))
+    /// Whether it is around all these resources, in the namespaces that this selects.
+    pub(super) fn has_all<'a>(
+        &self,
+        mut resources: impl Iterator<Item = &'a GroupResource>,
+        namespaces: &LabelSelector,
+    ) -> bool {
+        self.namespaces == *namespaces && resources.all(|resource| self.resources.contains(&resource.to_string()))
     }
 
-    /// What both are around.
+    /// What both are around. Of two selections of namespaces nobody can say what they have in common, so that is nothing.
     pub(super) fn and(&self, other: &Self) -> Self {
-        Self { resources: &self.resources & &other.resources, accounts: &self.accounts & &other.accounts }
+        if self.namespaces != other.namespaces {
+            return Self::default();
+        }
+        Self {
+            resources: &self.resources & &other.resources,
+            accounts: &self.accounts & &other.accounts,
+            namespaces: self.namespaces.clone(),
+        }
     }
 }
 
@@ -97,7 +111,11 @@ mod tests {
     fn a_change_of_policy_or_binding_ends_what_was_in_place() {
         let (mut policy, mut binding) = (metadata("p", 2), metadata("b", 1));
         assert_eq!(read(&policy, &binding), None);
-        let covers = Covered { resources: ["secrets".to_owned()].into(), accounts: ["a".to_owned()].into() };
+        let covers = Covered {
+            resources: ["secrets".to_owned()].into(),
+            accounts: ["a".to_owned()].into(),
+            ..Covered::default()
+        };
         let now = Writing::of(&policy, &binding);
         write(&mut policy, now.clone(), covers.clone());
         assert_eq!(read(&policy, &binding), Some(covers.clone()));
@@ -107,5 +125,24 @@ mod tests {
         assert_eq!(read(&policy, &binding), Some(covers));
         binding.uid = Some("another".into());
         assert_eq!(read(&policy, &binding), None, "it was away for a while");
+    }
+    #[test]
+    fn around_other_namespaces_it_is_in_place_anew() {
+        let selecting = |key: &str| LabelSelector {
+            match_labels: Some([(key.to_owned(), "yes".to_owned())].into()),
+            ..LabelSelector::default()
+        };
+        let around = |namespaces| Covered {
+            resources: ["configmaps".to_owned()].into(),
+            accounts: ["a".to_owned()].into(),
+            namespaces,
+        };
+        let (before, after) = (around(selecting("a")), around(selecting("b")));
+        let resource = GroupResource { group: String::new(), resource: "configmaps".to_owned() };
+        let has = |covered: &Covered, key: &str| covered.has_all([&resource].into_iter(), &selecting(key));
+        assert!(has(&before, "a") && !has(&before, "b"), "the ring says otherwise before its policy does");
+        let meanwhile = before.and(&after);
+        assert!(!has(&meanwhile, "a") && !has(&meanwhile, "b"));
+        assert!(has(&after.and(&after), "b"));
     }
 }

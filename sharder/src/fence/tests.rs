@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::runtime::watcher::Event;
 
 use super::{mark::Writing, *};
 use crate::snapshot::{
     Snapshot,
-    tests::{example_spec, ring, snapshot},
+    tests::{example_spec, ring, snapshot, snapshot_of},
 };
 
 const ACCOUNT: &str = "system:serviceaccount:default:shards";
@@ -19,6 +19,7 @@ pub(crate) fn in_place(snapshot: &Snapshot, resources: &[&str], shards: &[&str])
     let covers = Covered {
         resources: resources.iter().map(|name| (*name).to_owned()).collect(),
         accounts: [ACCOUNT.to_owned()].into(),
+        namespaces: snapshot.namespace_selector.clone(),
     };
     let metadata = |uid: &str| ObjectMeta {
         name: Some(fence_policy_name(&snapshot.ring)),
@@ -34,6 +35,7 @@ pub(crate) fn in_place(snapshot: &Snapshot, resources: &[&str], shards: &[&str])
     bindings.apply_watcher_event(&Event::Apply(binding));
     let shards = shards.iter().map(|shard| ((*shard).to_owned(), Ok(ACCOUNT.to_owned()))).collect();
     fences.found(&snapshot.ring, &Findings { refused: None, shards });
+    fences.judged(Some(Ok(())));
     fences
 }
 
@@ -41,6 +43,11 @@ fn asking() -> ClusterRing {
     let mut spec = example_spec();
     spec["fence"] = "APIServer".into();
     ring(&spec)
+}
+
+/// What is known of that ring.
+fn asked() -> Snapshot {
+    snapshot_of(&asking(), &[])
 }
 
 fn withheld(fences: &Fences, ring: &ClusterRing) -> Vec<String> {
@@ -67,7 +74,7 @@ fn a_shard_is_held_when_the_policy_is_in_place_for_its_account_and_all_that_is_m
         names.iter().map(|name| GroupResource { group: String::new(), resource: (*name).to_owned() }).collect()
     };
     let fences = in_place(&snapshot, &["configmaps"], &["a"]);
-    let holds = |shard: &str, names: &[&str]| fences.holds(&snapshot.ring, named(names).iter(), shard);
+    let holds = |shard: &str, names: &[&str]| fences.holds(&snapshot, named(names).iter(), shard);
     assert!(holds("a", &["configmaps"]));
     assert!(!holds("a", &["configmaps", "secrets"]));
     assert!(!holds("b", &["configmaps"]), "nobody knows its account");
@@ -76,16 +83,45 @@ fn a_shard_is_held_when_the_policy_is_in_place_for_its_account_and_all_that_is_m
     assert!(!holds("a", &["configmaps"]), "the policy may not know its account yet");
     let fences = in_place(&snapshot, &["configmaps"], &["a"]);
     fences.known.lock().blind.insert("policies", "no permission".into());
-    assert!(!fences.holds(&snapshot.ring, named(&["configmaps"]).iter(), "a"), "it may be gone");
+    assert!(!fences.holds(&snapshot, named(&["configmaps"]).iter(), "a"), "it may be gone");
+}
+
+#[test]
+fn nobody_is_held_by_a_policy_that_the_api_server_was_not_seen_to_go_by() {
+    let snapshot = asked();
+    let fences = in_place(&snapshot, &["configmaps", "secrets"], &["a"]);
+    let holds = || fences.holds(&snapshot, snapshot.named.iter(), "a");
+    assert!(holds());
+    fences.judged(None);
+    assert!(!holds(), "a leader that begins");
+    assert_eq!(fences.report(&snapshot), Report::InPlace, "one before it has seen it");
+    let mut changes = fences.changes();
+    changes.borrow_and_update();
+    fences.judged(Some(Err("turned off".to_owned())));
+    assert!(changes.has_changed().unwrap());
+    assert!(!holds());
+    assert!(matches!(fences.report(&snapshot), Report::Impossible(why) if why.contains("turned off")));
+    let (none, _policies, _bindings) = Fences::new();
+    none.judged(Some(Err("turned off".to_owned())));
+    assert_eq!(withheld(&none, &asking()), Vec::<String>::new(), "nobody waits for what does not come");
+}
+
+#[test]
+fn namespaces_that_join_are_withheld_until_the_fence_is_around_them() {
+    let snapshot = snapshot();
+    let whole = in_place(&snapshot, &["configmaps", "secrets"], &[]);
+    let mut wider = asking();
+    wider.spec.namespace_selector = Some(LabelSelector::default());
+    assert_eq!(withheld(&whole, &wider), ["configmaps"]);
 }
 
 #[test]
 fn the_report_names_what_is_missing() {
-    let snapshot = snapshot();
-    let report = |fences: &Fences| fences.report(&snapshot.ring, true, &snapshot.named);
+    let (snapshot, asked) = (snapshot(), asked());
+    let report = |fences: &Fences| fences.report(&asked);
     assert_eq!(report(&Fences::new().0), Report::Pending);
     let fences = in_place(&snapshot, &["configmaps", "secrets"], &["a"]);
-    assert_eq!(fences.report(&snapshot.ring, false, &snapshot.named), Report::Unasked);
+    assert_eq!(fences.report(&snapshot), Report::Unasked);
     assert_eq!(report(&fences), Report::InPlace);
     assert_eq!(report(&in_place(&snapshot, &["configmaps"], &["a"])), Report::Pending);
     let shards = BTreeMap::from([("b".to_owned(), Err("no pod".to_owned()))]);

@@ -4,6 +4,8 @@ use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 
+use tokio::time::timeout;
+
 use super::*;
 use crate::fixtures::FakeApi;
 
@@ -74,6 +76,17 @@ async fn what_somebody_changes_or_deletes_is_written_again() {
     api.remove(PATH);
     tokio::time::sleep(PERIOD / 10).await;
     assert_eq!(says(&api), "this", "also when it was deleted");
+    let disturbed = async {
+        while kept.standing() != Standing::Disturbed {
+            api.remove(PATH);
+            tokio::time::sleep(TRUCE[0] / 5).await;
+        }
+    };
+    timeout(PERIOD / 10, disturbed).await.expect("who does so again and again has it for a moment, and that is told");
+    assert_eq!(api.get(PATH), None);
+    tokio::time::sleep(PERIOD / 10).await;
+    assert_eq!(says(&api), "this");
+    assert!(matches!(kept.standing(), Standing::InPlace { .. }));
     keeper.abort();
 }
 

@@ -402,10 +402,10 @@ async fn children_without_label_are_looked_for_while_the_webhook_is_not_reached_
     let put = |child: &str| api.put(&path(SECRETS, child), owned(object(&scope, child, None), &name));
     let is_labelled = |child: &str| labels_of(&api, &path(SECRETS, child))[&shard] == "a";
     api.put(&path(SECRETS, "stranger"), object(&scope, "stranger", None));
-    let mut looking = std::pin::pin!(look_for_unlabelled(&scope));
+    let mut looking = std::pin::pin!(async { tokio::join!(look_for_unlabelled(&scope), super::look_again(&scope)) });
     let mut wait = async |seconds| {
         tokio::select! {
-            never = &mut looking => match never {},
+            (never, _) = &mut looking => match never {},
             () = tokio::time::sleep(std::time::Duration::from_secs(seconds)) => {}
         }
     };
@@ -423,10 +423,24 @@ async fn children_without_label_are_looked_for_while_the_webhook_is_not_reached_
     scope.reach.send_replace(Some(Ok(())));
     wait(1).await;
     assert!(is_labelled("c-3"), "it may have come after the last look and before the webhook was reached");
+    put("c-4");
+    wait(50).await;
+    assert!(is_labelled("c-4"), "its create may have begun before that");
     let asked = api.asked().len();
     wait(60).await;
     assert_eq!(api.asked().len(), asked);
-    assert_eq!(api.writes().len(), 3, "what is controlled by nobody of the ring is left alone");
+    assert_eq!(api.writes().len(), 4, "what is controlled by nobody of the ring is left alone");
+
+    scope.reach.send_replace(Some(Err("refused".to_owned())));
+    wait(1).await;
+    put("c-5");
+    api.intercept(|_, _| Some(StatusCode::SERVICE_UNAVAILABLE));
+    scope.reach.send_replace(Some(Ok(())));
+    wait(1).await;
+    assert!(!is_labelled("c-5"));
+    api.intercept(|_, _| None);
+    wait(15).await;
+    assert!(is_labelled("c-5"), "a last look that fails is tried again");
 }
 
 #[tokio::test(start_paused = true)]

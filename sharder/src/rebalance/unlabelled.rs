@@ -25,7 +25,7 @@ use super::{
 use crate::{
     assign::{BATCH, Scope},
     pauses::at,
-    reach::Reached,
+    probe::Verdict,
     resources::Resource,
 };
 
@@ -65,11 +65,11 @@ fn refused(scope: &Scope, error: &str) {
     tracing::warn!(%ring, error, "can't look for children that the webhook was not asked about; trying again");
 }
 
-fn is_away(reach: &Reached) -> bool {
+fn is_away(reach: &Verdict) -> bool {
     matches!(reach, Some(Err(_)))
 }
 
-/// Looks for as long as the webhook is not reached, and once more when it is.
+/// Looks for as long as the webhook is not reached, at once when it is, and twice more.
 pub(crate) async fn look_for_unlabelled(scope: &Scope) -> Infallible {
     let mut reach = scope.reach.subscribe();
     loop {
@@ -79,11 +79,13 @@ pub(crate) async fn look_for_unlabelled(scope: &Scope) -> Infallible {
         if let Err(error) = label(scope).await {
             refused(scope, &explain(&error));
         }
+        // A create that was not asked about may take its time.
+        scope.looks.was_unlabelled(&scope.main.resource.id);
     }
 }
 
 /// Watches what has no label of one kind until the webhook is reached.
-async fn follow(scope: &Scope, kind: &Resource, mut reach: watch::Receiver<Reached>) {
+async fn follow(scope: &Scope, kind: &Resource, mut reach: watch::Receiver<Verdict>) {
     while is_away(&reach.borrow_and_update()) {
         let mut brought = 0;
         tokio::select! {

@@ -6,35 +6,30 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::{Api, Client, api::PostParams, discovery::ApiResource};
-use ringside_ring::cluster_ring::GroupResource;
-use tokio::{sync::watch, time::sleep};
+use kube::{Client, discovery::ApiResource};
+use tokio::sync::watch;
 
 mod policy;
+mod support;
 
 use self::policy::{binding, policy};
+pub(crate) use self::support::{Support, bindings_of, follow};
 use super::status::Finding;
 use crate::{
     keep::{Kept, Standing},
+    probe::Verdict,
     snapshot::Snapshot,
 };
-use ringside_runtime::{
-    discovery::{self, LookUpError},
-    explain::explain,
-};
 
-const GROUP: &str = "admissionregistration.k8s.io";
-const POLICIES: &str = "mutatingadmissionpolicies";
 /// The type of the condition that says whether the labels are kept without the webhook.
 const CONDITION: &str = "LabelsProtected";
-/// How soon something that failed is tried again.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// How the labels of a ring are protected, for who says what the ring is.
 pub(super) struct Protection {
     ring: watch::Sender<Option<Arc<Snapshot>>>,
     outcome: watch::Sender<Option<Outcome>>,
+    /// Whether the API server goes by policies of this kind.
+    acts: watch::Receiver<Verdict>,
 }
 
 /// What came of it.
@@ -49,9 +44,15 @@ enum Outcome {
 
 impl Protection {
     /// The protection of a ring's labels by a policy and a binding of this name, and the one who keeps them.
-    pub(super) fn new((client, watches): (&Client, &Client), name: String, period: Duration) -> (Self, Protector) {
-        let protection = Self { ring: watch::Sender::default(), outcome: watch::Sender::default() };
+    pub(super) fn new(
+        (client, watches): (&Client, &Client),
+        (support, acts): (watch::Receiver<Option<Support>>, watch::Receiver<Verdict>),
+        name: String,
+        period: Duration,
+    ) -> (Self, Protector) {
+        let protection = Self { ring: watch::Sender::default(), outcome: watch::Sender::default(), acts };
         let protector = Protector {
+            support,
             ring: protection.ring.subscribe(),
             outcome: protection.outcome.clone(),
             client: client.clone(),
@@ -76,13 +77,25 @@ impl Protection {
         self.outcome.subscribe()
     }
 
-    /// What users are told; none while nothing is known.
+    /// Whether anything is known.
+    pub(super) fn is_settled(&self) -> bool {
+        self.outcome.borrow().is_some()
+    }
+
+    /// What users are told, once it is known.
     pub(super) fn finding(&self) -> Option<Finding> {
         let outcome = self.outcome.borrow().clone()?;
         let (holds, reason, message) = match outcome {
-            Outcome::InPlace => {
-                (true, "PolicyInPlace", "the API server keeps the labels, also while no sharder answers".to_owned())
-            }
+            Outcome::InPlace => match self.acts.borrow().clone()? {
+                Ok(()) => {
+                    (true, "PolicyInPlace", "the API server keeps the labels, also while no sharder answers".to_owned())
+                }
+                Err(why) => (
+                    false,
+                    "PolicyWithoutEffect",
+                    format!("only the webhook keeps the labels, as the API server has the policy for it and does not go by it: {why}"),
+                ),
+            },
             Outcome::Needless => (true, "NoResources", "the ring has no resources".to_owned()),
             Outcome::NotServed => (
                 false,
@@ -104,6 +117,7 @@ impl Protection {
 
 /// Keeps the policy and its binding.
 pub(super) struct Protector {
+    support: watch::Receiver<Option<Support>>,
     ring: watch::Receiver<Option<Arc<Snapshot>>>,
     outcome: watch::Sender<Option<Outcome>>,
     client: Client,
@@ -112,36 +126,27 @@ pub(super) struct Protector {
     period: Duration,
 }
 
-/// What is known before there can be a policy.
-#[derive(Clone, Debug, PartialEq)]
-struct Ground {
-    policies: ApiResource,
-    /// Who the API server takes the sharder for: the only one who may give an object to another shard.
-    sharder: String,
-}
-
 impl Protector {
     /// Keeps them until it is dropped.
-    pub(super) async fn run(self) -> Infallible {
+    pub(super) async fn run(mut self) -> Infallible {
         loop {
-            let pause = match ground(&self.client).await {
-                Ok(Some(ground)) => {
+            let support = self.support.borrow_and_update().clone();
+            let mut changes = self.support.clone();
+            match support {
+                None => {}
+                Some(Support::NotServed) => self.tell(Outcome::NotServed),
+                Some(Support::Unknown(why)) => self.tell(Outcome::Refused(why)),
+                Some(Support::Served { policies, sharder }) => {
                     tokio::select! {
-                        never = keep(&self, &ground) => match never {},
-                        () = changed(&self.client, &ground, self.period) => continue,
+                        never = keep(&self, &policies, &sharder) => match never {},
+                        // Its sender ends only with the process, and then this is about to stop.
+                        Ok(()) = changes.changed() => continue,
                     }
                 }
-                Ok(None) => {
-                    self.tell(Outcome::NotServed);
-                    self.period
-                }
-                Err(why) => {
-                    tracing::warn!(name = self.name, why, "can't protect the labels of a ring; trying again");
-                    self.tell(Outcome::Refused(why));
-                    RETRY
-                }
-            };
-            sleep(pause).await;
+            }
+            if self.support.changed().await.is_err() {
+                return std::future::pending().await;
+            }
         }
     }
 
@@ -158,42 +163,10 @@ fn tell(told: &watch::Sender<Option<Outcome>>, outcome: Option<Outcome>) {
     });
 }
 
-async fn ground(client: &Client) -> Result<Option<Ground>, String> {
-    let name = GroupResource { group: GROUP.to_owned(), resource: POLICIES.to_owned() };
-    let policies = match discovery::resource(client, &name).await {
-        Ok(served) => served.api,
-        Err(LookUpError::NotServed(_)) => return Ok(None),
-        Err(error @ LookUpError::NoAnswer(_)) => return Err(error.to_string()),
-    };
-    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
-    let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
-    let user = review.map_err(|error| explain(&error))?.status.and_then(|status| status.user_info);
-    let sharder = user.and_then(|user| user.username).ok_or("the API server does not say who the sharder is")?;
-    Ok(Some(Ground { policies, sharder }))
-}
-
-/// Returns once the API server says something else: it was upgraded, or the sharder got another account.
-async fn changed(client: &Client, known: &Ground, period: Duration) {
-    loop {
-        sleep(period).await;
-        // While it can't say, what was known counts.
-        if let Ok(ground) = ground(client).await
-            && ground.as_ref() != Some(known)
-        {
-            return;
-        }
-    }
-}
-
-async fn keep(protector: &Protector, ground: &Ground) -> Infallible {
-    let Protector { ring, outcome, client, watches, name, period } = protector;
-    let (mut ring, clients) = (ring.clone(), (client, watches));
-    let bindings = ApiResource {
-        kind: format!("{}Binding", ground.policies.kind),
-        plural: "mutatingadmissionpolicybindings".to_owned(),
-        ..ground.policies.clone()
-    };
-    let (rule, rule_keeper) = Kept::new(clients, &ground.policies, name.clone(), *period);
+async fn keep(protector: &Protector, policies: &ApiResource, sharder: &str) -> Infallible {
+    let Protector { ring, outcome, client, watches, name, period, .. } = protector;
+    let (mut ring, clients, bindings) = (ring.clone(), (client, watches), bindings_of(policies));
+    let (rule, rule_keeper) = Kept::new(clients, policies, name.clone(), *period);
     let (link, link_keeper) = Kept::new(clients, &bindings, name.clone(), *period);
     let steer = async {
         let (mut rule_stands, mut link_stands) = (rule.changes(), link.changes());
@@ -201,7 +174,7 @@ async fn keep(protector: &Protector, ground: &Ground) -> Infallible {
             rule_stands.borrow_and_update();
             link_stands.borrow_and_update();
             if let Some(snapshot) = ring.borrow_and_update().clone() {
-                rule.want(policy(&snapshot, &ground.policies, &ground.sharder));
+                rule.want(policy(&snapshot, policies, sharder));
                 link.want(binding(&snapshot, &bindings));
                 tell(outcome, come_of(&rule.standing(), &link.standing()));
             }
@@ -228,7 +201,8 @@ fn come_of(rule: &Standing, link: &Standing) -> Option<Outcome> {
     match (rule, link) {
         (Standing::Refused { why, .. }, _) | (_, Standing::Refused { why, .. }) => Some(Outcome::Refused(why.clone())),
         (Standing::Pending, _) | (_, Standing::Pending) => None,
-        (Standing::InPlace { .. }, Standing::InPlace { .. }) => Some(Outcome::InPlace),
         (Standing::Absent, _) | (_, Standing::Absent) => Some(Outcome::Needless),
+        // One that was disturbed is back in no time, or after the pause that is left to somebody who does so all the time.
+        _ => Some(Outcome::InPlace),
     }
 }

@@ -8,11 +8,7 @@ use kube::{
     api::{Patch, PatchParams},
     discovery::ApiResource,
 };
-use ringside_ring::{
-    ClusterRing,
-    cluster_ring::{ClusterRingStatus, Fence},
-    labels::webhook_configuration_name,
-};
+use ringside_ring::{ClusterRing, cluster_ring::ClusterRingStatus, labels::webhook_configuration_name};
 use serde_json::json;
 use tokio::{
     sync::watch,
@@ -22,7 +18,7 @@ use tokio::{
 use super::{
     announce::Announcer,
     figures::{Figures, figures},
-    label_policy::Protection,
+    label_policy::{Protection, Support},
     status::{Finding, fenced_by, in_time, reached, status, weighed, worked_on},
     webhook_configuration::{ClientConfig, Trust, webhook_configuration},
 };
@@ -36,7 +32,7 @@ use crate::{
     leftovers::Leftovers,
     metrics::{Metrics, RingFigures},
     notices::Notices,
-    reach::Reach,
+    probe::{self, Verdict, Verdicts},
     snapshot::Snapshot,
 };
 use ringside_runtime::explain::explain;
@@ -53,6 +49,9 @@ const LOOK: Duration = Duration::from_secs(2);
 /// every proxy of the ring is sent it too.
 const COUNTS: Duration = Duration::from_secs(10);
 
+/// How long an API server may take to act on a new configuration: it follows them by a watch.
+const MARGIN: Duration = Duration::from_secs(10);
+
 /// What telling about a ring needs.
 pub(crate) struct Told {
     pub(crate) client: Client,
@@ -68,7 +67,12 @@ pub(crate) struct Told {
     pub(crate) fences: Fences,
     pub(crate) drains: Drains,
     pub(crate) census: Census,
-    pub(crate) reach: Reach,
+    /// Whether the API server reaches the webhook, and whether it is configured to ask it about this ring.
+    pub(crate) reach: Verdicts,
+    pub(crate) asked: Verdicts,
+    /// What has to be known for the policy that keeps the labels, and whether the API server goes by it.
+    pub(crate) support: watch::Receiver<Option<Support>>,
+    pub(crate) mutating: Verdicts,
     pub(crate) leases: Leases,
     pub(crate) notices: Notices,
     pub(crate) metrics: Metrics,
@@ -83,7 +87,8 @@ pub(crate) async fn reconcile(told: Told, snapshots: watch::Receiver<Arc<Snapsho
     let left_to_others = told.trust.borrow().as_ref().map(Trust::left_to_others).unwrap_or_default();
     let (webhook, keeper) = Kept::new(clients, &kind, name.clone(), told.period);
     let keeper = keeper.leaving_to_others(left_to_others);
-    let (protection, protector) = Protection::new(clients, name, told.period);
+    let (protection, protector) =
+        Protection::new(clients, (told.support.clone(), told.mutating.subscribe()), name, told.period);
     tokio::select! {
         never = keeper.run() => never,
         never = protector.run() => never,
@@ -98,11 +103,13 @@ async fn tell(
     protection: &Protection,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
 ) -> Infallible {
-    let (mut refused, mut fenced, mut reach) = (told.faults.changes(), told.fences.changes(), told.reach.subscribe());
+    let (mut refused, mut fenced) = (told.faults.changes(), told.fences.changes());
+    let (mut reach, mut mutating) = (told.reach.subscribe(), told.mutating.subscribe());
     let mut withdrawn = told.leftovers.changes();
     let (mut webhook_stands, mut labels_stand) = (webhook.changes(), protection.changes());
     let mut trust = told.trust.clone();
     let (mut report, begun) = (Report::new(told), Instant::now());
+    let mut configured = Configured::default();
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -111,12 +118,16 @@ async fn tell(
         withdrawn.borrow_and_update();
         fenced.borrow_and_update();
         reach.borrow_and_update();
+        mutating.borrow_and_update();
         webhook_stands.borrow_and_update();
         labels_stand.borrow_and_update();
         if let Some(trust) = &*trust.borrow_and_update() {
             webhook.want(Some(webhook_configuration(&snapshot, &told.client_config, trust)));
         }
         protection.want(&snapshot);
+        if let Some(asked) = configured.asked(&webhook.standing(), &told.reach.borrow()) {
+            probe::tell(&told.asked, asked);
+        }
         report.announcer.members(&snapshot);
         let figures = figures(&snapshot, &told.census, &told.drains);
         report.announcer.overdue(&snapshot, &figures.overdue);
@@ -126,14 +137,11 @@ async fn tell(
             }
             standing => standing,
         };
-        match (standing, protection.finding()) {
-            (Standing::Pending, _) | (_, None) => {}
-            (standing, Some(protected)) => {
-                let before = report.stored(&snapshot);
-                let wanted = status_of((&snapshot, before.as_ref()), told, &standing, protected, &figures);
-                let wanted = ClusterRingStatus { resources: told.leftovers.record(&snapshot), ..wanted };
-                report.make((&snapshot, before), wanted, figures.measured).await;
-            }
+        if standing != Standing::Pending && protection.is_settled() {
+            let before = report.stored(&snapshot);
+            let wanted = status_of((&snapshot, before.as_ref()), told, &standing, protection.finding(), &figures);
+            let wanted = ClusterRingStatus { resources: told.leftovers.record(&snapshot), ..wanted };
+            report.make((&snapshot, before), wanted, figures.measured).await;
         }
         tokio::select! {
             changed = snapshots.changed() => if changed.is_err() {
@@ -147,9 +155,37 @@ async fn tell(
             _ = withdrawn.changed() => {}
             _ = fenced.changed() => {}
             _ = reach.changed() => {}
+            _ = mutating.changed() => {}
             _ = webhook_stands.changed() => {}
             _ = labels_stand.changed() => {}
             _ = look.tick() => {}
+        }
+    }
+}
+
+/// Whether the API server asks the webhook about a ring: it needs its configuration for that, and to reach it.
+#[derive(Default)]
+struct Configured {
+    /// Since when the configuration was there first. What was created before that is looked for when the ring begins.
+    first: Option<Instant>,
+}
+
+impl Configured {
+    /// Nothing where it leaves open what was known before.
+    fn asked(&mut self, configuration: &Standing, reach: &Verdict) -> Option<Verdict> {
+        let away = |why: &str| Some(Some(Err(why.to_owned())));
+        match configuration {
+            Standing::InPlace { since, .. } => {
+                let first = *self.first.get_or_insert(*since);
+                // An API server takes a moment until it acts on it.
+                let is_acted_on = *since == first || since.elapsed() >= MARGIN;
+                if is_acted_on { Some(reach.clone()) } else { away("its configuration was written a moment ago") }
+            }
+            Standing::Disturbed => away("somebody changed or deleted its configuration"),
+            Standing::Absent => away("it has no configuration"),
+            // What is refused for a moment only may be there all the same.
+            Standing::Refused { code: Some(400..=407 | 410..=428), why } => away(why),
+            Standing::Refused { .. } | Standing::Pending => None,
         }
     }
 }
@@ -159,7 +195,7 @@ fn status_of(
     (snapshot, before): (&Snapshot, Option<&ClusterRingStatus>),
     told: &Told,
     webhook: &Standing,
-    protected: Finding,
+    protected: Option<Finding>,
     figures: &Figures,
 ) -> ClusterRingStatus {
     let mut problems = Vec::new();
@@ -167,8 +203,7 @@ fn status_of(
         problems.push(format!("the webhook can't be configured: {why}"));
     }
     problems.extend(told.faults.of(snapshot));
-    let asked = snapshot.spec.fence == Fence::ApiServer;
-    let fence = told.fences.report(&snapshot.ring, asked, &snapshot.named);
+    let fence = told.fences.report(snapshot);
     if let fence::Report::Impossible(fault) = &fence {
         problems.push(fault.clone());
     }
@@ -178,7 +213,7 @@ fn status_of(
         reached(reach.as_ref()),
         Some(in_time(snapshot, &figures.overdue)),
         Some(weighed(snapshot)),
-        Some(protected),
+        protected,
         fenced_by(&fence),
     ];
     // To the second, as it is stored.

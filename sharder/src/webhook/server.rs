@@ -42,7 +42,7 @@ use crate::{
     metrics::Metrics,
     move_id,
     owners::{Owner, live_shard, owner},
-    reach,
+    probe,
     rings::WEBHOOK_PATH,
     snapshot::{Snapshot, Snapshots},
 };
@@ -148,7 +148,7 @@ where
 fn router(reviewer: Reviewer) -> Router {
     Router::new()
         .route(&format!("{WEBHOOK_PATH}{{ring}}"), post(answer))
-        .route(reach::PATH, post(reached))
+        .route(probe::webhook::PATH, post(reached))
         .with_state(reviewer)
 }
 
@@ -163,7 +163,7 @@ async fn answer(
 /// Marks the write by which the leader finds out whether the API server reaches this.
 async fn reached(State(reviewer): State<Reviewer>, request: axum::extract::Request) -> Json<Answer> {
     let mark = async |body: &[u8]| match parse(body) {
-        Ok((version, request)) => Answer::allow(version, &request.uid).with_patch(&reach::mark()),
+        Ok((version, request)) => Answer::allow(version, &request.uid).with_patch(&probe::webhook::mark()),
         Err(fault) => unread("of the probe", &fault),
     };
     Json(reviewer.read("of the probe", request, mark).await)

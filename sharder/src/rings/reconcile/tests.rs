@@ -22,7 +22,7 @@ struct Ground {
     faults: Faults,
     census: Census,
     drains: Drains,
-    reach: Reach,
+    reach: Verdicts,
     notices: Notices,
     task: tokio::task::JoinHandle<Infallible>,
 }
@@ -36,7 +36,8 @@ fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
     let ring = json!({"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": "example"}, "spec": {}});
     api.put(STATUS, ring);
     let (snapshot, notices) = (Arc::new(snapshot()), Notices::new(api.client()));
-    let (census, drains, faults, reach) = (Census::default(), Drains::default(), Faults::default(), Reach::default());
+    let (census, drains, faults, reach) =
+        (Census::default(), Drains::default(), Faults::default(), Verdicts::default());
     let told = Told {
         client: api.client(),
         watches: api.client(),
@@ -48,6 +49,9 @@ fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
         drains: drains.clone(),
         census: census.clone(),
         reach: reach.clone(),
+        asked: Verdicts::default(),
+        support: watch::Sender::new(Some(Support::NotServed)).subscribe(),
+        mutating: Verdicts::default(),
         leases: held_by(&["a", "b"]),
         notices: notices.clone(),
         metrics: Metrics::default(),
@@ -182,4 +186,28 @@ async fn what_begins_to_be_wrong_is_told_at_once_in_the_status_and_by_an_event()
         assert!(told.contains(&(json!(kind), json!(reason))), "{kind} {reason} in {told:?}");
     }
     ground.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ring_without_its_webhook_configuration_is_not_asked_about() {
+    let (mut configured, reach) = (Configured::default(), Some(Ok(())));
+    let object = Arc::new(kube::core::DynamicObject { types: None, metadata: Default::default(), data: json!({}) });
+    let in_place = |since| Standing::InPlace { since, object: object.clone() };
+    let refused = |code| Standing::Refused { code, why: "no".to_owned() };
+    let is_away = |asked: Option<Verdict>| matches!(asked, Some(Some(Err(_))));
+    assert_eq!(configured.asked(&Standing::Pending, &reach), None);
+    let first = Instant::now();
+    assert_eq!(configured.asked(&in_place(first), &reach), Some(reach.clone()));
+    assert_eq!(configured.asked(&in_place(first), &None), Some(None));
+    assert!(is_away(configured.asked(&in_place(first), &Some(Err("no route".to_owned())))));
+    assert!(is_away(configured.asked(&Standing::Disturbed, &reach)));
+    assert!(is_away(configured.asked(&refused(Some(403)), &reach)));
+    for passing in [None, Some(409), Some(429), Some(503)] {
+        assert_eq!(configured.asked(&refused(passing), &reach), None, "{passing:?}: it may be there all the same");
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let again = Instant::now();
+    assert!(is_away(configured.asked(&in_place(again), &reach)), "an API server does not know it yet");
+    tokio::time::advance(MARGIN).await;
+    assert_eq!(configured.asked(&in_place(again), &reach), Some(reach));
 }

@@ -1,0 +1,186 @@
+//! What becomes of a write on its way through the API server: whether it is asked about at the webhook, and judged by
+//! policies. Nobody but the API server can say: it lets a write pass that it could not ask about (`failurePolicy: Ignore`),
+//! and one that no policy was tried on because their admission plugin is turned off, and what is stored tells neither.
+//!
+//! So the leader makes writes that only this is about: a Lease, dry-run, with a label by which an object of our own concerns
+//! it and no other. What that object does is in the answer: a write that passes as it was sent went past it. With several
+//! API servers each probe is answered by one of them.
+
+use std::{convert::Infallible, time::Duration};
+
+use futures::future::select_all;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Namespace};
+use kube::{
+    Api, Client, Resource as _,
+    api::{ObjectMeta, PostParams},
+};
+use ringside_runtime::explain::explain;
+use serde_json::{Value, json};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    keep::{Kept, Standing},
+    pauses::Pauses,
+    snapshot::BELONGING,
+};
+
+pub(crate) mod policies;
+pub(crate) mod webhook;
+
+/// The name of each of our objects, and of the Lease that is never made.
+const NAME: &str = "ringside-sharder-probe";
+/// The label of that Lease; its value says what it is for.
+const LABEL: &str = "ringside.dev/probe";
+/// How often it is looked.
+const PAUSE: Duration = Duration::from_secs(10);
+/// How long an API server may take to act on what was stored: it follows its configuration by watches, and looks for changed
+/// policies once a second.
+const MARGIN: Duration = Duration::from_secs(10);
+
+/// Whether the API server does what it should with a probe, or why not; none while that is not known.
+pub(crate) type Verdict = Option<Result<(), String>>;
+
+/// What is known of that. Clones share it.
+pub(crate) type Verdicts = watch::Sender<Verdict>;
+
+/// Tells another verdict; the same is no news.
+pub(crate) fn tell(verdicts: &Verdicts, verdict: Verdict) {
+    verdicts.send_if_modified(|before| {
+        let changed = *before != verdict;
+        *before = verdict;
+        changed
+    });
+}
+
+/// The sharder's namespace: where the probes are made, and with which their objects go.
+#[derive(Clone)]
+pub(crate) struct Home(ObjectMeta);
+
+impl Home {
+    /// Asks for it until there is an answer.
+    pub(crate) async fn find(client: &Client, namespace: &str) -> Self {
+        let mut pauses = Pauses::new();
+        loop {
+            match Api::<Namespace>::all(client.clone()).get_metadata(namespace).await {
+                Ok(namespace) => return Self(namespace.metadata),
+                Err(error) => {
+                    tracing::warn!(error = explain(&error), "can't read the sharder's own namespace; trying again");
+                }
+            }
+            pauses.next().await;
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.0.name.as_deref().unwrap_or_default()
+    }
+
+    /// The metadata of an object that is there for probes, and goes with the namespace.
+    fn belonging(&self) -> ObjectMeta {
+        let owner = Namespace { metadata: self.0.clone(), ..Namespace::default() }.owner_ref(&());
+        ObjectMeta {
+            name: Some(NAME.to_owned()),
+            labels: Some([(BELONGING.0.to_owned(), BELONGING.1.to_owned())].into()),
+            owner_references: Some(owner.into_iter().collect()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// To which writes those objects apply, in the words of webhooks and policies: probes for `what`.
+    fn concerned(&self, what: &str) -> Concerned {
+        Concerned {
+            rules: json!([{"apiGroups": ["coordination.k8s.io"], "apiVersions": ["*"], "operations": ["CREATE"],
+                "resources": ["leases"], "scope": "Namespaced"}]),
+            objects: json!({"matchLabels": {LABEL: what}}),
+            namespaces: json!({"matchLabels": {"kubernetes.io/metadata.name": self.name()}}),
+        }
+    }
+}
+
+struct Concerned {
+    rules: Value,
+    objects: Value,
+    namespaces: Value,
+}
+
+/// What one probe came to.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    /// It was treated as it should be.
+    Treated,
+    /// It passed as it was sent.
+    Passed,
+    /// What should have treated it failed, and how.
+    Failed(String),
+    /// Something else came of it.
+    Unclear(String),
+}
+
+/// A probe for `what`, and how its outcome is read.
+struct Probe<'a> {
+    client: &'a Client,
+    home: &'a Home,
+    what: &'static str,
+    read: fn(Result<Lease, kube::Error>) -> Answer,
+    /// What it means that it passed.
+    passed: &'static str,
+}
+
+impl Probe<'_> {
+    /// Makes it every ten seconds, and whenever it changes how the objects stand by which it is treated.
+    async fn repeat(&self, objects: &[&Kept], tell: impl Fn(Verdict)) -> Infallible {
+        // What an earlier term of office found out may be otherwise by now.
+        tell(None);
+        let mut stands: Vec<_> = objects.iter().map(|object| object.changes()).collect();
+        loop {
+            stands.iter_mut().for_each(|stands| drop(stands.borrow_and_update()));
+            let found = match in_place(objects) {
+                Ok(since) => self.make(since).await.map(Some),
+                // Nothing that is not there can be relied on.
+                Err(Standing::Absent) => Some(None),
+                Err(_) => None,
+            };
+            found.into_iter().for_each(&tell);
+            let changes = stands.iter_mut().map(|stands| Box::pin(stands.changed()));
+            tokio::select! {
+                // The senders live in `objects`.
+                _ = select_all(changes) => {}
+                () = sleep(PAUSE) => {}
+            }
+        }
+    }
+
+    /// Nothing where it leaves open what was known before.
+    async fn make(&self, since: Instant) -> Option<Result<(), String>> {
+        let begun = Instant::now();
+        let lease = json!({"metadata": {"name": NAME, "labels": {LABEL: self.what}}});
+        let lease: Lease = serde_json::from_value(lease).ok()?;
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let made = Api::namespaced(self.client.clone(), self.home.name()).create(&dry_run, &lease).await;
+        match (self.read)(made) {
+            Answer::Treated => Some(Ok(())),
+            Answer::Passed if begun.duration_since(since) < MARGIN => None,
+            Answer::Passed => Some(Err(self.passed.to_owned())),
+            Answer::Failed(why) => Some(Err(why)),
+            Answer::Unclear(why) => {
+                tracing::debug!(what = self.what, why, "a probe of the API server told nothing");
+                None
+            }
+        }
+    }
+}
+
+/// Since when all of them are in place, or how the first stands that is not.
+fn in_place(objects: &[&Kept]) -> Result<Instant, Standing> {
+    let mut latest = None;
+    for object in objects {
+        match object.standing() {
+            Standing::InPlace { since, .. } => latest = latest.max(Some(since)),
+            other => return Err(other),
+        }
+    }
+    latest.ok_or(Standing::Absent)
+}
