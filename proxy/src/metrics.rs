@@ -194,7 +194,7 @@ impl Collector for Live {
 }
 
 /// Each memory that has a bound, with its entries and how many it forgot.
-fn memories(fence: &fence::Numbers, views: &views::Numbers) -> [(&'static str, &'static str, usize, u64); 6] {
+fn memories(fence: &fence::Numbers, views: &views::Numbers) -> [(&'static str, &'static str, usize, u64); 7] {
     [
         ("moved_objects", "Objects let go that the fence remembers", fence.moved, fence.moved_evicted),
         ("known_objects", "Objects that the fence knows to be the shard's", fence.known, fence.known_evicted),
@@ -212,6 +212,7 @@ fn memories(fence: &fence::Numbers, views: &views::Numbers) -> [(&'static str, &
             views.leaving,
             views.leaving_evicted,
         ),
+        ("listed_scopes", "Lists that were answered lately", views.lists, views.lists_evicted),
     ]
 }
 

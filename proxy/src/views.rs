@@ -68,6 +68,10 @@ pub struct Numbers {
     pub leaving: usize,
     /// Of those how many were forgotten, because there were too many.
     pub leaving_evicted: u64,
+    /// Lists that are remembered, for watches that have yet to begin.
+    pub lists: usize,
+    /// Of those how many were forgotten, because there were too many.
+    pub lists_evicted: u64,
 }
 
 /// A view, open until this is dropped.
@@ -217,6 +221,8 @@ impl Views {
             numbers.ended_evicted += of.ended_evicted;
             numbers.leaving += of.leaving.len();
             numbers.leaving_evicted += of.leaving_evicted;
+            numbers.lists += of.lists.iter().filter(|(ended, _)| now < *ended + TRIES_AGAIN).count();
+            numbers.lists_evicted += of.lists_evicted;
         }
         numbers
     }

@@ -132,8 +132,7 @@ struct Probe<'a> {
 impl Probe<'_> {
     /// Makes it every ten seconds, and whenever it changes how the objects stand by which it is treated.
     async fn repeat(&self, objects: &[&Kept], tell: impl Fn(Verdict)) -> Infallible {
-        // What an earlier term of office found out may be otherwise by now.
-        tell(None);
+        let tell = Telling(tell);
         let mut stands: Vec<_> = objects.iter().map(|object| object.changes()).collect();
         loop {
             stands.iter_mut().for_each(|stands| drop(stands.borrow_and_update()));
@@ -143,7 +142,7 @@ impl Probe<'_> {
                 Err(Standing::Absent) => Some(None),
                 Err(_) => None,
             };
-            found.into_iter().for_each(&tell);
+            found.into_iter().for_each(&tell.0);
             let changes = stands.iter_mut().map(|stands| Box::pin(stands.changed()));
             tokio::select! {
                 // The senders live in `objects`.
@@ -173,6 +172,15 @@ impl Probe<'_> {
     }
 }
 
+/// What one leader found out is nothing that it may rely on when it leads no more, or again.
+struct Telling<T: Fn(Verdict)>(T);
+
+impl<T: Fn(Verdict)> Drop for Telling<T> {
+    fn drop(&mut self) {
+        (self.0)(None);
+    }
+}
+
 /// Since when all of them are in place, or how the first stands that is not.
 fn in_place(objects: &[&Kept]) -> Result<Instant, Standing> {
     let mut latest = None;
@@ -184,3 +192,6 @@ fn in_place(objects: &[&Kept]) -> Result<Instant, Standing> {
     }
     latest.ok_or(Standing::Absent)
 }
+
+#[cfg(test)]
+mod tests;

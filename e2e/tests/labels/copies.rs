@@ -1,5 +1,5 @@
-//! Children that are copied while the webhook is not asked: with the labels of another owner's child, with odd ones, or with
-//! none, by a user or by the owner's controller.
+//! Children that are copied: with the labels of another owner's child, with odd ones, or with none, by a user or by the
+//! owner's controller; with the webhook and without it.
 
 use std::{
     collections::BTreeMap,
@@ -26,8 +26,8 @@ use crate::{
 /// What all copies' names begin with.
 const PREFIX: &str = "copy-";
 
-/// What is promised while the webhook is not reached, as children without label are watched then: nine in ten keep to it on a
-/// machine that does much else.
+/// What is promised, also while the webhook is not reached, as children without label are watched then: nine in ten keep to it
+/// on a machine that does much else.
 const SOON: Duration = Duration::from_secs(1);
 /// None takes longer. The next look at all objects is minutes away.
 const BOUND: Duration = Duration::from_secs(20);
@@ -38,17 +38,27 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// Labels of a child, and what is special about them.
 type Way = (&'static str, Option<BTreeMap<String, String>>);
 
+/// The policy takes off what was copied, and the webhook looks whose it is in the same write.
+pub(crate) async fn a_copied_child_is_with_its_owner_at_once_with_webhook_and_policy() {
+    let ground = Ground::start(Settings::default(), true).await;
+    with_their_owners_soon(&ground).await;
+}
+
 /// The policy takes off what was copied, so it is found as what never had a label.
 pub(crate) async fn a_copied_child_is_with_its_owner_soon_while_the_webhook_is_away() {
     let ground = Ground::start(Settings { webhook: false, ..Settings::default() }, true).await;
     until_the_webhook_is_missed(&ground).await;
+    with_their_owners_soon(&ground).await;
+}
+
+async fn with_their_owners_soon(ground: &Ground) {
     ground.until_children_follow().await;
     let children = History::follow::<ConfigMap>(&ground.client(), &ground.labels).await;
     let mut took = Vec::new();
     // One after the other: each finds the sharder at rest.
-    for copy in Copied::all(&ground).await {
-        let since = copy.create(&ground).await;
-        took.push(copy.until_with_its_owner(&ground, since, BOUND).await);
+    for copy in Copied::all(ground).await {
+        let since = copy.create(ground).await;
+        took.push(copy.until_with_its_owner(ground, since, BOUND).await);
     }
     took.sort_unstable();
     let (most, all) = (took[took.len() * 9 / 10], took[took.len() - 1]);

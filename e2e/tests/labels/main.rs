@@ -26,7 +26,7 @@ use self::ground::Ground;
 /// Each has a system of its own, and mostly waits.
 const AT_ONCE: usize = 4;
 
-const CASES: [Case<()>; 14] = [
+const CASES: [Case<()>; 15] = [
     Case::new("the_policy_tells_an_acknowledgement_from_stripped_labels", |()| {
         Box::pin(acknowledgement::the_policy_tells_an_acknowledgement_from_stripped_labels())
     }),
@@ -45,6 +45,9 @@ const CASES: [Case<()>; 14] = [
     Case::new("what_nobody_kept_is_assigned_again", |()| Box::pin(what_nobody_kept_is_assigned_again())),
     Case::new("labels_are_kept_when_a_status_is_written", |()| {
         Box::pin(status::labels_are_kept_when_a_status_is_written())
+    }),
+    Case::new("a_copied_child_is_with_its_owner_at_once_with_webhook_and_policy", |()| {
+        Box::pin(copies::a_copied_child_is_with_its_owner_at_once_with_webhook_and_policy())
     }),
     Case::new("a_copied_child_is_with_its_owner_soon_while_the_webhook_is_away", |()| {
         Box::pin(copies::a_copied_child_is_with_its_owner_soon_while_the_webhook_is_away())

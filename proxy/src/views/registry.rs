@@ -46,6 +46,8 @@ pub(super) struct OfResource {
     pub(super) ended_evicted: u64,
     /// Objects that were drained, the same.
     pub(super) leaving_evicted: u64,
+    /// Lists, the same.
+    pub(super) lists_evicted: u64,
 }
 
 #[derive(Debug)]

@@ -216,6 +216,7 @@ impl OfResource {
         self.lists.push_back((Instant::now(), list.scope.clone()));
         if self.lists.len() > MOST_LISTS {
             self.lists.pop_front();
+            self.lists_evicted += 1;
         }
     }
 

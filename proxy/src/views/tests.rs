@@ -374,6 +374,17 @@ async fn who_could_not_watch_again_at_once_holds_nothing_once_it_does() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lists_are_remembered_up_to_a_bound_and_counted() {
+    let views = Views::new();
+    for _ in 0..MOST_LISTS + 10 {
+        drop(open(&views, None, Kind::List));
+    }
+    assert_eq!(views.numbers(), Numbers { lists: MOST_LISTS, lists_evicted: 10, ..Numbers::default() });
+    tokio::time::sleep(TRIES_AGAIN).await;
+    assert_eq!(views.numbers(), Numbers { lists_evicted: 10, ..Numbers::default() });
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_ended_is_remembered_up_to_a_bound() {
     let views = Views::new();
     let ended: Vec<_> = (0..MOST_ENDED + 10).map(|_| watch(&views, things(), Some(9))).collect();
