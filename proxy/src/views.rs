@@ -221,7 +221,7 @@ impl Views {
             numbers.ended_evicted += of.ended_evicted;
             numbers.leaving += of.leaving.len();
             numbers.leaving_evicted += of.leaving_evicted;
-            numbers.lists += of.lists.iter().filter(|(ended, _)| now < *ended + TRIES_AGAIN).count();
+            numbers.lists += of.listed_lately(now);
             numbers.lists_evicted += of.lists_evicted;
         }
         numbers

@@ -257,6 +257,11 @@ impl ClusterRingSpec {
         self.resources.iter().any(|main| main.controlled_resources.contains(resource))
     }
 
+    /// Whether the API server is to fence its shards.
+    pub fn asks_for_fence(&self) -> bool {
+        self.fence == Fence::ApiServer
+    }
+
     /// The namespaces whose objects are distributed, the default of the contract included.
     pub fn effective_namespace_selector(&self) -> LabelSelector {
         use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;

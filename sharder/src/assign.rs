@@ -11,7 +11,6 @@ use kube::Client;
 use parking_lot::Mutex;
 use ringside_ring::{
     ShardName,
-    cluster_ring::Fence,
     handover::{Patience, Step, Withdrawal, next_step, next_withdrawal},
 };
 use tokio::{sync::mpsc, time::sleep};
@@ -147,8 +146,7 @@ impl Scope {
     fn patience(&self, target: &Target) -> Patience {
         let (Some(shard), Some(id)) = (&target.shard, &target.drain) else { return Patience::Left };
         let resources = self.main.controlled.iter().chain([&self.main.resource]).map(|resource| &resource.id);
-        let asked = self.snapshot.spec.fence == Fence::ApiServer;
-        let fenced = asked && self.fences.holds(&self.snapshot, resources, shard);
+        let fenced = self.snapshot.spec.asks_for_fence() && self.fences.holds(&self.snapshot, resources, shard);
         Patience::after(self.drains.age(&target.uid, id), self.drain_deadline(), fenced)
     }
 

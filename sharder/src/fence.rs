@@ -93,7 +93,7 @@ impl Fences {
     /// Where it can't be, nothing is withheld: it is the second layer, the ring says what is missing, and a cluster that
     /// is too old, or a forgotten permission, must not leave new objects without owner.
     pub(crate) fn withheld(&self, name: &RingName, ring: &ClusterRing) -> BTreeSet<GroupResource> {
-        if !asks(ring) || self.fault(name).is_some() {
+        if !ring.spec.asks_for_fence() || self.fault(name).is_some() {
             return BTreeSet::new();
         }
         let (covered, namespaces) = (self.covered(name).unwrap_or_default(), ring.spec.effective_namespace_selector());
@@ -124,7 +124,7 @@ impl Fences {
 
     /// How the ring's fence is.
     pub(crate) fn report(&self, snapshot: &Snapshot) -> Report {
-        if snapshot.spec.fence != cluster_ring::Fence::ApiServer {
+        if !snapshot.spec.asks_for_fence() {
             return Report::Unasked;
         }
         let name = &snapshot.ring;
@@ -202,11 +202,6 @@ impl Fences {
             self.changed.send_replace(());
         }
     }
-}
-
-/// Whether the ring asks for the API server's fence.
-fn asks(ring: &ClusterRing) -> bool {
-    ring.spec.fence == cluster_ring::Fence::ApiServer
 }
 
 #[cfg(test)]

@@ -13,22 +13,26 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client,
     api::{DeleteParams, PostParams},
-    core::{DynamicObject, PartialObjectMeta},
+    core::{DynamicObject, PartialObjectMeta, TypeMeta},
     discovery::ApiResource,
     runtime::{
         WatchStreamExt,
         watcher::{self, Event, watcher},
     },
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::{
     sync::watch,
     time::{Instant, sleep},
 };
 
-use crate::FIELD_MANAGER;
+use crate::{FIELD_MANAGER, news::tell};
 use ringside_runtime::explain::{code, explain, explain_watch};
 
+/// How long something must have been stored before it is known to be acted on. An API server follows its configuration by
+/// watches, and looks for changed policies once a second: some milliseconds more as a rule. One that is later than this by far
+/// serves old objects as well.
+pub(crate) const ACTED_ON: Duration = Duration::from_secs(10);
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 /// How often a write is tried at once that somebody else's has overtaken.
@@ -104,12 +108,7 @@ impl Kept {
     /// It should be like this from now on; none: it should not be there.
     pub(crate) fn want(&self, object: Option<DynamicObject>) {
         let wish = object.map_or(Wish::Absent, |object| Wish::Like(Box::new(object)));
-        let changed = self.wish.send_if_modified(|before| {
-            let changed = *before != wish;
-            *before = wish;
-            changed
-        });
-        if changed {
+        if tell(&self.wish, wish) {
             self.standing.send_replace(Standing::Pending);
         }
     }
@@ -236,12 +235,16 @@ impl Keeper {
         if self.wish.has_changed().unwrap_or(false) {
             return;
         }
-        self.standing.send_if_modified(|told| {
-            let changed = *told != standing;
-            *told = standing;
-            changed
-        });
+        tell(&self.standing, standing);
     }
+}
+
+/// An object of this kind that is all in its spec.
+pub(crate) fn with_spec(kind: &ApiResource, metadata: ObjectMeta, spec: Value) -> DynamicObject {
+    let types = TypeMeta { api_version: kind.api_version.clone(), kind: kind.kind.clone() };
+    let mut data = Map::new();
+    data.insert("spec".to_owned(), spec);
+    DynamicObject { types: Some(types), metadata, data: Value::Object(data) }
 }
 
 /// What is stored, and since when.

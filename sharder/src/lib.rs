@@ -34,6 +34,7 @@ mod leftovers;
 mod metrics;
 mod move_id;
 mod namespaces;
+mod news;
 mod notices;
 mod observe;
 mod owners;

@@ -11,7 +11,7 @@ use std::{convert::Infallible, time::Duration};
 use futures::future::select_all;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Namespace};
 use kube::{
-    Api, Client, Resource as _,
+    Api, Client, Resource as _, ResourceExt as _,
     api::{ObjectMeta, PostParams},
 };
 use ringside_runtime::explain::explain;
@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use crate::{
-    keep::{Kept, Standing},
+    keep::{ACTED_ON, Kept, Standing},
     pauses::Pauses,
     snapshot::BELONGING,
 };
@@ -36,24 +36,12 @@ const NAME: &str = "ringside-sharder-probe";
 const LABEL: &str = "ringside.dev/probe";
 /// How often it is looked.
 const PAUSE: Duration = Duration::from_secs(10);
-/// How long an API server may take to act on what was stored: it follows its configuration by watches, and looks for changed
-/// policies once a second.
-const MARGIN: Duration = Duration::from_secs(10);
 
 /// Whether the API server does what it should with a probe, or why not; none while that is not known.
 pub(crate) type Verdict = Option<Result<(), String>>;
 
 /// What is known of that. Clones share it.
 pub(crate) type Verdicts = watch::Sender<Verdict>;
-
-/// Tells another verdict; the same is no news.
-pub(crate) fn tell(verdicts: &Verdicts, verdict: Verdict) {
-    verdicts.send_if_modified(|before| {
-        let changed = *before != verdict;
-        *before = verdict;
-        changed
-    });
-}
 
 /// The sharder's namespace: where the probes are made, and with which their objects go.
 #[derive(Clone)]
@@ -119,6 +107,17 @@ enum Answer {
     Unclear(String),
 }
 
+impl Answer {
+    /// What it came to for who treats it by setting this annotation.
+    fn by_mark(made: Result<Lease, kube::Error>, mark: &str) -> Self {
+        match made {
+            Ok(lease) if lease.annotations().contains_key(mark) => Self::Treated,
+            Ok(_) => Self::Passed,
+            Err(error) => Self::Unclear(explain(&error)),
+        }
+    }
+}
+
 /// A probe for `what`, and how its outcome is read.
 struct Probe<'a> {
     client: &'a Client,
@@ -161,7 +160,7 @@ impl Probe<'_> {
         let made = Api::namespaced(self.client.clone(), self.home.name()).create(&dry_run, &lease).await;
         match (self.read)(made) {
             Answer::Treated => Some(Ok(())),
-            Answer::Passed if begun.duration_since(since) < MARGIN => None,
+            Answer::Passed if begun.duration_since(since) < ACTED_ON => None,
             Answer::Passed => Some(Err(self.passed.to_owned())),
             Answer::Failed(why) => Some(Err(why)),
             Answer::Unclear(why) => {

@@ -83,6 +83,11 @@ fn joined(one: Option<Gap>, another: Option<Gap>) -> Option<Gap> {
     }
 }
 
+/// Whether the watch of a list that ended then would have begun by now.
+fn is_old(ended: Instant, now: Instant) -> bool {
+    now >= ended + TRIES_AGAIN
+}
+
 impl Open {
     pub(super) fn is_remembered(&self, now: Instant) -> bool {
         let longer = if self.is_watch { REMEMBERED } else { Duration::ZERO };
@@ -220,10 +225,14 @@ impl OfResource {
         }
     }
 
+    /// How many were, for as long as that counts.
+    pub(super) fn listed_lately(&self, now: Instant) -> usize {
+        self.lists.iter().filter(|(ended, _)| !is_old(*ended, now)).count()
+    }
+
     /// Whether a client may have listed this lately whose watch has yet to begin. So it is where that is not remembered.
     fn was_listed(&mut self, scope: &Scope, now: Instant) -> bool {
-        let is_old = |(ended, _): &(Instant, _)| now >= *ended + TRIES_AGAIN;
-        while self.lists.front().is_some_and(is_old) {
+        while self.lists.front().is_some_and(|(ended, _)| is_old(*ended, now)) {
             self.lists.pop_front();
         }
         let is_under_way = |open: &Open| !open.is_watch && *open.scope == *scope;

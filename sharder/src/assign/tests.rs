@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use ringside_ring::lease::ShardState;
+use ringside_ring::{cluster_ring::Fence, lease::ShardState};
 
 use crate::{
     fixtures::FakeApi,

@@ -19,14 +19,11 @@ use super::{
     policy::{accounts, binding, policy, spec_of},
 };
 use crate::{
-    keep::{Kept, Standing},
+    keep::{ACTED_ON, Kept, Standing},
     leases::Leases,
     snapshot::Snapshot,
 };
 
-/// How long a policy must have been stored before anything relies on it. An API server takes a second, and the time of its
-/// watch: some milliseconds as a rule. One that is later than this by far serves old objects as well.
-const MARGIN: Duration = Duration::from_secs(10);
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -213,7 +210,7 @@ fn note(
         mark::keep(&mut wanted.metadata, &policy.metadata);
         return None;
     }
-    let rest = MARGIN.saturating_sub(since.as_ref().map_or(Duration::ZERO, Instant::elapsed));
+    let rest = ACTED_ON.saturating_sub(since.as_ref().map_or(Duration::ZERO, Instant::elapsed));
     if rest.is_zero() {
         tracing::info!(policy = policy.name_any(), "the policy that fences a ring is in place");
         mark::write(&mut wanted.metadata, now, whole);
@@ -263,11 +260,11 @@ mod tests {
             let again = note(&mut wanted, (&policy, &binding), whole.clone(), Some(since));
             (again, mark::read(&stored(wanted, generation).metadata, &binding.metadata))
         };
-        assert_eq!(written(1, start), (Some(MARGIN), None));
-        tokio::time::advance(MARGIN / 2).await;
-        assert_eq!(written(1, start), (Some(MARGIN / 2), None));
-        assert_eq!(written(2, Instant::now()), (Some(MARGIN), None), "another policy begins anew");
-        tokio::time::advance(MARGIN / 2).await;
+        assert_eq!(written(1, start), (Some(ACTED_ON), None));
+        tokio::time::advance(ACTED_ON / 2).await;
+        assert_eq!(written(1, start), (Some(ACTED_ON / 2), None));
+        assert_eq!(written(2, Instant::now()), (Some(ACTED_ON), None), "another policy begins anew");
+        tokio::time::advance(ACTED_ON / 2).await;
         assert_eq!(written(1, start), (None, Some(whole.clone())));
     }
 

@@ -12,7 +12,10 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
-use kube::core::{DynamicObject, Resource, TypeMeta};
+use kube::{
+    core::{DynamicObject, Resource},
+    discovery::ApiResource,
+};
 use ringside_ring::{
     cluster_ring::GroupResource,
     grace::CARRIES_GRACE,
@@ -23,6 +26,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cel::{CONTROLLED, MANAGER},
+    keep::with_spec,
     snapshot::Snapshot,
 };
 
@@ -86,7 +90,7 @@ const UNSEEN: &str = "request.operation == 'CONNECT' || request.?subResource.orV
 
 /// The ring's policy when its shards use these accounts.
 pub(super) fn policy(snapshot: &Snapshot, accounts: &BTreeSet<String>) -> DynamicObject {
-    object::<ValidatingAdmissionPolicy>(snapshot, &json!(spec(snapshot, accounts)))
+    object::<ValidatingAdmissionPolicy>(snapshot, json!(spec(snapshot, accounts)))
 }
 
 /// What puts it into effect.
@@ -97,12 +101,11 @@ pub(super) fn binding(snapshot: &Snapshot) -> DynamicObject {
         validation_actions: Some(vec!["Deny".to_owned(), "Audit".to_owned()]),
         ..Default::default()
     };
-    object::<ValidatingAdmissionPolicyBinding>(snapshot, &json!(spec))
+    object::<ValidatingAdmissionPolicyBinding>(snapshot, json!(spec))
 }
 
-fn object<K: Resource<DynamicType = ()>>(snapshot: &Snapshot, spec: &Value) -> DynamicObject {
-    let metadata = snapshot.belonging(fence_policy_name(&snapshot.ring));
-    DynamicObject { types: Some(TypeMeta::resource::<K>()), metadata, data: json!({"spec": spec}) }
+fn object<K: Resource<DynamicType = ()>>(snapshot: &Snapshot, spec: Value) -> DynamicObject {
+    with_spec(&ApiResource::erase::<K>(&()), snapshot.belonging(fence_policy_name(&snapshot.ring)), spec)
 }
 
 /// What a policy says. An API server of another version may store more than is known here, and that is no difference.

@@ -7,23 +7,19 @@ use k8s_openapi::api::{
     admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
     coordination::v1::Lease,
 };
-use kube::{
-    Client, ResourceExt as _,
-    core::{DynamicObject, TypeMeta},
-    discovery::ApiResource,
-};
-use ringside_ring::cluster_ring::Fence;
+use kube::{Client, core::DynamicObject, discovery::ApiResource};
 use ringside_runtime::explain::explain;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Answer, Concerned, Home, NAME, Probe, Verdict, Verdicts, tell};
+use super::{Answer, Concerned, Home, NAME, Probe, Verdict, Verdicts};
 use crate::{
     cel::quoted,
     fence::Fences,
-    keep::Kept,
+    keep::{Kept, with_spec},
+    news::tell,
     rings::{Support, bindings_of},
-    snapshot::{Snapshot, Snapshots},
+    snapshot::Snapshots,
 };
 
 const VALIDATING: &str = "validating-policy";
@@ -45,8 +41,10 @@ pub(crate) async fn validating(
     let bindings = ApiResource::erase::<ValidatingAdmissionPolicyBinding>(&());
     let steer = async |policy: &Kept, link: &Kept| {
         loop {
-            let relied_on =
-                rings.borrow_and_update().as_ref().is_some_and(|rings| rings.values().any(|ring| fenced(ring)));
+            let relied_on = rings
+                .borrow_and_update()
+                .as_ref()
+                .is_some_and(|rings| rings.values().any(|ring| ring.spec.asks_for_fence()));
             policy.want(relied_on.then(|| refusing(&policies, home)));
             link.want(relied_on.then(|| binding(&bindings, home, &json!({"validationActions": ["Deny"]}))));
             if rings.changed().await.is_err() {
@@ -108,10 +106,10 @@ async fn changing(
         client: clients.0,
         home,
         what: MUTATING,
-        read: marked,
+        read: |made| Answer::by_mark(made, MARK),
         passed: "it changes writes by no MutatingAdmissionPolicies; is its admission plugin MutatingAdmissionPolicy turned off?",
     };
-    probed(clients, [policies, &bindings], period, probe, steer, |verdict| tell(verdicts, verdict)).await
+    probed(clients, [policies, &bindings], period, probe, steer, |verdict| _ = tell(verdicts, verdict)).await
 }
 
 /// Keeps a policy and its binding as `steer` says, and probes them.
@@ -134,13 +132,9 @@ async fn probed(
     }
 }
 
-fn fenced(ring: &Snapshot) -> bool {
-    ring.spec.fence == Fence::ApiServer
-}
-
 fn refusing(kind: &ApiResource, home: &Home) -> DynamicObject {
     let does = json!({"validations": [{"expression": "false", "message": REFUSAL}]});
-    object(kind, home, &policy(home.concerned(VALIDATING), does))
+    with_spec(kind, home.belonging(), policy(home.concerned(VALIDATING), does))
 }
 
 fn marking(kind: &ApiResource, home: &Home) -> DynamicObject {
@@ -150,7 +144,7 @@ fn marking(kind: &ApiResource, home: &Home) -> DynamicObject {
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
         "reinvocationPolicy": "Never",
     });
-    object(kind, home, &policy(home.concerned(MUTATING), does))
+    with_spec(kind, home.belonging(), policy(home.concerned(MUTATING), does))
 }
 
 /// A policy that does this to the probes for it.
@@ -166,26 +160,13 @@ fn policy(Concerned { rules, objects, namespaces }: Concerned, does: Value) -> V
 fn binding(kind: &ApiResource, home: &Home, does: &Value) -> DynamicObject {
     let mut spec = does.clone();
     spec["policyName"] = json!(NAME);
-    object(kind, home, &spec)
-}
-
-fn object(kind: &ApiResource, home: &Home, spec: &Value) -> DynamicObject {
-    let types = TypeMeta { api_version: kind.api_version.clone(), kind: kind.kind.clone() };
-    DynamicObject { types: Some(types), metadata: home.belonging(), data: json!({"spec": spec}) }
+    with_spec(kind, home.belonging(), spec)
 }
 
 fn refused(made: Result<Lease, kube::Error>) -> Answer {
     match made {
         Ok(_) => Answer::Passed,
         Err(kube::Error::Api(status)) if status.message.contains(REFUSAL) => Answer::Treated,
-        Err(error) => Answer::Unclear(explain(&error)),
-    }
-}
-
-fn marked(made: Result<Lease, kube::Error>) -> Answer {
-    match made {
-        Ok(lease) if lease.annotations().contains_key(MARK) => Answer::Treated,
-        Ok(_) => Answer::Passed,
         Err(error) => Answer::Unclear(explain(&error)),
     }
 }

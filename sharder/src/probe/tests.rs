@@ -11,7 +11,7 @@ use http::{Method, StatusCode};
 use kube::{core::DynamicObject, discovery::ApiResource};
 
 use super::*;
-use crate::fixtures::FakeApi;
+use crate::{fixtures::FakeApi, news::tell};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/sharding-system/leases";
 
@@ -48,7 +48,8 @@ async fn what_passes_tells_after_a_margin_that_nothing_treats_it_and_what_is_unc
     let off = Some(Err("off".to_owned()));
     {
         let objects = [&kept];
-        let looking = async { tokio::join!(keeper.run(), probe.repeat(&objects, |verdict| tell(&verdicts, verdict))) };
+        let looking =
+            async { tokio::join!(keeper.run(), probe.repeat(&objects, |verdict| _ = tell(&verdicts, verdict))) };
         let mut looking = std::pin::pin!(looking);
         let mut wait = async |time| {
             tokio::select! {
@@ -60,9 +61,9 @@ async fn what_passes_tells_after_a_margin_that_nothing_treats_it_and_what_is_unc
         assert_eq!((now(), api.asked().len()), (None, 0), "nothing is there that could treat it");
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kept"}});
         kept.want(Some(serde_json::from_value::<DynamicObject>(object).unwrap()));
-        wait(MARGIN / 2).await;
+        wait(ACTED_ON / 2).await;
         assert_eq!(now(), None, "an API server may not act on it yet");
-        wait(MARGIN + PAUSE).await;
+        wait(ACTED_ON + PAUSE).await;
         assert_eq!(now(), off);
         answer.store(403, Ordering::Relaxed);
         wait(PAUSE).await;

@@ -6,18 +6,18 @@ use std::{convert::Infallible, time::Duration};
 use json_patch::Patch;
 use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, coordination::v1::Lease};
 use kube::{
-    Client, ResourceExt as _,
+    Client,
     api::ObjectMeta,
     core::{DynamicObject, TypeMeta},
     discovery::ApiResource,
 };
-use ringside_runtime::explain::explain;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Answer, Concerned, Home, NAME, Probe, Verdicts, tell};
+use super::{Answer, Concerned, Home, NAME, Probe, Verdicts};
 use crate::{
     keep::Kept,
+    news::tell,
     rings::{ClientConfig, Trust},
 };
 
@@ -63,19 +63,17 @@ pub(crate) async fn look(
     tokio::select! {
         never = keeper.run() => never,
         never = steer => never,
-        never = probe.repeat(&objects, |verdict| tell(verdicts, verdict)) => never,
+        never = probe.repeat(&objects, |verdict| _ = tell(verdicts, verdict)) => never,
     }
 }
 
 fn read(made: Result<Lease, kube::Error>) -> Answer {
     match made {
-        Ok(lease) if lease.annotations().contains_key(MARK) => Answer::Treated,
-        Ok(_) => Answer::Passed,
         // What admission refuses because it could not ask (`NewInternalError` in k8s.io/apiserver).
         Err(kube::Error::Api(status)) if status.code == 500 && status.message.contains(WEBHOOK) => {
             Answer::Failed(status.message.clone())
         }
-        Err(error) => Answer::Unclear(explain(&error)),
+        made => Answer::by_mark(made, MARK),
     }
 }
 

@@ -6,8 +6,6 @@
 
 use std::convert::Infallible;
 
-use ringside_ring::cluster_ring::Fence;
-
 use super::{Due, Pass};
 use crate::assign::Scope;
 
@@ -15,7 +13,7 @@ use crate::assign::Scope;
 /// would be asked, and all objects be looked through, without an end.
 pub(crate) async fn recount(scope: &Scope, due: &Due) -> Infallible {
     let resource = &scope.main.resource.id;
-    if scope.snapshot.spec.fence == Fence::ApiServer || !scope.main.controlled.is_empty() {
+    if scope.snapshot.spec.asks_for_fence() || !scope.main.controlled.is_empty() {
         return std::future::pending().await;
     }
     let mut changes = scope.drains.changes();

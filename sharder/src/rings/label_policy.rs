@@ -17,6 +17,7 @@ pub(crate) use self::support::{Support, bindings_of, follow};
 use super::status::Finding;
 use crate::{
     keep::{Kept, Standing},
+    news::tell,
     probe::Verdict,
     snapshot::Snapshot,
 };
@@ -153,14 +154,6 @@ impl Protector {
     fn tell(&self, outcome: Outcome) {
         tell(&self.outcome, Some(outcome));
     }
-}
-
-fn tell(told: &watch::Sender<Option<Outcome>>, outcome: Option<Outcome>) {
-    told.send_if_modified(|told| {
-        let changed = *told != outcome;
-        *told = outcome;
-        changed
-    });
 }
 
 async fn keep(protector: &Protector, policies: &ApiResource, sharder: &str) -> Infallible {

@@ -27,12 +27,13 @@ use crate::{
     drains::Drains,
     faults::Faults,
     fence::{self, Fences},
-    keep::{Kept, Standing},
+    keep::{ACTED_ON, Kept, Standing},
     leases::Leases,
     leftovers::Leftovers,
     metrics::{Metrics, RingFigures},
+    news::tell,
     notices::Notices,
-    probe::{self, Verdict, Verdicts},
+    probe::{Verdict, Verdicts},
     snapshot::Snapshot,
 };
 use ringside_runtime::explain::explain;
@@ -48,9 +49,6 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How soon the status is written again when nothing but its counts have changed: no more often than a person reads it, as
 /// every proxy of the ring is sent it too.
 const COUNTS: Duration = Duration::from_secs(10);
-
-/// How long an API server may take to act on a new configuration: it follows them by a watch.
-const MARGIN: Duration = Duration::from_secs(10);
 
 /// What telling about a ring needs.
 pub(crate) struct Told {
@@ -92,12 +90,12 @@ pub(crate) async fn reconcile(told: Told, snapshots: watch::Receiver<Arc<Snapsho
     tokio::select! {
         never = keeper.run() => never,
         never = protector.run() => never,
-        never = tell(&told, &webhook, &protection, snapshots) => never,
+        never = report_on(&told, &webhook, &protection, snapshots) => never,
     }
 }
 
 /// Says how everything should be, and reports how it stands.
-async fn tell(
+async fn report_on(
     told: &Told,
     webhook: &Kept,
     protection: &Protection,
@@ -125,13 +123,14 @@ async fn tell(
             webhook.want(Some(webhook_configuration(&snapshot, &told.client_config, trust)));
         }
         protection.want(&snapshot);
-        if let Some(asked) = configured.asked(&webhook.standing(), &told.reach.borrow()) {
-            probe::tell(&told.asked, asked);
+        let standing = webhook.standing();
+        if let Some(asked) = configured.asked(&standing, &told.reach.borrow()) {
+            tell(&told.asked, asked);
         }
         report.announcer.members(&snapshot);
         let figures = figures(&snapshot, &told.census, &told.drains);
         report.announcer.overdue(&snapshot, &figures.overdue);
-        let standing = match webhook.standing() {
+        let standing = match standing {
             Standing::Pending if trust.borrow().is_none() && begun.elapsed() >= CERTIFIED => {
                 Standing::Refused { code: None, why: "it has no certificate; the sharder's log says why".to_owned() }
             }
@@ -178,7 +177,7 @@ impl Configured {
             Standing::InPlace { since, .. } => {
                 let first = *self.first.get_or_insert(*since);
                 // An API server takes a moment until it acts on it.
-                let is_acted_on = *since == first || since.elapsed() >= MARGIN;
+                let is_acted_on = *since == first || since.elapsed() >= ACTED_ON;
                 if is_acted_on { Some(reach.clone()) } else { away("its configuration was written a moment ago") }
             }
             Standing::Disturbed => away("somebody changed or deleted its configuration"),

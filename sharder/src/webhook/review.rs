@@ -4,7 +4,6 @@ use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ringside_ring::{
     Ownership, PartitionKey, ShardName,
-    cluster_ring::Fence,
     handover::{Verdict, review},
     patch,
 };
@@ -44,7 +43,7 @@ pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decisi
         return if snapshot.named.contains(&request.resource) { Decision::Leave } else { Decision::Foreign };
     }
     // A controlled object is not acknowledged: its children, if it has any, are moved with its owner.
-    let fenced = snapshot.spec.fence == Fence::ApiServer;
+    let fenced = snapshot.spec.asks_for_fence();
     let waits = owner.is_none() && main.is_some_and(|main| fenced || !main.controlled.is_empty());
     match review(write, waits) {
         Verdict::Leave => Decision::Leave,

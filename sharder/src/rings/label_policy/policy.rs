@@ -4,7 +4,7 @@
 //! and what the webhook assigns in the same write is not undone. Only writes that change the labels get as far as a patch:
 //! all others cost the evaluation of three short conditions.
 
-use kube::{core::DynamicObject, core::TypeMeta, discovery::ApiResource};
+use kube::{core::DynamicObject, discovery::ApiResource};
 use ringside_ring::{
     grace::CARRIES_GRACE,
     labels::{ACKNOWLEDGER, webhook_configuration_name},
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cel::{CONTROLLED, MANAGER, quoted},
+    keep::with_spec,
     snapshot::Snapshot,
 };
 
@@ -32,22 +33,17 @@ pub(super) fn policy(snapshot: &Snapshot, kind: &ApiResource, sharder: &str) -> 
         // As of the webhook: objects must be writable whatever happens here.
         "failurePolicy": "Ignore",
     });
-    (!snapshot.named.is_empty()).then(|| object(snapshot, kind, &spec))
+    (!snapshot.named.is_empty()).then(|| object(snapshot, kind, spec))
 }
 
 /// The binding that puts the policy into effect.
 pub(super) fn binding(snapshot: &Snapshot, kind: &ApiResource) -> Option<DynamicObject> {
     let spec = json!({"policyName": webhook_configuration_name(&snapshot.ring)});
-    (!snapshot.named.is_empty()).then(|| object(snapshot, kind, &spec))
+    (!snapshot.named.is_empty()).then(|| object(snapshot, kind, spec))
 }
 
-fn object(snapshot: &Snapshot, kind: &ApiResource, spec: &Value) -> DynamicObject {
-    let types = TypeMeta { api_version: kind.api_version.clone(), kind: kind.kind.clone() };
-    DynamicObject {
-        types: Some(types),
-        metadata: snapshot.belonging(webhook_configuration_name(&snapshot.ring)),
-        data: json!({"spec": spec}),
-    }
+fn object(snapshot: &Snapshot, kind: &ApiResource, spec: Value) -> DynamicObject {
+    with_spec(kind, snapshot.belonging(webhook_configuration_name(&snapshot.ring)), spec)
 }
 
 /// The resources of the ring, and their statuses: with some of the built-in ones a write to the status can change labels.

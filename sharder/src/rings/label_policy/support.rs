@@ -12,6 +12,8 @@ use ringside_runtime::{
 };
 use tokio::{sync::watch, time::sleep};
 
+use crate::news::tell;
+
 const GROUP: &str = "admissionregistration.k8s.io";
 const POLICIES: &str = "mutatingadmissionpolicies";
 const BINDINGS: &str = "mutatingadmissionpolicybindings";
@@ -40,24 +42,20 @@ pub(crate) fn bindings_of(policies: &ApiResource) -> ApiResource {
 /// Looks every `period`: the API server may be upgraded, and the sharder get another account.
 pub(crate) async fn follow(client: &Client, period: Duration, support: &watch::Sender<Option<Support>>) -> Infallible {
     loop {
-        let found = look(client).await;
-        let pause = if let Err(why) = &found {
-            tracing::warn!(why, "can't find out how to protect the labels of rings; trying again");
-            RETRY
-        } else {
-            period
-        };
-        support.send_if_modified(|before| {
-            let now = match found {
-                Ok(now) => now,
+        let pause = match look(client).await {
+            Ok(now) => {
+                tell(support, Some(now));
+                period
+            }
+            Err(why) => {
+                tracing::warn!(why, "can't find out how to protect the labels of rings; trying again");
                 // While it can't say, what was known counts.
-                Err(_) if matches!(before, Some(Support::NotServed | Support::Served { .. })) => return false,
-                Err(why) => Support::Unknown(why),
-            };
-            let changed = before.as_ref() != Some(&now);
-            *before = Some(now);
-            changed
-        });
+                if !matches!(*support.borrow(), Some(Support::NotServed | Support::Served { .. })) {
+                    tell(support, Some(Support::Unknown(why)));
+                }
+                RETRY
+            }
+        };
         sleep(pause).await;
     }
 }

@@ -208,6 +208,6 @@ async fn a_ring_without_its_webhook_configuration_is_not_asked_about() {
     tokio::time::advance(Duration::from_secs(1)).await;
     let again = Instant::now();
     assert!(is_away(configured.asked(&in_place(again), &reach)), "an API server does not know it yet");
-    tokio::time::advance(MARGIN).await;
+    tokio::time::advance(ACTED_ON).await;
     assert_eq!(configured.asked(&in_place(again), &reach), Some(reach));
 }

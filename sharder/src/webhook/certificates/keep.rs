@@ -22,7 +22,7 @@ use super::{
     published::is_published,
     secret::{SECRET_NAME, read, write},
 };
-use crate::{pauses::Pauses, rings::Trust, webhook::ServingIdentity};
+use crate::{news::tell, pauses::Pauses, rings::Trust, webhook::ServingIdentity};
 
 /// What the time is: certificates are the one thing here that goes by the wall clock, as their readers do.
 pub(crate) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -204,11 +204,7 @@ impl Keeper {
     async fn take(&mut self, version: Option<String>, certificates: Certificates) -> Result<(), CertificatesError> {
         let now = (self.now)();
         let bundle = Trust::Bundle(certificates.bundle());
-        self.trust.send_if_modified(|trust| {
-            let changed = trust.as_ref() != Some(&bundle);
-            *trust = Some(bundle);
-            changed
-        });
+        tell(&self.trust, Some(bundle));
         self.known = Some((version, certificates.clone()));
         let good = |served: &Certificates| {
             Validity::of(served.pair.certificate.as_bytes()).is_ok_and(|validity| validity.contains(now))
