@@ -123,11 +123,19 @@ pub fn of_answer(headers: &HeaderMap, body: &Bytes) -> Result<Metadata, Unreadab
     };
     let body = inflated.as_ref().unwrap_or(body);
     match content_type(headers).as_str() {
-        JSON => shown(json(body)?, || json(body)),
+        JSON => of_object(body),
         "application/yaml" => shown(yaml(body)?, || yaml(body)),
         PROTOBUF => protobuf(body),
         _ => Err(Unreadable::Form),
     }
+}
+
+/// Reads an object in JSON, or its metadata alone.
+///
+/// # Errors
+/// When it shows no object's metadata.
+pub fn of_object(body: &Bytes) -> Result<Metadata, Unreadable> {
+    shown(json(body)?, || json(body))
 }
 
 /// A few bytes can stand for many: no more than [`MAX_OBJECT`] are made of them.

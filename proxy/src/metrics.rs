@@ -35,6 +35,7 @@ pub struct Metrics {
     refused: Family<Reason, Counter>,
     asked: Counter,
     unseen: Family<What, Counter>,
+    unlabelled: Family<Outcome, Counter>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -46,6 +47,11 @@ struct Answered {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct What {
     what: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -91,6 +97,16 @@ impl Metrics {
         self.unseen.get_or_create(&What { what }).inc();
     }
 
+    /// A controlled object was created without label: it has one now, or was left to the sharder.
+    pub fn unlabelled(&self, outcome: &'static str) {
+        self.unlabelled.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn were_unlabelled(&self, outcome: &'static str) -> u64 {
+        self.unlabelled.get_or_create(&Outcome { outcome }).get()
+    }
+
     #[cfg(test)]
     pub(crate) fn were_unseen(&self, what: &'static str) -> u64 {
         self.unseen.get_or_create(&What { what }).get()
@@ -106,6 +122,8 @@ impl Metrics {
         registry.register("label_questions", asked, self.asked.clone());
         let unseen = "Requests to objects that the API server's fence can't judge, and the proxy's own did";
         registry.register("unseen_requests", unseen, self.unseen.clone());
+        let unlabelled = "Controlled objects that were created without label, by what came of it";
+        registry.register("unlabelled_children", unlabelled, self.unlabelled.clone());
         registry.register_collector(Box::new(live));
         registry
     }

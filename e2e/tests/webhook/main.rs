@@ -5,5 +5,6 @@
 mod certificates;
 mod ground;
 mod injected;
+mod missed;
 mod outage;
 mod trust;

@@ -11,8 +11,9 @@
 //! | create of one while the controller's watch on it is broken off | held until that is back, and refused: it has to look again |
 //! | deletecollection | narrowed by a later stage; of a controlled resource the same for the controllers of what it selects |
 //!
+//! A controlled object that is created without label is [cared for](unlabelled).
 //! What changes something is counted while it is under way ([`crate::fence`]). Changes no request.
-//! Bodies are collected of answers to gets by name and of what writes controlled resources: one object each, which etcd
+//! Bodies are collected of answers to gets by name, of what writes controlled resources, and of answers to what creates them: one object each, which etcd
 //! keeps to 1.5 MiB by default; labels and owners can stand anywhere in it. All other bodies pass as streams. Requests
 //! for resources that are not the ring's are not touched: Events about an object that moved pass.
 
@@ -41,12 +42,14 @@ mod ask;
 mod judge;
 mod kinds;
 mod read;
+mod unlabelled;
 mod write;
 
 pub use alone::Alone;
 use ask::Asker;
 use judge::Judge;
 use kinds::Kinds;
+use unlabelled::Unlabelled;
 
 /// Subresources that connect the client to something: by GET too, they change what they like.
 const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
@@ -74,13 +77,14 @@ pub struct Fence<S> {
     kinds: Kinds,
     asker: Asker,
     alone: Alone,
+    unlabelled: Unlabelled,
 }
 
 impl<S: Next> Fence<S> {
     /// Around the stages that narrow and send requests.
     pub fn new(next: S, state: State, metrics: Metrics, alone: Alone) -> Self {
         let asker = Asker::new(next.clone(), metrics);
-        Self { next, state, kinds: Kinds::default(), asker, alone }
+        Self { next, state, kinds: Kinds::default(), asker, alone, unlabelled: Unlabelled::default() }
     }
 }
 
@@ -181,7 +185,12 @@ impl<S: Next> Service<Request<Body>> for Fence<S> {
         );
         match way {
             Way::Pass | Way::Write => {
-                write::write(next, judge, (admitted.clone(), self.alone.clone()), request, (info, resource)).boxed()
+                let around = write::Around {
+                    admitted: admitted.clone(),
+                    alone: self.alone.clone(),
+                    unlabelled: self.unlabelled.clone(),
+                };
+                write::write(next, judge, around, request, (info, resource)).boxed()
             }
             Way::Read => read::read(next, judge, request, resource).boxed(),
             Way::AskAndRead => read::ask_and_read(next, judge, request, resource).boxed(),

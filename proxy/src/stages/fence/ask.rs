@@ -1,23 +1,23 @@
-//! Questions of our own to the API server: whose an object is at this moment.
+//! Requests of our own to the API server: whose an object is at this moment, and that the webhook looks at one again.
 //!
-//! By a list of one name, which needs no permission that a shard does not have for its watches, and which the API server
-//! answers from etcd as it does a get. The proxy asks as itself, whomever the client impersonates.
+//! The question is a list of one name, which needs no permission that a shard does not have for its watches, and which the API
+//! server answers from etcd as it does a get. The proxy asks as itself, whomever the client impersonates.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
 use tower::ServiceExt;
 
-use super::Next;
+use super::{Next, write::may_go_on};
 use crate::{
-    body::{Body, empty},
-    fence::Target,
+    body::{Body, empty, full},
+    fence::{Target, Ticket},
     metadata::{self, Metadata},
     metrics::Metrics,
     request::{Query, RequestInfo, Verb},
@@ -35,6 +35,9 @@ const PAGE: &str = "500";
 
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const JSON: &str = "application/json";
+const ONE_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// RFC 7386.
+const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// Who asks. Cheap to clone.
 #[derive(Clone)]
@@ -56,6 +59,16 @@ impl Failed {
     /// It may pass.
     pub(super) fn passing(why: &dyn fmt::Display) -> Self {
         Self { why: why.to_string(), forbidden: false }
+    }
+
+    /// In words.
+    pub(super) fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Whether it is so until somebody allows it.
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.forbidden
     }
 
     /// As the answer to a request that concerns this object.
@@ -118,23 +131,53 @@ impl Asker {
         self.get(path, JSON).await
     }
 
+    /// Writes to the object with this uid what changes nothing, so that admission looks at it: its metadata after that, if it is
+    /// still there. It is under way as long as the ticket.
+    pub(super) async fn touch(
+        &self,
+        (target, uid): (&Target, &str),
+        version: &str,
+        ticket: &Ticket,
+    ) -> Result<Option<Metadata>, Failed> {
+        let name = target.name.as_deref().unwrap_or_default();
+        let path = format!("{}/{}?fieldManager=ringside-proxy", collection(target, version), segment(name));
+        // Of an object with another uid it is refused.
+        let patch = serde_json::json!({"metadata": {"uid": uid}}).to_string();
+        let mut request = request(Verb::Patch, &path, ONE_METADATA)?.map(|_| full(patch));
+        *request.method_mut() = Method::PATCH;
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MERGE_PATCH));
+        ticket.sent();
+        let settle = |answered: &_| {
+            if !may_go_on(answered) {
+                ticket.answered();
+            }
+        };
+        let Some(answer) = self.exchange(request, "patch", settle).await? else { return Ok(None) };
+        metadata::of_object(&answer).map(Some).map_err(|error| Failed::passing(&error))
+    }
+
     async fn get(&self, path: &str, accept: &'static str) -> Result<Option<Bytes>, Failed> {
-        let mut request = Request::new(empty());
-        *request.uri_mut() = path.parse().map_err(|error| Failed::passing(&error))?;
-        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-        // For no resource, so that no later stage narrows it: whose an object is that is not ours is the question.
-        let info = RequestInfo { verb: Verb::Get, resource: None, query: Query::default(), upgrade: false };
-        request.extensions_mut().insert(info);
+        self.exchange(request(Verb::Get, path, accept)?, "list", |_| {}).await
+    }
+
+    /// What is answered, unless there is no such object; `seen` is told of it as soon as it begins.
+    async fn exchange(
+        &self,
+        request: Request<Body>,
+        verb: &str,
+        seen: impl FnOnce(&Result<Response<Body>, Refusal>),
+    ) -> Result<Option<Bytes>, Failed> {
         let answered = async {
-            let response = (self.send)(request).await.map_err(|error| Failed::passing(&error))?;
-            let (head, body) = response.into_parts();
+            let answered = (self.send)(request).await;
+            seen(&answered);
+            let (head, body) = answered.map_err(|error| Failed::passing(&error))?.into_parts();
             let body =
                 Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| Failed::passing(&error))?.to_bytes();
             match head.status {
                 StatusCode::OK => Ok(Some(body)),
                 StatusCode::NOT_FOUND => Ok(None),
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Failed {
-                    why: format!("allow the pod's service account to list the resource: {}", text(&body)),
+                    why: format!("allow the pod's service account to {verb} the resource: {}", text(&body)),
                     forbidden: true,
                 }),
                 status => Err(Failed::passing(&format!("the API server answered {status}: {}", text(&body)))),
@@ -143,6 +186,15 @@ impl Asker {
         let late = |_| Failed::passing(&format!("no answer from the API server within {ANSWER:?}"));
         timeout(ANSWER, answered).await.map_err(late)?
     }
+}
+
+/// For no resource, so that no later stage narrows it: it may be about an object that is not ours.
+fn request(verb: Verb, path: &str, accept: &'static str) -> Result<Request<Body>, Failed> {
+    let mut request = Request::new(empty());
+    *request.uri_mut() = path.parse().map_err(|error| Failed::passing(&error))?;
+    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+    request.extensions_mut().insert(RequestInfo { verb, resource: None, query: Query::default(), upgrade: false });
+    Ok(request)
 }
 
 fn segment(text: &str) -> String {

@@ -13,10 +13,11 @@ use super::{
     impersonates,
     judge::{Judge, Why, moved, uids_of},
     target,
+    unlabelled::Unlabelled,
 };
 use crate::{
     body::{Body, full, holding},
-    fence::{About, Target, Ticket},
+    fence::{About, Target, Ticket, Uid},
     metadata::{self, Owner},
     request::{Query, RequestInfo, Resource, Verb, selector::Selector},
     stages::{admit::Admitted, narrow::joined, whole},
@@ -24,11 +25,26 @@ use crate::{
     upstream::UpstreamError,
 };
 
+/// What a write has to do with beside itself.
+pub(super) struct Around {
+    pub(super) admitted: Admitted,
+    pub(super) alone: Alone,
+    pub(super) unlabelled: Unlabelled,
+}
+
+/// What was found out about a write that may be sent.
+struct Allowed {
+    /// It names an owner that was none of the object's, as far as that is known.
+    adopts: bool,
+    /// The objects of the ring that it concerns: what it names, and who controls that.
+    uids: Vec<Uid>,
+}
+
 /// Sends a request, if it may be sent.
 pub(super) async fn write<S: Next>(
     next: S,
     judge: Judge,
-    (admitted, alone): (Admitted, Alone),
+    Around { admitted, alone, unlabelled }: Around,
     request: Request<Body>,
     (info, resource): (RequestInfo, Resource),
 ) -> Result<Response<Body>, Refusal> {
@@ -45,9 +61,10 @@ pub(super) async fn write<S: Next>(
     if brings && judge.views.interrupted(&resource.kind, resource.namespace.as_deref(), began).await {
         return Err(Refusal::Interrupted(Box::new(named(&target))));
     }
-    let adopts = allowed(&judge, &ticket, &head, &owners, (info.verb, &resource)).await?;
+    let Allowed { adopts, uids } = allowed(&judge, &ticket, &head, &owners, (info.verb, &resource)).await?;
     // What is created has no name here, and nothing is known of it.
     let adopts = adopts && !creates;
+    let is_dry = Query::parse(head.uri.query().unwrap_or_default()).is_ok_and(|query| query.first("dryRun").is_some());
     if adopts {
         judge.fence.adopts(&target);
     } else if info.verb == Verb::Delete {
@@ -58,15 +75,22 @@ pub(super) async fn write<S: Next>(
     }
     ticket.sent();
     let answer = next.oneshot(Request::from_parts(head, body)).boxed();
-    let answered =
-        if info.upgrade { answer.await } else { Sent::new(answer, (&judge.fence, &ticket), admitted, alone).await };
+    let answered = if info.upgrade {
+        answer.await
+    } else {
+        Sent::new(answer, (&judge.fence, &ticket), admitted.clone(), alone.clone()).await
+    };
     if adopts {
         judge.fence.adopts(&target);
     }
     if !may_go_on(&answered) {
         ticket.answered();
     }
-    Ok(answered?.map(|body| holding(body, ticket)))
+    let answer = answered?.map(|body| holding(body, ticket));
+    // What is created is none of the objects that are known to be there.
+    let follows = !owners.is_empty() && !is_dry;
+    let child = (target, if follows { uids } else { Vec::new() });
+    Ok(unlabelled.look(answer, child, judge, (admitted, alone)).await)
 }
 
 /// Whether the API server may still carry out what was answered so: a gateway's word, or its own, that it took too long.
@@ -80,15 +104,14 @@ pub(super) fn may_go_on(answered: &Result<Response<Body>, Refusal>) -> bool {
     }
 }
 
-/// Returns if all that a request concerns is this shard's; the ticket knows what that is then. Returns whether it names an
-/// owner that was none of the object's, as far as that is known.
+/// Returns if all that a request concerns is this shard's; the ticket knows what that is then.
 async fn allowed(
     judge: &Judge,
     ticket: &Ticket,
     head: &Parts,
     owners: &[Owner],
     (verb, resource): (Verb, &Resource),
-) -> Result<bool, Refusal> {
+) -> Result<Allowed, Refusal> {
     let mut uids = Vec::new();
     // What the API server's own fence does not see is compared with the labels each time (DESIGN, "The fence has two layers").
     let unseen = match impersonates(&head.headers) {
@@ -111,7 +134,7 @@ async fn allowed(
     }
     // Closed at this moment: then the questions above came too early.
     ticket.also_about(&uids).map_err(|object| moved(&Target::of(&object), Why::LetGo))?;
-    Ok(adopts)
+    Ok(Allowed { adopts, uids })
 }
 
 /// Of a deletion of many what it selects, within the shard's own.

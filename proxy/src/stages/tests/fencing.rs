@@ -14,6 +14,7 @@ use crate::{
 mod children;
 mod flight;
 mod names;
+mod unlabelled;
 
 const GRACE: Duration = Duration::from_secs(2);
 const THINGS: &str = "/apis/x.io/v1/namespaces/a/things";

@@ -1,0 +1,74 @@
+//! Calls of the webhook that fail in a moment, and nobody notices: children that come in it have no label.
+
+use std::{net::SocketAddr, time::Duration};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams},
+};
+use ringside_e2e::{
+    eventually::eventually,
+    system::{NAMESPACE, Settings, metrics},
+};
+use tokio::time::Instant;
+
+use crate::ground::{DEADLINE, Ground};
+
+/// As many as have no label at first.
+const CHILDREN: usize = 20;
+/// What is promised, and an allowance for the machine: the last pause that their proxies make is as long as the first is away.
+const BOUND: Duration = Duration::from_secs(5);
+/// Where nobody listens.
+const NOBODY: u16 = 9;
+
+#[tokio::test]
+async fn children_that_came_in_a_moment_without_the_webhook_have_their_labels_at_once() {
+    let ground = Ground::start(Settings { lines: true, ..Settings::default() }).await;
+    for _ in 0..CHILDREN {
+        ground.create().await;
+    }
+    ground.until_assigned(DEADLINE).await;
+    let children: Api<ConfigMap> = Api::namespaced(ground.client(), NAMESPACE);
+    let owned = |label: &str| ListParams::default().labels(label).fields("metadata.name!=kube-root-ca.crt");
+    let (with, without) = (owned(&ground.labels.shard), owned(&format!("!{}", ground.labels.shard)));
+    let websites = ground.websites().list_metadata(&ListParams::default()).await.unwrap().items.len();
+    let there = async |selected: &ListParams| match children.list_metadata(selected).await.unwrap().items.len() {
+        all if all == websites => Ok(()),
+        some => Err(format!("{some} of {websites}")),
+    };
+    eventually("each object has its child", DEADLINE, || there(&with)).await.unwrap();
+
+    // Before the webhook was trusted there may have been one.
+    let before = labelled_by_proxies(&ground).await;
+    let away = Instant::now();
+    lead(&ground, |_| NOBODY);
+    children.delete_collection(&DeleteParams::default(), &with).await.unwrap();
+    eventually("their operators made them again, without label", DEADLINE, || there(&without)).await.unwrap();
+    lead(&ground, |webhook| webhook);
+    let (away, back) = (away.elapsed(), Instant::now());
+    eventually("each child has its label", DEADLINE, || there(&with)).await.unwrap();
+    let took = back.elapsed();
+    println!("{websites} children came without label in {away:.2?}; all had theirs {took:.2?} after that");
+    assert!(took <= BOUND, "{took:?}");
+    assert_eq!(labelled_by_proxies(&ground).await - before, websites, "the sharder was not waited for");
+}
+
+/// How many children the proxies had the webhook asked about again, to some avail.
+async fn labelled_by_proxies(ground: &Ground) -> usize {
+    let mut labelled = 0;
+    for shard in ground.system.shards() {
+        let metrics = metrics(shard.admin_port()).await.unwrap();
+        let count = "ringside_proxy_unlabelled_children_total{outcome=\"labelled\"} ";
+        let count = metrics.lines().find_map(|line| line.strip_prefix(count)).map(str::parse::<usize>);
+        labelled += count.unwrap_or(Ok(0)).unwrap();
+    }
+    labelled
+}
+
+/// Where the API server's way to each replica's webhook leads from now on.
+fn lead(ground: &Ground, to: impl Fn(u16) -> u16) {
+    for sharder in ground.system.sharders() {
+        sharder.line().unwrap().lead_to(SocketAddr::from(([127, 0, 0, 1], to(sharder.webhook_port()))));
+    }
+}

@@ -1,0 +1,158 @@
+//! Children that are created without label.
+
+use super::*;
+
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What the API server says to the patches that the proxy makes of its own, by their number.
+type Script = Arc<dyn Fn(usize) -> Patched + Send + Sync>;
+
+#[derive(Clone, Copy)]
+enum Patched {
+    /// The webhook is asked, and labels it.
+    Labelled,
+    /// It can't be asked.
+    Unlabelled,
+    Status(u16),
+}
+
+/// An API server that creates the part `p` with these labels; where it is patched after that the script says what comes of it.
+fn creating(labels: Labels, script: impl Fn(usize) -> Patched + Send + Sync + 'static) -> Fenced {
+    let (objects, script, patches) = (Objects::default(), Arc::new(script) as Script, Arc::new(Mutex::new(0)));
+    let served = objects.clone();
+    let lab = Lab::new(move |seen| {
+        let created = |labels, status: u16| {
+            let metadata = metadata("p", labels, Some(owner("Thing", "b")));
+            let mut answer = json(full(value!({"kind": "Part", "metadata": metadata}).to_string()));
+            *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+            answer
+        };
+        match seen.method.as_str() {
+            // Its applies create as well.
+            "POST" | "PUT" => created(labels, 201),
+            "PATCH" if !is_own(seen) => created(labels, 201),
+            "PATCH" => {
+                *patches.lock() += 1;
+                match script(*patches.lock()) {
+                    Patched::Labelled => created(OURS, 200),
+                    Patched::Unlabelled => created(NOBODYS, 200),
+                    Patched::Status(status) => created(NOBODYS, status),
+                }
+            }
+            _ => answer(&served, seen),
+        }
+    });
+    let fenced = Fenced::over(lab, objects);
+    fenced.thing(OURS);
+    fenced
+}
+
+fn is_own(seen: &Seen) -> bool {
+    seen.uri.query().is_some_and(|query| query == "fieldManager=ringside-proxy")
+}
+
+impl Fenced {
+    async fn create(&self, owner: Option<Value>) -> Response<Body> {
+        let body = value!({"metadata": {"ownerReferences": owner.map(|it| vec![it])}}).to_string();
+        let mut request = ask("POST", PARTS).map(|_| full(body));
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self.lab.send(request).await
+    }
+
+    /// The patches of the proxy's own, when nothing more comes.
+    async fn patches(&self) -> usize {
+        tokio::time::sleep(LONGEST).await;
+        let seen = self.lab.seen.lock();
+        let own: Vec<_> = seen.iter().filter(|seen| is_own(seen)).collect();
+        assert!(own.iter().all(|seen| seen.uri.path() == format!("{PARTS}/p")), "{own:?}");
+        own.len()
+    }
+
+    fn outcomes(&self) -> [u64; 2] {
+        ["labelled", "left"].map(|outcome| self.lab.shared.metrics.were_unlabelled(outcome))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_webhook_is_asked_again_about_a_child_that_was_created_without_label() {
+    for needed in [1, 3] {
+        let script = move |nth| if nth < needed { Patched::Unlabelled } else { Patched::Labelled };
+        let fenced = creating(NOBODYS, script);
+        let answer = fenced.create(Some(owner("Thing", "b"))).await;
+        assert_eq!(answer.status(), 201);
+        let body: Value = serde_json::from_str(&text(answer).await).unwrap();
+        assert_eq!(body["metadata"]["uid"], "uid-p", "the answer is passed on");
+        assert_eq!((fenced.patches().await, fenced.outcomes()), (needed, [1, 0]));
+    }
+    // However it is created.
+    for (method, uri, form) in [
+        ("POST", PARTS.to_owned(), "application/yaml"),
+        ("PUT", format!("{PARTS}/p"), "application/json"),
+        ("PATCH", format!("{PARTS}/p"), "application/apply-patch+yaml"),
+    ] {
+        let fenced = creating(NOBODYS, |_| Patched::Labelled);
+        let body = value!({"metadata": {"ownerReferences": [owner("Thing", "b")]}}).to_string();
+        assert_eq!(fenced.write(method, &uri, form, body).await, 201);
+        assert_eq!((fenced.patches().await, fenced.outcomes()), (1, [1, 0]), "{method}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_asked_about_nothing_else() {
+    let fenced = creating(OURS, |_| Patched::Labelled);
+    fenced.create(Some(owner("Thing", "b"))).await;
+    assert_eq!(fenced.patches().await, 0, "it has a label");
+    let fenced = creating(NOBODYS, |_| Patched::Labelled);
+    fenced.create(None).await;
+    let foreign =
+        value!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "b", "uid": "uid-d", "controller": true});
+    fenced.create(Some(foreign)).await;
+    assert_eq!(fenced.patches().await, 0, "the ring does not own it");
+    let body = value!({"metadata": {"ownerReferences": [owner("Thing", "b")]}}).to_string();
+    fenced.write("POST", &format!("{PARTS}?dryRun=All"), "application/json", body).await;
+    assert_eq!((fenced.patches().await, fenced.outcomes()), (0, [0, 0]), "nothing was created");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_nobody_labels_is_left_to_the_sharder() {
+    for (script, patches) in [
+        (Patched::Unlabelled, 8),
+        (Patched::Status(500), 8),
+        // Until somebody allows it.
+        (Patched::Status(403), 1),
+    ] {
+        let fenced = creating(NOBODYS, move |_| script);
+        fenced.create(Some(owner("Thing", "b"))).await;
+        assert_eq!((fenced.patches().await, fenced.outcomes()), (patches, [0, 1]));
+    }
+    let fenced = creating(NOBODYS, |_| Patched::Status(404));
+    fenced.create(Some(owner("Thing", "b"))).await;
+    assert_eq!((fenced.patches().await, fenced.outcomes()), (1, [0, 0]), "it was deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_written_to_a_child_whose_owner_was_let_go() {
+    let fenced = creating(NOBODYS, |_| Patched::Unlabelled);
+    drop(fenced.create(Some(owner("Thing", "b"))).await);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    fenced.let_go().await;
+    let sent = fenced.lab.seen.lock().iter().filter(|seen| is_own(seen)).count();
+    assert!((1..8).contains(&sent), "{sent}");
+    assert_eq!(fenced.patches().await, sent);
+    // Nor once the shard's Lease is lost.
+    let fenced = creating(NOBODYS, |_| Patched::Unlabelled);
+    drop(fenced.create(Some(owner("Thing", "b"))).await);
+    fenced.lab.shared.gate.close();
+    assert!(fenced.patches().await <= 1);
+    assert_eq!(fenced.outcomes(), [0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_are_cared_for_at_once_than_there_is_room_for() {
+    let fenced = creating(NOBODYS, |_| Patched::Unlabelled);
+    for _ in 0..100 {
+        drop(fenced.create(Some(owner("Thing", "b"))).await);
+    }
+    assert_eq!(fenced.outcomes(), [0, 36]);
+    assert_eq!((fenced.patches().await, fenced.outcomes()), (64 * 8, [0, 100]));
+}
