@@ -12,7 +12,7 @@ use prometheus_client::{
     metrics::{
         counter::{ConstCounter, Counter},
         family::Family,
-        gauge::ConstGauge,
+        gauge::{ConstGauge, Gauge},
     },
     registry::Registry,
 };
@@ -36,6 +36,8 @@ pub struct Metrics {
     asked: Counter,
     unseen: Family<What, Counter>,
     unlabelled: Family<Outcome, Counter>,
+    kinds: Gauge,
+    kinds_evicted: Counter,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -102,6 +104,17 @@ impl Metrics {
         self.unlabelled.get_or_create(&Outcome { outcome }).inc();
     }
 
+    /// So many kinds of owners are known now, and so many were forgotten for that.
+    pub fn kinds(&self, known: usize, evicted: usize) {
+        self.kinds.set(i64::try_from(known).unwrap_or(i64::MAX));
+        self.kinds_evicted.inc_by(evicted as u64);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn known_kinds(&self) -> (i64, u64) {
+        (self.kinds.get(), self.kinds_evicted.get())
+    }
+
     #[cfg(test)]
     pub(crate) fn were_unlabelled(&self, outcome: &'static str) -> u64 {
         self.unlabelled.get_or_create(&Outcome { outcome }).get()
@@ -124,6 +137,13 @@ impl Metrics {
         registry.register("unseen_requests", unseen, self.unseen.clone());
         let unlabelled = "Controlled objects that were created without label, by what came of it";
         registry.register("unlabelled_children", unlabelled, self.unlabelled.clone());
+        let kinds = "Kinds of owners whose resource is remembered";
+        registry.register("known_kinds", kinds, self.kinds.clone());
+        registry.register(
+            "known_kinds_evictions",
+            format!("{kinds}: those that were forgotten for others"),
+            self.kinds_evicted.clone(),
+        );
         registry.register_collector(Box::new(live));
         registry
     }

@@ -51,10 +51,12 @@ impl Kinds {
             None => match ask(asker, group, version, &owner.kind).await? {
                 Some(served) => {
                     let mut kinds = self.0.lock();
-                    if kinds.len() >= MAX_KINDS {
+                    let evicted = if kinds.len() >= MAX_KINDS { kinds.len() } else { 0 };
+                    if evicted > 0 {
                         kinds.clear();
                     }
                     kinds.insert(key, served.clone());
+                    asker.metrics.kinds(kinds.len(), evicted);
                     served
                 }
                 None => return Ok(None),

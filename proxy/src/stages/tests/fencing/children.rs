@@ -85,6 +85,28 @@ async fn an_owner_is_asked_about_once_and_one_that_is_not_the_rings_never() {
     assert_eq!(fenced.lab.seen.lock().iter().filter(|it| it.method == "GET").count(), 2, "a kind and an object");
 }
 
+#[tokio::test]
+async fn kinds_of_owners_are_remembered_up_to_a_bound_and_counted() {
+    let objects = Objects::default();
+    let served = objects.clone();
+    let lab = Lab::new(move |seen| match seen.uri.path().strip_prefix("/apis/x.io/v") {
+        // Whatever version it is.
+        Some(version) if !version.contains('/') => {
+            answer(&served, &Seen { uri: "/apis/x.io/v1".parse().unwrap(), ..seen.clone() })
+        }
+        _ => answer(&served, seen),
+    });
+    let fenced = Fenced::over(lab, objects);
+    for (versions, known, evicted) in [(1..=1, 1, 0), (1..=256, 256, 0), (257..=257, 1, 256), (258..=258, 2, 256)] {
+        for version in versions.clone() {
+            let owner = value!({"apiVersion": format!("x.io/v{version}"), "kind": "Thing", "name": "b", "uid": "uid-b",
+                "controller": true});
+            assert_eq!(fenced.write("POST", PARTS, "application/json", child(Some(owner)).to_string()).await, 200);
+        }
+        assert_eq!(fenced.lab.shared.metrics.known_kinds(), (known, evicted), "{versions:?}");
+    }
+}
+
 /// The API server's own fence does not see who writes then.
 #[tokio::test]
 async fn what_is_created_as_somebody_else_is_judged_by_its_owner_as_it_is() {
