@@ -1,5 +1,6 @@
 //! The resource that the sample operator works on. Its definition is generated from here.
 
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{CustomResource, Resource as _};
 use ringside_ring::{HashRing, ShardName, partition::PartitionKey, placement::DEFAULT_TOKENS_PER_SHARD};
 use schemars::JsonSchema;
@@ -25,6 +26,18 @@ pub struct WebsiteStatus {
     pub observed_generation: i64,
     /// The replica that worked on it.
     pub reconciled_by: String,
+}
+
+/// A ConfigMap of this name that the website controls.
+///
+/// # Panics
+/// When the website has no name, or no uid yet.
+#[must_use]
+pub fn child(owner: &Website, name: &str) -> ConfigMap {
+    let owner = owner.controller_owner_ref(&()).expect("what was created has both");
+    let metadata =
+        ObjectMeta { name: Some(name.to_owned()), owner_references: Some(vec![owner]), ..ObjectMeta::default() };
+    ConfigMap { metadata, ..ConfigMap::default() }
 }
 
 /// Where websites belong among shards of the same weight.

@@ -162,6 +162,17 @@ pub(crate) async fn a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_a
     }
 }
 
+/// Returns once none of these objects is with the shard that did not let go of it.
+async fn until_lost(ground: &Ground, draining: &BTreeMap<String, String>) {
+    eventually("they are taken from who does not let go", DEADLINE, || async {
+        let now = owners(ground).await;
+        let left: Vec<_> = draining.iter().filter(|(name, was)| now[*name].0.as_ref() == Some(was)).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await
+    .unwrap();
+}
+
 /// One shard of the ring has no Pod, so the fence can't know it: it would go on writing.
 pub(crate) async fn a_shard_that_the_fence_does_not_know_keeps_its_objects_although_the_others_lose_theirs() {
     let ground = Ground::start(Settings::default(), spec("APIServer")).await;
@@ -173,13 +184,7 @@ pub(crate) async fn a_shard_that_the_fence_does_not_know_keeps_its_objects_altho
     ground.shard("c").await;
     let draining = drained(&ground, &["a", "podless"]).await;
     let (kept, lost): (BTreeMap<_, _>, _) = draining.into_iter().partition(|(_, was)| was == "podless");
-    eventually("the other shard loses its objects", DEADLINE, || async {
-        let now = owners(&ground).await;
-        let left: Vec<_> = lost.iter().filter(|(name, was)| now[*name].0.as_ref() == Some(was)).collect();
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
-    })
-    .await
-    .unwrap();
+    until_lost(&ground, &lost).await;
     eventually("an Event says so", DEADLINE, || async {
         events(&ground, "Lease", "DrainOverdue").await.pop().ok_or_else(|| "none".to_owned())
     })
@@ -213,17 +218,10 @@ pub(crate) async fn where_policies_are_turned_off_nothing_is_forced_and_that_is_
     }
 
     // Once it goes by them, what is written late is refused, and so they need wait no longer.
-    ground.system.stop_api_server().await.unwrap();
     ground.system.set_api_server_flags(Vec::new());
-    ground.system.start_api_server().await.unwrap();
+    ground.system.restart_api_server().await.unwrap();
     ground.until_fenced("True").await;
-    eventually("they are taken from who does not let go", DEADLINE, || async {
-        let now = owners(&ground).await;
-        let left: Vec<_> = draining.iter().filter(|(name, was)| now[*name].0.as_ref() == Some(was)).collect();
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
-    })
-    .await
-    .unwrap();
+    until_lost(&ground, &draining).await;
     let (name, was) = draining.first_key_value().unwrap();
     let late = Patch::Merge(json!({"spec": {"content": "late"}}));
     let written = websites(&shards[was.as_str()].client).patch(name, &PatchParams::default(), &late).await;

@@ -8,11 +8,11 @@ use k8s_openapi::{
         coordination::v1::{Lease, LeaseSpec},
         core::v1::{ConfigMap, ServiceAccount},
     },
-    apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, OwnerReference},
+    apimachinery::pkg::apis::meta::v1::{Condition, MicroTime},
     jiff::Timestamp,
 };
 use kube::{
-    Api, Client, Config, Resource as _, ResourceExt as _,
+    Api, Client, Config, ResourceExt as _,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
@@ -29,6 +29,8 @@ use ringside_ring::{
     labels::{LEASE_RING, LEASE_TOKEN_POD},
 };
 use serde_json::{Value, json};
+
+pub(crate) use ringside_e2e::website::child;
 
 /// Enough for a machine that runs other tests beside.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
@@ -233,14 +235,6 @@ pub(crate) fn websites(client: &Client) -> Api<Website> {
 
 pub(crate) fn config_maps(client: &Client) -> Api<ConfigMap> {
     Api::namespaced(client.clone(), NAMESPACE)
-}
-
-/// A child of a Website.
-pub(crate) fn child(owner: &Website, name: &str) -> ConfigMap {
-    let owner = OwnerReference { controller: Some(true), ..owner.controller_owner_ref(&()).unwrap() };
-    let metadata =
-        ObjectMeta { name: Some(name.to_owned()), owner_references: Some(vec![owner]), ..ObjectMeta::default() };
-    ConfigMap { metadata, ..ConfigMap::default() }
 }
 
 /// Fails unless the fence, and nothing else, has refused it.

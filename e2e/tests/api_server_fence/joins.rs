@@ -1,13 +1,13 @@
 //! What joins a ring that is fenced already, a resource or a namespace: its objects belong to nobody until the fence is around
 //! them too.
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy,
     core::v1::{Namespace, Secret},
 };
 use kube::{
-    Api, ResourceExt as _,
+    Api, Resource, ResourceExt as _,
     api::{ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
 use ringside_e2e::{
@@ -36,6 +36,21 @@ fn touch(content: &str) -> Patch<Value> {
     Patch::Merge(json!({"metadata": {"annotations": {"touched": content}}}))
 }
 
+/// The next object that has a shard now, and which.
+async fn given_next<K: Resource>(
+    ground: &Ground,
+    changes: &mut (impl Stream<Item = kube::Result<WatchEvent<K>>> + Unpin),
+) -> (K, String) {
+    loop {
+        let event = timeout(DEADLINE, changes.next()).await.expect("they are given to shards").unwrap().unwrap();
+        if let WatchEvent::Modified(object) = event
+            && let Some(shard) = ground.shard_of(object.meta())
+        {
+            return (object, shard);
+        }
+    }
+}
+
 pub(crate) async fn what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence_is_around_it() {
     let ground = Ground::start(Settings::without_label_policies(), spec(&[("web.example.com", "websites")])).await;
     let (a, b) = (ground.shard("a").await, ground.shard("b").await);
@@ -59,9 +74,7 @@ pub(crate) async fn what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence
     let policy = fence_policy_name(&RING.parse().unwrap());
     let (mut given, shards) = ([0, 0], [("a", &b), ("b", &a)]);
     while given.iter().sum::<usize>() < OBJECTS {
-        let event = timeout(DEADLINE, changes.next()).await.expect("they are given to shards").unwrap().unwrap();
-        let WatchEvent::Modified(secret) = event else { continue };
-        let Some(owner) = ground.shard_of(&secret.metadata) else { continue };
+        let (secret, owner) = given_next(&ground, &mut changes).await;
         let (of, (_, other)) = shards.iter().enumerate().find(|(_, (shard, _))| *shard == owner).unwrap();
         given[of] += 1;
         // From the first moment on. Those that it refuses change nothing, and so are not shown.
@@ -105,9 +118,7 @@ pub(crate) async fn a_namespace_that_joins_a_fenced_ring_waits_for_the_fence_as_
     ground.apply_ring(selecting(&[NAMESPACE, SECOND])).await;
     let (mut given, shards) = ([0, 0], [("a", &b), ("b", &a)]);
     while given.iter().sum::<usize>() < OBJECTS {
-        let event = timeout(DEADLINE, changes.next()).await.expect("they are given to shards").unwrap().unwrap();
-        let WatchEvent::Modified(site) = event else { continue };
-        let Some(owner) = ground.shard_of(&site.metadata) else { continue };
+        let (site, owner) = given_next(&ground, &mut changes).await;
         let (of, (_, other)) = shards.iter().enumerate().find(|(_, (shard, _))| *shard == owner).unwrap();
         given[of] += 1;
         // From the first moment on.

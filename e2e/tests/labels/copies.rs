@@ -8,14 +8,11 @@ use std::{
 
 use http::{Request, header};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Resource as _, ResourceExt as _,
-    api::{ListParams, ObjectMeta},
-};
+use kube::{ResourceExt as _, api::ListParams};
 use ringside_e2e::{
     eventually::eventually,
     system::{NAMESPACE, Settings},
-    website::Website,
+    website::{Website, child},
 };
 
 use crate::{
@@ -125,7 +122,8 @@ impl Copied {
         let mut copies = Vec::new();
         for (what, labels) in ways(ground, &template, &shard) {
             for pod in [None, Some(shard.clone())] {
-                let child = child(&format!("{PREFIX}{}", copies.len()), &owner, labels.clone());
+                let mut child = child(&owner, &format!("{PREFIX}{}", copies.len()));
+                child.metadata.labels.clone_from(&labels);
                 copies.push(Self { what, child, pod, shard: shard.clone() });
             }
         }
@@ -189,16 +187,4 @@ fn ways(ground: &Ground, template: &ConfigMap, shard: &str) -> [Way; 6] {
         ("with an empty label", Some(with(key, ""))),
         ("without label", None),
     ]
-}
-
-fn child(name: &str, owner: &Website, labels: Option<BTreeMap<String, String>>) -> ConfigMap {
-    ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            labels,
-            owner_references: Some(owner.controller_owner_ref(&()).into_iter().collect()),
-            ..ObjectMeta::default()
-        },
-        ..ConfigMap::default()
-    }
 }

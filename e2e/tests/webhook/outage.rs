@@ -9,18 +9,18 @@ use std::{
 
 use k8s_openapi::{
     api::{admissionregistration::v1::MutatingWebhookConfiguration, coordination::v1::Lease, core::v1::ConfigMap},
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
     jiff::Timestamp,
 };
 use kube::{
-    Api, Resource as _, ResourceExt as _,
-    api::{DeleteParams, ObjectMeta, PostParams},
+    Api, ResourceExt as _,
+    api::{DeleteParams, PostParams},
 };
 use ringside_e2e::{
     audit::{self, Request, Requests},
     checker::Change,
     eventually::eventually,
     system::{NAMESPACE, Return, SHARDER_USER, Settings},
+    website::child,
 };
 use ringside_ring::labels::webhook_configuration_name;
 use tokio::time::{Instant, sleep};
@@ -185,11 +185,7 @@ async fn children_alone(ground: &Ground, owner: &str) -> Vec<Duration> {
     let mut took = Vec::new();
     for number in 0..CHILDREN {
         let name = format!("alone-{number}");
-        let reference = OwnerReference { controller: Some(true), ..owner.controller_owner_ref(&()).unwrap() };
-        let metadata =
-            ObjectMeta { name: Some(name.clone()), owner_references: Some(vec![reference]), ..ObjectMeta::default() };
-        let child = ConfigMap { metadata, ..ConfigMap::default() };
-        let created = children.create(&PostParams::default(), &child).await.unwrap();
+        let created = children.create(&PostParams::default(), &child(&owner, &name)).await.unwrap();
         if is_labelled(&created) {
             continue;
         }
