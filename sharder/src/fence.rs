@@ -40,7 +40,7 @@ pub(crate) struct Fences {
 struct Known {
     /// Why policies, or bindings, can't be seen.
     blind: BTreeMap<&'static str, String>,
-    /// Whether the API server judges writes by policies.
+    /// Whether the API server judges writes by policies, as the leader finds out.
     judged: Verdict,
     /// What the leader found out about each ring.
     rings: BTreeMap<RingName, Findings>,
@@ -163,12 +163,12 @@ impl Fences {
     }
 
     fn fault(&self, ring: &RingName) -> Option<String> {
+        // Who does not lead, or has just begun to, knows it from the policy itself.
+        let noted = || mark::idle(&self.policies.get(&ObjectRef::new(&fence_policy_name(ring)))?.metadata);
         let known = self.known.lock();
-        let idle = || match &known.judged {
-            Some(Err(why)) => Some(format!(
-                "the API server has the policy of its fence and does not go by it: {why}; turn it on, or set fence to Proxy in the ring"
-            )),
-            _ => None,
+        let idle = || {
+            let why = known.judged.clone().map_or_else(noted, Result::err)?;
+            Some(format!("the API server's fence can't be relied on: {why}; or set fence to Proxy in the ring"))
         };
         known.blind.values().next().cloned().or_else(|| known.rings.get(ring)?.refused.clone()).or_else(idle)
     }
@@ -176,6 +176,11 @@ impl Fences {
     /// Whether the API server was seen to judge writes by policies.
     fn is_seen_to_judge(&self) -> bool {
         self.known.lock().judged == Some(Ok(()))
+    }
+
+    /// Whether the API server judges writes by policies, as far as this replica has found out.
+    fn verdict(&self) -> Verdict {
+        self.known.lock().judged.clone()
     }
 
     /// The leader found out whether the API server judges writes by policies.

@@ -65,7 +65,10 @@ pub(crate) enum Standing {
         object: Arc<DynamicObject>,
     },
     /// It was as it should be, and somebody has changed or deleted it since: it is written again soon.
-    Disturbed,
+    Disturbed {
+        /// They did so right after it was written, and are left in peace for longer.
+        again: bool,
+    },
     /// It is not wanted, and not there.
     Absent,
     /// The API server refuses it; it is tried again.
@@ -186,9 +189,9 @@ impl Keeper {
                     }
                     Some(seen) = seen.next() => if !disturbed && !is_stored(seen.as_ref(), stored.as_ref()) {
                         disturbed = true;
-                        self.tell(Standing::Disturbed);
                         tracing::info!(kind = self.kind, name = self.name, "somebody changed an object of a ring; writing it again");
                         truce = if wrote_at.elapsed() < truce * 2 { (truce * 2).min(TRUCE[1]) } else { TRUCE[0] };
+                        self.tell(Standing::Disturbed { again: truce > TRUCE[0] });
                         due.as_mut().reset(wrote_at + truce);
                     },
                     () = &mut due => break,
@@ -200,6 +203,10 @@ impl Keeper {
     /// Returns what is there now.
     async fn write(&self, wish: &Wish) -> Result<Option<DynamicObject>, kube::Error> {
         let Wish::Like(object) = wish else {
+            // What is not there needs no permission to delete it.
+            if self.objects.get_metadata_opt(&self.name).await?.is_none() {
+                return Ok(None);
+            }
             return match self.objects.delete(&self.name, &DeleteParams::background()).await {
                 Ok(_) => Ok(None),
                 Err(error) if code(&error) == Some(404) => Ok(None),

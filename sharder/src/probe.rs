@@ -36,6 +36,10 @@ const NAME: &str = "ringside-sharder-probe";
 const LABEL: &str = "ringside.dev/probe";
 /// How often it is looked.
 const PAUSE: Duration = Duration::from_secs(10);
+/// For how long what was found out counts, and nothing is concluded, while probes tell nothing: three of them. Beyond it what
+/// is not seen to work is taken not to. Nothing may wait for ever for an answer that never comes, and nothing may rely on one
+/// that is old.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Whether the API server does what it should with a probe, or why not; none while that is not known.
 pub(crate) type Verdict = Option<Result<(), String>>;
@@ -124,6 +128,8 @@ struct Probe<'a> {
     home: &'a Home,
     what: &'static str,
     read: fn(Result<Lease, kube::Error>) -> Answer,
+    /// What the API server does where it is treated.
+    does: &'static str,
     /// What it means that it passed.
     passed: &'static str,
 }
@@ -133,15 +139,34 @@ impl Probe<'_> {
     async fn repeat(&self, objects: &[&Kept], tell: impl Fn(Verdict)) -> Infallible {
         let tell = Telling(tell);
         let mut stands: Vec<_> = objects.iter().map(|object| object.changes()).collect();
+        // The last time that something was found out, or that there was nothing to find out.
+        let (mut clear, mut is_told) = (Instant::now(), false);
         loop {
             stands.iter_mut().for_each(|stands| drop(stands.borrow_and_update()));
             let found = match in_place(objects) {
                 Ok(since) => self.make(since).await.map(Some),
                 // Nothing that is not there can be relied on.
-                Err(Standing::Absent) => Some(None),
-                Err(_) => None,
+                Err(Standing::Absent) => Ok(None),
+                Err(standing) => Err(why_not(standing)),
             };
-            found.into_iter().for_each(&tell.0);
+            match found {
+                Ok(verdict) => {
+                    (clear, is_told) = (Instant::now(), false);
+                    (tell.0)(verdict);
+                }
+                Err(why) if clear.elapsed() >= PATIENCE => {
+                    let (what, does) = (self.what, self.does);
+                    if !std::mem::replace(&mut is_told, true) {
+                        tracing::warn!(
+                            what,
+                            why,
+                            "probes of the API server tell nothing; taking it that they would fail"
+                        );
+                    }
+                    (tell.0)(Some(Err(format!("whether {does} can't be found out: {why}"))));
+                }
+                Err(_) => {}
+            }
             let changes = stands.iter_mut().map(|stands| Box::pin(stands.changed()));
             tokio::select! {
                 // The senders live in `objects`.
@@ -151,22 +176,19 @@ impl Probe<'_> {
         }
     }
 
-    /// Nothing where it leaves open what was known before.
-    async fn make(&self, since: Instant) -> Option<Result<(), String>> {
+    /// What it tells, or why nothing.
+    async fn make(&self, since: Instant) -> Result<Result<(), String>, String> {
         let begun = Instant::now();
         let lease = json!({"metadata": {"name": NAME, "labels": {LABEL: self.what}}});
-        let lease: Lease = serde_json::from_value(lease).ok()?;
+        let lease: Lease = serde_json::from_value(lease).map_err(|error| error.to_string())?;
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         let made = Api::namespaced(self.client.clone(), self.home.name()).create(&dry_run, &lease).await;
         match (self.read)(made) {
-            Answer::Treated => Some(Ok(())),
-            Answer::Passed if begun.duration_since(since) < ACTED_ON => None,
-            Answer::Passed => Some(Err(self.passed.to_owned())),
-            Answer::Failed(why) => Some(Err(why)),
-            Answer::Unclear(why) => {
-                tracing::debug!(what = self.what, why, "a probe of the API server told nothing");
-                None
-            }
+            Answer::Treated => Ok(Ok(())),
+            Answer::Passed if begun.duration_since(since) < ACTED_ON => Err("it was asked a moment ago".to_owned()),
+            Answer::Passed => Ok(Err(self.passed.to_owned())),
+            Answer::Failed(why) => Ok(Err(why)),
+            Answer::Unclear(why) => Err(why),
         }
     }
 }
@@ -177,6 +199,15 @@ struct Telling<T: Fn(Verdict)>(T);
 impl<T: Fn(Verdict)> Drop for Telling<T> {
     fn drop(&mut self) {
         (self.0)(None);
+    }
+}
+
+/// Why nothing is found out by an object that stands so.
+fn why_not(standing: Standing) -> String {
+    match standing {
+        Standing::Refused { why, .. } => why,
+        Standing::Disturbed { .. } => format!("somebody changes or deletes {NAME}"),
+        Standing::Pending | Standing::InPlace { .. } | Standing::Absent => format!("{NAME} is not written yet"),
     }
 }
 

@@ -218,10 +218,19 @@ impl OfResource {
 
     /// A list was answered, to the end or not.
     pub(super) fn listed(&mut self, list: &Open) {
-        self.lists.push_back((Instant::now(), list.scope.clone()));
+        let now = Instant::now();
+        self.forget_lists(now);
+        self.lists.push_back((now, list.scope.clone()));
         if self.lists.len() > MOST_LISTS {
             self.lists.pop_front();
             self.lists_evicted += 1;
+        }
+    }
+
+    /// Forgets those whose watch would have begun by now.
+    fn forget_lists(&mut self, now: Instant) {
+        while self.lists.front().is_some_and(|(ended, _)| is_old(*ended, now)) {
+            self.lists.pop_front();
         }
     }
 
@@ -232,9 +241,7 @@ impl OfResource {
 
     /// Whether a client may have listed this lately whose watch has yet to begin. So it is where that is not remembered.
     fn was_listed(&mut self, scope: &Scope, now: Instant) -> bool {
-        while self.lists.front().is_some_and(|(ended, _)| is_old(*ended, now)) {
-            self.lists.pop_front();
-        }
+        self.forget_lists(now);
         let is_under_way = |open: &Open| !open.is_watch && *open.scope == *scope;
         self.lists.len() >= MOST_LISTS
             || self.lists.iter().any(|(_, listed)| **listed == *scope)

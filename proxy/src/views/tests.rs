@@ -382,6 +382,8 @@ async fn lists_are_remembered_up_to_a_bound_and_counted() {
     assert_eq!(views.numbers(), Numbers { lists: MOST_LISTS, lists_evicted: 10, ..Numbers::default() });
     tokio::time::sleep(TRIES_AGAIN).await;
     assert_eq!(views.numbers(), Numbers { lists_evicted: 10, ..Numbers::default() });
+    drop(open(&views, None, Kind::List));
+    assert_eq!(views.numbers(), Numbers { lists: 1, lists_evicted: 10, ..Numbers::default() }, "old ones make room");
 }
 
 #[tokio::test(start_paused = true)]

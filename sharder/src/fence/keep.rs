@@ -142,6 +142,8 @@ impl Fence {
             Some([Some(policy), Some(binding)]) => note(&mut wanted, (policy, binding), whole, since),
             _ => None,
         };
+        let stored = self.stored.as_ref().and_then(|stored| stored[0].as_ref());
+        mark::note_idle(&mut wanted.metadata, &keeper.fences.verdict(), stored.map(|policy| &policy.metadata));
         self.policy.want(Some(wanted));
         self.binding.want(Some(binding(snapshot)));
         Ok(again)
@@ -175,7 +177,7 @@ impl Fence {
                     self.refused(code, &why);
                     return None;
                 }
-                Standing::Pending | Standing::Disturbed | Standing::Absent => return None,
+                Standing::Pending | Standing::Disturbed { .. } | Standing::Absent => return None,
             }
         }
         since

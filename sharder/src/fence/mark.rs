@@ -10,8 +10,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use ringside_ring::cluster_ring::GroupResource;
 use serde::{Deserialize, Serialize};
 
+use crate::probe::Verdict;
+
 /// The annotation with the note.
 pub(super) const IN_PLACE: &str = "ringside.dev/in-place";
+/// The annotation that says why the API server does not go by it, where the leader found that out: for the other replicas, and
+/// for who leads next.
+const IDLE: &str = "ringside.dev/without-effect";
 
 /// What a fence is around.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -21,7 +26,6 @@ pub(super) struct Covered {
     /// Service accounts, by their user names.
     pub(super) accounts: BTreeSet<String>,
     /// The namespaces with those resources.
-    #[serde(default)]
     pub(super) namespaces: LabelSelector,
 }
 
@@ -92,8 +96,28 @@ pub(super) fn write(policy: &mut ObjectMeta, of: Writing, covers: Covered) {
 
 /// Leaves the note as it stands.
 pub(super) fn keep(policy: &mut ObjectMeta, stored: &ObjectMeta) {
-    if let Some(text) = stored.annotations.as_ref().and_then(|all| all.get(IN_PLACE)) {
-        policy.annotations.get_or_insert_default().insert(IN_PLACE.to_owned(), text.clone());
+    carry_over(IN_PLACE, policy, stored);
+}
+
+/// Why the API server does not go by the policy, as the leader before or the leader of others has found out.
+pub(super) fn idle(policy: &ObjectMeta) -> Option<String> {
+    policy.annotations.as_ref()?.get(IDLE).cloned()
+}
+
+/// Notes that on the policy as it is about to be written: as it was found out, or as it is stored where that is not known.
+pub(super) fn note_idle(policy: &mut ObjectMeta, judged: &Verdict, stored: Option<&ObjectMeta>) {
+    match (judged, stored) {
+        (Some(Err(why)), _) => {
+            policy.annotations.get_or_insert_default().insert(IDLE.to_owned(), why.clone());
+        }
+        (None, Some(stored)) => carry_over(IDLE, policy, stored),
+        (Some(Ok(())), _) | (None, None) => {}
+    }
+}
+
+fn carry_over(annotation: &str, policy: &mut ObjectMeta, stored: &ObjectMeta) {
+    if let Some(text) = stored.annotations.as_ref().and_then(|all| all.get(annotation)) {
+        policy.annotations.get_or_insert_default().insert(annotation.to_owned(), text.clone());
     }
 }
 

@@ -4,11 +4,18 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::runtime::watcher::Event;
+use serde_json::json;
+
+use std::time::Duration;
 
 use super::{mark::Writing, *};
-use crate::snapshot::{
-    Snapshot,
-    tests::{example_spec, ring, snapshot, snapshot_of},
+use crate::{
+    fixtures::FakeApi,
+    leases::tests::held_by,
+    snapshot::{
+        Snapshot,
+        tests::{example_spec, ring, snapshot, snapshot_of},
+    },
 };
 
 const ACCOUNT: &str = "system:serviceaccount:default:shards";
@@ -104,6 +111,55 @@ fn nobody_is_held_by_a_policy_that_the_api_server_was_not_seen_to_go_by() {
     let (none, _policies, _bindings) = Fences::new();
     none.judged(Some(Err("turned off".to_owned())));
     assert_eq!(withheld(&none, &asking()), Vec::<String>::new(), "nobody waits for what does not come");
+}
+
+#[test]
+fn that_the_api_server_does_not_go_by_a_policy_is_known_to_all_replicas_and_to_who_leads_next() {
+    let (snapshot, (fences, mut policies, _bindings)) = (asked(), Fences::new());
+    assert_eq!(withheld(&fences, &asking()), ["configmaps"], "it may come");
+    let mut metadata = ObjectMeta { name: Some(fence_policy_name(&snapshot.ring)), ..ObjectMeta::default() };
+    mark::note_idle(&mut metadata, &Some(Err("turned off".to_owned())), None);
+    policies.apply_watcher_event(&Event::Apply(ValidatingAdmissionPolicy { metadata, ..Default::default() }));
+    let is_idle = || matches!(fences.report(&snapshot), Report::Impossible(why) if why.contains("turned off"));
+    assert!(withheld(&fences, &asking()).is_empty() && is_idle());
+    fences.judged(Some(Ok(())));
+    assert!(!withheld(&fences, &asking()).is_empty() && !is_idle(), "what this one sees counts");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_says_of_itself_what_the_leader_saw_of_the_api_server() {
+    let (api, (fences, ..), snapshot) = (FakeApi::default(), Fences::new(), Arc::new(asked()));
+    api.intercept(|_, objects| {
+        // As an API server notes who set what.
+        for object in objects.values_mut().filter(|object| object["metadata"]["annotations"].is_object()) {
+            let annotations = object["metadata"]["annotations"].as_object().unwrap();
+            let fields: serde_json::Map<_, _> = annotations.keys().map(|key| (format!("f:{key}"), json!({}))).collect();
+            object["metadata"]["managedFields"] = json!([{"manager": crate::FIELD_MANAGER, "operation": "Update",
+                "fieldsV1": {"f:metadata": {"f:annotations": fields}}}]);
+        }
+        None
+    });
+    let (client, watches, period) = (api.client(), api.client(), Duration::from_secs(3_000));
+    let keeper = Keeper { client, watches, leases: held_by(&[]), fences: fences.clone(), period };
+    let (_ring, snapshots) = watch::channel(snapshot.clone());
+    let keeping = tokio::spawn(keep(keeper, snapshots));
+    let path = |kind: &str| {
+        format!("/apis/admissionregistration.k8s.io/v1/validatingadmission{kind}/{}", fence_policy_name(&snapshot.ring))
+    };
+    let (off, on) = (|| Some(Err("turned off".to_owned())), Some(Ok(())));
+    for (verdict, in_place, idle) in
+        [(None, false, false), (off(), false, true), (None, false, true), (on, true, false), (off(), true, true)]
+    {
+        fences.judged(verdict.clone());
+        tokio::time::sleep(crate::keep::ACTED_ON * 2).await;
+        let [policy, binding] = ["policies", "policybindings"].map(|kind| {
+            let stored = api.get(&path(kind)).unwrap();
+            serde_json::from_value::<ObjectMeta>(stored["metadata"].clone()).unwrap()
+        });
+        let noted = (mark::read(&policy, &binding).is_some(), mark::idle(&policy).is_some());
+        assert_eq!(noted, (in_place, idle), "{verdict:?}");
+    }
+    keeping.abort();
 }
 
 #[test]

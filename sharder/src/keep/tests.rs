@@ -77,7 +77,7 @@ async fn what_somebody_changes_or_deletes_is_written_again() {
     tokio::time::sleep(PERIOD / 10).await;
     assert_eq!(says(&api), "this", "also when it was deleted");
     let disturbed = async {
-        while kept.standing() != Standing::Disturbed {
+        while kept.standing() != (Standing::Disturbed { again: true }) {
             api.remove(PATH);
             tokio::time::sleep(TRUCE[0] / 5).await;
         }
@@ -179,4 +179,18 @@ async fn what_is_left_to_others_stays_and_what_it_said_once_goes() {
         assert_eq!((&now["list"][0], &now["metadata"]["annotations"]), (&kept_as, &json!({"of": "others"})));
         keeper.abort();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_there_is_not_deleted() {
+    let api = FakeApi::default();
+    // As where nobody may.
+    api.intercept(|asked, _| (asked.method == Method::DELETE).then_some(StatusCode::FORBIDDEN));
+    let (kept, keeper) = kept(&api);
+    api.remove(PATH);
+    let keeper = tokio::spawn(keeper);
+    kept.want(None);
+    tokio::time::sleep(RETRY * 10).await;
+    assert_eq!((kept.standing(), api.writes().len()), (Standing::Absent, 0));
+    keeper.abort();
 }

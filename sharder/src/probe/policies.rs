@@ -41,12 +41,13 @@ pub(crate) async fn validating(
     let bindings = ApiResource::erase::<ValidatingAdmissionPolicyBinding>(&());
     let steer = async |policy: &Kept, link: &Kept| {
         loop {
-            let relied_on = rings
-                .borrow_and_update()
-                .as_ref()
-                .is_some_and(|rings| rings.values().any(|ring| ring.spec.asks_for_fence()));
-            policy.want(relied_on.then(|| refusing(&policies, home)));
-            link.want(relied_on.then(|| binding(&bindings, home, &json!({"validationActions": ["Deny"]}))));
+            // Before rings are known, nobody knows whether what is there is to go.
+            let known = rings.borrow_and_update().clone();
+            if let Some(known) = known {
+                let relied_on = known.values().any(|ring| ring.spec.asks_for_fence());
+                policy.want(relied_on.then(|| refusing(&policies, home)));
+                link.want(relied_on.then(|| binding(&bindings, home, &json!({"validationActions": ["Deny"]}))));
+            }
             if rings.changed().await.is_err() {
                 // Its sender ends only with the process.
                 return std::future::pending().await;
@@ -58,6 +59,7 @@ pub(crate) async fn validating(
         home,
         what: VALIDATING,
         read: refused,
+        does: "it judges writes by ValidatingAdmissionPolicies",
         passed: "it judges writes by no ValidatingAdmissionPolicies; is its admission plugin ValidatingAdmissionPolicy turned off?",
     };
     probed(clients, [&policies, &bindings], period, probe, steer, |verdict| fences.judged(verdict)).await
@@ -107,6 +109,7 @@ async fn changing(
         home,
         what: MUTATING,
         read: |made| Answer::by_mark(made, MARK),
+        does: "it changes writes by MutatingAdmissionPolicies",
         passed: "it changes writes by no MutatingAdmissionPolicies; is its admission plugin MutatingAdmissionPolicy turned off?",
     };
     probed(clients, [policies, &bindings], period, probe, steer, |verdict| _ = tell(verdicts, verdict)).await

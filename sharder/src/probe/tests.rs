@@ -24,8 +24,8 @@ fn read(made: Result<Lease, kube::Error>) -> Answer {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_passes_tells_after_a_margin_that_nothing_treats_it_and_what_is_unclear_changes_nothing() {
+/// An API server that answers probes so, by HTTP status.
+fn answering() -> (FakeApi, Arc<AtomicU16>) {
     let (api, answer) = (FakeApi::default(), Arc::new(AtomicU16::new(200)));
     let answered = answer.clone();
     api.intercept(move |asked, objects| {
@@ -38,12 +38,18 @@ async fn what_passes_tells_after_a_margin_that_nothing_treats_it_and_what_is_unc
         let status = StatusCode::from_u16(answered.load(Ordering::Relaxed)).unwrap();
         (!status.is_success()).then_some(status)
     });
+    (api, answer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_passes_tells_after_a_margin_that_nothing_treats_it_and_what_is_unclear_is_no_answer_for_long() {
+    let (api, answer) = answering();
     let (client, home) =
         (api.client(), Home(ObjectMeta { name: Some("sharding-system".into()), ..ObjectMeta::default() }));
     let kind = ApiResource::erase::<Namespace>(&());
     let (kept, keeper) = Kept::new((&client, &client), &kind, "kept".to_owned(), Duration::from_secs(3_000));
     let verdicts = Verdicts::default();
-    let probe = Probe { client: &client, home: &home, what: "this", read, passed: "off" };
+    let probe = Probe { client: &client, home: &home, what: "this", read, does: "it works", passed: "off" };
     let now = || verdicts.borrow().clone();
     let off = Some(Err("off".to_owned()));
     {
@@ -71,19 +77,29 @@ async fn what_passes_tells_after_a_margin_that_nothing_treats_it_and_what_is_unc
         answer.store(503, Ordering::Relaxed);
         wait(PAUSE * 2).await;
         assert_eq!(now(), Some(Ok(())), "it can't say");
+        wait(PAUSE * 2).await;
+        let unknown = |verdict: Verdict| matches!(verdict, Some(Err(why)) if why.starts_with("whether it works can't be found out: "));
+        assert!(unknown(now()), "what was found out counts no more: {:?}", now());
+        answer.store(403, Ordering::Relaxed);
+        wait(PAUSE).await;
+        assert_eq!(now(), Some(Ok(())));
         answer.store(200, Ordering::Relaxed);
         wait(PAUSE).await;
         assert_eq!(now(), off, "it treats them no more");
         kept.want(None);
         wait(PAUSE).await;
         assert_eq!(now(), None, "nobody relies on it, so nobody asks");
-        answer.store(403, Ordering::Relaxed);
+        wait(PATIENCE * 2).await;
+        assert_eq!(now(), None, "however long");
+        answer.store(503, Ordering::Relaxed);
         kept.want(Some(
             serde_json::from_value(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kept"}}))
                 .unwrap(),
         ));
-        wait(PAUSE).await;
-        assert_eq!(now(), Some(Ok(())));
+        wait(PATIENCE - PAUSE).await;
+        assert_eq!(now(), None);
+        wait(PAUSE * 2).await;
+        assert!(unknown(now()), "nobody waits for ever: {:?}", now());
     }
     assert_eq!(now(), None, "who leads no more knows nothing");
 }

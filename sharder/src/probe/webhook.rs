@@ -46,6 +46,7 @@ pub(crate) async fn look(
         home,
         what: WHAT,
         read,
+        does: "it calls webhooks",
         passed: "it calls no webhooks; is its admission plugin MutatingAdmissionWebhook turned off?",
     };
     let steer = async {

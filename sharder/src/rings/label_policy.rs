@@ -40,6 +40,7 @@ enum Outcome {
     /// The ring has no resources.
     Needless,
     NotServed,
+    Disturbed,
     Refused(String),
 }
 
@@ -94,7 +95,7 @@ impl Protection {
                 Err(why) => (
                     false,
                     "PolicyWithoutEffect",
-                    format!("only the webhook keeps the labels, as the API server has the policy for it and does not go by it: {why}"),
+                    format!("only the webhook keeps the labels, as the policy for it can't be relied on: {why}"),
                 ),
             },
             Outcome::Needless => (true, "NoResources", "the ring has no resources".to_owned()),
@@ -104,6 +105,13 @@ impl Protection {
                 "this API server has no MutatingAdmissionPolicy, so only the webhook keeps the labels: while no sharder answers, \
                  a write that drops them takes the object from its shard; use Kubernetes 1.36 or newer, or turn the feature \
                  gate MutatingAdmissionPolicy and its API on"
+                    .to_owned(),
+            ),
+            Outcome::Disturbed => (
+                false,
+                "PolicyDisturbed",
+                "somebody changes or deletes the MutatingAdmissionPolicy that keeps the labels, whenever it is written: then only \
+                 the webhook keeps them"
                     .to_owned(),
             ),
             Outcome::Refused(why) => (
@@ -195,7 +203,8 @@ fn come_of(rule: &Standing, link: &Standing) -> Option<Outcome> {
         (Standing::Refused { why, .. }, _) | (_, Standing::Refused { why, .. }) => Some(Outcome::Refused(why.clone())),
         (Standing::Pending, _) | (_, Standing::Pending) => None,
         (Standing::Absent, _) | (_, Standing::Absent) => Some(Outcome::Needless),
-        // One that was disturbed is back in no time, or after the pause that is left to somebody who does so all the time.
+        (Standing::Disturbed { again: true }, _) | (_, Standing::Disturbed { again: true }) => Some(Outcome::Disturbed),
+        // One that was disturbed once is back in no time.
         _ => Some(Outcome::InPlace),
     }
 }

@@ -107,7 +107,6 @@ async fn report_on(
     let (mut webhook_stands, mut labels_stand) = (webhook.changes(), protection.changes());
     let mut trust = told.trust.clone();
     let (mut report, begun) = (Report::new(told), Instant::now());
-    let mut configured = Configured::default();
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -123,19 +122,22 @@ async fn report_on(
             webhook.want(Some(webhook_configuration(&snapshot, &told.client_config, trust)));
         }
         protection.want(&snapshot);
-        let standing = webhook.standing();
-        if let Some(asked) = configured.asked(&standing, &told.reach.borrow()) {
+        let standing = match webhook.standing() {
+            Standing::Pending if trust.borrow().is_none() && begun.elapsed() >= CERTIFIED => {
+                // As of a request that is bad whenever it is sent: there is none that could be.
+                Standing::Refused {
+                    code: Some(400),
+                    why: "it has no certificate; the sharder's log says why".to_owned(),
+                }
+            }
+            standing => standing,
+        };
+        if let Some(asked) = asked(&standing, &told.reach.borrow()) {
             tell(&told.asked, asked);
         }
         report.announcer.members(&snapshot);
         let figures = figures(&snapshot, &told.census, &told.drains);
         report.announcer.overdue(&snapshot, &figures.overdue);
-        let standing = match standing {
-            Standing::Pending if trust.borrow().is_none() && begun.elapsed() >= CERTIFIED => {
-                Standing::Refused { code: None, why: "it has no certificate; the sharder's log says why".to_owned() }
-            }
-            standing => standing,
-        };
         if standing != Standing::Pending && protection.is_settled() {
             let before = report.stored(&snapshot);
             let wanted = status_of((&snapshot, before.as_ref()), told, &standing, protection.finding(), &figures);
@@ -162,30 +164,19 @@ async fn report_on(
     }
 }
 
-/// Whether the API server asks the webhook about a ring: it needs its configuration for that, and to reach it.
-#[derive(Default)]
-struct Configured {
-    /// Since when the configuration was there first. What was created before that is looked for when the ring begins.
-    first: Option<Instant>,
-}
-
-impl Configured {
-    /// Nothing where it leaves open what was known before.
-    fn asked(&mut self, configuration: &Standing, reach: &Verdict) -> Option<Verdict> {
-        let away = |why: &str| Some(Some(Err(why.to_owned())));
-        match configuration {
-            Standing::InPlace { since, .. } => {
-                let first = *self.first.get_or_insert(*since);
-                // An API server takes a moment until it acts on it.
-                let is_acted_on = *since == first || since.elapsed() >= ACTED_ON;
-                if is_acted_on { Some(reach.clone()) } else { away("its configuration was written a moment ago") }
-            }
-            Standing::Disturbed => away("somebody changed or deleted its configuration"),
-            Standing::Absent => away("it has no configuration"),
-            // What is refused for a moment only may be there all the same.
-            Standing::Refused { code: Some(400..=407 | 410..=428), why } => away(why),
-            Standing::Refused { .. } | Standing::Pending => None,
-        }
+/// Whether the API server asks the webhook about a ring: it needs its configuration for that, and to reach it. Nothing where it
+/// is left open what was known before.
+fn asked(configuration: &Standing, reach: &Verdict) -> Option<Verdict> {
+    let away = |why: &str| Some(Some(Err(why.to_owned())));
+    match configuration {
+        Standing::InPlace { since, .. } if since.elapsed() >= ACTED_ON => Some(reach.clone()),
+        // An API server takes a moment until it acts on it. Who has just begun to lead can't tell whether it was there before.
+        Standing::InPlace { .. } => away("its configuration was written a moment ago"),
+        Standing::Disturbed { .. } => away("somebody changed or deleted its configuration"),
+        Standing::Absent => away("it has no configuration"),
+        // What is refused for a moment only may be there all the same.
+        Standing::Refused { code: Some(400..=407 | 410..=428), why } => away(why),
+        Standing::Refused { .. } | Standing::Pending => None,
     }
 }
 

@@ -23,6 +23,7 @@ struct Ground {
     census: Census,
     drains: Drains,
     reach: Verdicts,
+    asked: Verdicts,
     notices: Notices,
     task: tokio::task::JoinHandle<Infallible>,
 }
@@ -36,8 +37,8 @@ fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
     let ring = json!({"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": "example"}, "spec": {}});
     api.put(STATUS, ring);
     let (snapshot, notices) = (Arc::new(snapshot()), Notices::new(api.client()));
-    let (census, drains, faults, reach) =
-        (Census::default(), Drains::default(), Faults::default(), Verdicts::default());
+    let (census, drains, faults) = (Census::default(), Drains::default(), Faults::default());
+    let (reach, asked) = (Verdicts::default(), Verdicts::default());
     let told = Told {
         client: api.client(),
         watches: api.client(),
@@ -49,7 +50,7 @@ fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
         drains: drains.clone(),
         census: census.clone(),
         reach: reach.clone(),
-        asked: Verdicts::default(),
+        asked: asked.clone(),
         support: watch::Sender::new(Some(Support::NotServed)).subscribe(),
         mutating: Verdicts::default(),
         leases: held_by(&["a", "b"]),
@@ -59,7 +60,7 @@ fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
     };
     let (snapshots, receiver) = watch::channel(snapshot.clone());
     let task = tokio::spawn(async move { reconcile(told, receiver).await });
-    Ground { api, snapshot, snapshots, faults, census, drains, reach, notices, task }
+    Ground { api, snapshot, snapshots, faults, census, drains, reach, asked, notices, task }
 }
 
 impl Ground {
@@ -121,9 +122,14 @@ async fn a_ring_says_so_when_its_webhook_has_no_certificate() {
     let message = "the webhook can't be configured: it has no certificate; the sharder's log says why";
     assert_eq!(ground.condition("Ready"), ("False".to_owned(), message.to_owned()));
     assert!(ground.told().contains(&(json!("ClusterRing"), json!("ReconciliationFailed"))), "{:?}", ground.told());
+    let is_away = || matches!(*ground.asked.borrow(), Some(Err(_)));
+    assert!(is_away(), "what is created meanwhile is looked for");
     trust.send_replace(Some(Trust::Bundle(Vec::new())));
     ground.pass(Duration::from_secs(1)).await;
     assert_eq!(ground.condition("Ready").0, "True");
+    ground.reach.send_replace(Some(Ok(())));
+    ground.pass(ACTED_ON + LOOK).await;
+    assert!(!is_away());
     ground.task.abort();
 }
 
@@ -190,24 +196,21 @@ async fn what_begins_to_be_wrong_is_told_at_once_in_the_status_and_by_an_event()
 
 #[tokio::test(start_paused = true)]
 async fn a_ring_without_its_webhook_configuration_is_not_asked_about() {
-    let (mut configured, reach) = (Configured::default(), Some(Ok(())));
+    let reach = Some(Ok(()));
     let object = Arc::new(kube::core::DynamicObject { types: None, metadata: Default::default(), data: json!({}) });
     let in_place = |since| Standing::InPlace { since, object: object.clone() };
     let refused = |code| Standing::Refused { code, why: "no".to_owned() };
     let is_away = |asked: Option<Verdict>| matches!(asked, Some(Some(Err(_))));
-    assert_eq!(configured.asked(&Standing::Pending, &reach), None);
+    assert_eq!(asked(&Standing::Pending, &reach), None);
     let first = Instant::now();
-    assert_eq!(configured.asked(&in_place(first), &reach), Some(reach.clone()));
-    assert_eq!(configured.asked(&in_place(first), &None), Some(None));
-    assert!(is_away(configured.asked(&in_place(first), &Some(Err("no route".to_owned())))));
-    assert!(is_away(configured.asked(&Standing::Disturbed, &reach)));
-    assert!(is_away(configured.asked(&refused(Some(403)), &reach)));
-    for passing in [None, Some(409), Some(429), Some(503)] {
-        assert_eq!(configured.asked(&refused(passing), &reach), None, "{passing:?}: it may be there all the same");
-    }
-    tokio::time::advance(Duration::from_secs(1)).await;
-    let again = Instant::now();
-    assert!(is_away(configured.asked(&in_place(again), &reach)), "an API server does not know it yet");
+    assert!(is_away(asked(&in_place(first), &reach)), "an API server does not know it yet");
     tokio::time::advance(ACTED_ON).await;
-    assert_eq!(configured.asked(&in_place(again), &reach), Some(reach));
+    assert_eq!(asked(&in_place(first), &reach), Some(reach.clone()));
+    assert_eq!(asked(&in_place(first), &None), Some(None));
+    assert!(is_away(asked(&in_place(first), &Some(Err("no route".to_owned())))));
+    assert!(is_away(asked(&Standing::Disturbed { again: false }, &reach)));
+    assert!(is_away(asked(&refused(Some(403)), &reach)));
+    for passing in [None, Some(409), Some(429), Some(503)] {
+        assert_eq!(asked(&refused(passing), &reach), None, "{passing:?}: it may be there all the same");
+    }
 }
