@@ -171,8 +171,7 @@ async fn release(system: &System, relay: &Relay, ring: &RingName) {
     }
 }
 
-#[tokio::test]
-async fn what_a_standing_proxy_does_not_let_go_of_is_taken_and_nothing_that_it_had_sent_lands() {
+pub(crate) async fn what_a_standing_proxy_does_not_let_go_of_is_taken_and_nothing_that_it_had_sent_lands() {
     let (mut system, ring) = impatient().await;
     let relay = Relay::start(system.control_plane(), Offer::Both).await.unwrap();
     system.add_relayed_shard(STUCK, &relay).await.unwrap();

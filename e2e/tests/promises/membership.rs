@@ -65,15 +65,13 @@ fn tell(verdict: &Verdict, grace: Duration) {
     println!("the former owner was at work before, for {:?}", part(&|one| one.busy));
 }
 
-#[tokio::test]
-async fn twenty_changes_at_random_break_no_promise() {
+pub(crate) async fn twenty_changes_at_random_break_no_promise() {
     let verdict = changes_at_random(WHOLE).await;
     assert_eq!(verdict.kept_out, 0, "there is no fence but the proxies'");
 }
 
 /// The API server judges by the shards' real tokens, and lets each owner write whatever happens around it.
-#[tokio::test]
-async fn in_a_ring_that_the_api_server_fences_changes_break_no_promise_and_no_owner_is_refused() {
+pub(crate) async fn in_a_ring_that_the_api_server_fences_changes_break_no_promise_and_no_owner_is_refused() {
     let verdict = changes_at_random(FENCED).await;
     println!("{} writes of former owners were refused by the fence", verdict.kept_out);
 }

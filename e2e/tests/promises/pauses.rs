@@ -235,8 +235,7 @@ fn sent<'a>(landed: &'a [Landed], when: &str) -> Vec<&'a Landed> {
 }
 
 /// Requests that the proxy had let through when it was stopped: nobody could take them back.
-#[tokio::test]
-async fn of_a_proxy_that_stood_still_only_what_it_had_admitted_before_lands() {
+pub(crate) async fn of_a_proxy_that_stood_still_only_what_it_had_admitted_before_lands() {
     let settings = Settings::default();
     let (verdict, outcomes) = after_pauses(settings.clone()).await;
     let foreign = &verdict.foreign;
@@ -268,8 +267,7 @@ async fn of_a_proxy_that_stood_still_only_what_it_had_admitted_before_lands() {
 }
 
 /// The API server refuses even those: it holds each write against the labels of the object as it is then.
-#[tokio::test]
-async fn behind_the_api_servers_fence_nothing_of_a_proxy_that_stood_still_lands() {
+pub(crate) async fn behind_the_api_servers_fence_nothing_of_a_proxy_that_stood_still_lands() {
     let (verdict, outcomes) = after_pauses(Settings { fence: Fence::ApiServer, ..Settings::default() }).await;
     for shard in GIVEN_UP {
         for event in &outcomes[shard].held {
