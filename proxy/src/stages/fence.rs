@@ -11,7 +11,7 @@
 //! | create of one while the controller's watch on it is broken off | held until that is back, and refused: it has to look again |
 //! | deletecollection | narrowed by a later stage; of a controlled resource the same for the controllers of what it selects |
 //!
-//! A controlled object that is created without label is [cared for](unlabelled).
+//! A controlled object that is created without label is cared for (`unlabelled`).
 //! What changes something is counted while it is under way ([`crate::fence`]). Changes no request.
 //! Bodies are collected of answers to gets by name, of what writes controlled resources, and of answers to what creates them: one object each, which etcd
 //! keeps to 1.5 MiB by default; labels and owners can stand anywhere in it. All other bodies pass as streams. Requests
