@@ -118,7 +118,7 @@ impl Cared {
             sleep(pause).await;
             let ticket = judge.fence.enter(About { target: Some(target.clone()), uids: Vec::new() });
             if ticket.also_about(&owners).is_err() {
-                // Where its owner goes the sharder looks after it.
+                // It is not this shard's to write to any more. The sharder's next look at all finds it.
                 return;
             }
             match judge.asker.touch((&target, &uid), &judge.version, &ticket).await {
