@@ -189,6 +189,12 @@ impl Fence {
         self.0.lock().standing(era, uid)
     }
 
+    /// Whether one of these objects is to be let go, or was.
+    pub fn is_leaving(&self, uids: &[Uid]) -> bool {
+        let registry = self.0.lock();
+        uids.iter().any(|uid| registry.moves.contains(uid) || registry.moved.by_uid(uid).is_some())
+    }
+
     /// Whether this object was let go.
     pub fn has_moved(&self, uid: &str) -> bool {
         self.0.lock().moved.by_uid(uid).is_some()

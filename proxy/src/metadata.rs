@@ -110,6 +110,17 @@ pub fn controllers_in_request(headers: &HeaderMap, body: &Bytes) -> Result<Vec<O
     Ok(owners)
 }
 
+/// Reads what the object that a request creates is called, if the request says that.
+pub fn name_in_request(headers: &HeaderMap, body: &Bytes) -> Option<String> {
+    let object: Option<Object> = match content_type(headers).as_str() {
+        JSON => json(body).ok(),
+        "application/yaml" => yaml(body).ok(),
+        PROTOBUF => return protobuf(body).ok()?.name,
+        _ => None,
+    };
+    object?.metadata?.name
+}
+
 /// Reads the object in an answer.
 ///
 /// # Errors

@@ -50,10 +50,20 @@ pub struct Policy {
     pub drain_deadline: Duration,
     /// Those whose objects belong where the object is worked on that controls them.
     pub controlled: BTreeSet<GroupResource>,
+    /// The main resources, and what is controlled below each.
+    pub families: BTreeMap<GroupResource, BTreeSet<GroupResource>>,
     /// Those of which a shard may get any object by name.
     pub read_by_all: BTreeSet<GroupResource>,
     /// For every resource that is the ring's or has been: what is older than its joining or leaving.
     pub floors: BTreeMap<GroupResource, Floor>,
+}
+
+fn families(ring: &ClusterRing) -> BTreeMap<GroupResource, BTreeSet<GroupResource>> {
+    let mut families: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for main in &ring.spec.resources {
+        families.entry(main.group_resource()).or_default().extend(main.controlled_resources.iter().cloned());
+    }
+    families
 }
 
 impl Policy {
@@ -63,11 +73,19 @@ impl Policy {
         Self {
             resources: ring.spec.all_resources(),
             main: ring.spec.resources.iter().map(RingResource::group_resource).collect(),
+            families: families(ring),
             controlled: ring.spec.resources.iter().flat_map(|main| main.controlled_resources.iter().cloned()).collect(),
             read_by_all: ring.spec.resources.iter().filter(all).map(RingResource::group_resource).collect(),
             drain_deadline: ring.spec.drain_deadline(),
             floors: BTreeMap::new(),
         }
+    }
+
+    /// Whether an object of the first resource follows one of the second that controls it, as the sharder sees it: both are of
+    /// one family.
+    pub fn follows(&self, child: &GroupResource, owner: &GroupResource) -> bool {
+        let mut families = self.families.iter().filter(|(_, below)| below.contains(child));
+        families.any(|(main, below)| main == owner || below.contains(owner))
     }
 
     /// This policy as the next after another one: with a new floor for what has joined or left in between.

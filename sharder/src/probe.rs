@@ -18,7 +18,7 @@ use ringside_runtime::explain::explain;
 use serde_json::{Value, json};
 use tokio::{
     sync::watch,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
@@ -155,15 +155,16 @@ impl Probe<'_> {
                     (tell.0)(verdict);
                 }
                 Err(why) if clear.elapsed() >= PATIENCE => {
-                    let (what, does) = (self.what, self.does);
+                    // Once: what is said each time may differ, and nothing else does.
                     if !std::mem::replace(&mut is_told, true) {
+                        let (what, does) = (self.what, self.does);
                         tracing::warn!(
                             what,
                             why,
                             "probes of the API server tell nothing; taking it that they would fail"
                         );
+                        (tell.0)(Some(Err(format!("whether {does} can't be found out: {why}"))));
                     }
-                    (tell.0)(Some(Err(format!("whether {does} can't be found out: {why}"))));
                 }
                 Err(_) => {}
             }
@@ -182,7 +183,10 @@ impl Probe<'_> {
         let lease = json!({"metadata": {"name": NAME, "labels": {LABEL: self.what}}});
         let lease: Lease = serde_json::from_value(lease).map_err(|error| error.to_string())?;
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        let made = Api::namespaced(self.client.clone(), self.home.name()).create(&dry_run, &lease).await;
+        let leases = Api::namespaced(self.client.clone(), self.home.name());
+        let Ok(made) = timeout(PAUSE, leases.create(&dry_run, &lease)).await else {
+            return Err(format!("no answer within {PAUSE:?}"));
+        };
         match (self.read)(made) {
             Answer::Treated => Ok(Ok(())),
             Answer::Passed if begun.duration_since(since) < ACTED_ON => Err("it was asked a moment ago".to_owned()),

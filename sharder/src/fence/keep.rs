@@ -24,6 +24,9 @@ use crate::{
     snapshot::Snapshot,
 };
 
+/// How long a policy may take to be in place for the first time, or again. Who changes or deletes it again and again must not
+/// keep the ring's objects from everybody.
+const PATIENCE: Duration = Duration::from_secs(40);
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -53,6 +56,7 @@ pub(crate) async fn keep(keeper: Keeper, snapshots: watch::Receiver<Arc<Snapshot
         name,
         accounts: Accounts::default(),
         stored: None,
+        out_of_place: None,
         findings: Findings::default(),
     };
     let _forgotten_at_the_end = Forget(&keeper.fences, &ring);
@@ -82,6 +86,8 @@ struct Fence {
     accounts: Accounts,
     /// Policy and binding as they are stored, as far as is known; none before anybody looked.
     stored: Option<[Option<Arc<DynamicObject>>; 2]>,
+    /// Since when it is in place for nothing.
+    out_of_place: Option<Instant>,
     findings: Findings,
 }
 
@@ -146,7 +152,27 @@ impl Fence {
         mark::note_idle(&mut wanted.metadata, &keeper.fences.verdict(), stored.map(|policy| &policy.metadata));
         self.policy.want(Some(wanted));
         self.binding.want(Some(binding(snapshot)));
-        Ok(again)
+        // What the API server does not go by has a reason of its own.
+        let awaited = keeper.fences.is_seen_to_judge() && keeper.fences.covered(&snapshot.ring).is_none();
+        let rest = self.wait_for_place(awaited);
+        Ok(again.into_iter().chain(rest).min())
+    }
+
+    /// Takes it that the fence can't be where it is not in place for long; returns when that will be so.
+    fn wait_for_place(&mut self, awaited: bool) -> Option<Duration> {
+        if !awaited {
+            self.out_of_place = None;
+            return None;
+        }
+        let rest = PATIENCE.saturating_sub(self.out_of_place.get_or_insert_with(Instant::now).elapsed());
+        if !rest.is_zero() {
+            return Some(rest);
+        }
+        let name = &self.name;
+        self.findings.refused.get_or_insert_with(|| {
+            format!("the API server's fence: somebody changes or deletes its policy {name}, or the binding, again and again: find out who, or set fence to Proxy in the ring")
+        });
+        None
     }
 
     fn take_down(&mut self, fences: &Fences) -> Option<Duration> {
@@ -156,6 +182,7 @@ impl Fence {
         }
         self.findings = Findings::default();
         self.accounts = Accounts::default();
+        self.out_of_place = None;
         None
     }
 

@@ -162,6 +162,37 @@ async fn a_policy_says_of_itself_what_the_leader_saw_of_the_api_server() {
     keeping.abort();
 }
 
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_policy_that_somebody_deletes_whenever_it_is_written() {
+    let (api, (fences, mut policies, mut bindings), snapshot) = (FakeApi::default(), Fences::new(), Arc::new(asked()));
+    let (client, watches, period) = (api.client(), api.client(), Duration::from_secs(3_000));
+    let keeper = Keeper { client, watches, leases: held_by(&[]), fences: fences.clone(), period };
+    let (_ring, snapshots) = watch::channel(snapshot.clone());
+    fences.judged(Some(Ok(())));
+    let keeping = tokio::spawn(keep(keeper, snapshots));
+    let path = |kind: &str| {
+        format!("/apis/admissionregistration.k8s.io/v1/validatingadmission{kind}/{}", fence_policy_name(&snapshot.ring))
+    };
+    for second in 0..60 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if second % 5 == 0 {
+            api.remove(&path("policies"));
+        }
+        let waits = !withheld(&fences, &asking()).is_empty();
+        assert!(if second < 35 { waits } else { second < 45 || !waits }, "after {second} s: {waits}");
+    }
+    assert!(matches!(fences.report(&snapshot), Report::Impossible(why) if why.contains("again and again")));
+    // Left in peace it is in place, and the ring is fenced.
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    let [policy, binding] = ["policies", "policybindings"].map(|kind| api.get(&path(kind)).unwrap());
+    policies.apply_watcher_event(&Event::Apply(serde_json::from_value(policy).unwrap()));
+    bindings.apply_watcher_event(&Event::Apply(serde_json::from_value(binding).unwrap()));
+    fences.changed.send_replace(());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(fences.report(&snapshot), Report::InPlace);
+    keeping.abort();
+}
+
 #[test]
 fn namespaces_that_join_are_withheld_until_the_fence_is_around_them() {
     let snapshot = snapshot();

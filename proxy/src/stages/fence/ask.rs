@@ -176,6 +176,8 @@ impl Asker {
             match head.status {
                 StatusCode::OK => Ok(Some(body)),
                 StatusCode::NOT_FOUND => Ok(None),
+                // As the API server says of a precondition; of a version it says otherwise.
+                StatusCode::CONFLICT if text(&body).contains("UID in precondition") => Ok(None),
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Failed {
                     why: format!("allow the pod's service account to {verb} the resource: {}", text(&body)),
                     forbidden: true,

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use ringside_ring::{RingLabels, labels::Ownership};
 
 use super::{
-    ask::{Asker, named},
+    ask::{Asker, Failed, named},
     kinds::Kinds,
 };
 use crate::{
@@ -133,6 +133,20 @@ impl Judge {
         let group =
             |owner: &Owner| owner.api_version.split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
         owners.iter().any(|owner| self.era.policy.resources.iter().any(|of| of.group == group(owner)))
+    }
+
+    /// Whether an object of this resource belongs where one of these owners is worked on.
+    ///
+    /// # Errors
+    /// When nobody can say what kind an owner is of.
+    pub(super) async fn follows(&self, child: &Target, owners: &[Owner]) -> Result<bool, Failed> {
+        for owner in owners {
+            let above = self.kinds.target(&self.asker, owner, child.namespace.as_deref()).await?;
+            if above.is_some_and(|(above, _)| self.era.policy.follows(&child.resource, &above.resource)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// These owners are about to control what is written: their uids, and those of who controls them. Where `asks`, as

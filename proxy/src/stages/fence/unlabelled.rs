@@ -3,7 +3,7 @@
 //! The webhook labels a child in the write that creates it (DESIGN, "Children"). Where the API server could not ask it in that
 //! moment the write passes all the same, and the child is nobody's: its owner's controller does not see it, would create it
 //! again and be refused, and the sharder, which watches no children, finds it with its next look at all of them. Who created it
-//! can tell by the answer. So the proxy writes to the child what changes nothing, and the API server asks the webhook about
+//! can tell by the answer, and who creates it once more can tell, too. So the proxy writes to the child what changes nothing, and the API server asks the webhook about
 //! that.
 //!
 //! It is a write like the controller's own: counted, and not sent once the child's owner was let go.
@@ -18,7 +18,11 @@ use std::{
 
 use http::{Response, StatusCode};
 use ringside_runtime::contained::contained;
-use tokio::{sync::Semaphore, time::sleep};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, sleep},
+};
+use tokio_util::task::TaskTracker;
 
 use super::{
     alone::Alone,
@@ -27,21 +31,24 @@ use super::{
 };
 use crate::{
     body::{Body, peek},
-    fence::{About, Target, Uid},
-    metadata::{self, MAX_OBJECT, Metadata},
+    fence::{About, Standing, Target, Uid},
+    metadata::{self, MAX_OBJECT, Metadata, Owner},
     stages::admit::Admitted,
 };
 
 /// How many are cared for at once. Of more the webhook was not asked about all: the sharder notices that, and looks for them.
 const MOST: usize = 64;
-/// How long to wait before each time that it is tried. After all of them an API server that can't ask has been noticed by the
-/// sharder, which tries it every ten seconds.
+/// How long to wait before each time that it is tried. After all of them, or after as long in all, an API server that can't ask
+/// has been noticed by the sharder, which tries it every ten seconds.
 const PAUSES: [Duration; 8] = {
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
     }
     [ms(0), ms(100), ms(300), ms(600), ms(1000), ms(2000), ms(4000), ms(8000)]
 };
+
+/// As long as all pauses together.
+const LONGEST: Duration = Duration::from_secs(16);
 
 /// Those who are cared for. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -64,69 +71,130 @@ impl Default for Unlabelled {
 struct Child {
     target: Target,
     uid: String,
-    /// The objects of the ring that it follows.
-    owners: Vec<Uid>,
+    above: Above,
+}
+
+/// Who is above an object that is created.
+pub(super) struct Above {
+    /// Who controls it, as the object names it.
+    pub(super) controllers: Vec<Owner>,
+    /// The objects of the ring among these, and who controls them.
+    pub(super) uids: Vec<Uid>,
 }
 
 impl Unlabelled {
     /// The answer to a write under owners of the ring, as it came; if it says that this created a child without label, that is
-    /// cared for from now on.
+    /// cared for from now on. So is one that is there already and has none, where the write was to create it by this name: its
+    /// owner's controller does not see it.
     pub(super) async fn look(
         &self,
         answer: Response<Body>,
-        (mut target, owners): (Target, Vec<Uid>),
+        (mut target, named, above): (Target, Option<impl FnOnce() -> Option<String>>, Above),
         judge: Judge,
-        (admitted, alone): (Admitted, Alone),
+        around: (Admitted, Alone),
     ) -> Response<Body> {
-        if answer.status() != StatusCode::CREATED || owners.is_empty() {
+        if above.uids.is_empty() {
             return answer;
         }
-        let (head, body) = answer.into_parts();
-        let (whole, body) = peek(body, MAX_OBJECT).await;
-        let created = whole.and_then(|whole| metadata::of_answer(&head.headers, &whole).ok());
-        if let Some(Metadata { name: Some(name), uid: Some(uid), .. }) =
-            created.filter(|created| judge.whose(created) == Whose::Nobodys)
-        {
-            target.name = Some(name);
-            self.care(Child { target, uid, owners }, judge, (&admitted, &alone));
+        match (answer.status(), named) {
+            (StatusCode::CREATED, _) => {
+                let (head, body) = answer.into_parts();
+                let (whole, body) = peek(body, MAX_OBJECT).await;
+                let created = whole.and_then(|whole| metadata::of_answer(&head.headers, &whole).ok());
+                if let Some(Metadata { name: Some(name), uid: Some(uid), .. }) =
+                    created.filter(|created| judge.whose(created) == Whose::Nobodys)
+                {
+                    target.name = Some(name);
+                    self.care(Child { target, uid, above }, judge, around);
+                }
+                Response::from_parts(head, body)
+            }
+            (StatusCode::CONFLICT, Some(named)) => {
+                target.name = named();
+                let is_known = || matches!(judge.fence.standing(&judge.era, &target), Standing::Ours(_));
+                if target.name.is_some() && !is_known() {
+                    self.care_if_there(target, above, judge, around);
+                }
+                answer
+            }
+            _ => answer,
         }
-        Response::from_parts(head, body)
     }
 
-    fn care(&self, child: Child, judge: Judge, (admitted, alone): (&Admitted, &Alone)) {
+    fn care(&self, child: Child, judge: Judge, around: (Admitted, Alone)) {
         let Ok(place) = self.0.places.clone().try_acquire_owned() else {
             self.0.left(&child.target, &judge, "too many others have none");
             return;
         };
-        let (cared, over, abort) = (self.0.clone(), admitted.over(), alone.abort.clone());
-        tokio::spawn(contained(async move {
-            tokio::select! {
-                () = cared.until_labelled(child, judge) => {}
-                _ = over => {}
-                () = abort.cancelled() => {}
+        let (cared, tasks) = (self.0.clone(), around.1.tasks.clone());
+        begin(async move { cared.until_labelled(child, &judge, &tasks).await }, place, around);
+    }
+
+    /// One that is the shard's already is known from here on, and not asked about with each write that is to create it.
+    fn care_if_there(&self, target: Target, above: Above, judge: Judge, around: (Admitted, Alone)) {
+        // Whoever creates it will do so again.
+        let Ok(place) = self.0.places.clone().try_acquire_owned() else { return };
+        let (cared, tasks) = (self.0.clone(), around.1.tasks.clone());
+        let care = async move {
+            let asked = judge.fence.asking();
+            let Ok(Some(there)) = judge.ask(&target).await else { return };
+            let Some(controller) = there.controllers().map(|owner| Uid::from(owner.uid.as_str())).next() else {
+                return;
+            };
+            let Some(uid) = there.uid.clone().filter(|_| above.uids.contains(&controller)) else { return };
+            match judge.whose(&there) {
+                Whose::Ours => judge.fence.learn(&judge.era, &target, &uid.into(), Some(controller), asked),
+                Whose::Nobodys => cared.until_labelled(Child { target, uid, above }, &judge, &tasks).await,
+                Whose::Draining | Whose::Others(_) => {}
             }
-            drop(place);
-        }));
+        };
+        begin(care, place, around);
     }
 }
 
+/// It has its place until it ends, and ends with the shard's term.
+fn begin(
+    care: impl Future<Output = ()> + Send + 'static,
+    place: OwnedSemaphorePermit,
+    (admitted, alone): (Admitted, Alone),
+) {
+    let (over, abort) = (admitted.over(), alone.abort);
+    tokio::spawn(contained(async move {
+        tokio::select! {
+            () = care => {}
+            _ = over => {}
+            () = abort.cancelled() => {}
+        }
+        drop(place);
+    }));
+}
+
 impl Cared {
-    /// Tries until it has a label.
-    async fn until_labelled(&self, Child { target, uid, owners }: Child, judge: Judge) {
-        let mut last = None;
+    /// Tries until it has a label. A try is waited for when the proxy ends, and none is begun then.
+    async fn until_labelled(&self, child: Child, judge: &Judge, tasks: &TaskTracker) {
+        let Child { target, above, .. } = &child;
+        // Nobody labels what belongs to no family of the ring.
+        let mut last = match judge.follows(target, &above.controllers).await {
+            Ok(true) => None,
+            Ok(false) => return,
+            Err(failed) => return self.left(target, judge, failed.why()),
+        };
+        let begun = Instant::now();
         for pause in PAUSES {
             sleep(pause).await;
-            let ticket = judge.fence.enter(About { target: Some(target.clone()), uids: Vec::new() });
-            if ticket.also_about(&owners).is_err() {
-                // It is not this shard's to write to any more. The sharder's next look at all finds it.
+            if begun.elapsed() > LONGEST {
+                break;
+            }
+            // Who works on its owner next finds it when it is to create it.
+            if tasks.is_closed() || judge.fence.is_leaving(&above.uids) {
                 return;
             }
-            match judge.asker.touch((&target, &uid), &judge.version, &ticket).await {
+            match tasks.track_future(attempt(&child, judge)).await {
                 Ok(Some(now)) if judge.whose(&now) == Whose::Nobodys => last = None,
                 Ok(Some(_)) => {
                     judge.asker.metrics.unlabelled("labelled");
                     self.told.store(false, Ordering::Relaxed);
-                    let Target { resource, namespace, name } = &target;
+                    let Target { resource, namespace, name } = target;
                     tracing::debug!(%resource, namespace, name, "a child that came without label has one");
                     return;
                 }
@@ -140,7 +208,7 @@ impl Cared {
                 }
             }
         }
-        self.left(&target, &judge, last.as_ref().map_or("the webhook does not label it", Failed::why));
+        self.left(target, judge, last.as_ref().map_or("the webhook does not label it", Failed::why));
     }
 
     /// The sharder will find it. The first one is told, and the first after one that was labelled.
@@ -150,4 +218,13 @@ impl Cared {
             tracing::warn!(%resource, namespace, name, why, "a child without label waits for the sharder, and others may too");
         }
     }
+}
+
+/// The child's metadata after another write to it; none if it is gone, or not to be written to any more.
+async fn attempt(Child { target, uid, above }: &Child, judge: &Judge) -> Result<Option<Metadata>, Failed> {
+    let ticket = judge.fence.enter(About { target: Some(target.clone()), uids: Vec::new() });
+    if ticket.also_about(&above.uids).is_err() {
+        return Ok(None);
+    }
+    judge.asker.touch((target, uid), &judge.version, &ticket).await
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::FutureExt;
-use http::{Request, Response, StatusCode, request::Parts};
+use http::{Request, Response, StatusCode, header, request::Parts};
 use tower::ServiceExt;
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
     impersonates,
     judge::{Judge, Why, moved, uids_of},
     target,
-    unlabelled::Unlabelled,
+    unlabelled::{Above, Unlabelled},
 };
 use crate::{
     body::{Body, full, holding},
@@ -50,8 +51,9 @@ pub(super) async fn write<S: Next>(
 ) -> Result<Response<Body>, Refusal> {
     let target = target(&resource);
     let creates = resource.name.is_none() && info.verb == Verb::Create;
-    let (request, owners) = with_owners(&judge, request, info.verb, &resource).await?;
+    let (request, owners, written) = with_owners(&judge, request, info.verb, &resource).await?;
     let (mut head, body) = request.into_parts();
+    let form = head.headers.get(header::CONTENT_TYPE).cloned();
     // Before anything is asked: an object that is ours then stays so until this is answered, and who works on an owner waits
     // for that.
     let ticket = Arc::new(judge.fence.enter(About { target: (!creates).then(|| target.clone()), uids: Vec::new() }));
@@ -87,10 +89,15 @@ pub(super) async fn write<S: Next>(
         ticket.answered();
     }
     let answer = answered?.map(|body| holding(body, ticket));
-    // What is created is none of the objects that are known to be there.
-    let follows = !owners.is_empty() && !is_dry;
-    let child = (target, if follows { uids } else { Vec::new() });
-    Ok(unlabelled.look(answer, child, judge, (admitted, alone)).await)
+    if owners.is_empty() || is_dry {
+        return Ok(answer);
+    }
+    let named = creates.then_some(|| {
+        let headers = form.into_iter().map(|form| (header::CONTENT_TYPE, form)).collect();
+        metadata::name_in_request(&headers, &written)
+    });
+    // What is created is none of the objects that are known to be there: these are those that it follows.
+    Ok(unlabelled.look(answer, (target, named, Above { controllers: owners, uids }), judge, (admitted, alone)).await)
 }
 
 /// Whether the API server may still carry out what was answered so: a gateway's word, or its own, that it took too long.
@@ -149,23 +156,23 @@ fn selecting(head: &Parts, ours: &str) -> Result<Query, Refusal> {
     Ok(selecting)
 }
 
-/// The request as it came, and the controllers that its body names.
+/// The request as it came, the controllers that its body names, and the body where it may name any.
 async fn with_owners(
     judge: &Judge,
     request: Request<Body>,
     verb: Verb,
     resource: &Resource,
-) -> Result<(Request<Body>, Vec<Owner>), Refusal> {
+) -> Result<(Request<Body>, Vec<Owner>, Bytes), Refusal> {
     let names_owners = is_whole(resource)
         && matches!(verb, Verb::Create | Verb::Update | Verb::Patch)
         && judge.era.policy.controlled.contains(&resource.kind);
     if !names_owners {
-        return Ok((request, Vec::new()));
+        return Ok((request, Vec::new(), Bytes::new()));
     }
     let (head, body) = request.into_parts();
     let body = whole(body).await?;
     let owners = metadata::controllers_in_request(&head.headers, &body)?;
-    Ok((Request::from_parts(head, full(body)), owners))
+    Ok((Request::from_parts(head, full(body.clone())), owners, body))
 }
 
 /// Whether it is of an object, and not of a subresource that is another thing.

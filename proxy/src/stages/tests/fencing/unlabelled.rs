@@ -14,10 +14,17 @@ enum Patched {
     /// It can't be asked.
     Unlabelled,
     Status(u16),
+    /// It was deleted, and another one has its name.
+    Another,
 }
 
 /// An API server that creates the part `p` with these labels; where it is patched after that the script says what comes of it.
 fn creating(labels: Labels, script: impl Fn(usize) -> Patched + Send + Sync + 'static) -> Fenced {
+    answering(201, labels, script)
+}
+
+/// The same, with this answer to what is to create it.
+fn answering(status: u16, labels: Labels, script: impl Fn(usize) -> Patched + Send + Sync + 'static) -> Fenced {
     let (objects, script, patches) = (Objects::default(), Arc::new(script) as Script, Arc::new(Mutex::new(0)));
     let served = objects.clone();
     let lab = Lab::new(move |seen| {
@@ -29,14 +36,20 @@ fn creating(labels: Labels, script: impl Fn(usize) -> Patched + Send + Sync + 's
         };
         match seen.method.as_str() {
             // Its applies create as well.
-            "POST" | "PUT" => created(labels, 201),
-            "PATCH" if !is_own(seen) => created(labels, 201),
+            "POST" | "PUT" => created(labels, status),
+            "PATCH" if !is_own(seen) => created(labels, status),
             "PATCH" => {
                 *patches.lock() += 1;
                 match script(*patches.lock()) {
                     Patched::Labelled => created(OURS, 200),
                     Patched::Unlabelled => created(NOBODYS, 200),
                     Patched::Status(status) => created(NOBODYS, status),
+                    Patched::Another => {
+                        let message = "Precondition failed: UID in precondition: uid-p, UID in object meta: uid-q";
+                        let mut answer = json(full(value!({"kind": "Status", "message": message}).to_string()));
+                        *answer.status_mut() = StatusCode::CONFLICT;
+                        answer
+                    }
                 }
             }
             _ => answer(&served, seen),
@@ -53,7 +66,7 @@ fn is_own(seen: &Seen) -> bool {
 
 impl Fenced {
     async fn create(&self, owner: Option<Value>) -> Response<Body> {
-        let body = value!({"metadata": {"ownerReferences": owner.map(|it| vec![it])}}).to_string();
+        let body = value!({"metadata": {"name": "p", "ownerReferences": owner.map(|it| vec![it])}}).to_string();
         let mut request = ask("POST", PARTS).map(|_| full(body));
         request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         self.lab.send(request).await
@@ -108,6 +121,13 @@ async fn it_is_asked_about_nothing_else() {
         value!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "b", "uid": "uid-d", "controller": true});
     fenced.create(Some(foreign)).await;
     assert_eq!(fenced.patches().await, 0, "the ring does not own it");
+    let fenced = creating(NOBODYS, |_| Patched::Labelled);
+    let Knowledge::Known(policy) = fenced.lab.shared.knowledge.borrow().clone() else { panic!("it is known") };
+    let families = [(things(), [].into()), (parts(), [parts()].into())].into();
+    fenced.lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(Policy { families, ..(*policy).clone() })));
+    fenced.create(Some(owner("Thing", "b"))).await;
+    assert_eq!((fenced.patches().await, fenced.outcomes()), (0, [0, 0]), "it is of no family");
+    let fenced = creating(NOBODYS, |_| Patched::Labelled);
     let body = value!({"metadata": {"ownerReferences": [owner("Thing", "b")]}}).to_string();
     fenced.write("POST", &format!("{PARTS}?dryRun=All"), "application/json", body).await;
     assert_eq!((fenced.patches().await, fenced.outcomes()), (0, [0, 0]), "nothing was created");
@@ -125,9 +145,11 @@ async fn a_child_that_nobody_labels_is_left_to_the_sharder() {
         fenced.create(Some(owner("Thing", "b"))).await;
         assert_eq!((fenced.patches().await, fenced.outcomes()), (patches, [0, 1]));
     }
-    let fenced = creating(NOBODYS, |_| Patched::Status(404));
-    fenced.create(Some(owner("Thing", "b"))).await;
-    assert_eq!((fenced.patches().await, fenced.outcomes()), (1, [0, 0]), "it was deleted");
+    for gone in [Patched::Status(404), Patched::Another] {
+        let fenced = creating(NOBODYS, move |_| gone);
+        fenced.create(Some(owner("Thing", "b"))).await;
+        assert_eq!((fenced.patches().await, fenced.outcomes()), (1, [0, 0]), "it was deleted");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,6 +161,16 @@ async fn nothing_is_written_to_a_child_whose_owner_was_let_go() {
     let sent = fenced.lab.seen.lock().iter().filter(|seen| is_own(seen)).count();
     assert!((1..8).contains(&sent), "{sent}");
     assert_eq!(fenced.patches().await, sent);
+    // Nor while it is to be let go, which this would put off.
+    let fenced = creating(NOBODYS, |_| Patched::Unlabelled);
+    let _drained = fenced.drained();
+    drop(fenced.create(Some(owner("Thing", "b"))).await);
+    assert_eq!((fenced.patches().await, fenced.outcomes()), (0, [0, 0]));
+    // Nor when the proxy ends.
+    let fenced = creating(NOBODYS, |_| Patched::Unlabelled);
+    fenced.lab.shared.upgraded.close();
+    drop(fenced.create(Some(owner("Thing", "b"))).await);
+    assert_eq!((fenced.patches().await, fenced.outcomes()), (0, [0, 0]));
     // Nor once the shard's Lease is lost.
     let fenced = creating(NOBODYS, |_| Patched::Unlabelled);
     drop(fenced.create(Some(owner("Thing", "b"))).await);
@@ -155,4 +187,55 @@ async fn no_more_are_cared_for_at_once_than_there_is_room_for() {
     }
     assert_eq!(fenced.outcomes(), [0, 36]);
     assert_eq!((fenced.patches().await, fenced.outcomes()), (64 * 8, [0, 100]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_it_is_about_one_that_is_there_already_and_that_nobody_sees() {
+    let there = |labels, by: Option<Value>| {
+        let fenced = answering(409, NOBODYS, |_| Patched::Labelled);
+        fenced.put(&format!("{PARTS}/p"), labels, by);
+        fenced
+    };
+    let fenced = there(NOBODYS, Some(owner("Thing", "b")));
+    let answer = fenced.create(Some(owner("Thing", "b"))).await;
+    assert_eq!(answer.status(), 409, "the answer is passed on");
+    assert_eq!((fenced.patches().await, fenced.outcomes()), (1, [1, 0]));
+    // What has its label is asked about once, however often it is to be created.
+    let fenced = there(OURS, Some(owner("Thing", "b")));
+    fenced.create(Some(owner("Thing", "b"))).await;
+    assert_eq!(fenced.patches().await, 0);
+    let questions = fenced.questions();
+    for _ in 0..3 {
+        fenced.create(Some(owner("Thing", "b"))).await;
+    }
+    assert_eq!((fenced.patches().await, fenced.questions() - questions), (0, 0));
+    for (labels, by) in [(OTHERS, Some(owner("Thing", "b"))), (NOBODYS, Some(owner("Thing", "c"))), (NOBODYS, None)] {
+        let fenced = there(labels, by.clone());
+        fenced.create(Some(owner("Thing", "b"))).await;
+        assert_eq!((fenced.patches().await, fenced.outcomes()), (0, [0, 0]), "{labels:?} {by:?}");
+    }
+    // Nor without a name, or where nothing is there by now.
+    let fenced = there(NOBODYS, Some(owner("Thing", "b")));
+    let body = value!({"metadata": {"generateName": "p", "ownerReferences": [owner("Thing", "b")]}}).to_string();
+    fenced.write("POST", PARTS, "application/json", body).await;
+    fenced.objects.lock().remove(&format!("{PARTS}/p"));
+    fenced.create(Some(owner("Thing", "b"))).await;
+    assert_eq!(fenced.patches().await, 0);
+}
+
+#[test]
+fn the_name_in_a_create_is_found_in_every_form() {
+    let json = Bytes::from_static(br#"{"metadata": {"name": "p", "generateName": "q"}}"#);
+    let metadata = wire::Ownership { name: Some("p".into()), ..wire::Ownership::default() };
+    let protobuf = wire::wrap("x.io/v1", "Part", &wire::OwnedObject { metadata: Some(metadata) });
+    for (form, body, name) in [
+        ("application/json", &json, Some("p")),
+        ("application/yaml", &Bytes::from_static(b"metadata:\n  name: p\n"), Some("p")),
+        ("application/vnd.kubernetes.protobuf", &protobuf, Some("p")),
+        ("application/json", &Bytes::from_static(b"{"), None),
+        ("text/plain", &json, None),
+    ] {
+        let headers = [(header::CONTENT_TYPE, HeaderValue::from_str(form).unwrap())].into_iter().collect();
+        assert_eq!(crate::metadata::name_in_request(&headers, body).as_deref(), name, "{form}");
+    }
 }
