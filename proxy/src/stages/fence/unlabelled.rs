@@ -3,8 +3,8 @@
 //! The webhook labels a child in the write that creates it (DESIGN, "Children"). Where the API server could not ask it in that
 //! moment the write passes all the same, and the child is nobody's: its owner's controller does not see it, would create it
 //! again and be refused, and the sharder, which watches no children, finds it with its next look at all of them. Who created it
-//! can tell by the answer, and who creates it once more can tell, too. So the proxy writes to the child what changes nothing, and the API server asks the webhook about
-//! that.
+//! can tell by the answer, and who creates it once more can tell, too. So the proxy writes to the child what changes nothing, and
+//! the API server asks the webhook about that.
 //!
 //! It is a write like the controller's own: counted, and not sent once the child's owner was let go.
 
@@ -38,8 +38,8 @@ use crate::{
 
 /// How many are cared for at once. Of more the webhook was not asked about all: the sharder notices that, and looks for them.
 const MOST: usize = 64;
-/// How long to wait before each time that it is tried. After all of them, or after as long in all, an API server that can't ask
-/// has been noticed by the sharder, which tries it every ten seconds.
+/// How long to wait before each time that it is tried. After all of them an API server that can't ask has been noticed by the
+/// sharder, which tries it every ten seconds.
 const PAUSES: [Duration; 8] = {
     const fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -47,8 +47,8 @@ const PAUSES: [Duration; 8] = {
     [ms(0), ms(100), ms(300), ms(600), ms(1000), ms(2000), ms(4000), ms(8000)]
 };
 
-/// As long as all pauses together.
-const LONGEST: Duration = Duration::from_secs(16);
+/// No try begins later than this: as long as all pauses together, and what tries take that are answered at once.
+const LONGEST: Duration = Duration::from_secs(20);
 
 /// Those who are cared for. Cheap to clone.
 #[derive(Clone, Debug)]
