@@ -70,11 +70,12 @@ impl Policy {
     /// What a ring says.
     pub fn of(ring: &ClusterRing) -> Self {
         let all = |resource: &&RingResource| resource.reads_by_name == ReadsByName::All;
+        let families = families(ring);
         Self {
             resources: ring.spec.all_resources(),
-            main: ring.spec.resources.iter().map(RingResource::group_resource).collect(),
-            families: families(ring),
-            controlled: ring.spec.resources.iter().flat_map(|main| main.controlled_resources.iter().cloned()).collect(),
+            main: families.keys().cloned().collect(),
+            controlled: families.values().flatten().cloned().collect(),
+            families,
             read_by_all: ring.spec.resources.iter().filter(all).map(RingResource::group_resource).collect(),
             drain_deadline: ring.spec.drain_deadline(),
             floors: BTreeMap::new(),

@@ -13,8 +13,8 @@
 //!
 //! A controlled object that is created without label is cared for (`unlabelled`).
 //! What changes something is counted while it is under way ([`crate::fence`]). Changes no request.
-//! Bodies are collected of answers to gets by name, of what writes controlled resources, and of answers to what creates them: one object each, which etcd
-//! keeps to 1.5 MiB by default; labels and owners can stand anywhere in it. All other bodies pass as streams. Requests
+//! Bodies are collected of answers to gets by name, of what writes controlled resources, and of answers to what creates them:
+//! one object each, which etcd keeps to 1.5 MiB by default; labels and owners can stand anywhere in it. All other bodies pass as streams. Requests
 //! for resources that are not the ring's are not touched: Events about an object that moved pass.
 
 use std::{

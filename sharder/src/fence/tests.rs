@@ -126,6 +126,16 @@ fn that_the_api_server_does_not_go_by_a_policy_is_known_to_all_replicas_and_to_w
     assert!(!withheld(&fences, &asking()).is_empty() && !is_idle(), "what this one sees counts");
 }
 
+fn keeper(api: &FakeApi, fences: &Fences) -> Keeper {
+    let (client, watches, period) = (api.client(), api.client(), Duration::from_secs(3_000));
+    Keeper { client, watches, leases: held_by(&[]), fences: fences.clone(), period }
+}
+
+/// Where the fence of a ring is stored: its `policies` or `policybindings`.
+fn path(kind: &str, of: &Snapshot) -> String {
+    format!("/apis/admissionregistration.k8s.io/v1/validatingadmission{kind}/{}", fence_policy_name(&of.ring))
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_policy_says_of_itself_what_the_leader_saw_of_the_api_server() {
     let (api, (fences, ..), snapshot) = (FakeApi::default(), Fences::new(), Arc::new(asked()));
@@ -139,13 +149,9 @@ async fn a_policy_says_of_itself_what_the_leader_saw_of_the_api_server() {
         }
         None
     });
-    let (client, watches, period) = (api.client(), api.client(), Duration::from_secs(3_000));
-    let keeper = Keeper { client, watches, leases: held_by(&[]), fences: fences.clone(), period };
     let (_ring, snapshots) = watch::channel(snapshot.clone());
-    let keeping = tokio::spawn(keep(keeper, snapshots));
-    let path = |kind: &str| {
-        format!("/apis/admissionregistration.k8s.io/v1/validatingadmission{kind}/{}", fence_policy_name(&snapshot.ring))
-    };
+    let keeping = tokio::spawn(keep(keeper(&api, &fences), snapshots));
+    let path = |kind: &str| path(kind, &snapshot);
     let (off, on) = (|| Some(Err("turned off".to_owned())), Some(Ok(())));
     for (verdict, in_place, idle) in
         [(None, false, false), (off(), false, true), (None, false, true), (on, true, false), (off(), true, true)]
@@ -165,14 +171,10 @@ async fn a_policy_says_of_itself_what_the_leader_saw_of_the_api_server() {
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_a_policy_that_somebody_deletes_whenever_it_is_written() {
     let (api, (fences, mut policies, mut bindings), snapshot) = (FakeApi::default(), Fences::new(), Arc::new(asked()));
-    let (client, watches, period) = (api.client(), api.client(), Duration::from_secs(3_000));
-    let keeper = Keeper { client, watches, leases: held_by(&[]), fences: fences.clone(), period };
     let (_ring, snapshots) = watch::channel(snapshot.clone());
     fences.judged(Some(Ok(())));
-    let keeping = tokio::spawn(keep(keeper, snapshots));
-    let path = |kind: &str| {
-        format!("/apis/admissionregistration.k8s.io/v1/validatingadmission{kind}/{}", fence_policy_name(&snapshot.ring))
-    };
+    let keeping = tokio::spawn(keep(keeper(&api, &fences), snapshots));
+    let path = |kind: &str| path(kind, &snapshot);
     for second in 0..60 {
         tokio::time::sleep(Duration::from_secs(1)).await;
         if second % 5 == 0 {

@@ -53,7 +53,6 @@ pub(super) async fn write<S: Next>(
     let creates = resource.name.is_none() && info.verb == Verb::Create;
     let (request, owners, written) = with_owners(&judge, request, info.verb, &resource).await?;
     let (mut head, body) = request.into_parts();
-    let form = head.headers.get(header::CONTENT_TYPE).cloned();
     // Before anything is asked: an object that is ours then stays so until this is answered, and who works on an owner waits
     // for that.
     let ticket = Arc::new(judge.fence.enter(About { target: (!creates).then(|| target.clone()), uids: Vec::new() }));
@@ -66,7 +65,6 @@ pub(super) async fn write<S: Next>(
     let Allowed { adopts, uids } = allowed(&judge, &ticket, &head, &owners, (info.verb, &resource)).await?;
     // What is created has no name here, and nothing is known of it.
     let adopts = adopts && !creates;
-    let is_dry = Query::parse(head.uri.query().unwrap_or_default()).is_ok_and(|query| query.first("dryRun").is_some());
     if adopts {
         judge.fence.adopts(&target);
     } else if info.verb == Verb::Delete {
@@ -75,13 +73,13 @@ pub(super) async fn write<S: Next>(
     if info.upgrade {
         head.extensions.insert(Counted(ticket.clone()));
     }
+    let is_dry = || Query::parse(head.uri.query().unwrap_or_default()).is_ok_and(|it| it.first("dryRun").is_some());
+    let may_follow = (!owners.is_empty() && !is_dry())
+        .then(|| (head.headers.get(header::CONTENT_TYPE).cloned(), (admitted.clone(), alone.clone())));
     ticket.sent();
     let answer = next.oneshot(Request::from_parts(head, body)).boxed();
-    let answered = if info.upgrade {
-        answer.await
-    } else {
-        Sent::new(answer, (&judge.fence, &ticket), admitted.clone(), alone.clone()).await
-    };
+    let answered =
+        if info.upgrade { answer.await } else { Sent::new(answer, (&judge.fence, &ticket), admitted, alone).await };
     if adopts {
         judge.fence.adopts(&target);
     }
@@ -89,15 +87,13 @@ pub(super) async fn write<S: Next>(
         ticket.answered();
     }
     let answer = answered?.map(|body| holding(body, ticket));
-    if owners.is_empty() || is_dry {
-        return Ok(answer);
-    }
+    let Some((form, around)) = may_follow else { return Ok(answer) };
     let named = creates.then_some(|| {
         let headers = form.into_iter().map(|form| (header::CONTENT_TYPE, form)).collect();
         metadata::name_in_request(&headers, &written)
     });
     // What is created is none of the objects that are known to be there: these are those that it follows.
-    Ok(unlabelled.look(answer, (target, named, Above { controllers: owners, uids }), judge, (admitted, alone)).await)
+    Ok(unlabelled.look(answer, (target, named, Above { controllers: owners, uids }), judge, around).await)
 }
 
 /// Whether the API server may still carry out what was answered so: a gateway's word, or its own, that it took too long.
