@@ -9,6 +9,7 @@ use std::{
 use axum::{
     Json, Router,
     extract::{Path, State},
+    middleware::from_fn_with_state,
     routing::post,
 };
 use hyper_util::{
@@ -33,6 +34,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     body::{Arrived, Room},
+    farewell::Farewell,
     request::{Request, Unreadable, parse},
     response::Answer,
     review::{Decision, decide, followed},
@@ -54,10 +56,6 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// keeps idle connections for 90 s (Go's default transport): it is to be the one who closes them, else a review might
 /// meet a connection that is just being closed.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(100);
-/// How long the webhook answers as usual after the signal to end: so long API servers may still be led to this replica, as
-/// it takes a moment until a Service no longer has a Pod that is about to go. A call that is refused would let its write
-/// pass without anybody noticing.
-const FAREWELL: Duration = Duration::from_secs(3);
 /// How long connections have to end at shutdown: as long as the API server waits for an answer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long reading an owner may take: it leaves time to answer within the API server's 5 seconds.
@@ -77,21 +75,19 @@ pub(crate) struct Reviewer {
     pub(crate) room: Room,
 }
 
-/// Serves the webhook until the shutdown.
+/// Serves the webhook until the shutdown, and then until nobody asks it any more ([`Farewell`]).
 pub(crate) async fn serve(
     listener: TcpListener,
     acceptor: TlsAcceptor,
     reviewer: Reviewer,
     shutdown: Shutdown,
 ) -> io::Result<()> {
-    let router = router(reviewer);
+    let farewell = Arc::new(Farewell::new(shutdown));
+    let router = router(reviewer).layer(from_fn_with_state(farewell.clone(), Farewell::see_off));
     let connections = GracefulShutdown::new();
     // Dropping it ends what is still there when the time at shutdown is over.
     let mut tasks = JoinSet::new();
-    let mut end = std::pin::pin!(async {
-        shutdown.wait().await;
-        tokio::time::sleep(FAREWELL).await;
-    });
+    let mut end = std::pin::pin!(farewell.over());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,

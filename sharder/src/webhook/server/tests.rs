@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use http::StatusCode;
+use http::{Response, StatusCode};
 use http_body_util::BodyExt;
+use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use prometheus_client::registry::Registry;
@@ -32,6 +33,7 @@ use crate::{
     webhook::{
         ServingIdentity,
         certificates::tests::served,
+        farewell::QUIET,
         review::tests::{labelled, review_of},
     },
 };
@@ -320,6 +322,17 @@ fn connector(authority: &[u8]) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
+async fn asked(sender: &mut http1::SendRequest<Body>) -> Response<Incoming> {
+    let request = http::Request::post("/webhooks/sharder/clusterring/example")
+        .header("host", "sharder.sharding-system.svc")
+        .header("content-type", "application/json")
+        .body(Body::from(new_config_map()))
+        .unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    response
+}
+
 #[tokio::test]
 async fn the_webhook_is_served_by_the_certificate_that_the_ca_bundle_vouches_for() {
     let identity = ServingIdentity::default();
@@ -337,26 +350,24 @@ async fn the_webhook_is_served_by_the_certificate_that_the_ca_bundle_vouches_for
     assert!(handshake().await.is_err(), "there is no certificate yet");
     identity.set(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap();
     let stream = handshake().await.unwrap();
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
     let connection = tokio::spawn(connection);
-    let request = http::Request::post("/webhooks/sharder/clusterring/example")
-        .header("host", "sharder.sharding-system.svc")
-        .header("content-type", "application/json")
-        .body(Body::from(new_config_map()))
-        .unwrap();
-    let response = sender.send_request(request).await.unwrap();
-    assert_eq!(response.status(), 200);
+    let response = asked(&mut sender).await;
+    assert_eq!(response.headers().get("connection"), None);
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let answer: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(answer["response"]["patchType"], "JSONPatch");
-    // While a Service may still lead here, the webhook answers.
+    // While a Service may still lead here, the webhook answers: also by a connection that is open, which ends with that.
     shutdown.trigger();
-    tokio::time::sleep(FAREWELL / 2).await;
+    tokio::time::sleep(QUIET / 2).await;
     handshake().await.unwrap();
-    // An idle connection does not hold up the shutdown any longer.
-    tokio::time::timeout(FAREWELL + DRAIN_TIMEOUT / 2, server).await.unwrap().unwrap().unwrap();
-    assert!(handshake().await.is_err(), "nobody listens");
+    assert_eq!(asked(&mut sender).await.headers()["connection"], "close");
     connection.await.unwrap().unwrap();
+    let idle = handshake().await.unwrap();
+    // An idle connection does not hold up the shutdown any longer.
+    tokio::time::timeout(QUIET + DRAIN_TIMEOUT / 2, server).await.unwrap().unwrap().unwrap();
+    drop(idle);
+    assert!(handshake().await.is_err(), "nobody listens");
 }
 
 #[tokio::test]
