@@ -59,7 +59,7 @@ struct Registry {
     territory: Territory,
     adopted: Adopted,
     floors: HashMap<GroupResource, ResourceVersion>,
-    /// Until when something may be nobody's that the proxy before has let go of.
+    /// Until when something may be nobody's that was let go of and is not remembered.
     forgotten_until: Option<Instant>,
 }
 
@@ -128,10 +128,12 @@ impl Fence {
         registry.writes.is_idle()
     }
 
-    /// A drain is under way: requests about the object still pass, and are counted. `version` is a resourceVersion at
-    /// which it was seen drained; `grace` is how long nothing may be sent about it before it is let go.
+    /// A drain is under way. Where it `began` while this proxy looked on, requests about the object still pass, and are
+    /// counted; else nobody knows whether the controller was shown the object since, and whether an acknowledgement is
+    /// waited for. `version` is a resourceVersion at which it was seen drained; `grace` is how long nothing may be sent
+    /// about it before it is let go.
     #[must_use]
-    pub fn drained(&self, object: Moving, version: &ResourceVersion, grace: Duration) -> Guard {
+    pub fn drained(&self, object: Moving, version: &ResourceVersion, grace: Duration, began: bool) -> Guard {
         let mut registry = self.0.lock();
         let floor = registry.floors.entry(object.resource.clone()).or_insert_with(|| version.clone());
         if *floor < *version {
@@ -140,7 +142,7 @@ impl Fence {
         // What was let go before and came back stays closed until its labels were seen: so does what is drained by one
         // and the same move as before, whose acknowledgement may still be on its way.
         registry.territory.forget(&object.uid);
-        let notify = registry.moves.begin(object.clone(), version.clone(), grace, Instant::now());
+        let notify = registry.moves.begin(object.clone(), version.clone(), (grace, began), Instant::now());
         Guard::new(self.clone(), object, version.clone(), notify)
     }
 
@@ -195,13 +197,19 @@ impl Fence {
         uids.iter().any(|uid| registry.moves.contains(uid) || registry.moved.by_uid(uid).is_some())
     }
 
+    /// Whether this object is drained, and was this shard's, within sight of this proxy, when that began.
+    pub fn lets_go_of(&self, uid: &str) -> bool {
+        self.0.lock().moves.began(uid)
+    }
+
     /// Whether this object was let go.
     pub fn has_moved(&self, uid: &str) -> bool {
         self.0.lock().moved.by_uid(uid).is_some()
     }
 
-    /// Whether the proxy before may have let go of something that has no next owner yet. Not for ever, as what nobody wants to own
-    /// has to be written to as well; what is let go of has an owner again long before.
+    /// Whether something may have been let go of that has no next owner yet, and is not remembered: by the proxy before, or
+    /// as there was too much of it. Not for ever, as what nobody wants to own has to be written to as well; what is let go of
+    /// has an owner again long before.
     pub fn has_forgotten(&self) -> bool {
         self.0.lock().forgotten_until.is_some_and(|until| Instant::now() < until)
     }
@@ -269,6 +277,15 @@ impl Fence {
 const LONGEST_CHAIN: usize = 8;
 
 impl Registry {
+    /// An object is let go. One that is forgotten for it may be nobody's.
+    fn remember(&mut self, object: Moving, version: ResourceVersion) {
+        let evicted = self.moved.evicted();
+        self.moved.remember(object, version);
+        if self.moved.evicted() > evicted {
+            self.forgotten_until = self.forgotten_until.max(Some(Instant::now() + OUTLIVES));
+        }
+    }
+
     fn is_from_before(&self, uid: &str, version: Option<&ResourceVersion>, asked: Asked) -> bool {
         let mut drained = self.moves.drained(uid).into_iter().chain(self.moved.left_since(uid, asked.0));
         drained.any(|drained| version.is_none_or(|version| version <= drained))
@@ -282,7 +299,7 @@ impl Registry {
             }
             chain.push(uid.clone());
             // While its drain is under way it is this shard's.
-            let owner = if self.moves.contains(uid) { Some(None) } else { self.territory.owner(era, uid) };
+            let owner = if self.moves.began(uid) { Some(None) } else { self.territory.owner(era, uid) };
             match owner {
                 None => return Standing::Unknown,
                 Some(None) => return Standing::Ours(chain),

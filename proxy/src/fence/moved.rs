@@ -1,6 +1,8 @@
 //! The objects that were let go: a bounded memory, in which the oldest make room.
 //!
-//! To forget one is safe: what concerns an object that is not remembered is compared with its live labels.
+//! What concerns an object that is not remembered is compared with its live labels. Those say nothing of one that was let go
+//! and is nobody's yet: so for a while after one was forgotten nothing that is nobody's is written to
+//! ([`super::Fence::has_forgotten`]).
 
 use std::collections::{HashMap, VecDeque};
 

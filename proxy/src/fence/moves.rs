@@ -29,6 +29,8 @@ struct Move {
     /// Of which version it was seen drained.
     version: ResourceVersion,
     grace: Duration,
+    /// Whether this proxy saw the drain begin: the object was the shard's until then, in this hold on the Lease.
+    began: bool,
     /// When something was last sent about it, or the wait for quiet began.
     last: Instant,
     /// Which of several drains of one object this is.
@@ -40,12 +42,13 @@ impl Moves {
         &mut self,
         object: Moving,
         version: ResourceVersion,
-        grace: Duration,
+        (grace, began): (Duration, bool),
         now: Instant,
     ) -> Arc<Notify> {
         let notify = Arc::new(Notify::new());
         self.by_name.insert(Target::of(&object), object.uid.clone());
-        self.by_uid.insert(object.uid.clone(), Move { object, version, grace, last: now, notify: notify.clone() });
+        let this = Move { version, grace, began, last: now, notify: notify.clone(), object };
+        self.by_uid.insert(this.object.uid.clone(), this);
         notify
     }
 
@@ -64,6 +67,11 @@ impl Moves {
 
     pub(super) fn contains(&self, uid: &str) -> bool {
         self.by_uid.contains_key(uid)
+    }
+
+    /// Whether the object drains, and this proxy saw that begin.
+    pub(super) fn began(&self, uid: &str) -> bool {
+        self.by_uid.get(uid).is_some_and(|it| it.began)
     }
 
     /// Of which version the object was seen drained, if it drains.
@@ -203,7 +211,7 @@ impl Guard {
         if !matches!(registry.quiet(&self.object, Instant::now()), Quiet::Now) {
             return false;
         }
-        registry.moved.remember(self.object.clone(), self.version.clone());
+        registry.remember(self.object.clone(), self.version.clone());
         true
     }
 }
@@ -212,7 +220,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let mut registry = self.fence.0.lock();
         if registry.moves.end(&self.object, &self.notify) {
-            registry.moved.remember(self.object.clone(), self.version.clone());
+            registry.remember(self.object.clone(), self.version.clone());
         }
     }
 }

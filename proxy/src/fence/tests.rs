@@ -36,7 +36,7 @@ fn era() -> Era {
 }
 
 fn drain(fence: &Fence, name: &str) -> Guard {
-    fence.drained(object(name), &"7".parse().unwrap(), GRACE)
+    fence.drained(object(name), &"7".parse().unwrap(), GRACE, true)
 }
 
 async fn is_quiet_within(guard: &Guard, time: Duration) -> bool {
@@ -202,7 +202,7 @@ async fn what_is_drained_again_stays_closed() {
 async fn the_floor_is_the_highest_version_that_was_fenced() {
     let fence = Fence::new(false);
     for version in ["9", "10", "7"] {
-        drop(fence.drained(object("a"), &version.parse().unwrap(), GRACE));
+        drop(fence.drained(object("a"), &version.parse().unwrap(), GRACE, true));
     }
     assert_eq!(fence.floor(&things()), Some("10".parse().unwrap()));
     let others = GroupResource { group: String::new(), resource: "things".into() };
@@ -222,6 +222,18 @@ fn of_too_many_moved_objects_the_oldest_are_forgotten_and_counted() {
     assert_eq!(u64::try_from(moved.count()).unwrap() + moved.evicted(), 5_001);
     let moved = Fence(Arc::new(Mutex::new(Registry { moved, ..Registry::default() })));
     assert!(moved.numbers().moved < 5_000 && moved.numbers().moved_evicted > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_nobodys_may_be_what_was_forgotten() {
+    let fence = Fence::new(false);
+    let let_go = |name: &str| drop(drain(&fence, name));
+    (0..4_096).for_each(|number| let_go(&number.to_string()));
+    assert!(!fence.has_forgotten());
+    let_go("one more");
+    assert!(fence.has_forgotten());
+    advance(OUTLIVES).await;
+    assert!(!fence.has_forgotten(), "it has an owner again");
 }
 
 fn names(object: &Moving) -> Target {

@@ -66,7 +66,7 @@ pub(super) async fn let_go(handover: Handover, object: Arc<Drained>, acknowledge
     handover.views.leaves(&leaving);
     // The sharder may rely on what this shard promised when it was drained, by a proxy that has been restarted since.
     let asked = Grace::asked(&object.drain).map_or(Duration::ZERO, Grace::duration);
-    let fence = handover.fence.drained(object.moving(), &object.version, handover.grace.max(asked));
+    let fence = handover.fence.drained(object.moving(), &object.version, handover.grace.max(asked), object.is_exact);
     let mut pause = FIRST_RETRY;
     loop {
         under_way.phase(Phase::Views);

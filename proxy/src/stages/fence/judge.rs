@@ -61,6 +61,11 @@ impl Judge {
         }
     }
 
+    /// Whether objects of the resource are drained, as they have no owner that they move with.
+    fn is_main(&self, target: &Target) -> bool {
+        self.era.policy.main.contains(&target.resource)
+    }
+
     /// The object is in the answer to a get, which was sent when something was `asked`.
     ///
     /// # Errors
@@ -229,6 +234,11 @@ impl Judge {
                 Whose::Nobodys | Whose::Draining if self.fence.has_forgotten() => {
                     return Err(moved(&target, Why::MayHaveLetGo));
                 }
+                // Drained before this shard had its Lease: its controller was not shown it since, and the sharder may not
+                // wait for an acknowledgement of what was drained while the shard was away.
+                Whose::Draining if self.is_main(&target) && !self.fence.lets_go_of(&uid) => {
+                    return Err(moved(&target, Why::IsLeaving));
+                }
                 Whose::Nobodys | Whose::Draining | Whose::Ours => {}
             }
             uids.push(uid.clone());
@@ -266,8 +276,10 @@ pub(super) enum Why<'a> {
     Has(&'a str),
     /// The proxy's shard has let it go.
     LetGo,
-    /// It may have, by a proxy before this one.
+    /// It may have, which is not remembered.
     MayHaveLetGo,
+    /// It is drained, and was so before this proxy could see it.
+    IsLeaving,
 }
 
 /// The refusal of a write.
@@ -275,7 +287,10 @@ pub(super) fn moved(target: &Target, why: Why<'_>) -> Refusal {
     let why = match why {
         Why::Has(shard) => format!("it belongs to shard '{shard}'"),
         Why::LetGo => "this shard has let it go, and another one takes it".to_owned(),
-        Why::MayHaveLetGo => "the proxy has begun again, and this shard may have let it go before".to_owned(),
+        Why::MayHaveLetGo => {
+            "this shard may have let it go: the proxy has begun again, or had to forget what was let go".to_owned()
+        }
+        Why::IsLeaving => "it is about to leave this shard, and was before this proxy looked on".to_owned(),
     };
     Refusal::Moved { object: Box::new(named(target)), why }
 }

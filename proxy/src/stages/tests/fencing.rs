@@ -100,9 +100,14 @@ impl Fenced {
     }
 
     fn drained(&self) -> Guard {
+        self.drained_in_sight(true)
+    }
+
+    /// The thing `b`, whose drain this proxy saw begin, or found.
+    fn drained_in_sight(&self, began: bool) -> Guard {
         let (namespace, name, uid) = (Some("a".into()), "b".into(), "uid-b".into());
         let object = Moving { resource: things(), namespace, name, uid };
-        self.lab.shared.fence.drained(object, &"7".parse().unwrap(), GRACE)
+        self.lab.shared.fence.drained(object, &"7".parse().unwrap(), GRACE, began)
     }
 
     /// Lets the thing `b` go, up to the acknowledgement.
