@@ -122,8 +122,8 @@ pub(crate) struct Seat {
     pauses: u64,
     /// What is written to.
     resource: GroupResource,
-    /// Whether it came to whom it was given: else it says nothing about the API server.
-    taken_up: bool,
+    /// Whether how long it was held says anything about the API server.
+    tells: bool,
     given_back: bool,
     stuck: bool,
 }
@@ -173,7 +173,7 @@ impl Pace {
                     soon: None,
                     pauses: state.holds.asked(&resource),
                     resource,
-                    taken_up: false,
+                    tells: false,
                     given_back: false,
                     stuck: false,
                 };
@@ -278,7 +278,7 @@ impl Lane {
                 _ = held.changed() => {}
             }
         };
-        seat.taken_up = true;
+        seat.tells = true;
         if rank == Rank::Soon {
             seat.soon = Some((asked.elapsed(), self.waited.clone()));
         }
@@ -297,6 +297,12 @@ impl Lane {
 }
 
 impl Seat {
+    /// What was written was refused, or did not arrive: that is soon done, or takes very long, and is no measure of what
+    /// writes take.
+    pub(crate) fn tells_nothing(&mut self) {
+        self.tells = false;
+    }
+
     /// Returns when the write has taken so long that it has lost its seat.
     pub(crate) async fn until_stuck(&mut self) {
         if self.given_back {
@@ -319,7 +325,7 @@ impl Seat {
             state.taken -= 1;
             let took = self.began.elapsed();
             // One that was asked to pause took that long.
-            let tells = self.taken_up && state.holds.asked(&self.resource) == self.pauses;
+            let tells = self.tells && state.holds.asked(&self.resource) == self.pauses;
             let beyond = if tells { state.told(&self.resource, took) } else { Duration::ZERO };
             if let Some((waited, longest)) = &self.soon {
                 // What is stuck is so for reasons of its own.

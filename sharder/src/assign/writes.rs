@@ -96,11 +96,14 @@ impl Writes {
     }
 
     /// Carries out a write to an object of `resource`: it goes on for a while when this is dropped.
-    pub(super) async fn carry_out<T: Send + 'static>(
+    ///
+    /// # Errors
+    /// Those of the write.
+    pub(super) async fn carry_out<T: Send + 'static, E: Send + 'static>(
         &self,
         resource: &GroupResource,
-        write: impl Future<Output = T> + Send + 'static,
-    ) -> T {
+        write: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<T, E> {
         let mut seat = self.lane.seat(self.rank, resource).await;
         let (waiting, dropped) = oneshot::channel::<()>();
         let given_up = self.given_up.clone();
@@ -113,7 +116,12 @@ impl Writes {
             });
             loop {
                 tokio::select! {
-                    outcome = &mut write => return Some(outcome),
+                    outcome = &mut write => {
+                        if outcome.is_err() {
+                            seat.tells_nothing();
+                        }
+                        return Some(outcome);
+                    }
                     () = seat.until_stuck() => {}
                     () = &mut patience => {
                         given_up.store(true, Ordering::Relaxed);
@@ -151,7 +159,7 @@ mod tests {
 
     use std::future::pending;
 
-    use futures::FutureExt;
+    use futures::{FutureExt, future::join_all};
     use tokio::time::Instant;
 
     use super::*;
@@ -167,7 +175,7 @@ mod tests {
             let (done, outcome) = oneshot::channel();
             let write = async move {
                 sleep(takes).await;
-                done.send(()).unwrap();
+                done.send(())
             };
             assert!(writes.carry_out(&xs(), write).now_or_never().is_none());
             let start = Instant::now();
@@ -181,7 +189,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_write_that_is_waited_for_may_take_its_time() {
         let writes = Writes::default();
-        assert_eq!(writes.carry_out(&xs(), sleep(PATIENCE * 100).map(|()| 7)).await, 7);
-        assert!(writes.carry_out(&xs(), pending::<()>()).now_or_never().is_none());
+        assert_eq!(writes.carry_out(&xs(), sleep(PATIENCE * 100).map(|()| Ok::<_, ()>(7))).await, Ok(7));
+        assert!(writes.carry_out(&xs(), pending::<Result<(), ()>>()).now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_is_no_measure_of_what_writes_take() {
+        let writes = Writes::default();
+        let write = async |takes, outcome: Result<(), ()>| {
+            // Begun when it has its seat.
+            let takes = async move { sleep(takes).await };
+            writes.carry_out(&xs(), takes.map(move |()| outcome)).await
+        };
+        let many = async || {
+            for _ in 0..50 {
+                join_all((0..64).map(|_| write(Duration::from_millis(20), Ok(())))).await;
+            }
+            writes.lane().limit()
+        };
+        let seats = many().await;
+        write(Duration::from_millis(1), Err(())).await.unwrap_err();
+        assert_eq!(many().await, seats);
     }
 }
