@@ -26,10 +26,21 @@ type Tally = BTreeMap<Option<String>, i64>;
 
 /// The counts of one ring; clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Census(Arc<Mutex<BTreeMap<GroupResource, Counts>>>);
+pub(crate) struct Census(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    counts: BTreeMap<GroupResource, Counts>,
+    /// Of resources that nothing is known of yet, since when the leader before knew something to be without owner.
+    before: BTreeMap<GroupResource, SystemTime>,
+}
 
 #[derive(Default)]
 struct Counts {
+    /// Since when the leader before knew something to be without owner, until the first list of that is whole.
+    before: Option<SystemTime>,
+    /// The uids in that list, until something is known of them: they may be what that leader knew.
+    found: HashMap<String, SystemTime>,
     /// As the last whole pass found them, with what has moved since.
     objects: Tally,
     /// When that pass began.
@@ -76,6 +87,14 @@ pub(crate) struct Pass<'a> {
 }
 
 impl Census {
+    /// After a leader that said by the ring's status since when something has been without owner. Which object that was it did
+    /// not say: so it may be any that is there when this one looks first.
+    pub(crate) fn after<'a>(resources: impl IntoIterator<Item = &'a GroupResource>, since: Option<SystemTime>) -> Self {
+        let before = resources.into_iter().cloned().zip(std::iter::repeat(since));
+        let before = before.filter_map(|(resource, since)| Some((resource, since?))).collect();
+        Self(Arc::new(Mutex::new(State { before, ..State::default() })))
+    }
+
     /// A pass over all objects of a resource begins, once the answer has: that shows them as they were by then, and what
     /// moves from here on is added to it.
     pub(crate) fn pass<'a>(&'a self, resource: &'a GroupResource) -> Pass<'a> {
@@ -93,21 +112,27 @@ impl Census {
             Event::Init => {
                 counts.lists += 1;
                 counts.listed = false;
+                counts.found.clear();
             }
             Event::InitApply(object) => {
-                let known = object.metadata.uid.as_ref().and_then(|uid| counts.unowned.get_mut(uid));
-                if let Some(known) = known {
+                let Some(uid) = &object.metadata.uid else { return };
+                if let Some(known) = counts.unowned.get_mut(uid) {
                     known.list = counts.lists;
+                } else if let Some(since) = counts.before.filter(|_| counts.found.len() < CAPACITY) {
+                    counts.found.insert(uid.clone(), since);
                 }
             }
             Event::InitDone => {
                 let list = counts.lists;
                 counts.unowned.retain(|_, known| known.list == list);
                 counts.listed = true;
+                counts.before = None;
             }
             Event::Apply(_) => {}
             Event::Delete(object) => {
-                object.metadata.uid.as_ref().map(|uid| counts.unowned.remove(uid));
+                let Some(uid) = &object.metadata.uid else { return };
+                counts.unowned.remove(uid);
+                counts.found.remove(uid);
             }
         });
     }
@@ -115,8 +140,10 @@ impl Census {
     /// The object needs an owner.
     pub(crate) fn waits(&self, resource: &GroupResource, uid: &str) {
         self.with(resource, |counts| {
+            let found = counts.found.remove(uid);
             if !counts.unowned.contains_key(uid) && counts.unowned.len() < CAPACITY {
-                let unowned = Unowned { since: Instant::now(), seen_at: SystemTime::now(), list: counts.lists };
+                let seen_at = found.unwrap_or_else(SystemTime::now);
+                let unowned = Unowned { since: Instant::now(), seen_at, list: counts.lists };
                 counts.unowned.insert(uid.to_owned(), unowned);
             }
         });
@@ -159,20 +186,23 @@ impl Census {
 
     /// Forgets the counts of all other resources.
     pub(crate) fn keep_only(&self, resources: &BTreeSet<&GroupResource>) {
-        self.0.lock().retain(|resource, _| resources.contains(resource));
+        self.0.lock().counts.retain(|resource, _| resources.contains(resource));
     }
 
     /// How the objects of each resource are distributed among these shards.
     pub(crate) fn figures(&self, members: &Members) -> BTreeMap<GroupResource, Figures> {
-        let mut counts = self.0.lock();
+        let counts = &mut self.0.lock().counts;
         counts.iter_mut().map(|(resource, counts)| (resource.clone(), counts.figures(members))).collect()
     }
 
     fn with<T>(&self, resource: &GroupResource, change: impl FnOnce(&mut Counts) -> T) -> T {
-        let mut all = self.0.lock();
-        match all.get_mut(resource) {
+        let State { counts, before } = &mut *self.0.lock();
+        match counts.get_mut(resource) {
             Some(counts) => change(counts),
-            None => change(all.entry(resource.clone()).or_default()),
+            None => {
+                let new = Counts { before: before.remove(resource), ..Counts::default() };
+                change(counts.entry(resource.clone()).or_insert(new))
+            }
         }
     }
 }
@@ -216,7 +246,7 @@ impl Counts {
                 None => nobodys += count(*objects),
             }
         }
-        self.vacant = shards.is_empty().then(|| self.vacant.unwrap_or_else(SystemTime::now));
+        self.vacant = shards.is_empty().then(|| self.vacant.or(self.before).unwrap_or_else(SystemTime::now));
         let known = self.unowned.len();
         // Those are all that there are, unless there are too many, or the list of them has not ended. Without shards nobody lists
         // them.

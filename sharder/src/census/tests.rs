@@ -91,6 +91,43 @@ fn what_has_no_owner_is_known_from_the_moment_it_was_seen_until_it_has_one() {
 }
 
 #[test]
+fn what_the_leader_before_knew_to_be_without_owner_has_waited_since_then() {
+    let (resource, members) = (websites(), members(&[("a", Ready)]));
+    let before = SystemTime::now() - Duration::from_secs(3_600);
+    let since = |census: &Census| figures(census, &members).unassigned_since;
+    let census = Census::after([&resource], Some(before));
+    for event in [Event::Init, Event::InitApply(object("1")), Event::InitApply(object("elsewhere")), Event::InitDone] {
+        census.shown(&resource, &event);
+    }
+    assert_eq!(since(&census), None, "nothing waits yet, as far as this one knows");
+    census.waits(&resource, "1");
+    assert_eq!(since(&census), Some(before));
+    // What comes later is new.
+    census.shown(&resource, &Event::Apply(object("2")));
+    census.waits(&resource, "2");
+    census.settled(&resource, "1");
+    assert!(since(&census).unwrap() > before);
+    census.settled(&resource, "2");
+    census.shown(&resource, &Event::Init);
+    census.shown(&resource, &Event::InitApply(object("3")));
+    census.waits(&resource, "3");
+    assert!(since(&census).unwrap() > before, "nor is what another list shows");
+    // One that was left out of the first list: it was broken off.
+    let census = Census::after([&resource], Some(before));
+    for event in [Event::Init, Event::Init, Event::InitApply(object("1")), Event::InitDone] {
+        census.shown(&resource, &event);
+    }
+    census.waits(&resource, "1");
+    assert_eq!(since(&census), Some(before));
+    // Nobody could have them, and so nobody lists them.
+    let census = Census::after([&resource], Some(before));
+    let mut pass = census.pass(&resource);
+    pass.count(&members, None);
+    pass.end();
+    assert_eq!(figures(&census, &Members::default()).unassigned_since, Some(before));
+}
+
+#[test]
 fn memory_is_bounded_and_what_is_beyond_is_counted_by_the_passes() {
     let (census, resource) = (Census::default(), websites());
     let members = members(&[("a", Ready)]);
@@ -102,10 +139,10 @@ fn memory_is_bounded_and_what_is_beyond_is_counted_by_the_passes() {
         census.waits(&resource, &uid.to_string());
     }
     pass.end();
-    assert_eq!(census.0.lock()[&resource].unowned.len(), CAPACITY);
+    assert_eq!(census.0.lock().counts[&resource].unowned.len(), CAPACITY);
     assert_eq!(figures(&census, &members).unassigned, u64::try_from(objects).unwrap());
     census.keep_only(&BTreeSet::new());
-    assert!(census.0.lock().is_empty());
+    assert!(census.0.lock().counts.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

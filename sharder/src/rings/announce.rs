@@ -1,14 +1,12 @@
 //! What happens to a ring, as Events on it and on the Leases of its shards: shards that come and go, and conditions that
 //! begin and cease to hold.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use ringside_ring::{ShardName, cluster_ring::ClusterRingStatus};
+use ringside_ring::cluster_ring::ClusterRingStatus;
 
+use super::figures::LISTED;
 use crate::{
     leases::Leases,
     notices::{Notice, Notices},
@@ -22,8 +20,8 @@ pub(super) const PENDING: &str = "Pending";
 pub(super) struct Announcer {
     notices: Notices,
     leases: Leases,
-    /// The ring as it was when it was looked at last.
-    before: Option<Arc<Snapshot>>,
+    /// Who took part when it was looked at last.
+    before: Option<BTreeSet<String>>,
     /// Shards that were late when it was looked at last.
     late: BTreeSet<String>,
 }
@@ -34,16 +32,19 @@ impl Announcer {
         Self { notices, leases, before: None, late: BTreeSet::new() }
     }
 
-    /// Tells which shards take part now that did not before, and which don't any more.
-    pub(super) fn members(&mut self, snapshot: &Arc<Snapshot>) {
-        let Some(before) = self.before.replace(snapshot.clone()) else { return };
+    /// Tells which shards take part now that did not before, and which don't any more. At first, that is since a leader before
+    /// this one wrote the status: what changed while nobody led is told as well.
+    pub(super) fn members(&mut self, snapshot: &Snapshot) {
+        let now = snapshot.members.available().map(ToString::to_string).collect();
+        let Some(before) = self.before.replace(now).or_else(|| told_before(snapshot)) else { return };
         let available = snapshot.members.available().count();
-        for shard in snapshot.members.available().filter(|shard| !before.members.is_available(shard.as_str())) {
+        for shard in snapshot.members.available().filter(|shard| !before.contains(shard.as_str())) {
             let note = format!("shard '{shard}' takes part, as one of {available}");
-            self.tell(snapshot, shard, Notice { warns: false, reason: "ShardJoined".to_owned(), action: "Join", note });
+            let notice = Notice { warns: false, reason: "ShardJoined".to_owned(), action: "Join", note };
+            self.tell(snapshot, shard.as_str(), notice);
         }
-        for shard in before.members.available().filter(|shard| !snapshot.members.is_available(shard.as_str())) {
-            let why = match snapshot.members.state(shard.as_str()) {
+        for shard in before.iter().filter(|shard| !snapshot.members.is_available(shard)) {
+            let why = match snapshot.members.state(shard) {
                 Some(state) => format!("its Lease is {state}"),
                 None => "it has no Lease any more".to_owned(),
             };
@@ -78,10 +79,16 @@ impl Announcer {
         }
     }
 
-    fn tell(&self, snapshot: &Snapshot, shard: &ShardName, notice: Notice) {
-        let lease = self.leases.reference(&snapshot.ring, shard.as_str());
+    fn tell(&self, snapshot: &Snapshot, shard: &str, notice: Notice) {
+        let lease = self.leases.reference(&snapshot.ring, shard);
         self.notices.tell(snapshot.reference(), lease, notice);
     }
+}
+
+/// Who took part when the status was written that is stored, if that lists all of them.
+fn told_before(snapshot: &Snapshot) -> Option<BTreeSet<String>> {
+    let shards = &snapshot.status.as_ref()?.objects.as_ref()?.shards;
+    (shards.len() < LISTED).then(|| shards.iter().map(|shard| shard.name.clone()).collect())
 }
 
 /// What is to be told about a condition.
@@ -131,32 +138,47 @@ mod tests {
         assert_eq!(told(Some(well), &Condition { reason: PENDING.into(), ..condition("False", "in a moment") }), None);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn who_comes_and_who_goes_is_told_on_the_ring() {
+    /// What was written of these rings, one after the other.
+    async fn told(snapshots: impl IntoIterator<Item = Snapshot>) -> Vec<String> {
         let api = FakeApi::default();
         let notices = Notices::new(api.client());
         let mut announcer = Announcer::new(notices.clone(), held_by(&["a", "b"]));
-        let ring = ring(&example_spec());
-        let of = |shards: &[_]| Arc::new(snapshot_of(&ring, shards));
-        let steps: [&[_]; 4] =
-            [&[("a", Ready)], &[("a", Ready)], &[("a", Ready), ("b", Ready)], &[("a", Dead), ("b", Ready)]];
-        for shards in steps {
-            announcer.members(&of(shards));
+        for snapshot in snapshots {
+            announcer.members(&snapshot);
             // One after the other, as it would be.
             let _written = tokio::time::timeout(Duration::from_millis(10), notices.write()).await;
         }
         let events = api.asked().into_iter().filter(|asked| asked.method == Method::POST).map(|asked| asked.body);
-        let told: Vec<_> = events
-            .map(|event| {
-                format!("{} {} {}", event["regarding"]["name"], event["related"]["name"], event["note"])
-                    .replace('"', "")
-            })
-            .collect();
+        let told = events.map(|event| {
+            format!("{} {} {}", event["regarding"]["name"], event["related"]["name"], event["note"]).replace('"', "")
+        });
+        told.collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_and_who_goes_is_told_on_the_ring() {
+        let ring = ring(&example_spec());
+        let steps: [&[_]; 4] =
+            [&[("a", Ready)], &[("a", Ready)], &[("a", Ready), ("b", Ready)], &[("a", Dead), ("b", Ready)]];
         assert_eq!(
-            told,
+            told(steps.map(|shards| snapshot_of(&ring, shards))).await,
             [
                 "example b shard 'b' takes part, as one of 2",
                 "example a shard 'a' no longer takes part: its Lease is dead; 1 are left"
+            ]
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_came_and_who_went_while_nobody_led_is_told_by_the_next_leader() {
+        let mut ring = ring(&example_spec());
+        let shards: Vec<_> = ["a", "c"].map(|name| serde_json::json!({"name": name, "objects": 1})).into();
+        ring.status = Some(serde_json::from_value(serde_json::json!({"objects": {"shards": shards}})).unwrap());
+        assert_eq!(
+            told([snapshot_of(&ring, &[("a", Ready), ("b", Ready)])]).await,
+            [
+                "example b shard 'b' takes part, as one of 2",
+                "example null shard 'c' no longer takes part: it has no Lease any more; 2 are left"
             ]
         );
     }

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Shards that the status lists at most: it is for people, and proxies follow the ring with all that it says.
-const LISTED: usize = 100;
+pub(super) const LISTED: usize = 100;
 
 /// The figures of one ring.
 #[derive(Clone, Debug, Default)]

@@ -103,7 +103,8 @@ impl Protection {
                 false,
                 "PolicyNotServed",
                 "this API server has no MutatingAdmissionPolicy, so only the webhook keeps the labels: while no sharder answers, \
-                 a write that drops them takes the object from its shard; use Kubernetes 1.36 or newer, or turn the feature \
+                 a write that drops them takes the object from its shard, and so does at any time one of a built-in resource's \
+                 status; use Kubernetes 1.36 or newer, or turn the feature \
                  gate MutatingAdmissionPolicy and its API on"
                     .to_owned(),
             ),
