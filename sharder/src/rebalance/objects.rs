@@ -50,9 +50,10 @@ pub(super) const REFUSALS: usize = 2 * DRAINS;
 pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<kube::Error>, kube::Error> {
     let (resource, start) = (&scope.main.resource.id, Instant::now());
     let (mut drained, mut refused, mut failures) = (0_usize, HashSet::new(), Failures::default());
-    let mut window = Window::new();
+    let mut window = None;
     let (seen, draining) = loop {
         let Look { seen, drains, draining, whole } = look(scope, due, way, &refused).await?;
+        let window = window.get_or_insert_with(|| Window::new(drains.len()));
         let (mut count, mut drains, mut under_way) = (0, drains.into_iter(), FuturesUnordered::new());
         loop {
             while window.has_room(under_way.len())

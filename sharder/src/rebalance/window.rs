@@ -3,7 +3,7 @@
 //! A drain is soon followed by more: the acknowledgement, the children, the assignment, and what the next shard writes. All of
 //! that comes after the grace, so it can't be known while it is still to come how much of it the API server takes. As TCP
 //! does with packets under way, a pass begins slowly: with one drain at a time, and a pause between them that is long enough for
-//! what follows from each. The pause is a tenth shorter after each round in which nothing that can't wait had to: a longer step
+//! what follows from each; a shorter one where there are so many that it would take too long. The pause is a tenth shorter after each round in which nothing that can't wait had to: a longer step
 //! would be felt too late, as the drains of one round are let go of in the next. Once there is none, there are half as many
 //! drains more at a time after each round; when more than one write had to wait there are half as many, and then the pause is
 //! twice as long. From then on about as many are known to be too many, and there is one more after each round.
@@ -24,6 +24,9 @@ const PROMPT: Duration = Duration::from_millis(10);
 /// a control plane of two cores up to 20 ms of both. After each sixty moves or so the API server collects its garbage, with all
 /// the cores that it has, for some tenths of a second: what moves meanwhile is what takes longest, so it is to be little.
 pub(super) const LONGEST: Duration = Duration::from_millis(80);
+/// All those of a pass together, by how long they are at first: else thousands of objects would wait for minutes for the
+/// pauses to get shorter, and that is worse for them than that some take longer to move.
+const TOGETHER: Duration = Duration::from_secs(20);
 /// Shorter ones are none.
 const SHORTEST: Duration = Duration::from_millis(2);
 
@@ -57,8 +60,11 @@ pub(super) struct Ended {
 }
 
 impl Window {
-    pub(super) fn new() -> Self {
-        Self { size: 1, pause: LONGEST, began: None, round: ROUND, filled: false, waited: None, cut: None }
+    /// For a pass that is to drain so many, as far as it has looked.
+    pub(super) fn new(drains: usize) -> Self {
+        let each = TOGETHER / u32::try_from(drains).unwrap_or(u32::MAX).max(1);
+        let pause = each.clamp(SHORTEST, LONGEST);
+        Self { size: 1, pause, began: None, round: ROUND, filled: false, waited: None, cut: None }
     }
 
     /// Whether another drain may begin beside those under way.
@@ -128,7 +134,7 @@ mod tests {
 
     /// After rounds enough for the pause to be none.
     async fn without_pause() -> Window {
-        let mut window = Window::new();
+        let mut window = Window::new(1);
         while window.pause() > Duration::ZERO {
             assert_eq!(window.size, 1);
             rounds(&mut window, 1).await;
@@ -167,7 +173,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_round_is_longer_than_the_grace_and_begins_with_a_drain() {
-        let mut window = Window::new();
+        let mut window = Window::new(1);
         // A look at all objects takes its time.
         advance(ROUND).await;
         assert!(window.has_room(0) && !window.has_room(1));
@@ -187,7 +193,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_begins_with_pauses_that_shrink_with_each_round_and_grow_again_where_one_at_a_time_is_too_much() {
-        let mut window = Window::new();
+        let mut window = Window::new(1);
         assert_eq!(window.pause(), LONGEST);
         late(&mut window).await;
         assert_eq!((window.size, window.pause()), (1, LONGEST), "at most");
@@ -201,6 +207,12 @@ mod tests {
             late(&mut window).await;
             assert_eq!((window.size, window.pause()), (1, pause));
         }
+    }
+
+    #[test]
+    fn of_very_many_the_first_do_not_make_the_last_wait_for_minutes() {
+        let at_first = [0, 250, 1_000, 2_000, usize::MAX].map(|drains| Window::new(drains).pause().as_millis());
+        assert_eq!(at_first, [80, 80, 20, 10, 2]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -221,7 +233,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_round_is_spent_on_a_pause_that_makes_no_difference() {
         let own = LONGEST * 19 / 20;
-        let mut window = Window::new();
+        let mut window = Window::new(1);
         assert!(window.has_room(0) && !window.has_room(1));
         advance(ROUND).await;
         window.ended(Ended { own, ..CALM });
