@@ -25,7 +25,7 @@ mod writes;
 use adopted::Adopted;
 use moved::Moved;
 pub use moves::Guard;
-use moves::Moves;
+use moves::{Moves, Sent};
 pub use territory::Era;
 use territory::Territory;
 pub use writes::{About, Target, Ticket};
@@ -59,9 +59,15 @@ struct Registry {
     territory: Territory,
     adopted: Adopted,
     floors: HashMap<GroupResource, ResourceVersion>,
+    /// In which term all drains of a resource were listed last.
+    listed: HashMap<GroupResource, u64>,
     /// Until when something may be nobody's that was let go of and is not remembered.
     forgotten_until: Option<Instant>,
 }
+
+/// In which hold on the Lease a drain has begun, by the number of the term; none, where it was there before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Beginning(Option<u64>);
 
 /// When something was asked: what was let go after that is not to be believed any more.
 #[derive(Clone, Copy, Debug)]
@@ -128,12 +134,12 @@ impl Fence {
         registry.writes.is_idle()
     }
 
-    /// A drain is under way. Where it `began` while this proxy looked on, requests about the object still pass, and are
-    /// counted; else nobody knows whether the controller was shown the object since, and whether an acknowledgement is
-    /// waited for. `version` is a resourceVersion at which it was seen drained; `grace` is how long nothing may be sent
+    /// A drain is under way. Where it began within a hold on the Lease, as [`Fence::beginning`] says, requests about the
+    /// object still pass, and are counted; else the controller was not shown the object since, and nobody may wait for an
+    /// acknowledgement. `version` is a resourceVersion at which it was seen drained; `grace` is how long nothing may be sent
     /// about it before it is let go.
     #[must_use]
-    pub fn drained(&self, object: Moving, version: &ResourceVersion, grace: Duration, began: bool) -> Guard {
+    pub fn drained(&self, object: Moving, version: &ResourceVersion, grace: Duration, began: Beginning) -> Guard {
         let mut registry = self.0.lock();
         let floor = registry.floors.entry(object.resource.clone()).or_insert_with(|| version.clone());
         if *floor < *version {
@@ -163,7 +169,7 @@ impl Fence {
     pub fn enter(&self, about: About) -> Ticket {
         let now = Instant::now();
         let mut registry = self.0.lock();
-        registry.moves.touch(&about, now);
+        registry.moves.touch(&about, Sent::NotYet, now);
         let id = registry.writes.begin(about, now);
         Ticket::new(self.clone(), id)
     }
@@ -172,7 +178,7 @@ impl Fence {
     pub fn settled(&self, ticket: u64) {
         let mut registry = self.0.lock();
         if let Some(about) = registry.writes.end(ticket) {
-            registry.moves.touch(&about, Instant::now());
+            registry.moves.touch(&about, Sent::Yes, Instant::now());
         }
     }
 
@@ -197,9 +203,31 @@ impl Fence {
         uids.iter().any(|uid| registry.moves.contains(uid) || registry.moved.by_uid(uid).is_some())
     }
 
-    /// Whether this object is drained, and was this shard's, within sight of this proxy, when that began.
-    pub fn lets_go_of(&self, uid: &str) -> bool {
-        self.0.lock().moves.began(uid)
+    /// All is known of a resource that was drained when the term with that number had begun: what is seen from here on
+    /// began within it.
+    pub fn listed(&self, resource: &GroupResource, term: u64) {
+        self.0.lock().listed.insert(resource.clone(), term);
+    }
+
+    /// In which term a drain of the resource has begun that is seen at this moment.
+    pub fn beginning(&self, resource: &GroupResource, term: u64) -> Beginning {
+        let listed = self.0.lock().listed.get(resource).copied();
+        Beginning(listed.filter(|listed| *listed == term))
+    }
+
+    /// Whether a drain of this object is under way that began within this hold on the Lease.
+    pub fn lets_go_of(&self, era: &Era, uid: &str) -> bool {
+        self.0.lock().moves.began(era, uid)
+    }
+
+    /// Whether an object that is drained at this moment may have been shown as this shard's within this hold on the Lease: the
+    /// drain was seen to begin within it, or is about to be.
+    pub fn was_ours(&self, era: &Era, resource: &GroupResource, uid: &str) -> bool {
+        let registry = self.0.lock();
+        match registry.moves.contains(uid) {
+            true => registry.moves.began(era, uid),
+            false => registry.listed.get(resource) == Some(&era.term.number),
+        }
     }
 
     /// Whether this object was let go.
@@ -277,13 +305,10 @@ impl Fence {
 const LONGEST_CHAIN: usize = 8;
 
 impl Registry {
-    /// An object is let go. One that is forgotten for it may be nobody's.
+    /// An object is let go. One that has to be forgotten for it may be nobody's still, if that was let go lately.
     fn remember(&mut self, object: Moving, version: ResourceVersion) {
-        let evicted = self.moved.evicted();
-        self.moved.remember(object, version);
-        if self.moved.evicted() > evicted {
-            self.forgotten_until = self.forgotten_until.max(Some(Instant::now() + OUTLIVES));
-        }
+        let forgotten = self.moved.remember(object, version, Instant::now());
+        self.forgotten_until = self.forgotten_until.max(forgotten.map(|let_go| let_go + OUTLIVES));
     }
 
     fn is_from_before(&self, uid: &str, version: Option<&ResourceVersion>, asked: Asked) -> bool {
@@ -299,7 +324,7 @@ impl Registry {
             }
             chain.push(uid.clone());
             // While its drain is under way it is this shard's.
-            let owner = if self.moves.began(uid) { Some(None) } else { self.territory.owner(era, uid) };
+            let owner = if self.moves.began(era, uid) { Some(None) } else { self.territory.owner(era, uid) };
             match owner {
                 None => return Standing::Unknown,
                 Some(None) => return Standing::Ours(chain),

@@ -22,7 +22,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{fence::Fence, policy::Knowledge, views::Views};
+use crate::{fence::Fence, membership::Term, policy::Knowledge, views::Views};
 
 mod acknowledge;
 mod ask;
@@ -66,6 +66,8 @@ pub struct Handover {
     pub fence: Fence,
     /// How long an object rests before it is let go.
     pub grace: Duration,
+    /// The number of the hold on the Lease.
+    pub term: u64,
     seats: Arc<Semaphore>,
     followed: Followed,
 }
@@ -82,7 +84,14 @@ impl Handover {
         check: Check,
     ) -> Self {
         let (seats, followed) = (Arc::new(Semaphore::new(CONCURRENT)), Followed::new(check));
-        Self { ring: ring.clone(), labels: RingLabels::of(ring), shard, views, fence, drains, grace, seats, followed }
+        let (ring, labels, term) = (ring.clone(), RingLabels::of(ring), 0);
+        Self { ring, labels, shard, views, fence, drains, grace, term, seats, followed }
+    }
+
+    /// The same, during this hold on the Lease.
+    #[must_use]
+    pub fn during(&self, term: &Term) -> Self {
+        Self { term: term.number, ..self.clone() }
     }
 
     /// The controller has ended, and nothing of it is under way but what the fence knows of. Returns once all that is drained is

@@ -97,6 +97,7 @@ impl Shard {
     async fn hand_over(&self, handover: &Handover) {
         loop {
             let Ok(term) = self.shared.gate.pass(crate::stages::admit::PATIENCE).await else { continue };
+            let handover = handover.during(&term);
             tokio::select! {
                 biased;
                 _ = term.over() => {

@@ -1,12 +1,13 @@
 //! The objects that were let go: a bounded memory, in which the oldest make room.
 //!
 //! What concerns an object that is not remembered is compared with its live labels. Those say nothing of one that was let go
-//! and is nobody's yet: so for a while after one was forgotten nothing that is nobody's is written to
+//! a moment ago and is nobody's yet: while one is forgotten that may be such, nothing that is nobody's is written to
 //! ([`super::Fence::has_forgotten`]).
 
 use std::collections::{HashMap, VecDeque};
 
 use ringside_ring::ResourceVersion;
+use tokio::time::Instant;
 
 use super::{Moving, Uid, writes::Target};
 
@@ -30,23 +31,28 @@ struct Left {
     version: ResourceVersion,
     /// How many had been let go by then.
     at: u64,
+    when: Instant,
 }
 
 impl Moved {
-    pub(super) fn remember(&mut self, object: Moving, version: ResourceVersion) {
+    /// Returns when the last of those was let go that had to be forgotten for it.
+    pub(super) fn remember(&mut self, object: Moving, version: ResourceVersion, now: Instant) -> Option<Instant> {
+        let mut forgotten = None;
         self.next += 1;
         self.by_name.insert(Target::of(&object), object.uid.clone());
         self.order.push_back((self.next, object.uid.clone()));
-        self.by_uid.insert(object.uid.clone(), Left { object, version, at: self.next });
+        self.by_uid.insert(object.uid.clone(), Left { object, version, at: self.next, when: now });
         // What was forgotten on purpose or remembered anew still stands in the order, at its old place.
         while self.order.len() > MAX_MOVED
             && let Some((at, uid)) = self.order.pop_front()
         {
-            if self.by_uid.get(&uid).is_some_and(|left| left.at == at) {
+            if let Some(left) = self.by_uid.get(&uid).filter(|left| left.at == at) {
+                forgotten = forgotten.max(Some(left.when));
                 self.forget(&uid);
                 self.evicted += 1;
             }
         }
+        forgotten
     }
 
     /// How many were let go so far.

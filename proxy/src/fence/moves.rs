@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    Fence, Moving, Registry, Uid,
+    Beginning, Era, Fence, Moving, Registry, Uid,
     writes::{About, Target, Traffic},
 };
 
@@ -29,12 +29,19 @@ struct Move {
     /// Of which version it was seen drained.
     version: ResourceVersion,
     grace: Duration,
-    /// Whether this proxy saw the drain begin: the object was the shard's until then, in this hold on the Lease.
-    began: bool,
+    /// In which hold on the Lease: the object was the shard's until then.
+    began: Beginning,
     /// When something was last sent about it, or the wait for quiet began.
     last: Instant,
     /// Which of several drains of one object this is.
     notify: Arc<Notify>,
+}
+
+/// Whether a request was sent, as far as it has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    Yes,
+    NotYet,
 }
 
 impl Moves {
@@ -42,7 +49,7 @@ impl Moves {
         &mut self,
         object: Moving,
         version: ResourceVersion,
-        (grace, began): (Duration, bool),
+        (grace, began): (Duration, Beginning),
         now: Instant,
     ) -> Arc<Notify> {
         let notify = Arc::new(Notify::new());
@@ -69,9 +76,9 @@ impl Moves {
         self.by_uid.contains_key(uid)
     }
 
-    /// Whether the object drains, and this proxy saw that begin.
-    pub(super) fn began(&self, uid: &str) -> bool {
-        self.by_uid.get(uid).is_some_and(|it| it.began)
+    /// Whether the object drains, and that began within this hold on the Lease.
+    pub(super) fn began(&self, era: &Era, uid: &str) -> bool {
+        self.by_uid.get(uid).is_some_and(|it| it.began.0 == Some(era.term.number))
     }
 
     /// Of which version the object was seen drained, if it drains.
@@ -84,7 +91,7 @@ impl Moves {
     }
 
     /// Something is sent about these, or has ended.
-    pub(super) fn touch(&mut self, about: &About, now: Instant) {
+    pub(super) fn touch(&mut self, about: &About, sent: Sent, now: Instant) {
         self.sent(now);
         if self.by_uid.is_empty() {
             return;
@@ -100,7 +107,10 @@ impl Moves {
             if let Some(it) = self.by_uid.get_mut(uid)
                 && about.concerns(&it.object)
             {
-                it.last = it.last.max(now);
+                // Of what was drained before nothing is sent: who tries again and again holds nothing by that.
+                if sent == Sent::Yes || it.began.0.is_some() {
+                    it.last = it.last.max(now);
+                }
                 it.notify.notify_one();
             }
         }
@@ -139,7 +149,7 @@ impl Registry {
     /// Forgets what can't be carried out any more: up to its end it could, so the grace is counted from there.
     pub(super) fn prune(&mut self, now: Instant) {
         while let Some((until, about)) = self.writes.pop_ended(now) {
-            self.moves.touch(&about, until);
+            self.moves.touch(&about, Sent::Yes, until);
         }
         if let Some(until) = self.writes.pop_unknown_ended(now) {
             self.moves.touch_all(until);

@@ -36,7 +36,11 @@ fn era() -> Era {
 }
 
 fn drain(fence: &Fence, name: &str) -> Guard {
-    fence.drained(object(name), &"7".parse().unwrap(), GRACE, true)
+    drain_during(0, fence, name)
+}
+
+fn drain_during(term: u64, fence: &Fence, name: &str) -> Guard {
+    fence.drained(object(name), &"7".parse().unwrap(), GRACE, Beginning(Some(term)))
 }
 
 async fn is_quiet_within(guard: &Guard, time: Duration) -> bool {
@@ -202,7 +206,7 @@ async fn what_is_drained_again_stays_closed() {
 async fn the_floor_is_the_highest_version_that_was_fenced() {
     let fence = Fence::new(false);
     for version in ["9", "10", "7"] {
-        drop(fence.drained(object("a"), &version.parse().unwrap(), GRACE, true));
+        drop(fence.drained(object("a"), &version.parse().unwrap(), GRACE, Beginning(Some(0))));
     }
     assert_eq!(fence.floor(&things()), Some("10".parse().unwrap()));
     let others = GroupResource { group: String::new(), resource: "things".into() };
@@ -212,10 +216,11 @@ async fn the_floor_is_the_highest_version_that_was_fenced() {
 #[test]
 fn of_too_many_moved_objects_the_oldest_are_forgotten_and_counted() {
     let (mut moved, version) = (Moved::default(), "7".parse::<ResourceVersion>().unwrap());
+    let now = Instant::now();
     for number in 0..5_000 {
-        moved.remember(object(&number.to_string()), version.clone());
+        moved.remember(object(&number.to_string()), version.clone(), now);
         // Remembered anew, which makes it the youngest.
-        moved.remember(object("a"), version.clone());
+        moved.remember(object("a"), version.clone(), now);
     }
     assert!(moved.by_uid("uid-a").is_some() && moved.by_uid("uid-4999").is_some());
     assert!(moved.by_uid("uid-0").is_none() && moved.by_name(&Target::of(&object("0"))).is_none());
@@ -228,12 +233,15 @@ fn of_too_many_moved_objects_the_oldest_are_forgotten_and_counted() {
 async fn what_is_nobodys_may_be_what_was_forgotten() {
     let fence = Fence::new(false);
     let let_go = |name: &str| drop(drain(&fence, name));
-    (0..4_096).for_each(|number| let_go(&number.to_string()));
-    assert!(!fence.has_forgotten());
+    let_go("long ago");
+    advance(OUTLIVES).await;
+    (0..4_095).for_each(|number| let_go(&number.to_string()));
+    let_go("in its place");
+    assert!(!fence.has_forgotten(), "it has an owner again");
     let_go("one more");
     assert!(fence.has_forgotten());
     advance(OUTLIVES).await;
-    assert!(!fence.has_forgotten(), "it has an owner again");
+    assert!(!fence.has_forgotten());
 }
 
 fn names(object: &Moving) -> Target {
@@ -291,7 +299,7 @@ async fn an_object_takes_those_that_it_controls_with_it() {
         fence.learn(&era, &names(&child), &child.uid, Some(root.uid.clone()), fence.asking());
     };
     learn();
-    let guard = drain(&fence, "root");
+    let guard = drain_during(era.term.number, &fence, "root");
     assert!(matches!(fence.standing(&era, &names(&child)), Standing::Ours(uids) if uids.len() == 2), "not yet");
     let overtaken = fence.asking();
     drop(guard);

@@ -9,7 +9,7 @@ use std::{
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::time::Instant;
 
-use super::{Fence, Moving, Registry, Uid};
+use super::{Fence, Moving, Registry, Uid, moves::Sent};
 
 /// How long the API server may still carry out a request that nobody waits for any more: its handler goes on until its
 /// own deadline (tried: 34 s, CONTROL-PLANE 13).
@@ -187,7 +187,7 @@ impl Registry {
                 about.uids.push(uid.clone());
             }
         }
-        self.moves.touch(about, Instant::now());
+        self.moves.touch(about, Sent::NotYet, Instant::now());
     }
 }
 
@@ -198,12 +198,13 @@ impl Registry {
 pub struct Ticket {
     fence: Fence,
     id: u64,
+    sent: AtomicBool,
     at_large: AtomicBool,
 }
 
 impl Ticket {
     pub(super) fn new(fence: Fence, id: u64) -> Self {
-        Self { fence, id, at_large: AtomicBool::new(false) }
+        Self { fence, id, sent: AtomicBool::new(false), at_large: AtomicBool::new(false) }
     }
 
     /// It also concerns the objects of these uids: what it writes, and who controls that.
@@ -232,6 +233,7 @@ impl Ticket {
 
     /// It is sent now.
     pub fn sent(&self) {
+        self.sent.store(true, Ordering::Relaxed);
         self.at_large.store(true, Ordering::Relaxed);
     }
 
@@ -249,7 +251,8 @@ impl Drop for Ticket {
         let about =
             if *self.at_large.get_mut() { registry.writes.linger(self.id, now) } else { registry.writes.end(self.id) };
         if let Some(about) = about {
-            registry.moves.touch(&about, now);
+            let sent = if *self.sent.get_mut() { Sent::Yes } else { Sent::NotYet };
+            registry.moves.touch(&about, sent, now);
         }
     }
 }

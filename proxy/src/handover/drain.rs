@@ -12,7 +12,10 @@ use super::{
     drains::Phase,
     settle::settle,
 };
-use crate::{fence::Moving, views::Leaving};
+use crate::{
+    fence::{Beginning, Moving},
+    views::Leaving,
+};
 
 /// How long to wait before the first retry of an acknowledgement, and at most.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
@@ -42,6 +45,8 @@ pub(super) struct Drained {
     pub(super) version: ResourceVersion,
     /// Whether it is the very write that drained it. Not so when it was drained before our watch began.
     pub(super) is_exact: bool,
+    /// In which hold on the Lease it was drained, as far as that was seen.
+    pub(super) began: Beginning,
 }
 
 impl Drained {
@@ -66,7 +71,7 @@ pub(super) async fn let_go(handover: Handover, object: Arc<Drained>, acknowledge
     handover.views.leaves(&leaving);
     // The sharder may rely on what this shard promised when it was drained, by a proxy that has been restarted since.
     let asked = Grace::asked(&object.drain).map_or(Duration::ZERO, Grace::duration);
-    let fence = handover.fence.drained(object.moving(), &object.version, handover.grace.max(asked), object.is_exact);
+    let fence = handover.fence.drained(object.moving(), &object.version, handover.grace.max(asked), object.began);
     let mut pause = FIRST_RETRY;
     loop {
         under_way.phase(Phase::Views);

@@ -29,6 +29,7 @@ use super::{
     acknowledge::{Acknowledge, ByPatch},
     drain::{Drained, let_go},
 };
+use crate::fence::Beginning;
 
 /// How long to wait before asking again for a resource that is not served (yet).
 const DISCOVER_AGAIN: Duration = Duration::from_secs(5);
@@ -180,6 +181,7 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
                 let listed = std::mem::take(&mut self.listed);
                 let gone: Vec<_> = self.by_uid.extract_if(|uid, _| !listed.contains(uid)).collect();
                 gone.iter().for_each(|(_, item)| self.gone(item));
+                self.handover.fence.listed(&self.resource, self.handover.term);
             }
             watcher::Event::Apply(object) => self.seen(&object, true),
             watcher::Event::Delete(object) => {
@@ -201,7 +203,8 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
             Some(item) if item.object.drain == drained.drain => {}
             known => {
                 let is_exact = in_event && known.is_none();
-                self.begin(Drained { is_exact, ..drained });
+                let began = self.handover.fence.beginning(&self.resource, self.handover.term);
+                self.begin(Drained { is_exact, began, ..drained });
             }
         }
     }
@@ -244,6 +247,7 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
             labels: metadata.labels.clone().unwrap_or_default(),
             version: version.ok()?,
             is_exact: false,
+            began: Beginning::default(),
         })
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use kube::{
     core::{DynamicObject, ObjectMeta, PartialObjectMeta, PartialObjectMetaExt},
     runtime::watcher,
@@ -23,7 +23,8 @@ use super::{
     follow::Work,
 };
 use crate::{
-    fence::{About, Fence, Target},
+    fence::{About, Era, Fence, Target},
+    membership::Term,
     request::selector::Selector,
     views::{Fields, Kind, Scope, View, Views, fixtures},
 };
@@ -100,6 +101,7 @@ impl Scene {
         drains.set_deadline(DEADLINE);
         let handover =
             Handover::new(&ring, "me".parse().unwrap(), views.clone(), Fence::new(false), drains.clone(), GRACE, check);
+        handover.fence.listed(&things(), handover.term);
         Self {
             work: Work::new(handover.clone(), things(), "Thing", recorder.clone()),
             recorder,
@@ -147,6 +149,27 @@ impl Scene {
 
 fn ack(name: &str, drain: &str) -> (String, String) {
     (name.to_owned(), drain.to_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_first_list_shows_was_drained_before_this_hold_on_the_lease_and_all_else_within() {
+    use watcher::Event::{Apply, Init, InitApply, InitDone};
+    let (scene, term) = (Scene::new(), Term::new("me".parse().unwrap(), "s=me".into(), || true));
+    let handover = scene.handover.during(&term);
+    let mut work = Work::new(handover.clone(), things(), "Thing", scene.recorder.clone());
+    let [before, since, missed] = ["before", "since", "missed"].map(|name| scene.object(name, 10, "m1"));
+    for event in [Init, InitApply(before.clone()), InitDone, Apply(since.clone())] {
+        work.take(event);
+    }
+    // The watch breaks, and lists again.
+    for event in [Init, InitApply(before), InitApply(since), InitApply(missed), InitDone] {
+        work.take(event);
+    }
+    let _ = work.under_way.next().now_or_never();
+    let era = Era { term, policy: Arc::default() };
+    for (name, within) in [("before", false), ("since", true), ("missed", true)] {
+        assert_eq!(handover.fence.lets_go_of(&era, &format!("uid-{name}")), within, "{name}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -231,12 +231,14 @@ impl Judge {
                     return Err(moved(&target, Why::LetGo));
                 }
                 // A reconcile that was silent for longer than the grace does not know that it was let go, and nor does this proxy.
-                Whose::Nobodys | Whose::Draining if self.fence.has_forgotten() => {
+                Whose::Nobodys | Whose::Draining
+                    if self.fence.has_forgotten() && !self.fence.lets_go_of(&self.era, &uid) =>
+                {
                     return Err(moved(&target, Why::MayHaveLetGo));
                 }
                 // Drained before this shard had its Lease: its controller was not shown it since, and the sharder may not
                 // wait for an acknowledgement of what was drained while the shard was away.
-                Whose::Draining if self.is_main(&target) && !self.fence.lets_go_of(&uid) => {
+                Whose::Draining if self.is_main(&target) && !self.fence.was_ours(&self.era, &target.resource, &uid) => {
                     return Err(moved(&target, Why::IsLeaving));
                 }
                 Whose::Nobodys | Whose::Draining | Whose::Ours => {}
@@ -278,7 +280,7 @@ pub(super) enum Why<'a> {
     LetGo,
     /// It may have, which is not remembered.
     MayHaveLetGo,
-    /// It is drained, and was so before this proxy could see it.
+    /// It is drained, and was so before this hold on the Lease, as far as is known.
     IsLeaving,
 }
 
@@ -290,7 +292,7 @@ pub(super) fn moved(target: &Target, why: Why<'_>) -> Refusal {
         Why::MayHaveLetGo => {
             "this shard may have let it go: the proxy has begun again, or had to forget what was let go".to_owned()
         }
-        Why::IsLeaving => "it is about to leave this shard, and was before this proxy looked on".to_owned(),
+        Why::IsLeaving => "it is to leave this shard, and was when this shard took its Lease".to_owned(),
     };
     Refusal::Moved { object: Box::new(named(target)), why }
 }

@@ -99,14 +99,26 @@ impl Fenced {
         self.put(&format!("{THINGS}/b"), labels, None);
     }
 
-    fn drained(&self) -> Guard {
-        self.drained_in_sight(true)
+    /// The drains are known of what there was when the hold on the Lease began.
+    fn listed(&self) {
+        self.lab.shared.fence.listed(&things(), self.term());
     }
 
-    /// The thing `b`, whose drain this proxy saw begin, or found.
-    fn drained_in_sight(&self, began: bool) -> Guard {
+    fn term(&self) -> u64 {
+        self.lab.shared.gate.pass(GRACE).now_or_never().unwrap().unwrap().number
+    }
+
+    /// The thing `b`, whose drain began within this hold on the Lease.
+    fn drained(&self) -> Guard {
+        self.listed();
+        self.found_drained()
+    }
+
+    /// The same; it was drained before, unless the drains of before are known.
+    fn found_drained(&self) -> Guard {
         let (namespace, name, uid) = (Some("a".into()), "b".into(), "uid-b".into());
         let object = Moving { resource: things(), namespace, name, uid };
+        let began = self.lab.shared.fence.beginning(&things(), self.term());
         self.lab.shared.fence.drained(object, &"7".parse().unwrap(), GRACE, began)
     }
 

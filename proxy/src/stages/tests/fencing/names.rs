@@ -273,20 +273,51 @@ async fn a_write_is_refused_unless_the_object_is_ours_or_nobodys() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_drained_before_this_proxy_looked_on_is_not_written_to_nor_has_anything_created_under_it() {
-    for (began, status) in [(true, 200), (false, 409)] {
-        let fenced = Fenced::new();
+    // Whether what was drained before is known, and whether this drain is.
+    for (case, listed, known) in
+        [("before", false, true), ("may be", false, false), ("since", true, true), ("to be seen", true, false)]
+    {
+        let (fenced, status) = (Fenced::new(), if listed { 200 } else { 409 });
         fenced.thing(DRAINING);
-        let guard = fenced.drained_in_sight(began);
+        if listed {
+            fenced.listed();
+        }
+        let guard = known.then(|| fenced.found_drained());
         for (method, path) in WRITES {
             let answered = fenced.status(method, &format!("{THINGS}/{path}")).await;
-            assert_eq!(answered, status, "{began} {method} {path}");
+            assert_eq!(answered, status, "{case} {method} {path}");
         }
         let child = value!({"metadata": metadata("p", NOBODYS, Some(owner("Thing", "b")))}).to_string();
-        assert_eq!(fenced.write("POST", PARTS, "application/json", child).await, status, "{began}");
+        assert_eq!(fenced.write("POST", PARTS, "application/json", child).await, status, "{case}");
         // Taken back, the labels count.
         drop(guard);
         fenced.thing(OURS);
-        assert_eq!(fenced.status("PUT", &format!("{THINGS}/b")).await, 200, "{began}");
+        assert_eq!(fenced.status("PUT", &format!("{THINGS}/b")).await, 200, "{case}");
+    }
+    // Another hold on the Lease: it may have been away in between.
+    let fenced = Fenced::new();
+    fenced.thing(DRAINING);
+    let _guard = fenced.drained();
+    fenced.lab.shared.gate.close();
+    fenced.lab.shared.gate.open(term());
+    assert_eq!(fenced.status("PUT", &format!("{THINGS}/b")).await, 409);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_of_what_was_drained_before_holds_no_drain() {
+    let fenced = Fenced::new();
+    fenced.thing(DRAINING);
+    let guard = fenced.found_drained();
+    let tries_again_and_again = async {
+        loop {
+            assert_eq!(fenced.status("PUT", &format!("{THINGS}/b")).await, 409);
+            tokio::time::sleep(GRACE / 2).await;
+        }
+    };
+    let quiet = timeout(GRACE * 2, guard.quiet());
+    tokio::select! {
+        quiet = quiet => quiet.unwrap(),
+        () = tries_again_and_again => {}
     }
 }
 
@@ -295,11 +326,12 @@ async fn what_the_proxy_before_may_have_let_go_of_is_not_written_to_until_it_has
     for (labels, status) in [(OURS, 200), (DRAINING, 409), (NOBODYS, 409), (OTHERS, 409)] {
         let fenced = Fenced::new();
         fenced.lab.shared.fence.follow_another();
+        fenced.listed();
         fenced.thing(labels);
         assert_eq!(fenced.status("PUT", &format!("{THINGS}/b")).await, status, "{labels:?}");
         assert_eq!(fenced.reached("PUT"), usize::from(status == 200), "{labels:?}");
         tokio::time::sleep(Duration::from_mins(1)).await;
-        let later = if matches!(labels, DRAINING | OTHERS) { 409 } else { 200 };
+        let later = if labels == OTHERS { 409 } else { 200 };
         assert_eq!(fenced.status("PUT", &format!("{THINGS}/b")).await, later, "{labels:?}");
     }
 }
