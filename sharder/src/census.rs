@@ -39,8 +39,8 @@ struct State {
 struct Counts {
     /// Since when the leader before knew something to be without owner, until the first list of that is whole.
     before: Option<SystemTime>,
-    /// The uids in that list, until something is known of them: they may be what that leader knew.
-    found: HashMap<String, SystemTime>,
+    /// The uids in that list that nothing is known of yet, since when they may be known, and the last list that they are in.
+    found: HashMap<String, (SystemTime, u64)>,
     /// As the last whole pass found them, with what has moved since.
     objects: Tally,
     /// When that pass began.
@@ -112,19 +112,21 @@ impl Census {
             Event::Init => {
                 counts.lists += 1;
                 counts.listed = false;
-                counts.found.clear();
             }
             Event::InitApply(object) => {
                 let Some(uid) = &object.metadata.uid else { return };
                 if let Some(known) = counts.unowned.get_mut(uid) {
                     known.list = counts.lists;
+                } else if let Some((_, list)) = counts.found.get_mut(uid) {
+                    *list = counts.lists;
                 } else if let Some(since) = counts.before.filter(|_| counts.found.len() < CAPACITY) {
-                    counts.found.insert(uid.clone(), since);
+                    counts.found.insert(uid.clone(), (since, counts.lists));
                 }
             }
             Event::InitDone => {
                 let list = counts.lists;
                 counts.unowned.retain(|_, known| known.list == list);
+                counts.found.retain(|_, (_, last)| *last == list);
                 counts.listed = true;
                 counts.before = None;
             }
@@ -142,7 +144,7 @@ impl Census {
         self.with(resource, |counts| {
             let found = counts.found.remove(uid);
             if !counts.unowned.contains_key(uid) && counts.unowned.len() < CAPACITY {
-                let seen_at = found.unwrap_or_else(SystemTime::now);
+                let seen_at = found.map_or_else(SystemTime::now, |(since, _)| since);
                 let unowned = Unowned { since: Instant::now(), seen_at, list: counts.lists };
                 counts.unowned.insert(uid.to_owned(), unowned);
             }
@@ -151,7 +153,10 @@ impl Census {
 
     /// The object needs none any more: it is gone, or somebody else gave it one.
     pub(crate) fn settled(&self, resource: &GroupResource, uid: &str) {
-        self.with(resource, |counts| counts.unowned.remove(uid));
+        self.with(resource, |counts| {
+            counts.unowned.remove(uid);
+            counts.found.remove(uid);
+        });
     }
 
     /// Since when the object has been known to be without owner. To be asked before it is given one: the watch may show that

@@ -30,7 +30,7 @@ use crate::{
     webhook::{
         Room, ServingIdentity,
         certificates::{self, Lifetimes, follow_files, server_names},
-        server::{Reviewer, serve},
+        server::{ENDS_WITHIN, Reviewer, serve},
     },
 };
 
@@ -40,8 +40,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
 const WATCH_TIMEOUT: Duration = Duration::from_secs(75);
 /// How long the replicas wait for a leader that does not renew.
 const ELECTION_LEASE: Duration = Duration::from_secs(15);
-/// How long everything has to end by itself: less than the kubelet's 30 s.
-const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(10);
+/// How long everything has to end by itself: the webhook, and what then waits for the scheduler. Less than the kubelet's 30 s.
+const SHUTDOWN_DEADLINE: Duration = ENDS_WITHIN.saturating_add(Duration::from_secs(5));
+const _: () = assert!(SHUTDOWN_DEADLINE.as_secs() < 30);
 /// The Lease of the election.
 const ELECTION_NAME: &str = "ringside-sharder";
 

@@ -96,9 +96,11 @@ fn what_the_leader_before_knew_to_be_without_owner_has_waited_since_then() {
     let before = SystemTime::now() - Duration::from_secs(3_600);
     let since = |census: &Census| figures(census, &members).unassigned_since;
     let census = Census::after([&resource], Some(before));
-    for event in [Event::Init, Event::InitApply(object("1")), Event::InitApply(object("elsewhere")), Event::InitDone] {
-        census.shown(&resource, &event);
+    census.shown(&resource, &Event::Init);
+    for uid in ["1", "elsewhere", "settled", "late"] {
+        census.shown(&resource, &Event::InitApply(object(uid)));
     }
+    census.shown(&resource, &Event::InitDone);
     assert_eq!(since(&census), None, "nothing waits yet, as far as this one knows");
     census.waits(&resource, "1");
     assert_eq!(since(&census), Some(before));
@@ -108,10 +110,19 @@ fn what_the_leader_before_knew_to_be_without_owner_has_waited_since_then() {
     census.settled(&resource, "1");
     assert!(since(&census).unwrap() > before);
     census.settled(&resource, "2");
+    // Its turn has not come when the watch begins anew, beside one that is new then.
+    census.settled(&resource, "settled");
     census.shown(&resource, &Event::Init);
-    census.shown(&resource, &Event::InitApply(object("3")));
-    census.waits(&resource, "3");
-    assert!(since(&census).unwrap() > before, "nor is what another list shows");
+    for uid in ["3", "settled", "late"] {
+        census.shown(&resource, &Event::InitApply(object(uid)));
+    }
+    census.shown(&resource, &Event::InitDone);
+    for uid in ["3", "elsewhere", "settled"] {
+        census.waits(&resource, uid);
+        assert!(since(&census).unwrap() > before, "{uid}: nor is what another list shows, or what had an owner since");
+    }
+    census.waits(&resource, "late");
+    assert_eq!(since(&census), Some(before));
     // One that was left out of the first list: it was broken off.
     let census = Census::after([&resource], Some(before));
     for event in [Event::Init, Event::Init, Event::InitApply(object("1")), Event::InitDone] {

@@ -22,8 +22,8 @@ use tokio::{
 
 /// Who is not asked for so long after the signal to end, or after the last review, is not led to any more.
 pub(super) const QUIET: Duration = Duration::from_secs(3);
-/// An end at last also where an API server knows no other replica: with the time that connections have
-/// (`server::DRAIN_TIMEOUT`) it is half of what the kubelet gives a Pod by default.
+/// An end at last also where an API server knows no other replica. With the time that connections have it is within what the
+/// kubelet gives a Pod by default, which is 30 s.
 pub(super) const LONGEST: Duration = Duration::from_secs(10);
 const CLOSE: (HeaderName, HeaderValue) = (CONNECTION, HeaderValue::from_static("close"));
 

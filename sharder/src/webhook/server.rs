@@ -34,7 +34,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     body::{Arrived, Room},
-    farewell::Farewell,
+    farewell::{Farewell, LONGEST},
     request::{Request, Unreadable, parse},
     response::Answer,
     review::{Decision, decide, followed},
@@ -58,6 +58,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(100);
 /// How long connections have to end at shutdown: as long as the API server waits for an answer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the end takes at most.
+pub(crate) const ENDS_WITHIN: Duration = LONGEST.saturating_add(DRAIN_TIMEOUT);
 /// How long reading an owner may take: it leaves time to answer within the API server's 5 seconds.
 const OWNER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How soon an owner without a shard is read again: a move leaves it without one for some milliseconds.
