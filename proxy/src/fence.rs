@@ -148,6 +148,8 @@ impl Fence {
         // What was let go before and came back stays closed until its labels were seen: so does what is drained by one
         // and the same move as before, whose acknowledgement may still be on its way.
         registry.territory.forget(&object.uid);
+        let closed = registry.moved.by_uid(&object.uid).is_some();
+        let began = if closed { Beginning::default() } else { began };
         let notify = registry.moves.begin(object.clone(), version.clone(), (grace, began), Instant::now());
         Guard::new(self.clone(), object, version.clone(), notify)
     }

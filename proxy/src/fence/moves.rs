@@ -222,6 +222,10 @@ impl Guard {
             return false;
         }
         registry.remember(self.object.clone(), self.version.clone());
+        // Nothing passes any more, also where that has to be forgotten before this has ended.
+        if let Some(this) = registry.moves.by_uid.get_mut(&self.object.uid) {
+            this.began = Beginning::default();
+        }
         true
     }
 }

@@ -244,6 +244,24 @@ async fn what_is_nobodys_may_be_what_was_forgotten() {
     assert!(!fence.has_forgotten());
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_was_let_go_is_not_the_shards_while_its_drain_goes_on_even_if_that_is_forgotten() {
+    let (fence, era) = (Fence::new(false), era());
+    let guard = drain_during(era.term.number, &fence, "a");
+    assert!(fence.lets_go_of(&era, "uid-a"));
+    guard.quiet().await;
+    assert!(guard.close());
+    (0..5_000).for_each(|number| drop(drain(&fence, &number.to_string())));
+    assert!(!fence.has_moved("uid-a"));
+    assert!(!fence.lets_go_of(&era, "uid-a") && !fence.was_ours(&era, &things(), "uid-a"));
+    assert_eq!(fence.standing(&era, &names(&object("a"))), Standing::Unknown);
+    // Nor when its drain begins anew, as all do where the ring's resources change.
+    let guard = drain_during(era.term.number, &fence, "b");
+    drop(guard);
+    let _guard = drain_during(era.term.number, &fence, "b");
+    assert!(!fence.lets_go_of(&era, "uid-b"));
+}
+
 fn names(object: &Moving) -> Target {
     Target::of(object)
 }

@@ -13,7 +13,7 @@ use super::{
     settle::settle,
 };
 use crate::{
-    fence::{Beginning, Moving},
+    fence::{Beginning, Guard, Moving},
     views::Leaving,
 };
 
@@ -50,6 +50,13 @@ pub(super) struct Drained {
 }
 
 impl Drained {
+    /// Has the fence know of it, from this moment on.
+    pub(super) fn guard(&self, handover: &Handover) -> Guard {
+        // The sharder may rely on what this shard promised when it was drained, by a proxy that has been restarted since.
+        let asked = Grace::asked(&self.drain).map_or(Duration::ZERO, Grace::duration);
+        handover.fence.drained(self.moving(), &self.version, handover.grace.max(asked), self.began)
+    }
+
     fn moving(&self) -> Moving {
         let Self { resource, namespace, name, uid, .. } = self.clone();
         Moving { resource, namespace, name, uid: uid.into() }
@@ -64,14 +71,11 @@ impl Drained {
 /// Lets go of one object. Polled for as long as our own watch shows it with this drain.
 ///
 /// What others write (a kubelet, another controller) holds nothing: the fence knows what the controller sends.
-pub(super) async fn let_go(handover: Handover, object: Arc<Drained>, acknowledge: impl Acknowledge) {
+pub(super) async fn let_go(handover: Handover, object: Arc<Drained>, fence: Guard, acknowledge: impl Acknowledge) {
     let under_way = handover.drains.begin(object.clone(), Instant::now());
     let Drained { resource, namespace, name, uid, .. } = &*object;
     let leaving = object.leaving();
     handover.views.leaves(&leaving);
-    // The sharder may rely on what this shard promised when it was drained, by a proxy that has been restarted since.
-    let asked = Grace::asked(&object.drain).map_or(Duration::ZERO, Grace::duration);
-    let fence = handover.fence.drained(object.moving(), &object.version, handover.grace.max(asked), object.began);
     let mut pause = FIRST_RETRY;
     loop {
         under_way.phase(Phase::Views);

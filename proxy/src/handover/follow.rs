@@ -212,7 +212,9 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
     fn begin(&mut self, drained: Drained) {
         let object = Arc::new(drained);
         let (handover, acknowledge) = (self.handover.clone(), self.acknowledge.clone());
-        let (work, abort) = abortable(let_go(handover, object.clone(), acknowledge));
+        // At once: when the list has ended, what it showed is known.
+        let fence = object.guard(&handover);
+        let (work, abort) = abortable(let_go(handover, object.clone(), fence, acknowledge));
         let ended = object.clone();
         self.by_uid.insert(object.uid.clone(), Item { object, abort });
         self.under_way.push(work.map(|end| end.ok().map(|()| ended)).boxed());

@@ -161,12 +161,14 @@ async fn what_the_first_list_shows_was_drained_before_this_hold_on_the_lease_and
     for event in [Init, InitApply(before.clone()), InitDone, Apply(since.clone())] {
         work.take(event);
     }
+    let era = Era { term, policy: Arc::default() };
+    // Also before anything of it goes on.
+    assert!(!handover.fence.was_ours(&era, &things(), "uid-before"));
     // The watch breaks, and lists again.
     for event in [Init, InitApply(before), InitApply(since), InitApply(missed), InitDone] {
         work.take(event);
     }
     let _ = work.under_way.next().now_or_never();
-    let era = Era { term, policy: Arc::default() };
     for (name, within) in [("before", false), ("since", true), ("missed", true)] {
         assert_eq!(handover.fence.lets_go_of(&era, &format!("uid-{name}")), within, "{name}");
     }
