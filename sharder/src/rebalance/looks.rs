@@ -87,6 +87,12 @@ impl Looks {
         });
     }
 
+    /// Whether what has no label is to be looked for.
+    #[cfg(test)]
+    pub(super) fn is_due(&self, resource: &GroupResource) -> bool {
+        self.0.borrow().contains_key(&(resource.clone(), None))
+    }
+
     /// An object of the resource was given an owner, and none is known that it had.
     pub(crate) fn was_unlabelled(&self, resource: &GroupResource) {
         let new = Look::new();

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use futures::FutureExt;
 use http::{Method, StatusCode};
 use ringside_ring::{RingLabels, lease::ShardState};
 use serde_json::{Value, json};
@@ -441,6 +442,21 @@ async fn children_without_label_are_looked_for_while_the_webhook_is_not_reached_
     api.intercept(|_, _| None);
     wait(15).await;
     assert!(is_labelled("c-5"), "a last look that fails is tried again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_is_controlled_nothing_is_done_while_the_webhook_is_not_reached() {
+    let api = FakeApi::default();
+    let mut scope = scope(&api);
+    scope.main.controlled.clear();
+    let is_due = || scope.looks.is_due(&scope.main.resource.id);
+    let mut looking = std::pin::pin!(look_for_unlabelled(&scope));
+    scope.reach.send_replace(Some(Err("refused".to_owned())));
+    assert!(looking.as_mut().now_or_never().is_none());
+    assert!(!is_due(), "it goes round and round without a pause");
+    scope.reach.send_replace(Some(Ok(())));
+    assert!(looking.as_mut().now_or_never().is_none());
+    assert!(is_due(), "once, as after any time without the webhook");
 }
 
 #[tokio::test(start_paused = true)]

@@ -76,6 +76,8 @@ pub(crate) async fn look_for_unlabelled(scope: &Scope) -> Infallible {
         // The sender lives in the scope.
         let _ = reach.wait_for(is_away).await;
         join_all(scope.main.controlled.iter().map(|kind| follow(scope, kind, reach.clone()))).await;
+        // At once, but where nothing is controlled: that has nothing to follow.
+        let _ = reach.wait_for(|reach| !is_away(reach)).await;
         if let Err(error) = label(scope).await {
             refused(scope, &explain(&error));
         }
