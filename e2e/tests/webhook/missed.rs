@@ -19,6 +19,8 @@ use crate::ground::{DEADLINE, Ground};
 const CHILDREN: usize = 20;
 /// What is promised, and an allowance for the machine: the last pause that their proxies make is as long as the first is away.
 const BOUND: Duration = Duration::from_secs(5);
+/// How often somebody else's children are made, until the proxies are the first.
+const ROUNDS: usize = 4;
 /// Where nobody listens.
 const NOBODY: u16 = 9;
 
@@ -56,24 +58,31 @@ async fn children_that_came_in_a_moment_without_the_webhook_have_their_labels_at
     println!("{by_proxies} of them by the proxies");
     assert!(by_proxies > 0);
 
-    // So do those that somebody else makes, whose owners' controllers would make them and find them there.
-    let before = labelled_by_proxies(&ground).await;
-    let made = children.list(&with).await.unwrap().items;
-    ground.system.shards().for_each(|shard| shard.operator().pause().unwrap());
-    lead(&ground, |_| NOBODY);
-    children.delete_collection(&DeleteParams::default(), &with).await.unwrap();
-    for child in made {
-        let ObjectMeta { name, owner_references, .. } = child.metadata;
-        let metadata = ObjectMeta { name, owner_references, ..ObjectMeta::default() };
-        children.create(&PostParams::default(), &ConfigMap { metadata, ..ConfigMap::default() }).await.unwrap();
+    // So do those that somebody else makes, whose owners' controllers would make them and find them there. The sharder may
+    // notice that the webhook is away, and be before the proxies: not each time.
+    for _ in 0..ROUNDS {
+        let before = labelled_by_proxies(&ground).await;
+        let made = children.list(&with).await.unwrap().items;
+        ground.system.shards().for_each(|shard| shard.operator().pause().unwrap());
+        lead(&ground, |_| NOBODY);
+        children.delete_collection(&DeleteParams::default(), &with).await.unwrap();
+        for child in made {
+            let ObjectMeta { name, owner_references, .. } = child.metadata;
+            let metadata = ObjectMeta { name, owner_references, ..ObjectMeta::default() };
+            children.create(&PostParams::default(), &ConfigMap { metadata, ..ConfigMap::default() }).await.unwrap();
+        }
+        lead(&ground, |webhook| webhook);
+        ground.system.shards().for_each(|shard| shard.operator().resume().unwrap());
+        let back = Instant::now();
+        eventually("each child has its label again", DEADLINE, || there(&with)).await.unwrap();
+        let (took, by_proxies) = (back.elapsed(), labelled_by_proxies(&ground).await - before);
+        println!("of somebody else's, all had theirs after {took:.2?}, {by_proxies} of them by the proxies");
+        assert!(took <= BOUND, "{took:?}");
+        if by_proxies > 0 {
+            return;
+        }
     }
-    lead(&ground, |webhook| webhook);
-    ground.system.shards().for_each(|shard| shard.operator().resume().unwrap());
-    let back = Instant::now();
-    eventually("each child has its label again", DEADLINE, || there(&with)).await.unwrap();
-    let (took, by_proxies) = (back.elapsed(), labelled_by_proxies(&ground).await - before);
-    println!("of somebody else's, all had theirs after {took:.2?}, {by_proxies} of them by the proxies");
-    assert!(took <= BOUND && by_proxies > 0, "{took:?} {by_proxies}");
+    panic!("the proxies labelled none of somebody else's");
 }
 
 /// How many children the proxies had the webhook asked about again, to some avail.
