@@ -65,10 +65,6 @@ struct Registry {
     forgotten_until: Option<Instant>,
 }
 
-/// In which hold on the Lease a drain has begun, by the number of the term; none, where it was there before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Beginning(Option<u64>);
-
 /// When something was asked: what was let go after that is not to be believed any more.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked(u64);
@@ -134,12 +130,12 @@ impl Fence {
         registry.writes.is_idle()
     }
 
-    /// A drain is under way. Where it began within a hold on the Lease, as [`Fence::beginning`] says, requests about the
-    /// object still pass, and are counted; else the controller was not shown the object since, and nobody may wait for an
-    /// acknowledgement. `version` is a resourceVersion at which it was seen drained; `grace` is how long nothing may be sent
-    /// about it before it is let go.
+    /// A drain is under way, as is seen in the term with this number. Where it began within that, as it was not
+    /// [`Fence::listed`], requests about the object still pass, and are counted; else the controller was not shown the object
+    /// since, and nobody may wait for an acknowledgement. `version` is a resourceVersion at which it was seen drained; `grace`
+    /// is how long nothing may be sent about it before it is let go.
     #[must_use]
-    pub fn drained(&self, object: Moving, version: &ResourceVersion, grace: Duration, began: Beginning) -> Guard {
+    pub fn drained(&self, object: Moving, version: &ResourceVersion, grace: Duration, term: u64) -> Guard {
         let mut registry = self.0.lock();
         let floor = registry.floors.entry(object.resource.clone()).or_insert_with(|| version.clone());
         if *floor < *version {
@@ -148,8 +144,8 @@ impl Fence {
         // What was let go before and came back stays closed until its labels were seen: so does what is drained by one
         // and the same move as before, whose acknowledgement may still be on its way.
         registry.territory.forget(&object.uid);
-        let closed = registry.moved.by_uid(&object.uid).is_some();
-        let began = if closed { Beginning::default() } else { began };
+        let is_open = registry.moved.by_uid(&object.uid).is_none();
+        let began = Some(term).filter(|term| is_open && registry.is_listed(&object.resource, *term));
         let notify = registry.moves.begin(object.clone(), version.clone(), (grace, began), Instant::now());
         Guard::new(self.clone(), object, version.clone(), notify)
     }
@@ -211,12 +207,6 @@ impl Fence {
         self.0.lock().listed.insert(resource.clone(), term);
     }
 
-    /// In which term a drain of the resource has begun that is seen at this moment.
-    pub fn beginning(&self, resource: &GroupResource, term: u64) -> Beginning {
-        let listed = self.0.lock().listed.get(resource).copied();
-        Beginning(listed.filter(|listed| *listed == term))
-    }
-
     /// Whether a drain of this object is under way that began within this hold on the Lease.
     pub fn lets_go_of(&self, era: &Era, uid: &str) -> bool {
         self.0.lock().moves.began(era, uid)
@@ -228,7 +218,7 @@ impl Fence {
         let registry = self.0.lock();
         match registry.moves.contains(uid) {
             true => registry.moves.began(era, uid),
-            false => registry.listed.get(resource) == Some(&era.term.number),
+            false => registry.is_listed(resource, era.term.number),
         }
     }
 
@@ -311,6 +301,10 @@ impl Registry {
     fn remember(&mut self, object: Moving, version: ResourceVersion) {
         let forgotten = self.moved.remember(object, version, Instant::now());
         self.forgotten_until = self.forgotten_until.max(forgotten.map(|let_go| let_go + OUTLIVES));
+    }
+
+    fn is_listed(&self, resource: &GroupResource, term: u64) -> bool {
+        self.listed.get(resource) == Some(&term)
     }
 
     fn is_from_before(&self, uid: &str, version: Option<&ResourceVersion>, asked: Asked) -> bool {

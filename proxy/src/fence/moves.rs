@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    Beginning, Era, Fence, Moving, Registry, Uid,
+    Era, Fence, Moving, Registry, Uid,
     writes::{About, Target, Traffic},
 };
 
@@ -29,8 +29,8 @@ struct Move {
     /// Of which version it was seen drained.
     version: ResourceVersion,
     grace: Duration,
-    /// In which hold on the Lease: the object was the shard's until then.
-    began: Beginning,
+    /// In which term it began, if that was seen, by its number: the object was the shard's until then.
+    began: Option<u64>,
     /// When something was last sent about it, or the wait for quiet began.
     last: Instant,
     /// Which of several drains of one object this is.
@@ -49,7 +49,7 @@ impl Moves {
         &mut self,
         object: Moving,
         version: ResourceVersion,
-        (grace, began): (Duration, Beginning),
+        (grace, began): (Duration, Option<u64>),
         now: Instant,
     ) -> Arc<Notify> {
         let notify = Arc::new(Notify::new());
@@ -78,7 +78,7 @@ impl Moves {
 
     /// Whether the object drains, and that began within this hold on the Lease.
     pub(super) fn began(&self, era: &Era, uid: &str) -> bool {
-        self.by_uid.get(uid).is_some_and(|it| it.began.0 == Some(era.term.number))
+        self.by_uid.get(uid).is_some_and(|it| it.began == Some(era.term.number))
     }
 
     /// Of which version the object was seen drained, if it drains.
@@ -108,7 +108,7 @@ impl Moves {
                 && about.concerns(&it.object)
             {
                 // Of what was drained before nothing is sent: who tries again and again holds nothing by that.
-                if sent == Sent::Yes || it.began.0.is_some() {
+                if sent == Sent::Yes || it.began.is_some() {
                     it.last = it.last.max(now);
                 }
                 it.notify.notify_one();
@@ -224,7 +224,7 @@ impl Guard {
         registry.remember(self.object.clone(), self.version.clone());
         // Nothing passes any more, also where that has to be forgotten before this has ended.
         if let Some(this) = registry.moves.by_uid.get_mut(&self.object.uid) {
-            this.began = Beginning::default();
+            this.began = None;
         }
         true
     }

@@ -40,7 +40,8 @@ fn drain(fence: &Fence, name: &str) -> Guard {
 }
 
 fn drain_during(term: u64, fence: &Fence, name: &str) -> Guard {
-    fence.drained(object(name), &"7".parse().unwrap(), GRACE, Beginning(Some(term)))
+    fence.listed(&things(), term);
+    fence.drained(object(name), &"7".parse().unwrap(), GRACE, term)
 }
 
 async fn is_quiet_within(guard: &Guard, time: Duration) -> bool {
@@ -206,7 +207,7 @@ async fn what_is_drained_again_stays_closed() {
 async fn the_floor_is_the_highest_version_that_was_fenced() {
     let fence = Fence::new(false);
     for version in ["9", "10", "7"] {
-        drop(fence.drained(object("a"), &version.parse().unwrap(), GRACE, Beginning(Some(0))));
+        drop(fence.drained(object("a"), &version.parse().unwrap(), GRACE, 0));
     }
     assert_eq!(fence.floor(&things()), Some("10".parse().unwrap()));
     let others = GroupResource { group: String::new(), resource: "things".into() };

@@ -13,7 +13,7 @@ use super::{
     settle::settle,
 };
 use crate::{
-    fence::{Beginning, Guard, Moving},
+    fence::{Guard, Moving},
     views::Leaving,
 };
 
@@ -45,8 +45,6 @@ pub(super) struct Drained {
     pub(super) version: ResourceVersion,
     /// Whether it is the very write that drained it. Not so when it was drained before our watch began.
     pub(super) is_exact: bool,
-    /// In which hold on the Lease it was drained, as far as that was seen.
-    pub(super) began: Beginning,
 }
 
 impl Drained {
@@ -54,7 +52,7 @@ impl Drained {
     pub(super) fn guard(&self, handover: &Handover) -> Guard {
         // The sharder may rely on what this shard promised when it was drained, by a proxy that has been restarted since.
         let asked = Grace::asked(&self.drain).map_or(Duration::ZERO, Grace::duration);
-        handover.fence.drained(self.moving(), &self.version, handover.grace.max(asked), self.began)
+        handover.fence.drained(self.moving(), &self.version, handover.grace.max(asked), handover.term)
     }
 
     fn moving(&self) -> Moving {

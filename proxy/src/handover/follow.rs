@@ -29,7 +29,6 @@ use super::{
     acknowledge::{Acknowledge, ByPatch},
     drain::{Drained, let_go},
 };
-use crate::fence::Beginning;
 
 /// How long to wait before asking again for a resource that is not served (yet).
 const DISCOVER_AGAIN: Duration = Duration::from_secs(5);
@@ -203,8 +202,7 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
             Some(item) if item.object.drain == drained.drain => {}
             known => {
                 let is_exact = in_event && known.is_none();
-                let began = self.handover.fence.beginning(&self.resource, self.handover.term);
-                self.begin(Drained { is_exact, began, ..drained });
+                self.begin(Drained { is_exact, ..drained });
             }
         }
     }
@@ -249,7 +247,6 @@ impl<A: Acknowledge + Clone + Sync + 'static> Work<A> {
             labels: metadata.labels.clone().unwrap_or_default(),
             version: version.ok()?,
             is_exact: false,
-            began: Beginning::default(),
         })
     }
 }

@@ -47,7 +47,7 @@ fn things() -> GroupResource {
 
 fn drained(fence: &Fence, uid: String) -> Guard {
     let object = Moving { resource: things(), namespace: None, name: uid.clone(), uid: uid.into() };
-    fence.drained(object, &"7".parse().unwrap(), Duration::ZERO, crate::fence::Beginning::default())
+    fence.drained(object, &"7".parse().unwrap(), Duration::ZERO, 0)
 }
 
 #[tokio::test(start_paused = true)]

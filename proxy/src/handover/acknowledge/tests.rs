@@ -61,7 +61,6 @@ fn attempt(code: Option<StatusCode>, uid: &str, labels: &Value) -> (ByPatch, Dra
         labels: BTreeMap::new(),
         version: "10".parse().unwrap(),
         is_exact: true,
-        began: crate::fence::Beginning::default(),
     };
     (by_patch, object)
 }

@@ -47,7 +47,6 @@ async fn ask(status: StatusCode, uids: &[&str]) -> (Shown, String) {
         labels: BTreeMap::new(),
         version: "100".parse().unwrap(),
         is_exact: true,
-        began: crate::fence::Beginning::default(),
     };
     let scope = Scope {
         version: "v1beta1".into(),

@@ -23,7 +23,6 @@ fn report(line: &str, name: &str, reason: Reason) -> Report {
         labels: BTreeMap::new(),
         version: "10".parse().unwrap(),
         is_exact: true,
-        began: crate::fence::Beginning::default(),
     };
     Report { reason, line: line.into(), oldest: Arc::new(oldest) }
 }

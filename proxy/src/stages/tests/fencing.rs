@@ -118,8 +118,7 @@ impl Fenced {
     fn found_drained(&self) -> Guard {
         let (namespace, name, uid) = (Some("a".into()), "b".into(), "uid-b".into());
         let object = Moving { resource: things(), namespace, name, uid };
-        let began = self.lab.shared.fence.beginning(&things(), self.term());
-        self.lab.shared.fence.drained(object, &"7".parse().unwrap(), GRACE, began)
+        self.lab.shared.fence.drained(object, &"7".parse().unwrap(), GRACE, self.term())
     }
 
     /// Lets the thing `b` go, up to the acknowledgement.

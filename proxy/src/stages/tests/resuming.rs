@@ -111,8 +111,7 @@ async fn a_watch_of_the_present_is_not_older_than_its_term_and_than_the_last_dra
     };
     assert!(sent().await.ends_with("&resourceVersion=10&resourceVersionMatch=NotOlderThan&sendInitialEvents=true"));
     let moving = Moving { resource: things(), namespace: None, name: "a".to_owned(), uid: "u".into() };
-    let _drained =
-        lab.shared.fence.drained(moving, &"15".parse().unwrap(), Duration::ZERO, crate::fence::Beginning::default());
+    let _drained = lab.shared.fence.drained(moving, &"15".parse().unwrap(), Duration::ZERO, 0);
     assert!(sent().await.contains("&resourceVersion=15&"));
 }
 
