@@ -43,7 +43,8 @@ impl Moved {
         self.order.push_back((self.next, object.uid.clone()));
         self.by_uid.insert(object.uid.clone(), Left { object, version, at: self.next, when: now });
         // What was forgotten on purpose or remembered anew still stands in the order, at its old place.
-        while self.order.len() > MAX_MOVED
+        // Each is remembered twice as a rule: when the fence closes, and when its drain has ended.
+        while (self.by_uid.len() > MAX_MOVED || self.order.len() > 2 * MAX_MOVED)
             && let Some((at, uid)) = self.order.pop_front()
         {
             if let Some(left) = self.by_uid.get(&uid).filter(|left| left.at == at) {

@@ -231,6 +231,18 @@ fn of_too_many_moved_objects_the_oldest_are_forgotten_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn as_many_acknowledged_moves_are_remembered_as_is_said() {
+    let fence = Fence::new(false);
+    for number in 0..=4_096 {
+        assert_eq!(fence.numbers().moved_evicted, 0, "{number}");
+        let guard = drain(&fence, &number.to_string());
+        guard.quiet().await;
+        assert!(guard.close());
+    }
+    assert_eq!((fence.numbers().moved, fence.numbers().moved_evicted), (4_096, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_nobodys_may_be_what_was_forgotten() {
     let fence = Fence::new(false);
     let let_go = |name: &str| drop(drain(&fence, name));
