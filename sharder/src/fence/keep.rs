@@ -86,7 +86,7 @@ struct Fence {
     accounts: Accounts,
     /// Policy and binding as they are stored, as far as is known; none before anybody looked.
     stored: Option<[Option<Arc<DynamicObject>>; 2]>,
-    /// Since when it is in place for nothing.
+    /// Since when it has been stored, and is not in place: somebody changes or deletes it.
     out_of_place: Option<Instant>,
     findings: Findings,
 }
@@ -107,6 +107,8 @@ impl Fence {
             };
             let pause = pause.unwrap_or_else(|error| {
                 self.refused(code(&error), &explain(&error));
+                // Nothing was seen of what others do to them.
+                self.out_of_place = None;
                 Some(RETRY)
             });
             fences.found(&snapshot.ring, &self.findings);
@@ -202,6 +204,8 @@ impl Fence {
                 }
                 Standing::Refused { code, why } => {
                     self.refused(code, &why);
+                    // That has a reason of its own.
+                    self.out_of_place = None;
                     return None;
                 }
                 Standing::Pending | Standing::Disturbed { .. } | Standing::Absent => return None,

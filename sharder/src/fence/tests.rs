@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use http::StatusCode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::runtime::watcher::Event;
 use serde_json::json;
@@ -193,6 +194,33 @@ async fn nobody_waits_for_a_policy_that_somebody_deletes_whenever_it_is_written(
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(fences.report(&snapshot), Report::InPlace);
     keeping.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_blamed_for_what_the_api_server_refused() {
+    // With a shard its Pod is asked about first.
+    for shards in [&[][..], &["a"]] {
+        let (api, (fences, ..), snapshot) = (FakeApi::default(), Fences::new(), Arc::new(asked()));
+        let (_ring, snapshots) = watch::channel(snapshot.clone());
+        fences.judged(Some(Ok(())));
+        let keeper = Keeper { leases: held_by(shards), ..keeper(&api, &fences) };
+        let keeping = tokio::spawn(keep(keeper, snapshots));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        api.intercept(|_, _| Some(StatusCode::SERVICE_UNAVAILABLE));
+        api.remove(&path("policybindings", &snapshot));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        api.intercept(|_, _| None);
+        for second in 0..30 {
+            assert_eq!(fences.report(&snapshot), Report::Pending, "after {second} s, with {shards:?}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let [policy, binding] = ["policies", "policybindings"].map(|kind| {
+            let stored = api.get(&path(kind, &snapshot)).unwrap();
+            serde_json::from_value::<ObjectMeta>(stored["metadata"].clone()).unwrap()
+        });
+        assert!(mark::read(&policy, &binding).is_some(), "it is in place");
+        keeping.abort();
+    }
 }
 
 #[test]
