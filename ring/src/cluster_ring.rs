@@ -252,6 +252,12 @@ impl ClusterRingSpec {
         family
     }
 
+    /// The main resources, which nothing else of the ring controls, and what follows each ([`Self::family`]).
+    pub fn families(&self) -> std::collections::BTreeMap<GroupResource, Vec<GroupResource>> {
+        let named = self.resources.iter().map(RingResource::group_resource);
+        named.filter(|name| !self.is_controlled(name)).map(|main| (main.clone(), self.family(&main))).collect()
+    }
+
     /// Whether another resource's objects, or its own, control objects of this one.
     pub fn is_controlled(&self, resource: &GroupResource) -> bool {
         self.resources.iter().any(|main| main.controlled_resources.contains(resource))

@@ -189,9 +189,12 @@ impl Census {
         });
     }
 
-    /// Forgets the counts of all other resources.
-    pub(crate) fn keep_only(&self, resources: &BTreeSet<&GroupResource>) {
-        self.0.lock().counts.retain(|resource, _| resources.contains(resource));
+    /// Forgets the counts of all other resources. What the leader before knew of those that the ring names, but which are not
+    /// served yet, stays.
+    pub(crate) fn keep_only<T>(&self, resources: &BTreeSet<&GroupResource>, named: &BTreeMap<GroupResource, T>) {
+        let State { counts, before } = &mut *self.0.lock();
+        counts.retain(|resource, _| resources.contains(resource));
+        before.retain(|resource, _| named.contains_key(resource));
     }
 
     /// How the objects of each resource are distributed among these shards.

@@ -190,7 +190,7 @@ impl Kept {
         let resources = snapshot.mains.iter().map(|main| &main.resource.id).collect();
         due.keep_only(&resources);
         self.drains.keep_only(&resources);
-        self.census.keep_only(&resources);
+        self.census.keep_only(&resources, &snapshot.spec.families());
         self.begun.keep_only(&resources);
         self.claims.keep_only(&resources);
         self.foresight.keep_only(&resources);

@@ -216,7 +216,8 @@ impl Leader {
         let (snapshots, latest) = watch::channel(snapshot.clone());
         let objects = snapshot.status.as_ref().and_then(|status| status.objects.as_ref());
         let since = objects.and_then(|objects| objects.unassigned_since.as_ref()).map(|since| since.0.into());
-        let (drains, census, faults) = (Drains::default(), Census::after(&snapshot.named, since), Faults::default());
+        let (drains, census, faults) =
+            (Drains::default(), Census::after(snapshot.spec.families().keys(), since), Faults::default());
         let (leftovers, asked) = (Leftovers::default(), Verdicts::default());
         let told = Told {
             client: self.client.clone(),

@@ -112,10 +112,13 @@ impl Work {
 
     /// Does what can be done now; returns whether no object of the resource has labels any more, nor gets any.
     async fn is_clean(&mut self, snapshot: &Snapshot, leftovers: &Leftovers, name: &GroupResource) -> bool {
+        let now = Instant::now();
+        let since = *self.since.entry(name.clone()).or_insert(now);
+        let waited = now - since;
         let resource = match snapshot.departing.get(name) {
             Some(Ok(resource)) => resource,
-            // Its objects are gone with it.
-            Some(Err(Unusable::NotServed)) => return true,
+            // Its objects are gone with it, unless it is served again soon.
+            Some(Err(Unusable::NotServed)) => return waited >= SETTLED,
             Some(Err(_)) => return false,
             None => match self.known.get(name) {
                 Some(resource) => resource,
@@ -123,9 +126,6 @@ impl Work {
                 None => return false,
             },
         };
-        let now = Instant::now();
-        let since = *self.since.entry(name.clone()).or_insert(now);
-        let waited = now - since;
         let is_main = leftovers.is_main(name);
         let patience = Patience::after(waited, snapshot.spec.drain_deadline(), true);
         let (labels, id) = (&snapshot.labels, move_id(SystemTime::now()));

@@ -130,6 +130,12 @@ fn what_the_leader_before_knew_to_be_without_owner_has_waited_since_then() {
     }
     census.waits(&resource, "1");
     assert_eq!(since(&census), Some(before));
+    // One whose resource is not served yet; and one whose resource has left the ring, and comes again.
+    let census = Census::after([&resource], Some(before));
+    for (named, expected) in [(vec![(resource.clone(), ())], Some(before)), (vec![], None)] {
+        census.keep_only(&BTreeSet::new(), &named.into_iter().collect());
+        assert_eq!(census.0.lock().before.get(&resource).copied(), expected);
+    }
     // Nobody could have them, and so nobody lists them.
     let census = Census::after([&resource], Some(before));
     let mut pass = census.pass(&resource);
@@ -152,7 +158,7 @@ fn memory_is_bounded_and_what_is_beyond_is_counted_by_the_passes() {
     pass.end();
     assert_eq!(census.0.lock().counts[&resource].unowned.len(), CAPACITY);
     assert_eq!(figures(&census, &members).unassigned, u64::try_from(objects).unwrap());
-    census.keep_only(&BTreeSet::new());
+    census.keep_only(&BTreeSet::new(), &BTreeMap::<_, ()>::new());
     assert!(census.0.lock().counts.is_empty());
 }
 

@@ -84,6 +84,25 @@ async fn who_does_not_narrow_it_any_more_is_not_waited_for_beyond_the_deadline()
     task.abort();
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_not_served_for_a_moment_is_not_forgotten() {
+    let (api, leftovers, task, ring) = start();
+    let mut away = (*shrunk()).clone();
+    for resource in away.departing.values_mut() {
+        *resource = Err(Unusable::NotServed);
+    }
+    ring.send_replace(Arc::new(away.clone()));
+    sleep(SETTLED / 2).await;
+    assert_eq!(left(&leftovers), ["configmaps", "secrets"]);
+    ring.send_replace(shrunk());
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(labels(&api, &path(CONFIG_MAPS, "dead")), json!({}), "it is there again");
+    ring.send_replace(Arc::new(away));
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(left(&leftovers), [""; 0], "and gone for good");
+    task.abort();
+}
+
 /// Objects of a live shard that was asked to let go of them.
 fn put_drained(api: &FakeApi, count: usize) {
     for i in 0..count {
