@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use libfuzzer_sys::fuzz_target;
-use ringside_proxy::metadata::{controllers_in_request, of_answer, of_list};
+use ringside_proxy::metadata::{of_answer, of_list, of_request};
 use serde_json::Value;
 
 const FORMS: [&str; 7] = [
@@ -34,16 +34,17 @@ fuzz_target!(|input: &[u8]| {
     let [form, body @ ..] = input else { return };
     let form = FORMS[usize::from(*form) % FORMS.len()];
     let body = Bytes::copy_from_slice(body);
-    let written = controllers_in_request(&of(form), &body);
+    let written = of_request(&of(form), &body);
     let _ = (of_answer(&of(form), &body), of_list(&body));
     let tree: Option<Value> = serde_json::from_slice(&body).ok();
     if form != "application/json" {
         return;
     }
     // What is read of JSON is what stands there, whatever is skipped around it, and the same is read as YAML.
-    if let (Ok(owners), Some(tree)) = (&written, &tree) {
-        let uids: Vec<_> = owners.iter().map(|owner| owner.uid.as_str()).collect();
+    if let (Ok(written), Some(tree)) = (&written, &tree) {
+        let uids: Vec<_> = written.controllers.iter().map(|owner| owner.uid.as_str()).collect();
         assert_eq!(uids, in_tree(tree));
-        assert_eq!(controllers_in_request(&of("application/apply-patch+yaml"), &body).as_ref(), Ok(owners));
+        assert_eq!(written.name.as_deref(), tree["metadata"]["name"].as_str());
+        assert_eq!(of_request(&of("application/apply-patch+yaml"), &body).as_ref(), Ok(written));
     }
 });

@@ -140,7 +140,7 @@ impl Handover {
 
 fn main_resources(knowledge: &Knowledge) -> Vec<GroupResource> {
     match knowledge {
-        Knowledge::Known(policy) => policy.main.iter().cloned().collect(),
+        Knowledge::Known(policy) => policy.families.keys().cloned().collect(),
         Knowledge::Unknown(_) => Vec::new(),
     }
 }

@@ -83,42 +83,41 @@ impl Owner {
     }
 }
 
-/// Reads who would control what a request writes: by an object, an apply, or a patch of any kind.
+/// What a request says of the object that it writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// What it is called, where that is said.
+    pub name: Option<String>,
+    /// Who would control it.
+    pub controllers: Vec<Owner>,
+}
+
+/// Reads what a request writes: an object, an apply, or a patch of any kind.
 ///
 /// # Errors
 /// When its form is not known, or it can't be read for sure.
-pub fn controllers_in_request(headers: &HeaderMap, body: &Bytes) -> Result<Vec<Owner>, Unreadable> {
+pub fn of_request(headers: &HeaderMap, body: &Bytes) -> Result<Written, Unreadable> {
     if is_compressed(headers) {
         return Err(Unreadable::Form);
     }
-    let mut owners = match content_type(headers).as_str() {
+    let (name, owners) = match content_type(headers).as_str() {
         JSON | "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
-            Written::owners(json(body)?)
+            json::<ToWrite>(body)?.parts()
         }
-        "application/yaml" | "application/apply-patch+yaml" => Written::owners(yaml(body)?),
-        PROTOBUF => protobuf(body)?.owner_references.unwrap_or_default(),
-        "application/json-patch+json" => patch::owners(body)?,
+        "application/yaml" | "application/apply-patch+yaml" => yaml::<ToWrite>(body)?.parts(),
+        PROTOBUF => protobuf(body).map(|metadata| (metadata.name, metadata.owner_references))?,
+        "application/json-patch+json" => (None, Some(patch::owners(body)?)),
         _ => return Err(Unreadable::Form),
     };
-    owners.retain(Owner::controls);
+    let mut controllers = owners.unwrap_or_default();
+    controllers.retain(Owner::controls);
     // A patch may name one that is there by its uid alone, and make it the controller: which that is can't be said.
     let is_named = |owner: &Owner| [&owner.api_version, &owner.kind, &owner.name].iter().all(|part| !part.is_empty());
-    if !owners.iter().all(is_named) {
+    if !controllers.iter().all(is_named) {
         let why = "a controlling owner without apiVersion, kind and name can't be judged; name it in full";
         return Err(Unreadable::Malformed(why.to_owned()));
     }
-    Ok(owners)
-}
-
-/// Reads what the object that a request creates is called, if the request says that.
-pub fn name_in_request(headers: &HeaderMap, body: &Bytes) -> Option<String> {
-    let object: Option<Object> = match content_type(headers).as_str() {
-        JSON => json(body).ok(),
-        "application/yaml" => yaml(body).ok(),
-        PROTOBUF => return protobuf(body).ok()?.name,
-        _ => None,
-    };
-    object?.metadata?.name
+    Ok(Written { name, controllers })
 }
 
 /// Reads the object in an answer.
@@ -179,19 +178,21 @@ pub fn of_list(body: &Bytes) -> Result<Page, Unreadable> {
 
 /// An object to be written, or what a patch merges into one.
 #[derive(Deserialize)]
-struct Written {
-    metadata: Option<WrittenMetadata>,
+struct ToWrite {
+    metadata: Option<MetadataToWrite>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WrittenMetadata {
+struct MetadataToWrite {
+    name: Option<String>,
     owner_references: Option<Vec<Owner>>,
 }
 
-impl Written {
-    fn owners(written: Self) -> Vec<Owner> {
-        written.metadata.and_then(|metadata| metadata.owner_references).unwrap_or_default()
+impl ToWrite {
+    fn parts(self) -> (Option<String>, Option<Vec<Owner>>) {
+        let MetadataToWrite { name, owner_references } = self.metadata.unwrap_or_default();
+        (name, owner_references)
     }
 }
 

@@ -44,42 +44,37 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 pub struct Policy {
     /// Every resource whose objects are distributed, the controlled ones included.
     pub resources: BTreeSet<GroupResource>,
-    /// Those that the sharder drains; the objects that they control follow them.
-    pub main: BTreeSet<GroupResource>,
     /// How long letting go of an object may take.
     pub drain_deadline: Duration,
-    /// Those whose objects belong where the object is worked on that controls them.
-    pub controlled: BTreeSet<GroupResource>,
-    /// The main resources, and what is controlled below each.
-    pub families: BTreeMap<GroupResource, BTreeSet<GroupResource>>,
+    /// The main resources, whose objects the sharder drains, and those whose objects follow them.
+    pub families: BTreeMap<GroupResource, Vec<GroupResource>>,
     /// Those of which a shard may get any object by name.
     pub read_by_all: BTreeSet<GroupResource>,
     /// For every resource that is the ring's or has been: what is older than its joining or leaving.
     pub floors: BTreeMap<GroupResource, Floor>,
 }
 
-fn families(ring: &ClusterRing) -> BTreeMap<GroupResource, BTreeSet<GroupResource>> {
-    let mut families: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-    for main in &ring.spec.resources {
-        families.entry(main.group_resource()).or_default().extend(main.controlled_resources.iter().cloned());
-    }
-    families
-}
-
 impl Policy {
     /// What a ring says.
     pub fn of(ring: &ClusterRing) -> Self {
         let all = |resource: &&RingResource| resource.reads_by_name == ReadsByName::All;
-        let families = families(ring);
         Self {
             resources: ring.spec.all_resources(),
-            main: families.keys().cloned().collect(),
-            controlled: families.values().flatten().cloned().collect(),
-            families,
+            families: ring.spec.families(),
             read_by_all: ring.spec.resources.iter().filter(all).map(RingResource::group_resource).collect(),
             drain_deadline: ring.spec.drain_deadline(),
             floors: BTreeMap::new(),
         }
+    }
+
+    /// Whether the sharder drains objects of the resource; the objects that they control follow them.
+    pub fn is_main(&self, resource: &GroupResource) -> bool {
+        self.families.contains_key(resource)
+    }
+
+    /// Whether objects of the resource belong where the object is worked on that controls them.
+    pub fn is_controlled(&self, resource: &GroupResource) -> bool {
+        self.resources.contains(resource) && !self.is_main(resource)
     }
 
     /// Whether an object of the first resource follows one of the second that controls it, as the sharder sees it: both are of
@@ -334,6 +329,26 @@ mod tests {
         assert!(left.floors[&things] != first.floors[&things] && left.floors.contains_key(&others));
         let back = learn("things");
         assert!(back.floors[&things] != left.floors[&things] && back.floors[&things] != first.floors[&things]);
+    }
+
+    #[test]
+    fn what_follows_an_object_is_its_whole_chain_however_the_ring_says_it() {
+        let of = |resource: &str| GroupResource { group: String::new(), resource: resource.into() };
+        let entry = |resource: &str, controlled: &[&str]| RingResource {
+            resource: resource.into(),
+            controlled_resources: controlled.iter().map(|child| of(child)).collect(),
+            ..RingResource::default()
+        };
+        let policy = |resources: Vec<RingResource>| {
+            Policy::of(&ClusterRing::new("example", ClusterRingSpec { resources, ..Default::default() }))
+        };
+        let whole = policy(vec![entry("a", &["b", "c"]), entry("x", &[])]);
+        let by_links = policy(vec![entry("a", &["b"]), entry("b", &["c"]), entry("x", &[])]);
+        assert_eq!(whole, by_links);
+        let of_each = |is: &dyn Fn(&GroupResource) -> bool| ["a", "b", "c", "x", "y"].map(|name| is(&of(name)));
+        assert_eq!(of_each(&|name| by_links.is_main(name)), [true, false, false, true, false]);
+        assert_eq!(of_each(&|name| by_links.is_controlled(name)), [false, true, true, false, false]);
+        assert_eq!(of_each(&|owner| by_links.follows(&of("c"), owner)), [true, true, true, false, false]);
     }
 
     fn unreachable() -> watcher::Error {

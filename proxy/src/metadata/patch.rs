@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Owner, Unreadable, Written, WrittenMetadata, json};
+use super::{MetadataToWrite, Owner, ToWrite, Unreadable, json};
 
 #[derive(Deserialize)]
 struct Operation {
@@ -31,9 +31,9 @@ pub(super) fn owners(body: &[u8]) -> Result<Vec<Owner>, Unreadable> {
         }
         let Some(value) = value else { continue };
         match segments.as_slice() {
-            [] => owners.extend(Written::owners(read(value)?)),
+            [] => owners.extend(read::<ToWrite>(value)?.parts().1.unwrap_or_default()),
             ["metadata"] => {
-                let metadata: Option<WrittenMetadata> = read(value)?;
+                let metadata: Option<MetadataToWrite> = read(value)?;
                 owners.extend(metadata.and_then(|it| it.owner_references).unwrap_or_default());
             }
             ["metadata", "ownerReferences"] => {

@@ -19,8 +19,8 @@ fn headers(content_type: &str) -> HeaderMap {
 }
 
 fn uids(content_type: &str, body: impl Into<Bytes>) -> Result<Vec<String>, Unreadable> {
-    let owners = controllers_in_request(&headers(content_type), &body.into())?;
-    Ok(owners.into_iter().map(|owner| owner.uid).collect())
+    let written = of_request(&headers(content_type), &body.into())?;
+    Ok(written.controllers.into_iter().map(|owner| owner.uid).collect())
 }
 
 fn owner(uid: &str, controller: bool) -> Value {
@@ -60,7 +60,17 @@ fn the_controller_is_found_in_every_form_of_a_write() {
     let message = in_protobuf(wire::Ownership { owner_references, ..Default::default() });
     assert_eq!(uids(PROTOBUF, message).unwrap(), ["mine"]);
     assert_eq!(uids(JSON, "{}").unwrap(), [""; 0]);
-    assert_eq!(controllers_in_request(&HeaderMap::new(), &body.into()).unwrap().len(), 1, "without a type it is JSON");
+    assert_eq!(of_request(&HeaderMap::new(), &body.into()).unwrap().controllers.len(), 1, "without a type it is JSON");
+}
+
+#[test]
+fn the_name_in_a_create_is_found_in_every_form() {
+    let json = r#"{"metadata": {"name": "p", "generateName": "q"}}"#;
+    let protobuf = in_protobuf(wire::Ownership { name: Some("p".into()), ..wire::Ownership::default() });
+    for (form, body) in [(JSON, json.into()), (YAML, "metadata:\n  name: p\n".into()), (PROTOBUF, protobuf)] {
+        let written = of_request(&headers(form), &body).unwrap();
+        assert_eq!(written, Written { name: Some("p".into()), controllers: Vec::new() }, "{form}");
+    }
 }
 
 #[test]
@@ -138,7 +148,7 @@ fn what_can_be_read_in_two_ways_is_refused() {
     }
     let mut compressed = headers(JSON);
     compressed.insert(header::CONTENT_ENCODING, "gzip".parse().unwrap());
-    assert_eq!(controllers_in_request(&compressed, &Bytes::from_static(b"{}")), Err(Unreadable::Form));
+    assert_eq!(of_request(&compressed, &Bytes::from_static(b"{}")), Err(Unreadable::Form));
 }
 
 #[test]
@@ -239,7 +249,7 @@ proptest! {
     fn no_bytes_make_it_fall(body in prop::collection::vec(any::<u8>(), 0..200), protobuf in any::<bool>()) {
         let body = Bytes::from(if protobuf { [wire::MAGIC, &body].concat() } else { body });
         for form in [JSON, APPLY, PROTOBUF, JSON_PATCH] {
-            let _ = controllers_in_request(&headers(form), &body);
+            let _ = of_request(&headers(form), &body);
             let _ = of_answer(&headers(form), &body);
         }
     }

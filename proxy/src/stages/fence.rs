@@ -107,9 +107,7 @@ impl Way {
             Verb::Get if !own => Self::Pass,
             Verb::Get if matches!(resource.subresource.as_deref(), None | Some("status")) => Self::Read,
             Verb::Get => Self::AskAndRead,
-            Verb::Create if resource.name.is_none() && !admitted.policy.controlled.contains(&resource.kind) => {
-                Self::Pass
-            }
+            Verb::Create if resource.name.is_none() && !admitted.policy.is_controlled(&resource.kind) => Self::Pass,
             Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => Self::Write,
             // A method that means nothing is not known for what it does: `PROXY`, say, on `exec`.
             Verb::Unknown => Self::Write,

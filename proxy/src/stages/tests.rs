@@ -73,7 +73,8 @@ fn things() -> GroupResource {
 
 fn sharding(resources: &[GroupResource]) -> Knowledge {
     let resources: std::collections::BTreeSet<_> = resources.iter().cloned().collect();
-    Knowledge::Known(Arc::new(Policy { main: resources.clone(), resources, ..Policy::default() }))
+    let families = resources.iter().map(|main| (main.clone(), Vec::new())).collect();
+    Knowledge::Known(Arc::new(Policy { families, resources, ..Policy::default() }))
 }
 
 fn term() -> Term {

@@ -63,7 +63,7 @@ impl Judge {
 
     /// Whether objects of the resource are drained, as they have no owner that they move with.
     fn is_main(&self, target: &Target) -> bool {
-        self.era.policy.main.contains(&target.resource)
+        self.era.policy.is_main(&target.resource)
     }
 
     /// The object is in the answer to a get, which was sent when something was `asked`.

@@ -89,7 +89,7 @@ impl Unlabelled {
     pub(super) async fn look(
         &self,
         answer: Response<Body>,
-        (mut target, named, above): (Target, Option<impl FnOnce() -> Option<String>>, Above),
+        (mut target, named, above): (Target, Option<String>, Above),
         judge: Judge,
         around: (Admitted, Alone),
     ) -> Response<Body> {
@@ -109,10 +109,9 @@ impl Unlabelled {
                 }
                 Response::from_parts(head, body)
             }
-            (StatusCode::CONFLICT, Some(named)) => {
-                target.name = named();
-                let is_known = || matches!(judge.fence.standing(&judge.era, &target), Standing::Ours(_));
-                if target.name.is_some() && !is_known() {
+            (StatusCode::CONFLICT, Some(name)) => {
+                target.name = Some(name);
+                if !matches!(judge.fence.standing(&judge.era, &target), Standing::Ours(_)) {
                     self.care_if_there(target, above, judge, around);
                 }
                 answer

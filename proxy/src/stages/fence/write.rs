@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures::FutureExt;
-use http::{Request, Response, StatusCode, header, request::Parts};
+use http::{Request, Response, StatusCode, request::Parts};
 use tower::ServiceExt;
 
 use super::{
@@ -19,7 +18,7 @@ use super::{
 use crate::{
     body::{Body, full, holding},
     fence::{About, Target, Ticket, Uid},
-    metadata::{self, Owner},
+    metadata::{self, Owner, Written},
     request::{Query, RequestInfo, Resource, Verb, selector::Selector},
     stages::{admit::Admitted, narrow::joined, whole},
     status::Refusal,
@@ -51,7 +50,7 @@ pub(super) async fn write<S: Next>(
 ) -> Result<Response<Body>, Refusal> {
     let target = target(&resource);
     let creates = resource.name.is_none() && info.verb == Verb::Create;
-    let (request, owners, written) = with_owners(&judge, request, info.verb, &resource).await?;
+    let (request, Written { name, controllers: owners }) = read(&judge, request, info.verb, &resource).await?;
     let (mut head, body) = request.into_parts();
     // Before anything is asked: an object that is ours then stays so until this is answered, and who works on an owner waits
     // for that.
@@ -74,8 +73,7 @@ pub(super) async fn write<S: Next>(
         head.extensions.insert(Counted(ticket.clone()));
     }
     let is_dry = || Query::parse(head.uri.query().unwrap_or_default()).is_ok_and(|it| it.first("dryRun").is_some());
-    let may_follow = (!owners.is_empty() && !is_dry())
-        .then(|| (head.headers.get(header::CONTENT_TYPE).cloned(), (admitted.clone(), alone.clone())));
+    let may_follow = (!owners.is_empty() && !is_dry()).then(|| (admitted.clone(), alone.clone()));
     ticket.sent();
     let answer = next.oneshot(Request::from_parts(head, body)).boxed();
     let answered =
@@ -87,13 +85,10 @@ pub(super) async fn write<S: Next>(
         ticket.answered();
     }
     let answer = answered?.map(|body| holding(body, ticket));
-    let Some((form, around)) = may_follow else { return Ok(answer) };
-    let named = creates.then_some(|| {
-        let headers = form.into_iter().map(|form| (header::CONTENT_TYPE, form)).collect();
-        metadata::name_in_request(&headers, &written)
-    });
+    let Some(around) = may_follow else { return Ok(answer) };
     // What is created is none of the objects that are known to be there: these are those that it follows.
-    Ok(unlabelled.look(answer, (target, named, Above { controllers: owners, uids }), judge, around).await)
+    let above = Above { controllers: owners, uids };
+    Ok(unlabelled.look(answer, (target, name.filter(|_| creates), above), judge, around).await)
 }
 
 /// Whether the API server may still carry out what was answered so: a gateway's word, or its own, that it took too long.
@@ -130,7 +125,7 @@ async fn allowed(
     }
     let adopts = owners.iter().any(|owner| !uids.iter().any(|uid| **uid == *owner.uid));
     uids.extend(judge.controlled_by(owners, resource.namespace.as_deref(), asks, ticket).await?);
-    if verb == Verb::DeleteCollection && judge.era.policy.controlled.contains(&resource.kind) {
+    if verb == Verb::DeleteCollection && judge.era.policy.is_controlled(&resource.kind) {
         // Children are labelled for this shard until the sharder moves them, which is after their owner was let go.
         let selecting = selecting(head, &judge.era.term.selector)?;
         uids.extend(judge.deleted(&target(resource), selecting, asks, ticket).await?);
@@ -152,23 +147,23 @@ fn selecting(head: &Parts, ours: &str) -> Result<Query, Refusal> {
     Ok(selecting)
 }
 
-/// The request as it came, the controllers that its body names, and the body where it may name any.
-async fn with_owners(
+/// The request as it came, and what its body says where it may name controllers.
+async fn read(
     judge: &Judge,
     request: Request<Body>,
     verb: Verb,
     resource: &Resource,
-) -> Result<(Request<Body>, Vec<Owner>, Bytes), Refusal> {
+) -> Result<(Request<Body>, Written), Refusal> {
     let names_owners = is_whole(resource)
         && matches!(verb, Verb::Create | Verb::Update | Verb::Patch)
-        && judge.era.policy.controlled.contains(&resource.kind);
+        && judge.era.policy.is_controlled(&resource.kind);
     if !names_owners {
-        return Ok((request, Vec::new(), Bytes::new()));
+        return Ok((request, Written::default()));
     }
     let (head, body) = request.into_parts();
     let body = whole(body).await?;
-    let owners = metadata::controllers_in_request(&head.headers, &body)?;
-    Ok((Request::from_parts(head, full(body.clone())), owners, body))
+    let written = metadata::of_request(&head.headers, &body)?;
+    Ok((Request::from_parts(head, full(body)), written))
 }
 
 /// Whether it is of an object, and not of a subresource that is another thing.

@@ -83,7 +83,7 @@ impl Leave {
         let admitted = request.extensions().get::<Admitted>()?.clone();
         let info = request.extensions().get::<RequestInfo>()?.clone();
         let resource = &info.resource.as_ref()?.kind;
-        let is_its_own = admitted.policy.main.contains(resource) && !admitted.policy.controlled.contains(resource);
+        let is_its_own = admitted.policy.is_main(resource);
         let lost = Some(admitted.lost().boxed());
         let mut asked = Request::new(());
         asked.uri_mut().clone_from(request.uri());

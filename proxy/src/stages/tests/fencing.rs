@@ -82,9 +82,8 @@ impl Fenced {
     }
 
     fn over(lab: Lab, objects: Objects) -> Self {
-        let (main, controlled) = ([things()].into(), [parts()].into());
         let families = [(things(), [parts()].into())].into();
-        let policy = Policy { resources: [things(), parts()].into(), main, controlled, families, ..Policy::default() };
+        let policy = Policy { resources: [things(), parts()].into(), families, ..Policy::default() };
         lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
         Self { lab, objects }
     }

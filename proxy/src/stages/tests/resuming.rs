@@ -11,7 +11,8 @@ const WATCH: &str = "/apis/x.io/v1/namespaces/a/things?watch=1";
 fn changed(joins: bool, answer: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static) -> Lab {
     let lab = Lab::new(answer);
     let with: std::collections::BTreeSet<_> = [things()].into();
-    let with = Policy { resources: with.clone(), main: with, ..Policy::default() }.after(&Policy::default());
+    let with = Policy { families: [(things(), Vec::new())].into(), resources: with, ..Policy::default() }
+        .after(&Policy::default());
     let policy = if joins { with } else { Policy::default().after(&with) };
     lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
     lab

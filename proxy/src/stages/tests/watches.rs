@@ -380,7 +380,7 @@ async fn without_the_lease_a_watch_of_controlled_objects_is_cut() {
     let (_server, respond) = streaming();
     let lab = Lab::new(respond);
     let resources = BTreeSet::from([things()]);
-    let policy = Policy { main: resources.clone(), controlled: resources.clone(), resources, ..Policy::default() };
+    let policy = Policy { resources, ..Policy::default() };
     lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
     let mut body = lab.get("/apis/x.io/v1/things?watch=1").await.into_body();
     lab.shared.gate.close();

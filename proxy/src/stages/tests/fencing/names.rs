@@ -238,7 +238,8 @@ async fn an_unlabelled_object_is_shown_unless_this_shard_has_let_it_go() {
 async fn a_ring_may_let_its_shards_read_every_object_by_name() {
     let fenced = Fenced::new();
     fenced.thing(OTHERS);
-    let policy = Policy { resources: [things()].into(), read_by_all: [things()].into(), ..Policy::default() };
+    let families = [(things(), Vec::new())].into();
+    let policy = Policy { resources: [things()].into(), families, read_by_all: [things()].into(), ..Policy::default() };
     fenced.lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy)));
     for path in ["b", "b/status", "b/scale"] {
         assert_eq!(fenced.status("GET", &format!("{THINGS}/{path}")).await, 200, "{path}");

@@ -126,7 +126,8 @@ async fn it_is_asked_about_nothing_else() {
     assert_eq!(fenced.patches().await, 0, "the ring does not own it");
     let fenced = creating(NOBODYS, |_| Patched::Labelled);
     let Knowledge::Known(policy) = fenced.lab.shared.knowledge.borrow().clone() else { panic!("it is known") };
-    let families = [(things(), [].into()), (parts(), [parts()].into())].into();
+    let others = GroupResource { resource: "others".into(), ..things() };
+    let families = [(things(), [].into()), (others, [parts()].into())].into();
     fenced.lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(Policy { families, ..(*policy).clone() })));
     fenced.create(Some(owner("Thing", "b"))).await;
     assert_eq!((fenced.patches().await, fenced.outcomes()), (0, [0, 0]), "it is of no family");
@@ -224,21 +225,4 @@ async fn so_it_is_about_one_that_is_there_already_and_that_nobody_sees() {
     fenced.objects.lock().remove(&format!("{PARTS}/p"));
     fenced.create(Some(owner("Thing", "b"))).await;
     assert_eq!(fenced.patches().await, 0);
-}
-
-#[test]
-fn the_name_in_a_create_is_found_in_every_form() {
-    let json = Bytes::from_static(br#"{"metadata": {"name": "p", "generateName": "q"}}"#);
-    let metadata = wire::Ownership { name: Some("p".into()), ..wire::Ownership::default() };
-    let protobuf = wire::wrap("x.io/v1", "Part", &wire::OwnedObject { metadata: Some(metadata) });
-    for (form, body, name) in [
-        ("application/json", &json, Some("p")),
-        ("application/yaml", &Bytes::from_static(b"metadata:\n  name: p\n"), Some("p")),
-        ("application/vnd.kubernetes.protobuf", &protobuf, Some("p")),
-        ("application/json", &Bytes::from_static(b"{"), None),
-        ("text/plain", &json, None),
-    ] {
-        let headers = [(header::CONTENT_TYPE, HeaderValue::from_str(form).unwrap())].into_iter().collect();
-        assert_eq!(crate::metadata::name_in_request(&headers, body).as_deref(), name, "{form}");
-    }
 }
