@@ -84,6 +84,16 @@ pub fn release(labels: &RingLabels, uid: &str, ownership: &Ownership<'_>) -> Opt
     Some(Patch(operations))
 }
 
+/// Whether the object has a shard by a patch that finds it as `before`.
+pub fn leaves_shard(labels: &RingLabels, patch: &Patch, before: &Ownership<'_>) -> bool {
+    let shard = pointer(["metadata", "labels", &labels.shard]);
+    patch.iter().fold(before.shard.is_some(), |has, operation| match operation {
+        PatchOperation::Add(it) if it.path == shard => true,
+        PatchOperation::Remove(it) if it.path == shard => false,
+        _ => has,
+    })
+}
+
 /// Makes the labels of an object in an admission review say `ownership`, where nothing needs testing: the object is in our
 /// hands. `new` is what it would say otherwise.
 pub fn admit(labels: &RingLabels, ownership: &Ownership<'_>, new: &Ownership<'_>, has_labels: bool) -> Patch {

@@ -9,7 +9,7 @@ use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::explain::{code, explain};
 use tokio::sync::watch;
 
-use crate::snapshot::Snapshot;
+use crate::{assign::write::is_undone, snapshot::Snapshot};
 
 /// A part of the work on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +75,12 @@ impl Faults {
 
 /// What the error says when it will be the same next time, until somebody does something about it.
 fn refusal(error: &kube::Error) -> Option<String> {
-    matches!(code(error), Some(401 | 403 | 404 | 405)).then(|| explain(error))
+    (is_undone(error) || !may_pass(error)).then(|| explain(error))
+}
+
+/// Whether the same may work in a moment, without that anybody does something about it.
+pub(crate) fn may_pass(error: &kube::Error) -> bool {
+    !matches!(code(error), Some(401 | 403 | 404 | 405))
 }
 
 #[cfg(test)]

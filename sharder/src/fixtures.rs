@@ -34,6 +34,7 @@ struct State {
     intercept: Option<Interceptor>,
     version: u64,
     drops_labels: bool,
+    puts_labels_back: bool,
     write_takes: Duration,
     list_takes: Duration,
     /// How long what is asked of one object takes, by method and path.
@@ -91,6 +92,11 @@ impl FakeApi {
     /// From now on labels don't survive a write, as with an admission policy that knows only its own.
     pub(crate) fn drop_labels(&self) {
         self.0.lock().drops_labels = true;
+    }
+
+    /// From now on labels are after a write as they were before it, as with an admission policy that protects them.
+    pub(crate) fn put_labels_back(&self) {
+        self.0.lock().puts_labels_back = true;
     }
 
     /// From now on writes take this long; one whose client has gone away is carried out all the same.
@@ -230,6 +236,7 @@ impl State {
 
     fn write(&mut self, asked: &Asked) -> Response<Body> {
         let Some(object) = self.objects.get_mut(&asked.path) else { return failure(StatusCode::NOT_FOUND) };
+        let before = object["metadata"]["labels"].clone();
         match &asked.body {
             Value::Array(_) => {
                 let patch: json_patch::Patch = serde_json::from_value(asked.body.clone()).unwrap();
@@ -247,6 +254,9 @@ impl State {
         }
         if self.drops_labels {
             object["metadata"]["labels"] = json!({LEASE_RING: "example"});
+        }
+        if self.puts_labels_back {
+            object["metadata"]["labels"] = before;
         }
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!((1_000 + self.version).to_string());

@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, stream};
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::sync::watch;
 
@@ -26,13 +25,8 @@ pub(crate) use looks::{Looks, look_again};
 pub(crate) use recount::recount;
 pub(crate) use unlabelled::look_for_unlabelled;
 
-use crate::{
-    assign::{PARALLEL, Scope, failures::Failures},
-    faults::Task,
-    pauses::Pauses,
-    survey::Way,
-};
-use ringside_runtime::explain::{code, explain};
+use crate::{assign::Scope, faults::Task, pauses::Pauses, survey::Way};
+use ringside_runtime::explain::explain;
 
 /// How soon a look that failed is made again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -162,27 +156,6 @@ pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
             }
         }
     }
-}
-
-/// Carries out the writes for a page of objects, some of them at once; returns how many of them changed something, and the first refusal.
-///
-/// One that the API server refuses stays as it is until the next pass: it must not hold up the others.
-async fn write_all(
-    scope: &Scope,
-    resource: &GroupResource,
-    writes: impl Iterator<Item = impl Future<Output = Result<bool, kube::Error>>>,
-    what: &'static str,
-) -> Result<(usize, Option<kube::Error>), kube::Error> {
-    let mut outcomes = std::pin::pin!(stream::iter(writes).buffer_unordered(PARALLEL));
-    let (mut written, mut failures) = (0, Failures::default());
-    while let Some(outcome) = outcomes.next().await {
-        match outcome {
-            Ok(done) => written += usize::from(done),
-            Err(error) if code(&error).is_some() => failures.add(error),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok((written, failures.tell(&scope.snapshot.ring, resource, what)))
 }
 
 #[cfg(test)]

@@ -18,9 +18,11 @@ use ringside_ring::{
     ClusterRing, HashRing, Members, PartitionKey, RingLabels, RingName, ShardName,
     cluster_ring::{ClusterRingSpec, ClusterRingStatus, GroupResource},
     handover::receiver,
+    partition::group_of,
 };
 
 mod maintain;
+mod namespaces;
 
 pub(crate) use maintain::{Sources, maintain};
 
@@ -68,6 +70,8 @@ pub(crate) struct Snapshot {
     pub(crate) mains: Vec<Main>,
     /// All resources that the spec names, also those that are not served (yet).
     pub(crate) named: Vec<GroupResource>,
+    /// Those of them of which is not known what they are: not served, or not looked up yet.
+    pub(crate) unresolved: Vec<GroupResource>,
     pub(crate) namespace_selector: LabelSelector,
     /// The same, ready to be asked.
     pub(crate) namespaces: Selector,
@@ -120,11 +124,13 @@ impl Snapshot {
     ) -> Self {
         let mut problems = Vec::new();
         let namespace_selector = ring.spec.effective_namespace_selector();
-        let namespaces = namespace_selector.clone().try_into().unwrap_or_else(|error| {
+        let namespaces = namespaces::parse(&namespace_selector).unwrap_or_else(|error| {
             problems.push(format!("namespaceSelector can't be used: {error}"));
             select_nothing()
         });
         let mains = mains(ring, catalog, &mut problems);
+        let unresolved =
+            ring.spec.all_resources().into_iter().filter(|name| !matches!(catalog.get(name), Some(Ok(_)))).collect();
         let weighted = || members.weighted().map(|(shard, weight)| (shard.clone(), weight));
         let hash_ring = match previous.filter(|previous| previous.hash_ring.is_of(weighted(), tokens_per_shard)) {
             Some(previous) => previous.hash_ring.clone(),
@@ -136,6 +142,7 @@ impl Snapshot {
             generation: ring.metadata.generation.unwrap_or_default(),
             pending: ring.spec.all_resources().iter().any(|name| !catalog.contains_key(name)),
             named: ring.spec.all_resources().into_iter().collect(),
+            unresolved,
             departing: departing(ring, catalog),
             status: ring.status.clone(),
             spec: ring.spec.clone(),
@@ -203,6 +210,12 @@ impl Snapshot {
         let mains = || self.mains.iter().filter(|main| main.controls(child));
         let owner = mains().find(|main| main.resource.is_named_by(controller)).map(Above::Owner);
         owner.or_else(|| mains().find_map(|main| main.link(controller)).map(Above::Link))
+    }
+
+    /// Whether `controller` may be of a resource of the ring that is not served, or could not be looked up. An API server that
+    /// starts, or one behind it that is away, serves a group a little later.
+    pub(crate) fn may_be_above(&self, controller: &OwnerReference) -> bool {
+        self.unresolved.iter().any(|resource| resource.group == group_of(&controller.api_version))
     }
 
     /// Whether both are of one ring with one spec.

@@ -106,7 +106,7 @@ impl Begun {
     }
 
     /// Whether children of the owner may be apart from it.
-    pub(super) fn has(&self, uid: &str) -> bool {
+    pub(crate) fn has(&self, uid: &str) -> bool {
         self.0.lock().by_uid.contains_key(uid)
     }
 

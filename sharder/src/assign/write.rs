@@ -3,6 +3,7 @@
 use kube::{
     Client,
     api::{Patch, PatchParams},
+    core::Status,
 };
 use ringside_ring::{RingLabels, patch};
 
@@ -32,6 +33,10 @@ pub(crate) enum Outcome {
 
 /// Writes what `decide` says about the object of `resource`, which was last seen as `target`.
 ///
+/// Every patch changes whose the object is. An answer that shows no change, or no shard where one was to be, is that of an
+/// admission policy or a webhook which takes it back in the same write: that is an error ([`is_undone`]), as the object is not
+/// where the write was to bring it.
+///
 /// A patch tests what it was decided on. When such a test fails (422), or the object is written by others
 /// all the time (409), it is read again; one of another uid is another object.
 pub(crate) async fn write(
@@ -46,9 +51,14 @@ pub(crate) async fn write(
     loop {
         let Some(patch) = decide(&target) else { return Ok(Outcome::Needless(Box::new(target))) };
         let (to, name) = (api.clone(), target.name.clone());
+        let leaves_shard = patch::leaves_shard(labels, &patch, &target.ownership());
         let patched = async move { to.patch(&name, &PatchParams::default(), &Patch::<()>::Json(patch)).await };
         match writes.carry_out(&resource.id, patched).await {
             Ok(written) => {
+                let now = labels.ownership(written.metadata.labels.as_ref());
+                if now == target.ownership() || (now.shard.is_none() && leaves_shard) {
+                    return Err(undone());
+                }
                 let version = written.metadata.resource_version.unwrap_or_default();
                 return Ok(Outcome::Written { on: Box::new(target), version });
             }
@@ -65,6 +75,20 @@ pub(crate) async fn write(
             _ => return Ok(Outcome::Gone),
         }
     }
+}
+
+/// The reason of an error that is not the API server's own.
+const UNDONE: &str = "LabelsUndone";
+
+/// Somebody takes back what was written: to the sharder a refusal, which may pass.
+fn undone() -> kube::Error {
+    let why = "the answer to a write of the ring's labels does not show it: is an admission policy or a webhook taking it back?";
+    kube::Error::Api(Status::failure(why, UNDONE).with_code(422).boxed())
+}
+
+/// Whether the API server accepted a write, and somebody took it back in the same moment.
+pub(crate) fn is_undone(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == UNDONE)
 }
 
 /// Whether a write that ended so was refused, and will never be carried out.

@@ -5,21 +5,23 @@
 //! includes what a leader before left half done, which nobody remembers. A child of the owner itself costs a read only where
 //! it is not at home; of a chain each link costs one.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
-use futures::TryStreamExt;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
 use ringside_ring::{Ownership, ShardName, cluster_ring::GroupResource, patch};
 
-use super::write_all;
+use tokio::time::sleep;
+
 use crate::{
     assign::{
-        BATCH, Scope,
+        BATCH, PARALLEL, Scope,
         children::list,
         failures::Failures,
         write::{Outcome, assign, write},
     },
+    faults::may_pass,
     owners::{Owner, owner},
     resources::Resource,
     survey::{Way, survey},
@@ -27,28 +29,29 @@ use crate::{
 };
 use ringside_runtime::explain::code;
 
+/// The pauses after which a child is tried again that failed: so long takes an API server to find its feet, or a child to
+/// be left in peace by others.
+const AGAIN: [Duration; 4] =
+    [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+
 /// Looks at every object of the resources that the main resource controls; returns the first refusal.
 pub(super) async fn pass(scope: &Scope, way: Way) -> Result<Option<kube::Error>, kube::Error> {
     let mut refused = None;
     for kind in &scope.main.controlled {
         let all = survey(kind.objects(&scope.watches, None), scope.snapshot.labels.clone(), way).await?;
-        let mut pages = std::pin::pin!(all.try_chunks(BATCH).map_err(|error| error.1));
-        let mut brought = 0_usize;
-        while let Some(page) = pages.try_next().await? {
-            let (count, first) = bring(scope, kind, page).await?;
-            brought += count;
-            refused = refused.or(first);
-        }
-        if brought > 0 {
+        let Brought { objects, refused: first, .. } =
+            bring_all(scope, kind, all.try_chunks(BATCH).map_err(|error| error.1)).await?;
+        refused = refused.or(first);
+        if objects > 0 {
             let (ring, resource) = (&scope.snapshot.ring, &kind.id);
-            tracing::info!(%ring, %resource, objects = brought, "brought children to their owners' shards");
+            tracing::info!(%ring, %resource, objects, "brought children to their owners' shards");
         }
     }
     Ok(refused)
 }
 
 /// Looks at the children that a label selector shows, and brings the strays among them; returns how many were brought of which
-/// resource. What the API server refuses is told, and left to the next pass.
+/// resource. What the API server goes on to refuse is told, and left to the next pass.
 pub(super) async fn bring_selected<'a>(
     scope: &'a Scope,
     selector: &str,
@@ -56,46 +59,149 @@ pub(super) async fn bring_selected<'a>(
     let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX)).labels(selector);
     let mut brought = Vec::new();
     for kind in &scope.main.controlled {
-        let mut pages = std::pin::pin!(list(scope, kind, None, parameters.clone()));
-        let mut of_kind = 0;
-        while let Some(page) = pages.try_next().await? {
-            of_kind += bring(scope, kind, page).await?.0;
-        }
-        brought.extend((of_kind > 0).then_some((&kind.id, of_kind)));
+        let Brought { objects, .. } = bring_all(scope, kind, list(scope, kind, None, parameters.clone())).await?;
+        brought.extend((objects > 0).then_some((&kind.id, objects)));
     }
     Ok(brought)
 }
 
-/// Brings the strays of one page, and takes the labels off what follows nobody of the ring; returns how many strays there
-/// were, and the first refusal.
-pub(super) async fn bring(
+/// What came of children that were looked at.
+#[derive(Default)]
+pub(super) struct Brought {
+    /// How many were brought to their owners.
+    pub(super) objects: usize,
+    /// The first refusal that somebody has to do something about.
+    refused: Option<kube::Error>,
+    failed: Failed,
+}
+
+/// Children of which something failed that may pass.
+#[derive(Default)]
+struct Failed {
+    /// The first error.
+    error: Option<kube::Error>,
+    children: Vec<Stray>,
+}
+
+/// A child, and its owner if that was read.
+struct Stray {
+    child: Target,
+    owner: Option<Target>,
+}
+
+/// Brings the strays of all pages. Those that fail for the moment are tried again in the end, as the next pass may be minutes
+/// away, and their owners' controllers would create them meanwhile. Of what fails for longer it is remembered that it may be
+/// anywhere.
+///
+/// # Errors
+/// When there are too many of those: that is an outage.
+async fn bring_all(
     scope: &Scope,
     kind: &Resource,
-    page: Vec<Target>,
-) -> Result<(usize, Option<kube::Error>), kube::Error> {
+    pages: impl Stream<Item = Result<Vec<Target>, kube::Error>>,
+) -> Result<Brought, kube::Error> {
+    let (mut pages, mut all) = (std::pin::pin!(pages), Brought::default());
+    while let Some(page) = pages.try_next().await? {
+        all = all.and(bring(scope, kind, page).await?)?;
+    }
+    let mut pauses = AGAIN.into_iter();
+    while !all.failed.children.is_empty()
+        && let Some(pause) = pauses.next()
+    {
+        sleep(pause).await;
+        let again = std::mem::take(&mut all.failed).children;
+        all = all.and(bring(scope, kind, again.into_iter().map(|stray| stray.child).collect()).await?)?;
+    }
+    let Failed { error, children } = std::mem::take(&mut all.failed);
+    for owner in children.into_iter().filter_map(|stray| stray.owner) {
+        scope.begun.scatter(&scope.main.resource.id, &owner);
+    }
+    Ok(Brought { refused: all.refused.or(error), ..all })
+}
+
+impl Brought {
+    /// Both together, unless too many could not be written to. Of those that could not even be looked at as many are kept: an
+    /// owner that the API server can't read may have any number of children, and is one object.
+    fn and(mut self, other: Self) -> Result<Self, kube::Error> {
+        self.objects += other.objects;
+        self.refused = self.refused.or(other.refused);
+        self.failed.error = self.failed.error.or(other.failed.error);
+        self.failed.children.extend(other.failed.children);
+        let unwritten = self.failed.children.iter().filter(|stray| stray.owner.is_some()).count();
+        let mut unread = 0;
+        self.failed.children.retain(|stray| {
+            unread += usize::from(stray.owner.is_none());
+            stray.owner.is_some() || unread <= BATCH
+        });
+        match self.failed.error.take_if(|_| unwritten > BATCH) {
+            Some(error) => Err(error),
+            None => Ok(self),
+        }
+    }
+}
+
+/// Brings the strays of one page, and takes the labels off what follows nobody of the ring.
+pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<Brought, kube::Error> {
     // Siblings stand together in a list, so knowing the owners of one page saves most reads, in bounded memory.
     let mut known = Known::default();
     let (mut strays, mut strangers, mut unread) = (Vec::new(), Vec::new(), Failures::default());
+    let mut brought = Brought::default();
     for child in page {
         match judge(scope, kind, &child, &mut known).await {
             Ok(Verdict::Stays) => {}
-            Ok(Verdict::Strays(shard)) => strays.push((child, shard)),
-            Ok(Verdict::Stranger) => strangers.push(child),
+            Ok(Verdict::Strays(owner, shard)) => strays.push((Stray { child, owner: Some(*owner) }, shard)),
+            Ok(Verdict::Stranger) => strangers.push(Stray { child, owner: None }),
             // An object that the API server itself can't read: it holds up nobody else.
-            Err(error) if code(&error) == Some(500) => unread.add(error),
+            Err(error) if code(&error) == Some(500) => {
+                unread.add(error);
+                brought.failed.children.push(Stray { child, owner: None });
+            }
             Err(error) => return Err(error),
         }
     }
-    let unread = unread.tell(&scope.snapshot.ring, &kind.id, "can't read owners of children");
-    let releases = strangers.into_iter().map(|child| release(scope, kind, child));
+    brought.failed.error = unread.tell(&scope.snapshot.ring, &kind.id, "can't read owners of children");
+    let releases = strangers.into_iter().map(|stray| async {
+        let outcome = release(scope, kind, stray.child.clone()).await;
+        outcome.map_err(|error| (stray, error))
+    });
     let what = "can't take labels off children of objects that are not the ring's";
-    let (released, refused) = write_all(scope, &kind.id, releases, what).await?;
-    if released > 0 {
-        tracing::info!(ring = %scope.snapshot.ring, resource = %kind.id, objects = released, "took labels off children that follow nobody of the ring");
+    let released = write_all(scope, &kind.id, releases, what).await?;
+    if released.objects > 0 {
+        tracing::info!(ring = %scope.snapshot.ring, resource = %kind.id, objects = released.objects, "took labels off children that follow nobody of the ring");
     }
-    let writes = strays.into_iter().map(|(child, shard)| give(scope, kind, child, shard));
-    let (brought, first) = write_all(scope, &kind.id, writes, "can't bring children to their owners' shards").await?;
-    Ok((brought, refused.or(first).or(unread)))
+    let writes = strays.into_iter().map(|(stray, shard)| async {
+        let outcome = give(scope, kind, stray.child.clone(), shard).await;
+        outcome.map_err(|error| (stray, error))
+    });
+    let what = "can't bring children to their owners' shards";
+    brought.and(Brought { objects: 0, ..released })?.and(write_all(scope, &kind.id, writes, what).await?)
+}
+
+/// Carries out the writes for a page of children, some of them at once; tells how many of them changed something.
+///
+/// One that the API server refuses does not hold up the others.
+async fn write_all(
+    scope: &Scope,
+    resource: &GroupResource,
+    writes: impl Iterator<Item = impl Future<Output = Result<bool, (Stray, kube::Error)>>>,
+    what: &'static str,
+) -> Result<Brought, kube::Error> {
+    let mut outcomes = std::pin::pin!(stream::iter(writes).buffer_unordered(PARALLEL));
+    let (mut wrote, mut refusals, mut failures) = (Brought::default(), Failures::default(), Failures::default());
+    while let Some(outcome) = outcomes.next().await {
+        match outcome {
+            Ok(done) => wrote.objects += usize::from(done),
+            Err((_, error)) if code(&error).is_none() => return Err(error),
+            Err((_, error)) if !may_pass(&error) => refusals.add(error),
+            Err((stray, error)) => {
+                failures.add(error);
+                wrote.failed.children.push(stray);
+            }
+        }
+    }
+    wrote.refused = refusals.tell(&scope.snapshot.ring, resource, what);
+    wrote.failed.error = failures.tell(&scope.snapshot.ring, resource, what);
+    Ok(wrote)
 }
 
 /// Where a child belongs.
@@ -103,7 +209,7 @@ enum Verdict {
     /// Where it is, or nobody knows.
     Stays,
     /// With the shard of its owner.
-    Strays(ShardName),
+    Strays(Box<Target>, ShardName),
     /// It follows nobody of the ring, and has labels of it.
     Stranger,
 }
@@ -116,7 +222,8 @@ async fn judge<'a>(
 ) -> Result<Verdict, kube::Error> {
     let is_labelled = child.ownership() != Ownership::default();
     let Some(controller) = controller_in_ring(scope, kind, child).cloned() else {
-        return Ok(if is_labelled { Verdict::Stranger } else { Verdict::Stays });
+        let may_follow = child.controller.as_ref().is_some_and(|controller| scope.snapshot.may_be_above(controller));
+        return Ok(if is_labelled && !may_follow { Verdict::Stranger } else { Verdict::Stays });
     };
     let Some(owner) = known.owner(scope, kind, child, &controller).await? else { return Ok(Verdict::Stays) };
     if scope.namespaces.excludes(&scope.snapshot.namespaces, child.namespace.as_deref()) {
@@ -130,9 +237,9 @@ async fn judge<'a>(
         return Ok(Verdict::Stays);
     }
     let owner = known.look(scope, child, &owner).await?;
-    let shard = owner.and_then(|owner| settled_shard(scope, &owner));
-    let elsewhere = shard.filter(|shard| !is_with(child, shard));
-    Ok(elsewhere.map_or(Verdict::Stays, Verdict::Strays))
+    let settled = owner.and_then(|owner| settled_shard(scope, &owner).map(|shard| (owner, shard)));
+    let elsewhere = settled.filter(|(_, shard)| !is_with(child, shard));
+    Ok(elsewhere.map_or(Verdict::Stays, |(owner, shard)| Verdict::Strays(Box::new(owner), shard)))
 }
 
 /// The controller of a child, if its resource is one that is followed in this ring.

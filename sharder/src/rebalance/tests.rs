@@ -5,6 +5,7 @@
 use futures::FutureExt;
 use http::{Method, StatusCode};
 use ringside_ring::{RingLabels, lease::ShardState};
+use ringside_runtime::explain::code;
 use serde_json::{Value, json};
 
 use super::*;
@@ -18,6 +19,7 @@ use crate::{
     snapshot::tests::{example_spec, ring, snapshot_of},
 };
 
+mod failing;
 mod unanswered;
 
 fn labels_of(api: &FakeApi, path: &str) -> Value {

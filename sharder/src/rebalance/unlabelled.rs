@@ -122,7 +122,7 @@ async fn watch_once(scope: &Scope, kind: &Resource, brought: &mut usize) {
             }
         }
         match bring(scope, kind, page).await {
-            Ok((objects, _)) => *brought += objects,
+            Ok(looked) => *brought += looked.objects,
             Err(error) => broke = Some(explain(&error)),
         }
         if let Some(error) = broke {

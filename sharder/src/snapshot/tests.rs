@@ -141,6 +141,8 @@ fn what_is_not_served_is_a_problem_and_what_is_being_looked_up_is_pending() {
     let snapshot = build(&catalog);
     assert!(snapshot.pending);
     assert_eq!(snapshot.mains.len(), 1);
+    let unresolved: Vec<_> = snapshot.unresolved.iter().map(ToString::to_string).collect();
+    assert_eq!(unresolved, ["pods", "things.x.y"]);
     let problem = "resource 'things.x.y' is not served by the API server; check its group and plural name";
     assert_eq!(snapshot.problems, [problem]);
     catalog.insert(GroupResource { group: String::new(), resource: "pods".into() }, Err(Unusable::Verbs));

@@ -103,6 +103,10 @@ impl Counting<'_> {
             for child in page {
                 let controller = child.controller.as_ref();
                 let controller = controller.filter(|controller| self.snapshot.above(&kind.id, controller).is_some());
+                if controller.is_none() && child.controller.as_ref().is_some_and(|it| self.snapshot.may_be_above(it)) {
+                    // Nobody can say yet whom it follows.
+                    continue;
+                }
                 let Some(controller) = controller.filter(|_| self.selects(&child)) else {
                     // It is not let go of by itself: it follows its owner out of the ring, or follows nobody of it.
                     forecast.leaver(&kind.id, &child, released(&child));

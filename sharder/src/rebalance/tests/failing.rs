@@ -1,0 +1,137 @@
+//! Children whose owners nobody can tell, and writes that fail for a moment, for longer, or only seem to work.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::assign::{tests::owner_and_child, write::is_undone};
+
+/// The Secret `c` with `b`, whose owner is with `a`.
+fn stray(api: &FakeApi, scope: &Scope) -> String {
+    let name = name_of("a", scope);
+    api.put(&path(CONFIG_MAPS, &name), object(scope, &name, Some("a")));
+    api.put(&path(SECRETS, "c"), owned(object(scope, "c", Some("b")), &name));
+    name
+}
+
+fn shard_of(api: &FakeApi, scope: &Scope, path: &str) -> Value {
+    labels_of(api, path)[&scope.snapshot.labels.shard].clone()
+}
+
+#[tokio::test]
+async fn whose_owner_is_of_a_resource_that_could_not_be_looked_up_keeps_its_label() {
+    let api = FakeApi::default();
+    let mut scope = scope(&api);
+    Arc::make_mut(&mut scope.snapshot).unresolved =
+        vec![GroupResource { group: "x.example.com".into(), resource: "things".into() }];
+    for group in ["x.example.com", "y.example.com"] {
+        let mut child = owned(object(&scope, group, Some("b")), "thing");
+        child["metadata"]["ownerReferences"][0]["apiVersion"] = json!(format!("{group}/v1"));
+        child["metadata"]["ownerReferences"][0]["uid"] = json!(format!("uid-{group}"));
+        api.put(&path(SECRETS, group), child);
+    }
+    children::pass(&scope, Way::Pages).await.unwrap();
+    assert_eq!(shard_of(&api, &scope, &path(SECRETS, "x.example.com")), "b");
+    assert_eq!(shard_of(&api, &scope, &path(SECRETS, "y.example.com")), Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_fails_for_a_moment_is_not_left_to_the_next_pass() {
+    for (method, of) in [(Method::PATCH, SECRETS), (Method::GET, CONFIG_MAPS)] {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let name = stray(&api, &scope);
+        let (collection, start) = (format!("/{of}"), Instant::now());
+        api.intercept(move |asked, _| {
+            let is_one = asked.method == method && asked.path.contains(&collection) && !asked.path.ends_with('s');
+            (is_one && start.elapsed() < Duration::from_secs(3)).then_some(StatusCode::INTERNAL_SERVER_ERROR)
+        });
+        let refused = children::pass(&scope, Way::Pages).await.unwrap();
+        assert_eq!(shard_of(&api, &scope, &path(SECRETS, "c")), "a");
+        assert!(refused.is_none(), "{refused:?}");
+        assert!(!scope.begun.has(&format!("uid-{name}")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_fails_for_longer_is_found_wherever_it_is_when_its_owner_moves() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let name = stray(&api, &scope);
+    api.intercept(|asked, _| (asked.method == Method::PATCH).then_some(StatusCode::INTERNAL_SERVER_ERROR));
+    let refused = children::pass(&scope, Way::Pages).await.unwrap();
+    assert_eq!(refused.and_then(|error| code(&error)), Some(500), "and is told");
+    api.intercept(|_, _| None);
+    // `a` has let go, and the object goes to another one.
+    let shards = [("a", ShardState::Dead), ("gone", ShardState::Dead), ("next", ShardState::Ready)];
+    let scope = Scope { snapshot: Arc::new(snapshot_of(&ring(&example_spec()), &shards)), ..scope };
+    let owner = target(&scope, &api.get(&path(CONFIG_MAPS, &name)).unwrap());
+    scope.drains.remember(&scope.main.resource.id, &owner, "a", "m");
+    api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, None));
+    let owner = target(&scope, &api.get(&path(CONFIG_MAPS, &name)).unwrap());
+    assert_eq!(process(&scope, vec![owner]).await, vec![]);
+    for path in [path(CONFIG_MAPS, &name), path(SECRETS, "c")] {
+        assert_eq!(shard_of(&api, &scope, &path), "next", "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_in_an_outage_is_not_done() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let name = stray(&api, &scope);
+    for i in 0..=crate::assign::BATCH {
+        api.put(&path(SECRETS, &format!("c-{i}")), owned(object(&scope, &format!("c-{i}"), Some("b")), &name));
+    }
+    api.intercept(|asked, _| (asked.method == Method::PATCH).then_some(StatusCode::INTERNAL_SERVER_ERROR));
+    assert_eq!(children::pass(&scope, Way::Pages).await.err().and_then(|error| code(&error)), Some(500));
+    // One owner that can't be read is no outage, however many children it has.
+    let other = (0..).map(|i| format!("p-{i}")).find(|name| {
+        let key = scope.main.resource.key(Some("default"), name);
+        scope.snapshot.hash_ring.owner(&key).unwrap().as_str() == "a"
+    });
+    let other = other.unwrap();
+    api.put(&path(CONFIG_MAPS, &other), object(&scope, &other, Some("a")));
+    api.put(&path(SECRETS, "another"), owned(object(&scope, "another", Some("b")), &other));
+    let failing = [path(CONFIG_MAPS, &name), path(SECRETS, "another")];
+    api.intercept(move |asked, _| failing.contains(&asked.path).then_some(StatusCode::INTERNAL_SERVER_ERROR));
+    assert_eq!(children::pass(&scope, Way::Pages).await.unwrap().and_then(|error| code(&error)), Some(500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_takes_back_in_the_same_write_is_tried_again_and_told() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let (_, main, child) = owner_and_child(&api, &scope, "a", "a");
+    let owner = target(&scope, &api.get(&main).unwrap());
+    scope.census.waits(&scope.main.resource.id, &owner.uid);
+    api.drop_labels();
+    let again = process(&scope, vec![owner.clone()]).await;
+    assert_eq!(again.len(), 1);
+    let figures = scope.census.figures(&scope.snapshot.members).remove(&scope.main.resource.id).unwrap();
+    assert_eq!(figures.unassigned, 1);
+    let faults = scope.faults.of(&scope.snapshot);
+    assert!(faults[0].contains("can't be assigned") && faults[0].contains("taking it back"), "{faults:?}");
+    assert_eq!(shard_of(&api, &scope, &child), "a");
+
+    // A child that gets no label is not where its owner is about to be: that waits.
+    let (_, main, child) = owner_and_child(&api, &scope, "a", "b");
+    scope.drains.remember(&scope.main.resource.id, &owner, "b", "m");
+    api.drop_labels();
+    let written = api.writes().len();
+    assert_eq!(process(&scope, vec![target(&scope, &api.get(&main).unwrap())]).await.len(), 1);
+    assert_eq!(api.writes()[written..], [format!("PATCH {child}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_that_somebody_takes_back_in_the_same_write_is_none_and_told() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let name = name_of("a", &scope);
+    api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("b")));
+    api.put_labels_back();
+    let refused = objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    assert!(refused.is_some_and(|error| is_undone(&error)));
+    assert_eq!(scope.drains.id(&format!("uid-{name}")), None, "nobody waits for an acknowledgement");
+}
