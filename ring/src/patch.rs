@@ -188,6 +188,22 @@ mod tests {
     }
 
     #[test]
+    fn it_is_known_of_a_patch_whether_the_object_has_a_shard_by_it() {
+        let (keys, to) = (labels(), "a".parse().unwrap());
+        let (nobodys, owned) = (Ownership::default(), Ownership { shard: Some("b"), drain: None });
+        let drained = Ownership { drain: Some("m"), ..owned };
+        for (patch, before, after) in [
+            (assign(&keys, &seen(nobodys, true), &to), nobodys, true),
+            (assign(&keys, &seen(owned, true), &to), owned, true),
+            (drain(&keys, "u1", "b", "m"), owned, true),
+            (acknowledge(&keys, "u1", &to, "m"), drained, false),
+            (release(&keys, "u1", &drained).unwrap(), drained, false),
+        ] {
+            assert_eq!(leaves_shard(&keys, &patch, &before), after, "{patch:?}");
+        }
+    }
+
+    #[test]
     fn what_a_ring_has_left_is_taken_off() {
         let keys = labels();
         for (left, there) in [

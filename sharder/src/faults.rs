@@ -44,7 +44,10 @@ pub(crate) struct Faults(watch::Sender<Refused>);
 impl Faults {
     /// The task failed.
     pub(crate) fn failed(&self, resource: &GroupResource, task: Task, error: &kube::Error) {
-        let Some(fault) = refusal(error) else { return };
+        if !lasts(error) {
+            return;
+        }
+        let fault = explain(error);
         self.0.send_if_modified(|refused| {
             refused.insert((resource.clone(), task), fault.clone()).as_ref() != Some(&fault)
         });
@@ -73,18 +76,23 @@ impl Faults {
     }
 }
 
-/// What the error says when it will be the same next time, until somebody does something about it.
-fn refusal(error: &kube::Error) -> Option<String> {
-    (is_undone(error) || !may_pass(error)).then(|| explain(error))
+/// Whether it will be the same next time, until somebody does something about it.
+fn lasts(error: &kube::Error) -> bool {
+    is_undone(error) || matches!(code(error), Some(401 | 403 | 404 | 405))
 }
 
-/// Whether the same may work in a moment, without that anybody does something about it.
-pub(crate) fn may_pass(error: &kube::Error) -> bool {
-    !matches!(code(error), Some(401 | 403 | 404 | 405))
+/// Of two errors the one that somebody must do something about, or else the first: what passes by itself does not hide it.
+pub(crate) fn graver(one: Option<kube::Error>, other: Option<kube::Error>) -> Option<kube::Error> {
+    match (one, other) {
+        (Some(one), Some(other)) if lasts(&other) && !lasts(&one) => Some(other),
+        (one, other) => one.or(other),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use kube::core::Status;
 
     use super::*;
@@ -92,6 +100,13 @@ mod tests {
 
     fn error(code: u16) -> kube::Error {
         kube::Error::Api(Status::failure("no", "Reason").with_code(code).boxed())
+    }
+
+    #[test]
+    fn what_passes_by_itself_hides_nothing_that_somebody_must_mend() {
+        let graver = |codes: [u16; 2]| code(&graver(Some(error(codes[0])), Some(error(codes[1]))).unwrap()).unwrap();
+        assert_eq!([[500, 403], [403, 500], [403, 404], [500, 503]].map(graver), [403, 403, 403, 500]);
+        assert_eq!(code(&super::graver(None, Some(error(500))).unwrap()), Some(500));
     }
 
     #[test]

@@ -5,7 +5,12 @@
 //! that was not there when the ring was changed, knows it too. Shards are asked to let go, but not waited for beyond the
 //! ring's deadline: a proxy narrows nothing that its ring does not name, and so has nothing to let go of.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::SystemTime};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use kube::Client;
 use ringside_ring::{
@@ -24,9 +29,12 @@ use crate::{
     cleanup::{SETTLED, change},
     move_id::move_id,
     pauses::Pauses,
-    resources::{Resource, Unusable},
+    resources::{RETRY as LOOKED_UP, Resource, Unusable},
     snapshot::Snapshot,
 };
+
+/// What was not served for so long is gone: it has been looked up a few times since.
+const GONE: Duration = Duration::from_secs(3 * LOOKED_UP.as_secs());
 
 /// Takes the labels off, for as long as this replica leads.
 pub(crate) async fn withdraw(
@@ -41,6 +49,7 @@ pub(crate) async fn withdraw(
         latest: latest.clone(),
         known: BTreeMap::new(),
         since: BTreeMap::new(),
+        missing: BTreeMap::new(),
     };
     let mut pauses = Pauses::new();
     let mut previous: Option<Arc<Snapshot>> = None;
@@ -51,6 +60,7 @@ pub(crate) async fn withdraw(
         if previous.as_deref().is_none_or(|previous| !previous.asks_the_same(&snapshot)) {
             // It may have named them again in between: whoever began to narrow them then has its full time.
             work.since.clear();
+            work.missing.clear();
         }
         work.known.retain(|name, _| open.contains(name) || snapshot.named.contains(name));
         previous = Some(snapshot.clone());
@@ -102,6 +112,8 @@ struct Work {
     known: BTreeMap<GroupResource, Arc<Resource>>,
     /// Since when each is worked on.
     since: BTreeMap<GroupResource, Instant>,
+    /// Since when each is not served.
+    missing: BTreeMap<GroupResource, Instant>,
 }
 
 impl Work {
@@ -113,12 +125,14 @@ impl Work {
     /// Does what can be done now; returns whether no object of the resource has labels any more, nor gets any.
     async fn is_clean(&mut self, snapshot: &Snapshot, leftovers: &Leftovers, name: &GroupResource) -> bool {
         let now = Instant::now();
-        let since = *self.since.entry(name.clone()).or_insert(now);
-        let waited = now - since;
-        let resource = match snapshot.departing.get(name) {
-            Some(Ok(resource)) => resource,
+        let departing = snapshot.departing.get(name);
+        if matches!(departing, Some(Err(Unusable::NotServed))) {
             // Its objects are gone with it, unless it is served again soon.
-            Some(Err(Unusable::NotServed)) => return waited >= SETTLED,
+            return now - *self.missing.entry(name.clone()).or_insert(now) >= GONE;
+        }
+        self.missing.remove(name);
+        let resource = match departing {
+            Some(Ok(resource)) => resource,
             Some(Err(_)) => return false,
             None => match self.known.get(name) {
                 Some(resource) => resource,
@@ -126,6 +140,7 @@ impl Work {
                 None => return false,
             },
         };
+        let waited = now - *self.since.entry(name.clone()).or_insert(now);
         let is_main = leftovers.is_main(name);
         let patience = Patience::after(waited, snapshot.spec.drain_deadline(), true);
         let (labels, id) = (&snapshot.labels, move_id(SystemTime::now()));

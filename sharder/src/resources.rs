@@ -25,7 +25,7 @@ pub(crate) use object::Object;
 use ringside_runtime::discovery::{self, LookUpError, Served};
 
 /// How soon a resource that is not served is looked for again: its CustomResourceDefinition may come after the ring.
-const RETRY: Duration = Duration::from_secs(5);
+pub(crate) const RETRY: Duration = Duration::from_secs(5);
 /// How soon it is looked again after a definition has changed, and how often: the API server takes a second or two to serve
 /// what it says, or to serve it no more.
 const SOON: Duration = Duration::from_secs(1);

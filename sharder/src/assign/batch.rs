@@ -23,7 +23,7 @@ use super::{
     revisit::read,
     taking::{Absent, Taken, confirmed, groups, take},
     withdraw::withdraw,
-    write::{Outcome, assign, write},
+    write::{Outcome, assign, is_undone, write},
 };
 use crate::{faults::Task, target::Target};
 use ringside_runtime::explain::explain;
@@ -220,6 +220,10 @@ async fn carry(scope: &Scope, one: Move, family: Family, absent: &Absent) -> Res
     if let Err((child, error)) = move_family(scope, family, &one.to).await {
         // That write or another one may still be carried out, when the owner has stayed where it was.
         scope.looks.may_be_late(&scope.main.resource.id, one.to.as_str());
+        if is_undone(&error) {
+            // It may have lost its label, and then nobody would find it by that.
+            scope.begun.scatter(&scope.main.resource.id, &one.target);
+        }
         return Err(Failed { target: one.target, child: Some(child), error });
     }
     let given = give(scope, one, absent).await;

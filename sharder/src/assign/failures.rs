@@ -1,9 +1,12 @@
-//! The failures of one batch: told once, by the first of them. There may be as many as there are objects.
+//! The failures of one batch: told once, by the first of them that somebody must do something about. There may be as many as
+//! there are objects.
 
 use ringside_ring::{RingName, cluster_ring::GroupResource};
 use ringside_runtime::explain::explain;
 
-/// How many there were, and the first.
+use crate::faults::graver;
+
+/// How many there were, and the one to tell.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     count: usize,
@@ -14,10 +17,10 @@ impl Failures {
     /// One more.
     pub(crate) fn add(&mut self, error: kube::Error) {
         self.count += 1;
-        self.first.get_or_insert(error);
+        self.first = graver(self.first.take(), Some(error));
     }
 
-    /// Logs them; returns the first.
+    /// Logs them; returns the one that was told.
     pub(crate) fn tell(self, ring: &RingName, resource: &GroupResource, what: &'static str) -> Option<kube::Error> {
         let first = self.first?;
         tracing::warn!(%ring, %resource, objects = self.count, first_error = explain(&first), "{what}");

@@ -27,6 +27,11 @@ use crate::{
 /// How long a policy may take to be in place for the first time, or again. Who changes or deletes it again and again must not
 /// keep the ring's objects from everybody.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// How long in all where the API server refuses, again and again, what may work in a moment: a Pod that it can't read must not
+/// keep the ring's objects from everybody either.
+const LONGEST: Duration = Duration::from_secs(300);
+/// What can be done besides.
+const OR: &str = "or set fence to Proxy in the ring";
 /// How soon something that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -56,7 +61,7 @@ pub(crate) async fn keep(keeper: Keeper, snapshots: watch::Receiver<Arc<Snapshot
         name,
         accounts: Accounts::default(),
         stored: None,
-        out_of_place: None,
+        awaited: None,
         findings: Findings::default(),
     };
     let _forgotten_at_the_end = Forget(&keeper.fences, &ring);
@@ -86,9 +91,25 @@ struct Fence {
     accounts: Accounts,
     /// Policy and binding as they are stored, as far as is known; none before anybody looked.
     stored: Option<[Option<Arc<DynamicObject>>; 2]>,
-    /// Since when it has been stored, and is not in place: somebody changes or deletes it.
-    out_of_place: Option<Instant>,
+    /// It could be in place, and is not.
+    awaited: Option<Awaited>,
     findings: Findings,
+}
+
+/// How long the fence is waited for.
+struct Awaited {
+    /// Until then, if nothing is refused meanwhile: who changes or deletes it goes on doing so.
+    until: Instant,
+    longest: Instant,
+    /// What was refused last.
+    refusal: Option<String>,
+}
+
+impl Awaited {
+    fn begin() -> Self {
+        let now = Instant::now();
+        Self { until: now + PATIENCE, longest: now + LONGEST, refusal: None }
+    }
 }
 
 impl Fence {
@@ -107,8 +128,6 @@ impl Fence {
             };
             let pause = pause.unwrap_or_else(|error| {
                 self.refused(code(&error), &explain(&error));
-                // Nothing was seen of what others do to them.
-                self.out_of_place = None;
                 Some(RETRY)
             });
             fences.found(&snapshot.ring, &self.findings);
@@ -163,16 +182,18 @@ impl Fence {
     /// Takes it that the fence can't be where it is not in place for long; returns when that will be so.
     fn wait_for_place(&mut self, awaited: bool) -> Option<Duration> {
         if !awaited {
-            self.out_of_place = None;
+            self.awaited = None;
             return None;
         }
-        let rest = PATIENCE.saturating_sub(self.out_of_place.get_or_insert_with(Instant::now).elapsed());
+        let Awaited { until, longest, refusal } = self.awaited.get_or_insert_with(Awaited::begin);
+        let rest = until.saturating_duration_since(Instant::now());
         if !rest.is_zero() {
             return Some(rest);
         }
-        let name = &self.name;
-        self.findings.refused.get_or_insert_with(|| {
-            format!("the API server's fence: somebody changes or deletes its policy {name}, or the binding, again and again: find out who, or set fence to Proxy in the ring")
+        let (name, refusal) = (&self.name, refusal.as_ref().filter(|_| until >= longest));
+        self.findings.refused.get_or_insert_with(|| match refusal {
+            Some(why) => format!("the API server's fence: what it needs is refused again and again: {why}: mend that, {OR}"),
+            None => format!("the API server's fence: somebody changes or deletes its policy {name}, or the binding, again and again: find out who, {OR}"),
         });
         None
     }
@@ -184,7 +205,7 @@ impl Fence {
         }
         self.findings = Findings::default();
         self.accounts = Accounts::default();
-        self.out_of_place = None;
+        self.awaited = None;
         None
     }
 
@@ -204,8 +225,6 @@ impl Fence {
                 }
                 Standing::Refused { code, why } => {
                     self.refused(code, &why);
-                    // That has a reason of its own.
-                    self.out_of_place = None;
                     return None;
                 }
                 Standing::Pending | Standing::Disturbed { .. } | Standing::Absent => return None,
@@ -214,11 +233,16 @@ impl Fence {
         since
     }
 
-    /// What passes by itself changes nothing about what is stored.
+    /// What passes by itself changes nothing about what is stored, and nothing was seen of what others do to it.
     fn refused(&mut self, code: Option<u16>, why: &str) {
         if let Some(fault) = code.and_then(|code| impossible(code, why)) {
             self.findings.refused = Some(fault);
+            return;
         }
+        let awaited = self.awaited.get_or_insert_with(Awaited::begin);
+        awaited.until = (Instant::now() + PATIENCE).min(awaited.longest);
+        awaited.refusal = Some(why.to_owned());
+        self.wait_for_place(true);
     }
 }
 
@@ -255,7 +279,6 @@ fn note(
 
 /// Why there can't be a fence until somebody does something about it; none for what passes by itself.
 pub(super) fn impossible(code: u16, error: &str) -> Option<String> {
-    const OR: &str = "or set fence to Proxy in the ring";
     match code {
         404 | 405 => Some(format!(
             "the API server's fence needs ValidatingAdmissionPolicies, which Kubernetes has since 1.30 and this API server does not serve: update it, {OR}"

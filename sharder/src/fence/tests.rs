@@ -223,6 +223,23 @@ async fn nobody_is_blamed_for_what_the_api_server_refused() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_fence_of_which_something_is_refused_again_and_again() {
+    let (api, (fences, ..), snapshot) = (FakeApi::default(), Fences::new(), Arc::new(asked()));
+    let (_ring, snapshots) = watch::channel(snapshot.clone());
+    fences.judged(Some(Ok(())));
+    // One Pod that the API server can't read.
+    api.intercept(|asked, _| asked.path.contains("/pods/").then_some(StatusCode::INTERNAL_SERVER_ERROR));
+    let keeping = tokio::spawn(keep(Keeper { leases: held_by(&["a"]), ..keeper(&api, &fences) }, snapshots));
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert!(!withheld(&fences, &asking()).is_empty());
+    tokio::time::sleep(Duration::from_secs(110)).await;
+    assert!(withheld(&fences, &asking()).is_empty());
+    let report = fences.report(&snapshot);
+    assert!(matches!(&report, Report::Impossible(why) if why.contains("refused again and again")), "{report:?}");
+    keeping.abort();
+}
+
 #[test]
 fn namespaces_that_join_are_withheld_until_the_fence_is_around_them() {
     let snapshot = snapshot();

@@ -85,17 +85,38 @@ async fn who_does_not_narrow_it_any_more_is_not_waited_for_beyond_the_deadline()
 }
 
 #[tokio::test(start_paused = true)]
+async fn shards_have_their_full_time_once_the_resource_is_served() {
+    let (api, _leftovers, task, ring) = start();
+    let mut away = (*shrunk()).clone();
+    for resource in away.departing.values_mut() {
+        *resource = Err(Unusable::Unknown("timed out".to_owned()));
+    }
+    ring.send_replace(Arc::new(away));
+    sleep(Duration::from_secs(120)).await;
+    ring.send_replace(shrunk());
+    for second in 0..55 {
+        let labels = labels(&api, &path(CONFIG_MAPS, "alive"));
+        assert_ne!(labels, json!({}), "after {second} s");
+        sleep(Duration::from_secs(1)).await;
+    }
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_not_served_for_a_moment_is_not_forgotten() {
     let (api, leftovers, task, ring) = start();
     let mut away = (*shrunk()).clone();
     for resource in away.departing.values_mut() {
         *resource = Err(Unusable::NotServed);
     }
-    ring.send_replace(Arc::new(away.clone()));
-    sleep(SETTLED / 2).await;
-    assert_eq!(left(&leftovers), ["configmaps", "secrets"]);
-    ring.send_replace(shrunk());
-    sleep(Duration::from_secs(3)).await;
+    // Before anything was looked at, and again in the midst of it.
+    for _ in 0..2 {
+        ring.send_replace(Arc::new(away.clone()));
+        sleep(GONE * 2 / 3).await;
+        assert_eq!(left(&leftovers), ["configmaps", "secrets"]);
+        ring.send_replace(shrunk());
+        sleep(Duration::from_secs(3)).await;
+    }
     assert_eq!(labels(&api, &path(CONFIG_MAPS, "dead")), json!({}), "it is there again");
     ring.send_replace(Arc::new(away));
     sleep(Duration::from_secs(60)).await;

@@ -5,13 +5,15 @@
 //! includes what a leader before left half done, which nobody remembers. A child of the owner itself costs a read only where
 //! it is not at home; of a chain each link costs one.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
-use futures::{Stream, StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
 use ringside_ring::{Ownership, ShardName, cluster_ring::GroupResource, patch};
-
 use tokio::time::sleep;
 
 use crate::{
@@ -19,9 +21,9 @@ use crate::{
         BATCH, PARALLEL, Scope,
         children::list,
         failures::Failures,
-        write::{Outcome, assign, write},
+        write::{Outcome, assign, is_undone, write},
     },
-    faults::may_pass,
+    faults::graver,
     owners::{Owner, owner},
     resources::Resource,
     survey::{Way, survey},
@@ -29,29 +31,53 @@ use crate::{
 };
 use ringside_runtime::explain::code;
 
-/// The pauses after which a child is tried again that failed: so long takes an API server to find its feet, or a child to
-/// be left in peace by others.
+/// The pauses of one pass after which what failed is tried again: so long takes an API server to find its feet, or a child to be
+/// left in peace by others.
 const AGAIN: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
-/// Looks at every object of the resources that the main resource controls; returns the first refusal.
+/// Looks at every object of the resources that the main resource controls; returns what went wrong with some of them, at first
+/// what somebody must do something about.
 pub(super) async fn pass(scope: &Scope, way: Way) -> Result<Option<kube::Error>, kube::Error> {
-    let mut refused = None;
+    let (mut fault, mut pauses) = (None, AGAIN.into_iter());
     for kind in &scope.main.controlled {
         let all = survey(kind.objects(&scope.watches, None), scope.snapshot.labels.clone(), way).await?;
-        let Brought { objects, refused: first, .. } =
-            bring_all(scope, kind, all.try_chunks(BATCH).map_err(|error| error.1)).await?;
-        refused = refused.or(first);
+        let mut pages = std::pin::pin!(all.try_chunks(BATCH).map_err(|error| error.1));
+        let mut objects = 0_usize;
+        while let Some(page) = pages.try_next().await? {
+            let brought = bring_patiently(scope, kind, page, &mut pauses).await?;
+            objects += brought.objects;
+            fault = graver(fault, graver(brought.refused, brought.error));
+        }
         if objects > 0 {
             let (ring, resource) = (&scope.snapshot.ring, &kind.id);
             tracing::info!(%ring, %resource, objects, "brought children to their owners' shards");
         }
     }
-    Ok(refused)
+    Ok(fault)
+}
+
+/// Brings the strays of a page. Those that fail for the moment are tried again while there are pauses left, as the next pass
+/// may be minutes away, and their owners' controllers would create them meanwhile.
+async fn bring_patiently(
+    scope: &Scope,
+    kind: &Resource,
+    page: Vec<Target>,
+    pauses: &mut impl Iterator<Item = Duration>,
+) -> Result<Brought, kube::Error> {
+    let mut all = bring(scope, kind, page).await?;
+    while !all.failed.is_empty()
+        && let Some(pause) = pauses.next()
+    {
+        sleep(pause).await;
+        let again = bring(scope, kind, all.failed).await?;
+        all = Brought { objects: all.objects + again.objects, refused: graver(all.refused, again.refused), ..again };
+    }
+    Ok(all)
 }
 
 /// Looks at the children that a label selector shows, and brings the strays among them; returns how many were brought of which
-/// resource. What the API server goes on to refuse is told, and left to the next pass.
+/// resource. What fails is told, and left to the next look or pass.
 pub(super) async fn bring_selected<'a>(
     scope: &'a Scope,
     selector: &str,
@@ -59,7 +85,11 @@ pub(super) async fn bring_selected<'a>(
     let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX)).labels(selector);
     let mut brought = Vec::new();
     for kind in &scope.main.controlled {
-        let Brought { objects, .. } = bring_all(scope, kind, list(scope, kind, None, parameters.clone())).await?;
+        let mut pages = std::pin::pin!(list(scope, kind, None, parameters.clone()));
+        let mut objects = 0;
+        while let Some(page) = pages.try_next().await? {
+            objects += bring(scope, kind, page).await?.objects;
+        }
         brought.extend((objects > 0).then_some((&kind.id, objects)));
     }
     Ok(brought)
@@ -70,83 +100,32 @@ pub(super) async fn bring_selected<'a>(
 pub(super) struct Brought {
     /// How many were brought to their owners.
     pub(super) objects: usize,
-    /// The first refusal that somebody has to do something about.
+    /// What the API server will refuse again: at first what somebody must do something about.
     refused: Option<kube::Error>,
-    failed: Failed,
-}
-
-/// Children of which something failed that may pass.
-#[derive(Default)]
-struct Failed {
-    /// The first error.
+    /// The children of which something failed that may pass.
+    failed: Vec<Target>,
+    /// Why that of the first failed.
     error: Option<kube::Error>,
-    children: Vec<Stray>,
 }
 
-/// A child, and its owner if that was read.
+/// A child, and its owner if it follows one that is known.
 struct Stray {
     child: Target,
     owner: Option<Target>,
 }
 
-/// Brings the strays of all pages. Those that fail for the moment are tried again in the end, as the next pass may be minutes
-/// away, and their owners' controllers would create them meanwhile. Of what fails for longer it is remembered that it may be
-/// anywhere.
-///
-/// # Errors
-/// When there are too many of those: that is an outage.
-async fn bring_all(
-    scope: &Scope,
-    kind: &Resource,
-    pages: impl Stream<Item = Result<Vec<Target>, kube::Error>>,
-) -> Result<Brought, kube::Error> {
-    let (mut pages, mut all) = (std::pin::pin!(pages), Brought::default());
-    while let Some(page) = pages.try_next().await? {
-        all = all.and(bring(scope, kind, page).await?)?;
-    }
-    let mut pauses = AGAIN.into_iter();
-    while !all.failed.children.is_empty()
-        && let Some(pause) = pauses.next()
-    {
-        sleep(pause).await;
-        let again = std::mem::take(&mut all.failed).children;
-        all = all.and(bring(scope, kind, again.into_iter().map(|stray| stray.child).collect()).await?)?;
-    }
-    let Failed { error, children } = std::mem::take(&mut all.failed);
-    for owner in children.into_iter().filter_map(|stray| stray.owner) {
-        scope.begun.scatter(&scope.main.resource.id, &owner);
-    }
-    Ok(Brought { refused: all.refused.or(error), ..all })
-}
-
-impl Brought {
-    /// Both together, unless too many could not be written to. Of those that could not even be looked at as many are kept: an
-    /// owner that the API server can't read may have any number of children, and is one object.
-    fn and(mut self, other: Self) -> Result<Self, kube::Error> {
-        self.objects += other.objects;
-        self.refused = self.refused.or(other.refused);
-        self.failed.error = self.failed.error.or(other.failed.error);
-        self.failed.children.extend(other.failed.children);
-        let unwritten = self.failed.children.iter().filter(|stray| stray.owner.is_some()).count();
-        let mut unread = 0;
-        self.failed.children.retain(|stray| {
-            unread += usize::from(stray.owner.is_none());
-            stray.owner.is_some() || unread <= BATCH
-        });
-        match self.failed.error.take_if(|_| unwritten > BATCH) {
-            Some(error) => Err(error),
-            None => Ok(self),
-        }
-    }
-}
-
-/// Brings the strays of one page, and takes the labels off what follows nobody of the ring.
+/// Brings the strays of one page, and takes the labels off what follows nobody of the ring. The children of an owner of which
+/// something failed may be anywhere from then on: whoever moves it looks for them so.
 pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<Brought, kube::Error> {
     // Siblings stand together in a list, so knowing the owners of one page saves most reads, in bounded memory.
     let mut known = Known::default();
     let (mut strays, mut strangers, mut unread) = (Vec::new(), Vec::new(), Failures::default());
-    let mut brought = Brought::default();
+    let mut failed = Vec::new();
     for child in page {
+        if known.is_unread(&child) {
+            failed.push(child);
+            continue;
+        }
         match judge(scope, kind, &child, &mut known).await {
             Ok(Verdict::Stays) => {}
             Ok(Verdict::Strays(owner, shard)) => strays.push((Stray { child, owner: Some(*owner) }, shard)),
@@ -154,12 +133,15 @@ pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> 
             // An object that the API server itself can't read: it holds up nobody else.
             Err(error) if code(&error) == Some(500) => {
                 unread.add(error);
-                brought.failed.children.push(Stray { child, owner: None });
+                if let Some(owner) = known.unread(&child) {
+                    scope.begun.scatter(&scope.main.resource.id, &owner);
+                }
+                failed.push(child);
             }
             Err(error) => return Err(error),
         }
     }
-    brought.failed.error = unread.tell(&scope.snapshot.ring, &kind.id, "can't read owners of children");
+    let unread = unread.tell(&scope.snapshot.ring, &kind.id, "can't read owners of children");
     let releases = strangers.into_iter().map(|stray| async {
         let outcome = release(scope, kind, stray.child.clone()).await;
         outcome.map_err(|error| (stray, error))
@@ -173,8 +155,14 @@ pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> 
         let outcome = give(scope, kind, stray.child.clone(), shard).await;
         outcome.map_err(|error| (stray, error))
     });
-    let what = "can't bring children to their owners' shards";
-    brought.and(Brought { objects: 0, ..released })?.and(write_all(scope, &kind.id, writes, what).await?)
+    let given = write_all(scope, &kind.id, writes, "can't bring children to their owners' shards").await?;
+    failed.extend(released.failed.into_iter().chain(given.failed));
+    Ok(Brought {
+        objects: given.objects,
+        refused: graver(released.refused, given.refused),
+        failed,
+        error: unread.or(released.error).or(given.error),
+    })
 }
 
 /// Carries out the writes for a page of children, some of them at once; tells how many of them changed something.
@@ -189,19 +177,35 @@ async fn write_all(
     let mut outcomes = std::pin::pin!(stream::iter(writes).buffer_unordered(PARALLEL));
     let (mut wrote, mut refusals, mut failures) = (Brought::default(), Failures::default(), Failures::default());
     while let Some(outcome) = outcomes.next().await {
-        match outcome {
-            Ok(done) => wrote.objects += usize::from(done),
-            Err((_, error)) if code(&error).is_none() => return Err(error),
-            Err((_, error)) if !may_pass(&error) => refusals.add(error),
-            Err((stray, error)) => {
-                failures.add(error);
-                wrote.failed.children.push(stray);
+        let (Stray { child, owner }, error) = match outcome {
+            Ok(done) => {
+                wrote.objects += usize::from(done);
+                continue;
             }
+            Err((_, error)) if code(&error).is_none() => return Err(error),
+            Err(failed) => failed,
+        };
+        let passes = passes(&error);
+        // One that is refused is where it was.
+        if let Some(owner) = owner.filter(|_| passes || is_undone(&error)) {
+            scope.begun.scatter(&scope.main.resource.id, &owner);
+        }
+        if passes {
+            failures.add(error);
+            wrote.failed.push(child);
+        } else {
+            refusals.add(error);
         }
     }
     wrote.refused = refusals.tell(&scope.snapshot.ring, resource, what);
-    wrote.failed.error = failures.tell(&scope.snapshot.ring, resource, what);
+    wrote.error = failures.tell(&scope.snapshot.ring, resource, what);
     Ok(wrote)
+}
+
+/// Whether the same write may be carried out in a moment. One that did not fit what was there (422) was decided anew several
+/// times.
+fn passes(error: &kube::Error) -> bool {
+    matches!(code(error), Some(409 | 429 | 500..))
 }
 
 /// Where a child belongs.
@@ -266,9 +270,26 @@ struct Known<'a> {
     owners: HashMap<String, Option<Owner<'a>>>,
     /// By their own.
     found: HashMap<String, Option<Target>>,
+    /// The uids of controllers that can't be read, or something above them.
+    unread: HashSet<String>,
 }
 
 impl<'a> Known<'a> {
+    /// Whether nothing was learned of whom the child follows.
+    fn is_unread(&self, child: &Target) -> bool {
+        child.controller.as_ref().is_some_and(|controller| self.unread.contains(&controller.uid))
+    }
+
+    /// Nothing can be learned of whom the child follows; returns as much of that as its controllers say.
+    fn unread(&mut self, child: &Target) -> Option<Target> {
+        let controller = child.controller.as_ref()?;
+        self.unread.insert(controller.uid.clone());
+        let owner = self.owners.get(&controller.uid)?.as_ref()?;
+        let namespace = child.namespace.clone().filter(|_| owner.main.resource.namespaced);
+        let (uid, name) = (owner.reference.uid.clone(), owner.reference.name.clone());
+        Some(Target { uid, name, namespace, ..Target::default() })
+    }
+
     /// Which object of the main resource the child follows, if it follows any.
     async fn owner(
         &mut self,

@@ -39,8 +39,14 @@ pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decisi
     let owner = request.controller().filter(|controller| snapshot.above(&request.resource, controller).is_some());
     let main = snapshot.main(&request.resource);
     if owner.is_none() && main.is_none() {
-        // A controlled resource without one of our owners is not covered; its owner may only be missing from the ring.
-        return if snapshot.named.contains(&request.resource) { Decision::Leave } else { Decision::Foreign };
+        // It may follow an object of a resource that is not served at the moment: until that is known it stays where it is.
+        let may_follow = request.controller().is_some_and(|controller| snapshot.may_be_above(controller));
+        return match review(write, true) {
+            Verdict::Restore(ownership) if may_follow => Decision::Restore(label(request, snapshot, &ownership)),
+            // A controlled resource without one of our owners is not covered; its owner may only be missing from the ring.
+            _ if snapshot.named.contains(&request.resource) => Decision::Leave,
+            _ => Decision::Foreign,
+        };
     }
     // A controlled object is not acknowledged: its children, if it has any, are moved with its owner.
     let fenced = snapshot.spec.asks_for_fence();

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use ringside_ring::lease::ShardState;
+use ringside_ring::{cluster_ring::GroupResource, lease::ShardState};
 use serde_json::{Value, json};
 
 use super::*;
@@ -110,6 +110,24 @@ fn a_put_from_a_template_gets_its_labels_back() {
             let after = patched(&decide(&request, &ring), new).unwrap();
             assert_eq!(after["metadata"]["labels"], old["metadata"]["labels"]);
         }
+    }
+}
+
+#[test]
+fn a_child_of_what_is_not_served_at_the_moment_keeps_its_labels() {
+    let away = GroupResource { group: "x.example.com".into(), resource: "things".into() };
+    let ring = Snapshot { unresolved: vec![away], ..snapshot() };
+    for (group, keeps) in [("x.example.com", true), ("y.example.com", false)] {
+        let child = |shard| {
+            let mut child = owned(labelled(shard, None));
+            child["metadata"]["ownerReferences"][0]["apiVersion"] = json!(format!("{group}/v1"));
+            child
+        };
+        let request = request(&review_of("Secret", Some(&child(Some("a"))), &child(None)));
+        let after = patched(&decide(&request, &ring), child(None));
+        assert_eq!(after, keeps.then(|| child(Some("a"))), "{group}");
+        let new = self::request(&review_of("Secret", None, &child(None)));
+        assert_eq!(decide(&new, &ring), Decision::Leave);
     }
 }
 
