@@ -77,7 +77,7 @@ impl Faults {
 }
 
 /// Whether it will be the same next time, until somebody does something about it.
-fn lasts(error: &kube::Error) -> bool {
+pub(crate) fn lasts(error: &kube::Error) -> bool {
     is_undone(error) || matches!(code(error), Some(401 | 403 | 404 | 405))
 }
 

@@ -110,7 +110,7 @@ struct Work {
     latest: watch::Receiver<Arc<Snapshot>>,
     /// The resources that the ring has named since this began, as they were served.
     known: BTreeMap<GroupResource, Arc<Resource>>,
-    /// Since when each is worked on.
+    /// Since when each is worked on without a break.
     since: BTreeMap<GroupResource, Instant>,
     /// Since when each is not served.
     missing: BTreeMap<GroupResource, Instant>,
@@ -128,12 +128,16 @@ impl Work {
         let departing = snapshot.departing.get(name);
         if matches!(departing, Some(Err(Unusable::NotServed))) {
             // Its objects are gone with it, unless it is served again soon.
+            self.since.remove(name);
             return now - *self.missing.entry(name.clone()).or_insert(now) >= GONE;
         }
         self.missing.remove(name);
         let resource = match departing {
             Some(Ok(resource)) => resource,
-            Some(Err(_)) => return false,
+            Some(Err(_)) => {
+                self.since.remove(name);
+                return false;
+            }
             None => match self.known.get(name) {
                 Some(resource) => resource,
                 // It is being looked up.

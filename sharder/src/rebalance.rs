@@ -25,7 +25,12 @@ pub(crate) use looks::{Looks, look_again};
 pub(crate) use recount::recount;
 pub(crate) use unlabelled::look_for_unlabelled;
 
-use crate::{assign::Scope, faults::Task, pauses::Pauses, survey::Way};
+use crate::{
+    assign::Scope,
+    faults::{Task, lasts},
+    pauses::Pauses,
+    survey::Way,
+};
 use ringside_runtime::explain::explain;
 
 /// How soon a look that failed is made again.
@@ -139,8 +144,9 @@ pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
                     scope.begun.know(resource);
                 }
                 match refused {
-                    Some(error) => scope.faults.failed(resource, task, &error),
-                    None => scope.faults.works(resource, task),
+                    Some(error) if lasts(&error) => scope.faults.failed(resource, task, &error),
+                    // Everything was looked at: what was refused before is not any more.
+                    _ => scope.faults.works(resource, task),
                 }
             }
             Err(error) if way == Way::Stream => {

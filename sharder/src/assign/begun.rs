@@ -6,7 +6,7 @@
 //!
 //! What a leader before began, nobody remembers. So a new one looks for children everywhere, and makes the passes anew for
 //! each change of the shards, until it has seen every owner and every child for the same set of shards: then each owner
-//! is with its children, or remembered here.
+//! is with its children, or remembered here; but for children that a policy keeps elsewhere, which every pass tells.
 
 use std::{
     collections::{BTreeSet, HashMap},

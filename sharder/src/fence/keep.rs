@@ -128,6 +128,7 @@ impl Fence {
             };
             let pause = pause.unwrap_or_else(|error| {
                 self.refused(code(&error), &explain(&error));
+                self.wait_for_place(is_awaited(keeper, &snapshot.ring));
                 Some(RETRY)
             });
             fences.found(&snapshot.ring, &self.findings);
@@ -173,9 +174,7 @@ impl Fence {
         mark::note_idle(&mut wanted.metadata, &keeper.fences.verdict(), stored.map(|policy| &policy.metadata));
         self.policy.want(Some(wanted));
         self.binding.want(Some(binding(snapshot)));
-        // What the API server does not go by has a reason of its own.
-        let awaited = keeper.fences.is_seen_to_judge() && keeper.fences.covered(&snapshot.ring).is_none();
-        let rest = self.wait_for_place(awaited);
+        let rest = self.wait_for_place(is_awaited(keeper, &snapshot.ring));
         Ok(again.into_iter().chain(rest).min())
     }
 
@@ -237,13 +236,19 @@ impl Fence {
     fn refused(&mut self, code: Option<u16>, why: &str) {
         if let Some(fault) = code.and_then(|code| impossible(code, why)) {
             self.findings.refused = Some(fault);
+            // What comes after it begins anew.
+            self.awaited = None;
             return;
         }
         let awaited = self.awaited.get_or_insert_with(Awaited::begin);
         awaited.until = (Instant::now() + PATIENCE).min(awaited.longest);
         awaited.refusal = Some(why.to_owned());
-        self.wait_for_place(true);
     }
+}
+
+/// Whether the fence of a ring could be in place, and is not. What the API server does not go by has a reason of its own.
+fn is_awaited(keeper: &Keeper, ring: &RingName) -> bool {
+    keeper.fences.is_seen_to_judge() && keeper.fences.covered(ring).is_none()
 }
 
 /// Notes on the policy as it is about to be written what it will have been in place for. `stored`: policy and binding as

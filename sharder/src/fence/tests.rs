@@ -196,21 +196,35 @@ async fn nobody_waits_for_a_policy_that_somebody_deletes_whenever_it_is_written(
     keeping.abort();
 }
 
+/// What was refused is tried again after a while.
+async fn eventually_pending(fences: &Fences, snapshot: &Snapshot) {
+    while let Report::Impossible(why) = fences.report(snapshot) {
+        assert!(!why.contains("again and again"), "{why}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_is_blamed_for_what_the_api_server_refused() {
     // With a shard its Pod is asked about first.
-    for shards in [&[][..], &["a"]] {
+    for (shards, status) in [
+        (&[][..], StatusCode::SERVICE_UNAVAILABLE),
+        (&["a"], StatusCode::SERVICE_UNAVAILABLE),
+        (&[], StatusCode::FORBIDDEN),
+    ] {
         let (api, (fences, ..), snapshot) = (FakeApi::default(), Fences::new(), Arc::new(asked()));
         let (_ring, snapshots) = watch::channel(snapshot.clone());
         fences.judged(Some(Ok(())));
         let keeper = Keeper { leases: held_by(shards), ..keeper(&api, &fences) };
         let keeping = tokio::spawn(keep(keeper, snapshots));
         tokio::time::sleep(Duration::from_secs(5)).await;
-        api.intercept(|_, _| Some(StatusCode::SERVICE_UNAVAILABLE));
+        api.intercept(move |_, _| Some(status));
         api.remove(&path("policybindings", &snapshot));
         tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(matches!(fences.report(&snapshot), Report::Impossible(_)), status == StatusCode::FORBIDDEN);
         api.intercept(|_, _| None);
-        for second in 0..30 {
+        eventually_pending(&fences, &snapshot).await;
+        for second in 0..25 {
             assert_eq!(fences.report(&snapshot), Report::Pending, "after {second} s, with {shards:?}");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
@@ -225,11 +239,14 @@ async fn nobody_is_blamed_for_what_the_api_server_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_a_fence_of_which_something_is_refused_again_and_again() {
-    let (api, (fences, ..), snapshot) = (FakeApi::default(), Fences::new(), Arc::new(asked()));
+    let (api, (fences, mut policies, mut bindings), snapshot) = (FakeApi::default(), Fences::new(), Arc::new(asked()));
     let (_ring, snapshots) = watch::channel(snapshot.clone());
     fences.judged(Some(Ok(())));
     // One Pod that the API server can't read.
-    api.intercept(|asked, _| asked.path.contains("/pods/").then_some(StatusCode::INTERNAL_SERVER_ERROR));
+    let unreadable = |api: &FakeApi| {
+        api.intercept(|asked, _| asked.path.contains("/pods/").then_some(StatusCode::INTERNAL_SERVER_ERROR));
+    };
+    unreadable(&api);
     let keeping = tokio::spawn(keep(Keeper { leases: held_by(&["a"]), ..keeper(&api, &fences) }, snapshots));
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert!(!withheld(&fences, &asking()).is_empty());
@@ -237,6 +254,20 @@ async fn nobody_waits_for_a_fence_of_which_something_is_refused_again_and_again(
     assert!(withheld(&fences, &asking()).is_empty());
     let report = fences.report(&snapshot);
     assert!(matches!(&report, Report::Impossible(why) if why.contains("refused again and again")), "{report:?}");
+    // What is in place stays so.
+    api.intercept(|_, _| None);
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    let [policy, binding] = ["policies", "policybindings"].map(|kind| api.get(&path(kind, &snapshot)).unwrap());
+    policies.apply_watcher_event(&Event::Apply(serde_json::from_value(policy).unwrap()));
+    bindings.apply_watcher_event(&Event::Apply(serde_json::from_value(binding).unwrap()));
+    fences.changed.send_replace(());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let report = fences.report(&snapshot);
+    assert!(!matches!(report, Report::Impossible(_) | Report::Pending), "{report:?}");
+    unreadable(&api);
+    fences.changed.send_replace(());
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    assert_eq!(fences.report(&snapshot), report);
     keeping.abort();
 }
 

@@ -87,6 +87,8 @@ async fn who_does_not_narrow_it_any_more_is_not_waited_for_beyond_the_deadline()
 #[tokio::test(start_paused = true)]
 async fn shards_have_their_full_time_once_the_resource_is_served() {
     let (api, _leftovers, task, ring) = start();
+    // Looked at for a moment before.
+    sleep(Duration::from_secs(1)).await;
     let mut away = (*shrunk()).clone();
     for resource in away.departing.values_mut() {
         *resource = Err(Unusable::Unknown("timed out".to_owned()));

@@ -38,8 +38,11 @@ const AGAIN: [Duration; 4] =
 
 /// Looks at every object of the resources that the main resource controls; returns what went wrong with some of them, at first
 /// what somebody must do something about.
+///
+/// # Errors
+/// Also when more of them failed than can be remembered, and may work in a moment: that is an outage.
 pub(super) async fn pass(scope: &Scope, way: Way) -> Result<Option<kube::Error>, kube::Error> {
-    let (mut fault, mut pauses) = (None, AGAIN.into_iter());
+    let (mut fault, mut pauses, mut failed) = (None, AGAIN.into_iter(), 0);
     for kind in &scope.main.controlled {
         let all = survey(kind.objects(&scope.watches, None), scope.snapshot.labels.clone(), way).await?;
         let mut pages = std::pin::pin!(all.try_chunks(BATCH).map_err(|error| error.1));
@@ -48,13 +51,22 @@ pub(super) async fn pass(scope: &Scope, way: Way) -> Result<Option<kube::Error>,
             let brought = bring_patiently(scope, kind, page, &mut pauses).await?;
             objects += brought.objects;
             fault = graver(fault, graver(brought.refused, brought.error));
+            let apart: Vec<_> = brought.failed.into_iter().filter_map(|stray| stray.owner).collect();
+            failed += apart.len();
+            // Their next move looks for their children everywhere. Where there are too many, the pass is made again.
+            for owner in apart.iter().filter(|_| failed <= BATCH) {
+                scope.begun.scatter(&scope.main.resource.id, owner);
+            }
         }
         if objects > 0 {
             let (ring, resource) = (&scope.snapshot.ring, &kind.id);
             tracing::info!(%ring, %resource, objects, "brought children to their owners' shards");
         }
     }
-    Ok(fault)
+    match fault {
+        Some(error) if failed > BATCH => Err(error),
+        fault => Ok(fault),
+    }
 }
 
 /// Brings the strays of a page. Those that fail for the moment are tried again while there are pauses left, as the next pass
@@ -70,7 +82,7 @@ async fn bring_patiently(
         && let Some(pause) = pauses.next()
     {
         sleep(pause).await;
-        let again = bring(scope, kind, all.failed).await?;
+        let again = bring(scope, kind, all.failed.into_iter().map(|stray| stray.child).collect()).await?;
         all = Brought { objects: all.objects + again.objects, refused: graver(all.refused, again.refused), ..again };
     }
     Ok(all)
@@ -103,19 +115,18 @@ pub(super) struct Brought {
     /// What the API server will refuse again: at first what somebody must do something about.
     refused: Option<kube::Error>,
     /// The children of which something failed that may pass.
-    failed: Vec<Target>,
+    failed: Vec<Stray>,
     /// Why that of the first failed.
     error: Option<kube::Error>,
 }
 
-/// A child, and its owner if it follows one that is known.
+/// A child, and its owner where that is known, and is not that of another one which is there already.
 struct Stray {
     child: Target,
     owner: Option<Target>,
 }
 
-/// Brings the strays of one page, and takes the labels off what follows nobody of the ring. The children of an owner of which
-/// something failed may be anywhere from then on: whoever moves it looks for them so.
+/// Brings the strays of one page, and takes the labels off what follows nobody of the ring.
 pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<Brought, kube::Error> {
     // Siblings stand together in a list, so knowing the owners of one page saves most reads, in bounded memory.
     let mut known = Known::default();
@@ -123,7 +134,7 @@ pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> 
     let mut failed = Vec::new();
     for child in page {
         if known.is_unread(&child) {
-            failed.push(child);
+            failed.push(Stray { child, owner: None });
             continue;
         }
         match judge(scope, kind, &child, &mut known).await {
@@ -133,10 +144,8 @@ pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> 
             // An object that the API server itself can't read: it holds up nobody else.
             Err(error) if code(&error) == Some(500) => {
                 unread.add(error);
-                if let Some(owner) = known.unread(&child) {
-                    scope.begun.scatter(&scope.main.resource.id, &owner);
-                }
-                failed.push(child);
+                let owner = known.unread(&child);
+                failed.push(Stray { child, owner });
             }
             Err(error) => return Err(error),
         }
@@ -177,7 +186,7 @@ async fn write_all(
     let mut outcomes = std::pin::pin!(stream::iter(writes).buffer_unordered(PARALLEL));
     let (mut wrote, mut refusals, mut failures) = (Brought::default(), Failures::default(), Failures::default());
     while let Some(outcome) = outcomes.next().await {
-        let (Stray { child, owner }, error) = match outcome {
+        let (stray, error) = match outcome {
             Ok(done) => {
                 wrote.objects += usize::from(done);
                 continue;
@@ -185,17 +194,16 @@ async fn write_all(
             Err((_, error)) if code(&error).is_none() => return Err(error),
             Err(failed) => failed,
         };
-        let passes = passes(&error);
-        // One that is refused is where it was.
-        if let Some(owner) = owner.filter(|_| passes || is_undone(&error)) {
+        if passes(&error) {
+            failures.add(error);
+            wrote.failed.push(stray);
+            continue;
+        }
+        // What is refused is where it was, but for what may have lost its label by that.
+        if let Some(owner) = stray.owner.filter(|_| is_undone(&error)) {
             scope.begun.scatter(&scope.main.resource.id, &owner);
         }
-        if passes {
-            failures.add(error);
-            wrote.failed.push(child);
-        } else {
-            refusals.add(error);
-        }
+        refusals.add(error);
     }
     wrote.refused = refusals.tell(&scope.snapshot.ring, resource, what);
     wrote.error = failures.tell(&scope.snapshot.ring, resource, what);

@@ -42,10 +42,10 @@ pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decisi
         // It may follow an object of a resource that is not served at the moment: until that is known it stays where it is.
         let may_follow = request.controller().is_some_and(|controller| snapshot.may_be_above(controller));
         return match review(write, true) {
+            _ if !snapshot.named.contains(&request.resource) => Decision::Foreign,
             Verdict::Restore(ownership) if may_follow => Decision::Restore(label(request, snapshot, &ownership)),
             // A controlled resource without one of our owners is not covered; its owner may only be missing from the ring.
-            _ if snapshot.named.contains(&request.resource) => Decision::Leave,
-            _ => Decision::Foreign,
+            _ => Decision::Leave,
         };
     }
     // A controlled object is not acknowledged: its children, if it has any, are moved with its owner.

@@ -41,7 +41,7 @@ async fn a_child_that_fails_for_a_moment_is_not_left_to_the_next_pass() {
     for (method, of) in [(Method::PATCH, SECRETS), (Method::GET, CONFIG_MAPS)] {
         let api = FakeApi::default();
         let scope = scope(&api);
-        stray(&api, &scope);
+        let name = stray(&api, &scope);
         let (collection, start) = (format!("/{of}"), Instant::now());
         api.intercept(move |asked, _| {
             let is_one = asked.method == method && asked.path.contains(&collection) && !asked.path.ends_with('s');
@@ -50,6 +50,7 @@ async fn a_child_that_fails_for_a_moment_is_not_left_to_the_next_pass() {
         let refused = children::pass(&scope, Way::Pages).await.unwrap();
         assert_eq!(shard_of(&api, &scope, &path(SECRETS, "c")), "a");
         assert!(refused.is_none(), "{refused:?}");
+        assert!(!scope.begun.has(&format!("uid-{name}")));
     }
 }
 
@@ -95,7 +96,7 @@ async fn whose_owner_can_not_be_read_is_found_wherever_it_is_when_that_moves() {
 /// More children than are looked at together, each in vain, and one of a page after them that is a stray as well.
 #[tokio::test(start_paused = true)]
 async fn children_that_are_refused_keep_no_other_from_its_owner() {
-    for (status, attempts) in [(StatusCode::UNPROCESSABLE_ENTITY, 5), (StatusCode::INTERNAL_SERVER_ERROR, 5)] {
+    for status in [StatusCode::UNPROCESSABLE_ENTITY, StatusCode::INTERNAL_SERVER_ERROR] {
         let api = FakeApi::default();
         let scope = scope(&api);
         let name = stray(&api, &scope);
@@ -105,13 +106,14 @@ async fn children_that_are_refused_keep_no_other_from_its_owner() {
         }
         api.intercept(move |asked, _| (asked.method == Method::PATCH && asked.path.contains("/a-")).then_some(status));
         let start = Instant::now();
-        let refused = children::pass(&scope, Way::Pages).await.unwrap();
-        assert_eq!(refused.and_then(|error| code(&error)), Some(status.as_u16()));
+        let outcome = children::pass(&scope, Way::Pages).await;
+        assert_eq!(outcome.is_err(), status.is_server_error(), "only an outage may be over in a moment");
+        let error = outcome.unwrap_or_else(Some);
+        assert_eq!(error.and_then(|error| code(&error)), Some(status.as_u16()));
         assert_eq!(shard_of(&api, &scope, &path(SECRETS, "c")), "a");
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         let of_one = format!("PATCH {}", path(SECRETS, "a-000"));
-        assert_eq!(api.writes().iter().filter(|write| **write == of_one).count(), attempts);
-        assert_eq!(scope.begun.has(&format!("uid-{name}")), status.is_server_error(), "it is where it was");
+        assert_eq!(api.writes().iter().filter(|write| **write == of_one).count(), 5, "each attempt");
     }
 }
 
@@ -154,4 +156,21 @@ async fn a_drain_that_somebody_takes_back_in_the_same_write_is_none_and_told() {
     let refused = objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
     assert!(refused.is_some_and(|error| is_undone(&error)));
     assert_eq!(scope.drains.id(&format!("uid-{name}")), None, "nobody waits for an acknowledgement");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_refused_and_is_not_any_more_is_not_told_for_longer() {
+    let (api, due) = (FakeApi::default(), Due::default());
+    let scope = scope(&api);
+    stray(&api, &scope);
+    for (status, told) in [(StatusCode::FORBIDDEN, 1), (StatusCode::INTERNAL_SERVER_ERROR, 0)] {
+        api.intercept(move |asked, _| (asked.method == Method::PATCH).then_some(status));
+        due.mark([scope.main.resource.id.clone()], &[Pass::Children]);
+        tokio::select! {
+            never = passes(&scope, &due) => match never {},
+            () = tokio::time::sleep(Duration::from_secs(60)) => {}
+        }
+        assert_eq!(due.of(&scope.main.resource.id), []);
+        assert_eq!(scope.faults.of(&scope.snapshot).len(), told, "{status}");
+    }
 }
