@@ -2,7 +2,10 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::{
+    api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::ConfigMap},
+    jiff::{SignedDuration, Timestamp},
+};
 use kube::{
     Api,
     api::{DeleteParams, ListParams, ObjectMeta, PostParams},
@@ -11,6 +14,7 @@ use ringside_e2e::{
     eventually::eventually,
     system::{NAMESPACE, Settings, metrics},
 };
+use ringside_ring::labels::webhook_configuration_name;
 use tokio::time::Instant;
 
 use crate::ground::{DEADLINE, Ground};
@@ -21,6 +25,9 @@ const CHILDREN: usize = 20;
 const BOUND: Duration = Duration::from_secs(5);
 /// How often somebody else's children are made, until the proxies are the first.
 const ROUNDS: usize = 4;
+const RING: &str = "websites";
+/// How long the sharder looks for such children itself (docs/limits.md), and the second in which times are told.
+const NEWS: SignedDuration = SignedDuration::from_secs(12);
 /// Where nobody listens.
 const NOBODY: u16 = 9;
 
@@ -41,6 +48,8 @@ async fn children_that_came_in_a_moment_without_the_webhook_have_their_labels_at
     let any = ListParams::default().fields("metadata.name!=kube-root-ca.crt");
     eventually("each object has its child", DEADLINE, || there(&with)).await.unwrap();
 
+    // Until then the sharder looks for such children itself.
+    eventually("the webhook's configuration is no news", DEADLINE, || is_old(&ground)).await.unwrap();
     // Before the webhook was trusted there may have been one.
     let before = labelled_by_proxies(&ground).await;
     let away = Instant::now();
@@ -59,7 +68,7 @@ async fn children_that_came_in_a_moment_without_the_webhook_have_their_labels_at
     assert!(by_proxies > 0);
 
     // So do those that somebody else makes, whose owners' controllers would make them and find them there. The sharder may
-    // notice that the webhook is away, and be before the proxies: not each time.
+    // notice that the webhook is away, and be before the proxies: not each time, as it asks every ten seconds.
     for _ in 0..ROUNDS {
         let before = labelled_by_proxies(&ground).await;
         let made = children.list(&with).await.unwrap().items;
@@ -83,6 +92,17 @@ async fn children_that_came_in_a_moment_without_the_webhook_have_their_labels_at
         }
     }
     panic!("the proxies labelled none of somebody else's");
+}
+
+/// Whether nobody has written the webhook's configuration for so long that the sharder takes every API server to go by it.
+async fn is_old(ground: &Ground) -> Result<(), String> {
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(ground.client());
+    let name = webhook_configuration_name(&RING.parse().map_err(|error| format!("{error}"))?);
+    let configuration = configurations.get(&name).await.map_err(|error| error.to_string())?;
+    let fields = configuration.metadata.managed_fields.unwrap_or_default();
+    let last = fields.into_iter().filter_map(|fields| fields.time).map(|time| time.0).max().ok_or("nobody wrote it")?;
+    let age = Timestamp::now().duration_since(last);
+    if age > NEWS { Ok(()) } else { Err(format!("written {age:?} ago")) }
 }
 
 /// How many children the proxies had the webhook asked about again, to some avail.
