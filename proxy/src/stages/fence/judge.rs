@@ -106,7 +106,7 @@ impl Judge {
         }
         let asked = self.fence.asking();
         match self.ask(target).await? {
-            Some(metadata) => self.with_owners(Seen { target: target.clone(), metadata, asked }, ticket).await,
+            Some(metadata) => self.with_owners(Seen { target: target.clone(), metadata, asked }, asks, ticket).await,
             // Nobody's yet: the API server says so itself, or makes one.
             None => Ok(Vec::new()),
         }
@@ -187,7 +187,7 @@ impl Judge {
         }
         match self.owner(owner, namespace).await? {
             None => Ok(Vec::new()),
-            Some((_, Some(seen))) => self.with_owners(seen, ticket).await,
+            Some((_, Some(seen))) => self.with_owners(seen, asks, ticket).await,
             Some((target, None)) if self.fence.has_moved(&uid) => Err(moved(&target, Why::LetGo)),
             // It is gone, and what names it will be collected.
             Some((_, None)) => Ok(Vec::new()),
@@ -217,8 +217,9 @@ impl Judge {
         Ok(Some((target, seen)))
     }
 
-    /// Whose an object is and all who control it, as far up as they are the ring's. What is found to be ours is learned.
-    async fn with_owners(&self, mut seen: Seen, ticket: &Ticket) -> Result<Vec<Uid>, Refusal> {
+    /// Whose an object is and all who control it, as far up as they are the ring's, and are not known, unless it `asks`. What is
+    /// found to be ours is learned.
+    async fn with_owners(&self, mut seen: Seen, asks: bool, ticket: &Ticket) -> Result<Vec<Uid>, Refusal> {
         let mut uids: Vec<Uid> = Vec::new();
         while uids.len() < MOST_OWNERS {
             let Seen { target, metadata, asked } = seen;
@@ -246,6 +247,16 @@ impl Judge {
             uids.push(uid.clone());
             let controller = metadata.controllers().next();
             ticket.may_be_about(&uids_of(controller));
+            if let Some(owner) = controller.filter(|_| !asks)
+                && let owner = Uid::from(owner.uid.as_str())
+                && let Standing::Ours(above) = self.fence.standing_of(&self.era, &owner)
+            {
+                if whose == Whose::Ours {
+                    self.fence.learn(&self.era, &target, &uid, Some(owner), asked);
+                }
+                uids.extend(above);
+                return Ok(uids);
+            }
             let above = match controller {
                 Some(owner) => self.owner(owner, target.namespace.as_deref()).await?,
                 None => None,

@@ -86,6 +86,21 @@ async fn an_owner_is_asked_about_once_and_one_that_is_not_the_rings_never() {
 }
 
 #[tokio::test]
+async fn an_owner_that_is_known_is_not_asked_about_for_its_child() {
+    let fenced = Fenced::new();
+    fenced.thing(OURS);
+    fenced.put(&format!("{PARTS}/p"), OURS, Some(owner("Thing", "b")));
+    let merge = "application/merge-patch+json";
+    for (uri, questions) in [(format!("{THINGS}/b/status"), 1), (format!("{PARTS}/p"), 2), (format!("{PARTS}/p"), 2)] {
+        assert_eq!(fenced.write("PATCH", &uri, merge, "{}").await, 200);
+        assert_eq!(fenced.questions(), questions, "{uri}");
+    }
+    // But where the API server's own fence does not see who writes.
+    assert_eq!(fenced.write("PATCH", &format!("{PARTS}/p/scale"), merge, "{}").await, 200);
+    assert_eq!(fenced.questions(), 4);
+}
+
+#[tokio::test]
 async fn kinds_of_owners_are_remembered_up_to_a_bound_and_counted() {
     let objects = Objects::default();
     let served = objects.clone();
