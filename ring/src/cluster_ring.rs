@@ -263,6 +263,15 @@ impl ClusterRingSpec {
         self.resources.iter().any(|main| main.controlled_resources.contains(resource))
     }
 
+    /// Whether an object of this main resource that was let go of stays without labels until the sharder's controller assigns
+    /// it: what it controls is moved first, and the API server's fence could not tell who else assigns it from a shard (DESIGN,
+    /// "The webhook must not undo the handover").
+    pub fn waits_when_let_go(&self, resource: &GroupResource) -> bool {
+        let controls =
+            |main: &RingResource| main.group_resource() == *resource && !main.controlled_resources.is_empty();
+        self.asks_for_fence() || self.resources.iter().any(controls)
+    }
+
     /// Whether the API server is to fence its shards.
     pub fn asks_for_fence(&self) -> bool {
         self.fence == Fence::ApiServer

@@ -1,6 +1,10 @@
 //! What the expressions (CEL) of our admission policies have in common.
 
+use ringside_ring::cluster_ring::GroupResource;
 use serde_json::Value;
+
+/// Where the API server says which Pod a token is bound to, in what it knows of who asks (CONTROL-PLANE, 5).
+pub(crate) const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 
 /// The field manager that a write names; empty where it names none, and for what deletes and connects.
 pub(crate) const MANAGER: &str = "request.?options.?fieldManager.orValue('')";
@@ -12,4 +16,11 @@ pub(crate) const CONTROLLED: &str =
 /// As a string of CEL, whose escapes are those of JSON.
 pub(crate) fn quoted(text: &str) -> String {
     Value::from(text).to_string()
+}
+
+/// Whether a request is for one of these resources; none for none.
+pub(crate) fn names_one_of<'a>(names: impl Iterator<Item = &'a GroupResource>) -> Option<String> {
+    let names: Vec<_> = names.map(|name| format!("{}/{}", name.group, name.resource)).collect();
+    let is_any = !names.is_empty();
+    is_any.then(|| format!("request.resource.group + '/' + request.resource.resource in {}", Value::from(names)))
 }

@@ -91,6 +91,19 @@ impl Drained {
         assert_eq!(written.name_any(), "site");
     }
 
+    /// How often the API server has asked the webhook about a change of an object, or tried to.
+    async fn reviews(&self) -> u64 {
+        let client = self.system.control_plane().client();
+        let metrics = client.request_text(Request::get("/metrics").body(vec![]).unwrap()).await.unwrap();
+        let of_updates = |line: &&str| {
+            line.starts_with("apiserver_admission_webhook_admission_duration_seconds_count{")
+                && line.contains(r#"name="sharder.sharding.timebertt.dev""#)
+                && line.contains(r#"operation="UPDATE""#)
+        };
+        let counts = metrics.lines().filter(of_updates).map(|line| line.rsplit(' ').next().unwrap());
+        counts.map(|count| count.parse::<u64>().unwrap()).sum()
+    }
+
     async fn until_assigned_anew(&self) {
         eventually("it is assigned anew", DEADLINE, || async {
             match self.labels().await {
@@ -123,8 +136,10 @@ impl Drained {
         }
         self.write_as(ACKNOWLEDGER, Some("another-pod"), json!({shard: null, drain: null})).await;
         assert_eq!(self.labels().await, drained);
+        let reviews = self.reviews().await;
         self.write_as(ACKNOWLEDGER, Some(SHARD), json!({shard: null, drain: null})).await;
         self.until_assigned_anew().await;
+        assert_eq!(self.reviews().await, reviews, "what waits for the controller is acknowledged without the webhook");
     }
 }
 
@@ -154,4 +169,5 @@ pub(crate) async fn the_policy_tells_an_acknowledgement_from_stripped_labels() {
 pub(crate) async fn the_webhook_tells_an_acknowledgement_from_stripped_labels() {
     let world = Drained::start(Settings::without_label_policies()).await;
     world.only_its_shard_lets_go().await;
+    assert!(world.reviews().await > 0, "it told apart what was none");
 }

@@ -11,10 +11,17 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement},
 };
 use kube::core::{DynamicObject, TypeMeta};
-use ringside_ring::labels::webhook_configuration_name;
+use ringside_ring::{
+    cluster_ring::GroupResource,
+    labels::{ACKNOWLEDGER, webhook_configuration_name},
+};
 use serde_json::json;
 
-use crate::{config::WebhookUrl, snapshot::Snapshot};
+use crate::{
+    cel::{POD_NAME, names_one_of, quoted},
+    config::WebhookUrl,
+    snapshot::Snapshot,
+};
 
 /// The path of a ring's webhook, before the ring's name.
 pub(crate) const WEBHOOK_PATH: &str = "/webhooks/sharder/clusterring/";
@@ -107,7 +114,7 @@ fn webhook(snapshot: &Snapshot, client_config: &ClientConfig, trust: &Trust) -> 
         rules: Some(rules(snapshot)),
         namespace_selector: Some(snapshot.namespace_selector.clone()),
         object_selector: Some(LabelSelector { match_expressions: Some(vec![unassigned]), match_labels: None }),
-        match_conditions: Some(vec![not_assigned(snapshot)]),
+        match_conditions: Some([not_assigned(snapshot)].into_iter().chain(not_let_go(snapshot)).collect()),
         // Objects must be writable without the sharder: what it misses is assigned later.
         failure_policy: Some("Ignore".to_owned()),
         timeout_seconds: Some(TIMEOUT_SECONDS),
@@ -124,12 +131,36 @@ fn webhook(snapshot: &Snapshot, client_config: &ClientConfig, trust: &Trust) -> 
 /// Leaves out the sharder's own assignments. The selector above is asked of the object before and after a write, and what
 /// names a shard after it is left alone by the webhook, whoever writes it (`review` in `ringside_ring::handover`).
 fn not_assigned(snapshot: &Snapshot) -> MatchCondition {
-    let shard = serde_json::Value::from(&*snapshot.labels.shard);
+    let shard = quoted(&snapshot.labels.shard);
     MatchCondition {
         name: "not-assigned".to_owned(),
-        // A string of CEL has the escapes of JSON.
         expression: format!("!has(object.metadata.labels) || !({shard} in object.metadata.labels)"),
     }
+}
+
+/// Leaves out what our proxies acknowledge, of objects that then wait for the sharder's controller: the webhook would leave
+/// those alone (`review` in `ringside_ring::handover`), and they would have waited for it. None where no objects wait.
+///
+/// In the CEL of the first API servers with such conditions, which refuse a configuration that they don't understand.
+fn not_let_go(snapshot: &Snapshot) -> Option<MatchCondition> {
+    let waits = |name: &&GroupResource| !snapshot.spec.is_controlled(name) && snapshot.spec.waits_when_let_go(name);
+    let waiting = names_one_of(snapshot.named.iter().filter(waits))?;
+    let (shard, drain) = (quoted(&snapshot.labels.shard), quoted(&snapshot.labels.drain));
+    let (acknowledger, pod) = (quoted(ACKNOWLEDGER), quoted(POD_NAME));
+    let has = |object: &str, key: &str| format!("{key} in {object}.metadata.labels");
+    let expression = format!(
+        "!(request.operation == 'UPDATE' && {waiting} \
+         && has(request.options.fieldManager) && request.options.fieldManager == {acknowledger} \
+         && has(oldObject.metadata.labels) && {} && {} \
+         && !(has(object.metadata.labels) && ({} || {})) \
+         && (!has(request.userInfo.extra) || !({pod} in request.userInfo.extra) \
+         || oldObject.metadata.labels[{shard}] in request.userInfo.extra[{pod}]))",
+        has("oldObject", &shard),
+        has("oldObject", &drain),
+        has("object", &shard),
+        has("object", &drain),
+    );
+    Some(MatchCondition { name: "not-let-go".to_owned(), expression })
 }
 
 /// One rule a group: each resource in it by name. Those that are not served yet are in it as well, so that
@@ -156,6 +187,7 @@ fn rules(snapshot: &Snapshot) -> Vec<RuleWithOperations> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use ringside_ring::cluster_ring::Fence;
     use serde_json::json;
 
     use super::*;
@@ -191,12 +223,35 @@ mod tests {
                 "objectSelector": {"matchExpressions": [
                     {"key": "shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example", "operator": "DoesNotExist"}]},
                 "matchConditions": [{"name": "not-assigned", "expression":
-                    "!has(object.metadata.labels) || !(\"shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example\" in object.metadata.labels)"}],
+                    "!has(object.metadata.labels) || !(\"shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example\" in object.metadata.labels)"},
+                    {"name": "not-let-go", "expression": not_let_go(&snapshot()).unwrap().expression}],
                 "failurePolicy": "Ignore", "timeoutSeconds": 5, "sideEffects": "None",
                 "admissionReviewVersions": ["v1"], "reinvocationPolicy": "IfNeeded",
             }],
         });
         assert_eq!(made, wanted);
+    }
+
+    #[test]
+    fn it_is_not_asked_about_acknowledgements_of_what_then_waits_for_the_controller() {
+        let core = |name: &str| GroupResource { group: String::new(), resource: name.to_owned() };
+        let condition = |fence: Fence, controlled: &[&str]| {
+            let mut snapshot = snapshot();
+            snapshot.spec.fence = fence;
+            for main in &mut snapshot.spec.resources {
+                main.controlled_resources = controlled.iter().map(|name| core(name)).collect();
+            }
+            not_let_go(&snapshot).map(|condition| condition.expression)
+        };
+        assert_eq!(condition(Fence::Proxy, &[]), None, "the webhook assigns them");
+        let names = |expression: Option<String>| {
+            let expression = expression.unwrap();
+            let (_, names) = expression.split_once(" in [").unwrap();
+            names.split_once(']').unwrap().0.to_owned()
+        };
+        assert_eq!(names(condition(Fence::ApiServer, &[])), r#""/configmaps","/secrets""#);
+        let parent = names(condition(Fence::ApiServer, &["secrets"]));
+        assert_eq!(parent, r#""/configmaps""#, "what has an owner itself is let go of by nobody");
     }
 
     #[test]

@@ -9,9 +9,7 @@ use ringside_ring::{Ownership, RingLabels, cluster_ring::GroupResource, handover
 use serde::Deserialize;
 
 use super::lenient;
-
-/// Where the API server says which Pod a token is bound to (CONTROL-PLANE, 5).
-const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+use crate::cel::POD_NAME;
 
 /// An `AdmissionReview`, as far as it matters.
 #[derive(Debug, Deserialize)]

@@ -12,7 +12,7 @@ use ringside_ring::{
 use serde_json::{Value, json};
 
 use crate::{
-    cel::{CONTROLLED, MANAGER, quoted},
+    cel::{CONTROLLED, MANAGER, names_one_of, quoted},
     keep::with_spec,
     snapshot::Snapshot,
 };
@@ -131,9 +131,8 @@ impl Expressions {
 
 /// Whether the object goes with another one.
 fn is_child(snapshot: &Snapshot) -> String {
-    let controlled = snapshot.named.iter().filter(|name| snapshot.spec.is_controlled(name));
-    let controlled: Vec<_> = controlled.map(|name| format!("{}/{}", name.group, name.resource)).collect();
-    format!("request.resource.group + '/' + request.resource.resource in {}", Value::from(controlled))
+    let controlled = names_one_of(snapshot.named.iter().filter(|name| snapshot.spec.is_controlled(name)));
+    controlled.unwrap_or_else(|| "false".to_owned())
 }
 
 /// The name of the writer's pod, which is a shard's name; empty for users, and for tokens that are not bound to a pod.
