@@ -178,8 +178,9 @@ pub enum Verdict<'a> {
 /// ring's, which must be moved after its owner let go and before it is assigned; or the API server's fence lets no shard set
 /// a label, and could not tell the webhook's choice from the shard's own.
 ///
-/// The API server calls the webhook when the old OR the new object lacks the shard label (tried on v1.37),
-/// so it sees acknowledgements, and PUTs from a template that drop every label it does not know.
+/// The API server calls the webhook when the old OR the new object lacks the shard label (tried on v1.37), so it sees PUTs from a
+/// template that drop every label it does not know; and acknowledgements, but for those that its configuration leaves out, as
+/// they would be left alone.
 pub fn review(write: Write<'_>, waits: bool) -> Verdict<'_> {
     match write {
         Write::Create { new: Ownership { shard: None, .. } } => Verdict::Assign,

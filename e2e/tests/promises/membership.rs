@@ -29,7 +29,7 @@ struct Run {
 const WHOLE: Run = Run { fence: Fence::Proxy, objects: 500, changes: 20, handovers: 100 };
 
 /// Shorter, as it differs in who else says no.
-const FENCED: Run = Run { fence: Fence::ApiServer, objects: 200, changes: 8, handovers: 30 };
+const FENCED: Run = Run { fence: Fence::ApiServer, objects: 200, changes: 10, handovers: 30 };
 
 /// Enough for a machine that runs other tests beside; what is promised is asserted from the records.
 const DEADLINE: Duration = Duration::from_secs(90);

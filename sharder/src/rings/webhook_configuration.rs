@@ -141,6 +141,9 @@ fn not_assigned(snapshot: &Snapshot) -> MatchCondition {
 /// Leaves out what our proxies acknowledge, of objects that then wait for the sharder's controller: the webhook would leave
 /// those alone (`review` in `ringside_ring::handover`), and they would have waited for it. None where no objects wait.
 ///
+/// By what the spec says alone, so that the configuration stays the same when a leader begins or a resource goes for a while: what
+/// controls nothing only as long as its children's resource is not served waits for the controller too.
+///
 /// In the CEL of the first API servers with such conditions, which refuse a configuration that they don't understand.
 fn not_let_go(snapshot: &Snapshot) -> Option<MatchCondition> {
     let waits = |name: &&GroupResource| !snapshot.spec.is_controlled(name) && snapshot.spec.waits_when_let_go(name);

@@ -217,8 +217,8 @@ impl Judge {
         Ok(Some((target, seen)))
     }
 
-    /// Whose an object is and all who control it, as far up as they are the ring's, and are not known, unless it `asks`. What is
-    /// found to be ours is learned.
+    /// Whose an object is and all who control it, as far up as they are the ring's; those above what is labelled ours are asked
+    /// about where they are not known, or it `asks`. What is found to be ours is learned.
     async fn with_owners(&self, mut seen: Seen, asks: bool, ticket: &Ticket) -> Result<Vec<Uid>, Refusal> {
         let mut uids: Vec<Uid> = Vec::new();
         while uids.len() < MOST_OWNERS {
@@ -247,13 +247,12 @@ impl Judge {
             uids.push(uid.clone());
             let controller = metadata.controllers().next();
             ticket.may_be_about(&uids_of(controller));
-            if let Some(owner) = controller.filter(|_| !asks)
+            // It moves before its owner has another shard: what is labelled ours, below what is known to be ours, is so.
+            if let Some(owner) = controller.filter(|_| !asks && whose == Whose::Ours)
                 && let owner = Uid::from(owner.uid.as_str())
                 && let Standing::Ours(above) = self.fence.standing_of(&self.era, &owner)
             {
-                if whose == Whose::Ours {
-                    self.fence.learn(&self.era, &target, &uid, Some(owner), asked);
-                }
+                self.fence.learn(&self.era, &target, &uid, Some(owner), asked);
                 uids.extend(above);
                 return Ok(uids);
             }

@@ -95,9 +95,13 @@ async fn an_owner_that_is_known_is_not_asked_about_for_its_child() {
         assert_eq!(fenced.write("PATCH", &uri, merge, "{}").await, 200);
         assert_eq!(fenced.questions(), questions, "{uri}");
     }
-    // But where the API server's own fence does not see who writes.
-    assert_eq!(fenced.write("PATCH", &format!("{PARTS}/p/scale"), merge, "{}").await, 200);
+    // But of a child that is nobody's, which the API server's own fence lets everybody write to,
+    fenced.put(&format!("{PARTS}/q"), NOBODYS, Some(owner("Thing", "b")));
+    assert_eq!(fenced.write("PATCH", &format!("{PARTS}/q"), merge, "{}").await, 200);
     assert_eq!(fenced.questions(), 4);
+    // and where that does not see who writes.
+    assert_eq!(fenced.write("PATCH", &format!("{PARTS}/p/scale"), merge, "{}").await, 200);
+    assert_eq!(fenced.questions(), 6);
 }
 
 #[tokio::test]
