@@ -21,10 +21,9 @@ const RECENT: Duration = Duration::from_secs(1);
 /// take no more than 50 ms beyond the grace, and its writes follow on each other, so each waits.
 const PROMPT: Duration = Duration::from_millis(10);
 /// Between two drains at first, and at most: what follows from one move, with its children and what the next shard writes, takes
-/// a control plane of two cores up to 20 ms of both; what the next shard writes comes when its reconcile has done its work, and is
-/// what most often is in the way of the move after it. After each sixty moves or so the API server collects its garbage, with all
+/// a control plane of two cores up to 20 ms of both. After each sixty moves or so the API server collects its garbage, with all
 /// the cores that it has, for some tenths of a second: what moves meanwhile is what takes longest, so it is to be little.
-pub(super) const LONGEST: Duration = Duration::from_millis(160);
+pub(super) const LONGEST: Duration = Duration::from_millis(80);
 /// All those of one look together, by how long they are at first: else thousands of objects would wait for minutes for the
 /// pauses to get shorter, and that is worse for them than that some take longer to move.
 const TOGETHER: Duration = Duration::from_secs(20);
@@ -213,7 +212,7 @@ mod tests {
     #[test]
     fn of_very_many_the_first_do_not_make_the_last_wait_for_minutes() {
         let at_first = [0, 250, 1_000, 2_000].map(|drains| Window::new(drains).pause().as_millis());
-        assert_eq!(at_first, [160, 80, 20, 10]);
+        assert_eq!(at_first, [80, 80, 20, 10]);
     }
 
     #[tokio::test(start_paused = true)]
