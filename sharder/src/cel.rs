@@ -6,6 +6,9 @@ use serde_json::Value;
 /// Where the API server says which Pod a token is bound to, in what it knows of who asks (CONTROL-PLANE, 5).
 pub(crate) const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 
+/// Which resource it is, whatever version the request was made in.
+pub(crate) const RESOURCE: &str = "request.resource.group + '/' + request.resource.resource";
+
 /// The field manager that a write names; empty where it names none, and for what deletes and connects.
 pub(crate) const MANAGER: &str = "request.?options.?fieldManager.orValue('')";
 
@@ -21,6 +24,5 @@ pub(crate) fn quoted(text: &str) -> String {
 /// Whether a request is for one of these resources; none for none.
 pub(crate) fn names_one_of<'a>(names: impl Iterator<Item = &'a GroupResource>) -> Option<String> {
     let names: Vec<_> = names.map(|name| format!("{}/{}", name.group, name.resource)).collect();
-    let is_any = !names.is_empty();
-    is_any.then(|| format!("request.resource.group + '/' + request.resource.resource in {}", Value::from(names)))
+    (!names.is_empty()).then(|| format!("{RESOURCE} in {}", Value::from(names)))
 }

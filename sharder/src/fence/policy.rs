@@ -25,15 +25,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    cel::{CONTROLLED, MANAGER},
+    cel::{CONTROLLED, MANAGER, POD_NAME, RESOURCE},
     keep::with_spec,
     snapshot::Snapshot,
 };
 
 /// What stands before the list of accounts in the condition on who asks.
 const WHO: &str = "request.userInfo.username in ";
-/// What the API server puts into `extra` for a token that is bound to a pod (CONTROL-PLANE, 5).
-const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 
 /// The shard's pod: empty where the token names none.
 const POD: &str = "has(request.userInfo.extra) && '{pod-name}' in request.userInfo.extra \
@@ -42,8 +40,6 @@ const POD: &str = "has(request.userInfo.extra) && '{pod-name}' in request.userIn
 const OLD: &str = "oldObject != null ? oldObject.?metadata.?labels[?'{key}'].orValue('') : ''";
 /// A label of the object as it would be: there is none once it is deleted.
 const NEW: &str = "object != null ? object.?metadata.?labels[?'{key}'].orValue('') : ''";
-/// Which resource it is, whatever version the request was made in.
-const RESOURCE: &str = "request.resource.group + '/' + request.resource.resource";
 
 /// Only what is the shard's own, or nobody's.
 const OWN: &str = "variables.was == '' || variables.was == variables.pod";

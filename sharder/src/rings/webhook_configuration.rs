@@ -150,18 +150,13 @@ fn not_let_go(snapshot: &Snapshot) -> Option<MatchCondition> {
     let waiting = names_one_of(snapshot.named.iter().filter(waits))?;
     let (shard, drain) = (quoted(&snapshot.labels.shard), quoted(&snapshot.labels.drain));
     let (acknowledger, pod) = (quoted(ACKNOWLEDGER), quoted(POD_NAME));
-    let has = |object: &str, key: &str| format!("{key} in {object}.metadata.labels");
     let expression = format!(
         "!(request.operation == 'UPDATE' && {waiting} \
          && has(request.options.fieldManager) && request.options.fieldManager == {acknowledger} \
-         && has(oldObject.metadata.labels) && {} && {} \
-         && !(has(object.metadata.labels) && ({} || {})) \
+         && has(oldObject.metadata.labels) && {shard} in oldObject.metadata.labels && {drain} in oldObject.metadata.labels \
+         && !(has(object.metadata.labels) && ({shard} in object.metadata.labels || {drain} in object.metadata.labels)) \
          && (!has(request.userInfo.extra) || !({pod} in request.userInfo.extra) \
-         || oldObject.metadata.labels[{shard}] in request.userInfo.extra[{pod}]))",
-        has("oldObject", &shard),
-        has("oldObject", &drain),
-        has("object", &shard),
-        has("object", &drain),
+         || oldObject.metadata.labels[{shard}] in request.userInfo.extra[{pod}]))"
     );
     Some(MatchCondition { name: "not-let-go".to_owned(), expression })
 }
