@@ -53,7 +53,7 @@ pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<ku
     let mut window = None;
     let (seen, draining) = loop {
         let Look { seen, drains, draining, whole } = look(scope, due, way, &refused).await?;
-        let window = window.get_or_insert_with(|| Window::new(drains.len()));
+        let window = window.get_or_insert_with(|| Window::new(drains.len(), whole));
         let (mut count, mut drains, mut under_way) = (0, drains.into_iter(), FuturesUnordered::new());
         loop {
             while window.has_room(under_way.len())

@@ -1,12 +1,13 @@
 //! How many objects are asked for at once, and how soon one after the other.
 //!
 //! A drain is soon followed by more: the acknowledgement, the children, the assignment, and what the next shard writes. All of
-//! that comes after the grace, so it can't be known while it is still to come how much of it the API server takes. As TCP
-//! does with packets under way, a pass begins slowly: with one drain at a time, and a pause between them that is long enough for
-//! what follows from each; a shorter one where there are so many that it would take too long. The pause is a tenth shorter after each round in which nothing that can't wait had to: a longer step
-//! would be felt too late, as the drains of one round are let go of in the next. Once there is none, there are half as many
-//! drains more at a time after each round; when more than one write had to wait there are half as many, and then the pause is
-//! twice as long. From then on about as many are known to be too many, and there is one more after each round.
+//! that comes after the grace, so it can't be known while it is still to come how much of it the API server takes. So a pass
+//! goes no faster than is of use: one drain at a time, and between two of them a pause that is long enough for what follows from
+//! each, or as long as lets all of them be drained soon enough. Only where it is slower than that, as each takes longer than the
+//! pause, or there are more than were counted, are there half as many more at a time after each round in which nothing that
+//! can't wait had to. When more than one write had to wait there are half as many, and then the pause is twice as long. From
+//! then on about as many are known to be too many: the pause is a tenth shorter after each round, then there is one more. A
+//! longer step would be felt too late, as the drains of one round are let go of in the next.
 
 use std::time::Duration;
 
@@ -20,12 +21,12 @@ const RECENT: Duration = Duration::from_secs(1);
 /// What has to be written soon has waited too long after this, for a seat or behind others in the API server: a move is to
 /// take no more than 50 ms beyond the grace, and its writes follow on each other, so each waits.
 const PROMPT: Duration = Duration::from_millis(10);
-/// Between two drains at first, and at most: what follows from one move, with its children and what the next shard writes, takes
+/// Between two drains at most: what follows from one move, with its children and what the next shard writes, takes
 /// a control plane of two cores up to 20 ms of both. After each sixty moves or so the API server collects its garbage, with all
 /// the cores that it has, for some tenths of a second: what moves meanwhile is what takes longest, so it is to be little.
 pub(super) const LONGEST: Duration = Duration::from_millis(80);
-/// All those of one look together, by how long they are at first: else thousands of objects would wait for minutes for the
-/// pauses to get shorter, and that is worse for them than that some take longer to move.
+/// All those of one look together: else thousands of objects would wait for minutes, and that is worse for them than that some
+/// take longer to move.
 const TOGETHER: Duration = Duration::from_secs(20);
 /// Shorter ones are none.
 const SHORTEST: Duration = Duration::from_millis(2);
@@ -35,6 +36,8 @@ const SHORTEST: Duration = Duration::from_millis(2);
 pub(super) struct Window {
     size: usize,
     pause: Duration,
+    /// So little time for each drain is of use; none where nobody knows how many there are.
+    goal: Duration,
     /// When the round began; none before the first drain.
     began: Option<Instant>,
     round: Duration,
@@ -60,11 +63,12 @@ pub(super) struct Ended {
 }
 
 impl Window {
-    /// For a pass that is to drain so many by its first look.
-    pub(super) fn new(drains: usize) -> Self {
+    /// For a pass that is to drain so many by its first look, and no more if that was the whole.
+    pub(super) fn new(drains: usize, whole: bool) -> Self {
         let each = TOGETHER / u32::try_from(drains).unwrap_or(u32::MAX).max(1);
         let pause = each.clamp(SHORTEST, LONGEST);
-        Self { size: 1, pause, began: None, round: ROUND, filled: false, waited: None, cut: None }
+        let goal = if whole { pause } else { Duration::ZERO };
+        Self { size: 1, pause, goal, began: None, round: ROUND, filled: false, waited: None, cut: None }
     }
 
     /// Whether another drain may begin beside those under way.
@@ -100,13 +104,27 @@ impl Window {
             }
         } else if self.began.is_some_and(|began| now - began < self.round) {
             return;
-        } else if self.filled && self.pause.is_zero() {
-            self.size += if self.cut.is_none() { self.size.div_ceil(2) } else { 1 };
-        } else if self.filled {
-            self.pause = Some(self.pause * 9 / 10).filter(|pause| *pause > least).unwrap_or_default();
+        } else if self.filled && self.pause.max(least) > self.time_for(self.size) {
+            self.faster(least);
         }
         self.size = self.size.clamp(1, seats.max(1));
         (self.began, self.filled) = (Some(now), false);
+    }
+
+    /// Each takes `least`, whatever its pause.
+    fn faster(&mut self, least: Duration) {
+        let shorter = self.pause * 9 / 10;
+        if shorter > least {
+            self.pause = shorter;
+        } else {
+            self.size += if self.cut.is_none() { self.size.div_ceil(2) } else { 1 };
+            self.pause = self.time_for(self.size);
+        }
+    }
+
+    /// What is of use where there are so many at a time.
+    fn time_for(&self, size: usize) -> Duration {
+        self.goal * u32::try_from(size).unwrap_or(u32::MAX)
     }
 }
 
@@ -132,13 +150,14 @@ mod tests {
         }
     }
 
-    /// After rounds enough for the pause to be none.
+    /// Of a pass of nobody knows how many, after rounds enough for the pause to be none.
     async fn without_pause() -> Window {
-        let mut window = Window::new(1);
+        let mut window = Window::new(1, false);
         while window.pause() > Duration::ZERO {
             assert_eq!(window.size, 1);
             rounds(&mut window, 1).await;
         }
+        assert_eq!(window.size, 2);
         window
     }
 
@@ -152,7 +171,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_grows_by_half_while_it_is_filled_up_to_the_seats_and_by_one_after_something_had_to_wait() {
         let mut window = without_pause().await;
-        for size in [2, 3, 5] {
+        for size in [3, 5] {
             rounds(&mut window, 1).await;
             assert_eq!(window.size, size);
         }
@@ -173,7 +192,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_round_is_longer_than_the_grace_and_begins_with_a_drain() {
-        let mut window = Window::new(1);
+        let mut window = Window::new(1, false);
         // A look at all objects takes its time.
         advance(ROUND).await;
         assert!(window.has_room(0) && !window.has_room(1));
@@ -181,19 +200,19 @@ mod tests {
         assert_eq!(window.pause(), LONGEST);
         let mut window = without_pause().await;
         for _ in 0..10 {
-            assert!(!window.has_room(1));
+            assert!(!window.has_room(2));
             advance(ROUND).await;
             window.ended(Ended { grace: ROUND * 10, ..CALM });
         }
-        assert_eq!(window.size, 1, "nothing that follows has come yet");
+        assert_eq!(window.size, 2, "nothing that follows has come yet");
         advance(ROUND).await;
         window.ended(CALM);
-        assert_eq!(window.size, 2);
+        assert_eq!(window.size, 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn it_begins_with_pauses_that_shrink_with_each_round_and_grow_again_where_one_at_a_time_is_too_much() {
-        let mut window = Window::new(1);
+        let mut window = Window::new(1, false);
         assert_eq!(window.pause(), LONGEST);
         late(&mut window).await;
         assert_eq!((window.size, window.pause()), (1, LONGEST), "at most");
@@ -203,7 +222,7 @@ mod tests {
         window.ended(CALM);
         assert_eq!(window.pause(), shorter, "nothing that follows has come yet");
         let mut window = without_pause().await;
-        for pause in [SHORTEST, SHORTEST * 2] {
+        for pause in [Duration::ZERO, SHORTEST, SHORTEST * 2] {
             late(&mut window).await;
             assert_eq!((window.size, window.pause()), (1, pause));
         }
@@ -211,8 +230,25 @@ mod tests {
 
     #[test]
     fn of_very_many_the_first_do_not_make_the_last_wait_for_minutes() {
-        let at_first = [0, 250, 1_000, 2_000].map(|drains| Window::new(drains).pause().as_millis());
+        let at_first = [0, 250, 1_000, 2_000].map(|drains| Window::new(drains, true).pause().as_millis());
         assert_eq!(at_first, [80, 80, 20, 10]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_goes_no_faster_than_is_of_use() {
+        // However much of them a write takes.
+        for own in [0, 3, 25, 200].map(Duration::from_millis) {
+            let mut window = Window::new(1_000, true);
+            for _ in 0..40 {
+                assert!(window.has_room(0) && !window.has_room(window.size));
+                advance(window.round).await;
+                window.ended(Ended { own, seats: 50, ..CALM });
+                let each = |size: usize| window.pause().max(own) / u32::try_from(size).unwrap();
+                assert!(each(window.size) >= Duration::from_millis(10), "{own:?}: {window:?}");
+            }
+            let each = window.pause().max(own) / u32::try_from(window.size).unwrap();
+            assert_eq!(each, Duration::from_millis(20), "{own:?}: {window:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -233,12 +269,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_round_is_spent_on_a_pause_that_makes_no_difference() {
         let own = LONGEST * 19 / 20;
-        let mut window = Window::new(1);
+        let mut window = Window::new(1, false);
         assert!(window.has_room(0) && !window.has_room(1));
         advance(ROUND).await;
         window.ended(Ended { own, ..CALM });
-        assert_eq!(window.pause(), Duration::ZERO);
-        advance(ROUND).await;
+        assert_eq!((window.size, window.pause()), (2, Duration::ZERO));
+        advance(RECENT).await;
+        for _ in 0..2 {
+            window.ended(Ended { own, ..LATE });
+        }
+        assert_eq!((window.size, window.pause()), (1, Duration::ZERO));
+        advance(RECENT).await;
         for _ in 0..2 {
             window.ended(Ended { own, ..LATE });
         }
