@@ -27,6 +27,8 @@ pub struct Gaps(Arc<Inner>);
 struct Inner {
     handout: Handout,
     check: Check,
+    /// The generation that this proxy began with.
+    first: u64,
     state: Mutex<State>,
     /// The generation of the process that is there, if that is the last one: then nothing need be looked at.
     settled: AtomicU64,
@@ -54,13 +56,14 @@ impl Gaps {
     pub fn new(handout: Handout, generation: u64, check: Check) -> Self {
         check.pass();
         let state = Mutex::new(State { generation, seen: false, stale: None });
-        Self(Arc::new(Inner { handout, check, state, settled: AtomicU64::new(NONE) }))
+        Self(Arc::new(Inner { handout, check, first: generation, state, settled: AtomicU64::new(NONE) }))
     }
 
-    /// A request came with a token of this generation.
-    pub fn seen(&self, generation: u64) {
+    /// A request came with a token of this generation. Returns whether that shows, for the first time since the last gap, that the
+    /// controller was there before this proxy.
+    pub fn seen(&self, generation: u64) -> bool {
         if self.0.settled.load(Ordering::Relaxed) == generation {
-            return;
+            return false;
         }
         let state = &mut *self.0.state.lock();
         if generation == state.generation {
@@ -78,7 +81,9 @@ impl Gaps {
             self.0
                 .check
                 .fail("the controller ran through a gap, and may keep objects that are another shard's: restart it");
+            return generation < self.0.first;
         }
+        false
     }
 
     /// From now on objects may move without a word to the controller.
@@ -130,7 +135,7 @@ mod tests {
         gaps.begins();
         assert_eq!(fs::read_to_string(folder.path().join("token")).unwrap(), "secret.1");
         assert!(!fails(&health), "nobody knows whether it runs still");
-        gaps.seen(0);
+        assert!(!gaps.seen(0), "this proxy has served it");
         assert!(fails(&health));
         tokio::time::sleep(Duration::from_secs(7)).await;
         gaps.seen(0);
@@ -157,9 +162,10 @@ mod tests {
     fn after_a_restart_of_the_proxy_it_is_the_same() {
         let (gaps, health, _folder) = gaps(3);
         assert!(!fails(&health));
-        gaps.seen(2);
+        assert!(gaps.seen(2), "another proxy has served it");
         assert!(fails(&health));
-        gaps.seen(3);
+        assert!(!gaps.seen(2), "that was said");
+        assert!(!gaps.seen(3));
         assert!(!fails(&health));
     }
 

@@ -130,7 +130,10 @@ where
 {
     ServiceBuilder::new()
         .layer_fn(|next| answer::Answer::new(next, shared.metrics.clone()))
-        .layer_fn(|next| authenticate::Authenticate::new(next, shared.token.clone(), shared.gaps.clone()))
+        .layer_fn(|next| {
+            let (token, gaps) = (shared.token.clone(), shared.gaps.clone());
+            authenticate::Authenticate::new(next, token, gaps, shared.views.clone())
+        })
         .layer_fn(classify::Classify::new)
         .layer_fn(negotiate::Negotiate::new)
         .layer_fn(|next| {

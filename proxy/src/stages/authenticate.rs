@@ -18,6 +18,7 @@ use crate::{
     body::Body,
     gap::Gaps,
     status::Refusal,
+    views::Views,
 };
 
 /// See the module.
@@ -26,12 +27,14 @@ pub struct Authenticate<S> {
     next: S,
     token: Arc<Token>,
     gaps: Gaps,
+    views: Views,
 }
 
 impl<S> Authenticate<S> {
-    /// Around the stages for those who have the token; of which generation it is shows who ran through a gap.
-    pub fn new(next: S, token: Arc<Token>, gaps: Gaps) -> Self {
-        Self { next, token, gaps }
+    /// Around the stages for those who have the token; of which generation it is shows who ran through a gap, and that its views
+    /// of before are not known.
+    pub fn new(next: S, token: Arc<Token>, gaps: Gaps, views: Views) -> Self {
+        Self { next, token, gaps, views }
     }
 }
 
@@ -46,7 +49,9 @@ impl<S: Next> Service<Request<Body>> for Authenticate<S> {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         if let Some(generation) = credentials::take(request.headers_mut(), &self.token) {
-            self.gaps.seen(generation);
+            if self.gaps.seen(generation) {
+                self.views.follow_others();
+            }
             Either::Left(self.next.call(request))
         } else {
             Either::Right(ready(Err(Refusal::Unauthorized)))

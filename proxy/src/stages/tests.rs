@@ -106,7 +106,7 @@ impl Lab {
         let peerings = Arc::new(Peerings::new(&"example".parse().unwrap()));
         let shared = Shared {
             token: Arc::new(Token::of("secret")),
-            gaps: Gaps::new(Handout::to("/dev/null".into()), 0, Health::new().check("gap", Probe::Controller)),
+            gaps: Gaps::new(Handout::to("/dev/null".into()), 1, Health::new().check("gap", Probe::Controller)),
             gate: Gate::new(),
             knowledge: policy::channel(),
             locks: Arc::new(Locks::new("ns".into())),
@@ -165,7 +165,7 @@ impl Lab {
 struct Late(Duration);
 
 fn ask(method: &str, uri: &str) -> Request<Body> {
-    let request = Request::builder().method(method).uri(uri).header(header::AUTHORIZATION, "Bearer secret.0");
+    let request = Request::builder().method(method).uri(uri).header(header::AUTHORIZATION, "Bearer secret.1");
     request.body(empty()).unwrap()
 }
 

@@ -6,8 +6,11 @@
 //! controller would create them a second time. What it creates under owners is held until the watch is back, and refused then:
 //! it has to look again. A watch that the client closed itself, or that lasted as long as it had asked for, is not broken off;
 //! and one that is not back a minute later, or a minute after the Lease is held again, is waited for no more.
+//!
+//! Where another proxy was there before (it was killed, say), and the controller has run on, nobody knows which watches it had: it is
+//! taken to have had one on each resource. One that has none has to do without creates under owners for that minute.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::time::{Instant, sleep_until};
@@ -39,7 +42,41 @@ struct Missing {
     is_long: bool,
 }
 
+impl Interruption {
+    /// Its watch is there again, as far as anybody knows.
+    pub(super) fn is_over(self) -> Self {
+        Self { back: Some(Instant::now()), ..self }
+    }
+
+    /// Whether it has to be waited for; `is_unplaced` says that its initial events are on their way.
+    fn missing(self, is_unplaced: bool, now: Instant, watchable: Instant) -> Option<Missing> {
+        let Self { since, back } = self;
+        let (given_up, is_long) = (since.max(watchable) + TRIES_AGAIN, back.unwrap_or(now) >= since + UNNOTICED);
+        if now >= given_up {
+            return None;
+        }
+        let (is_missing, until) = match back {
+            None => (true, given_up),
+            Some(_) if is_unplaced => (is_long, given_up),
+            Some(back) => (is_long && now < back + TAKES_IN, back + TAKES_IN),
+        };
+        is_missing.then_some(Missing { until, is_long })
+    }
+}
+
 impl Views {
+    /// The controller was there before this proxy: what it watches was broken off with the one before.
+    pub fn follow_others(&self) {
+        let mut registry = self.0.lock();
+        if registry.unknown.is_none() {
+            // For how long there was no proxy nobody knows: long enough to be noticed.
+            let since = Instant::now().checked_sub(UNNOTICED).unwrap_or_else(Instant::now);
+            registry.unknown = Some(Interruption { since, back: None });
+            let unknown = registry.unknown;
+            registry.resources.values_mut().for_each(|of| of.unknown = unknown);
+        }
+    }
+
     /// Waits until the controller's watches on a resource are there, for 5 s at most. Returns whether it may not know of
     /// objects of that namespace that were there before. It could watch `since` then: no watch is back before that.
     pub async fn interrupted(&self, resource: &GroupResource, namespace: Option<&str>, since: Instant) -> bool {
@@ -67,8 +104,11 @@ impl OfResource {
             let its = open.scope.namespace.as_deref();
             its.is_none_or(|its| Some(its) == namespace) && open.scope.fields == Fields::default()
         };
+        let is_there = |open: &&Open| is_of(open) && open.is_watch && open.state.begun.load(Ordering::Acquire);
+        let unknown = self.unknown.filter(|_| !self.open.values().any(|open| is_there(&open)));
+        let unknown = unknown.and_then(|it| it.missing(false, now, watchable));
         let missing = self.open.values().filter(is_of).filter_map(|open| open.missing(now, watchable));
-        missing.reduce(|one, another| Missing {
+        missing.chain(unknown).reduce(|one, another| Missing {
             until: one.until.min(another.until),
             is_long: one.is_long || another.is_long,
         })
@@ -102,17 +142,7 @@ impl Open {
     }
 
     fn missing(&self, now: Instant, watchable: Instant) -> Option<Missing> {
-        let Interruption { since, back } = self.interrupted?;
-        let (given_up, is_long) = (since.max(watchable) + TRIES_AGAIN, back.unwrap_or(now) >= since + UNNOTICED);
-        if now >= given_up {
-            return None;
-        }
-        let (is_missing, until) = match back {
-            None => (true, given_up),
-            Some(_) if self.is_unplaced() => (is_long, given_up),
-            Some(back) => (is_long && !self.has_taken_in(back, now), back + TAKES_IN),
-        };
-        is_missing.then_some(Missing { until, is_long })
+        self.interrupted?.missing(self.is_unplaced(), now, watchable)
     }
 
     fn has_taken_in(&self, back: Instant, now: Instant) -> bool {
@@ -275,6 +305,42 @@ mod tests {
         // One that the API server never began.
         break_off(views.open(scope(parts(), None), Kind::Watch(Some(at(5)))).unwrap());
         advance(2 * UNNOTICED).await;
+        assert_eq!(here(&views).now_or_never(), Some(false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_controller_that_was_there_before_nobody_knows_what_it_watched() {
+        let views = Views::new();
+        assert_eq!(here(&views).now_or_never(), Some(false), "it has begun since");
+        views.follow_others();
+        // Of things it has a watch, of parts none; its lists say nothing.
+        let things = GroupResource { resource: "things".into(), ..parts() };
+        let _things = watch(&views, things, Some(5));
+        let _list = views.open(scope(parts(), None), Kind::List).unwrap();
+        let _asked = views.open(scope(parts(), None), Kind::Watch(Some(at(5)))).unwrap();
+        let mut creates = Box::pin(here(&views));
+        assert_eq!((&mut creates).now_or_never(), None);
+        let back = watch(&views, parts(), Some(5));
+        assert_eq!((&mut creates).now_or_never(), None, "events are on their way");
+        advance(TAKES_IN).await;
+        assert_eq!(creates.now_or_never(), Some(true), "it looked before they came");
+        assert_eq!(here(&views).now_or_never(), Some(false));
+        drop(back);
+        // However often it shows.
+        advance(TRIES_AGAIN).await;
+        views.follow_others();
+        let _later = watch(&views, parts(), Some(5));
+        assert_eq!(here(&views).now_or_never(), Some(false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_watches_nothing_does_without_for_a_minute() {
+        let views = Views::new();
+        // Known before.
+        assert_eq!(here(&views).now_or_never(), Some(false));
+        views.follow_others();
+        assert!(here(&views).await);
+        advance(TRIES_AGAIN).await;
         assert_eq!(here(&views).now_or_never(), Some(false));
     }
 

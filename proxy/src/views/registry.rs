@@ -25,6 +25,8 @@ pub(super) struct Registry {
     last_id: u64,
     /// The controller has ended: nobody continues what ends.
     pub(super) over: bool,
+    /// That there were views of which nothing is known.
+    pub(super) unknown: Option<Interruption>,
     pub(super) resources: HashMap<GroupResource, OfResource>,
 }
 
@@ -40,6 +42,8 @@ pub(super) struct OfResource {
     pub(super) leaving: VecDeque<Arc<Leaving>>,
     /// The lists that were answered lately, the oldest first, and when they ended.
     pub(super) lists: VecDeque<(Instant, Arc<Scope>)>,
+    /// See [`Registry`].
+    pub(super) unknown: Option<Interruption>,
     /// A watch has begun, or its initial events have ended.
     pub(super) watched: Arc<Notify>,
     /// Those that ended and were forgotten, because there were too many.
@@ -97,7 +101,8 @@ pub(super) struct Waiting {
 
 impl Registry {
     pub(super) fn of(&mut self, resource: &GroupResource) -> &mut OfResource {
-        self.resources.entry(resource.clone()).or_default()
+        let unknown = self.unknown;
+        self.resources.entry(resource.clone()).or_insert_with(|| OfResource { unknown, ..OfResource::default() })
     }
 
     pub(super) fn next_id(&mut self) -> u64 {

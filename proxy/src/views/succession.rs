@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     Leaving, Missed, Scope, TRIES_AGAIN,
+    interrupted::Interruption,
     registry::{OfResource, Open},
 };
 
@@ -178,7 +179,7 @@ impl OfResource {
         }
         this.opened = Instant::now();
         if this.is_watch {
-            this.interrupted = self.is_back(&ids, furthest);
+            this.interrupted = self.is_back(&ids, furthest).or_else(|| self.unknown.map(Interruption::is_over));
             self.watched.notify_waiters();
         }
         let missed = Missed { objects: this.missed.clone(), from: this.from.clone() };

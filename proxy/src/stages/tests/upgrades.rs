@@ -14,7 +14,7 @@ use crate::views::fixtures::leaving;
 /// More than a test sends.
 const ROOM: usize = 1 << 16;
 const DEADLINE: Duration = Duration::from_secs(10);
-const ASKED: &str = "GET /apis/x.io/v1/things?watch=1&allowWatchBookmarks=true&resourceVersion=5 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret.0\r\n\
+const ASKED: &str = "GET /apis/x.io/v1/things?watch=1&allowWatchBookmarks=true&resourceVersion=5 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret.1\r\n\
     Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n";
 /// What ends a WebSocket in order: a frame that closes it, with 1000.

@@ -274,6 +274,26 @@ async fn nothing_is_created_under_an_owner_while_the_watch_on_its_children_is_br
 }
 
 #[tokio::test(start_paused = true)]
+async fn nor_is_it_where_another_proxy_was_there_before_until_the_watch_is() {
+    for (token, refused) in [("Bearer secret.0", true), ("Bearer secret.1", false)] {
+        let (fenced, _ends) = watching();
+        let mut first = ask("GET", THINGS);
+        first.headers_mut().insert(header::AUTHORIZATION, HeaderValue::from_static(token));
+        assert_eq!(fenced.lab.send(first).await.status(), 200);
+        let body = child(Some(owner("Thing", "b"))).to_string();
+        let create = || fenced.write("POST", PARTS, "application/json", body.clone());
+        let (status, watch) = tokio::join!(create(), async {
+            tokio::time::sleep(GRACE).await;
+            fenced.lab.get("/apis/x.io/v1/parts?watch=1&resourceVersion=5").await
+        });
+        let expected = if refused { StatusCode::PRECONDITION_FAILED } else { StatusCode::OK };
+        assert_eq!((status, fenced.reached("POST")), (expected, usize::from(!refused)), "{token}");
+        assert_eq!(create().await, StatusCode::OK, "its events were taken in meanwhile");
+        drop(watch);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_create_that_waits_for_a_watch_holds_the_drain_of_the_owner() {
     let (fenced, ends) = watching();
     let mut watch = fenced.lab.get("/apis/x.io/v1/parts?watch=1&resourceVersion=5").await.into_body();
