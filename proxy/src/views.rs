@@ -287,7 +287,9 @@ impl View {
         if self.state.begun.swap(true, Ordering::AcqRel) {
             return None;
         }
-        self.of(|of| of.take_over(self.id))
+        let mut registry = self.views.0.lock();
+        let unknown = registry.unknown;
+        registry.of(&self.scope.resource).take_over(self.id, unknown)
     }
 
     /// The API server was out of reach, or had no time: whoever asked for this watch tries again, with what it knew before.

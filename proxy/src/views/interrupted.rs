@@ -72,8 +72,6 @@ impl Views {
             // For how long there was no proxy nobody knows: long enough to be noticed.
             let since = Instant::now().checked_sub(UNNOTICED).unwrap_or_else(Instant::now);
             registry.unknown = Some(Interruption { since, back: None });
-            let unknown = registry.unknown;
-            registry.resources.values_mut().for_each(|of| of.unknown = unknown);
         }
     }
 
@@ -82,8 +80,12 @@ impl Views {
     pub async fn interrupted(&self, resource: &GroupResource, namespace: Option<&str>, since: Instant) -> bool {
         let (patient, mut is_long) = (Instant::now() + PATIENCE, false);
         loop {
-            let (missing, changed) =
-                self.of(resource, |of| (of.missing(namespace, since), of.watched.clone().notified_owned()));
+            let (missing, changed) = {
+                let mut registry = self.0.lock();
+                let unknown = registry.unknown;
+                let of = registry.of(resource);
+                (of.missing(unknown, namespace, since), of.watched.clone().notified_owned())
+            };
             let Some(missing) = missing else { return is_long };
             is_long |= missing.is_long;
             if Instant::now() >= patient {
@@ -98,14 +100,14 @@ impl Views {
 }
 
 impl OfResource {
-    fn missing(&self, namespace: Option<&str>, watchable: Instant) -> Option<Missing> {
+    fn missing(&self, unknown: Option<Interruption>, namespace: Option<&str>, watchable: Instant) -> Option<Missing> {
         let now = Instant::now();
         let is_of = |open: &&Open| {
             let its = open.scope.namespace.as_deref();
             its.is_none_or(|its| Some(its) == namespace) && open.scope.fields == Fields::default()
         };
         let is_there = |open: &&Open| is_of(open) && open.is_watch && open.state.begun.load(Ordering::Acquire);
-        let unknown = self.unknown.filter(|_| !self.open.values().any(|open| is_there(&open)));
+        let unknown = unknown.filter(|_| !self.open.values().any(|open| is_there(&open)));
         let unknown = unknown.and_then(|it| it.missing(false, now, watchable));
         let missing = self.open.values().filter(is_of).filter_map(|open| open.missing(now, watchable));
         missing.chain(unknown).reduce(|one, another| Missing {

@@ -42,8 +42,6 @@ pub(super) struct OfResource {
     pub(super) leaving: VecDeque<Arc<Leaving>>,
     /// The lists that were answered lately, the oldest first, and when they ended.
     pub(super) lists: VecDeque<(Instant, Arc<Scope>)>,
-    /// See [`Registry`].
-    pub(super) unknown: Option<Interruption>,
     /// A watch has begun, or its initial events have ended.
     pub(super) watched: Arc<Notify>,
     /// Those that ended and were forgotten, because there were too many.
@@ -101,8 +99,7 @@ pub(super) struct Waiting {
 
 impl Registry {
     pub(super) fn of(&mut self, resource: &GroupResource) -> &mut OfResource {
-        let unknown = self.unknown;
-        self.resources.entry(resource.clone()).or_insert_with(|| OfResource { unknown, ..OfResource::default() })
+        self.resources.entry(resource.clone()).or_default()
     }
 
     pub(super) fn next_id(&mut self) -> u64 {

@@ -160,8 +160,9 @@ impl OfResource {
     }
 
     /// A view has begun, in place of a page before it or of a watch that ended. Of several watches that one goes which
-    /// had come furthest: then the others hold and miss no less than they do. Returns what this one missed.
-    pub(super) fn take_over(&mut self, id: u64) -> Option<Missed> {
+    /// had come furthest: then the others hold and miss no less than they do. One that is in place of none may be so of one that
+    /// is `unknown`. Returns what this one missed.
+    pub(super) fn take_over(&mut self, id: u64, unknown: Option<Interruption>) -> Option<Missed> {
         let ended = self.ended();
         let mut this = self.open.remove(&id)?;
         let is_before = |open: &Open| {
@@ -179,7 +180,7 @@ impl OfResource {
         }
         this.opened = Instant::now();
         if this.is_watch {
-            this.interrupted = self.is_back(&ids, furthest).or_else(|| self.unknown.map(Interruption::is_over));
+            this.interrupted = self.is_back(&ids, furthest).or_else(|| unknown.map(Interruption::is_over));
             self.watched.notify_waiters();
         }
         let missed = Missed { objects: this.missed.clone(), from: this.from.clone() };

@@ -238,16 +238,15 @@ mod tests {
     async fn it_goes_no_faster_than_is_of_use() {
         // However much of them a write takes.
         for own in [0, 3, 25, 200].map(Duration::from_millis) {
+            let each = |window: &Window| window.pause().max(own) / u32::try_from(window.size).unwrap();
             let mut window = Window::new(1_000, true);
             for _ in 0..40 {
                 assert!(window.has_room(0) && !window.has_room(window.size));
                 advance(window.round).await;
                 window.ended(Ended { own, seats: 50, ..CALM });
-                let each = |size: usize| window.pause().max(own) / u32::try_from(size).unwrap();
-                assert!(each(window.size) >= Duration::from_millis(10), "{own:?}: {window:?}");
+                assert!(each(&window) >= Duration::from_millis(10), "{own:?}: {window:?}");
             }
-            let each = window.pause().max(own) / u32::try_from(window.size).unwrap();
-            assert_eq!(each, Duration::from_millis(20), "{own:?}: {window:?}");
+            assert_eq!(each(&window), Duration::from_millis(20), "{own:?}: {window:?}");
         }
     }
 
