@@ -11,7 +11,7 @@ use ringside_ring::{
     handover::{Step, Withdrawal},
     patch,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
     Due,
@@ -33,7 +33,7 @@ use ringside_runtime::explain::code;
 /// How many times as long as a drain the writes take that follow from it, besides those to children: the acknowledgement,
 /// and the assignment or what the next shard writes, several of them at a time.
 const FOLLOWING: u32 = 2;
-/// The longest pause for those: a drain may have waited for its seat, behind what comes first.
+/// The longest time for those: a drain may have waited for its seat, behind what comes first.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Objects drained between two looks at all of them: memory must not grow with the objects.
@@ -160,15 +160,16 @@ impl Why {
 }
 
 /// Asks the shard to let go, and lets so much time pass after that as it takes the API server to carry out what follows: the
-/// acknowledgement, the children, the assignment, and what the next shard writes; `pause` at least. Were all drained at once,
-/// each would be without an owner until all others had one.
+/// acknowledgement, the children, the assignment, and what the next shard writes; takes `pause` at least. Were all drained at
+/// once, each would be without an owner until all others had one.
 async fn paced(scope: &Scope, due: &Due, (shard, target, why): (String, Target, Why), pause: Duration) -> Asked {
     let (uid, start) = (target.uid.clone(), Instant::now());
     let promised = scope.leases.grace(&scope.snapshot.ring, &shard);
     let outcome = drain(scope, due, (target, shard, why), promised).await;
     let children = u32::try_from(scope.main.controlled.len()).unwrap_or(u32::MAX);
-    let own = (start.elapsed() * FOLLOWING.saturating_add(children)).min(LONGEST);
-    sleep(own.max(pause)).await;
+    let took = start.elapsed();
+    let own = took + (took * FOLLOWING.saturating_add(children)).min(LONGEST);
+    sleep_until(start + own.max(pause)).await;
     Asked { uid, grace: promised.map_or(Duration::ZERO, Grace::duration), own, outcome }
 }
 
@@ -178,7 +179,7 @@ struct Asked {
     uid: String,
     /// What its shard promised.
     grace: Duration,
-    /// How long what follows from the drain is thought to take, by how long its own write took.
+    /// How long the drain took, with what follows from it: that is thought to take as long as the drain's write, each.
     own: Duration,
     /// Whether that was needed.
     outcome: Result<bool, kube::Error>,

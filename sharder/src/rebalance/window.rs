@@ -54,7 +54,7 @@ pub(super) struct Window {
 pub(super) struct Ended {
     /// What its shard promised.
     pub(super) grace: Duration,
-    /// How long it paused by how long its own write took: a pause that is no longer makes no difference.
+    /// How long it counted as under way for its own sake: a pause that is no longer makes no difference.
     pub(super) own: Duration,
     /// How long what can't wait has waited since the last one.
     pub(super) waited: Duration,
@@ -99,25 +99,26 @@ impl Window {
             }
             self.cut = Some(now);
             match self.size {
-                1 => self.pause = (self.pause * 2).clamp(least.min(LONGEST), LONGEST),
+                1 => self.pause = self.pause.max((self.pause * 2).clamp(least.min(LONGEST), LONGEST)),
                 size => self.size = size / 2,
             }
         } else if self.began.is_some_and(|began| now - began < self.round) {
             return;
         } else if self.filled && self.pause.max(least) > self.time_for(self.size) {
-            self.faster(least);
+            self.faster(least, seats.max(1));
         }
         self.size = self.size.clamp(1, seats.max(1));
         (self.began, self.filled) = (Some(now), false);
     }
 
     /// Each takes `least`, whatever its pause.
-    fn faster(&mut self, least: Duration) {
+    fn faster(&mut self, least: Duration, seats: usize) {
         let shorter = self.pause * 9 / 10;
         if shorter > least {
             self.pause = shorter;
         } else {
-            self.size += if self.cut.is_none() { self.size.div_ceil(2) } else { 1 };
+            let more = if self.cut.is_none() { self.size.div_ceil(2) } else { 1 };
+            self.size = (self.size + more).min(seats);
             self.pause = self.time_for(self.size);
         }
     }
@@ -247,6 +248,37 @@ mod tests {
                 assert!(each(&window) >= Duration::from_millis(10), "{own:?}: {window:?}");
             }
             assert_eq!(each(&window), Duration::from_millis(20), "{own:?}: {window:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_no_slower_where_there_are_no_more_seats() {
+        for (own, seats) in [(25, 1), (110, 5)].map(|(own, seats)| (Duration::from_millis(own), seats)) {
+            let mut window = Window::new(1_000, true);
+            for _ in 0..40 {
+                assert!(window.has_room(0) && !window.has_room(window.size));
+                advance(window.round).await;
+                window.ended(Ended { own, seats, ..CALM });
+                assert!(window.pause() <= own, "{window:?}");
+            }
+            assert_eq!(window.size, seats);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_no_faster_once_something_had_to_wait() {
+        let own = Duration::from_millis(200);
+        let mut window = Window::new(10, true);
+        for _ in 0..9 {
+            assert!(window.has_room(0) && !window.has_room(window.size));
+            advance(window.round).await;
+            window.ended(Ended { own, ..CALM });
+        }
+        assert_eq!((window.size, window.pause()), (3, 3 * LONGEST));
+        for _ in 0..3 {
+            advance(RECENT).await;
+            (0..2).for_each(|_| window.ended(Ended { own, ..LATE }));
+            assert_eq!((window.size, window.pause()), (1, 3 * LONGEST));
         }
     }
 
