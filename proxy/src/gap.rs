@@ -34,6 +34,15 @@ struct Inner {
     settled: AtomicU64,
 }
 
+/// A process of the controller that is met for the first time since the last gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// It was there before this proxy.
+    Older,
+    /// It began after the gap.
+    Newer,
+}
+
 /// No generation comes so far.
 const NONE: u64 = u64::MAX;
 
@@ -59,16 +68,18 @@ impl Gaps {
         Self(Arc::new(Inner { handout, check, first: generation, state, settled: AtomicU64::new(NONE) }))
     }
 
-    /// A request came with a token of this generation. Returns whether that shows, for the first time since the last gap, that the
-    /// controller was there before this proxy.
-    pub fn seen(&self, generation: u64) -> bool {
-        if self.0.settled.load(Ordering::Relaxed) == generation {
-            return false;
+    /// A request came with a token of this generation. `tell` is told whom that shows, before any other such request goes on.
+    pub fn seen(&self, generation: u64, tell: impl FnOnce(Met)) {
+        if self.0.settled.load(Ordering::Acquire) == generation {
+            return;
         }
         let state = &mut *self.0.state.lock();
         if generation == state.generation {
+            if !state.seen {
+                tell(Met::Newer);
+            }
             state.seen = true;
-            self.0.settled.store(generation, Ordering::Relaxed);
+            self.0.settled.store(generation, Ordering::Release);
             if state.stale.take().is_some() {
                 tracing::info!("a controller has connected that began after the gap");
             }
@@ -81,9 +92,10 @@ impl Gaps {
             self.0
                 .check
                 .fail("the controller ran through a gap, and may keep objects that are another shard's: restart it");
-            return generation < self.0.first;
+            if generation < self.0.first {
+                tell(Met::Older);
+            }
         }
-        false
     }
 
     /// From now on objects may move without a word to the controller.
@@ -98,7 +110,7 @@ impl Gaps {
             tracing::error!(%error, "the token can't be handed out anew: nobody can tell whether the controller is restarted after this gap");
             return;
         }
-        self.0.settled.store(NONE, Ordering::Relaxed);
+        self.0.settled.store(NONE, Ordering::Release);
         *state = State { generation: next, seen: false, stale: None };
     }
 
@@ -124,6 +136,13 @@ mod tests {
         (Gaps::new(handout, generation, health.check("gap", Probe::Controller)), health, folder)
     }
 
+    /// Whom a request shows.
+    fn met(gaps: &Gaps, generation: u64) -> Option<Met> {
+        let mut met = None;
+        gaps.seen(generation, |it| met = Some(it));
+        met
+    }
+
     fn fails(health: &Health) -> bool {
         !health.failures(Probe::Controller).is_empty()
     }
@@ -131,26 +150,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_ran_through_a_gap_is_to_be_restarted_and_who_began_after_it_is_not() {
         let (gaps, health, folder) = gaps(0);
-        gaps.seen(0);
+        assert_eq!(met(&gaps, 0), Some(Met::Newer));
         gaps.begins();
         assert_eq!(fs::read_to_string(folder.path().join("token")).unwrap(), "secret.1");
         assert!(!fails(&health), "nobody knows whether it runs still");
-        assert!(!gaps.seen(0), "this proxy has served it");
+        assert_eq!(met(&gaps, 0), None, "this proxy has served it");
         assert!(fails(&health));
         tokio::time::sleep(Duration::from_secs(7)).await;
-        gaps.seen(0);
+        met(&gaps, 0);
         assert_eq!(gaps.stale_for(), Duration::from_secs(7));
         // However often the Lease is lost meanwhile.
         gaps.begins();
         assert!(fails(&health));
-        gaps.seen(1);
+        met(&gaps, 1);
         assert!(!fails(&health));
         assert_eq!(gaps.stale_for(), Duration::ZERO);
         // Late words of the one before.
-        gaps.seen(0);
+        met(&gaps, 0);
         assert!(!fails(&health));
         gaps.begins();
-        gaps.seen(1);
+        met(&gaps, 1);
         assert!(fails(&health), "the next gap");
         assert!(
             health.failures(Probe::Ready).is_empty() && health.failures(Probe::Live).is_empty(),
@@ -162,21 +181,22 @@ mod tests {
     fn after_a_restart_of_the_proxy_it_is_the_same() {
         let (gaps, health, _folder) = gaps(3);
         assert!(!fails(&health));
-        assert!(gaps.seen(2), "another proxy has served it");
+        assert_eq!(met(&gaps, 2), Some(Met::Older), "another proxy has served it");
         assert!(fails(&health));
-        assert!(!gaps.seen(2), "that was said");
-        assert!(!gaps.seen(3));
+        assert_eq!(met(&gaps, 2), None, "that was said");
+        assert_eq!(met(&gaps, 3), Some(Met::Newer));
         assert!(!fails(&health));
+        assert_eq!([3, 2].map(|generation| met(&gaps, generation)), [None; 2], "late words of the one before");
     }
 
     #[test]
     fn where_nothing_can_be_handed_out_nobody_is_restarted_for_ever() {
         let (gaps, health, folder) = gaps(0);
-        gaps.seen(0);
+        met(&gaps, 0);
         drop(folder);
         fs::write(gaps.0.handout.path(), "no folder").unwrap();
         gaps.begins();
-        gaps.seen(0);
+        met(&gaps, 0);
         assert!(!fails(&health));
     }
 }

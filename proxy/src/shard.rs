@@ -100,10 +100,7 @@ impl Shard {
             let handover = handover.during(&term);
             tokio::select! {
                 biased;
-                _ = term.over() => {
-                    self.shared.hold.knows_nothing();
-                    self.shared.gaps.begins();
-                }
+                _ = term.over() => self.shared.lost(&term),
                 () = handover.run(self.client.clone(), self.knowledge.clone()) => {}
                 never = self.shared.hold.keep(&self.shared.locks) => match never {},
             }

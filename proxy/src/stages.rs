@@ -33,7 +33,7 @@ use crate::{
     election::{Hold, Locks},
     fence::Fence,
     gap::Gaps,
-    membership::Gate,
+    membership::{Gate, Term},
     metrics::Metrics,
     peering::{Peerings, Presence},
     policy::Knowledge,
@@ -115,6 +115,15 @@ pub struct Shared {
     pub closing: CancellationToken,
     /// Cuts what has not ended then.
     pub abort: CancellationToken,
+}
+
+impl Shared {
+    /// The Lease is not held any more since that term ended.
+    pub fn lost(&self, term: &Term) {
+        self.hold.knows_nothing();
+        self.gaps.begins();
+        self.views.term_over(term.began);
+    }
 }
 
 /// The stack over `upstream`.

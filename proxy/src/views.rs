@@ -284,10 +284,10 @@ impl View {
     /// The API server has answered: a watch goes on in place of one that ended, and a page is there in place of the last.
     /// Returns what moved away in between, which this view holds until its client is told.
     pub fn begun(&self) -> Option<Missed> {
+        let mut registry = self.views.0.lock();
         if self.state.begun.swap(true, Ordering::AcqRel) {
             return None;
         }
-        let mut registry = self.views.0.lock();
         let unknown = registry.unknown;
         registry.of(&self.scope.resource).take_over(self.id, unknown)
     }

@@ -5,10 +5,12 @@
 //! after the other: client-go waits up to a minute for each. If the owners' is back first, owners seem to have no children, and the
 //! controller would create them a second time. What it creates under owners is held until the watch is back, and refused then:
 //! it has to look again. A watch that the client closed itself, or that lasted as long as it had asked for, is not broken off;
-//! and one that is not back a minute later, or a minute after the Lease is held again, is waited for no more.
+//! and one that is not back a minute later, or a minute after the Lease is held again, is waited for no more, also after the next
+//! gap.
 //!
 //! Where another proxy was there before (it was killed, say), and the controller has run on, nobody knows which watches it had: it is
-//! taken to have had one on each resource. One that has none has to do without creates under owners for that minute.
+//! taken to have had one on each resource, until a process of it shows that began later. One that has none has to do without creates
+//! under owners for that minute.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -48,10 +50,15 @@ impl Interruption {
         Self { back: Some(Instant::now()), ..self }
     }
 
+    /// Until when it is waited for, by one that can watch since then.
+    fn given_up(self, watchable: Instant) -> Instant {
+        self.since.max(watchable) + TRIES_AGAIN
+    }
+
     /// Whether it has to be waited for; `is_unplaced` says that its initial events are on their way.
     fn missing(self, is_unplaced: bool, now: Instant, watchable: Instant) -> Option<Missing> {
         let Self { since, back } = self;
-        let (given_up, is_long) = (since.max(watchable) + TRIES_AGAIN, back.unwrap_or(now) >= since + UNNOTICED);
+        let (given_up, is_long) = (self.given_up(watchable), back.unwrap_or(now) >= since + UNNOTICED);
         if now >= given_up {
             return None;
         }
@@ -72,6 +79,23 @@ impl Views {
             // For how long there was no proxy nobody knows: long enough to be noticed.
             let since = Instant::now().checked_sub(UNNOTICED).unwrap_or_else(Instant::now);
             registry.unknown = Some(Interruption { since, back: None });
+        }
+    }
+
+    /// The controller began after that proxy had ended: all that it watches is known.
+    pub fn follow_nobody(&self) {
+        let mut registry = self.0.lock();
+        registry.unknown = None;
+        registry.resources.values().for_each(|of| of.watched.notify_waiters());
+    }
+
+    /// The Lease, held since `began`, is lost. What was waited for in vain as long as it was held is not waited for again.
+    pub fn term_over(&self, began: Instant) {
+        let (mut registry, now) = (self.0.lock(), Instant::now());
+        let is_given_up = |it: &mut Interruption| now >= it.given_up(began);
+        registry.unknown.take_if(is_given_up);
+        for open in registry.resources.values_mut().flat_map(|of| of.open.values_mut()) {
+            open.interrupted.take_if(is_given_up);
         }
     }
 
@@ -332,6 +356,18 @@ mod tests {
         advance(TRIES_AGAIN).await;
         views.follow_others();
         let _later = watch(&views, parts(), Some(5));
+        assert_eq!(here(&views).now_or_never(), Some(false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_one_that_began_later_all_is_known() {
+        let views = Views::new();
+        views.follow_others();
+        let creates = here(&views);
+        tokio::pin!(creates);
+        assert_eq!((&mut creates).now_or_never(), None);
+        views.follow_nobody();
+        assert_eq!((&mut creates).now_or_never(), Some(true), "it looked when the one before was there");
         assert_eq!(here(&views).now_or_never(), Some(false));
     }
 

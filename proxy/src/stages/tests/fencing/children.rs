@@ -2,6 +2,7 @@
 
 use super::*;
 
+const WATCH: &str = "/apis/x.io/v1/parts?watch=1&resourceVersion=5&timeoutSeconds=300";
 const APPLY: &str = "application/apply-patch+yaml";
 
 fn child(owner: Option<Value>) -> Value {
@@ -221,7 +222,6 @@ fn watching() -> (Fenced, Arc<Mutex<Vec<mpsc::UnboundedSender<BoxError>>>>) {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_created_under_an_owner_while_the_watch_on_its_children_is_broken_off() {
-    const WATCH: &str = "/apis/x.io/v1/parts?watch=1&resourceVersion=5&timeoutSeconds=300";
     let body = child(Some(owner("Thing", "b"))).to_string();
     let foreign =
         value!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "b", "uid": "uid-d", "controller": true});
@@ -275,21 +275,60 @@ async fn nothing_is_created_under_an_owner_while_the_watch_on_its_children_is_br
 
 #[tokio::test(start_paused = true)]
 async fn nor_is_it_where_another_proxy_was_there_before_until_the_watch_is() {
-    for (token, refused) in [("Bearer secret.0", true), ("Bearer secret.1", false)] {
+    let (older, newer) = ("Bearer secret.0", "Bearer secret.1");
+    for (tokens, refused) in [(vec![older], true), (vec![newer], false), (vec![older, newer], false)] {
         let (fenced, _ends) = watching();
-        let mut first = ask("GET", THINGS);
-        first.headers_mut().insert(header::AUTHORIZATION, HeaderValue::from_static(token));
-        assert_eq!(fenced.lab.send(first).await.status(), 200);
-        let body = child(Some(owner("Thing", "b"))).to_string();
-        let create = || fenced.write("POST", PARTS, "application/json", body.clone());
+        let send = |token: &str, mut request: Request<Body>| {
+            request.headers_mut().insert(header::AUTHORIZATION, HeaderValue::from_str(token).unwrap());
+            fenced.lab.send(request).map(|answer| answer.status())
+        };
+        for token in &tokens {
+            assert_eq!(send(token, ask("GET", THINGS)).await, StatusCode::OK);
+        }
+        let create = || {
+            let mut request = ask("POST", PARTS).map(|_| full(child(Some(owner("Thing", "b"))).to_string()));
+            request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            send(tokens.last().unwrap(), request)
+        };
         let (status, watch) = tokio::join!(create(), async {
             tokio::time::sleep(GRACE).await;
-            fenced.lab.get("/apis/x.io/v1/parts?watch=1&resourceVersion=5").await
+            fenced.lab.get(WATCH).await
         });
         let expected = if refused { StatusCode::PRECONDITION_FAILED } else { StatusCode::OK };
-        assert_eq!((status, fenced.reached("POST")), (expected, usize::from(!refused)), "{token}");
+        assert_eq!((status, fenced.reached("POST")), (expected, usize::from(!refused)), "{tokens:?}");
+        advance(GRACE).await;
         assert_eq!(create().await, StatusCode::OK, "its events were taken in meanwhile");
         drop(watch);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_was_waited_for_in_vain_is_not_waited_for_again_after_the_next_gap() {
+    let minute = Duration::from_secs(60);
+    for how in ["broken off", "before"] {
+        let (fenced, ends) = watching();
+        if how == "broken off" {
+            let mut watch = fenced.lab.get(WATCH).await.into_body();
+            ends.lock().clear();
+            assert!(watch.frame().await.is_none());
+        } else {
+            fenced.lab.get(THINGS).await;
+            fenced.lab.shared.views.follow_others();
+        }
+        let create = || fenced.write("POST", PARTS, "application/json", child(Some(owner("Thing", "b"))).to_string());
+        let lose = async || {
+            let term = fenced.lab.shared.gate.pass(GRACE).await.unwrap();
+            fenced.lab.shared.gate.close();
+            fenced.lab.shared.lost(&term);
+            fenced.lab.shared.gate.open(self::term());
+            advance(GRACE).await;
+        };
+        advance(minute / 2).await;
+        lose().await;
+        assert_eq!(create().await, StatusCode::PRECONDITION_FAILED, "it could not be back all the time: {how}");
+        advance(minute).await;
+        lose().await;
+        assert_eq!(create().await, StatusCode::OK, "{how}");
     }
 }
 
