@@ -11,7 +11,7 @@ use ringside_ring::{
     handover::{Step, Withdrawal},
     patch,
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     Due,
@@ -56,10 +56,12 @@ pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<ku
         let window = window.get_or_insert_with(|| Window::new(drains.len(), whole));
         let (mut count, mut drains, mut under_way) = (0, drains.into_iter(), FuturesUnordered::new());
         loop {
+            let mut later = Duration::ZERO;
             while window.has_room(under_way.len())
                 && let Some(next) = drains.next()
             {
-                under_way.push(paced(scope, due, next, window.pause()));
+                under_way.push(paced(scope, due, next, (later, window.pause())));
+                later += window.apart();
             }
             let Some(Asked { uid, grace, own, outcome }) = under_way.next().await else { break };
             let lane = scope.writes.lane();
@@ -159,10 +161,18 @@ impl Why {
     }
 }
 
-/// Asks the shard to let go, and lets so much time pass after that as it takes the API server to carry out what follows: the
+/// Asks the shard to let go, so much `later`, and lets so much time pass after that as it takes the API server to carry out what follows: the
 /// acknowledgement, the children, the assignment, and what the next shard writes; takes `pause` at least. Were all drained at
 /// once, each would be without an owner until all others had one.
-async fn paced(scope: &Scope, due: &Due, (shard, target, why): (String, Target, Why), pause: Duration) -> Asked {
+async fn paced(
+    scope: &Scope,
+    due: &Due,
+    (shard, target, why): (String, Target, Why),
+    (later, pause): (Duration, Duration),
+) -> Asked {
+    if !later.is_zero() {
+        sleep(later).await;
+    }
     let (uid, start) = (target.uid.clone(), Instant::now());
     let promised = scope.leases.grace(&scope.snapshot.ring, &shard);
     let outcome = drain(scope, due, (target, shard, why), promised).await;

@@ -64,6 +64,22 @@ async fn a_drain_says_what_its_shard_promised() {
     assert_eq!(scope.drains.id(&format!("uid-{name}")), Some(drain));
 }
 
+/// Names that begin so, of objects that belong to the shard `a`.
+fn names(scope: &Scope, begin: &str) -> impl Iterator<Item = String> {
+    let belongs = |name: &String| {
+        let key = scope.main.resource.key(Some("default"), name);
+        scope.snapshot.hash_ring.owner(&key).unwrap().as_str() == "a"
+    };
+    (0..).map(move |i| format!("{begin}-{i}")).filter(belongs)
+}
+
+/// So many objects of the shard `b` that belong to `a`.
+fn misplaced(api: &FakeApi, scope: &Scope, count: usize) {
+    for name in names(scope, "o").take(count) {
+        api.put(&path(CONFIG_MAPS, &name), object(scope, &name, Some("b")));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn drains_leave_the_api_server_time_for_what_follows_from_them() {
     let millis = std::time::Duration::from_millis;
@@ -71,18 +87,27 @@ async fn drains_leave_the_api_server_time_for_what_follows_from_them() {
     for (write, each) in [(millis(100), 4 * millis(100)), (millis(1), window::LONGEST)] {
         let api = FakeApi::default();
         let scope = scope(&api);
-        let belongs = |name: &String| {
-            scope.snapshot.hash_ring.owner(&scope.main.resource.key(Some("default"), name)).unwrap().as_str() == "a"
-        };
-        for name in (0..).map(|i| format!("o-{i}")).filter(belongs).take(2) {
-            api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("b")));
-        }
+        misplaced(&api, &scope, 2);
         let start = tokio::time::Instant::now();
         api.slow_writes(write);
         objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
         assert_eq!(api.writes().len(), 2);
         assert_eq!(start.elapsed(), 2 * each);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn drains_that_have_room_at_the_same_time_begin_one_after_the_other() {
+    let millis = std::time::Duration::from_millis;
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    misplaced(&api, &scope, 3);
+    let start = tokio::time::Instant::now();
+    api.slow_writes(millis(100));
+    objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    assert_eq!(api.writes().len(), 3);
+    // One, and two at a time then, as it takes longer than the longest pause.
+    assert_eq!(start.elapsed(), 2 * millis(400) + window::LONGEST);
 }
 
 #[tokio::test]
@@ -92,11 +117,7 @@ async fn an_object_that_the_api_server_refuses_does_not_hold_up_the_others() {
     let first = name_of("a", &scope);
     let bad = path(CONFIG_MAPS, &first);
     api.put(&bad, object(&scope, &first, Some("b")));
-    let other = (0..).map(|i| format!("p-{i}")).find(|name| {
-        let key = scope.main.resource.key(Some("default"), name);
-        scope.snapshot.hash_ring.owner(&key).unwrap().as_str() == "a"
-    });
-    let other = other.unwrap();
+    let other = names(&scope, "p").next().unwrap();
     api.put(&path(CONFIG_MAPS, &other), object(&scope, &other, Some("b")));
     let refused = bad.clone();
     api.intercept(move |asked, _| {
@@ -112,13 +133,9 @@ async fn an_object_that_the_api_server_refuses_does_not_hold_up_the_others() {
 async fn what_comes_after_many_refusals_is_looked_at_and_drained() {
     let api = FakeApi::default();
     let scope = scope(&api);
-    let belongs = |name: &String| {
-        scope.snapshot.hash_ring.owner(&scope.main.resource.key(Some("default"), name)).unwrap().as_str() == "a"
-    };
-    let last = (0..).map(|i| format!("z-{i}")).find(belongs).unwrap();
-    for name in (0..).map(|i| format!("o-{i}")).filter(belongs).take(objects::DRAINS).chain([last.clone()]) {
-        api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("b")));
-    }
+    misplaced(&api, &scope, objects::DRAINS);
+    let last = names(&scope, "z").next().unwrap();
+    api.put(&path(CONFIG_MAPS, &last), object(&scope, &last, Some("b")));
     api.intercept(|asked, _| {
         (asked.method == Method::PATCH && asked.path.contains("/o-")).then_some(StatusCode::FORBIDDEN)
     });
@@ -132,19 +149,14 @@ async fn what_comes_after_many_refusals_is_looked_at_and_drained() {
 async fn where_everything_is_refused_a_pass_sees_all_and_ends() {
     let api = FakeApi::default();
     let scope = scope(&api);
-    let belongs = |name: &String| {
-        scope.snapshot.hash_ring.owner(&scope.main.resource.key(Some("default"), name)).unwrap().as_str() == "a"
-    };
-    let misplaced = objects::REFUSALS + 1;
-    for name in (0..).map(|i| format!("o-{i}")).filter(belongs).take(misplaced) {
-        api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("b")));
-    }
+    let count = objects::REFUSALS + 1;
+    misplaced(&api, &scope, count);
     api.intercept(|asked, _| (asked.method == Method::PATCH).then_some(StatusCode::FORBIDDEN));
     let refused = objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
     assert_eq!(refused.and_then(|error| code(&error)), Some(403));
     assert_eq!(api.writes().len(), objects::REFUSALS);
     let counted = scope.census.figures(&scope.snapshot.members).remove(&scope.main.resource.id).unwrap();
-    assert_eq!(counted.shards.unwrap()["b"], u64::try_from(misplaced).unwrap(), "all were seen");
+    assert_eq!(counted.shards.unwrap()["b"], u64::try_from(count).unwrap(), "all were seen");
 }
 
 #[tokio::test]
@@ -265,10 +277,7 @@ async fn a_grandchild_is_brought_to_the_owner_at_the_top() {
     let scope = chain(&api);
     let shard = scope.snapshot.labels.shard.clone();
     put_chain(&api, &scope, "b");
-    let name = (0..).map(|i| format!("top-{i}")).find(|name| {
-        scope.snapshot.hash_ring.owner(&scope.main.resource.key(Some("default"), name)).unwrap().as_str() == "a"
-    });
-    let name = name.unwrap();
+    let name = names(&scope, "top").next().unwrap();
     let mut owner = api.get(&top("top")).unwrap();
     owner["metadata"]["name"] = json!(name);
     owner["metadata"]["labels"][&shard] = json!("a");

@@ -86,6 +86,11 @@ impl Window {
         self.pause
     }
 
+    /// How long after it the next one of those that have room at the same time begins.
+    pub(super) fn apart(&self) -> Duration {
+        self.pause / u32::try_from(self.size).unwrap_or(u32::MAX)
+    }
+
     /// A drain is over.
     pub(super) fn ended(&mut self, Ended { grace, own, waited, seats }: Ended) {
         self.round = self.round.max(grace + ROUND);
@@ -99,21 +104,22 @@ impl Window {
             }
             self.cut = Some(now);
             match self.size {
-                1 => self.pause = self.pause.max((self.pause * 2).clamp(least.min(LONGEST), LONGEST)),
+                1 => self.pause = (self.pause * 2).clamp(least.min(LONGEST), LONGEST),
                 size => self.size = size / 2,
             }
         } else if self.began.is_some_and(|began| now - began < self.round) {
             return;
-        } else if self.filled && self.pause.max(least) > self.time_for(self.size) {
+        } else if self.filled {
             self.faster(least, seats.max(1));
         }
         self.size = self.size.clamp(1, seats.max(1));
+        self.pause = self.pause.min(times(LONGEST, self.size));
         (self.began, self.filled) = (Some(now), false);
     }
 
-    /// Each takes `least`, whatever its pause.
+    /// No faster than is of use. Each takes `least`, whatever its pause.
     fn faster(&mut self, least: Duration, seats: usize) {
-        let shorter = self.pause * 9 / 10;
+        let shorter = (self.pause * 9 / 10).max(self.time_for(self.size));
         if shorter > least {
             self.pause = shorter;
         } else {
@@ -125,8 +131,12 @@ impl Window {
 
     /// What is of use where there are so many at a time.
     fn time_for(&self, size: usize) -> Duration {
-        self.goal * u32::try_from(size).unwrap_or(u32::MAX)
+        times(self.goal, size)
     }
+}
+
+fn times(each: Duration, size: usize) -> Duration {
+    each * u32::try_from(size).unwrap_or(u32::MAX)
 }
 
 fn is_recent(then: Option<Instant>, now: Instant) -> bool {
@@ -231,7 +241,7 @@ mod tests {
 
     #[test]
     fn of_very_many_the_first_do_not_make_the_last_wait_for_minutes() {
-        let at_first = [0, 250, 1_000, 2_000].map(|drains| Window::new(drains, true).pause().as_millis());
+        let at_first = [0, 250, 1_000, 1_999].map(|drains| Window::new(drains, true).pause().as_millis());
         assert_eq!(at_first, [80, 80, 20, 10]);
     }
 
@@ -266,20 +276,39 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_no_faster_once_something_had_to_wait() {
-        let own = Duration::from_millis(200);
-        let mut window = Window::new(10, true);
-        for _ in 0..9 {
-            assert!(window.has_room(0) && !window.has_room(window.size));
-            advance(window.round).await;
-            window.ended(Ended { own, ..CALM });
-        }
-        assert_eq!((window.size, window.pause()), (3, 3 * LONGEST));
-        for _ in 0..3 {
+    async fn once_something_had_to_wait_it_is_no_faster_and_not_slower_than_the_longest_pause() {
+        let own = Duration::from_millis(600);
+        let each = |window: &Window| window.pause().max(own) / u32::try_from(window.size).unwrap();
+        for (drains, fewest) in [(10, 1), (1_000, 3)] {
+            let mut window = Window::new(drains, true);
+            for _ in 0..20 {
+                assert!(window.has_room(0) && !window.has_room(window.size));
+                advance(window.round).await;
+                window.ended(Ended { own, ..CALM });
+            }
+            assert_eq!(window.size, CALM.seats);
+            for _ in 0..5 {
+                let before = each(&window);
+                advance(RECENT).await;
+                (0..2).for_each(|_| window.ended(Ended { own, ..LATE }));
+                assert!(each(&window) >= before && window.apart() <= LONGEST, "{window:?}");
+            }
+            // The same where there are fewer seats.
+            let mut window = Window { size: 8, pause: 8 * LONGEST, ..Window::new(drains, true) };
             advance(RECENT).await;
-            (0..2).for_each(|_| window.ended(Ended { own, ..LATE }));
-            assert_eq!((window.size, window.pause()), (1, 3 * LONGEST));
+            window.ended(Ended { seats: fewest, ..CALM });
+            assert_eq!((window.size, window.apart()), (fewest, LONGEST));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_something_had_to_wait_it_is_as_fast_as_is_of_use_again() {
+        let mut window = Window::new(1_000, true);
+        let goal = window.pause();
+        late(&mut window).await;
+        assert_eq!(window.pause(), 2 * goal);
+        rounds(&mut window, 20).await;
+        assert_eq!((window.size, window.pause()), (1, goal));
     }
 
     #[tokio::test(start_paused = true)]
