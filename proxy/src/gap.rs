@@ -6,7 +6,7 @@
 //! process that began before, and a probe that is meant for the controller's container fails until one comes with the new one.
 
 use std::{
-    fmt,
+    fmt, mem,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -34,15 +34,6 @@ struct Inner {
     settled: AtomicU64,
 }
 
-/// A process of the controller that is met for the first time since the last gap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Met {
-    /// It was there before this proxy.
-    Older,
-    /// It began after the gap.
-    Newer,
-}
-
 /// No generation comes so far.
 const NONE: u64 = u64::MAX;
 
@@ -52,6 +43,8 @@ struct State {
     seen: bool,
     /// Since when it is known that one is there which began before.
     stale: Option<Instant>,
+    /// Whether one has come that began before this proxy.
+    older: bool,
 }
 
 impl fmt::Debug for Gaps {
@@ -64,20 +57,18 @@ impl Gaps {
     /// None since the token was handed out with this generation.
     pub fn new(handout: Handout, generation: u64, check: Check) -> Self {
         check.pass();
-        let state = Mutex::new(State { generation, seen: false, stale: None });
+        let state = Mutex::new(State { generation, seen: false, stale: None, older: false });
         Self(Arc::new(Inner { handout, check, first: generation, state, settled: AtomicU64::new(NONE) }))
     }
 
-    /// A request came with a token of this generation. `tell` is told whom that shows, before any other such request goes on.
-    pub fn seen(&self, generation: u64, tell: impl FnOnce(Met)) {
+    /// A request came with a token of this generation. `is_older` is called, once, when that shows that the controller was there
+    /// before this proxy; no other such request goes on before. With a newer token it may be there still: some read it again.
+    pub fn seen(&self, generation: u64, is_older: impl FnOnce()) {
         if self.0.settled.load(Ordering::Acquire) == generation {
             return;
         }
         let state = &mut *self.0.state.lock();
         if generation == state.generation {
-            if !state.seen {
-                tell(Met::Newer);
-            }
             state.seen = true;
             self.0.settled.store(generation, Ordering::Release);
             if state.stale.take().is_some() {
@@ -92,8 +83,8 @@ impl Gaps {
             self.0
                 .check
                 .fail("the controller ran through a gap, and may keep objects that are another shard's: restart it");
-            if generation < self.0.first {
-                tell(Met::Older);
+            if generation < self.0.first && !mem::replace(&mut state.older, true) {
+                is_older();
             }
         }
     }
@@ -111,7 +102,7 @@ impl Gaps {
             return;
         }
         self.0.settled.store(NONE, Ordering::Release);
-        *state = State { generation: next, seen: false, stale: None };
+        *state = State { generation: next, seen: false, stale: None, older: state.older };
     }
 
     /// For how long it is known that the controller runs since before a gap; zero if it does not.
@@ -136,11 +127,11 @@ mod tests {
         (Gaps::new(handout, generation, health.check("gap", Probe::Controller)), health, folder)
     }
 
-    /// Whom a request shows.
-    fn met(gaps: &Gaps, generation: u64) -> Option<Met> {
-        let mut met = None;
-        gaps.seen(generation, |it| met = Some(it));
-        met
+    /// Whether a request shows, for the first time, that the controller was there before.
+    fn seen(gaps: &Gaps, generation: u64) -> bool {
+        let mut is_older = false;
+        gaps.seen(generation, || is_older = true);
+        is_older
     }
 
     fn fails(health: &Health) -> bool {
@@ -150,26 +141,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_ran_through_a_gap_is_to_be_restarted_and_who_began_after_it_is_not() {
         let (gaps, health, folder) = gaps(0);
-        assert_eq!(met(&gaps, 0), Some(Met::Newer));
+        assert!(!seen(&gaps, 0));
         gaps.begins();
         assert_eq!(fs::read_to_string(folder.path().join("token")).unwrap(), "secret.1");
         assert!(!fails(&health), "nobody knows whether it runs still");
-        assert_eq!(met(&gaps, 0), None, "this proxy has served it");
+        assert!(!seen(&gaps, 0), "this proxy has served it");
         assert!(fails(&health));
         tokio::time::sleep(Duration::from_secs(7)).await;
-        met(&gaps, 0);
+        seen(&gaps, 0);
         assert_eq!(gaps.stale_for(), Duration::from_secs(7));
         // However often the Lease is lost meanwhile.
         gaps.begins();
         assert!(fails(&health));
-        met(&gaps, 1);
+        seen(&gaps, 1);
         assert!(!fails(&health));
         assert_eq!(gaps.stale_for(), Duration::ZERO);
         // Late words of the one before.
-        met(&gaps, 0);
+        seen(&gaps, 0);
         assert!(!fails(&health));
         gaps.begins();
-        met(&gaps, 1);
+        seen(&gaps, 1);
         assert!(fails(&health), "the next gap");
         assert!(
             health.failures(Probe::Ready).is_empty() && health.failures(Probe::Live).is_empty(),
@@ -181,22 +172,24 @@ mod tests {
     fn after_a_restart_of_the_proxy_it_is_the_same() {
         let (gaps, health, _folder) = gaps(3);
         assert!(!fails(&health));
-        assert_eq!(met(&gaps, 2), Some(Met::Older), "another proxy has served it");
+        assert!(seen(&gaps, 2), "another proxy has served it");
         assert!(fails(&health));
-        assert_eq!(met(&gaps, 2), None, "that was said");
-        assert_eq!(met(&gaps, 3), Some(Met::Newer));
+        assert!(!seen(&gaps, 2), "that was said");
+        assert!(!seen(&gaps, 3));
         assert!(!fails(&health));
-        assert_eq!([3, 2].map(|generation| met(&gaps, generation)), [None; 2], "late words of the one before");
+        gaps.begins();
+        assert!(!seen(&gaps, 2), "nor is it said after the next gap");
+        assert!(fails(&health));
     }
 
     #[test]
     fn where_nothing_can_be_handed_out_nobody_is_restarted_for_ever() {
         let (gaps, health, folder) = gaps(0);
-        met(&gaps, 0);
+        seen(&gaps, 0);
         drop(folder);
         fs::write(gaps.0.handout.path(), "no folder").unwrap();
         gaps.begins();
-        met(&gaps, 0);
+        seen(&gaps, 0);
         assert!(!fails(&health));
     }
 }

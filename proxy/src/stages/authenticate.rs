@@ -16,7 +16,7 @@ use super::Next;
 use crate::{
     access::{Token, credentials},
     body::Body,
-    gap::{Gaps, Met},
+    gap::Gaps,
     status::Refusal,
     views::Views,
 };
@@ -49,10 +49,7 @@ impl<S: Next> Service<Request<Body>> for Authenticate<S> {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         if let Some(generation) = credentials::take(request.headers_mut(), &self.token) {
-            self.gaps.seen(generation, |met| match met {
-                Met::Older => self.views.follow_others(),
-                Met::Newer => self.views.follow_nobody(),
-            });
+            self.gaps.seen(generation, || self.views.follow_others());
             Either::Left(self.next.call(request))
         } else {
             Either::Right(ready(Err(Refusal::Unauthorized)))

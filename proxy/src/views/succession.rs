@@ -180,6 +180,7 @@ impl OfResource {
         }
         this.opened = Instant::now();
         if this.is_watch {
+            let unknown = unknown.filter(|_| ids.is_empty());
             this.interrupted = self.is_back(&ids, furthest).or_else(|| unknown.map(Interruption::is_over));
             self.watched.notify_waiters();
         }
