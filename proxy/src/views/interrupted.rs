@@ -145,11 +145,13 @@ impl OfResource {
 }
 
 impl Open {
-    /// It ends, or was broken off. What another one before had missed its client has yet to see, if it was not back for long.
+    /// It ends, or was broken off. What another one before had missed its client has yet to see, if it was not back for long; what
+    /// is waited for no more is broken off anew.
     pub(super) fn interrupt(&mut self, is_broken_off: bool) {
         let now = Instant::now();
         let is_missed = |it: &Interruption| it.back.is_some_and(|back| !self.has_taken_in(back, now));
-        let before = self.interrupted.filter(is_missed).map(|it| it.since);
+        let is_waited_for = |it: &Interruption| now < it.since + TRIES_AGAIN;
+        let before = self.interrupted.filter(is_missed).filter(is_waited_for).map(|it| it.since);
         let since = before.or_else(|| is_broken_off.then_some(now));
         self.interrupted = since.map(|since| Interruption { since, back: None });
     }
@@ -308,6 +310,17 @@ mod tests {
         assert_eq!((&mut creates).now_or_never(), None, "it has just got all of it");
         advance(TAKES_IN).await;
         assert_eq!(creates.now_or_never(), Some(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_broken_off_just_after_its_minute_is_waited_for_anew() {
+        let views = broken();
+        advance(TRIES_AGAIN).await;
+        let back = watch(&views, parts(), Some(5));
+        views.term_over(Instant::now());
+        break_off(back);
+        advance(2 * UNNOTICED).await;
+        assert_eq!(here(&views).now_or_never(), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -56,12 +56,10 @@ pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<ku
         let window = window.get_or_insert_with(|| Window::new(drains.len(), whole));
         let (mut count, mut drains, mut under_way) = (0, drains.into_iter(), FuturesUnordered::new());
         loop {
-            let mut later = Duration::ZERO;
             while window.has_room(under_way.len())
                 && let Some(next) = drains.next()
             {
-                under_way.push(paced(scope, due, next, (later, window.pause())));
-                later += window.apart();
+                under_way.push(paced(scope, due, next, (window.later(), window.pause())));
             }
             let Some(Asked { uid, grace, own, outcome }) = under_way.next().await else { break };
             let lane = scope.writes.lane();

@@ -38,6 +38,8 @@ pub(super) struct Window {
     pause: Duration,
     /// So little time for each drain is of use; none where nobody knows how many there are.
     goal: Duration,
+    /// When the last drain begins, or did.
+    last: Option<Instant>,
     /// When the round began; none before the first drain.
     began: Option<Instant>,
     round: Duration,
@@ -68,7 +70,7 @@ impl Window {
         let each = TOGETHER / u32::try_from(drains).unwrap_or(u32::MAX).max(1);
         let pause = each.clamp(SHORTEST, LONGEST);
         let goal = if whole { pause } else { Duration::ZERO };
-        Self { size: 1, pause, goal, began: None, round: ROUND, filled: false, waited: None, cut: None }
+        Self { size: 1, pause, goal, last: None, began: None, round: ROUND, filled: false, waited: None, cut: None }
     }
 
     /// Whether another drain may begin beside those under way.
@@ -86,15 +88,22 @@ impl Window {
         self.pause
     }
 
-    /// How long after it the next one of those that have room at the same time begins.
-    pub(super) fn apart(&self) -> Duration {
+    /// How much later one begins that has room now: they begin evenly, also those that have room at the same time.
+    pub(super) fn later(&mut self) -> Duration {
+        let now = Instant::now();
+        let next = self.last.map_or(now, |last| now.max(last + self.apart()));
+        self.last = Some(next);
+        next - now
+    }
+
+    fn apart(&self) -> Duration {
         self.pause / u32::try_from(self.size).unwrap_or(u32::MAX)
     }
 
     /// A drain is over.
     pub(super) fn ended(&mut self, Ended { grace, own, waited, seats }: Ended) {
         self.round = self.round.max(grace + ROUND);
-        let (now, least) = (Instant::now(), own.max(SHORTEST));
+        let (now, least, seats) = (Instant::now(), own.max(SHORTEST), seats.max(1));
         if waited > PROMPT {
             // One write is late now and then, whatever is under way; and what waits for one and the same thing says so one
             // after the other.
@@ -110,21 +119,23 @@ impl Window {
         } else if self.began.is_some_and(|began| now - began < self.round) {
             return;
         } else if self.filled {
-            self.faster(least, seats.max(1));
+            self.faster(least);
         }
-        self.size = self.size.clamp(1, seats.max(1));
+        if self.size > seats {
+            // Fewer at a time, and as far apart.
+            (self.size, self.pause) = (seats, times(self.apart(), seats));
+        }
         self.pause = self.pause.min(times(LONGEST, self.size));
         (self.began, self.filled) = (Some(now), false);
     }
 
     /// No faster than is of use. Each takes `least`, whatever its pause.
-    fn faster(&mut self, least: Duration, seats: usize) {
+    fn faster(&mut self, least: Duration) {
         let shorter = (self.pause * 9 / 10).max(self.time_for(self.size));
         if shorter > least {
             self.pause = shorter;
         } else {
-            let more = if self.cut.is_none() { self.size.div_ceil(2) } else { 1 };
-            self.size = (self.size + more).min(seats);
+            self.size += if self.cut.is_none() { self.size.div_ceil(2) } else { 1 };
             self.pause = self.time_for(self.size);
         }
     }
@@ -255,7 +266,7 @@ mod tests {
                 assert!(window.has_room(0) && !window.has_room(window.size));
                 advance(window.round).await;
                 window.ended(Ended { own, seats: 50, ..CALM });
-                assert!(each(&window) >= Duration::from_millis(10), "{own:?}: {window:?}");
+                assert!(each(&window) >= Duration::from_millis(20), "{own:?}: {window:?}");
             }
             assert_eq!(each(&window), Duration::from_millis(20), "{own:?}: {window:?}");
         }
@@ -293,11 +304,11 @@ mod tests {
                 (0..2).for_each(|_| window.ended(Ended { own, ..LATE }));
                 assert!(each(&window) >= before && window.apart() <= LONGEST, "{window:?}");
             }
-            // The same where there are fewer seats.
-            let mut window = Window { size: 8, pause: 8 * LONGEST, ..Window::new(drains, true) };
+            // As fast as before where there are fewer seats.
+            let mut window = Window { size: 8, pause: 4 * LONGEST, ..Window::new(drains, true) };
             advance(RECENT).await;
             window.ended(Ended { seats: fewest, ..CALM });
-            assert_eq!((window.size, window.apart()), (fewest, LONGEST));
+            assert_eq!((window.size, window.apart()), (fewest, LONGEST / 2));
         }
     }
 
