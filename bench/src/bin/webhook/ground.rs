@@ -46,6 +46,8 @@ const SHARDS: [&str; 3] = ["shard-0", "shard-1", "shard-2"];
 const COPY: &str = "copy";
 /// The namespace, configuration and Service of the least webhook.
 const LEAST: &str = "least";
+/// The namespace and configuration of the same without conditions.
+const BARE: &str = "bare";
 const ELECTION: &str = "ringside-sharder";
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Longer than any measurement: nobody renews it.
@@ -68,15 +70,18 @@ pub(crate) enum Webhook {
     Sharder,
     /// One that does the least that a webhook can do.
     Least,
+    /// The same, and the API server looks at nothing before it calls it.
+    Bare,
 }
 
 /// All ways, the one without anything first.
-pub(crate) const WAYS: [Way; 5] = [
+pub(crate) const WAYS: [Way; 6] = [
     Way { name: "nothing", policy: false, webhook: Webhook::None },
     Way { name: "policy", policy: true, webhook: Webhook::None },
     Way { name: "webhook", policy: false, webhook: Webhook::Sharder },
     Way { name: "both", policy: true, webhook: Webhook::Sharder },
     Way { name: LEAST, policy: false, webhook: Webhook::Least },
+    Way { name: BARE, policy: false, webhook: Webhook::Bare },
 ];
 
 /// What is created.
@@ -144,30 +149,8 @@ impl Ground {
         let first = sharder(1)?;
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await?;
         ring(&client).await?;
-        for kind in ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"] {
-            copy(&client, kind, COPY, |spec| {
-                if kind == "MutatingAdmissionPolicyBinding" {
-                    spec["spec"]["policyName"] = json!(COPY);
-                } else {
-                    spec["spec"]["matchConstraints"]["namespaceSelector"] = selector(|way| way.policy);
-                }
-            })
-            .await?;
-        }
-        copy(&client, "MutatingWebhookConfiguration", COPY, |object| {
-            let webhook = &mut object["webhooks"][0];
-            webhook["namespaceSelector"] = selector(|way| way.webhook == Webhook::Sharder);
-            webhook["clientConfig"]["service"]["port"] = json!(webhook_port);
-        })
-        .await?;
         let least = Least::start(&format!("{LEAST}.{NAMESPACE}.svc")).await?;
-        copy(&client, "MutatingWebhookConfiguration", LEAST, |object| {
-            let webhook = &mut object["webhooks"][0];
-            webhook["namespaceSelector"] = selector(|way| way.webhook == Webhook::Least);
-            let service = json!({"namespace": NAMESPACE, "name": LEAST, "port": least.port()});
-            webhook["clientConfig"] = json!({"service": service, "caBundle": least.authority()});
-        })
-        .await?;
+        put_in_the_way(&client, webhook_port, &least).await?;
         first.terminate()?;
         first.wait(DEADLINE).await?;
         retire(&client).await?;
@@ -300,6 +283,39 @@ fn objects(client: &Client, kind: &str) -> Api<DynamicObject> {
         plural,
     };
     Api::all_with(client.clone(), &resource)
+}
+
+/// Copies what the sharder wrote for the ring, for the namespaces of each way.
+async fn put_in_the_way(client: &Client, webhook_port: u16, least: &Least) -> anyhow::Result<()> {
+    for kind in ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"] {
+        copy(client, kind, COPY, |spec| {
+            if kind == "MutatingAdmissionPolicyBinding" {
+                spec["spec"]["policyName"] = json!(COPY);
+            } else {
+                spec["spec"]["matchConstraints"]["namespaceSelector"] = selector(|way| way.policy);
+            }
+        })
+        .await?;
+    }
+    copy(client, "MutatingWebhookConfiguration", COPY, |object| {
+        let webhook = &mut object["webhooks"][0];
+        webhook["namespaceSelector"] = selector(|way| way.webhook == Webhook::Sharder);
+        webhook["clientConfig"]["service"]["port"] = json!(webhook_port);
+    })
+    .await?;
+    for (name, called) in [(LEAST, Webhook::Least), (BARE, Webhook::Bare)] {
+        copy(client, "MutatingWebhookConfiguration", name, |object| {
+            let webhook = &mut object["webhooks"][0];
+            webhook["namespaceSelector"] = selector(|way| way.webhook == called);
+            let service = json!({"namespace": NAMESPACE, "name": LEAST, "port": least.port()});
+            webhook["clientConfig"] = json!({"service": service, "caBundle": least.authority()});
+            if called == Webhook::Bare {
+                webhook["matchConditions"] = json!([]);
+            }
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 /// Copies what the sharder wrote for the ring, as soon as it has, under this name.

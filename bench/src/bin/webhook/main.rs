@@ -1,5 +1,6 @@
 //! What a create costs with each of the objects that a ring puts in its way: its webhook, and the policy that keeps labels;
-//! and with a webhook that does nothing but answer, which is what the API server takes for calling any.
+//! and with a webhook that does nothing but answer, which is what the API server takes for calling any, with the conditions of
+//! ours and without any.
 //!
 //! All take turns in one run on one control plane, and differ in the namespace alone. Both are measured
 //! for the cheapest object that there is, and for a custom one, as most controllers have them: what the API server itself
