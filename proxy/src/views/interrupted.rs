@@ -150,7 +150,7 @@ impl Open {
     pub(super) fn interrupt(&mut self, is_broken_off: bool) {
         let now = Instant::now();
         let is_missed = |it: &Interruption| it.back.is_some_and(|back| !self.has_taken_in(back, now));
-        let is_waited_for = |it: &Interruption| now < it.since + TRIES_AGAIN;
+        let is_waited_for = |it: &Interruption| now < it.given_up(it.since);
         let before = self.interrupted.filter(is_missed).filter(is_waited_for).map(|it| it.since);
         let since = before.or_else(|| is_broken_off.then_some(now));
         self.interrupted = since.map(|since| Interruption { since, back: None });
@@ -316,9 +316,7 @@ mod tests {
     async fn one_that_is_broken_off_just_after_its_minute_is_waited_for_anew() {
         let views = broken();
         advance(TRIES_AGAIN).await;
-        let back = watch(&views, parts(), Some(5));
-        views.term_over(Instant::now());
-        break_off(back);
+        break_off(watch(&views, parts(), Some(5)));
         advance(2 * UNNOTICED).await;
         assert_eq!(here(&views).now_or_never(), None);
     }

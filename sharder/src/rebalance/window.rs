@@ -113,7 +113,7 @@ impl Window {
             }
             self.cut = Some(now);
             match self.size {
-                1 => self.pause = (self.pause * 2).clamp(least.min(LONGEST), LONGEST),
+                1 => self.pause = least.max(self.pause * 2),
                 size => self.size = size / 2,
             }
         } else if self.began.is_some_and(|began| now - began < self.round) {
