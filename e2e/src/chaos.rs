@@ -82,6 +82,8 @@ pub async fn run(arguments: &Arguments) -> Result<ExitCode> {
 pub async fn hold(terms: &Terms) -> Result<Verdict> {
     let ordinary = Settings::default();
     let settings = Settings {
+        // Objects that are made again need the garbage collector.
+        controller_manager: true,
         chain: true,
         // In proportion to shard Leases as short as these, as docs/limits.md asks for.
         renew_deadline: ordinary.lease_duration * 2 / 3,

@@ -1,4 +1,4 @@
-//! A real control plane on loopback: etcd, API server and controller manager, a few seconds from nothing to ready.
+//! A real control plane on loopback: etcd, API server and, where asked for, controller manager; ready in seconds.
 //!
 //! Several run side by side, each in a folder and on ports of its own, and each is gone without a trace when it is
 //! dropped or its owner ends (see [`process`](crate::process)). There are no nodes, and Pods are objects that nobody runs,
@@ -30,7 +30,7 @@ use crate::{
     line::Line,
     ports::free_port,
     process::{Folder, Process},
-    toolchain::{self, ControlPlanePrograms, Environment, ToolchainError},
+    toolchain::{self, ControlPlanePrograms},
 };
 
 /// For each of the API server and the controller manager. Two seconds is usual; a loaded machine with many of them at once
@@ -47,11 +47,11 @@ const KILL_DEADLINE: Duration = Duration::from_secs(20);
 pub const NODE: &str = "node";
 
 /// How a control plane differs from the usual one.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Options {
     /// More flags for the API server, such as feature gates.
     pub api_server_flags: Vec<String>,
-    /// Whether the controller manager runs: garbage collection, ServiceAccounts, Deployments.
+    /// Whether the controller manager runs: garbage collection, ServiceAccounts, Deployments. Most cases need none of it.
     pub controller_manager: bool,
     /// Whether the API server writes who asked for what to [`ControlPlane::audit_log`].
     pub audit: bool,
@@ -63,19 +63,6 @@ pub struct Options {
     /// Where the node's kubelet and pods reach the API server. Without it there is no node, and the API server listens on
     /// loopback alone.
     pub node_address: Option<Ipv4Addr>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            api_server_flags: Vec::new(),
-            controller_manager: true,
-            audit: false,
-            audit_writes: Vec::new(),
-            line_to_etcd: false,
-            node_address: None,
-        }
-    }
 }
 
 /// A running control plane.
@@ -96,8 +83,7 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts one, and returns when it is ready. The first time on a machine this builds the programs.
     pub async fn start(options: Options) -> Result<Self, ControlPlaneError> {
-        let found = tokio::task::spawn_blocking(|| toolchain::control_plane(&Environment::of_process()));
-        let programs = found.await.map_err(|error| ToolchainError::Interrupted(error.to_string()))??;
+        let programs = toolchain::built(toolchain::control_plane).await?;
         let mut attempt = 1;
         loop {
             match Self::attempt(programs.clone(), options.clone()).await {
@@ -208,11 +194,6 @@ impl ControlPlane {
         self.layout.file("audit.log")
     }
 
-    /// The kubectl that fits.
-    pub fn kubectl(&self) -> &Path {
-        &self.programs.kubectl
-    }
-
     /// Lets etcd forget the states before a resourceVersion, so that asking for one is answered with 410.
     pub async fn forget_before(&self, resource_version: &str) -> Result<(), ControlPlaneError> {
         let forgotten = history::forget(self.layout.etcd_client_port, resource_version).await;
@@ -281,7 +262,8 @@ impl ControlPlane {
     }
 
     async fn start_controller_manager(&mut self) -> Result<(), ControlPlaneError> {
-        let command = commands::controller_manager(&self.programs, &self.layout, &self.options);
+        let program = toolchain::built(toolchain::kube_controller_manager).await?;
+        let command = commands::controller_manager(&program, &self.layout, &self.options);
         let manager = spawn("kube-controller-manager", &command, &self.layout)?;
         // The first thing that users of a cluster can see of it: Pods need the account.
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), "default");

@@ -6,14 +6,22 @@ mod screen;
 mod story;
 mod summary;
 
-use std::process::ExitCode;
+use std::{
+    env,
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant, SystemTime},
+};
 
 use anyhow::Result;
 use ringside_runtime::shutdown::Shutdown;
 
 pub use self::arguments::Arguments;
 use self::{screen::Screen, story::Story};
-use crate::system::{Settings, System};
+use crate::{
+    system::{Settings, System},
+    toolchain::{self, built},
+};
 
 /// What a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
@@ -29,7 +37,18 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
 
 async fn perform(arguments: &Arguments, shutdown: &Shutdown) -> Result<ExitCode> {
     let screen = Screen::new(arguments.clone());
-    screen.say("Starting a Kubernetes control plane (etcd, API server, controller manager) on loopback…");
+    let began = began();
+    screen.say("cargo demo: step 2, etcd, kube-apiserver and the sample operator");
+    let step = Instant::now();
+    let kubectl = match arguments.keep {
+        true => built(toolchain::kubectl).await?,
+        false => PathBuf::new(),
+    };
+    built(toolchain::control_plane).await?;
+    built(toolchain::operator).await?;
+    screen.say(&format!("cargo demo: step 2 took {} s", step.elapsed().as_secs()));
+    screen.say("cargo demo: step 3, the demo, about 80 s; it begins with a Kubernetes control plane on loopback");
+    let step = Instant::now();
     let mut system = System::start(Settings::default()).await?;
     let monitor = system.monitor().clone();
     let mut story = Story::new(arguments, &screen);
@@ -45,14 +64,22 @@ async fn perform(arguments: &Arguments, shutdown: &Shutdown) -> Result<ExitCode>
         }
     };
     screen.say(&summary::table(arguments, &contrast, &report));
+    let whole = began.and_then(|began| began.elapsed().ok()).map_or_else(|| step.elapsed(), |whole| whole);
+    screen.say(&format!("\ncargo demo: step 3 took {} s, all of it {} s", step.elapsed().as_secs(), whole.as_secs()));
     if !report.is_clean() {
         screen.say(&kept_logs(&system));
     }
     if arguments.keep {
-        screen.say(&summary::look_around(&system));
+        screen.say(&summary::look_around(&system, &kubectl));
         shutdown.wait().await;
     }
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// When the launcher began, where it started this program.
+fn began() -> Option<SystemTime> {
+    let seconds = env::var("RINGSIDE_DEMO_BEGAN").ok()?.parse().ok()?;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
 }
 
 /// What happened has to be looked for in the logs, and the system takes its folders with it.

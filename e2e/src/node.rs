@@ -37,7 +37,7 @@ use crate::{
     control_plane::{self, ControlPlane, NODE, START_DEADLINE},
     eventually::eventually,
     process::{Cgroup, Folder, Process, keep_logs},
-    toolchain::{self, ControlPlanePrograms, Environment, NodePrograms, say},
+    toolchain::{self, Environment, NodePrograms, say},
 };
 
 /// Unpacking an image takes about a second; a loaded machine needs longer.
@@ -62,6 +62,7 @@ struct Ground {
     namespaces: Namespaces,
     archives: Vec<Archive>,
     programs: NodePrograms,
+    kubectl: PathBuf,
     cni_plugins: PathBuf,
     cgroup: Cgroup,
     folder: Folder,
@@ -86,7 +87,10 @@ impl Ground {
     /// Blocks, for minutes where something has to be built.
     fn prepare(requirements: Requirements) -> Result<Self, NodeError> {
         let environment = Environment::of_process();
-        let _: ControlPlanePrograms = toolchain::control_plane(&environment)?;
+        // All that goes into the network of the node is built before: nothing is downloaded from there.
+        toolchain::control_plane(&environment)?;
+        toolchain::kube_controller_manager(&environment)?;
+        let kubectl = toolchain::kubectl(&environment)?;
         let programs = toolchain::node(&environment)?;
         let folder = Folder::create("node").map_err(|source| NodeError::File {
             action: "create a folder in",
@@ -98,13 +102,13 @@ impl Ground {
         let name = folder.path().file_name().unwrap_or_default().to_string_lossy();
         let cgroup = Cgroup::create(&name).map_err(NodeError::Cgroup)?;
         let namespaces = Namespaces::create(folder.path())?;
-        Ok(Self { namespaces, archives, programs, cni_plugins: requirements.cni, cgroup, folder })
+        Ok(Self { namespaces, archives, programs, kubectl, cni_plugins: requirements.cni, cgroup, folder })
     }
 }
 
 impl Node {
     async fn start(ground: Ground, options: control_plane::Options) -> Result<Self, NodeError> {
-        let options = control_plane::Options { node_address: Some(ADDRESS), ..options };
+        let options = control_plane::Options { node_address: Some(ADDRESS), controller_manager: true, ..options };
         let control_plane = ControlPlane::start(options).await?;
         let layout = Layout {
             dir: ground.folder.path().to_owned(),
@@ -113,7 +117,7 @@ impl Node {
             cgroup: ground.cgroup.name().to_owned(),
         };
         layout.write()?;
-        layout.write_kubectl(&ground.namespaces, control_plane.kubectl())?;
+        layout.write_kubectl(&ground.namespaces, &ground.kubectl)?;
         control_plane.write_kubeconfig(&layout.kubelet_kubeconfig(), control_plane.node_token(), "default")?;
         let (namespaces, programs) = (&ground.namespaces, &ground.programs);
         let spawn = |name: &str, command: &Command| spawn(&layout, name, command);

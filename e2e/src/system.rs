@@ -40,7 +40,7 @@ use crate::{
     control_plane::ControlPlane,
     observer::Versions,
     process::{Folder, keep_logs},
-    toolchain::{self, Environment, RingsidePrograms, ToolchainError},
+    toolchain::{self, Environment, RingsidePrograms, ToolchainError, built},
     wall_clock::WallClock,
 };
 use ringside_ring::{RingLabels, RingName, cluster_ring::Fence};
@@ -82,6 +82,8 @@ pub struct Settings {
     pub lines: bool,
     /// Whether the API server writes down every request, instead of what comes of writes.
     pub audit_requests: bool,
+    /// Whether the controller manager runs, which collects what has no owner any more.
+    pub controller_manager: bool,
     /// More flags for the API server.
     pub api_server_flags: Vec<String>,
     /// The wall clock of sharders, where it is not the machine's.
@@ -126,6 +128,7 @@ impl Default for Settings {
             lines: false,
             audit_requests: false,
             api_server_flags: Vec::new(),
+            controller_manager: false,
             sharder_clock: None,
         }
     }
@@ -391,10 +394,4 @@ impl System {
 
 fn programs(environment: &Environment) -> Result<(RingsidePrograms, PathBuf), ToolchainError> {
     Ok((toolchain::ringside(environment)?, toolchain::operator(environment)?))
-}
-
-/// What has to be built blocks, perhaps for long.
-async fn built<T: Send + 'static>(build: fn(&Environment) -> Result<T, ToolchainError>) -> Result<T, ToolchainError> {
-    let built = tokio::task::spawn_blocking(move || build(&Environment::of_process())).await;
-    built.map_err(|error| ToolchainError::Interrupted(error.to_string()))?
 }

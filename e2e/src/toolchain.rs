@@ -17,7 +17,7 @@ mod workspace;
 
 use std::{io, path::PathBuf, process::ExitStatus};
 
-pub use control_plane::{ControlPlanePrograms, NodePrograms, control_plane, node};
+pub use control_plane::{ControlPlanePrograms, NodePrograms, control_plane, kube_controller_manager, kubectl, node};
 pub use environment::Environment;
 pub use maven::{java, without_java};
 pub(crate) use progress::say;
@@ -59,6 +59,22 @@ pub enum ToolchainError {
         beside: &'static str,
         /// The version of that.
         found: Option<Minor>,
+    },
+
+    /// The user's API server lacks what the live systems need.
+    #[error(
+        "KUBEBUILDER_ASSETS ({}) has a kube-apiserver of {}, and {oldest} or newer is needed: its fence is a \
+         ValidatingAdmissionPolicy. Name a newer set (`setup-envtest use {oldest}`), or unset the variable",
+        folder.display(),
+        found.map_or_else(|| "an unknown version".to_owned(), |found| found.to_string())
+    )]
+    AssetsTooOld {
+        /// The folder.
+        folder: PathBuf,
+        /// The version of the API server there.
+        found: Option<Minor>,
+        /// The oldest version that is taken.
+        oldest: Minor,
     },
 
     /// A build ended with an error; what it said went to stderr as it ran.
@@ -106,6 +122,14 @@ pub enum ToolchainError {
         /// Why it failed.
         source: io::Error,
     },
+}
+
+/// Finds or builds a program. That blocks, perhaps for minutes, so it has a thread of its own.
+pub async fn built<T: Send + 'static>(
+    build: fn(&Environment) -> Result<T, ToolchainError>,
+) -> Result<T, ToolchainError> {
+    let built = tokio::task::spawn_blocking(move || build(&Environment::of_process())).await;
+    built.map_err(|error| ToolchainError::Interrupted(error.to_string()))?
 }
 
 fn last_words(output: &str) -> String {

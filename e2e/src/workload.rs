@@ -1,6 +1,7 @@
 //! Objects, and steady changes to them.
 
 use std::{
+    fmt::Debug,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -9,11 +10,16 @@ use std::{
 };
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{ConfigMap, Secret},
+};
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::{
     task::JoinHandle,
@@ -78,9 +84,11 @@ impl Workload {
             .await
     }
 
-    /// Deletes the objects; their children follow by garbage collection.
+    /// Deletes all objects and what they control: no garbage collector need be there.
     pub async fn delete(&self, client: &Client) -> kube::Result<()> {
-        self.api(client).delete_collection(&DeleteParams::default(), &ListParams::default()).await.map(drop)
+        self.api(client).delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+        delete_children::<ConfigMap>(client, &self.namespace).await?;
+        delete_children::<Secret>(client, &self.namespace).await
     }
 
     /// Changes each object once, to a new generation, and returns what was written.
@@ -179,6 +187,20 @@ impl Drop for Updates {
     fn drop(&mut self) {
         self.0.abort();
     }
+}
+
+/// Deletes what any object of the namespace controls.
+async fn delete_children<K>(client: &Client, namespace: &str) -> kube::Result<()>
+where
+    K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let all = api.list(&ListParams::default()).await?;
+    let children = all.items.iter().filter(|one| !one.owner_references().is_empty());
+    for name in children.map(ResourceExt::name_any) {
+        api.delete(&name, &DeleteParams::default()).await?;
+    }
+    Ok(())
 }
 
 async fn change(api: &Api<Website>, name: &str, content: &str) -> kube::Result<Website> {

@@ -44,7 +44,7 @@ async fn two_stand_side_by_side_and_are_gone_when_dropped() {
 
 #[tokio::test]
 async fn the_api_server_alone_comes_back_on_its_port_with_its_data() {
-    let options = Options { controller_manager: false, audit: true, ..Options::default() };
+    let options = Options { audit: true, ..Options::default() };
     let mut control_plane = ControlPlane::start(options).await.unwrap();
     let maps: Api<ConfigMap> = Api::default_namespaced(control_plane.client());
     maps.create(&PostParams::default(), &config_map("kept")).await.unwrap();

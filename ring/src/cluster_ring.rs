@@ -34,6 +34,7 @@ pub struct ClusterRingSpec {
     pub resources: Vec<RingResource>,
     /// The namespaces whose objects are distributed; all but `kube-system` and `sharding-system` when it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::label_selector")]
     pub namespace_selector: Option<LabelSelector>,
     /// Who keeps a shard from writing to objects that are not its own.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -132,6 +133,7 @@ pub struct ClusterRingStatus {
     pub objects: Option<ObjectCounts>,
     /// `Ready` says whether the ring was set up as its spec asks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
     /// The resources whose objects may have labels of the ring: those of the spec, and those that it names no more until
     /// their labels are off.
@@ -181,12 +183,14 @@ pub struct ObjectCounts {
     pub unassigned: i64,
     /// Since when the first of those has been known to have none.
     #[serde(default)]
+    #[schemars(schema_with = "crate::schema::time")]
     pub unassigned_since: Option<Time>,
     /// Objects whose shard was asked to let go of them, and has not.
     #[serde(default)]
     pub draining: i64,
     /// Since when the first of those has been drained.
     #[serde(default)]
+    #[schemars(schema_with = "crate::schema::time")]
     pub draining_since: Option<Time>,
     /// How many times as many objects the shard with the most has as a shard has on average.
     #[serde(default)]
@@ -197,6 +201,7 @@ pub struct ObjectCounts {
     /// When all objects were counted last: what others created or deleted since then is not in `assigned`, `maxToMean` and
     /// `shards`.
     #[serde(default)]
+    #[schemars(schema_with = "crate::schema::time")]
     pub counted_at: Option<Time>,
 }
 

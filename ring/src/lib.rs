@@ -33,6 +33,7 @@ pub mod partition;
 pub mod patch;
 pub mod placement;
 pub mod resource_version;
+mod schema;
 pub mod weight;
 
 pub use cluster_ring::ClusterRing;

@@ -4,7 +4,10 @@ use std::{fs, io::Write as _, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use ringside_e2e::control_plane::{ControlPlane, Options};
+use ringside_e2e::{
+    control_plane::{ControlPlane, Options},
+    toolchain::{self, built},
+};
 use ringside_runtime::shutdown::Shutdown;
 
 /// Starts etcd, a Kubernetes API server and a controller manager on loopback, without containers, and leaves them
@@ -17,6 +20,9 @@ struct Arguments {
     /// A further flag for the API server, such as --api-server-flag=--feature-gates=ShardedListAndWatch=true
     #[arg(long = "api-server-flag", value_name = "FLAG")]
     api_server_flags: Vec<String>,
+    /// Build every program of the control plane, kubectl too, beside the API server's; they are in target/ringside-e2e
+    #[arg(long)]
+    all: bool,
 }
 
 #[tokio::main]
@@ -25,7 +31,12 @@ async fn main() -> Result<()> {
     fs::create_dir_all(&arguments.dir).with_context(|| format!("create {}", arguments.dir.display()))?;
     let kubeconfig = std::path::absolute(arguments.dir.join("kubeconfig"))?;
     let shutdown = Shutdown::on_signals()?;
-    let options = Options { api_server_flags: arguments.api_server_flags, ..Options::default() };
+    let options =
+        Options { api_server_flags: arguments.api_server_flags, controller_manager: true, ..Options::default() };
+    let kubectl = match arguments.all {
+        true => built(toolchain::kubectl).await?,
+        false => PathBuf::from("kubectl"),
+    };
     let control_plane = tokio::select! {
         started = ControlPlane::start(options) => started?,
         () = shutdown.wait() => return Ok(()),
@@ -35,7 +46,7 @@ async fn main() -> Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "control plane at {}, logs in {}", control_plane.url(), control_plane.dir().display())?;
     writeln!(out, "\n  export KUBECONFIG={}", kubeconfig.display())?;
-    writeln!(out, "  {} get namespaces\n", control_plane.kubectl().display())?;
+    writeln!(out, "  {} get namespaces\n", kubectl.display())?;
     writeln!(out, "Ctrl-C ends it.")?;
     shutdown.wait().await;
     fs::remove_file(&kubeconfig).with_context(|| format!("remove {}", kubeconfig.display()))?;

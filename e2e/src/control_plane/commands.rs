@@ -75,14 +75,17 @@ pub(super) fn api_server(programs: &ControlPlanePrograms, layout: &Layout, optio
     command
 }
 
-pub(super) fn controller_manager(programs: &ControlPlanePrograms, layout: &Layout, options: &Options) -> Command {
+/// The controllers that a case without a node may need, by name: each of the others would keep watches of its own.
+const CONTROLLERS: &str = "--controllers=garbage-collector-controller,namespace-controller,serviceaccount-controller,\
+    root-ca-certificate-publisher-controller,deployment-controller,replicaset-controller,statefulset-controller";
+
+pub(super) fn controller_manager(program: &Path, layout: &Layout, options: &Options) -> Command {
     let controllers = match options.node_address {
-        // No nodes: their controllers would only declare them lost.
-        None => "--controllers=*,-nodelifecycle,-nodeipam",
-        // It takes the taint of a new node away.
+        None => CONTROLLERS,
+        // One of them takes the taint of a new node away.
         Some(_) => "--controllers=*,-nodeipam",
     };
-    let mut command = command(&programs.kube_controller_manager, layout);
+    let mut command = command(program, layout);
     command
         .args(["--kubeconfig=kubeconfig", "--authentication-kubeconfig=kubeconfig"])
         .args(["--authorization-kubeconfig=kubeconfig", "--root-ca-file=ca.crt"])

@@ -1,6 +1,6 @@
 //! The final table.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path, time::Duration};
 
 use super::{Arguments, frame::pod, story::Contrast};
 use crate::{
@@ -70,11 +70,11 @@ fn faults(text: &mut String, report: &Report) {
 }
 
 /// How to go on with a system that is left running.
-pub(super) fn look_around(system: &System) -> String {
+pub(super) fn look_around(system: &System, kubectl: &Path) -> String {
     format!(
         "\nEverything goes on until Ctrl-C. To look around:\n\n  export KUBECONFIG={}\n  {} get websites --show-labels\n\nThe logs are in {}.",
         system.control_plane().kubeconfig_path().display(),
-        system.control_plane().kubectl().display(),
+        kubectl.display(),
         system.dir().display()
     )
 }

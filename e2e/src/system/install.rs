@@ -39,6 +39,7 @@ pub(super) fn options(settings: &Settings) -> Options {
     Options {
         audit: settings.audit_requests,
         audit_writes,
+        controller_manager: settings.controller_manager,
         line_to_etcd: settings.lines,
         api_server_flags: settings.api_server_flags.clone(),
         ..Options::default()

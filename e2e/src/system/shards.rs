@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{OwnShard, Shard, System, SystemError, built};
-use crate::{relay::Relay, toolchain};
+use super::{OwnShard, Shard, System, SystemError};
+use crate::{
+    relay::Relay,
+    toolchain::{self, built},
+};
 
 impl System {
     /// Starts a shard: a Pod with a proxy and an operator.

@@ -37,6 +37,16 @@ impl Locked {
         Ok(staging)
     }
 
+    /// The file in the staging folder where a build leaves `program`, with what was published last: `go build` does not
+    /// link again what is there already.
+    pub(super) fn stage(&self, program: &str) -> Result<PathBuf, ToolchainError> {
+        let staged = self.staging()?.join(program);
+        // Neither is there before the first build; after one that was cut short both are.
+        let _ = fs::remove_file(&staged);
+        let _ = fs::hard_link(self.folder.join(program), &staged);
+        Ok(staged)
+    }
+
     /// Moves a program from the staging folder to its place. A process that runs an older one keeps it.
     pub(super) fn publish(&self, program: &str) -> Result<PathBuf, ToolchainError> {
         let place = self.folder.join(program);

@@ -1,6 +1,9 @@
 //! The programs of a Kubernetes control plane, and of a node.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Once,
+};
 
 use super::{
     Environment, ToolchainError,
@@ -13,6 +16,10 @@ use super::{
 /// The go.mod of the control plane's module: the one place that names its version.
 const GO_MOD: &str = include_str!("../../controlplane/go.mod");
 
+/// The oldest API server that is taken from the assets: the first with ValidatingAdmissionPolicies as the fence needs them
+/// (`docs/fence.md`).
+const OLDEST: Minor = Minor::new(1, 30);
+
 /// Where the programs of a control plane are.
 #[derive(Debug, Clone)]
 pub struct ControlPlanePrograms {
@@ -20,10 +27,6 @@ pub struct ControlPlanePrograms {
     pub etcd: PathBuf,
     /// The API server.
     pub kube_apiserver: PathBuf,
-    /// Garbage collection, ServiceAccounts, Deployments.
-    pub kube_controller_manager: PathBuf,
-    /// For the user to look around with.
-    pub kubectl: PathBuf,
 }
 
 /// Where the programs of a node are, but for those that every distribution has.
@@ -31,19 +34,19 @@ pub struct ControlPlanePrograms {
 pub struct NodePrograms {
     /// Runs the pods.
     pub kubelet: PathBuf,
-    /// Gives them their node.
+    /// Assigns pods to nodes.
     pub kube_scheduler: PathBuf,
-    /// Leads from the addresses of Services to pods.
+    /// Routes the addresses of Services to pods.
     pub kube_proxy: PathBuf,
 }
 
-/// One of them.
+/// A program of the control plane's module.
 struct Program {
     name: &'static str,
     package: &'static str,
     /// The module whose version in go.mod is that of the program.
     module: &'static str,
-    /// Has it print its version.
+    /// The arguments that print its version.
     version: &'static [&'static str],
 }
 
@@ -66,45 +69,80 @@ const fn of_kubernetes(name: &'static str, package: &'static str) -> Program {
     Program { name, package, module: KUBERNETES, version: &["--version"] }
 }
 
-/// Finds or builds the programs of a control plane: from `KUBEBUILDER_ASSETS`, from the cache, from PATH, and last by
-/// `go build` into the cache. Each program is looked for alone, because the assets of setup-envtest lack the
-/// controller manager.
+/// Finds or builds etcd and the API server: from `KUBEBUILDER_ASSETS`, from the cache, from PATH, and last by `go build`
+/// into the cache.
 ///
-/// The assets are taken as they are: the user named them, perhaps for their version. What is on PATH stands there for
-/// other reasons, and is taken only where it is of the version that would be built.
+/// Assets may be of any version from 1.30 on. A program on PATH is taken only in the version that would be built.
 pub fn control_plane(environment: &Environment) -> Result<ControlPlanePrograms, ToolchainError> {
-    let cache = cache::folder(environment, &format!("controlplane-{}", version()));
-    Ok(ControlPlanePrograms {
-        etcd: provide(environment, &cache, &ETCD)?,
-        kube_apiserver: provide(environment, &cache, &KUBE_APISERVER)?,
-        kube_controller_manager: provide(environment, &cache, &KUBE_CONTROLLER_MANAGER)?,
-        kubectl: provide(environment, &cache, &KUBECTL)?,
-    })
+    let [etcd, kube_apiserver] = provide(environment, [&ETCD, &KUBE_APISERVER])?;
+    Ok(ControlPlanePrograms { etcd, kube_apiserver })
+}
+
+/// Finds or builds the controller manager, in the same way.
+pub fn kube_controller_manager(environment: &Environment) -> Result<PathBuf, ToolchainError> {
+    let [program] = provide(environment, [&KUBE_CONTROLLER_MANAGER])?;
+    Ok(program)
+}
+
+/// Finds or builds kubectl, in the same way.
+pub fn kubectl(environment: &Environment) -> Result<PathBuf, ToolchainError> {
+    let [program] = provide(environment, [&KUBECTL])?;
+    Ok(program)
 }
 
 /// Finds or builds the programs of a node, in the same way.
 pub fn node(environment: &Environment) -> Result<NodePrograms, ToolchainError> {
-    let cache = cache::folder(environment, &format!("controlplane-{}", version()));
-    Ok(NodePrograms {
-        kubelet: provide(environment, &cache, &KUBELET)?,
-        kube_scheduler: provide(environment, &cache, &KUBE_SCHEDULER)?,
-        kube_proxy: provide(environment, &cache, &KUBE_PROXY)?,
-    })
+    let [kubelet, kube_scheduler, kube_proxy] = provide(environment, [&KUBELET, &KUBE_SCHEDULER, &KUBE_PROXY])?;
+    Ok(NodePrograms { kubelet, kube_scheduler, kube_proxy })
 }
 
-fn provide(environment: &Environment, cache: &Path, program: &Program) -> Result<PathBuf, ToolchainError> {
-    if let Some(found) = environment.find_in_assets(program.name) {
-        return Ok(found);
+fn provide<const N: usize>(environment: &Environment, programs: [&Program; N]) -> Result<[PathBuf; N], ToolchainError> {
+    check_assets(environment)?;
+    let cache = cache::folder(environment, &format!("controlplane-{}", version()));
+    let mut found = programs.map(|program| find(environment, &cache, program));
+    let missing: Vec<_> =
+        programs.iter().zip(&found).filter_map(|(program, found)| found.is_none().then_some(*program)).collect();
+    if !missing.is_empty() {
+        missing.iter().try_for_each(|program| fits_assets(environment, program))?;
+        build(environment, &cache, &missing)?;
+        found = programs.map(|program| find(environment, &cache, program));
     }
-    fits_assets(environment, program)?;
-    let built = cache.join(program.name);
+    let mut paths = programs.map(|program| cache.join(program.name));
+    paths.iter_mut().zip(found).for_each(|(path, found)| *path = found.unwrap_or_else(|| path.clone()));
+    Ok(paths)
+}
+
+fn find(environment: &Environment, cache: &Path, program: &Program) -> Option<PathBuf> {
     let fits =
         |found: &PathBuf| Minor::of_program(found, program.version).is_some_and(|its| Some(its) == wanted(program));
-    built
-        .is_file()
-        .then_some(built)
+    let built = cache.join(program.name);
+    environment
+        .find_in_assets(program.name)
+        .or_else(|| built.is_file().then_some(built))
         .or_else(|| environment.find_on_path(program.name).filter(fits))
-        .map_or_else(|| build(environment, cache, program), Ok)
+}
+
+/// Refuses an API server that is too old, and names the versions of what is taken, once a process.
+fn check_assets(environment: &Environment) -> Result<(), ToolchainError> {
+    static NAMED: Once = Once::new();
+    let (Some(folder), Some(server)) =
+        (&environment.kubebuilder_assets, environment.find_in_assets(KUBE_APISERVER.name))
+    else {
+        return Ok(());
+    };
+    let found = Minor::of_program(&server, KUBE_APISERVER.version);
+    if found.is_none_or(|found| found < OLDEST) {
+        return Err(ToolchainError::AssetsTooOld { folder: folder.clone(), found, oldest: OLDEST });
+    }
+    NAMED.call_once(|| {
+        for program in [&ETCD, &KUBE_APISERVER] {
+            let path = environment.find_in_assets(program.name);
+            let version = path.and_then(|path| Minor::of_program(&path, program.version));
+            let version = version.map_or_else(|| "is not there".to_owned(), |version| version.to_string());
+            say(format_args!("KUBEBUILDER_ASSETS: {} {version}", program.name));
+        }
+    });
+    Ok(())
 }
 
 /// Whether a program that the assets lack may come from elsewhere: not beside another version of Kubernetes.
@@ -127,27 +165,29 @@ fn wanted(program: &Program) -> Option<Minor> {
     Minor::in_text(version_of(program.module))
 }
 
-fn build(environment: &Environment, cache: &Path, program: &Program) -> Result<PathBuf, ToolchainError> {
-    let name = program.name;
+/// Builds the programs by one call: while one is linked, the next is compiled.
+fn build(environment: &Environment, cache: &Path, programs: &[&Program]) -> Result<(), ToolchainError> {
+    let names = programs.iter().map(|program| program.name).collect::<Vec<_>>().join(", ");
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("controlplane");
     let go = Go::find(
         environment,
         module,
-        name,
+        &names,
         ", or set KUBEBUILDER_ASSETS to a folder that has it (setup-envtest makes one)",
     )?;
     let locked = Locked::acquire(cache.to_owned())?;
-    let built = cache.join(name);
-    if built.is_file() {
-        // Another process built it while this one waited for the lock.
-        return Ok(built);
+    // Another process may have built some while this one waited for the lock.
+    let missing: Vec<_> = programs.iter().filter(|program| !cache.join(program.name).is_file()).collect();
+    if missing.is_empty() {
+        return Ok(());
     }
     say(format_args!(
-        "building {name} {}, once: minutes when Go's build cache is cold, seconds when it is warm",
+        "building {names} {}, once: minutes when Go's build cache is cold, seconds when it is warm",
         version()
     ));
-    go.build(program.package, &ldflags(), &locked.staging()?.join(name))?;
-    locked.publish(name)
+    let packages: Vec<_> = missing.iter().map(|program| program.package).collect();
+    go.build(&packages, &ldflags(), &locked.staging()?.join(""), &names)?;
+    missing.iter().try_for_each(|program| locked.publish(program.name).map(drop))
 }
 
 /// Without the version stamp the server says that it is v0.0.0, and feature gates and kubectl misbehave.
@@ -219,35 +259,51 @@ mod tests {
     }
 
     #[test]
-    fn programs_on_path_are_taken_only_in_the_version_that_would_be_built() {
+    fn programs_on_path_are_taken_only_in_the_built_version() {
         let _alone = PROGRAMS.lock();
         let path = tempfile::tempdir().unwrap();
         install(path.path(), &CONTROL_PLANE, version());
-        let found = control_plane(&environment(path.path(), None)).unwrap();
-        assert_eq!(found.kubectl, path.path().join("kubectl"));
+        let environment = environment(path.path(), None);
+        assert_eq!(control_plane(&environment).unwrap().kube_apiserver, path.path().join("kube-apiserver"));
         install(path.path(), &[KUBECTL], "v1.32.4-dispatcher");
         // To be built then, for which there is no Go.
-        let refused = control_plane(&environment(path.path(), None)).unwrap_err();
+        let refused = kubectl(&environment).unwrap_err();
         assert!(matches!(&refused, ToolchainError::GoMissing { wanted, .. } if wanted == "kubectl"), "{refused}");
     }
 
     #[test]
-    fn assets_are_taken_as_they_are_and_not_mixed() {
+    fn assets_are_taken_from_1_30_on() {
+        let _alone = PROGRAMS.lock();
+        let assets = tempfile::tempdir().unwrap();
+        install(assets.path(), &[ETCD, KUBE_APISERVER], "v1.30.0");
+        let environment = environment(Path::new(""), Some(assets.path()));
+        assert_eq!(control_plane(&environment).unwrap().kube_apiserver, assets.path().join("kube-apiserver"));
+        for (version, said) in [("v1.29.9", "of 1.29"), ("none", "of an unknown version")] {
+            install(assets.path(), &[KUBE_APISERVER], version);
+            let message = control_plane(&environment).unwrap_err().to_string();
+            for part in [said, "1.30 or newer", "ValidatingAdmissionPolicy", "unset"] {
+                assert!(message.contains(part), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn assets_are_not_mixed_with_other_versions() {
         let _alone = PROGRAMS.lock();
         let (path, assets) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         install(path.path(), &CONTROL_PLANE, version());
-        install(assets.path(), &CONTROL_PLANE, "v1.30.0");
-        let environment = environment(path.path(), Some(assets.path()));
-        assert_eq!(control_plane(&environment).unwrap().kubectl, assets.path().join("kubectl"));
         // As setup-envtest makes them.
-        std::fs::remove_file(assets.path().join(KUBE_CONTROLLER_MANAGER.name)).unwrap();
-        let message = control_plane(&environment).unwrap_err().to_string();
+        install(assets.path(), &[ETCD, KUBE_APISERVER, KUBECTL], version());
+        let environment = environment(path.path(), Some(assets.path()));
+        assert_eq!(kubectl(&environment).unwrap(), assets.path().join("kubectl"));
+        let found = kube_controller_manager(&environment).unwrap();
+        assert_eq!(found, path.path().join(KUBE_CONTROLLER_MANAGER.name));
+        install(assets.path(), &[KUBE_APISERVER, KUBECTL], "v1.30.0");
+        std::fs::remove_file(found).unwrap();
+        let message = kube_controller_manager(&environment).unwrap_err().to_string();
         for part in ["no kube-controller-manager", "of 1.30", "unset"] {
             assert!(message.contains(part), "{message}");
         }
-        install(assets.path(), &[ETCD, KUBE_APISERVER, KUBECTL], version());
-        let found = control_plane(&environment).unwrap().kube_controller_manager;
-        assert_eq!(found, path.path().join(KUBE_CONTROLLER_MANAGER.name));
     }
 
     #[test]

@@ -21,7 +21,6 @@ const LAST_LINES: usize = 30;
 pub(super) struct Go {
     program: PathBuf,
     module: PathBuf,
-    cgo: bool,
 }
 
 impl Go {
@@ -35,16 +34,19 @@ impl Go {
         let program = environment
             .find_on_path("go")
             .ok_or_else(|| ToolchainError::GoMissing { wanted: wanted.to_owned(), otherwise })?;
-        Ok(Self { program, module, cgo: true })
+        Ok(Self { program, module })
     }
 
-    /// Builds without C from here on: programs that need nothing beside them, so that an image can hold them alone.
-    pub(super) fn without_c(self) -> Self {
-        Self { cgo: false, ..self }
-    }
-
-    /// Builds `package` to the file `output`.
-    pub(super) fn build(&self, package: &str, ldflags: &str, output: &Path) -> Result<(), ToolchainError> {
+    /// Builds `packages`: one to the file `output`, or several into the folder `output`, which ends with a slash.
+    ///
+    /// All builds have the same flags, so that they share compiled packages.
+    pub(super) fn build(
+        &self,
+        packages: &[&str],
+        ldflags: &str,
+        output: &Path,
+        names: &str,
+    ) -> Result<(), ToolchainError> {
         let mut command = Command::new(&self.program);
         // -v names each package that had to be compiled. No version control stamp: it would make the program
         // depend on the state of the work tree, and fails in a tree that git does not trust.
@@ -52,18 +54,15 @@ impl Go {
             // What the linker leaves out need not be compiled either: a tenth of the time.
             .args(["build", "-v", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", ldflags, "-o"])
             .arg(output)
-            .arg(package)
+            .args(packages)
+            // Programs that need nothing beside them, so that an image can hold them alone.
+            .env("CGO_ENABLED", "0")
             .current_dir(&self.module);
-        if !self.cgo {
-            command.env("CGO_ENABLED", "0");
-        }
         // Compilers are short-lived: with the usual 100 they spend a fifth of their time on what ends with them anyway.
         if env::var_os("GOGC").is_none() {
             command.env("GOGC", "400");
         }
-        let line = format!("go build {package}");
-        let name = output.file_name().unwrap_or_default().to_string_lossy();
-        run(&mut command, &line, &name, &self.module)
+        run(&mut command, &format!("go build {}", packages.join(" ")), names, &self.module)
     }
 }
 

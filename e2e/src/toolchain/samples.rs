@@ -1,6 +1,10 @@
 //! Go programs of our own: the sample operator, and what runs in test pods.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
 
 use super::{
     Environment, ToolchainError,
@@ -35,14 +39,22 @@ pub fn guest(environment: &Environment) -> Result<PathBuf, ToolchainError> {
 
 fn build(
     environment: &Environment,
-    module: &str,
-    package: &str,
+    module: &'static str,
+    package: &'static str,
     program: &str,
     wanted: &str,
 ) -> Result<PathBuf, ToolchainError> {
+    /// What this process has built: each build reads hundreds of packages to find that there is nothing to do.
+    static BUILT: Mutex<BTreeMap<(&str, &str), PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(path) = built.get(&(module, package)) {
+        return Ok(path.clone());
+    }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(module);
-    let go = Go::find(environment, folder, wanted, "")?.without_c();
+    let go = Go::find(environment, folder, wanted, "")?;
     let locked = Locked::acquire(cache::folder(environment, module))?;
-    go.build(package, "-s -w", &locked.staging()?.join(program))?;
-    locked.publish(program)
+    go.build(&[package], "-s -w", &locked.stage(program)?, program)?;
+    let path = locked.publish(program)?;
+    built.insert((module, package), path.clone());
+    Ok(path)
 }

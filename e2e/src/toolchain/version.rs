@@ -7,10 +7,15 @@ use std::{
 };
 
 /// Major and minor: programs that have both in common fit together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Minor(u32, u32);
 
 impl Minor {
+    /// Makes one of its two numbers.
+    pub(super) const fn new(major: u32, minor: u32) -> Self {
+        Self(major, minor)
+    }
+
     /// The first version in a text, with or without a `v` before it.
     pub(super) fn in_text(text: &str) -> Option<Self> {
         text.split_whitespace().find_map(|word| {

@@ -58,7 +58,7 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) async fn start() -> Result<Arc<Self>> {
-        let control_plane = ControlPlane::start(Options { controller_manager: false, ..Options::default() }).await?;
+        let control_plane = ControlPlane::start(Options::default()).await?;
         let client = control_plane.client();
         let deploy = |file: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file);
         manifests::define(&client, &Website::crd()).await?;

@@ -43,7 +43,7 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) async fn start() -> Self {
-        let options = Options { controller_manager: false, audit: true, ..Options::default() };
+        let options = Options { audit: true, ..Options::default() };
         let control_plane = ControlPlane::start(options).await.unwrap();
         let client = control_plane.client();
         manifests::define(&client, &Website::crd()).await.unwrap();

@@ -46,7 +46,7 @@ pub(crate) struct Ground {
 
 impl Ground {
     pub(crate) async fn start() -> Self {
-        let options = Options { controller_manager: false, ..Options::default() };
+        let options = Options::default();
         let control_plane = ControlPlane::start(options).await.unwrap();
         let client = control_plane.client();
         manifests::define(&client, &Website::crd()).await.unwrap();

@@ -56,8 +56,7 @@ pub(crate) struct Shard {
 
 impl Ground {
     pub(crate) async fn start() -> Self {
-        let control_plane =
-            ControlPlane::start(Options { controller_manager: false, ..Options::default() }).await.unwrap();
+        let control_plane = ControlPlane::start(Options::default()).await.unwrap();
         let client = control_plane.client();
         manifests::define(&client, &Website::crd()).await.unwrap();
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");

@@ -34,6 +34,7 @@ use ringside_e2e::{
     proxy::{self, Identity},
     relay::{Offer, Relay},
     shard_identity::ShardIdentity,
+    toolchain::{self, built},
 };
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -118,7 +119,7 @@ impl Streams {
         let (address, ca) = (control_plane.url().trim_start_matches("https://").parse()?, control_plane.ca_path());
         let endpoint = Endpoint::new(address, &ca, proxy.as_seen.token())?;
         Ok(Self {
-            kubectl: control_plane.kubectl().to_owned(),
+            kubectl: built(toolchain::kubectl).await?,
             door,
             direct: Server { name: "directly", endpoint, ca },
             proxy,

@@ -8,7 +8,12 @@ use std::{
 };
 
 use kube::{Api, Client, ResourceExt, api::ListParams};
-use ringside_e2e::{in_cluster, system::NAMESPACE, website::Website};
+use ringside_e2e::{
+    in_cluster,
+    system::NAMESPACE,
+    toolchain::{self, built},
+    website::Website,
+};
 use ringside_ring::{RingLabels, ShardName};
 use tokio::time::timeout;
 
@@ -73,14 +78,14 @@ impl Place {
 
 pub(crate) async fn kubectl_by_kubeconfig(world: &World) {
     for place in Place::all(world) {
-        let command = with_arguments_of_kubectl(world, place.by_kubeconfig(kubectl(world)));
+        let command = with_arguments_of_kubectl(world, place.by_kubeconfig(&kubectl().await));
         sees_its_shard(world, &place, command).await;
     }
 }
 
 pub(crate) async fn kubectl_in_cluster(world: &World) {
     for place in Place::all(world) {
-        let command = with_arguments_of_kubectl(world, place.in_container(kubectl(world)));
+        let command = with_arguments_of_kubectl(world, place.in_container(&kubectl().await));
         sees_its_shard(world, &place, command).await;
     }
 }
@@ -114,8 +119,8 @@ pub(crate) async fn operators_in_cluster(world: &World) {
     }
 }
 
-fn kubectl(world: &World) -> &Path {
-    world.system.control_plane().kubectl()
+async fn kubectl() -> PathBuf {
+    built(toolchain::kubectl).await.unwrap()
 }
 
 fn this_program() -> PathBuf {

@@ -129,7 +129,7 @@ impl Ground {
                 tokio::task::spawn_blocking(build).await??.sharder
             }
         };
-        let options = Options { controller_manager: false, ..Options::default() };
+        let options = Options::default();
         let control_plane = ControlPlane::start(options).await?;
         let client = control_plane.client();
         namespaces(&client).await?;
