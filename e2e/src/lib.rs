@@ -13,6 +13,7 @@ pub mod demo;
 pub mod eventually;
 pub mod in_cluster;
 pub mod line;
+pub mod live;
 pub mod manifests;
 pub mod node;
 pub mod observer;
@@ -22,7 +23,7 @@ pub mod process;
 pub mod proxy;
 pub mod relay;
 pub mod shard_identity;
-pub mod shared_ground;
+
 pub mod system;
 pub mod toolchain;
 pub mod wall_clock;

@@ -1,19 +1,23 @@
 //! Puts manifests into a cluster as `kubectl apply --server-side` does.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::{
+    api::rbac::v1::ClusterRole, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams},
     core::GroupVersionKind,
     discovery::{Scope, oneshot},
 };
 use serde::Serialize;
+use serde_json::json;
 
 use crate::eventually::{TimedOut, eventually};
 
@@ -77,6 +81,30 @@ pub async fn apply(client: &Client, objects: &[DynamicObject]) -> Result<(), App
         let refused = |source| ApplyError::refused(&what, source);
         let api = api_of(client, &kind, namespace.as_deref()).await.map_err(refused)?;
         apply_to(&api, object).await.map_err(refused)?;
+        if kind.kind == "ClusterRole" {
+            aggregate_roles(client).await.map_err(refused)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives each ClusterRole that aggregates others their rules, as the controller manager does where it runs.
+pub async fn aggregate_roles(client: &Client) -> kube::Result<()> {
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    let all = roles.list(&ListParams::default()).await?.items;
+    for role in &all {
+        let selectors = role.aggregation_rule.iter().flat_map(|rule| rule.cluster_role_selectors.iter().flatten());
+        let wanted: Vec<_> = selectors.filter_map(|selector| selector.match_labels.as_ref()).collect();
+        let has = |one: &ClusterRole, labels: &BTreeMap<String, String>| {
+            labels.iter().all(|(key, value)| one.labels().get(key) == Some(value))
+        };
+        let chosen = all.iter().filter(|one| wanted.iter().any(|labels| has(one, labels)));
+        let rules: Vec<_> = chosen.flat_map(|one| one.rules.iter().flatten()).collect();
+        if wanted.is_empty() || role.rules.iter().flatten().eq(rules.iter().copied()) {
+            continue;
+        }
+        let patch = Patch::Merge(json!({ "rules": rules }));
+        roles.patch(&role.name_any(), &PatchParams::default(), &patch).await?;
     }
     Ok(())
 }

@@ -12,6 +12,6 @@ mod network;
 
 pub use cgroup::Cgroup;
 pub use child::{Process, ProcessError, memory};
-pub use folder::Folder;
+pub use folder::{Folder, keep_all_logs};
 pub use logs::keep as keep_logs;
 pub use network::enter_network;

@@ -10,8 +10,7 @@ use ringside_e2e::{
 };
 use ringside_runtime::shutdown::Shutdown;
 
-/// Starts etcd, a Kubernetes API server and a controller manager on loopback, without containers, and leaves them
-/// running until Ctrl-C.
+/// Starts etcd and a Kubernetes API server on loopback, without containers, and leaves them running until Ctrl-C.
 #[derive(Parser)]
 struct Arguments {
     /// Folder for the kubeconfig; made when it is not there
@@ -20,7 +19,7 @@ struct Arguments {
     /// A further flag for the API server, such as --api-server-flag=--feature-gates=ShardedListAndWatch=true
     #[arg(long = "api-server-flag", value_name = "FLAG")]
     api_server_flags: Vec<String>,
-    /// Build every program of the control plane, kubectl too, beside the API server's; they are in target/ringside-e2e
+    /// Start the controller manager as well, and build kubectl; the programs are in target/ringside-e2e
     #[arg(long)]
     all: bool,
 }
@@ -31,8 +30,11 @@ async fn main() -> Result<()> {
     fs::create_dir_all(&arguments.dir).with_context(|| format!("create {}", arguments.dir.display()))?;
     let kubeconfig = std::path::absolute(arguments.dir.join("kubeconfig"))?;
     let shutdown = Shutdown::on_signals()?;
-    let options =
-        Options { api_server_flags: arguments.api_server_flags, controller_manager: true, ..Options::default() };
+    let options = Options {
+        api_server_flags: arguments.api_server_flags,
+        controller_manager: arguments.all,
+        ..Options::default()
+    };
     let kubectl = match arguments.all {
         true => built(toolchain::kubectl).await?,
         false => PathBuf::from("kubectl"),

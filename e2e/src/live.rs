@@ -1,0 +1,180 @@
+//! The runner of live tests: one program, in which each case gets the share of the machine that it needs.
+//!
+//! A case panics when it fails. Some cost more than a change is worth: these are left to `--include-ignored`.
+
+mod case;
+mod fixture;
+
+use std::{
+    collections::BTreeMap,
+    io::Write as _,
+    process::ExitCode,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
+
+pub use self::{
+    case::{Case, Group, Weight},
+    fixture::Shared,
+};
+use crate::process::keep_all_logs;
+
+/// What all cases that run at once may weigh together, and so how many can.
+const CAPACITY: u32 = 8;
+
+/// A case that is still at it hangs.
+const CASE_TIMEOUT: Duration = Duration::from_secs(900);
+
+/// How many of the slowest cases are named at the end.
+const NAMED_SLOWEST: usize = 15;
+
+/// What the trials share.
+struct Stage {
+    handle: Handle,
+    tokens: Semaphore,
+    /// The cases of each group that have not ended, and those that have passed.
+    open: Mutex<BTreeMap<&'static str, Open>>,
+    seconds: Mutex<Vec<(Duration, String)>>,
+    /// Whether cases run that cost too much for every change.
+    all: bool,
+}
+
+/// A group while its cases run.
+struct Open {
+    left: usize,
+    /// Whether each case so far ran, and passed.
+    whole: bool,
+    ends: fn(),
+    settles: Option<fn() -> Result<(), String>>,
+}
+
+/// What came of a case.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Failed,
+    Ignored,
+}
+
+/// Notes the end of a case, also of one that panics.
+struct EndGuard<'a> {
+    stage: &'a Stage,
+    group: &'static str,
+    outcome: Outcome,
+}
+
+impl Drop for EndGuard<'_> {
+    fn drop(&mut self) {
+        self.stage.end(self.group, self.outcome);
+    }
+}
+
+/// Runs the cases that the process' arguments ask for, and says which took longest.
+///
+/// # Panics
+/// When there can be no runtime.
+#[must_use]
+pub fn run(groups: Vec<Group>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = arguments.test_threads.or(Some(CAPACITY as usize));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let mut stage = Stage {
+        handle: runtime.handle().clone(),
+        tokens: Semaphore::new(CAPACITY as usize),
+        open: Mutex::default(),
+        seconds: Mutex::default(),
+        all: arguments.include_ignored || arguments.ignored,
+    };
+    let mut cases = Vec::new();
+    for group in groups {
+        let open = Open { left: group.cases.len(), whole: true, ends: group.ends, settles: group.settles };
+        stage.open.get_mut().unwrap_or_else(PoisonError::into_inner).insert(group.name, open);
+        cases.extend(group.cases.into_iter().map(|case| (group.name, case)));
+    }
+    // Those that need the machine for themselves come last, so that nothing waits behind them.
+    cases.sort_by_key(|(_, case)| case.weight == Weight::Alone);
+    let stage = Arc::new(stage);
+    let trials = cases.into_iter().map(|(group, case)| stage.trial(group, case));
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    if !arguments.list {
+        stage.name_slowest();
+    }
+    let pages = stage.pages(&arguments);
+    let settled = libtest_mimic::run(&arguments, pages);
+    if conclusion.has_failed() { conclusion.exit_code() } else { settled.exit_code() }
+}
+
+impl Stage {
+    fn trial(self: &Arc<Self>, group: &'static str, case: Case) -> Trial {
+        let (name, stage) = (format!("{group}::{}", case.name), Arc::clone(self));
+        let ignored = self.all && case.cost.is_some();
+        let shown = name.clone();
+        Trial::ignorable_test(name, move || stage.play(group, &shown, case)).with_ignored_flag(ignored)
+    }
+
+    fn play(&self, group: &'static str, name: &str, case: Case) -> Result<Completion, Failed> {
+        let mut end = EndGuard { stage: self, group, outcome: Outcome::Failed };
+        if let Some(cost) = case.cost.filter(|_| !self.all) {
+            end.outcome = Outcome::Ignored;
+            return Ok(Completion::ignored_with(format!("left to --include-ignored: {cost}")));
+        }
+        if let Some(obstacle) = (case.obstacle)() {
+            end.outcome = Outcome::Ignored;
+            return Ok(Completion::ignored_with(format!("can't run here: {obstacle}")));
+        }
+        self.handle.block_on(async {
+            let _permit = self.tokens.acquire_many(case.weight.tokens()).await;
+            let begin = Instant::now();
+            let played = timeout(CASE_TIMEOUT, (case.run)()).await;
+            let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
+            seconds.push((begin.elapsed(), name.to_owned()));
+            played.map_err(|_| format!("it has not ended after {CASE_TIMEOUT:?}"))
+        })?;
+        end.outcome = Outcome::Passed;
+        Ok(Completion::Completed)
+    }
+
+    fn end(&self, group: &'static str, outcome: Outcome) {
+        let ends = {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(open) = open.get_mut(group) else { return };
+            open.left -= 1;
+            open.whole &= outcome == Outcome::Passed;
+            (open.left == 0).then_some(open.ends)
+        };
+        if outcome == Outcome::Failed {
+            keep_all_logs();
+        }
+        if let Some(ends) = ends {
+            let _in_runtime = self.handle.enter();
+            ends();
+        }
+    }
+
+    #[allow(clippy::print_stderr, reason = "what was measured")]
+    fn name_slowest(&self) {
+        let mut seconds = std::mem::take(&mut *self.seconds.lock().unwrap_or_else(PoisonError::into_inner));
+        seconds.sort_unstable_by(|one, other| other.cmp(one));
+        let mut stderr = std::io::stderr();
+        for (took, name) in seconds.iter().take(NAMED_SLOWEST) {
+            let _ = writeln!(stderr, "{:>7.1} s  {name}", took.as_secs_f64());
+        }
+    }
+
+    /// The pages that groups write, of those of which every case has passed.
+    fn pages(self: &Arc<Self>, arguments: &Arguments) -> Vec<Trial> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = open.iter().filter_map(|(name, open)| {
+            let whole = open.left == 0 && open.whole && !arguments.list;
+            open.settles.map(|settle| (*name, whole, settle))
+        });
+        let page = |(name, whole, settle): (&str, bool, fn() -> Result<(), String>)| {
+            let name = format!("{name}::its section of the page says what was seen");
+            Trial::test(name, move || settle().map_err(Failed::from)).with_ignored_flag(!whole)
+        };
+        written.map(page).collect()
+    }
+}

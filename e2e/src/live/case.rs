@@ -1,0 +1,112 @@
+//! A case, and the group that it belongs to.
+
+use futures::future::LocalBoxFuture;
+
+/// The share of the machine that a case needs while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// It waits for most of its time.
+    Waits,
+    /// Controllers work in it all the time.
+    Works,
+    /// It asserts how long something takes, and so runs alone.
+    Alone,
+}
+
+impl Weight {
+    /// Of eight.
+    pub(super) const fn tokens(self) -> u32 {
+        match self {
+            Self::Waits => 1,
+            Self::Works => 3,
+            Self::Alone => 8,
+        }
+    }
+}
+
+/// What a case does: it panics when it fails.
+type Run = Box<dyn FnOnce() -> LocalBoxFuture<'static, ()> + Send>;
+
+/// A case: its name, and what it does.
+pub struct Case {
+    pub(super) name: String,
+    pub(super) weight: Weight,
+    pub(super) cost: Option<&'static str>,
+    pub(super) obstacle: fn() -> Option<String>,
+    pub(super) run: Run,
+}
+
+impl Case {
+    /// A case that mostly waits, and can be run everywhere. The last part of a path is its name.
+    pub fn new(path: &str, run: impl FnOnce() -> LocalBoxFuture<'static, ()> + Send + 'static) -> Self {
+        let name = path.rsplit("::").next().unwrap_or(path).trim().to_owned();
+        Self { name, weight: Weight::Waits, cost: None, obstacle: || None, run: Box::new(run) }
+    }
+
+    /// The same, in which controllers work all the time.
+    #[must_use]
+    pub fn works(self) -> Self {
+        Self { weight: Weight::Works, ..self }
+    }
+
+    /// The same with the machine for itself.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { weight: Weight::Alone, ..self }
+    }
+
+    /// The same, left to `--include-ignored` for this cost.
+    #[must_use]
+    pub fn costs(self, cost: &'static str) -> Self {
+        Self { cost: Some(cost), ..self }
+    }
+
+    /// The same, ignored where there is something to say against it.
+    #[must_use]
+    pub fn unless(self, obstacle: fn() -> Option<String>) -> Self {
+        Self { obstacle, ..self }
+    }
+}
+
+/// Cases with something in common: a subject, or a fixture.
+pub struct Group {
+    pub(super) name: &'static str,
+    pub(super) cases: Vec<Case>,
+    pub(super) ends: fn(),
+    pub(super) settles: Option<fn() -> Result<(), String>>,
+}
+
+impl Group {
+    /// A group of this name.
+    #[must_use]
+    pub const fn new(name: &'static str, cases: Vec<Case>) -> Self {
+        Self { name, cases, ends: || {}, settles: None }
+    }
+
+    /// Calls this when its last case has ended: the place to drop a fixture.
+    #[must_use]
+    pub fn ends(self, ends: fn()) -> Self {
+        Self { ends, ..self }
+    }
+
+    /// Calls this at the end, where every case has passed: the place to compare a page with what was seen.
+    #[must_use]
+    pub fn settles(self, settles: fn() -> Result<(), String>) -> Self {
+        Self { settles: Some(settles), ..self }
+    }
+}
+
+/// A [`Case`] of a function, or of a name and an expression with a future.
+#[macro_export]
+macro_rules! case {
+    ($run:path) => {
+        $crate::live::Case::new(stringify!($run), || Box::pin($run()))
+    };
+    ($name:expr, $run:expr) => {
+        $crate::live::Case::new($name, move || {
+            Box::pin(async move {
+                $run.await;
+            })
+        })
+    };
+}

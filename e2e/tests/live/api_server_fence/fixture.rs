@@ -1,0 +1,257 @@
+//! A control plane, a sharder, a ring with the API server's fence, and shards that are a Pod, a token and a Lease.
+
+use std::{path::Path, time::Duration};
+
+use k8s_openapi::{
+    api::{
+        authentication::v1::TokenRequest,
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::{ConfigMap, ServiceAccount},
+    },
+    apimachinery::pkg::apis::meta::v1::{Condition, MicroTime},
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client, Config, ResourceExt as _,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use ringside_e2e::{
+    control_plane::ControlPlane,
+    eventually::eventually,
+    manifests,
+    shard_identity::ShardIdentity,
+    system::{NAMESPACE, Settings, System, metrics},
+    website::{Website, WebsiteSpec},
+};
+use ringside_ring::{
+    ClusterRing, RingLabels,
+    labels::{LEASE_RING, LEASE_TOKEN_POD},
+};
+use serde_json::{Value, json};
+
+pub(crate) use ringside_e2e::website::child;
+
+/// Enough for a machine that runs other tests beside.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
+/// The ring.
+pub(crate) const RING: &str = "websites";
+/// The service account of the shards.
+pub(crate) const SHARDS: &str = "website-controller";
+/// The service account of a controller that has nothing to do with the ring.
+pub(crate) const OTHERS: &str = "another-controller";
+
+/// What both accounts may do: the fence is to be what refuses, and nothing else.
+const ROLES: &str = "
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: another-controller, namespace: default}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: everything-of-the-ring}
+rules:
+- {apiGroups: [web.example.com], resources: [websites, websites/status], verbs: ['*']}
+- {apiGroups: [''], resources: [configmaps, secrets, pods, pods/eviction], verbs: ['*']}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: everything-of-the-ring}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: everything-of-the-ring}
+subjects:
+- {kind: ServiceAccount, name: website-controller, namespace: default}
+- {kind: ServiceAccount, name: another-controller, namespace: default}
+";
+
+/// All that a test needs. The system has no shards of its own kind.
+pub(crate) struct Fixture {
+    pub(crate) system: System,
+    pub(crate) admin: Client,
+    pub(crate) keys: RingLabels,
+}
+
+/// What somebody who is a pod writes with.
+pub(crate) struct Writer {
+    pub(crate) client: Client,
+}
+
+impl Fixture {
+    /// A ring whose spec has these fields besides its resources.
+    pub(crate) async fn start(settings: Settings, spec: Value) -> Self {
+        let mut system = System::start(settings).await.unwrap();
+        let admin = system.control_plane().client();
+        manifests::apply(&admin, &manifests::parse(ROLES).unwrap()).await.unwrap();
+        system.start_sharders(1).await.unwrap();
+        let fixture = Self { system, admin, keys: RingLabels::of(&RING.parse().unwrap()) };
+        fixture.apply_ring(spec).await;
+        fixture
+    }
+
+    /// The usual one: shards `a` and `b`, and the fence in place. Without the policy that keeps labels, which would put right
+    /// what the fence is to refuse.
+    pub(crate) async fn fenced() -> (Self, Writer, Writer) {
+        Self::fenced_on(Settings::without_label_policies()).await
+    }
+
+    /// The same beside a garbage collector.
+    pub(crate) async fn fenced_and_collected() -> (Self, Writer, Writer) {
+        Self::fenced_on(Settings { controller_manager: true, ..Settings::without_label_policies() }).await
+    }
+
+    async fn fenced_on(settings: Settings) -> (Self, Writer, Writer) {
+        let fixture = Self::start(settings, json!({"fence": "APIServer"})).await;
+        let (a, b) = (fixture.shard("a").await, fixture.shard("b").await);
+        fixture.until_fenced("True").await;
+        (fixture, a, b)
+    }
+
+    /// Gives the ring these fields, besides its resources.
+    pub(crate) async fn apply_ring(&self, spec: Value) {
+        let mut ring = json!({
+            "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": RING},
+            "spec": {"resources": [{"group": "web.example.com", "resource": "websites", "controlledResources": [
+                {"group": "", "resource": "configmaps"}, {"group": "", "resource": "secrets"}]}]},
+        });
+        let fields = spec.as_object().unwrap().clone();
+        ring["spec"].as_object_mut().unwrap().extend(fields);
+        let parameters = PatchParams::apply("test").force();
+        self.rings().patch(RING, &parameters, &Patch::Apply(ring)).await.unwrap();
+    }
+
+    pub(crate) fn control_plane(&self) -> &ControlPlane {
+        self.system.control_plane()
+    }
+
+    pub(crate) fn rings(&self) -> Api<ClusterRing> {
+        Api::all(self.admin.clone())
+    }
+
+    /// Somebody with a token that is bound to the Pod of this name.
+    pub(crate) async fn pod(&self, account: &str, name: &str) -> Writer {
+        let dir = self.control_plane().dir();
+        let identity = ShardIdentity::create(self.control_plane(), NAMESPACE, account, name, dir).await.unwrap();
+        Writer { client: client(identity.kubeconfig()).await }
+    }
+
+    /// Somebody with a token of the shards' account that is bound to no Pod.
+    pub(crate) async fn unbound(&self) -> Client {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), NAMESPACE);
+        let answer =
+            accounts.create_token_request(SHARDS, &PostParams::default(), &TokenRequest::default()).await.unwrap();
+        let path = self.control_plane().dir().join("unbound.kubeconfig");
+        self.control_plane().write_kubeconfig(&path, &answer.status.unwrap().token, NAMESPACE).unwrap();
+        client(&path).await
+    }
+
+    /// Somebody of whom the API server knows that account and nothing else, as with a token that lies in a Secret.
+    pub(crate) async fn account(&self) -> Client {
+        let mut admin = Kubeconfig::read_from(self.control_plane().kubeconfig_path()).unwrap();
+        let infos = admin.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut());
+        infos.for_each(|info| info.impersonate = Some(format!("system:serviceaccount:{NAMESPACE}:{SHARDS}")));
+        client_by(admin).await
+    }
+
+    /// A shard that holds its Lease for longer than any test, and lets go of nothing.
+    pub(crate) async fn shard(&self, name: &str) -> Writer {
+        let writer = self.pod(SHARDS, name).await;
+        self.lease(name, vec![(LEASE_TOKEN_POD.to_owned(), name.to_owned())]).await;
+        writer
+    }
+
+    /// A shard's Lease.
+    pub(crate) async fn lease(&self, name: &str, labels: Vec<(String, String)>) {
+        let lease = Lease {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                labels: Some([(LEASE_RING.to_owned(), RING.to_owned())].into_iter().chain(labels).collect()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(name.to_owned()),
+                lease_duration_seconds: Some(3600),
+                renew_time: Some(MicroTime(Timestamp::now())),
+                ..LeaseSpec::default()
+            }),
+        };
+        Api::<Lease>::namespaced(self.admin.clone(), NAMESPACE).create(&PostParams::default(), &lease).await.unwrap();
+    }
+
+    /// Waits until the ring says so of its fence; returns the whole condition.
+    pub(crate) async fn until_fenced(&self, status: &str) -> Condition {
+        eventually(&format!("the condition Fenced is {status}"), DEADLINE, || async {
+            let found = self.condition("Fenced").await?;
+            if found.status == status { Ok(found) } else { Err(format!("{found:?}")) }
+        })
+        .await
+        .unwrap()
+    }
+
+    pub(crate) async fn condition(&self, type_: &str) -> Result<Condition, String> {
+        let ring = self.rings().get(RING).await.map_err(|error| error.to_string())?;
+        let conditions = ring.status.clone().unwrap_or_default().conditions;
+        conditions.iter().find(|one| one.type_ == type_).cloned().ok_or_else(|| format!("{:?}", ring.status))
+    }
+
+    /// What the sharder counts.
+    pub(crate) async fn sharder_metrics(&self) -> String {
+        let port = self.system.sharders().next().unwrap().admin_port();
+        metrics(port).await.unwrap()
+    }
+
+    /// An object that belongs to `shard`, by whichever name does.
+    pub(crate) async fn website_of(&self, shard: &str, prefix: &str) -> Website {
+        for index in 0..100 {
+            let website = self.create(&self.admin, &format!("{prefix}-{index}")).await.unwrap();
+            let owned = eventually("the object has an owner", DEADLINE, || async {
+                let website =
+                    websites(&self.admin).get(&website.name_any()).await.map_err(|error| error.to_string())?;
+                if self.shard_of(&website.metadata).is_some() { Ok(website) } else { Err("none".to_owned()) }
+            });
+            let owned = owned.await.unwrap();
+            if self.shard_of(&owned.metadata).as_deref() == Some(shard) {
+                return owned;
+            }
+        }
+        panic!("of 100 objects {shard} has none");
+    }
+
+    pub(crate) async fn create(&self, by: &Client, name: &str) -> kube::Result<Website> {
+        websites(by).create(&PostParams::default(), &Website::new(name, WebsiteSpec::default())).await
+    }
+
+    pub(crate) fn shard_of(&self, metadata: &ObjectMeta) -> Option<String> {
+        metadata.labels.as_ref()?.get(&self.keys.shard).cloned()
+    }
+
+    /// Sets the labels of a Website as nobody but an administrator or the sharder may.
+    pub(crate) async fn label(&self, name: &str, shard: Option<&str>, drain: Option<&str>) -> Website {
+        let labels = json!({&self.keys.shard: shard, &self.keys.drain: drain});
+        let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+        websites(&self.admin).patch(name, &PatchParams::default(), &patch).await.unwrap()
+    }
+}
+
+async fn client(kubeconfig: &Path) -> Client {
+    client_by(Kubeconfig::read_from(kubeconfig).unwrap()).await
+}
+
+async fn client_by(kubeconfig: Kubeconfig) -> Client {
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+pub(crate) fn websites(client: &Client) -> Api<Website> {
+    Api::namespaced(client.clone(), NAMESPACE)
+}
+
+pub(crate) fn config_maps(client: &Client) -> Api<ConfigMap> {
+    Api::namespaced(client.clone(), NAMESPACE)
+}
+
+/// Fails unless the fence, and nothing else, has refused it.
+#[track_caller]
+pub(crate) fn refused<T: std::fmt::Debug>(what: &str, outcome: kube::Result<T>) {
+    match outcome {
+        Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains("ValidatingAdmissionPolicy") => {
+        }
+        other => panic!("{what} by a former owner: {other:?}"),
+    }
+}

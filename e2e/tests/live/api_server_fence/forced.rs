@@ -1,0 +1,229 @@
+//! Shards that don't let go: with the fence around them they lose the object, without it they keep it and it is told.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::{core::v1::ConfigMap, events::v1::Event};
+use kube::{
+    Api, ResourceExt as _,
+    api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+};
+use ringside_e2e::{eventually::eventually, system::Settings, website::Website};
+use serde_json::{Value, json};
+
+use crate::api_server_fence::fixture::{DEADLINE, Fixture, Writer, child, config_maps, refused, websites};
+
+/// Enough that a third shard gets some of them: the chance that it gets none is below one in 100,000.
+const OBJECTS: usize = 30;
+
+/// Whom an overdue drain is told about, and what of it.
+const KINDS: [(&str, &[&str]); 2] = [
+    ("ClusterRing", &["they stay with it", "fence: APIServer"]),
+    ("Lease", &["were not let go of within 5 s", "look at the shard's proxy"]),
+];
+
+/// The shortest deadline that a ring may have.
+fn spec(fence: &str) -> Value {
+    json!({"fence": fence, "drainDeadlineSeconds": 5})
+}
+
+/// Two shards with objects that have a child each, and a third one that has just come. None ever lets go of anything.
+async fn stuck(fence: &str) -> (Fixture, BTreeMap<&'static str, Writer>) {
+    stuck_as(Settings::default(), fence, (fence == "APIServer").then_some("True")).await
+}
+
+/// The same on another API server, and what the ring says of its fence before the third shard comes.
+async fn stuck_as(settings: Settings, fence: &str, fenced: Option<&str>) -> (Fixture, BTreeMap<&'static str, Writer>) {
+    let fixture = Fixture::start(settings, spec(fence)).await;
+    let mut shards = BTreeMap::from([("a", fixture.shard("a").await), ("b", fixture.shard("b").await)]);
+    if let Some(fenced) = fenced {
+        fixture.until_fenced(fenced).await;
+    }
+    populate(&fixture).await;
+    shards.insert("c", fixture.shard("c").await);
+    (fixture, shards)
+}
+
+async fn populate(fixture: &Fixture) {
+    for index in 0..OBJECTS {
+        let name = format!("site-{index}");
+        fixture.create(&fixture.admin, &name).await.unwrap();
+        let site = eventually("the object has an owner", DEADLINE, || async {
+            let site = websites(&fixture.admin).get(&name).await.map_err(|error| error.to_string())?;
+            if fixture.shard_of(&site.metadata).is_some() { Ok(site) } else { Err("none".to_owned()) }
+        });
+        config_maps(&fixture.admin).create(&PostParams::default(), &child(&site.await.unwrap(), &name)).await.unwrap();
+    }
+}
+
+async fn owners(fixture: &Fixture) -> BTreeMap<String, (Option<String>, bool)> {
+    let all = websites(&fixture.admin).list(&ListParams::default()).await.unwrap();
+    let of = |site: Website| {
+        let drained = site.labels().contains_key(&fixture.keys.drain);
+        (site.name_any(), (fixture.shard_of(&site.metadata), drained))
+    };
+    all.into_iter().map(of).collect()
+}
+
+/// The objects that drain, once each of these shards is to let go of some.
+async fn drained(fixture: &Fixture, from: &[&str]) -> BTreeMap<String, String> {
+    let seen = eventually("objects drain", DEADLINE, || async {
+        let draining = owners(fixture).await.into_iter().filter(|(_, (_, drained))| *drained);
+        let draining: BTreeMap<_, _> = draining.map(|(name, (shard, _))| (name, shard.unwrap_or_default())).collect();
+        let all = from.iter().all(|shard| draining.values().any(|was| was == shard));
+        if all { Ok(draining) } else { Err(format!("{draining:?}")) }
+    });
+    seen.await.unwrap()
+}
+
+/// What Events with this reason say about objects of this kind.
+async fn events(fixture: &Fixture, kind: &str, reason: &str) -> Vec<String> {
+    let events: Api<Event> = Api::namespaced(fixture.admin.clone(), "default");
+    let all = events.list(&ListParams::default()).await.unwrap().into_iter();
+    let about = |event: &Event| event.regarding.as_ref().and_then(|it| it.kind.as_deref()) == Some(kind);
+    let of_reason = all.filter(|event| event.reason.as_deref() == Some(reason) && about(event));
+    of_reason.filter_map(|event| event.note).collect()
+}
+
+pub(crate) async fn a_fenced_shard_that_does_not_let_go_loses_the_object_after_its_children() {
+    let (fixture, shards) = stuck("APIServer").await;
+    let from =
+        config_maps(&fixture.admin).list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let children = config_maps(&fixture.admin);
+    let mut changes = std::pin::pin!(children.watch(&WatchParams::default(), &from).await.unwrap());
+    let draining = drained(&fixture, &["a", "b"]).await;
+    eventually("a shard that does not answer has lost what it was asked for", DEADLINE, || async {
+        let left: Vec<_> = owners(&fixture).await.into_iter().filter(|(_, (_, drained))| *drained).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await
+    .unwrap();
+    let (name, was) = draining.first_key_value().unwrap();
+    let (now, _) = owners(&fixture).await[name].clone();
+    assert_eq!(now.as_deref(), Some("c"), "shards that stay keep the others, so they go to the new one");
+
+    // The child first.
+    let moved = tokio::time::timeout(Duration::from_secs(30), async {
+        loop {
+            match changes.next().await.unwrap().unwrap() {
+                WatchEvent::Modified(map) if map.name_any() == *name => return map,
+                _ => {}
+            }
+        }
+    });
+    let moved: ConfigMap = moved.await.unwrap();
+    let site = websites(&fixture.admin).get(name).await.unwrap();
+    let version = |of: Option<String>| of.unwrap().parse::<u64>().unwrap();
+    assert_eq!(fixture.shard_of(&moved.metadata).as_deref(), Some("c"));
+    assert!(version(moved.resource_version()) < version(site.resource_version()));
+
+    // Whoever lost it can do nothing about it, nor take it back by an acknowledgement that comes too late.
+    let former = &shards[was.as_str()];
+    let patch = Patch::Merge(json!({"spec": {"content": "late"}}));
+    refused("a late write", websites(&former.client).patch(name, &PatchParams::default(), &patch).await);
+    refused("a late write to a child", config_maps(&former.client).patch(name, &PatchParams::default(), &patch).await);
+    websites(&shards["c"].client).patch(name, &PatchParams::default(), &patch).await.unwrap();
+    let told = events(&fixture, "ClusterRing", "DrainForced").await;
+    assert!(told.iter().any(|note| note.contains("they were taken from it")), "{told:?}");
+}
+
+pub(crate) async fn a_shard_without_the_fence_keeps_what_it_does_not_let_go_of_and_that_is_told() {
+    let (fixture, _shards) = stuck("Proxy").await;
+    let draining = drained(&fixture, &["a", "b"]).await;
+    // Those who look at the ring and those who look at the shard are told each.
+    for (kind, words) in KINDS {
+        eventually(&format!("an Event of a {kind} says so"), DEADLINE, || async {
+            let notes = events(&fixture, kind, "DrainOverdue").await;
+            let told = notes.iter().any(|note| words.iter().all(|words| note.contains(words)));
+            if told { Ok(()) } else { Err(format!("{notes:?}")) }
+        })
+        .await
+        .unwrap();
+    }
+    // Drains are paced, so they are not overdue all at once.
+    eventually("the ring names both shards", DEADLINE, || async {
+        let told = fixture.condition("DrainsInTime").await?;
+        let named = ["shard 'a' of ", "shard 'b' of "].iter().all(|shard| told.message.contains(shard));
+        if told.status == "False" && told.reason == "DrainOverdue" && named { Ok(()) } else { Err(format!("{told:?}")) }
+    })
+    .await
+    .unwrap();
+    let metrics = eventually("all of them are counted", DEADLINE, || async {
+        let metrics = fixture.sharder_metrics().await;
+        let overdue = metrics.lines().find(|line| line.starts_with("controller_sharding_overdue_objects{"));
+        let overdue: usize = overdue.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default();
+        if overdue >= draining.len() { Ok(metrics) } else { Err(metrics) }
+    });
+    let metrics = metrics.await.unwrap();
+    assert!(metrics.contains("controller_sharding_oldest_drain_timestamp_seconds"), "{metrics}");
+    assert!(!metrics.contains("controller_sharding_forced_movements_total{"), "{metrics}");
+    for (name, was) in draining {
+        assert_eq!(owners(&fixture).await[&name], (Some(was), true), "{name}");
+    }
+}
+
+/// Returns once none of these objects is with the shard that did not let go of it.
+async fn until_lost(fixture: &Fixture, draining: &BTreeMap<String, String>) {
+    eventually("they are taken from who does not let go", DEADLINE, || async {
+        let now = owners(fixture).await;
+        let left: Vec<_> = draining.iter().filter(|(name, was)| now[*name].0.as_ref() == Some(was)).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await
+    .unwrap();
+}
+
+/// One shard of the ring has no Pod, so the fence can't know it: it would go on writing.
+pub(crate) async fn a_shard_that_the_fence_does_not_know_keeps_its_objects_although_the_others_lose_theirs() {
+    let fixture = Fixture::start(Settings::default(), spec("APIServer")).await;
+    fixture.shard("a").await;
+    fixture.until_fenced("True").await;
+    fixture.lease("podless", Vec::new()).await;
+    fixture.until_fenced("False").await;
+    populate(&fixture).await;
+    fixture.shard("c").await;
+    let draining = drained(&fixture, &["a", "podless"]).await;
+    let (kept, lost): (BTreeMap<_, _>, _) = draining.into_iter().partition(|(_, was)| was == "podless");
+    until_lost(&fixture, &lost).await;
+    eventually("an Event says so", DEADLINE, || async {
+        events(&fixture, "Lease", "DrainOverdue").await.pop().ok_or_else(|| "none".to_owned())
+    })
+    .await
+    .unwrap();
+    let now = owners(&fixture).await;
+    assert!(kept.keys().all(|name| now[name] == (Some("podless".to_owned()), true)), "{now:?}");
+}
+
+/// An API server stores policies, and serves them, also where nothing goes by them.
+pub(crate) async fn where_policies_are_turned_off_nothing_is_forced_and_that_is_told() {
+    let off = "--disable-admission-plugins=ValidatingAdmissionPolicy,MutatingAdmissionPolicy";
+    let settings = Settings { api_server_flags: vec![off.to_owned()], ..Settings::default() };
+    let (mut fixture, shards) = stuck_as(settings, "APIServer", Some("False")).await;
+    for (type_, plugin) in [("Fenced", "ValidatingAdmissionPolicy"), ("LabelsProtected", "MutatingAdmissionPolicy")] {
+        let told = || async {
+            let told = fixture.condition(type_).await?;
+            let named = told.message.contains(&format!("is its admission plugin {plugin} turned off?"));
+            if told.status == "False" && named { Ok(()) } else { Err(format!("{told:?}")) }
+        };
+        eventually(&format!("{type_} says which plugin is missing"), DEADLINE, told).await.unwrap();
+    }
+    let draining = drained(&fixture, &["a", "b"]).await;
+    eventually("an Event says that they are late", DEADLINE, || async {
+        events(&fixture, "ClusterRing", "DrainOverdue").await.pop().ok_or_else(|| "none".to_owned())
+    })
+    .await
+    .unwrap();
+    for (name, was) in &draining {
+        assert_eq!(owners(&fixture).await[name], (Some(was.clone()), true), "{name}");
+    }
+
+    // Once it goes by them, what is written late is refused, and so they need wait no longer.
+    fixture.system.set_api_server_flags(Vec::new());
+    fixture.system.restart_api_server().await.unwrap();
+    fixture.until_fenced("True").await;
+    until_lost(&fixture, &draining).await;
+    let (name, was) = draining.first_key_value().unwrap();
+    let late = Patch::Merge(json!({"spec": {"content": "late"}}));
+    let written = websites(&shards[was.as_str()].client).patch(name, &PatchParams::default(), &late).await;
+    refused("a late write", written);
+}

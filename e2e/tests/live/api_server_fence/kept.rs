@@ -1,0 +1,150 @@
+//! The policy itself: put back when somebody changes it, gone when nobody asks for it, and what a ring says about it.
+
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    rbac::v1::ClusterRole,
+};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use ringside_e2e::{eventually::eventually, system::Settings};
+use ringside_ring::labels::{LEASE_TOKEN_POD, fence_policy_name};
+use serde_json::json;
+
+use crate::api_server_fence::fixture::{DEADLINE, Fixture, RING, refused, websites};
+
+fn policies(fixture: &Fixture) -> (Api<ValidatingAdmissionPolicy>, Api<ValidatingAdmissionPolicyBinding>, String) {
+    (Api::all(fixture.admin.clone()), Api::all(fixture.admin.clone()), fence_policy_name(&RING.parse().unwrap()))
+}
+
+pub(crate) async fn what_somebody_does_to_the_policy_is_undone_and_the_fence_is_not_in_place_meanwhile() {
+    let (fixture, _a, b) = Fixture::fenced().await;
+    let (policies, bindings, name) = policies(&fixture);
+    let wanted = policies.get(&name).await.unwrap().spec;
+    let bound = bindings.get(&name).await.unwrap().spec;
+    let until_in_place_again = async || {
+        let told = fixture.until_fenced("False").await;
+        assert_eq!(told.reason, "Pending", "{told:?}");
+        fixture.until_fenced("True").await;
+    };
+
+    // A condition that is never met switches it off, and server-side apply would leave it there.
+    let off =
+        json!([{"op": "add", "path": "/spec/matchConditions/-", "value": {"name": "off", "expression": "false"}}]);
+    let off = Patch::<ValidatingAdmissionPolicy>::Json(serde_json::from_value(off).unwrap());
+    policies.patch(&name, &PatchParams::default(), &off).await.unwrap();
+    until_in_place_again().await;
+    assert_eq!(policies.get(&name).await.unwrap().spec, wanted);
+
+    let warn = json!({"spec": {"validationActions": ["Warn"]}});
+    bindings.patch(&name, &PatchParams::default(), &Patch::Merge(warn)).await.unwrap();
+    until_in_place_again().await;
+    assert_eq!(bindings.get(&name).await.unwrap().spec, bound);
+
+    policies.delete(&name, &DeleteParams::default()).await.unwrap();
+    bindings.delete(&name, &DeleteParams::default()).await.unwrap();
+    until_in_place_again().await;
+    let website = fixture.website_of("a", "mine").await;
+    let patch = Patch::Merge(json!({"spec": {"content": "late"}}));
+    refused("merge patch", websites(&b.client).patch(&website.name_any(), &PatchParams::default(), &patch).await);
+}
+
+pub(crate) async fn the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_the_ring() {
+    let (fixture, _a, b) = Fixture::fenced().await;
+    let (policies, bindings, name) = policies(&fixture);
+    let gone = async || {
+        eventually("policy and binding are gone", DEADLINE, || async {
+            let policy = policies.get_opt(&name).await.map_err(|error| error.to_string())?;
+            let binding = bindings.get_opt(&name).await.map_err(|error| error.to_string())?;
+            if policy.is_none() && binding.is_none() { Ok(()) } else { Err("there is one".to_owned()) }
+        })
+        .await
+        .unwrap();
+    };
+    let website = fixture.website_of("a", "mine").await.name_any();
+    fixture.apply_ring(json!({"fence": "Proxy"})).await;
+    gone().await;
+    eventually("the condition is gone", DEADLINE, || async {
+        fixture.condition("Fenced").await.map_or(Ok(()), |condition| Err(format!("{condition:?}")))
+    })
+    .await
+    .unwrap();
+    eventually("another shard's write passes", DEADLINE, || async {
+        let patch = Patch::Merge(json!({"spec": {"content": "another's"}}));
+        let written = websites(&b.client).patch(&website, &PatchParams::default(), &patch).await;
+        written.map(drop).map_err(|error| error.to_string())
+    })
+    .await
+    .unwrap();
+    fixture.apply_ring(json!({"fence": "APIServer"})).await;
+    fixture.until_fenced("True").await;
+    fixture.rings().delete(RING, &DeleteParams::default()).await.unwrap();
+    gone().await;
+}
+
+pub(crate) async fn nothing_new_is_given_to_anybody_before_the_fence_is_around_it() {
+    let fixture = Fixture::start(Settings::without_label_policies(), json!({"fence": "APIServer"})).await;
+    let (_a, _b) = (fixture.shard("a").await, fixture.shard("b").await);
+    fixture.until_fenced("False").await;
+    let early = fixture.create(&fixture.admin, "early").await.unwrap();
+    assert_eq!(fixture.shard_of(&early.metadata), None, "nor by the webhook");
+    let (before, assigned) = eventually("the object has an owner", DEADLINE, || async {
+        let fenced = fixture.condition("Fenced").await?;
+        let now = websites(&fixture.admin).get("early").await.map_err(|error| error.to_string())?;
+        let owner = fixture.shard_of(&now.metadata).ok_or_else(|| format!("{fenced:?}"))?;
+        Ok((fenced, owner))
+    })
+    .await
+    .unwrap();
+    let mark = |policy: &ValidatingAdmissionPolicy| policy.annotations().get("ringside.dev/in-place").cloned();
+    let (policies, _, name) = policies(&fixture);
+    assert!(mark(&policies.get(&name).await.unwrap()).is_some(), "{before:?}, owned by {assigned}");
+}
+
+pub(crate) async fn a_shard_that_the_fence_does_not_hold_is_named() {
+    let (fixture, _a, _b) = Fixture::fenced().await;
+    fixture.lease("podless", Vec::new()).await;
+    let condition = fixture.until_fenced("False").await;
+    assert!(condition.message.contains("shard 'podless': there is no Pod 'default/podless'"), "{condition:?}");
+    fixture.pod(crate::api_server_fence::fixture::SHARDS, "unbound").await;
+    fixture.lease("unbound", vec![(LEASE_TOKEN_POD.to_owned(), String::new())]).await;
+    fixture.pod(crate::api_server_fence::fixture::SHARDS, "silent").await;
+    fixture.lease("silent", Vec::new()).await;
+    eventually("the others are named as well", DEADLINE, || async {
+        let condition = fixture.condition("Fenced").await?;
+        let words = ["shard 'unbound': its token", "shard 'silent': it does not say which pod"];
+        let named = words.iter().all(|words| condition.message.contains(words)) && condition.reason == "ShardsOutside";
+        if named { Ok(()) } else { Err(format!("{condition:?}")) }
+    })
+    .await
+    .unwrap();
+}
+
+pub(crate) async fn a_missing_permission_is_told_with_its_remedy_and_work_goes_on() {
+    let fixture = Fixture::start(Settings::without_label_policies(), json!({})).await;
+    let (_a, _b) = (fixture.shard("a").await, fixture.shard("b").await);
+    let roles: Api<ClusterRole> = Api::all(fixture.admin.clone());
+    let mut role = roles.get("ringside-sharder").await.unwrap();
+    for rule in role.rules.iter_mut().flatten() {
+        let of_policies = |resource: &String| resource.starts_with("validatingadmissionpolic");
+        rule.resources.iter_mut().for_each(|resources| resources.retain(|resource| !of_policies(resource)));
+    }
+    role.rules
+        .iter_mut()
+        .for_each(|rules| rules.retain(|rule| rule.resources.as_ref().is_some_and(|all| !all.is_empty())));
+    roles.replace("ringside-sharder", &Default::default(), &role).await.unwrap();
+    fixture.apply_ring(json!({"fence": "APIServer"})).await;
+    eventually("the ring says what is missing", DEADLINE, || async {
+        let (fenced, ready) = (fixture.condition("Fenced").await?, fixture.condition("Ready").await?);
+        let told = [&fenced, &ready].into_iter().all(|condition| {
+            condition.status == "False"
+                && condition.message.contains("validatingadmissionpolicies")
+                && condition.message.contains("apply the sharder's manifest")
+        });
+        if told { Ok(()) } else { Err(format!("{fenced:?} {ready:?}")) }
+    })
+    .await
+    .unwrap();
+    fixture.website_of("a", "still").await;
+}

@@ -1,0 +1,307 @@
+//! What the proxy itself refuses, or answers otherwise than the API server, and why.
+
+use anyhow::{Context as _, Result, ensure};
+use http::{Method, StatusCode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use ringside_e2e::{compatibility::Outcome, relay::Script};
+use serde_json::{Value, json};
+
+use super::controlled::CONFIG_MAPS;
+use crate::compatibility::{
+    client::{Answer, Ask, Endpoint, Http},
+    compare::{Probe, contains, own_answer},
+    fixture::Fixture,
+    raw::Raw,
+    table::{Case, case},
+};
+
+const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
+pub(super) const OWN_WORDS: &str = "the message of the refusal is the proxy's own, which refuses by itself";
+
+const DOTS: &str =
+    "refused with 400: the API server takes dots for names, another server on the way for the path to another list";
+
+type Asks = fn() -> Ask;
+
+/// What both refuse, with the same status and reason.
+const BOTH: [(&str, &str, Asks); 10] = [
+    // The proxy refuses states that are not compacted yet too: objects may have moved since.
+    ("410", "list of an old state, of the ring", || {
+        Ask::get("/apis/web.example.com/v1/namespaces/fixed/websites?resourceVersion=2&resourceVersionMatch=Exact")
+    }),
+    // So it is with pages of lists that began before the shard's Lease.
+    ("410", "continue token that is too old", || {
+        // {"v":"meta.k8s.io/v1","rv":2,"start":"a\u0000"}
+        let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6Miwic3RhcnQiOiJhXHUwMDAwIn0";
+        Ask::get(format!("/apis/web.example.com/v1/namespaces/fixed/websites?limit=1&continue={token}"))
+    }),
+    ("path with dot segments", "get", || Ask::get(format!("{MAPS}/.."))),
+    ("labelSelector that is none", "list", || Ask::get(format!("{MAPS}?labelSelector=a%20b%20c"))),
+    ("compressed request body", "gzip", || {
+        let compressed = &b"\x1f\x8b\x08\x00"[..];
+        Ask::new(Method::POST, MAPS).header("content-encoding", "gzip").body("application/json", compressed)
+    }),
+    // More than a request may have, where the body is read before it is sent on.
+    ("413", "write of a controlled resource", || Ask::new(Method::POST, CONTROLLED).body("application/json", long())),
+    ("413", "write of a Lease in the shard's namespace", || {
+        Ask::new(Method::POST, LEASES).body("application/json", long())
+    }),
+    ("413", "write of a ConfigMap in the shard's namespace", || {
+        Ask::new(Method::POST, CONFIG_MAPS).body("application/json", long())
+    }),
+    ("415", "write of a controlled resource", || Ask::new(Method::POST, CONTROLLED).body("text/plain", "x")),
+    ("400", "write of a controlled resource, no JSON", || {
+        Ask::new(Method::POST, CONTROLLED).body("application/json", "{")
+    }),
+];
+
+/// A resource that the ring's own one controls.
+pub(super) const CONTROLLED: &str = "/apis/apps/v1/namespaces/fixed/replicasets";
+pub(super) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+
+const TWICE: &str = r#"{"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"name":"twice","ownerReferences":[],
+    "ownerReferences":[]},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},
+    "spec":{"containers":[{"name":"a","image":"a:1"}]}}}}"#;
+
+/// 3.5 MB.
+fn long() -> String {
+    format!("{{\"x\":\"{}\"}}", "x".repeat(3_500_000))
+}
+
+/// What the proxy alone refuses: the answer of the API server, and why.
+const ALONE: [(&str, &str, StatusCode, &str, Asks); 6] = [
+    (
+        "a field named twice",
+        "owners in a write of a controlled resource",
+        StatusCode::CREATED,
+        "refused with 400, as with `fieldValidation=Strict`: decoders take the first, the last or both, and it must be sure who \
+         controls it",
+        || Ask::new(Method::POST, format!("{CONTROLLED}?dryRun=All")).body("application/json", TWICE),
+    ),
+    (
+        "more than 1,000 query parameters",
+        "list",
+        StatusCode::OK,
+        "refused with 400: of more than 10,000 the API server reads none, the selector neither",
+        || Ask::get(format!("{MAPS}?limit=1{}", "&x".repeat(1_000))),
+    ),
+    (
+        "path with empty segments",
+        "list",
+        StatusCode::FORBIDDEN,
+        "refused with 400: servers clean such paths each in its own way, and it must be sure what is listed",
+        || Ask::get("/api/v1/namespaces/fixed//configmaps"),
+    ),
+    ("path with dot segments", "list", StatusCode::FORBIDDEN, DOTS, || {
+        Ask::get("/api/v1/namespaces/fixed/./configmaps")
+    }),
+    ("path with dot segments", "list, percent-encoded", StatusCode::FORBIDDEN, DOTS, || {
+        Ask::get("/api/v1/namespaces/fixed/secrets/%2e%2e/configmaps")
+    }),
+    ("path with dot segments", "into the API from beside it", StatusCode::NOT_FOUND, DOTS, || {
+        Ask::get("/version/../api/v1/namespaces/fixed/configmaps")
+    }),
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (behaviour, form, ask) in BOTH {
+        cases.push(case(behaviour, form, move |fixture, mark| async move {
+            let (direct, proxied) = unforwarded(&Probe::new(&fixture, &mark), &ask()).await?;
+            refused_alike(&direct, &proxied)
+        }));
+    }
+    for (behaviour, form, status, why, ask) in ALONE {
+        cases.push(case(behaviour, form, move |fixture, mark| async move {
+            let (direct, proxied) = unforwarded(&Probe::new(&fixture, &mark), &ask()).await?;
+            ensure!(direct.status == status, "{}: {}", direct.status, direct.text());
+            let said = proxied.status.as_str();
+            ensure!(why.contains(said) && !reason(&proxied)?.is_empty(), "{said}: {}", proxied.text());
+            Ok(Outcome::Changed(why))
+        }));
+    }
+    // Beside the API there is no list that they could lead to.
+    cases.push(case("path with dot segments", "beside the API", |fixture, mark| async move {
+        Probe::new(&fixture, &mark).same_as(&Ask::get("/version/./x/%2e%2e"), StatusCode::NOT_FOUND).await
+    }));
+    for http in Http::BOTH {
+        cases.push(case("401, with another token", http.name(), move |fixture, mark| async move {
+            let probe = Probe::by(&fixture, &mark, http, Http::Two);
+            let direct = probe.shard.direct.with_token("nobody's").exchange(http, &Ask::get(MAPS), &mark).await?;
+            let proxied = probe.shard.proxied.with_token("nobody's").exchange(http, &Ask::get(MAPS), &mark).await?;
+            ensure!(probe.shard.relay.take(&mark).is_empty(), "it arrived at the API server");
+            refused_alike(&direct, &proxied)
+        }));
+    }
+    for (form, target) in WITH_A_BYTE {
+        cases.push(case("each byte in a query, written as it is", form, move |fixture, mark| async move {
+            bytes(&fixture, &Probe::by(&fixture, &mark, Http::One, Http::Two), target).await
+        }));
+    }
+    cases.push(case("`#` in a query, written as it is", "list", |fixture, mark| async move {
+        number_sign(&Probe::by(&fixture, &mark, Http::One, Http::Two)).await
+    }));
+    cases.push(case("continue token", "that goes on in another state than it began", |fixture, mark| async move {
+        inconsistent(&Probe::new(&fixture, &mark)).await
+    }));
+    cases.push(case("continue token", "in another form than kube-apiserver's", |fixture, mark| async move {
+        foreign(&Probe::new(&fixture, &mark)).await
+    }));
+    cases.push(case("`/version` without a token", "JSON", |fixture, mark| async move {
+        let (probe, ask) = (Probe::new(&fixture, &mark), Ask::get("/version"));
+        let direct = probe.shard.direct.with_token("").exchange(Http::Two, &ask, &mark).await?;
+        let proxied = probe.shard.proxied.with_token("").exchange(Http::Two, &ask, &mark).await?;
+        ensure!(probe.shard.relay.take(&mark).is_empty(), "it arrived at the API server");
+        ensure!(direct.status == StatusCode::OK, "{}: {}", direct.status, direct.text());
+        // What the API server says to whom it does not know.
+        let unknown = probe.shard.direct.with_token("nobody's").exchange(Http::Two, &ask, &mark).await?;
+        ensure!(unknown.status == StatusCode::UNAUTHORIZED, "{}: {}", unknown.status, unknown.text());
+        refused_alike(&unknown, &proxied)?;
+        Ok(Outcome::Changed("refused with 401: whoever reaches the proxy's port must have its token"))
+    }));
+    cases.push(case("watch from before the proxy knew its ring", "JSON", |fixture, mark| async move {
+        before_the_ring(&fixture, &Probe::new(&fixture, &mark)).await
+    }));
+    cases
+}
+
+/// Both answers to a request that must not arrive at the API server through the proxy.
+async fn unforwarded(probe: &Probe<'_>, ask: &Ask) -> Result<(Answer, Answer)> {
+    let direct = probe.past(ask).await?;
+    let proxied = probe.shard.proxied.exchange(probe.http, ask, probe.mark).await?;
+    let arrived = probe.shard.relay.take(probe.mark);
+    ensure!(arrived.is_empty(), "it arrived at the API server: {arrived:#?}");
+    Ok((direct, proxied))
+}
+
+pub(super) fn reason(answer: &Answer) -> Result<String> {
+    let status: Value = serde_json::from_slice(&answer.body).with_context(|| answer.text())?;
+    ensure!(status["kind"] == "Status" && status["code"] == answer.status.as_u16(), "{status}");
+    Ok(status["reason"].as_str().context("a reason")?.to_owned())
+}
+
+fn refused_alike(direct: &Answer, proxied: &Answer) -> Result<Outcome> {
+    ensure!(direct.status == proxied.status, "{} became {}: {}", direct.status, proxied.status, proxied.text());
+    ensure!(!direct.status.is_success(), "{}", direct.text());
+    let (one, other) = (reason(direct)?, reason(proxied)?);
+    ensure!(one == other, "{one} became {other}");
+    own_answer(direct, proxied)?;
+    Ok(Outcome::Changed(OWN_WORDS))
+}
+
+/// What the HTTP library takes in no query, and Go's server does, besides what is no ASCII.
+const NO_URI: &[u8] = b"\"<>";
+
+/// Where a byte stands; the shard's selector is the first of the selectors.
+const WITH_A_BYTE: [(&str, &str); 4] = [
+    ("get", "configmaps/free-1?x=a~b"),
+    ("list, in what means nothing", "configmaps?EXACT&x=a~b&labelSelector=OURStier%3Dback"),
+    ("list, in its labelSelector", "configmaps?EXACT&labelSelector=OURStier!%3Da~b&x=1"),
+    ("list, in its fieldSelector", "configmaps?EXACT&fieldSelector=metadata.name!%3Da~b&labelSelector=OURStier%3Dback"),
+];
+
+/// What Go's server takes, and what this one does, may differ: then nothing arrives that could mean something else there. No
+/// client writes these as they are, so each is sent by hand.
+async fn bytes(fixture: &Fixture, probe: &Probe<'_>, target: &str) -> Result<Outcome> {
+    let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", fixture.end);
+    let target = format!("/api/v1/namespaces/fixed/{}", target.replace("EXACT", &exact));
+    let ours = utf8_percent_encode(&probe.shard.selector, NON_ALPHANUMERIC);
+    let by_hand = Ask::get(target.replace("OURS", &format!("{ours},")));
+    let ask = Ask::get(target.replace("OURS", ""));
+    let (mut alike, mut not_taken) = (0, Vec::new());
+    // By hand the shard's selector would go with the parameter that these two unmake; `heads.rs` has them.
+    let unmakes = |byte: u8| target.contains("!%3Da~b&x=1") && b"%;".contains(&byte);
+    for byte in (0..=u8::MAX).filter(|byte| !byte.is_ascii_alphanumeric() && *byte != b'#' && !unmakes(*byte)) {
+        let told = || format!("byte {byte:#04x} in {}", ask.target);
+        let direct = answer(&probe.shard.direct, &by_hand, probe.mark, byte).await.with_context(told)?;
+        let proxied = answer(&probe.shard.proxied, &ask, probe.mark, byte).await.with_context(told)?;
+        let arrived = probe.shard.relay.take(probe.mark);
+        if arrived.is_empty() {
+            ensure!(proxied.0 == StatusCode::BAD_REQUEST, "{}: {} without a request", told(), proxied.0);
+            if direct.0.is_success() {
+                not_taken.push(byte);
+            }
+        } else {
+            ensure!(direct == proxied, "{}: {direct:?} became {proxied:?} by {arrived:#?}", told());
+            alike += 1;
+        }
+    }
+    // In a selector few bytes mean anything.
+    ensure!(alike > 0, "none of them arrived");
+    let differ: Vec<_> = not_taken.into_iter().filter(|byte| byte.is_ascii() && !NO_URI.contains(byte)).collect();
+    ensure!(differ.is_empty(), "the API server takes these, and they are refused: {differ:x?}");
+    Ok(Outcome::Changed("the same, or refused with 400 and not sent on: the HTTP library takes fewer than Go's"))
+}
+
+/// It begins what a URI has behind its query (RFC 3986, section 3.5), and requests have none: Go's server takes it for a part
+/// of the query.
+async fn number_sign(probe: &Probe<'_>) -> Result<Outcome> {
+    let ask = Ask::get(format!("{MAPS}?x=a~b&labelSelector=absent"));
+    let (status, all) = answer(&probe.shard.direct, &ask, probe.mark, b'#').await?;
+    ensure!(status == StatusCode::OK && !contains(&all, b"own-0"), "{status}: {}", String::from_utf8_lossy(&all));
+    let (status, shown) = answer(&probe.shard.proxied, &ask, probe.mark, b'#').await?;
+    let arrived = probe.arrived()?.target;
+    ensure!(
+        status == StatusCode::OK && arrived.starts_with(&format!("{MAPS}?x=a&labelSelector=")),
+        "{status}: {arrived}"
+    );
+    // Of the shard's own more than was asked for, and nothing else.
+    ensure!(!arrived.contains("absent"), "{arrived}");
+    probe.shows_its_own(&shown)?;
+    Ok(Outcome::Gap(
+        "what stands behind it is left out, a selector of the client's own too: the HTTP library takes it for a fragment",
+    ))
+}
+
+/// Status and body of an answer to a request with this byte in place of its `~`.
+async fn answer(endpoint: &Endpoint, ask: &Ask, mark: &str, byte: u8) -> Result<(StatusCode, Vec<u8>)> {
+    let mut raw = Raw::send_with(endpoint, ask, mark, ("~", &[byte])).await?;
+    let head = raw.head().await?;
+    let framed = head.get("Content-Length").is_some() || head.get("Transfer-Encoding").is_some();
+    // Go says of a request that is none no more than that, and closes.
+    let body = if framed { raw.body(&head).await? } else { raw.rest().await? };
+    Ok((head.answer(Vec::new())?.status, body))
+}
+
+const PAGES: &str = "refused with 410, so that the list begins anew: a page of a state that is not known may show what was moved \
+                     away, and no event takes it back";
+
+/// As an API server offers it whose list took too long; and what the proxy says where it answers.
+async fn inconsistent(probe: &Probe<'_>) -> Result<Outcome> {
+    // {"v":"meta.k8s.io/v1","rv":-1,"start":"a\u0000"}
+    let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiYVx1MDAwMCJ9";
+    let ask = Ask::get(format!("{MAPS}?limit=1&continue={token}"));
+    let direct = probe.past(&ask).await?;
+    ensure!(direct.status == StatusCode::OK, "{}", direct.text());
+    expired_page(probe, &ask).await
+}
+
+/// An aggregated API server may make tokens as it likes.
+async fn foreign(probe: &Probe<'_>) -> Result<Outcome> {
+    let list = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []});
+    let script = Script::new(StatusCode::OK).header("content-type", "application/json").bytes(list.to_string());
+    probe.shard.relay.answer(probe.mark, script);
+    let ask = Ask::get(format!("{MAPS}?limit=1&continue=page-2"));
+    let direct = probe.shard.scripted.exchange(probe.of_relay(), &ask, probe.mark).await?;
+    ensure!(direct.status == StatusCode::OK, "{}", direct.text());
+    expired_page(probe, &ask).await
+}
+
+async fn expired_page(probe: &Probe<'_>, ask: &Ask) -> Result<Outcome> {
+    probe.shard.relay.take(probe.mark);
+    let proxied = probe.shard.proxied.exchange(probe.http, ask, probe.mark).await?;
+    probe.check_arrival(ask, &probe.arrived()?, probe.narrowing(&[]))?;
+    ensure!(proxied.status == StatusCode::GONE && reason(&proxied)? == "Expired", "{}", proxied.text());
+    Ok(Outcome::Changed(PAGES))
+}
+
+/// The watch would go on; the proxy tells its client to list again, as the API server does after a compaction.
+async fn before_the_ring(fixture: &Fixture, probe: &Probe<'_>) -> Result<Outcome> {
+    let ask = Ask::get(format!("{MAPS}?watch=1&resourceVersion={}&timeoutSeconds=1", fixture.dawn));
+    let proxied = probe.shard.proxied.exchange(probe.http, &ask, probe.mark).await?;
+    let event: Value = serde_json::from_slice(&proxied.body)?;
+    ensure!(event["type"] == "ERROR" && event["object"]["code"] == 410, "{event}");
+    let says = event["object"]["message"].as_str().context("a message")?;
+    ensure!(says.starts_with("ringside-proxy"), "the API server says so itself: {says}");
+    Ok(Outcome::Changed("ends with 410: what such a client knows may be of another set of objects, so it lists again"))
+}

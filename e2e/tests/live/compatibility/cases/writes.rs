@@ -1,0 +1,302 @@
+//! Writes in every form, to objects and their subresources.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use http::{Method, StatusCode};
+use ringside_e2e::compatibility::Outcome;
+use serde_json::{Value, json};
+
+use crate::compatibility::{
+    client::{Ask, Http},
+    compare::{Bodies, Expected, OF_A_WRITE, Probe, Rewritten, answers},
+    fixture::{Fixture, NAMESPACE},
+    stream::PROTOBUF,
+    table::{Case, case},
+};
+
+/// A write: to which collection, to what of it, and how.
+#[derive(Clone)]
+pub(super) struct Write {
+    pub(super) behaviour: &'static str,
+    pub(super) form: &'static str,
+    pub(super) kind: Kind,
+    /// Behind the object's path; for creations it is the collection's.
+    pub(super) target: &'static str,
+    pub(super) method: Method,
+    pub(super) content_type: &'static str,
+    pub(super) body: String,
+    /// What is compared of the answers.
+    pub(super) bodies: Bodies,
+    /// What becomes of it without the proxy.
+    pub(super) expected: Expected,
+    /// Whether there is no object before it.
+    pub(super) absent: bool,
+}
+
+impl Write {
+    /// The same, where the answer says more that is another's each time.
+    fn but(self, paths: &'static [&'static str]) -> Self {
+        Self { bodies: Bodies::But(paths), ..self }
+    }
+
+    /// The same, where the API server refuses it.
+    fn refused(self, status: StatusCode) -> Self {
+        Self { expected: Expected::Status(status), ..self }
+    }
+
+    /// The same, where there is no object.
+    fn absent(self) -> Self {
+        Self { absent: true, ..self }
+    }
+}
+
+/// What says whose an object is.
+pub(super) type Labels = BTreeMap<String, String>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Website,
+    ConfigMap,
+    Deployment,
+    /// Of the ring as what Deployments control.
+    ReplicaSet,
+}
+
+impl Kind {
+    pub(super) fn collection(self, namespace: &str) -> String {
+        match self {
+            Self::Website => format!("/apis/web.example.com/v1/namespaces/{namespace}/websites"),
+            Self::ConfigMap => format!("/api/v1/namespaces/{namespace}/configmaps"),
+            Self::Deployment => format!("/apis/apps/v1/namespaces/{namespace}/deployments"),
+            Self::ReplicaSet => format!("/apis/apps/v1/namespaces/{namespace}/replicasets"),
+        }
+    }
+
+    /// An object named `thing`, with these labels beside its own.
+    pub(super) fn object(self, owner: &Labels) -> Value {
+        let mut metadata = json!({"name": "thing", "labels": owner});
+        metadata["labels"]["app"] = "thing".into();
+        let pod = json!({"metadata": {"labels": {"app": "thing"}}, "spec": {"containers": [
+            {"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"},
+        ]}});
+        match self {
+            Self::Website => {
+                json!({"apiVersion": "web.example.com/v1", "kind": "Website", "metadata": metadata, "spec": {"content": "old"}})
+            }
+            Self::ConfigMap => {
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "old", "more": "old"}})
+            }
+            Self::Deployment | Self::ReplicaSet => json!({
+                "apiVersion": "apps/v1", "kind": format!("{self:?}"), "metadata": metadata,
+                "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "thing"}}, "template": pod},
+            }),
+        }
+    }
+}
+
+pub(super) const JSON: &str = "application/json";
+pub(super) const MERGE: &str = "application/merge-patch+json";
+pub(super) const JSON_PATCH: &str = "application/json-patch+json";
+pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
+
+/// Stands in a body for the resourceVersion of what is there: of custom resources, and of others too, an update that
+/// names none is refused.
+pub(super) const CURRENT: &str = "CURRENT";
+
+/// What it says of the object that is gone.
+const OF_A_DELETE: &[&str] = &["details.uid"];
+
+/// A write that is done, where there is an object.
+pub(crate) fn write(
+    behaviour: &'static str,
+    form: &'static str,
+    kind: Kind,
+    method: Method,
+    target: &'static str,
+    content_type: &'static str,
+    body: &str,
+) -> Write {
+    let body = body.to_owned();
+    Write {
+        behaviour,
+        form,
+        kind,
+        target,
+        method,
+        content_type,
+        body,
+        bodies: OF_A_WRITE,
+        expected: Expected::Done,
+        absent: false,
+    }
+}
+
+const CONFIG_MAP: &str = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"thing"},"data":{"text":"new"}}"#;
+const CONFIG_MAP_YAML: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: thing}\ndata: {text: new}\n";
+
+#[rustfmt::skip]
+fn writes() -> Vec<Write> {
+    use Kind::{ConfigMap, Deployment, Website};
+    let website = r#"{"apiVersion":"web.example.com/v1","kind":"Website","metadata":{"name":"thing","resourceVersion":"CURRENT"},"spec":{"content":"new"}}"#;
+    let created = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"made-"},"data":{"text":"new"}}"#;
+    vec![
+        write("update", "custom resource", Website, Method::PUT, "", JSON, website),
+        write("update", "built-in resource", ConfigMap, Method::PUT, "", JSON, CONFIG_MAP),
+        write("update", "YAML", ConfigMap, Method::PUT, "", "application/yaml", CONFIG_MAP_YAML),
+        write("merge patch", "custom resource", Website, Method::PATCH, "", MERGE, r#"{"spec":{"content":"new"}}"#),
+        write("merge patch", "built-in resource", ConfigMap, Method::PATCH, "", MERGE, r#"{"data":{"text":"new","more":null}}"#),
+        write("JSON patch", "custom resource", Website, Method::PATCH, "", JSON_PATCH,
+            r#"[{"op":"test","path":"/spec/content","value":"old"},{"op":"replace","path":"/spec/content","value":"new"}]"#),
+        write("JSON patch", "built-in resource", ConfigMap, Method::PATCH, "", JSON_PATCH, r#"[{"op":"remove","path":"/data/more"}]"#),
+        write("JSON patch whose test fails", "built-in resource", ConfigMap, Method::PATCH, "", JSON_PATCH,
+            r#"[{"op":"test","path":"/data/more","value":"new"}]"#)
+            .refused(StatusCode::UNPROCESSABLE_ENTITY),
+        write("strategic merge patch", "built-in resource", Deployment, Method::PATCH, "", STRATEGIC,
+            r#"{"spec":{"template":{"spec":{"containers":[{"name":"b","image":"b:2"}]}}}}"#),
+        write("strategic merge patch", "custom resource, refused", Website, Method::PATCH, "", STRATEGIC, r#"{"spec":{"content":"new"}}"#)
+            .refused(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        write("server-side apply", "custom resource", Website, Method::PATCH, "?fieldManager=me&force=true", APPLY,
+            "apiVersion: web.example.com/v1\nkind: Website\nmetadata: {name: thing}\nspec: {content: new}\n"),
+        write("server-side apply", "built-in resource", ConfigMap, Method::PATCH, "?fieldManager=me&force=true", APPLY, CONFIG_MAP_YAML),
+        write("server-side apply with a conflict", "built-in resource", ConfigMap, Method::PATCH, "?fieldManager=me", APPLY, CONFIG_MAP_YAML)
+            .refused(StatusCode::CONFLICT),
+        write("status", "update", Website, Method::PUT, "/status", JSON,
+            r#"{"apiVersion":"web.example.com/v1","kind":"Website","metadata":{"name":"thing","resourceVersion":"CURRENT"},"status":{"reconciledBy":"me"}}"#),
+        write("status", "merge patch", Website, Method::PATCH, "/status", MERGE, r#"{"status":{"observedGeneration":1}}"#),
+        write("status", "server-side apply", Website, Method::PATCH, "/status?fieldManager=me", APPLY,
+            "apiVersion: web.example.com/v1\nkind: Website\nmetadata: {name: thing}\nstatus: {reconciledBy: me}\n"),
+        write("status", "get", Website, Method::GET, "/status", "", ""),
+        write("scale", "get", Deployment, Method::GET, "/scale", "", ""),
+        write("scale", "update", Deployment, Method::PUT, "/scale", JSON,
+            r#"{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"thing"},"spec":{"replicas":3}}"#),
+        write("scale", "merge patch", Deployment, Method::PATCH, "/scale", MERGE, r#"{"spec":{"replicas":2}}"#),
+        write("dry run", "update", ConfigMap, Method::PUT, "?dryRun=All", JSON, CONFIG_MAP),
+        write("delete", "without options", ConfigMap, Method::DELETE, "", "", "").but(OF_A_DELETE),
+        write("delete", "with options in the body", Website, Method::DELETE, "", JSON,
+            r#"{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}"#).but(OF_A_DELETE),
+        write("delete", "with a precondition that fails", Website, Method::DELETE, "", JSON,
+            r#"{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"1"}}"#).but(&["message"])
+            .refused(StatusCode::CONFLICT),
+        write("unknown field", "with a warning", Website, Method::PATCH, "?fieldValidation=Warn", MERGE, r#"{"spec":{"unknown":"x"}}"#),
+        write("unknown field", "refused", ConfigMap, Method::PUT, "?fieldValidation=Strict", JSON,
+            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"thing"},"unknown":1}"#)
+            .refused(StatusCode::BAD_REQUEST),
+        write("create", "that exists", ConfigMap, Method::POST, "..", JSON, CONFIG_MAP)
+            .refused(StatusCode::CONFLICT),
+        write("create", "with a name made up by the API server, dry run", ConfigMap, Method::POST, "..?dryRun=All", JSON, created)
+            .but(&["metadata.name", "metadata.uid", "metadata.creationTimestamp", "metadata.managedFields[].time"]),
+    ]
+}
+
+/// Writes to what is not there.
+#[rustfmt::skip]
+fn of_nothing() -> Vec<Write> {
+    use Kind::{ConfigMap, Website};
+    vec![
+        write("write of what is not there", "server-side apply, which makes it", ConfigMap, Method::PATCH, "?fieldManager=me", APPLY, CONFIG_MAP_YAML)
+            .absent(),
+        write("write of what is not there", "update", ConfigMap, Method::PUT, "", JSON, CONFIG_MAP).absent()
+            .refused(StatusCode::NOT_FOUND),
+        write("write of what is not there", "merge patch", Website, Method::PATCH, "", MERGE, r#"{"spec":{"content":"new"}}"#).absent()
+            .refused(StatusCode::NOT_FOUND),
+        write("write of what is not there", "delete", ConfigMap, Method::DELETE, "", "", "").absent()
+            .refused(StatusCode::NOT_FOUND),
+    ]
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut cases: Vec<_> = writes()
+        .into_iter()
+        .chain(of_nothing())
+        .enumerate()
+        .map(|(place, write)| {
+            case(write.behaviour, write.form, move |fixture, mark| async move {
+                both(&fixture, &Probe::new(&fixture, &mark), &format!("write-{place}"), &write).await
+            })
+        })
+        .collect();
+    cases.extend(by_version());
+    cases.push(case("create", "JSON", |fixture, mark| async move { create(&fixture, &mark).await }));
+    cases.push(case("update", "protobuf", |fixture, mark| async move {
+        unchanged(&Probe::new(&fixture, &mark), "/api/v1/namespaces/fixed/configmaps/own-1").await
+    }));
+    cases.push(case("eviction of a pod", "dry run", |fixture, mark| async move {
+        let body = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "shard-0"},
+            "deleteOptions": {"dryRun": ["All"]},
+        });
+        let ask = Ask::new(Method::POST, format!("/api/v1/namespaces/{NAMESPACE}/pods/shard-0/eviction"));
+        Probe::new(&fixture, &mark).same(&ask.body(JSON, body.to_string())).await
+    }));
+    cases
+}
+
+/// By each version of HTTP on both sides.
+fn by_version() -> Vec<Case> {
+    let rows = [("update", Method::PUT), ("merge patch", Method::PATCH), ("delete", Method::DELETE)];
+    let rows = rows.into_iter().filter_map(|(behaviour, method)| {
+        let is_meant = |it: &Write| it.behaviour == behaviour && it.kind == Kind::ConfigMap && it.method == method;
+        writes().into_iter().find(is_meant)
+    });
+    let rows = rows.flat_map(|write| Http::PAIRS.map(|pair| (pair, write.clone())));
+    rows.map(|((client, upstream), write)| {
+        let form = client.towards(upstream);
+        case(write.behaviour, &form, move |fixture, mark| async move {
+            both(&fixture, &Probe::by(&fixture, &mark, client, upstream), &format!("write-{mark}"), &write).await
+        })
+    })
+    .collect()
+}
+
+/// Each way finds what was there before: an object of the shard, one of nobody, or none.
+pub(super) async fn both(fixture: &Fixture, probe: &Probe<'_>, namespace: &str, write: &Write) -> Result<Outcome> {
+    fixture.namespace(namespace).await?;
+    let collection = write.kind.collection(namespace);
+    let target = match write.target.strip_prefix("..") {
+        Some(query) => format!("{collection}{query}"),
+        None => format!("{collection}/thing{}", write.target),
+    };
+    let ask = |version: String| match write.body.as_str() {
+        "" => Ask::new(write.method.clone(), &target),
+        body => Ask::new(write.method.clone(), &target).body(write.content_type, body.replace(CURRENT, &version)),
+    };
+    for owner in [&probe.shard.labels(), &Labels::new()] {
+        let before = async || match write.absent {
+            true => fixture.gone(&collection, "thing").await.map(|()| String::new()),
+            false => fixture.anew(&collection, &write.kind.object(owner)).await,
+        };
+        let direct = probe.past(&ask(before().await?)).await?;
+        write.expected.check(&direct)?;
+        let (proxied, _) = probe.through(&ask(before().await?), Rewritten::default()).await?;
+        answers(&direct, &proxied, write.bodies)?;
+    }
+    Ok(Outcome::Same)
+}
+
+async fn create(fixture: &Fixture, mark: &str) -> Result<Outcome> {
+    let probe = Probe::new(fixture, mark);
+    fixture.namespace("create").await?;
+    let collection = Kind::Website.collection("create");
+    // With the label that it is given as it is created.
+    let object = Kind::Website.object(&fixture.main.labels());
+    let ask = Ask::new(Method::POST, &collection).body(JSON, object.to_string());
+    let direct = probe.past(&ask).await?;
+    fixture.admin(&Ask::new(Method::DELETE, format!("{collection}/thing"))).await?;
+    let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
+    let outcome = answers(&direct, &proxied, OF_A_WRITE)?;
+    let there = fixture.admin(&Ask::get(format!("{collection}/thing"))).await?;
+    ensure!(there["spec"]["content"] == "old", "{there}");
+    Ok(outcome)
+}
+
+/// An object as the API server itself wrote it, sent back: a write that changes nothing, so both answers are equal in
+/// every byte.
+pub(super) async fn unchanged(probe: &Probe<'_>, target: &str) -> Result<Outcome> {
+    let object = probe.past(&Ask::get(target).accept(PROTOBUF)).await?;
+    let ask = Ask::new(Method::PUT, target).accept(PROTOBUF).body(PROTOBUF, object.body.clone());
+    let outcome = probe.same(&ask).await?;
+    ensure!(probe.past(&ask).await?.body == object.body, "the write changed something");
+    Ok(outcome)
+}

@@ -1,0 +1,122 @@
+//! Manifests and columns as published for the contract's own implementation, on a real API server with a real sharder.
+
+use std::time::Duration;
+
+use http::{Request, header};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::{Api, Client, api::PostParams};
+use ringside_e2e::{case, live::Group};
+use ringside_e2e::{
+    eventually::eventually,
+    manifests::{apply, parse},
+    system::{Settings, System},
+};
+use ringside_ring::ClusterRing;
+use serde_json::Value;
+
+/// The cases.
+pub(crate) fn group() -> Group {
+    Group::new(
+        "contract",
+        vec![
+            case!(the_published_manifest_is_accepted_as_it_stands),
+            case!(a_ring_whose_name_is_no_label_value_is_refused_with_a_reason),
+        ],
+    )
+}
+
+/// From the implementation chapter of the thesis, to the letter.
+const EXAMPLE: &str = r#"
+apiVersion: sharding.timebertt.dev/v1alpha1
+kind: ClusterRing
+metadata:
+  name: example
+  generation: 1
+spec:
+  resources:
+  - group: ""
+    resource: configmaps
+    controlledResources:
+    - group: ""
+      resource: secrets
+  namespaceSelector:
+    matchLabels:
+      role: project
+status:
+  observedGeneration: 1
+  shards: 3
+  availableShards: 3
+  conditions:
+  - lastTransitionTime: "2024-01-16T08:09:02Z"
+    message: ClusterRing was successfully reconciled
+    observedGeneration: 1
+    reason: ReconciliationSucceeded
+    status: "True"
+    type: Ready
+"#;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// What `kubectl get clusterrings` prints: the names of the columns, and the cells of the only row.
+async fn table(client: &Client) -> (Vec<String>, Vec<Value>) {
+    let request = Request::get("/apis/sharding.timebertt.dev/v1alpha1/clusterrings")
+        .header(header::ACCEPT, "application/json;as=Table;g=meta.k8s.io;v=v1")
+        .body(Vec::new())
+        .unwrap();
+    let table: Value = client.request(request).await.unwrap();
+    let names = table["columnDefinitions"].as_array().unwrap().iter();
+    let names = names.map(|column| column["name"].as_str().unwrap().to_owned()).collect();
+    (names, table["rows"][0]["cells"].as_array().unwrap().clone())
+}
+
+async fn system() -> System {
+    let mut system = System::start(Settings::default()).await.unwrap();
+    system.start_sharders(1).await.unwrap();
+    system
+}
+
+async fn the_published_manifest_is_accepted_as_it_stands() {
+    let system = system().await;
+    let client = system.control_plane().client();
+    apply(&client, &parse(EXAMPLE).unwrap()).await.unwrap();
+
+    let rings: Api<ClusterRing> = Api::all(client.clone());
+    let status = eventually("the ring is ready", DEADLINE, || async {
+        let ring = rings.get("example").await.map_err(|error| error.to_string())?;
+        let status = ring.status.unwrap_or_default();
+        let ready = status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        if ready { Ok(status) } else { Err(format!("{status:?}")) }
+    })
+    .await
+    .unwrap();
+    // What a user writes into the status counts for nothing; what the sharder found does.
+    assert_eq!((status.observed_generation, status.shards, status.available_shards), (1, 0, 0));
+    assert_eq!(status.conditions[0].reason, "ReconciliationSucceeded");
+    assert_eq!(status.conditions[0].message, "ClusterRing was successfully reconciled");
+
+    let (columns, cells) = table(&client).await;
+    assert_eq!(columns, ["Name", "Ready", "Available", "Shards", "Age"]);
+    assert_eq!(cells[..4], [Value::from("example"), Value::from("True"), Value::from(0), Value::from(0)]);
+
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(client);
+    let configuration = configurations.get("sharding-clusterring-50d858e0-example").await.unwrap();
+    assert_eq!(configuration.metadata.labels.unwrap()["app.kubernetes.io/name"], "controller-sharding");
+    let webhook = &configuration.webhooks.unwrap()[0];
+    assert_eq!(webhook.name, "sharder.sharding.timebertt.dev");
+    assert_eq!((webhook.failure_policy.as_deref(), webhook.timeout_seconds), (Some("Ignore"), Some(5)));
+    let selected = webhook.namespace_selector.clone().unwrap().match_labels.unwrap();
+    assert_eq!(selected["role"], "project");
+    let unassigned = &webhook.object_selector.clone().unwrap().match_expressions.unwrap()[0];
+    assert_eq!(unassigned.key, "shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example");
+    assert_eq!(unassigned.operator, "DoesNotExist");
+}
+
+async fn a_ring_whose_name_is_no_label_value_is_refused_with_a_reason() {
+    let system = system().await;
+    let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
+    let ring = ClusterRing::new(&"a".repeat(64), ringside_ring::cluster_ring::ClusterRingSpec::default());
+    let refused = rings.create(&PostParams::default(), &ring).await.unwrap_err();
+    assert!(refused.to_string().contains("63 characters at most"), "{refused}");
+    let ring = ClusterRing::new(&"a".repeat(63), ring.spec);
+    rings.create(&PostParams::default(), &ring).await.unwrap();
+}

@@ -1,0 +1,198 @@
+//! What the cases stand on: a control plane, a ring, and proxies without controllers.
+
+use std::{path::Path, process::Command, time::Duration};
+
+use http::{Method, StatusCode};
+use kube::CustomResourceExt as _;
+use ringside_e2e::{
+    compatibility::client::{Answer, Ask, Endpoint, Http},
+    control_plane::{ControlPlane, Options},
+    eventually::eventually,
+    manifests,
+    process::{Folder, keep_logs},
+    proxy::{Identity, Proxy},
+    shard_identity::ShardIdentity,
+    toolchain::{self, Environment},
+    website::Website,
+};
+use ringside_ring::RingLabels;
+use serde_json::{Value, json};
+
+/// A loaded machine takes its time.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+/// How long a controller must be silent about an object.
+const GRACE: &str = "300ms";
+
+const MANIFESTS: &str = include_str!("fixture.yaml");
+pub(crate) const WEBSITES: &str = "/apis/web.example.com/v1/namespaces/default/websites";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const MERGE: &str = "application/merge-patch+json";
+
+/// A shard that nobody runs: what belongs to it is another's.
+pub(crate) const OTHER: &str = "other";
+
+pub(crate) struct Fixture {
+    pub(crate) control_plane: ControlPlane,
+    pub(crate) labels: RingLabels,
+    admin: Endpoint,
+    folder: Folder,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = keep_logs(&[self.folder.path()]);
+        }
+    }
+}
+
+/// A proxy, and a client of it.
+pub(crate) struct Shard {
+    pub(crate) name: &'static str,
+    pub(crate) proxy: Proxy,
+    pub(crate) identity: ShardIdentity,
+    endpoint: Endpoint,
+}
+
+impl Fixture {
+    pub(crate) async fn start() -> Self {
+        let control_plane = ControlPlane::start(Options::default()).await.unwrap();
+        let client = control_plane.client();
+        manifests::define(&client, &Website::crd()).await.unwrap();
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+        for file in ["clusterring-crd.yaml", "proxy-roles.yaml"] {
+            manifests::apply(&client, &manifests::read(&deploy.join(file)).unwrap()).await.unwrap();
+        }
+        manifests::served(&client, "clusterrings.sharding.timebertt.dev").await.unwrap();
+        // An API server that says it serves a new resource may need a moment more to do so.
+        eventually("the ring is there", DEADLINE, || async {
+            let applied = manifests::apply(&client, &manifests::parse(MANIFESTS).unwrap()).await;
+            applied.map_err(|error| error.to_string())
+        })
+        .await
+        .unwrap();
+        let address = control_plane.url().trim_start_matches("https://").parse().unwrap();
+        let admin = Endpoint::new(address, &control_plane.ca_path(), control_plane.admin_token()).unwrap();
+        let (labels, folder) = (RingLabels::of(&"fence".parse().unwrap()), Folder::create("fence").unwrap());
+        Self { control_plane, labels, admin, folder }
+    }
+
+    /// Starts the proxy of a shard.
+    pub(crate) async fn shard(&self, name: &'static str) -> Shard {
+        let dir = self.folder.path();
+        let identity = ShardIdentity::create(&self.control_plane, "default", "controller", name, dir).await.unwrap();
+        let proxy = self.begin(name, &identity).await;
+        let endpoint = endpoint(&proxy);
+        Shard { name, proxy, identity, endpoint }
+    }
+
+    async fn begin(&self, shard: &str, identity: &ShardIdentity) -> Proxy {
+        let built = tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process()));
+        let mut command = Command::new(built.await.unwrap().unwrap().proxy);
+        command.arg("--kubeconfig").arg(identity.kubeconfig());
+        command.args(["--log-filter=info,ringside_proxy=debug", "--drain-grace", GRACE, "--lease-duration=6s"]);
+        let as_shard = Identity { ring: "fence", shard, namespace: "default" };
+        let proxy = Proxy::start(command, as_shard, self.folder.path()).unwrap();
+        proxy.until_ready().await.unwrap();
+        proxy
+    }
+
+    /// Ends a shard's proxy without notice and starts it again, as a kubelet does with a container.
+    pub(crate) async fn restart(&self, shard: Shard) -> Shard {
+        let Shard { name, proxy, identity, .. } = shard;
+        proxy.process.kill().unwrap();
+        drop(proxy);
+        let proxy = self.begin(name, &identity).await;
+        let endpoint = endpoint(&proxy);
+        Shard { name, proxy, identity, endpoint }
+    }
+
+    /// Asks the API server as its administrator, and expects that it does as it is told.
+    pub(crate) async fn admin(&self, ask: &Ask) -> Value {
+        let answer = self.admin.exchange(Http::Two, ask, "admin").await.unwrap();
+        assert!(answer.status.is_success(), "{} {}: {}", ask.method, ask.target, answer.text());
+        serde_json::from_slice(&answer.body).unwrap()
+    }
+
+    /// Makes an object of that shard.
+    pub(crate) async fn create(&self, collection: &str, mut object: Value, shard: &str) -> Value {
+        object["metadata"]["labels"] = json!({ &*self.labels.shard: shard });
+        self.admin(&Ask::new(Method::POST, collection).body("application/json", object.to_string())).await
+    }
+
+    pub(crate) async fn website(&self, name: &str, shard: &str) -> Value {
+        self.create(WEBSITES, website(name), shard).await
+    }
+
+    /// Sets labels as a sharder does, or takes them off.
+    pub(crate) async fn label(&self, path: &str, shard: Value, drain: Value) {
+        let labels = json!({"metadata": {"labels": {&*self.labels.shard: shard, &*self.labels.drain: drain}}});
+        self.admin(&Ask::new(Method::PATCH, path).body(MERGE, labels.to_string())).await;
+    }
+
+    /// Whose the object is, and whether it is drained.
+    pub(crate) async fn ownership(&self, path: &str) -> (Option<String>, bool) {
+        let object = self.admin(&Ask::get(path)).await;
+        let label = |key: &str| object["metadata"]["labels"][key].as_str().map(str::to_owned);
+        (label(&self.labels.shard), label(&self.labels.drain).is_some())
+    }
+
+    /// Drains the object.
+    pub(crate) async fn drain(&self, path: &str) {
+        let shard = self.ownership(path).await.0;
+        self.label(path, json!(shard), json!("move-1")).await;
+    }
+
+    /// Waits for the acknowledgement.
+    pub(crate) async fn until_let_go(&self, path: &str) {
+        eventually("the shard lets the object go", DEADLINE, || async {
+            let now = self.ownership(path).await;
+            if now == (None, false) { Ok(()) } else { Err(format!("{now:?}")) }
+        })
+        .await
+        .unwrap();
+    }
+
+    pub(crate) async fn give_to(&self, path: &str, shard: &str) {
+        self.label(path, json!(shard), Value::Null).await;
+    }
+}
+
+fn endpoint(proxy: &Proxy) -> Endpoint {
+    let token = std::fs::read_to_string(proxy.access.join("token")).unwrap();
+    let address = ([127, 0, 0, 1], proxy.port).into();
+    Endpoint::new(address, &proxy.access.join("ca.crt"), &token).unwrap()
+}
+
+impl Shard {
+    pub(crate) async fn send(&self, ask: &Ask) -> Answer {
+        self.endpoint.exchange(Http::Two, ask, "shard").await.unwrap()
+    }
+
+    /// How a request is answered; what is unexpected says so itself.
+    pub(crate) async fn expect(&self, ask: &Ask, status: StatusCode) {
+        let answer = self.send(ask).await;
+        assert_eq!(answer.status, status, "{} {}: {}", ask.method, ask.target, answer.text());
+    }
+
+    /// That the fence answers so.
+    pub(crate) async fn refuses(&self, ask: &Ask, status: StatusCode) {
+        let answer = self.send(ask).await;
+        let ours = answer.text().contains("ringside-proxy: ");
+        assert!(answer.status == status && ours, "{} {}: {} {}", ask.method, ask.target, answer.status, answer.text());
+    }
+
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
+
+pub(crate) fn website(name: &str) -> Value {
+    json!({"apiVersion": "web.example.com/v1", "kind": "Website", "metadata": {"name": name}, "spec": {"content": "a"}})
+}
+
+/// A merge patch that changes what nobody else does.
+pub(crate) fn touch(path: &str) -> Ask {
+    let annotations = json!({"metadata": {"annotations": {"touched": "yes"}}});
+    Ask::new(Method::PATCH, path).body(MERGE, annotations.to_string())
+}

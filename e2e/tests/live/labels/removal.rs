@@ -1,0 +1,170 @@
+//! A ring that is removed leaves nothing behind, whoever takes it off.
+
+use std::process::{Command, Output};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api, ResourceExt as _,
+    api::{DeleteParams, ListParams, PropagationPolicy},
+};
+use ringside_e2e::{
+    eventually::eventually,
+    system::Settings,
+    toolchain::{self, Environment},
+    website::Website,
+};
+use ringside_ring::{ClusterRing, cluster_ring::Fence, labels::webhook_configuration_name};
+
+use crate::labels::{
+    belongings::{FENCE, KINDS, api},
+    fixture::{DEADLINE, Fixture},
+};
+
+/// The resources of the ring, as they are counted.
+const RESOURCES: [&str; 3] = ["websites.web.example.com", "configmaps", "secrets"];
+
+/// A ring with all that can be made for one.
+async fn start() -> Fixture {
+    let fixture = Fixture::start(Settings { fence: Fence::ApiServer, ..Settings::default() }, true).await;
+    assert_eq!(belongings(&fixture).await, KINDS.into_iter().chain(FENCE).collect::<Vec<_>>());
+    fixture
+}
+
+/// The kinds of what is there of all that is made for the ring.
+async fn belongings(fixture: &Fixture) -> Vec<&'static str> {
+    let (name, mut there) = (webhook_configuration_name(&fixture.ring), Vec::new());
+    for kind in KINDS.into_iter().chain(FENCE) {
+        there.extend(api(&fixture.client(), kind).get_opt(&name).await.unwrap().map(|_| kind));
+    }
+    there
+}
+
+/// How many objects of each resource carry labels of the ring.
+async fn labelled(fixture: &Fixture) -> [usize; 3] {
+    let any = |key: &str| ListParams::default().labels(key);
+    let mut counts = [0; 3];
+    for selector in [fixture.labels.shard.clone(), format!("!{},{}", fixture.labels.shard, fixture.labels.drain)] {
+        let client = fixture.client();
+        counts[0] += Api::<Website>::all(client.clone()).list_metadata(&any(&selector)).await.unwrap().items.len();
+        counts[1] += Api::<ConfigMap>::all(client.clone()).list_metadata(&any(&selector)).await.unwrap().items.len();
+        counts[2] += Api::<Secret>::all(client).list_metadata(&any(&selector)).await.unwrap().items.len();
+    }
+    counts
+}
+
+async fn delete_ring(fixture: &Fixture, how: &DeleteParams) -> ClusterRing {
+    let rings: Api<ClusterRing> = Api::all(fixture.client());
+    let ring = rings.get(fixture.ring.as_str()).await.unwrap();
+    rings.delete(fixture.ring.as_str(), how).await.unwrap();
+    ring
+}
+
+async fn assert_nothing_is_left(fixture: &Fixture) {
+    eventually("nothing is left of the ring", DEADLINE, || async {
+        let (labelled, there) = (labelled(fixture).await, belongings(fixture).await);
+        let nothing = labelled == [0; 3] && there.is_empty();
+        if nothing { Ok(()) } else { Err(format!("{labelled:?} have labels, and there are {there:?}")) }
+    })
+    .await
+    .unwrap();
+}
+
+/// Runs `ringside-sharder cleanup` with the rights of an administrator.
+async fn cleanup(fixture: &Fixture, arguments: &[&str]) -> (bool, String) {
+    let program =
+        tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process())).await.unwrap().unwrap();
+    let mut command = Command::new(program.sharder);
+    command.args(["cleanup", "--ring", fixture.ring.as_str()]).args(arguments);
+    command.env("KUBECONFIG", fixture.system.control_plane().kubeconfig_path());
+    let Output { status, stdout, stderr } =
+        tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = format!("{}{}", String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    eprintln!("cleanup {arguments:?}: {status}\n{text}");
+    (status.success(), text)
+}
+
+/// The numbers that a table says of a resource.
+fn row<'a>(table: &'a str, resource: &str) -> Vec<&'a str> {
+    let row = table.lines().find(|line| line.split_whitespace().next() == Some(resource));
+    row.unwrap_or_default().split_whitespace().skip(1).collect()
+}
+
+/// What a line of a log says of something.
+fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+pub(crate) async fn removing_the_ring_takes_everything_off() {
+    let fixture = start().await;
+    let before = labelled(&fixture).await;
+    assert!(before.iter().all(|count| *count > 0), "{before:?}");
+    let ring = delete_ring(&fixture, &DeleteParams::default()).await;
+    assert_nothing_is_left(&fixture).await;
+    let log = fixture.system.sharders().next().unwrap().process().log().to_owned();
+    let (said, total) = eventually("the sharder says how many", DEADLINE, || async {
+        let said = std::fs::read_to_string(&log).unwrap();
+        let line = said.lines().find(|line| line.contains("cleaned up after a ring")).ok_or("it does not")?;
+        let total = field(line, "objects").ok_or(line)?.to_owned();
+        Ok::<_, String>((said, total))
+    })
+    .await
+    .unwrap();
+    assert_eq!(total, before.iter().sum::<usize>().to_string());
+    for (resource, count) in RESOURCES.into_iter().zip(before) {
+        let line =
+            said.lines().find(|line| line.contains("took the labels") && field(line, "resource") == Some(resource));
+        assert_eq!(field(line.unwrap(), "taken"), Some(&*count.to_string()), "{resource}");
+    }
+
+    // It comes back, and so does everything.
+    let rings: Api<ClusterRing> = Api::all(fixture.client());
+    let again = ClusterRing::new(&ring.name_any(), ring.spec);
+    rings.create(&Default::default(), &again).await.unwrap();
+    fixture.system.until_balanced(DEADLINE).await.unwrap();
+}
+
+pub(crate) async fn the_command_takes_off_what_no_sharder_saw_go() {
+    let fixture = start().await;
+    let before = labelled(&fixture).await;
+    for sharder in fixture.system.sharders() {
+        sharder.process().kill().unwrap();
+        sharder.process().wait(DEADLINE).await.unwrap();
+    }
+    // The garbage collector is to leave all of it to the command.
+    let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    delete_ring(&fixture, &orphan).await;
+    eventually("the ring is gone", DEADLINE, || async {
+        let ring = Api::<ClusterRing>::all(fixture.client()).get_opt(fixture.ring.as_str()).await;
+        ring.map_err(|error| error.to_string())?.map_or(Ok(()), |ring| Err(format!("{:?}", ring.metadata)))
+    })
+    .await
+    .unwrap();
+    let kinds = belongings(&fixture).await;
+    let (clean, table) = cleanup(&fixture, &["--dry-run"]).await;
+    assert!(clean && table.matches(": there\n").count() == kinds.len(), "{table}");
+    for (resource, count) in RESOURCES.into_iter().zip(before) {
+        assert_eq!(row(&table, resource), [count.to_string(), count.to_string()]);
+    }
+    assert_eq!((labelled(&fixture).await, belongings(&fixture).await), (before, kinds.clone()), "it was dry");
+    let (clean, table) = cleanup(&fixture, &[]).await;
+    assert!(clean && table.matches(": removed\n").count() == kinds.len(), "{table}");
+    for (resource, count) in RESOURCES.into_iter().zip(before) {
+        assert_eq!(row(&table, resource), [count.to_string(), "0".to_owned()]);
+    }
+    assert_nothing_is_left(&fixture).await;
+    let (clean, table) = cleanup(&fixture, &["--resource=websites.web.example.com"]).await;
+    assert!(clean && row(&table, "all") == ["0", "0"], "{table}");
+    let (clean, table) = cleanup(&fixture, &["--resource=things.example.com"]).await;
+    assert!(!clean && table.contains("does not serve things.example.com"), "{table}");
+}
+
+pub(crate) async fn the_command_takes_a_whole_ring_off_while_everything_runs() {
+    let fixture = start().await;
+    let before = labelled(&fixture).await;
+    let (clean, table) = cleanup(&fixture, &[]).await;
+    assert!(clean && table.contains("ClusterRing websites: removed"), "{table}");
+    for (resource, count) in RESOURCES.into_iter().zip(before) {
+        assert_eq!(row(&table, resource), [count.to_string(), "0".to_owned()]);
+    }
+    assert_nothing_is_left(&fixture).await;
+}

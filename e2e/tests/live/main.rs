@@ -1,0 +1,71 @@
+//! The live tests: Ringside on a real Kubernetes API server. `cargo test -p ringside-e2e --test live -- labels` runs those
+//! with `labels` in their name; `--include-ignored` those as well that cost more than a change is worth.
+#![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what was measured is part of the result")]
+
+mod alerts;
+mod api_server_fence;
+mod at_rest;
+mod chaos;
+mod compatibility;
+mod contract;
+mod control_plane;
+mod electors;
+mod endurance;
+mod fence;
+mod footprint;
+mod handover;
+mod interoperation;
+mod labels;
+mod leadership;
+mod membership;
+mod old_views;
+mod plan;
+mod promises;
+mod resources;
+mod selectors;
+mod sharing;
+mod situations;
+mod ways_in;
+mod webhook;
+mod weights;
+
+use std::process::ExitCode;
+
+use ringside_e2e::live;
+
+fn main() -> ExitCode {
+    // Some cases start this program again, as a client of its own.
+    if electors::be_a_candidate() || ways_in::be_a_client() {
+        return ExitCode::SUCCESS;
+    }
+    // The longest come first.
+    live::run(vec![
+        electors::group(),
+        membership::group(),
+        promises::group(),
+        api_server_fence::group(),
+        resources::group(),
+        labels::group(),
+        situations::group(),
+        compatibility::group(),
+        endurance::group(),
+        selectors::group(),
+        handover::group(),
+        old_views::group(),
+        fence::group(),
+        ways_in::group(),
+        contract::group(),
+        control_plane::group(),
+        alerts::group(),
+        webhook::group(),
+        plan::group(),
+        weights::group(),
+        leadership::group(),
+        sharing::group(),
+        interoperation::group(),
+        footprint::group(),
+        at_rest::group(),
+        chaos::group(),
+    ])
+}

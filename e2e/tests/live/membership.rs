@@ -1,0 +1,46 @@
+//! Being a shard, and being taken for one: Leases before API servers that are slow, refuse or are out of reach, by wall clocks
+//! that are wrong and step, and across a change of the sharder's leader.
+
+mod clocks;
+mod fixture;
+mod history;
+mod killed;
+mod leader;
+mod recreated;
+mod shard;
+mod troubles;
+mod waking;
+
+use fixture::Fixture;
+use std::sync::Arc;
+
+use ringside_e2e::{
+    case,
+    live::{Group, Shared},
+};
+
+/// The cases.
+pub(crate) fn group() -> Group {
+    Group::new(
+        "membership",
+        vec![
+            case!("a_lease_is_kept_while_it_can_be_renewed_in_time", troubles::short(&*fixture().await)),
+            case!(
+                "the_gate_closes_before_the_sharder_takes_over_and_opens_after_it_gave_back",
+                troubles::long(&*fixture().await)
+            ),
+            case!("nobody_goes_by_wall_clocks", clocks::wrong(&*fixture().await)),
+            case!("a_new_leader_judges_anew", leader::change()),
+            case!("a_pod_of_the_same_name_waits_for_the_lease_of_the_one_before", recreated::waits(&*fixture().await)),
+            case!("who_wakes_when_others_have_its_objects_is_told_so", waking::tells(&*fixture().await)),
+            case!("objects_of_a_killed_shard_have_owners_again_in_time", killed::bounds(&*fixture().await)),
+        ],
+    )
+    .ends(|| FIXTURE.end())
+}
+
+static FIXTURE: Shared<Fixture> = Shared::new();
+
+async fn fixture() -> Arc<Fixture> {
+    FIXTURE.get(async || Fixture::start(1).await).await
+}

@@ -1,0 +1,112 @@
+//! A proxy that stands still until others have its objects: the first that its controller hears is what is not its own any more.
+
+use std::{collections::BTreeSet, net::Ipv6Addr};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
+use kube::{
+    Api, ResourceExt as _,
+    api::{WatchEvent, WatchParams},
+};
+use ringside_e2e::{
+    control_plane::AnotherApiServer, eventually::eventually, line::Line, website::Website, workload::Workload,
+};
+use ringside_ring::{RingLabels, RingName};
+use tokio::time::timeout;
+
+use super::fixture::{DEADLINE, Fixture, SHORT};
+
+const OBJECTS: usize = 20;
+
+type Events<'a> = BoxStream<'a, kube::Result<WatchEvent<Website>>>;
+
+/// The names of a shard's objects, once all objects have owners.
+async fn owned_by(fixture: &Fixture, ring: &RingName, shard: &str) -> BTreeSet<String> {
+    let (websites, labels) = (Api::<Website>::namespaced(fixture.client(), ring.as_str()), RingLabels::of(ring));
+    let owned = eventually("all objects have owners", DEADLINE, || async {
+        let all = websites.list_metadata(&Default::default()).await.map_err(|error| error.to_string())?;
+        let mut owned = BTreeSet::new();
+        for website in &all {
+            let ownership = labels.ownership(Some(website.labels()));
+            let owner = ownership.shard.filter(|_| ownership.drain.is_none());
+            let owner = owner.ok_or_else(|| format!("{} has none", website.name_any()))?;
+            owned.extend((*owner == *shard).then(|| website.name_any()));
+        }
+        if all.items.len() == OBJECTS { Ok(owned) } else { Err(format!("{} are there", all.items.len())) }
+    });
+    owned.await.unwrap()
+}
+
+async fn next(events: &mut Events<'_>) -> Option<WatchEvent<Website>> {
+    timeout(DEADLINE, events.try_next()).await.expect("the watch says nothing").expect("the watch is cut")
+}
+
+/// What it finds when it wakes.
+enum Connections {
+    Last,
+    Ended,
+    /// They have ended, and the API server began after others had its objects: it knows of no event before.
+    EndedWithTheirServer,
+}
+
+async fn told(fixture: &Fixture, name: &str, connections: Connections) {
+    let ring = fixture.ring(name).await;
+    let line = Line::to(fixture.api_server()).await.unwrap();
+    let shard = fixture.shard(&ring, name, SHORT, &format!("https://{}", line.address()), None).await;
+    let _heir = fixture.plain(&ring, &format!("{name}-heir"), SHORT).await;
+    fixture.until_counted(&ring, 2).await;
+    let workload = Workload { namespace: name.to_owned(), ..Workload::idle("site", OBJECTS) };
+    workload.create(&fixture.client()).await.unwrap();
+    let mut leaving = owned_by(fixture, &ring, name).await;
+    assert!(!leaving.is_empty());
+
+    let websites = Api::<Website>::namespaced(shard.proxy.client().await.unwrap(), name);
+    let mut events: Events<'_> = websites.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    // The bookmark behind them says where the watch is: without it, it could not go on.
+    let (mut shown, mut is_placed) = (BTreeSet::new(), false);
+    while shown != leaving || !is_placed {
+        match next(&mut events).await {
+            Some(WatchEvent::Added(website)) => drop(shown.insert(website.name_any())),
+            Some(WatchEvent::Bookmark(_)) => is_placed = true,
+            Some(WatchEvent::Modified(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    shard.proxy.process.pause().unwrap();
+    if !matches!(connections, Connections::Last) {
+        // Before anything is on them that it would find when it wakes.
+        line.lead_to((Ipv6Addr::LOCALHOST, 1).into());
+    }
+    eventually("others have its objects", DEADLINE, || async {
+        let left = owned_by(fixture, &ring, name).await;
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await
+    .unwrap();
+    let another = match connections {
+        Connections::EndedWithTheirServer => {
+            Some(fixture.system.control_plane().start_another_api_server().await.unwrap())
+        }
+        Connections::Last | Connections::Ended => None,
+    };
+    line.lead_to(another.as_ref().map_or_else(|| fixture.api_server(), AnotherApiServer::address));
+    shard.proxy.process.resume().unwrap();
+    while !leaving.is_empty() {
+        match next(&mut events).await {
+            Some(WatchEvent::Deleted(website)) => assert!(leaving.remove(&website.name_any())),
+            // One that waited in the proxy.
+            Some(WatchEvent::Bookmark(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let end = next(&mut events).await;
+    assert!(matches!(&end, Some(WatchEvent::Error(status)) if status.code == 410), "{end:?}");
+    assert!(next(&mut events).await.is_none());
+}
+
+pub(crate) async fn tells(fixture: &Fixture) {
+    tokio::join!(
+        told(fixture, "waking", Connections::Last),
+        told(fixture, "waking-alone", Connections::Ended),
+        told(fixture, "waking-anew", Connections::EndedWithTheirServer),
+    );
+}

@@ -1,0 +1,217 @@
+//! A proxy that stands still while its Lease is valid, its controller running on: it does not let go of what it is asked for,
+//! so the sharder takes it, and what had been sent before does not land any more.
+
+use std::time::Duration;
+
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use ringside_e2e::{
+    eventually::eventually,
+    relay::{Offer, Relay},
+    system::{NAMESPACE, Settings, System, metrics},
+    website::Homes,
+    workload::Workload,
+};
+use ringside_ring::{ClusterRing, RingName, cluster_ring::Fence, labels::fence_policy_name};
+use serde_json::json;
+
+use crate::promises::{
+    request::{Request, audited, endpoint, owned},
+    rest::{Still, come_to_rest, is_clean},
+};
+
+/// The one that stands still, one that goes on, and one that comes meanwhile.
+const STUCK: &str = "shard-0";
+const OTHER: &str = "shard-1";
+const NEW: &str = "shard-2";
+
+/// About forty are with the one that stands still, and a third of those belongs to the new one.
+const OBJECTS: usize = 120;
+
+/// So many requests of each kind, each to another object.
+const SENT: usize = 3;
+
+/// Far longer than all of it: nobody takes the shard for dead.
+const LEASE: Duration = Duration::from_secs(300);
+
+/// The shortest that a ring may have.
+const DRAIN_DEADLINE_SECONDS: u32 = 5;
+
+/// Enough for a machine that runs other tests beside.
+const DEADLINE: Duration = Duration::from_secs(90);
+
+/// How audit ids begin of what has left the proxy before it stands still, about objects that it loses and about others; of what
+/// the proxy had let through by then, and of what is sent to it meanwhile.
+const LOST: &str = "lost";
+const KEPT: &str = "kept";
+const BEFORE: &str = "before";
+const DURING: &str = "during";
+
+fn workload() -> Workload {
+    Workload {
+        work: Duration::from_millis(100),
+        // So that the operators are at work at any moment.
+        interval: Duration::from_millis(20),
+        seed: 7,
+        ..Workload::idle("site", OBJECTS)
+    }
+}
+
+/// A fenced ring that waits for its shards no longer than it must.
+async fn impatient() -> (System, RingName) {
+    let settings = Settings { fence: Fence::ApiServer, lease_duration: LEASE, ..Settings::default() };
+    let mut system = System::start(settings).await.unwrap();
+    let ring = system.start_sharding(1).await.unwrap();
+    let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
+    let deadline = Patch::Merge(json!({"spec": {"drainDeadlineSeconds": DRAIN_DEADLINE_SECONDS}}));
+    rings.patch(ring.as_str(), &PatchParams::default(), &deadline).await.unwrap();
+    (system, ring)
+}
+
+/// Of a shard's objects those that belong to the new one once that is there, and the others.
+async fn by_fate(system: &System, ring: &RingName) -> (Vec<String>, Vec<String>) {
+    let homes = Homes::among([STUCK, OTHER, NEW]).unwrap();
+    let leaves = |name: &String| homes.of(NAMESPACE, name) == Some(NEW);
+    owned(system, ring, STUCK).await.into_iter().partition(leaves)
+}
+
+/// How many objects the sharder has taken from shards that did not let go.
+async fn forced(system: &System) -> usize {
+    let metrics = metrics(system.sharders().next().unwrap().admin_port()).await.unwrap();
+    let lines = metrics.lines().filter(|line| line.starts_with("controller_sharding_forced_movements_total{"));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum()
+}
+
+/// What was sent to the proxy, by how far it has come.
+struct Sent {
+    lost: Vec<Request>,
+    kept: Vec<Request>,
+    before: Vec<Request>,
+    during: Vec<Request>,
+}
+
+impl Sent {
+    /// The first two have left the proxy and wait in the relay; of the third it has the heads; the fourth are connections.
+    async fn prepare(system: &System, relay: &Relay, leaving: &[String], staying: &[String]) -> Self {
+        let proxy = endpoint(system.shard(STUCK).unwrap());
+        let requests = async |mark: &str, objects: &[String]| {
+            let mut requests = Vec::new();
+            for object in objects {
+                requests.push(Request::new(&proxy, mark, object).await);
+            }
+            requests
+        };
+        let (mut lost, mut kept) = (requests(LOST, &leaving[..SENT]).await, requests(KEPT, &staying[..SENT]).await);
+        for (mark, sent) in [(LOST, &mut lost), (KEPT, &mut kept)] {
+            relay.hold(mark);
+            for request in sent {
+                request.send().await;
+            }
+            eventually("they have left the proxy", DEADLINE, || async {
+                let here = relay.held(mark);
+                if here == SENT { Ok(()) } else { Err(format!("{here} have")) }
+            })
+            .await
+            .unwrap();
+        }
+        let mut before = requests(BEFORE, &leaving[SENT..2 * SENT]).await;
+        for request in &mut before {
+            request.until_admitted().await;
+        }
+        let during = requests(DURING, &leaving[2 * SENT..3 * SENT]).await;
+        Self { lost, kept, before, during }
+    }
+
+    async fn pause(&mut self, system: &System) {
+        system.shard(STUCK).unwrap().proxy().pause().unwrap();
+        for request in &mut self.before {
+            request.send_body().await;
+        }
+        for request in &mut self.during {
+            request.send_head().await;
+            request.send_body().await;
+        }
+    }
+
+    async fn resume(self, system: &System) {
+        system.shard(STUCK).unwrap().proxy().resume().unwrap();
+        for request in self.before.into_iter().chain(self.during).chain(self.lost) {
+            assert_ne!(request.answer().await, "200");
+        }
+        for request in self.kept {
+            // It was carried out, as the audit log says. Whether the client is told depends on whether the proxy, which could
+            // not see meanwhile that the ring keeps the lock of the controller's election, looks at that first: then it
+            // answers no more, or cuts the answer off. It never says that nothing was done.
+            let answer = request.answer().await;
+            assert!(["200", "502", ""].contains(&&*answer), "{answer}");
+        }
+    }
+}
+
+/// Lets the API server have what had left the proxy: of what the shard has lost by then nothing lands, and all else does.
+async fn release(system: &System, relay: &Relay, ring: &RingName) {
+    let (log, policy) =
+        (system.control_plane().audit_log(), format!("ValidatingAdmissionPolicy '{}'", fence_policy_name(ring)));
+    for mark in [LOST, KEPT] {
+        relay.release(mark);
+        let events = eventually("the API server has answered", DEADLINE, || async {
+            let written = audited(&log, mark);
+            if written.len() == SENT { Ok(written) } else { Err(format!("{written:?}")) }
+        });
+        for event in events.await.unwrap() {
+            let (code, said) = (&event["responseStatus"]["code"], event["responseStatus"]["message"].as_str());
+            if mark == KEPT {
+                assert_eq!(*code, 200, "it has not lost that one: {event:#}");
+            } else {
+                assert!(*code == 403 && said.is_some_and(|said| said.contains(&policy)), "{event:#}");
+            }
+        }
+    }
+}
+
+pub(crate) async fn what_a_standing_proxy_does_not_let_go_of_is_taken_and_nothing_that_it_had_sent_lands() {
+    let (mut system, ring) = impatient().await;
+    let relay = Relay::start(system.control_plane(), Offer::Both).await.unwrap();
+    system.add_relayed_shard(STUCK, &relay).await.unwrap();
+    system.add_shard(OTHER).await.unwrap();
+    system.share_out(&workload(), DEADLINE).await.unwrap();
+    let updates = workload().start_updates(&system.control_plane().client());
+    let (leaving, staying) = by_fate(&system, &ring).await;
+    assert!(leaving.len() >= 3 * SENT && staying.len() >= SENT, "{leaving:?} {staying:?}");
+    let mut sent = Sent::prepare(&system, &relay, &leaving, &staying).await;
+    let paused = system.monitor().now();
+    sent.pause(&system).await;
+    system.add_shard(NEW).await.unwrap();
+    eventually("the new shard has what belongs to it", DEADLINE, || async {
+        let has = owned(&system, &ring, NEW).await;
+        let missing: Vec<_> = leaving.iter().filter(|name| !has.contains(name)).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
+    })
+    .await
+    .unwrap();
+    // By force, and not because the shard was dead.
+    system.until_counted_are(3, DEADLINE).await.unwrap();
+    let taken = forced(&system).await;
+    assert!(taken >= leaving.len(), "{taken} of {}", leaving.len());
+    release(&system, &relay, &ring).await;
+    sent.resume(&system).await;
+    updates.stop().await.unwrap();
+    let at_rest = come_to_rest(&mut system, &workload()).await;
+    println!("{taken} were taken by force");
+    judge(&system, &Still { shards: &[STUCK], felt: paused..=at_rest }).await;
+}
+
+async fn judge(system: &System, still: &Still<'_>) {
+    let report = system.report(DEADLINE).await.unwrap();
+    let verdict = system.judge_writes().await.unwrap();
+    println!("{} writes of former owners were refused", verdict.kept_out);
+    if !is_clean(&report, still) {
+        println!("logs: {:?}", system.keep_logs());
+    }
+    assert!(is_clean(&report, still), "{report:#?}");
+    assert_eq!((&*verdict.foreign, &*verdict.late, &*verdict.barred), (&[][..], &[][..], &[][..]));
+    assert_eq!((&*verdict.second_creates, &*verdict.deleted, &*verdict.left_behind), (&[][..], &[][..], &[][..]));
+    assert!(verdict.kept_out >= SENT && verdict.unknown == 0, "{verdict:#?}");
+}

@@ -1,0 +1,331 @@
+//! A sharder, and rings of shards that are nothing but Leases: what the cases share.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use k8s_openapi::{
+    api::{core::v1::Namespace, events::v1::Event},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    core::GroupVersionKind,
+};
+use ringside_e2e::{
+    eventually::eventually,
+    manifests,
+    plain_shard::{PlainShard, join_all},
+    system::{NAMESPACE, Settings, System},
+};
+use ringside_ring::{
+    ClusterRing, HashRing, PartitionKey, RingLabels, RingName, ShardName, cluster_ring::GroupResource,
+    placement::DEFAULT_TOKENS_PER_SHARD,
+};
+use serde_json::{Value, json};
+
+/// Enough for a machine that runs other tests beside.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+/// Of the Leases: what a late shard costs these tests in time.
+pub(crate) const LEASE: Duration = Duration::from_secs(5);
+/// The group of the resources that these tests define.
+pub(crate) const GROUP: &str = "resources.example.com";
+
+pub(crate) struct Fixture {
+    system: System,
+}
+
+/// Who an object belongs to, as its labels say.
+pub(crate) type Owner = (Option<String>, Option<String>);
+
+impl Fixture {
+    pub(crate) async fn start() -> Self {
+        Self::start_on(Settings::default()).await
+    }
+
+    /// The same beside the controllers of Deployments and StatefulSets.
+    pub(crate) async fn start_rolling() -> Self {
+        Self::start_on(Settings { controller_manager: true, ..Settings::default() }).await
+    }
+
+    async fn start_on(settings: Settings) -> Self {
+        let mut system = System::start(Settings { log_filter: "info".to_owned(), ..settings }).await.unwrap();
+        system.start_sharders(1).await.unwrap();
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "resources-sharding", "labels": {"ringside.dev/aggregate-to-sharder": "true"}},
+            "rules": [{"apiGroups": [GROUP], "resources": ["*"], "verbs": ["get", "list", "watch", "patch"]}],
+        });
+        let role: DynamicObject = serde_json::from_value(role).unwrap();
+        manifests::apply(&system.control_plane().client(), &[role]).await.unwrap();
+        Self { system }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.system.control_plane().client()
+    }
+
+    /// What the sharder has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.system.sharders().next().unwrap().process().log()).unwrap()
+    }
+
+    /// Creates a ring; `resources` are those of its spec.
+    pub(crate) async fn ring(&self, name: &str, resources: Value, namespaces: Value) -> Ring {
+        let spec = json!({"resources": resources, "namespaceSelector": namespaces});
+        let ring = ClusterRing::new(name, serde_json::from_value(spec).unwrap());
+        let rings: Api<ClusterRing> = Api::all(self.client());
+        rings.create(&PostParams::default(), &ring).await.unwrap();
+        let name: RingName = name.parse().unwrap();
+        Ring { labels: RingLabels::of(&name), name, client: self.client() }
+    }
+
+    /// Creates a namespace with this value of the label `team`.
+    pub(crate) async fn namespace(&self, name: &str, team: &str) {
+        let namespace = json!({"metadata": {"name": name, "labels": {"team": team}}});
+        let namespace: Namespace = serde_json::from_value(namespace).unwrap();
+        Api::<Namespace>::all(self.client()).create(&PostParams::default(), &namespace).await.unwrap();
+    }
+
+    pub(crate) async fn relabel(&self, name: &str, team: &str) {
+        let labels = Patch::Merge(json!({"metadata": {"labels": {"team": team}}}));
+        Api::<Namespace>::all(self.client()).patch(name, &PatchParams::default(), &labels).await.unwrap();
+    }
+
+    /// Defines a resource; waits until it is served.
+    pub(crate) async fn define(&self, definition: &CustomResourceDefinition) {
+        manifests::define(&self.client(), definition).await.unwrap();
+    }
+
+    pub(crate) async fn undefine(&self, plural: &str) {
+        let api: Api<CustomResourceDefinition> = Api::all(self.client());
+        let name = format!("{plural}.{GROUP}");
+        api.delete(&name, &DeleteParams::default()).await.unwrap();
+        eventually("the definition is gone", DEADLINE, || async {
+            match api.get_opt(&name).await {
+                Ok(None) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+        .unwrap();
+    }
+}
+
+/// Which of the shards a ConfigMap belongs to.
+pub(crate) fn home(shards: &[PlainShard], namespace: &str, name: &str) -> String {
+    let placement = HashRing::new(shards.iter().map(|shard| shard.name().clone()), DEFAULT_TOKENS_PER_SHARD);
+    placement.owner(&PartitionKey::of("", "ConfigMap", namespace, name)).unwrap().to_string()
+}
+
+/// What a ring may distribute all of.
+pub(crate) fn team(name: &str) -> Value {
+    json!({"matchLabels": {"team": name}})
+}
+
+/// A definition; each version is its name and whether it is served, the first of them is stored.
+pub(crate) fn definition(plural: &str, kind: &str, scope: &str, versions: &[(&str, bool)]) -> CustomResourceDefinition {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let versions: Vec<_> = versions
+        .iter()
+        .enumerate()
+        .map(|(i, (name, served))| json!({"name": name, "served": served, "storage": i == 0, "schema": schema}))
+        .collect();
+    let definition = json!({
+        "metadata": {"name": format!("{plural}.{GROUP}")},
+        "spec": {"group": GROUP, "scope": scope, "versions": versions,
+            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List")}},
+    });
+    serde_json::from_value(definition).unwrap()
+}
+
+pub(crate) fn custom(version: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, version, kind), plural)
+}
+
+pub(crate) fn config_maps() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "ConfigMap"), "configmaps")
+}
+
+pub(crate) fn secrets() -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Secret"), "secrets")
+}
+
+/// An entry of a ring's spec.
+pub(crate) fn entry(resource: &ApiResource, controlled: &[&ApiResource]) -> Value {
+    let name = |of: &ApiResource| GroupResource { group: of.group.clone(), resource: of.plural.clone() };
+    let mut entry = json!(name(resource));
+    entry["controlledResources"] = controlled.iter().map(|of| json!(name(of))).collect();
+    entry
+}
+
+pub(crate) struct Ring {
+    pub(crate) name: RingName,
+    pub(crate) labels: RingLabels,
+    client: Client,
+}
+
+impl Ring {
+    /// Members of it, named after it.
+    pub(crate) async fn join(&self, count: usize) -> Vec<PlainShard> {
+        let names = (0..count).map(|i| format!("{}-{i}", self.name).parse::<ShardName>().unwrap());
+        let shards = join_all(&self.client, NAMESPACE, &self.name, names, LEASE).await.unwrap();
+        self.until_available(count).await;
+        shards
+    }
+
+    /// One more.
+    pub(crate) async fn join_one(&self, shards: &mut Vec<PlainShard>) {
+        let name = format!("{}-{}", self.name, shards.len()).parse().unwrap();
+        shards.push(PlainShard::join(&self.client, NAMESPACE, &self.name, &name, LEASE).await.unwrap());
+        self.until_available(shards.len()).await;
+    }
+
+    pub(crate) async fn until_available(&self, count: usize) {
+        eventually("the sharder counts the shards", DEADLINE, || async {
+            let status = self.get().await?.status.ok_or("no status")?;
+            let available = usize::try_from(status.available_shards).unwrap();
+            if available == count { Ok(()) } else { Err(format!("{available}")) }
+        })
+        .await
+        .unwrap();
+    }
+
+    pub(crate) async fn get(&self) -> Result<ClusterRing, String> {
+        Api::all(self.client.clone()).get(self.name.as_str()).await.map_err(|error| error.to_string())
+    }
+
+    /// Waits until the condition `Ready` has this status and a message with `part` in it.
+    pub(crate) async fn until_ready_is(&self, status: &str, part: &str) -> Condition {
+        eventually(&format!("ring {} is ready: {status}, {part}", self.name), DEADLINE, || async {
+            let found = self.get().await?.status.unwrap_or_default().conditions;
+            let ready = found.into_iter().find(|condition| condition.type_ == "Ready").ok_or("it does not say")?;
+            let wanted = ready.status == status && ready.message.contains(part);
+            if wanted { Ok(ready) } else { Err(format!("{ready:?}")) }
+        })
+        .await
+        .unwrap()
+    }
+
+    /// Waits until an Event of this reason on the ring names one of these shards.
+    pub(crate) async fn until_told(&self, reason: &str, shards: &[String]) {
+        let events: Api<Event> = Api::all(self.client.clone());
+        eventually(&format!("{reason} of one of {shards:?}"), DEADLINE, || async {
+            let all = events.list(&Default::default()).await.map_err(|error| error.to_string())?;
+            let about = |event: &&Event| {
+                let of = event.regarding.as_ref();
+                let is_ring = of.is_some_and(|of| of.kind.as_deref() == Some("ClusterRing"));
+                let named = of.and_then(|of| of.name.as_deref()) == Some(self.name.as_str());
+                is_ring && named && event.reason.as_deref() == Some(reason)
+            };
+            let notes: Vec<_> = all.iter().filter(about).filter_map(|event| event.note.as_deref()).collect();
+            let told = shards.iter().any(|shard| notes.iter().any(|note| note.contains(&format!("'{shard}'"))));
+            if told { Ok(()) } else { Err(format!("{notes:?}")) }
+        })
+        .await
+        .unwrap();
+    }
+
+    pub(crate) async fn change(&self, spec: Value) {
+        let rings: Api<ClusterRing> = Api::all(self.client.clone());
+        let patch = Patch::Merge(json!({"spec": spec}));
+        rings.patch(self.name.as_str(), &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub(crate) async fn delete(&self) {
+        let rings: Api<ClusterRing> = Api::all(self.client.clone());
+        rings.delete(self.name.as_str(), &DeleteParams::default()).await.unwrap();
+    }
+
+    pub(crate) fn objects(&self, resource: &ApiResource, namespace: Option<&str>) -> Objects {
+        let api = match namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
+            None => Api::all_with(self.client.clone(), resource),
+        };
+        Objects {
+            api,
+            resource: resource.clone(),
+            labels: self.labels.clone(),
+            shard_prefix: format!("{}-", self.name),
+        }
+    }
+}
+
+/// The objects of one resource, as one ring has them.
+pub(crate) struct Objects {
+    pub(crate) api: Api<DynamicObject>,
+    resource: ApiResource,
+    pub(crate) labels: RingLabels,
+    shard_prefix: String,
+}
+
+impl Objects {
+    pub(crate) async fn create(&self, name: &str) -> DynamicObject {
+        self.api.create(&PostParams::default(), &DynamicObject::new(name, &self.resource)).await.unwrap()
+    }
+
+    pub(crate) async fn generate(&self, prefix: &str) -> DynamicObject {
+        let mut object = DynamicObject::new("", &self.resource);
+        object.metadata.name = None;
+        object.metadata.generate_name = Some(prefix.to_owned());
+        self.api.create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// A child of `owner`.
+    pub(crate) async fn create_under(&self, name: &str, owner: &DynamicObject) -> DynamicObject {
+        let types = owner.types.clone().unwrap();
+        let reference = json!({"apiVersion": types.api_version, "kind": types.kind, "name": owner.name_any(),
+            "uid": owner.uid().unwrap(), "controller": true});
+        let mut object = DynamicObject::new(name, &self.resource);
+        object.metadata.owner_references = Some(vec![serde_json::from_value(reference).unwrap()]);
+        self.api.create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    pub(crate) fn owner_of(&self, object: &DynamicObject) -> Owner {
+        let ownership = self.labels.ownership(object.metadata.labels.as_ref());
+        (ownership.shard.map(str::to_owned), ownership.drain.map(str::to_owned))
+    }
+
+    pub(crate) async fn owner(&self, name: &str) -> Owner {
+        self.owner_of(&self.api.get(name).await.unwrap())
+    }
+
+    /// Waits until the object belongs to a shard of the ring; returns which.
+    pub(crate) async fn until_owned(&self, name: &str) -> String {
+        let owned = self.until(name, "is owned", |(shard, drain)| {
+            drain.is_none() && shard.as_ref().is_some_and(|shard| shard.starts_with(&self.shard_prefix))
+        });
+        owned.await.0.unwrap()
+    }
+
+    /// Waits until the object has no labels of the ring.
+    pub(crate) async fn until_bare(&self, name: &str) {
+        self.until(name, "has no labels", |owner| *owner == (None, None)).await;
+    }
+
+    pub(crate) async fn until(&self, name: &str, what: &str, reached: impl Fn(&Owner) -> bool) -> Owner {
+        eventually(&format!("{} {name} {what}", self.resource.kind), DEADLINE, || async {
+            let found = self.api.get(name).await.map_err(|error| error.to_string())?;
+            let owner = self.owner_of(&found);
+            if reached(&owner) { Ok(owner) } else { Err(format!("{owner:?}")) }
+        })
+        .await
+        .unwrap()
+    }
+
+    /// The version of each object, which any write to it changes, by its name.
+    pub(crate) async fn versions(&self) -> BTreeMap<String, String> {
+        let all = self.api.list(&Default::default()).await.unwrap();
+        all.items.into_iter().map(|object| (object.name_any(), object.resource_version().unwrap())).collect()
+    }
+
+    /// The shards of all objects whose names begin so.
+    pub(crate) async fn owners(&self, prefix: &str) -> BTreeSet<(String, Owner)> {
+        let all = self.api.list(&Default::default()).await.unwrap();
+        let ours = all.items.into_iter().filter(|object| object.name_any().starts_with(prefix));
+        ours.map(|object| (object.name_any(), self.owner_of(&object))).collect()
+    }
+}

@@ -1,0 +1,99 @@
+//! A system with two sharder replicas and two shards, and objects that are created one by one.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ListParams, PostParams},
+};
+use ringside_e2e::{
+    eventually::eventually,
+    system::{NAMESPACE, Settings, System},
+    website::{Website, WebsiteSpec},
+};
+use ringside_ring::{RingLabels, RingName};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Enough for a machine that runs other tests beside; what is measured is printed.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The tests of this program take turns: beside another one on two cores each would measure that, too.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+pub(crate) struct Fixture {
+    pub(crate) system: System,
+    pub(crate) ring: RingName,
+    pub(crate) labels: RingLabels,
+    created: AtomicUsize,
+    /// Given up when the system has ended.
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Fixture {
+    /// Returns once it is this test's turn and the webhook answers.
+    pub(crate) async fn start(settings: Settings) -> Self {
+        let fixture = Self::begin(settings).await;
+        fixture.until_answered().await;
+        fixture
+    }
+
+    /// The same, but nobody has asked the webhook yet.
+    pub(crate) async fn begin(settings: Settings) -> Self {
+        let turn = TURN.lock().await;
+        let mut system = System::start(settings).await.unwrap();
+        let ring = system.start_sharding(2).await.unwrap();
+        for shard in ["shard-0", "shard-1"] {
+            system.add_shard(shard).await.unwrap();
+        }
+        system.until_counted(DEADLINE).await.unwrap();
+        Self { system, labels: RingLabels::of(&ring), ring, created: AtomicUsize::new(0), _turn: turn }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.system.control_plane().client()
+    }
+
+    pub(crate) fn websites(&self) -> Api<Website> {
+        Api::namespaced(self.client(), NAMESPACE)
+    }
+
+    /// Creates an object of which there was none before; the answer shows whether the webhook was asked.
+    pub(crate) async fn create(&self) -> Website {
+        let number = self.created.fetch_add(1, Ordering::Relaxed);
+        let website = Website::new(&format!("site-{number:05}"), WebsiteSpec::default());
+        // Whatever becomes of the webhook, no create fails.
+        self.websites().create(&PostParams::default(), &website).await.unwrap()
+    }
+
+    pub(crate) fn is_labelled(&self, website: &Website) -> bool {
+        website.labels().contains_key(&self.labels.shard)
+    }
+
+    /// The objects that have no owner.
+    pub(crate) async fn unassigned(&self) -> usize {
+        let without = ListParams::default().labels(&format!("!{}", self.labels.shard));
+        self.websites().list(&without).await.unwrap().items.len()
+    }
+
+    pub(crate) async fn until_answered(&self) {
+        eventually("the webhook assigns an object", DEADLINE, || async {
+            if self.is_labelled(&self.create().await) { Ok(()) } else { Err("an object without owner".to_owned()) }
+        })
+        .await
+        .unwrap();
+    }
+
+    pub(crate) async fn until_assigned(&self, within: Duration) {
+        eventually("every object has an owner", within, || async {
+            match self.unassigned().await {
+                0 => Ok(()),
+                some => Err(format!("{some} without")),
+            }
+        })
+        .await
+        .unwrap();
+    }
+}

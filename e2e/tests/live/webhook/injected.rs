@@ -1,0 +1,134 @@
+//! A certificate that somebody else keeps, in files, and whose authority somebody else writes into the configurations: the
+//! test does what cert-manager and its injector do.
+
+use std::{fs, path::Path, time::Duration};
+
+use k8s_openapi::{
+    ByteString,
+    api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Secret},
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use ringside_e2e::{
+    eventually::eventually,
+    process::Folder,
+    system::{KeptCertificate, Settings, Sharder},
+};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::webhook::{
+    fixture::{DEADLINE, Fixture},
+    trust::{self, annotated, configuration, every_replica_answers, failed_open, shown},
+};
+
+const CERTIFICATE: &str = "sharding-system/sharder-webhook";
+/// What the API server calls the webhook by.
+const NAMES: [&str; 2] = ["sharder.sharding-system.svc", "127.0.0.1"];
+/// The time between two creates.
+const PAUSE: Duration = Duration::from_millis(20);
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Authority {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, "somebody else");
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// Makes a certificate, and writes it where the kubelet shows the Secret: file by file, so that for a moment they don't fit.
+fn issue(authority: &Authority, folder: &Path) -> CertificateDer<'static> {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(NAMES.map(str::to_owned)).unwrap();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let certificate = params.signed_by(&key, authority).unwrap().pem();
+    for (file, text) in [("tls.crt", &certificate), ("tls.key", &key.serialize_pem())] {
+        let (there, new) = (folder.join(file), folder.join(format!(".{file}")));
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, &there).unwrap();
+    }
+    CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()
+}
+
+/// What the injector does with a configuration that names the Certificate.
+async fn inject(fixture: &Fixture, authority: &Authority) {
+    let mut injected = configuration(fixture).await;
+    for webhook in injected.webhooks.iter_mut().flatten() {
+        webhook.client_config.ca_bundle = Some(ByteString(authority.pem().into_bytes()));
+    }
+    let api: Api<MutatingWebhookConfiguration> = Api::all(fixture.client());
+    let (name, webhooks) = (injected.metadata.name.unwrap(), json!({"webhooks": injected.webhooks}));
+    let by_injector =
+        PatchParams { field_manager: Some("cert-manager-cainjector".to_owned()), ..PatchParams::default() };
+    api.patch(&name, &by_injector, &Patch::Merge(webhooks)).await.unwrap();
+}
+
+pub(crate) async fn a_certificate_that_somebody_else_keeps_is_shown_and_exchanged_and_what_is_injected_stays() {
+    let (folder, authority) = (Folder::create("certificate").unwrap(), authority());
+    let first = issue(&authority, folder.path());
+    let kept = KeptCertificate { folder: folder.path().to_owned(), name: CERTIFICATE.to_owned() };
+    let fixture = Fixture::begin(Settings { kept_certificate: Some(kept), ..Settings::default() }).await;
+    let client = fixture.client();
+
+    // Until the injector has been there, the API server trusts nobody; objects have owners all the same.
+    let made = configuration(&fixture).await;
+    assert_eq!(made.metadata.annotations.as_ref().unwrap()["cert-manager.io/inject-ca-from"], CERTIFICATE);
+    assert_eq!(trust::bundle(&made), None);
+    assert!(!fixture.is_labelled(&fixture.create().await));
+    fixture.until_assigned(DEADLINE).await;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "sharding-system");
+    assert!(secrets.get_opt("ringside-sharder-webhook").await.unwrap().is_none(), "the sharder makes none");
+
+    inject(&fixture, &authority).await;
+    fixture.until_answered().await;
+    every_replica_answers(&fixture).await;
+    let injected = configuration(&fixture).await;
+
+    // It is exchanged while objects are created, and no call fails.
+    let before = (failed_open(&client).await, annotated(&fixture));
+    let (second, begun) = (issue(&authority, folder.path()), Instant::now());
+    assert_ne!(first, second);
+    let mut creates = 0;
+    let bundle = trust::bundle(&injected).unwrap();
+    let ports: Vec<_> = fixture.system.sharders().map(Sharder::webhook_port).collect();
+    loop {
+        let website = fixture.create().await;
+        assert!(fixture.is_labelled(&website), "the webhook was not asked about create {creates}");
+        creates += 1;
+        let mut shows = Vec::new();
+        for port in &ports {
+            shows.push(shown(*port, &bundle).await);
+        }
+        if shows.iter().all(|one| *one == second) {
+            break;
+        }
+        assert!(
+            shows.iter().all(|one| *one == first || *one == second) && begun.elapsed() < DEADLINE,
+            "{creates} creates"
+        );
+        tokio::time::sleep(PAUSE).await;
+    }
+    println!("{creates} creates until all replicas showed the new certificate, {:?} later", begun.elapsed());
+    assert!(fixture.is_labelled(&fixture.create().await));
+    assert_eq!((failed_open(&client).await, annotated(&fixture)), before);
+
+    // The sharder sees what was injected, and leaves it; somebody who takes the annotation off is undone, with that kept.
+    assert_eq!(configuration(&fixture).await.metadata.generation, injected.metadata.generation, "nobody wrote to it");
+    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let name = injected.metadata.name.clone().unwrap();
+    let bare = Patch::Merge(json!({"metadata": {"annotations": {"cert-manager.io/inject-ca-from": null}}}));
+    api.patch(&name, &PatchParams::default(), &bare).await.unwrap();
+    eventually("the annotation is back, and the bundle still there", DEADLINE, || async {
+        let now = configuration(&fixture).await;
+        let named = now.metadata.annotations.as_ref().and_then(|all| all.get("cert-manager.io/inject-ca-from"));
+        let is_back = named.is_some_and(|name| name == CERTIFICATE);
+        if is_back && trust::bundle(&now).as_ref() == Some(&bundle) { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await
+    .unwrap();
+}
