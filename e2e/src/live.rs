@@ -29,7 +29,7 @@ const CAPACITY: u32 = 8;
 const CASE_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// How many of the slowest cases are named at the end.
-const NAMED_SLOWEST: usize = 15;
+const NAMED_SLOWEST: usize = 250;
 
 /// What the trials share.
 struct Stage {

@@ -60,10 +60,12 @@ enum Change {
 
 impl Observer {
     /// Starts to watch, with metadata alone where that is enough, and records what it sees.
-    pub fn start(client: &Client, ring: &RingName, recorder: Recorder) -> Self {
+    ///
+    /// Of the objects in `namespace` alone, where it names one.
+    pub fn start(client: &Client, ring: &RingName, namespace: Option<&str>, recorder: Recorder) -> Self {
         let seen =
             Arc::new(Mutex::new(Seen { objects: Objects::new(RingLabels::of(ring)), shards: Shards::default() }));
-        let changes = changes(client, ring);
+        let changes = changes(client, ring, namespace);
         let watches = tokio::spawn(follow(changes, Arc::clone(&seen), recorder));
         Self { seen, watches }
     }
@@ -88,8 +90,15 @@ impl Drop for Observer {
     }
 }
 
-fn changes(client: &Client, ring: &RingName) -> impl Stream<Item = watcher::Result<Change>> + Send + use<> {
-    let objects: Api<PartialObjectMeta<Website>> = Api::all(client.clone());
+fn changes(
+    client: &Client,
+    ring: &RingName,
+    namespace: Option<&str>,
+) -> impl Stream<Item = watcher::Result<Change>> + Send + use<> {
+    let objects: Api<PartialObjectMeta<Website>> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
     let leases: Api<Lease> = Api::all(client.clone());
     let of_the_ring = watcher::Config::default().labels(&format!("{}={ring}", labels::LEASE_RING));
     let objects = watcher(objects, watcher::Config::default()).default_backoff().map(|event| event.map(Change::Object));

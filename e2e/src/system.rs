@@ -8,6 +8,7 @@ mod kubelet;
 mod monitor;
 mod other_sharder;
 mod own_shard;
+mod plane;
 mod probe;
 mod replicas;
 mod shard;
@@ -18,7 +19,10 @@ mod until;
 
 use std::{
     path::PathBuf,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -28,11 +32,12 @@ pub use self::{
     kubelet::Ended,
     monitor::Monitor,
     other_sharder::OtherSharder,
+    plane::Plane,
     probe::metrics,
     shard::Shard,
     sharder::{Return, Sharder},
 };
-use self::{own_shard::OwnShard, shard::RING, unsharded::Unsharded};
+use self::{own_shard::OwnShard, plane::Place, unsharded::Unsharded};
 use crate::{
     audit,
     checker::{Report, Verdict, Writes},
@@ -40,13 +45,16 @@ use crate::{
     control_plane::ControlPlane,
     observer::Versions,
     process::{Folder, keep_logs},
-    toolchain::{self, Environment, RingsidePrograms, ToolchainError, built},
+    toolchain::{self, ToolchainError, built},
     wall_clock::WallClock,
 };
 use ringside_ring::{RingLabels, RingName, cluster_ring::Fence};
 
 /// Where the shards' Pods are, as in the example manifests.
 pub const NAMESPACE: &str = "default";
+
+/// The ring of the example manifests.
+const RING: &str = "websites";
 
 /// What the API server calls the sharder.
 pub const SHARDER_USER: &str = "system:serviceaccount:sharding-system:ringside-sharder";
@@ -147,19 +155,19 @@ impl Settings {
     }
 }
 
-/// What all parts share.
-struct Ground {
+/// What all parts of a system share.
+struct Base {
     settings: Settings,
-    control_plane: ControlPlane,
-    ringside: RingsidePrograms,
+    place: Place,
     operator: PathBuf,
     collector: Collector,
     recorder: Recorder,
     folder: Folder,
     lives: AtomicUsize,
+    plane: Arc<Plane>,
 }
 
-impl Ground {
+impl Base {
     /// What an operator in this Pod calls itself: unique to one life of its process, also when a Pod of the same name
     /// comes back.
     fn instance(&self, pod: &str) -> String {
@@ -173,51 +181,60 @@ pub struct System {
     shards: Vec<Shard>,
     own_shards: Vec<OwnShard>,
     unsharded: Vec<Unsharded>,
-    sharders: Vec<Sharder>,
-    /// A name is not used again: it would be another replica's.
-    sharders_begun: usize,
-    other_sharder: Option<OtherSharder>,
     monitor: Monitor,
     ring: Option<RingName>,
     versions: Option<Versions>,
-    ground: Ground,
+    base: Base,
 }
 
 impl System {
     /// Builds what is missing, starts a control plane, and installs the `Website` resource and all permissions.
     pub async fn start(settings: Settings) -> Result<Self, SystemError> {
-        let (ringside, operator) = built(programs).await?;
-        let control_plane = ControlPlane::start(install::options(&settings)).await?;
-        install::resources_and_roles(&control_plane.client()).await?;
+        let plane = Arc::new(Plane::start(settings.clone()).await?);
+        let (ring, namespace) = (RING.to_owned(), NAMESPACE.to_owned());
+        Self::at(plane, Place { ring, namespace, is_shared: false }, settings).await
+    }
+
+    /// Starts a system beside others, with a ring and a namespace of this name. Its plane has sharders, and what
+    /// `settings` say of the plane counts for nothing.
+    ///
+    /// What changes the plane panics: a case that does so has a plane of its own.
+    pub async fn on(plane: &Arc<Plane>, name: &str, settings: Settings) -> Result<Self, SystemError> {
+        install::namespace(&plane.control_plane.client(), name).await?;
+        let place = Place { ring: name.to_owned(), namespace: name.to_owned(), is_shared: true };
+        Self::at(Arc::clone(plane), place, settings).await
+    }
+
+    async fn at(plane: Arc<Plane>, place: Place, settings: Settings) -> Result<Self, SystemError> {
+        let operator = built(toolchain::operator).await?;
         let folder = Folder::create("system").map_err(SystemError::Folder)?;
         let (recorder, records) = Recorder::new();
         let collector = Collector::start(recorder.clone()).await.map_err(SystemError::Collector)?;
-        Ok(Self {
-            shards: Vec::new(),
-            own_shards: Vec::new(),
-            unsharded: Vec::new(),
-            sharders: Vec::new(),
-            sharders_begun: 0,
-            other_sharder: None,
-            monitor: Monitor::new(recorder.clone(), records),
-            ring: None,
-            versions: None,
-            ground: Ground {
-                settings,
-                control_plane,
-                ringside,
-                operator,
-                collector,
-                recorder,
-                folder,
-                lives: AtomicUsize::new(1),
-            },
-        })
+        let monitor = Monitor::new(recorder.clone(), records);
+        let lives = AtomicUsize::new(1);
+        let base = Base { settings, place, operator, collector, recorder, folder, lives, plane };
+        let (shards, own_shards, unsharded) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { shards, own_shards, unsharded, monitor, ring: None, versions: None, base })
+    }
+
+    /// The plane, to change it.
+    fn plane_mut(&mut self) -> &mut Plane {
+        Arc::get_mut(&mut self.base.plane).expect("a case that changes its plane has one of its own")
+    }
+
+    /// What the API server calls its shards.
+    pub fn shards_user(&self) -> String {
+        unsharded::user(self.namespace())
+    }
+
+    /// The namespace of its objects and shards.
+    pub fn namespace(&self) -> &str {
+        &self.base.place.namespace
     }
 
     /// The control plane that all of it runs on.
     pub fn control_plane(&self) -> &ControlPlane {
-        &self.ground.control_plane
+        &self.base.plane.control_plane
     }
 
     /// Kills the API server and starts it again, beneath all that use it.
@@ -228,27 +245,27 @@ impl System {
 
     /// Kills the API server.
     pub async fn stop_api_server(&mut self) -> Result<(), SystemError> {
-        Ok(self.ground.control_plane.stop_api_server().await?)
+        Ok(self.plane_mut().control_plane.stop_api_server().await?)
     }
 
     /// It is started with these flags from now on.
     pub fn set_api_server_flags(&mut self, flags: Vec<String>) {
-        self.ground.control_plane.set_api_server_flags(flags);
+        self.plane_mut().control_plane.set_api_server_flags(flags);
     }
 
     /// Starts it again, and waits until it is ready.
     pub async fn start_api_server(&mut self) -> Result<(), SystemError> {
-        Ok(self.ground.control_plane.start_api_server().await?)
+        Ok(self.plane_mut().control_plane.start_api_server().await?)
     }
 
-    /// The folder with the logs of all processes.
+    /// The folder with the logs of its shards.
     pub fn dir(&self) -> &std::path::Path {
-        self.ground.folder.path()
+        self.base.folder.path()
     }
 
     /// Copies the logs of all processes, the control plane's too, to a folder that stays.
     pub fn keep_logs(&self) -> std::io::Result<Option<PathBuf>> {
-        keep_logs(&[self.dir(), self.ground.control_plane.dir()])
+        keep_logs(&[self.dir(), self.base.plane.dir(), self.base.plane.control_plane.dir()])
     }
 
     /// Starts so many sharder replicas, creates the ring, and waits until a sharder has taken it up.
@@ -266,40 +283,36 @@ impl System {
     /// Starts that sharder alone, for a ring that may come later.
     pub async fn start_other_sharder(&mut self, ring: &str) -> Result<(), SystemError> {
         let program = built(toolchain::other_sharder).await?;
-        self.other_sharder = Some(OtherSharder::start(&self.ground, &program, ring).await?);
+        self.plane_mut().other_sharder = Some(OtherSharder::start(&self.base.plane, &program, ring).await?);
         Ok(())
     }
 
     /// That sharder, if it was started.
     pub fn other_sharder(&self) -> Option<&OtherSharder> {
-        self.other_sharder.as_ref()
+        self.base.plane.other_sharder.as_ref()
     }
 
-    async fn start_ring(&mut self) -> Result<RingName, SystemError> {
-        let ring = install::ring(&self.ground.control_plane.client(), self.ground.settings.fence).await?;
-        let client = self.ground.control_plane.client();
-        self.monitor.observe(&client, &ring);
-        self.versions = Some(Versions::start(&client, install::written(), &RingLabels::of(&ring)));
+    /// Creates the ring, and waits until a sharder has taken it up.
+    pub async fn start_ring(&mut self) -> Result<RingName, SystemError> {
+        let (client, place) = (self.base.plane.control_plane.client(), &self.base.place);
+        let ring = install::ring(&client, place, self.base.settings.fence).await?;
+        self.monitor.observe(&client, &ring, place.is_shared.then_some(&*place.namespace));
+        // The audit log of a shared plane is not judged.
+        if !place.is_shared {
+            self.versions = Some(Versions::start(&client, install::written(), &RingLabels::of(&ring)));
+        }
         self.ring = Some(ring.clone());
         Ok(ring)
     }
 
     /// Starts sharder replicas until there are so many, and waits until they and the `ClusterRing` resource are ready.
     pub async fn start_sharders(&mut self, replicas: usize) -> Result<(), SystemError> {
-        while self.sharders.len() < replicas {
-            let sharder = Sharder::start(&self.ground, self.sharders_begun).await?;
-            self.sharders_begun += 1;
-            self.sharders.push(sharder);
-        }
-        for sharder in &self.sharders {
-            sharder.until_ready().await?;
-        }
-        install::cluster_rings(&self.ground.control_plane.client()).await
+        self.plane_mut().start_sharders(replicas).await
     }
 
     /// Kills all sharder replicas at once (SIGKILL).
     pub async fn kill_sharders(&mut self) -> Result<(), SystemError> {
-        for sharder in &self.sharders {
+        for sharder in &self.plane_mut().sharders {
             sharder.kill().await?;
         }
         Ok(())
@@ -307,23 +320,19 @@ impl System {
 
     /// Starts them again, all at once.
     pub async fn return_sharders(&mut self, pods: Return) -> Result<(), SystemError> {
-        let killed = std::mem::take(&mut self.sharders);
-        for sharder in killed {
-            let sharder = sharder.again(&self.ground, pods).await?;
-            self.sharders.push(sharder);
-        }
-        Ok(())
+        self.plane_mut().return_sharders(pods).await
     }
 
     /// Starts an operator that talks to the API server itself: how it was before sharding.
     pub async fn add_unsharded(&mut self, name: &str) -> Result<(), SystemError> {
-        self.add_unsharded_with_lock(name, NAMESPACE).await
+        let namespace = self.base.place.namespace.clone();
+        self.add_unsharded_with_lock(name, &namespace).await
     }
 
     /// The same with its election in another namespace: so it leads beside the others, which is the fault that a checker
     /// has to find.
     pub async fn add_unsharded_with_lock(&mut self, name: &str, lock_namespace: &str) -> Result<(), SystemError> {
-        let operator = Unsharded::start(&self.ground, name, lock_namespace).await?;
+        let operator = Unsharded::start(&self.base, name, lock_namespace).await?;
         self.unsharded.push(operator);
         Ok(())
     }
@@ -332,20 +341,20 @@ impl System {
     pub async fn remove_unsharded_named(&mut self, name: &str) -> Result<(), SystemError> {
         let index = self.unsharded.iter().position(|operator| operator.name() == name);
         let index = index.ok_or_else(|| SystemError::NoSuchShard(name.to_owned()))?;
-        self.unsharded.remove(index).stop(&self.ground).await
+        self.unsharded.remove(index).stop(&self.base).await
     }
 
     /// Ends all operators that talk to the API server themselves.
     pub async fn remove_unsharded(&mut self) -> Result<(), SystemError> {
         for operator in std::mem::take(&mut self.unsharded) {
-            operator.stop(&self.ground).await?;
+            operator.stop(&self.base).await?;
         }
         Ok(())
     }
 
     /// The sharder replicas that run.
     pub fn sharders(&self) -> impl Iterator<Item = &Sharder> {
-        self.sharders.iter()
+        self.base.plane.sharders.iter()
     }
 
     /// What happens in it, to look at while it is worked with.
@@ -358,8 +367,8 @@ impl System {
     pub async fn report(&self, bound: Duration) -> Result<Report, SystemError> {
         let apart = match &self.ring {
             Some(ring) => {
-                let client = self.ground.control_plane.client();
-                let apart = children::apart(&client, &RingLabels::of(ring), bound).await;
+                let client = self.base.plane.control_plane.client();
+                let apart = children::apart(&client, &self.base.place.namespace, &RingLabels::of(ring), bound).await;
                 apart.map_err(|error| SystemError::Children(Box::new(error)))?
             }
             None => Vec::new(),
@@ -370,12 +379,13 @@ impl System {
     /// The verdict on all writes so far, from what the API server wrote down about them.
     pub async fn judge_writes(&self) -> Result<Verdict, SystemError> {
         let ring = self.ring.clone().ok_or(SystemError::NoRing)?;
-        let log = self.ground.control_plane.audit_log();
+        let log = self.base.plane.control_plane.audit_log();
         let seen = self.versions.as_ref().map(Versions::seen).unwrap_or_default();
+        let user = unsharded::user(&self.base.place.namespace);
         let judged = tokio::task::spawn_blocking(move || {
             let mut writes = Writes::new();
             seen.into_iter().for_each(|seen| writes.seen(seen));
-            audit::read(&log, &RingLabels::of(&ring), &unsharded::user(), |write| writes.record(write))?;
+            audit::read(&log, &RingLabels::of(&ring), &user, |write| writes.record(write))?;
             Ok(writes.verdict())
         });
         judged.await.map_err(|error| ToolchainError::Interrupted(error.to_string()))?
@@ -384,14 +394,9 @@ impl System {
     /// Fails when a part has ended that should run.
     pub fn check(&self) -> Result<(), SystemError> {
         self.monitor.check()?;
-        self.sharders.iter().try_for_each(Sharder::check)?;
-        self.other_sharder.iter().try_for_each(OtherSharder::check)?;
+        self.base.plane.check()?;
         self.unsharded.iter().try_for_each(Unsharded::check)?;
         self.own_shards.iter().try_for_each(OwnShard::check)?;
         self.shards.iter().try_for_each(Shard::check)
     }
-}
-
-fn programs(environment: &Environment) -> Result<(RingsidePrograms, PathBuf), ToolchainError> {
-    Ok((toolchain::ringside(environment)?, toolchain::operator(environment)?))
 }

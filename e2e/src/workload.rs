@@ -71,6 +71,12 @@ impl Workload {
         Self { namespace, prefix, objects, work: Duration::ZERO, interval: SELDOM, seed: 0 }
     }
 
+    /// The same in another namespace.
+    #[must_use]
+    pub fn within(self, namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..self }
+    }
+
     /// Creates the objects.
     pub async fn create(&self, client: &Client) -> kube::Result<()> {
         let api = self.api(client);

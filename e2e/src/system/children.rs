@@ -11,37 +11,41 @@ use kube::{
 use ringside_ring::RingLabels;
 use serde::de::DeserializeOwned;
 
-use super::NAMESPACE;
 use crate::{checker::Apart, eventually::eventually, website::Website};
 
 /// The children that are apart from their owners, once there are none, or at last after `within`: a child that somebody
 /// just made gets its label a moment later.
-pub(super) async fn apart(client: &Client, labels: &RingLabels, within: Duration) -> kube::Result<Vec<Apart>> {
+pub(super) async fn apart(
+    client: &Client,
+    namespace: &str,
+    labels: &RingLabels,
+    within: Duration,
+) -> kube::Result<Vec<Apart>> {
     let together = eventually("children are beside their owners", within, || async {
-        let apart = look(client, labels).await.map_err(|error| error.to_string())?;
+        let apart = look(client, namespace, labels).await.map_err(|error| error.to_string())?;
         if apart.is_empty() { Ok(()) } else { Err(format!("{} are not", apart.len())) }
     });
     match together.await {
         Ok(()) => Ok(Vec::new()),
-        Err(_) => look(client, labels).await,
+        Err(_) => look(client, namespace, labels).await,
     }
 }
 
-async fn look(client: &Client, labels: &RingLabels) -> kube::Result<Vec<Apart>> {
+async fn look(client: &Client, namespace: &str, labels: &RingLabels) -> kube::Result<Vec<Apart>> {
     // The owners first: one that is moved in between is looked at again.
-    let owners = list::<Website>(client).await?;
-    let (maps, mut secrets) = (list::<ConfigMap>(client).await?, list::<Secret>(client).await?);
+    let owners = list::<Website>(client, namespace).await?;
+    let (maps, mut secrets) = (list::<ConfigMap>(client, namespace).await?, list::<Secret>(client, namespace).await?);
     lift(&mut secrets, &maps);
     let mut apart = compare(labels, &owners, "ConfigMap", &maps);
     apart.extend(compare(labels, &owners, "Secret", &secrets));
     Ok(apart)
 }
 
-async fn list<K>(client: &Client) -> kube::Result<Vec<ObjectMeta>>
+async fn list<K>(client: &Client, namespace: &str) -> kube::Result<Vec<ObjectMeta>>
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + Debug + DeserializeOwned,
 {
-    let api: Api<K> = Api::namespaced(client.clone(), NAMESPACE);
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let found = api.list_metadata(&ListParams::default()).await?;
     Ok(found.items.into_iter().map(|object: PartialObjectMeta<K>| object.metadata).collect())
 }

@@ -10,14 +10,17 @@ use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{ConfigMap, Secret},
 };
-use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _, core::ApiResource};
+use kube::{
+    Api, Client, CustomResourceExt as _, ResourceExt as _,
+    core::{ApiResource, DynamicObject},
+};
 use ringside_ring::{
     ClusterRing, RingName,
-    cluster_ring::{Fence, GroupResource},
+    cluster_ring::{ClusterRingStatus, Fence, GroupResource},
 };
 use serde_json::{Value, json};
 
-use super::{Settings, SystemError};
+use super::{NAMESPACE, Settings, SystemError, plane::Place};
 use crate::{control_plane::Options, eventually::eventually, manifests, website::Website};
 
 /// The sharder defines the resource, elects a leader and answers; each takes a second or two.
@@ -49,6 +52,7 @@ pub(super) fn options(settings: &Settings) -> Options {
 /// The `Website` resource, and the permissions of sharder, proxy and operator.
 pub(super) async fn resources_and_roles(client: &Client) -> Result<(), SystemError> {
     manifests::define(client, &Website::crd()).await?;
+    manifests::apply(client, &[usual_account(NAMESPACE)?]).await?;
     for file in ["sharder.yaml", "proxy-roles.yaml", "example/roles.yaml"] {
         let mut objects = manifests::read(&deploy(file))?;
         // What a node would run, the harness starts itself.
@@ -78,45 +82,90 @@ pub(super) async fn cluster_rings(client: &Client) -> Result<(), SystemError> {
     Ok(manifests::served(client, CLUSTER_RINGS).await?)
 }
 
-/// Creates the example's ring, but for its fence, and waits until the sharder says that it is ready.
-pub(super) async fn ring(client: &Client, fence: Fence) -> Result<RingName, SystemError> {
+/// Creates a namespace whose Pods may do there what those of the example may do in theirs.
+pub(super) async fn namespace(client: &Client, name: &str) -> Result<(), SystemError> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let mut objects = manifests::parse(&namespace.to_string())?;
+    objects.push(usual_account(name)?);
+    for mut role in manifests::read(&deploy("example/roles.yaml"))? {
+        match &mut role.metadata.namespace {
+            Some(namespace) => name.clone_into(namespace),
+            // The rules are there; it is bound to these Pods as well.
+            None if role.data.get("subjects").is_some() => {
+                role.metadata.name = Some(format!("{}-{name}", role.name_any()));
+            }
+            None => continue,
+        }
+        for subject in role.data.get_mut("subjects").and_then(serde_json::Value::as_array_mut).into_iter().flatten() {
+            subject["namespace"] = json!(name);
+        }
+        objects.push(role);
+    }
+    Ok(manifests::apply(client, &objects).await?)
+}
+
+/// The ServiceAccount of Pods that name none. Where the controller manager runs, it makes one.
+fn usual_account(namespace: &str) -> Result<DynamicObject, SystemError> {
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}});
+    Ok(manifests::parse(&account.to_string())?.remove(0))
+}
+
+/// Creates the example's ring, but for its place and its fence, and waits until the sharder says that it is ready.
+pub(super) async fn ring(client: &Client, place: &Place, fence: Fence) -> Result<RingName, SystemError> {
     let mut manifest = manifests::read(&deploy("example/ring.yaml"))?;
-    manifest.iter_mut().for_each(|ring| ring.data["spec"]["fence"] = json!(fence));
+    for ring in &mut manifest {
+        ring.metadata.name = Some(place.ring.clone());
+        ring.data["spec"]["fence"] = json!(fence);
+        if place.is_shared {
+            let own = json!({"matchLabels": {"kubernetes.io/metadata.name": place.namespace}});
+            ring.data["spec"]["namespaceSelector"] = own;
+        }
+    }
     manifests::apply(client, &manifest).await?;
-    let rings: Api<ClusterRing> = Api::all(client.clone());
-    let ready = eventually("the ring is ready", RING_DEADLINE, || async {
-        let all = rings.list(&Default::default()).await.map_err(|error| error.to_string())?;
-        let ring = all.items.first().ok_or("there is none")?;
-        let conditions = ring.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-        let ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        let name: RingName = ring.name_any().parse().map_err(|error| format!("{error}"))?;
-        ready.then_some(name).ok_or_else(|| format!("{conditions:?}"))
-    });
-    Ok(ready.await?)
+    until(client, &place.ring, "the ring is ready", RING_DEADLINE, |status| is_true(status, "Ready")).await?;
+    let name = place.ring.parse::<RingName>();
+    Ok(name.unwrap_or_else(|error| panic!("{} is no name of a ring: {error}", place.ring)))
 }
 
 /// Waits until the ring's status says that so many shards are available.
-pub(super) async fn until_available(client: &Client, shards: usize, within: Duration) -> Result<(), SystemError> {
-    let rings: Api<ClusterRing> = Api::all(client.clone());
-    let counted = eventually("the sharder counts the shards", within, || async {
-        let all = rings.list(&Default::default()).await.map_err(|error| error.to_string())?;
-        let status = all.items.first().and_then(|ring| ring.status.as_ref()).ok_or("there is no status")?;
-        let available = status.available_shards;
-        if usize::try_from(available) == Ok(shards) { Ok(()) } else { Err(format!("{available} of {shards}")) }
-    });
-    Ok(counted.await?)
+pub(super) async fn until_available(
+    client: &Client,
+    ring: &str,
+    shards: usize,
+    within: Duration,
+) -> Result<(), SystemError> {
+    let counts = |status: &ClusterRingStatus| usize::try_from(status.available_shards) == Ok(shards);
+    until(client, ring, &format!("the sharder counts {shards} shards"), within, counts).await
 }
 
 /// Waits until the ring's status says that the API server fences it.
-pub(super) async fn until_fenced(client: &Client, within: Duration) -> Result<(), SystemError> {
+pub(super) async fn until_fenced(client: &Client, ring: &str, within: Duration) -> Result<(), SystemError> {
+    until(client, ring, "the API server's fence is in place", within, |status| is_true(status, "Fenced")).await
+}
+
+async fn until(
+    client: &Client,
+    ring: &str,
+    what: &str,
+    within: Duration,
+    reached: impl Fn(&ClusterRingStatus) -> bool,
+) -> Result<(), SystemError> {
     let rings: Api<ClusterRing> = Api::all(client.clone());
-    let fenced = eventually("the API server's fence is in place", within, || async {
-        let all = rings.list(&Default::default()).await.map_err(|error| error.to_string())?;
-        let conditions = all.items.first().and_then(|ring| ring.status.clone()).unwrap_or_default().conditions;
-        let fenced = conditions.iter().any(|condition| condition.type_ == "Fenced" && condition.status == "True");
-        fenced.then_some(()).ok_or_else(|| format!("{conditions:?}"))
+    let told = eventually(what, within, || async {
+        let ring = rings.get(ring).await.map_err(|error| error.to_string())?;
+        let status = ring.status.unwrap_or_default();
+        if reached(&status) {
+            Ok(())
+        } else {
+            Err(format!("{} available, {:?}", status.available_shards, status.conditions))
+        }
     });
-    Ok(fenced.await?)
+    Ok(told.await?)
+}
+
+fn is_true(status: &ClusterRingStatus, condition: &str) -> bool {
+    status.conditions.iter().any(|one| one.type_ == condition && one.status == "True")
 }
 
 fn deploy(file: &str) -> PathBuf {

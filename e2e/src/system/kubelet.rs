@@ -45,7 +45,7 @@ impl System {
     pub fn revive_shards(&mut self) -> Result<Vec<Ended>, SystemError> {
         let mut revived = Vec::new();
         for shard in &mut self.shards {
-            revived.extend(shard.revive(&self.ground)?);
+            revived.extend(shard.revive(&self.base)?);
         }
         Ok(revived)
     }
@@ -53,11 +53,13 @@ impl System {
     /// Starts sharder replicas again that have ended; returns them.
     pub async fn revive_sharders(&mut self) -> Result<Vec<Ended>, SystemError> {
         let mut revived = Vec::new();
-        for index in 0..self.sharders.len() {
-            if self.sharders[index].process().status()?.is_some() {
-                let ended = self.sharders.remove(index);
+        let plane = self.plane_mut();
+        for index in 0..plane.sharders.len() {
+            if plane.sharders[index].process().status()?.is_some() {
+                let ended = plane.sharders.remove(index);
                 revived.push(Ended::of(ended.process()));
-                self.sharders.insert(index, ended.again(&self.ground, Return::SamePod).await?);
+                let again = ended.again(plane, Return::SamePod).await?;
+                plane.sharders.insert(index, again);
             }
         }
         Ok(revived)

@@ -43,8 +43,8 @@ impl Monitor {
     }
 
     /// Starts to watch the objects and shards of the ring. There is one ring: a second call changes nothing.
-    pub(super) fn observe(&self, client: &Client, ring: &RingName) {
-        self.0.observer.get_or_init(|| Observer::start(client, ring, self.0.recorder.clone()));
+    pub(super) fn observe(&self, client: &Client, ring: &RingName, namespace: Option<&str>) {
+        self.0.observer.get_or_init(|| Observer::start(client, ring, namespace, self.0.recorder.clone()));
     }
 
     pub(super) fn check(&self) -> Result<(), SystemError> {

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use super::{Ground, SystemError, install};
+use super::{Plane, SystemError, install};
 use crate::{ports::free_port, process::Process, shard_identity::ShardIdentity};
 
 const NAMESPACE: &str = "sharding-system";
@@ -19,10 +19,10 @@ pub struct OtherSharder {
 
 impl OtherSharder {
     /// Defines the `ClusterRing` resource, which ours would do itself, and starts it for one ring.
-    pub(super) async fn start(ground: &Ground, program: &Path, ring: &str) -> Result<Self, SystemError> {
-        install::define_cluster_rings(&ground.control_plane.client()).await?;
-        let dir = ground.folder.path();
-        let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, NAME, dir).await?;
+    pub(super) async fn start(plane: &Plane, program: &Path, ring: &str) -> Result<Self, SystemError> {
+        install::define_cluster_rings(&plane.control_plane.client()).await?;
+        let dir = plane.folder.path();
+        let identity = ShardIdentity::create(&plane.control_plane, NAMESPACE, SERVICE_ACCOUNT, NAME, dir).await?;
         let webhook_port = free_port().map_err(SystemError::NoFreePort)?;
         let mut command = Command::new(program);
         command

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command, time::Duration};
 
-use super::{Ground, NAMESPACE, SystemError, shard::RING, unsharded};
+use super::{Base, SystemError, unsharded};
 use crate::{checker::Event, process::Process, shard_identity::ShardIdentity};
 
 /// The kubelet's default grace period.
@@ -18,16 +18,18 @@ pub(super) struct OwnShard {
 
 impl OwnShard {
     /// Creates its Pod and starts it.
-    pub(super) async fn start(ground: &Ground, program: &Path, name: &str) -> Result<Self, SystemError> {
-        let (dir, account) = (ground.folder.path(), unsharded::SERVICE_ACCOUNT);
-        let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, account, name, dir).await?;
-        let instance = ground.instance(name);
+    pub(super) async fn start(base: &Base, program: &Path, name: &str) -> Result<Self, SystemError> {
+        let (dir, account) = (base.folder.path(), unsharded::SERVICE_ACCOUNT);
+        let identity =
+            ShardIdentity::create(&base.plane.control_plane, &base.place.namespace, account, name, dir).await?;
+        let instance = base.instance(name);
         let mut command = Command::new(program);
         command
             .env("KUBECONFIG", identity.kubeconfig())
-            .args(["--clusterring", RING, "--shard", name, "--lease-namespace", NAMESPACE])
-            .args(["--lease-duration", &format!("{}ms", ground.settings.lease_duration.as_millis())]);
-        unsharded::configure(ground, &mut command, &instance);
+            .args(["--clusterring", &base.place.ring, "--shard", name])
+            .args(["--lease-namespace", &base.place.namespace])
+            .args(["--lease-duration", &format!("{}ms", base.settings.lease_duration.as_millis())]);
+        unsharded::configure(base, &mut command, &instance);
         let log = dir.join(format!("{name}-operator.log"));
         let operator = Process::spawn(&format!("{name}-operator"), &command, &log)?;
         Ok(Self { operator, instance, identity })
@@ -44,17 +46,17 @@ impl OwnShard {
     }
 
     /// Ends it gracefully and deletes the Pod.
-    pub(super) async fn stop(self, ground: &Ground) -> Result<(), SystemError> {
+    pub(super) async fn stop(self, base: &Base) -> Result<(), SystemError> {
         self.operator.terminate()?;
         self.operator.wait(STOP_DEADLINE).await?;
-        Ok(self.identity.delete(&ground.control_plane.client()).await?)
+        Ok(self.identity.delete(&base.plane.control_plane.client()).await?)
     }
 
     /// Kills it. The Pod object stays.
-    pub(super) async fn kill(self, ground: &Ground) -> Result<(), SystemError> {
+    pub(super) async fn kill(self, base: &Base) -> Result<(), SystemError> {
         self.operator.kill()?;
         self.operator.wait(STOP_DEADLINE).await?;
-        ground.recorder.record(Event::Killed { instance: self.instance });
+        base.recorder.record(Event::Killed { instance: self.instance });
         Ok(())
     }
 }

@@ -32,8 +32,9 @@ impl System {
     }
 
     fn take_sharder(&mut self, name: &str) -> Result<Sharder, SystemError> {
-        let index = self.sharders.iter().position(|sharder| sharder.name() == name);
+        let sharders = &mut self.plane_mut().sharders;
+        let index = sharders.iter().position(|sharder| sharder.name() == name);
         let index = index.ok_or_else(|| SystemError::NoSuchSharder(name.to_owned()))?;
-        Ok(self.sharders.remove(index))
+        Ok(sharders.remove(index))
     }
 }

@@ -7,13 +7,10 @@ use std::{
     time::Duration,
 };
 
-use super::{Ended, Ground, NAMESPACE, SystemError, WayIn, probe, unsharded};
+use super::{Base, Ended, SystemError, WayIn, probe, unsharded};
 use crate::{
     checker::Event, in_cluster, line::Line, ports::free_port, process::Process, shard_identity::ShardIdentity,
 };
-
-/// The ring of the example manifests.
-pub(super) const RING: &str = "websites";
 
 /// The kubelet's default grace period is 30 s; both are expected to end well before.
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
@@ -36,23 +33,24 @@ pub struct Shard {
 impl Shard {
     /// Creates its Pod, starts the proxy, and once that is ready the operator. `options` are more ones for the proxy, which
     /// reaches the API server at `url`.
-    pub(super) async fn start(ground: &Ground, name: &str, options: &[&str], url: &str) -> Result<Self, SystemError> {
-        let dir = ground.folder.path();
+    pub(super) async fn start(base: &Base, name: &str, options: &[&str], url: &str) -> Result<Self, SystemError> {
+        let dir = base.folder.path();
         let service_account = unsharded::SERVICE_ACCOUNT;
-        let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, service_account, name, dir).await?;
-        let line = match ground.settings.lines {
-            true => Some(Line::to(ground.control_plane.address()).await.map_err(SystemError::Line)?),
+        let identity =
+            ShardIdentity::create(&base.plane.control_plane, &base.place.namespace, service_account, name, dir).await?;
+        let line = match base.settings.lines {
+            true => Some(Line::to(base.plane.control_plane.address()).await.map_err(SystemError::Line)?),
             false => None,
         };
         let by_line = line.as_ref().map(|line| format!("https://{}", line.address()));
-        identity.connect_to(&ground.control_plane, by_line.as_deref().unwrap_or(url))?;
+        identity.connect_to(&base.plane.control_plane, by_line.as_deref().unwrap_or(url))?;
         // A new Pod has new volumes.
         let access = dir.join(format!("{name}.{}.access", identity.uid()));
         std::fs::create_dir(&access).map_err(SystemError::Folder)?;
         let options: Vec<_> = options.iter().map(|&option| option.to_owned()).collect();
-        let (proxy, address, admin_port) = start_proxy(ground, &identity, &access, &options).await?;
-        let instance = ground.instance(name);
-        let operator = start_operator(ground, name, &instance, &access, address)?;
+        let (proxy, address, admin_port) = start_proxy(base, &identity, &access, &options).await?;
+        let instance = base.instance(name);
+        let operator = start_operator(base, name, &instance, &access, address)?;
         Ok(Self { operator, proxy, address, admin_port, instance, identity, access, options, line })
     }
 
@@ -108,45 +106,44 @@ impl Shard {
     }
 
     /// Ends it gracefully and deletes the Pod.
-    pub(super) async fn stop(self, ground: &Ground) -> Result<(), SystemError> {
+    pub(super) async fn stop(self, base: &Base) -> Result<(), SystemError> {
         self.terminate().await?;
-        Ok(self.identity.delete(&ground.control_plane.client()).await?)
+        Ok(self.identity.delete(&base.plane.control_plane.client()).await?)
     }
 
     /// Ends it gracefully and starts it again in the same Pod.
-    pub(super) async fn restart(&mut self, ground: &Ground) -> Result<(), SystemError> {
+    pub(super) async fn restart(&mut self, base: &Base) -> Result<(), SystemError> {
         self.terminate().await?;
-        let proxy = start_proxy(ground, &self.identity, &self.access, &self.options).await?;
+        let proxy = start_proxy(base, &self.identity, &self.access, &self.options).await?;
         (self.proxy, self.address, self.admin_port) = proxy;
-        self.instance = ground.instance(self.identity.pod());
-        self.operator = start_operator(ground, self.identity.pod(), &self.instance, &self.access, self.address)?;
+        self.instance = base.instance(self.identity.pod());
+        self.operator = start_operator(base, self.identity.pod(), &self.instance, &self.access, self.address)?;
         Ok(())
     }
 
     /// Kills both processes, as the end of a node does. The Pod object stays, as it does then.
-    pub(super) async fn kill(self, ground: &Ground) -> Result<(), SystemError> {
+    pub(super) async fn kill(self, base: &Base) -> Result<(), SystemError> {
         self.proxy.kill()?;
         self.operator.kill()?;
         self.proxy.wait(STOP_DEADLINE).await?;
         self.operator.wait(STOP_DEADLINE).await?;
-        ground.recorder.record(Event::Killed { instance: self.instance });
+        base.recorder.record(Event::Killed { instance: self.instance });
         Ok(())
     }
 
     /// Starts again what has ended by itself, as a kubelet does with containers; returns what that was.
-    pub(super) fn revive(&mut self, ground: &Ground) -> Result<Vec<Ended>, SystemError> {
+    pub(super) fn revive(&mut self, base: &Base) -> Result<Vec<Ended>, SystemError> {
         let mut revived = Vec::new();
         if self.proxy.status()?.is_some() {
             revived.push(Ended::of(&self.proxy));
-            self.proxy =
-                spawn_proxy(ground, &self.identity, &self.access, &self.options, self.address, self.admin_port)?;
+            self.proxy = spawn_proxy(base, &self.identity, &self.access, &self.options, self.address, self.admin_port)?;
         }
         if self.operator.status()?.is_some() {
             revived.push(Ended::of(&self.operator));
             let pod = self.identity.pod();
-            let ended = std::mem::replace(&mut self.instance, ground.instance(pod));
-            ground.recorder.record(Event::Killed { instance: ended });
-            self.operator = start_operator(ground, pod, &self.instance, &self.access, self.address)?;
+            let ended = std::mem::replace(&mut self.instance, base.instance(pod));
+            base.recorder.record(Event::Killed { instance: ended });
+            self.operator = start_operator(base, pod, &self.instance, &self.access, self.address)?;
         }
         Ok(revived)
     }
@@ -162,38 +159,38 @@ impl Shard {
 }
 
 fn start_operator(
-    ground: &Ground,
+    base: &Base,
     pod: &str,
     instance: &str,
     access: &Path,
     proxy: SocketAddr,
 ) -> Result<Process, SystemError> {
-    let command = match ground.settings.way_in {
+    let command = match base.settings.way_in {
         WayIn::Kubeconfig => {
-            let mut command = Command::new(&ground.operator);
+            let mut command = Command::new(&base.operator);
             command.env("KUBECONFIG", access.join("kubeconfig"));
             command
         }
-        WayIn::InCluster => in_cluster::command(&ground.operator, access, proxy),
+        WayIn::InCluster => in_cluster::command(&base.operator, access, proxy),
     };
-    unsharded::start_operator(ground, command, pod, instance, NAMESPACE)
+    unsharded::start_operator(base, command, pod, instance, &base.place.namespace)
 }
 
 async fn start_proxy(
-    ground: &Ground,
+    base: &Base,
     identity: &ShardIdentity,
     access: &Path,
     options: &[String],
 ) -> Result<(Process, SocketAddr, u16), SystemError> {
     let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().map_err(SystemError::NoFreePort)?));
     let admin_port = free_port().map_err(SystemError::NoFreePort)?;
-    let process = spawn_proxy(ground, identity, access, options, listen, admin_port)?;
+    let process = spawn_proxy(base, identity, access, options, listen, admin_port)?;
     probe::until_ready(&process, admin_port).await?;
     Ok((process, listen, admin_port))
 }
 
 fn spawn_proxy(
-    ground: &Ground,
+    base: &Base,
     identity: &ShardIdentity,
     access: &Path,
     options: &[String],
@@ -201,19 +198,20 @@ fn spawn_proxy(
     admin_port: u16,
 ) -> Result<Process, SystemError> {
     let name = format!("{}-proxy", identity.pod());
-    let mut command = Command::new(&ground.ringside.proxy);
+    let mut command = Command::new(&base.plane.ringside.proxy);
     command
-        .args(["--ring", RING, "--shard-name", identity.pod(), "--lease-namespace", NAMESPACE])
+        .args(["--ring", &base.place.ring, "--shard-name", identity.pod()])
+        .args(["--lease-namespace", &base.place.namespace])
         .arg("--kubeconfig")
         .arg(identity.kubeconfig())
         .arg("--access-dir")
         .arg(access)
         .args(["--listen", &listen.to_string()])
         .args(["--admin-listen", &format!("127.0.0.1:{admin_port}")])
-        .args(["--lease-duration", &format!("{}ms", ground.settings.lease_duration.as_millis())])
-        .args(["--drain-grace", &format!("{}ms", ground.settings.drain_grace.as_millis())])
+        .args(["--lease-duration", &format!("{}ms", base.settings.lease_duration.as_millis())])
+        .args(["--drain-grace", &format!("{}ms", base.settings.drain_grace.as_millis())])
         .args(options)
-        .env("RINGSIDE_LOG_FILTER", &ground.settings.log_filter);
-    let log = ground.folder.path().join(format!("{name}.log"));
+        .env("RINGSIDE_LOG_FILTER", &base.settings.log_filter);
+    let log = base.folder.path().join(format!("{name}.log"));
     Ok(Process::spawn(&name, &command, &log)?)
 }

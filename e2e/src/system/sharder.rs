@@ -2,7 +2,7 @@
 
 use std::{net::Ipv4Addr, process::Command, time::Duration};
 
-use super::{Ground, SystemError, install, probe};
+use super::{Plane, SystemError, install, probe};
 use crate::{line::Line, ports::free_port, process::Process, shard_identity::ShardIdentity};
 
 pub(super) const NAMESPACE: &str = "sharding-system";
@@ -38,25 +38,25 @@ pub struct Sharder {
 
 impl Sharder {
     /// Starts it, with the permissions of the sharder's ServiceAccount.
-    pub(super) async fn start(ground: &Ground, index: usize) -> Result<Self, SystemError> {
+    pub(super) async fn start(plane: &Plane, index: usize) -> Result<Self, SystemError> {
         let name = format!("ringside-sharder-{index}");
-        let dir = ground.folder.path();
-        let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, &name, dir).await?;
-        Self::run(ground, identity).await
+        let dir = plane.folder.path();
+        let identity = ShardIdentity::create(&plane.control_plane, NAMESPACE, SERVICE_ACCOUNT, &name, dir).await?;
+        Self::run(plane, identity).await
     }
 
     /// Starts the process of a Pod.
-    async fn run(ground: &Ground, identity: ShardIdentity) -> Result<Self, SystemError> {
+    async fn run(plane: &Plane, identity: ShardIdentity) -> Result<Self, SystemError> {
         let name = identity.pod();
         let webhook_port = free_port().map_err(SystemError::NoFreePort)?;
         let admin_port = free_port().map_err(SystemError::NoFreePort)?;
-        let line = match ground.settings.lines {
+        let line = match plane.settings.lines {
             true => Some(Line::to((Ipv4Addr::LOCALHOST, webhook_port).into()).await.map_err(SystemError::Line)?),
             false => None,
         };
         let answers = line.as_ref().map_or(webhook_port, |line| line.address().port());
-        let told_port = if ground.settings.webhook { answers } else { NOBODY };
-        let mut command = Command::new(&ground.ringside.sharder);
+        let told_port = if plane.settings.webhook { answers } else { NOBODY };
+        let mut command = Command::new(&plane.ringside.sharder);
         command
             .arg("--kubeconfig")
             .arg(identity.kubeconfig())
@@ -64,20 +64,20 @@ impl Sharder {
             .args(["--webhook-listen", &format!("127.0.0.1:{webhook_port}")])
             .args(["--webhook-url", &format!("https://127.0.0.1:{told_port}")])
             .args(["--admin-listen", &format!("127.0.0.1:{admin_port}")])
-            .args(["--sync-period", &format!("{}ms", ground.settings.sync_period.as_millis())])
-            .args(["--log-filter", &ground.settings.log_filter])
+            .args(["--sync-period", &format!("{}ms", plane.settings.sync_period.as_millis())])
+            .args(["--log-filter", &plane.settings.log_filter])
             .envs(install::sharder_environment()?)
             .env("HOSTNAME", name);
-        if let Some(lifetime) = ground.settings.certificate_lifetime {
+        if let Some(lifetime) = plane.settings.certificate_lifetime {
             command.args(["--webhook-certificate-lifetime", &format!("{}ms", lifetime.as_millis())]);
         }
-        if let Some(kept) = &ground.settings.kept_certificate {
+        if let Some(kept) = &plane.settings.kept_certificate {
             command.arg("--webhook-certificate-dir").arg(&kept.folder).args(["--webhook-inject-ca-from", &kept.name]);
         }
-        if let Some(clock) = &ground.settings.sharder_clock {
+        if let Some(clock) = &plane.settings.sharder_clock {
             clock.give_to(&mut command);
         }
-        let process = Process::spawn(name, &command, &ground.folder.path().join(format!("{name}.log")))?;
+        let process = Process::spawn(name, &command, &plane.folder.path().join(format!("{name}.log")))?;
         Ok(Self { process, webhook_port, admin_port, identity, line })
     }
 
@@ -89,15 +89,15 @@ impl Sharder {
     }
 
     /// Starts it again: in the same Pod, as a kubelet does with a container that ended, or in another.
-    pub(super) async fn again(self, ground: &Ground, pod: Return) -> Result<Self, SystemError> {
+    pub(super) async fn again(self, plane: &Plane, pod: Return) -> Result<Self, SystemError> {
         match pod {
-            Return::SamePod => Self::run(ground, self.identity).await,
+            Return::SamePod => Self::run(plane, self.identity).await,
             Return::OtherPod => {
-                self.identity.delete(&ground.control_plane.client()).await?;
-                let (name, dir) = (self.identity.pod(), ground.folder.path());
+                self.identity.delete(&plane.control_plane.client()).await?;
+                let (name, dir) = (self.identity.pod(), plane.folder.path());
                 let identity =
-                    ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, name, dir).await?;
-                Self::run(ground, identity).await
+                    ShardIdentity::create(&plane.control_plane, NAMESPACE, SERVICE_ACCOUNT, name, dir).await?;
+                Self::run(plane, identity).await
             }
         }
     }

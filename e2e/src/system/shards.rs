@@ -11,21 +11,21 @@ use crate::{
 impl System {
     /// Starts a shard: a Pod with a proxy and an operator.
     pub async fn add_shard(&mut self, name: &str) -> Result<(), SystemError> {
-        let shard = Shard::start(&self.ground, name, &[], &self.control_plane().url()).await?;
+        let shard = Shard::start(&self.base, name, &[], &self.control_plane().url()).await?;
         self.shards.push(shard);
         Ok(())
     }
 
     /// Starts a shard whose proxy reaches the API server by a relay before it.
     pub async fn add_relayed_shard(&mut self, name: &str, relay: &Relay) -> Result<(), SystemError> {
-        let shard = Shard::start(&self.ground, name, &[], &relay.url()).await?;
+        let shard = Shard::start(&self.base, name, &[], &relay.url()).await?;
         self.shards.push(shard);
         Ok(())
     }
 
     /// Starts a shard that says itself how much it is to get.
     pub async fn add_weighted_shard(&mut self, name: &str, weight: &str) -> Result<(), SystemError> {
-        let shard = Shard::start(&self.ground, name, &["--weight", weight], &self.control_plane().url()).await?;
+        let shard = Shard::start(&self.base, name, &["--weight", weight], &self.control_plane().url()).await?;
         self.shards.push(shard);
         Ok(())
     }
@@ -33,7 +33,7 @@ impl System {
     /// Starts a shard that shards itself: a Pod with an operator that knows the contract, and without a proxy.
     pub async fn add_own_shard(&mut self, name: &str) -> Result<(), SystemError> {
         let program = built(toolchain::own_shard).await?;
-        let shard = OwnShard::start(&self.ground, &program, name).await?;
+        let shard = OwnShard::start(&self.base, &program, name).await?;
         self.own_shards.push(shard);
         Ok(())
     }
@@ -41,15 +41,15 @@ impl System {
     /// Ends a shard as the kubelet does with a native sidecar, the operator first, and deletes its Pod.
     pub async fn remove_shard(&mut self, name: &str) -> Result<(), SystemError> {
         match self.take_own(name) {
-            Some(shard) => shard.stop(&self.ground).await,
-            None => self.take(name)?.stop(&self.ground).await,
+            Some(shard) => shard.stop(&self.base).await,
+            None => self.take(name)?.stop(&self.base).await,
         }
     }
 
     /// Ends a shard in the same way and starts it again, as the same Pod.
     pub async fn restart_shard(&mut self, name: &str) -> Result<(), SystemError> {
         let mut shard = self.take(name)?;
-        shard.restart(&self.ground).await?;
+        shard.restart(&self.base).await?;
         self.shards.push(shard);
         Ok(())
     }
@@ -57,8 +57,8 @@ impl System {
     /// Kills proxy and operator of a shard at once (SIGKILL).
     pub async fn kill_shard(&mut self, name: &str) -> Result<(), SystemError> {
         match self.take_own(name) {
-            Some(shard) => shard.kill(&self.ground).await,
-            None => self.take(name)?.kill(&self.ground).await,
+            Some(shard) => shard.kill(&self.base).await,
+            None => self.take(name)?.kill(&self.base).await,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{process::Command, time::Duration};
 
-use super::{Ground, NAMESPACE, SystemError};
+use super::{Base, SystemError};
 use crate::{process::Process, shard_identity::ShardIdentity};
 
 /// The operator's ServiceAccount in the example manifests.
@@ -12,8 +12,8 @@ pub(super) const SERVICE_ACCOUNT: &str = "website-controller";
 pub(crate) const OPERATOR: &str = "-operator";
 
 /// What the API server calls it.
-pub(super) fn user() -> String {
-    format!("system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}")
+pub(super) fn user(namespace: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{SERVICE_ACCOUNT}")
 }
 
 const STOP_DEADLINE: Duration = Duration::from_secs(30);
@@ -27,12 +27,13 @@ pub(super) struct Unsharded {
 
 impl Unsharded {
     /// Creates its Pod and starts it.
-    pub(super) async fn start(ground: &Ground, name: &str, lock_namespace: &str) -> Result<Self, SystemError> {
-        let dir = ground.folder.path();
-        let identity = ShardIdentity::create(&ground.control_plane, NAMESPACE, SERVICE_ACCOUNT, name, dir).await?;
-        let mut command = Command::new(&ground.operator);
+    pub(super) async fn start(base: &Base, name: &str, lock_namespace: &str) -> Result<Self, SystemError> {
+        let dir = base.folder.path();
+        let identity =
+            ShardIdentity::create(&base.plane.control_plane, &base.place.namespace, SERVICE_ACCOUNT, name, dir).await?;
+        let mut command = Command::new(&base.operator);
         command.env("KUBECONFIG", identity.kubeconfig());
-        let operator = start_operator(ground, command, name, name, lock_namespace)?;
+        let operator = start_operator(base, command, name, name, lock_namespace)?;
         Ok(Self { operator, identity })
     }
 
@@ -42,10 +43,10 @@ impl Unsharded {
     }
 
     /// Ends it gracefully and deletes the Pod.
-    pub(super) async fn stop(self, ground: &Ground) -> Result<(), SystemError> {
+    pub(super) async fn stop(self, base: &Base) -> Result<(), SystemError> {
         self.operator.terminate()?;
         self.operator.wait(STOP_DEADLINE).await?;
-        Ok(self.identity.delete(&ground.control_plane.client()).await?)
+        Ok(self.identity.delete(&base.plane.control_plane.client()).await?)
     }
 
     /// Fails when it has ended.
@@ -56,7 +57,7 @@ impl Unsharded {
 
 /// Starts the operator. The same for both: what differs is where the `command` leads it.
 pub(super) fn start_operator(
-    ground: &Ground,
+    base: &Base,
     mut command: Command,
     pod: &str,
     instance: &str,
@@ -65,16 +66,16 @@ pub(super) fn start_operator(
     let name = format!("{pod}{OPERATOR}");
     command
         .args(["--leader-election-namespace", lock_namespace])
-        .args(["--leader-elect-renew-deadline", &format!("{}ms", ground.settings.renew_deadline.as_millis())]);
-    configure(ground, &mut command, instance);
-    Ok(Process::spawn(&name, &command, &ground.folder.path().join(format!("{name}.log")))?)
+        .args(["--leader-elect-renew-deadline", &format!("{}ms", base.settings.renew_deadline.as_millis())]);
+    configure(base, &mut command, instance);
+    Ok(Process::spawn(&name, &command, &base.folder.path().join(format!("{name}.log")))?)
 }
 
 /// The options that all operators have.
-pub(super) fn configure(ground: &Ground, command: &mut Command, instance: &str) {
+pub(super) fn configure(base: &Base, command: &mut Command, instance: &str) {
     command
         .args(["--instance", instance])
-        .args(["--concurrency", &ground.settings.concurrency.to_string()])
-        .arg(format!("--chain={}", ground.settings.chain))
-        .args(["--collector", &ground.collector.url()]);
+        .args(["--concurrency", &base.settings.concurrency.to_string()])
+        .arg(format!("--chain={}", base.settings.chain))
+        .args(["--collector", &base.collector.url()]);
 }

@@ -14,19 +14,19 @@ impl System {
 
     /// Waits until the sharder counts so many shards, whoever they are.
     pub async fn until_counted_are(&self, shards: usize, within: Duration) -> Result<(), SystemError> {
-        install::until_available(&self.ground.control_plane.client(), shards, within).await
+        install::until_available(&self.base.plane.control_plane.client(), &self.base.place.ring, shards, within).await
     }
 
     /// Waits until the ring says that the API server fences it, with all of its shards.
     pub async fn until_fenced(&self, within: Duration) -> Result<(), SystemError> {
-        install::until_fenced(&self.ground.control_plane.client(), within).await
+        install::until_fenced(&self.base.plane.control_plane.client(), &self.base.place.ring, within).await
     }
 
     /// Creates the objects once the sharder counts the shards, and waits until each shard has its share and all of them
     /// were worked on.
     pub async fn share_out(&self, workload: &Workload, within: Duration) -> Result<(), SystemError> {
         self.until_counted(within).await?;
-        let created = workload.create(&self.ground.control_plane.client()).await;
+        let created = workload.create(&self.base.plane.control_plane.client()).await;
         created.map_err(|error| SystemError::Create(Box::new(error)))?;
         self.until_balanced(within).await?;
         self.until_settled(within).await
@@ -52,7 +52,7 @@ impl System {
     /// Changes each object once and waits until all of that was worked on. Without it an object whose new owner never
     /// sees it passes: its generations were all worked on before it moved.
     pub async fn until_all_worked_on(&self, workload: &Workload, within: Duration) -> Result<(), SystemError> {
-        let changed = workload.change_all(&self.ground.control_plane.client()).await;
+        let changed = workload.change_all(&self.base.plane.control_plane.client()).await;
         for website in changed.map_err(|error| SystemError::Change(Box::new(error)))? {
             self.monitor.wrote(&website);
         }

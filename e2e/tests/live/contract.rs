@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::planes::{Keeps, plane};
 use http::{Request, header};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{Api, Client, api::PostParams};
@@ -9,7 +10,6 @@ use ringside_e2e::{case, live::Group};
 use ringside_e2e::{
     eventually::eventually,
     manifests::{apply, parse},
-    system::{Settings, System},
 };
 use ringside_ring::ClusterRing;
 use serde_json::Value;
@@ -57,9 +57,9 @@ status:
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What `kubectl get clusterrings` prints: the names of the columns, and the cells of the only row.
-async fn table(client: &Client) -> (Vec<String>, Vec<Value>) {
-    let request = Request::get("/apis/sharding.timebertt.dev/v1alpha1/clusterrings")
+/// What `kubectl get clusterring NAME` prints: the names of the columns, and the cells of the row.
+async fn table(client: &Client, ring: &str) -> (Vec<String>, Vec<Value>) {
+    let request = Request::get(format!("/apis/sharding.timebertt.dev/v1alpha1/clusterrings/{ring}"))
         .header(header::ACCEPT, "application/json;as=Table;g=meta.k8s.io;v=v1")
         .body(Vec::new())
         .unwrap();
@@ -69,15 +69,9 @@ async fn table(client: &Client) -> (Vec<String>, Vec<Value>) {
     (names, table["rows"][0]["cells"].as_array().unwrap().clone())
 }
 
-async fn system() -> System {
-    let mut system = System::start(Settings::default()).await.unwrap();
-    system.start_sharders(1).await.unwrap();
-    system
-}
-
 async fn the_published_manifest_is_accepted_as_it_stands() {
-    let system = system().await;
-    let client = system.control_plane().client();
+    let plane = plane(Keeps::Both).await;
+    let client = plane.control_plane().client();
     apply(&client, &parse(EXAMPLE).unwrap()).await.unwrap();
 
     let rings: Api<ClusterRing> = Api::all(client.clone());
@@ -94,7 +88,7 @@ async fn the_published_manifest_is_accepted_as_it_stands() {
     assert_eq!(status.conditions[0].reason, "ReconciliationSucceeded");
     assert_eq!(status.conditions[0].message, "ClusterRing was successfully reconciled");
 
-    let (columns, cells) = table(&client).await;
+    let (columns, cells) = table(&client, "example").await;
     assert_eq!(columns, ["Name", "Ready", "Available", "Shards", "Age"]);
     assert_eq!(cells[..4], [Value::from("example"), Value::from("True"), Value::from(0), Value::from(0)]);
 
@@ -112,8 +106,8 @@ async fn the_published_manifest_is_accepted_as_it_stands() {
 }
 
 async fn a_ring_whose_name_is_no_label_value_is_refused_with_a_reason() {
-    let system = system().await;
-    let rings: Api<ClusterRing> = Api::all(system.control_plane().client());
+    let plane = plane(Keeps::Both).await;
+    let rings: Api<ClusterRing> = Api::all(plane.control_plane().client());
     let ring = ClusterRing::new(&"a".repeat(64), ringside_ring::cluster_ring::ClusterRingSpec::default());
     let refused = rings.create(&PostParams::default(), &ring).await.unwrap_err();
     assert!(refused.to_string().contains("63 characters at most"), "{refused}");

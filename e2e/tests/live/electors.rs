@@ -32,27 +32,27 @@ pub(crate) fn group() -> Group {
                 life::of(&*fixture().await, "controller-runtime", programs::controller_runtime)
             ),
             case!("fabric8", life::of(&*fixture().await, "fabric8", programs::fabric8))
-                .costs("a Java client by Maven, and 75 s of waiting")
+                .costs("a Java client by Maven, and half a minute of waiting")
                 .unless(|| without_java(&Environment::of_process())),
             case!(
                 "fabric8_by_configmap",
                 life::of(&*fixture().await, "fabric8-configmap", programs::fabric8_by_configmap)
             )
-            .costs("a Java client by Maven, and 75 s of waiting")
+            .costs("a Java client by Maven, and half a minute of waiting")
             .unless(|| without_java(&Environment::of_process())),
             case!("client_go_there_and_back", life::there_and_back(&*fixture().await, "rollout", programs::client_go)),
             case!(
                 "fabric8_by_configmap_there_and_back",
                 life::there_and_back(&*fixture().await, "configmap-rollout", programs::fabric8_by_configmap)
             )
-            .costs("a Java client by Maven, and 75 s of waiting")
+            .costs("a Java client by Maven, and half a minute of waiting")
             .unless(|| without_java(&Environment::of_process())),
             case!("client_go_in_another_namespace", elsewhere::both_lead(&*fixture().await)),
             case!("a_lead_in_doubt", doubt::is_no_lead(&*fixture().await)),
             case!("a_lock_that_is_named", named::all_lead(&*fixture().await)),
             case!("a_lock_that_is_followed", followed::by_one_name(&*fixture().await)),
             case!("kopf", peers::kopf(&*fixture().await))
-                .costs("kopf by pip, and a minute of waiting")
+                .costs("kopf by pip, and half a minute of waiting")
                 .unless(|| without_python(&Environment::of_process())),
             case!("kopf_for_minutes", peers::kopf_for_minutes(&*fixture().await))
                 .costs("kopf by pip, and two minutes of waiting")

@@ -11,7 +11,9 @@ mod removal;
 mod status;
 mod writes;
 
-use ringside_e2e::{case, live::Group, system::Settings};
+use ringside_e2e::{case, live::Group};
+
+use crate::planes::Keeps;
 
 use self::fixture::Fixture;
 
@@ -40,7 +42,7 @@ pub(crate) fn group() -> Group {
 }
 
 async fn labels_are_kept_with_webhook_and_policy() {
-    let fixture = Fixture::start(Settings::default(), true).await;
+    let fixture = Fixture::on(Keeps::Both, "labels-kept").await;
     writes::strips_and_copies(&fixture).await;
     writes::strips_of_children(&fixture).await;
     writes::changes_of_owner(&fixture).await;
@@ -49,7 +51,7 @@ async fn labels_are_kept_with_webhook_and_policy() {
 }
 
 async fn labels_are_kept_without_the_webhook() {
-    let fixture = Fixture::start(Settings { webhook: false, ..Settings::default() }, true).await;
+    let fixture = Fixture::on(Keeps::Policy, "labels-kept").await;
     writes::strips_and_copies(&fixture).await;
     writes::strips_of_children(&fixture).await;
     writes::changes_of_owner(&fixture).await;
@@ -58,7 +60,7 @@ async fn labels_are_kept_without_the_webhook() {
 }
 
 async fn labels_are_kept_by_the_webhook_alone() {
-    let fixture = Fixture::start(Settings::without_label_policies(), false).await;
+    let fixture = Fixture::on(Keeps::Webhook, "labels-kept").await;
     writes::strips_and_copies(&fixture).await;
     writes::strips_of_children(&fixture).await;
     fixture.assert_nobody_lost_anything();
@@ -67,7 +69,7 @@ async fn labels_are_kept_by_the_webhook_alone() {
 
 /// Nothing keeps the labels then: a shard loses what is stripped, and gets it back.
 async fn what_nobody_kept_is_assigned_again() {
-    let fixture = Fixture::start(Settings { webhook: false, ..Settings::without_label_policies() }, false).await;
+    let fixture = Fixture::on(Keeps::Nothing, "labels-kept").await;
     writes::strips_and_copies(&fixture).await;
     writes::to_nobody(&fixture).await;
     fixture.assert_all_was_in_time();

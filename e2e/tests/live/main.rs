@@ -21,6 +21,7 @@ mod leadership;
 mod membership;
 mod old_views;
 mod plan;
+mod planes;
 mod promises;
 mod resources;
 mod selectors;

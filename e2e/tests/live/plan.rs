@@ -94,7 +94,6 @@ impl Planner {
         let Output { status, stdout, stderr } =
             tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
         let text = format!("{}{}", String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
-        println!("plan {arguments:?}: {status}\n{text}");
         (status.code().unwrap(), text)
     }
 

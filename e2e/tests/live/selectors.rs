@@ -11,6 +11,7 @@ mod sides;
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
+    sync::Arc,
 };
 
 use generate::{WATCH, collection, encoded, method, namespaced_collection, path, query, selector, watch_flags};
@@ -22,18 +23,25 @@ use proptest::{
 use sides::{Answer, Content, Sides};
 use tokio::runtime::Handle;
 
-use ringside_e2e::{case, live::Group};
+use ringside_e2e::{
+    case,
+    live::{Group, Shared},
+};
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    Group::new(
-        "selectors",
-        vec![
-            case!(the_proxy_reads_requests_as_the_api_server_does),
-            case!(the_proxy_reads_watches_in_every_format_that_the_api_server_writes),
-            case!(the_proxy_reads_many_requests_as_the_api_server_does).costs("minutes: 15,000 generated requests"),
-        ],
-    )
+    let cases = vec![
+        case!(the_proxy_reads_requests_as_the_api_server_does),
+        case!(the_proxy_reads_watches_in_every_format_that_the_api_server_writes),
+        case!(the_proxy_reads_many_requests_as_the_api_server_does).costs("minutes: 15,000 generated requests"),
+    ];
+    Group::new("selectors", cases).ends(|| SIDES.end())
+}
+
+static SIDES: Shared<Sides> = Shared::new();
+
+async fn sides() -> Arc<Sides> {
+    SIDES.get(async || Sides::start().await).await
 }
 
 /// One request in each of the five kinds below.
@@ -47,7 +55,7 @@ async fn the_proxy_reads_requests_as_the_api_server_does() {
 }
 
 async fn the_proxy_reads_watches_in_every_format_that_the_api_server_writes() {
-    formats::check(&Sides::start().await).await;
+    formats::check(&*sides().await).await;
 }
 
 async fn the_proxy_reads_many_requests_as_the_api_server_does() {
@@ -55,7 +63,7 @@ async fn the_proxy_reads_many_requests_as_the_api_server_does() {
 }
 
 async fn all(cases: u32, seed: u64) {
-    let sides = Sides::start().await;
+    let sides = sides().await;
     let key = || sides.labels.shard.clone();
     let check = |name, requests: BoxedStrategy<(Method, String)>, exempt: Exempt| {
         tokio::task::block_in_place(|| run(&sides, name, cases, seed, &requests, exempt));

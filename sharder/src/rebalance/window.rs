@@ -24,7 +24,7 @@ const PROMPT: Duration = Duration::from_millis(10);
 /// Between two drains at most: what follows from one move, with its children and what the next shard writes, takes
 /// a control plane of two cores up to 20 ms of both. After each sixty moves or so the API server collects its garbage, with all
 /// the cores that it has, for some tenths of a second: what moves meanwhile is what takes longest, so it is to be little.
-pub(super) const LONGEST: Duration = Duration::from_millis(80);
+pub(super) const LONGEST: Duration = Duration::from_millis(40);
 /// All those of one look together: else thousands of objects would wait for minutes, and that is worse for them than that some
 /// take longer to move.
 const TOGETHER: Duration = Duration::from_secs(20);
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn of_very_many_the_first_do_not_make_the_last_wait_for_minutes() {
         let at_first = [0, 250, 1_000, 1_999].map(|drains| Window::new(drains, true).pause().as_millis());
-        assert_eq!(at_first, [80, 80, 20, 10]);
+        assert_eq!(at_first, [40, 40, 20, 10]);
     }
 
     #[tokio::test(start_paused = true)]

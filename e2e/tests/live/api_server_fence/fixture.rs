@@ -21,7 +21,7 @@ use ringside_e2e::{
     eventually::eventually,
     manifests,
     shard_identity::ShardIdentity,
-    system::{NAMESPACE, Settings, System, metrics},
+    system::{Settings, System, metrics},
     website::{Website, WebsiteSpec},
 };
 use ringside_ring::{
@@ -32,18 +32,18 @@ use serde_json::{Value, json};
 
 pub(crate) use ringside_e2e::website::child;
 
+use crate::planes::{Keeps, plane};
+
 /// Enough for a machine that runs other tests beside.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
-/// The ring.
-pub(crate) const RING: &str = "websites";
 /// The service account of the shards.
 pub(crate) const SHARDS: &str = "website-controller";
 /// The service account of a controller that has nothing to do with the ring.
 pub(crate) const OTHERS: &str = "another-controller";
 
-/// What both accounts may do: the fence is to be what refuses, and nothing else.
+/// What both accounts may do in NAMESPACE: the fence is to be what refuses, and nothing else.
 const ROLES: &str = "
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: another-controller, namespace: default}}
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: another-controller, namespace: NAMESPACE}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -54,11 +54,11 @@ rules:
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
-metadata: {name: everything-of-the-ring}
+metadata: {name: everything-of-the-ring-in-NAMESPACE}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: everything-of-the-ring}
 subjects:
-- {kind: ServiceAccount, name: website-controller, namespace: default}
-- {kind: ServiceAccount, name: another-controller, namespace: default}
+- {kind: ServiceAccount, name: website-controller, namespace: NAMESPACE}
+- {kind: ServiceAccount, name: another-controller, namespace: NAMESPACE}
 ";
 
 /// All that a test needs. The system has no shards of its own kind.
@@ -66,6 +66,7 @@ pub(crate) struct Fixture {
     pub(crate) system: System,
     pub(crate) admin: Client,
     pub(crate) keys: RingLabels,
+    pub(crate) ring: &'static str,
 }
 
 /// What somebody who is a pod writes with.
@@ -74,46 +75,68 @@ pub(crate) struct Writer {
 }
 
 impl Fixture {
-    /// A ring whose spec has these fields besides its resources.
+    /// A ring whose spec has these fields besides its resources, on a plane of its own.
     pub(crate) async fn start(settings: Settings, spec: Value) -> Self {
         let mut system = System::start(settings).await.unwrap();
-        let admin = system.control_plane().client();
-        manifests::apply(&admin, &manifests::parse(ROLES).unwrap()).await.unwrap();
         system.start_sharders(1).await.unwrap();
-        let fixture = Self { system, admin, keys: RingLabels::of(&RING.parse().unwrap()) };
+        Self::at(system, "websites", spec).await
+    }
+
+    /// The same on a shared plane, with a ring and a namespace of this name.
+    pub(crate) async fn on(keeps: Keeps, name: &'static str, spec: Value) -> Self {
+        let system = System::on(&plane(keeps).await, name, keeps.settings()).await.unwrap();
+        Self::at(system, name, spec).await
+    }
+
+    async fn at(system: System, ring: &'static str, spec: Value) -> Self {
+        let roles = ROLES.replace("NAMESPACE", system.namespace());
+        let control_plane = system.control_plane();
+        manifests::apply(&control_plane.client(), &manifests::parse(&roles).unwrap()).await.unwrap();
+        let kubeconfig = system.dir().join("admin.kubeconfig");
+        control_plane.write_kubeconfig(&kubeconfig, control_plane.admin_token(), system.namespace()).unwrap();
+        let (admin, keys) = (client(&kubeconfig).await, RingLabels::of(&ring.parse().unwrap()));
+        let fixture = Self { system, admin, keys, ring };
         fixture.apply_ring(spec).await;
         fixture
     }
 
-    /// The usual one: shards `a` and `b`, and the fence in place. Without the policy that keeps labels, which would put right
-    /// what the fence is to refuse.
-    pub(crate) async fn fenced() -> (Self, Writer, Writer) {
-        Self::fenced_on(Settings::without_label_policies()).await
+    /// Shards `a` and `b`, and the fence in place. Without the policy that keeps labels, which would put right what the
+    /// fence is to refuse.
+    pub(crate) async fn fenced(name: &'static str) -> (Self, Writer, Writer) {
+        Self::on(Keeps::Webhook, name, json!({"fence": "APIServer"})).await.with_shards().await
     }
 
-    /// The same beside a garbage collector.
+    /// The same on a plane of its own with a garbage collector.
     pub(crate) async fn fenced_and_collected() -> (Self, Writer, Writer) {
-        Self::fenced_on(Settings { controller_manager: true, ..Settings::without_label_policies() }).await
+        let settings = Settings { controller_manager: true, ..Keeps::Webhook.settings() };
+        Self::start(settings, json!({"fence": "APIServer"})).await.with_shards().await
     }
 
-    async fn fenced_on(settings: Settings) -> (Self, Writer, Writer) {
-        let fixture = Self::start(settings, json!({"fence": "APIServer"})).await;
-        let (a, b) = (fixture.shard("a").await, fixture.shard("b").await);
-        fixture.until_fenced("True").await;
-        (fixture, a, b)
+    /// Adds shards `a` and `b`, and waits for the fence around them.
+    pub(crate) async fn with_shards(self) -> (Self, Writer, Writer) {
+        let (a, b) = (self.shard("a").await, self.shard("b").await);
+        self.until_fenced("True").await;
+        (self, a, b)
     }
 
-    /// Gives the ring these fields, besides its resources.
+    pub(crate) fn namespace(&self) -> &str {
+        self.system.namespace()
+    }
+
+    /// Gives the ring these fields, besides its resources and its namespace.
     pub(crate) async fn apply_ring(&self, spec: Value) {
         let mut ring = json!({
-            "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": RING},
-            "spec": {"resources": [{"group": "web.example.com", "resource": "websites", "controlledResources": [
-                {"group": "", "resource": "configmaps"}, {"group": "", "resource": "secrets"}]}]},
+            "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": self.ring},
+            "spec": {
+                "resources": [{"group": "web.example.com", "resource": "websites", "controlledResources": [
+                    {"group": "", "resource": "configmaps"}, {"group": "", "resource": "secrets"}]}],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": self.namespace()}},
+            },
         });
         let fields = spec.as_object().unwrap().clone();
         ring["spec"].as_object_mut().unwrap().extend(fields);
         let parameters = PatchParams::apply("test").force();
-        self.rings().patch(RING, &parameters, &Patch::Apply(ring)).await.unwrap();
+        self.rings().patch(self.ring, &parameters, &Patch::Apply(ring)).await.unwrap();
     }
 
     pub(crate) fn control_plane(&self) -> &ControlPlane {
@@ -126,26 +149,27 @@ impl Fixture {
 
     /// Somebody with a token that is bound to the Pod of this name.
     pub(crate) async fn pod(&self, account: &str, name: &str) -> Writer {
-        let dir = self.control_plane().dir();
-        let identity = ShardIdentity::create(self.control_plane(), NAMESPACE, account, name, dir).await.unwrap();
+        let dir = self.system.dir();
+        let identity = ShardIdentity::create(self.control_plane(), self.namespace(), account, name, dir).await.unwrap();
         Writer { client: client(identity.kubeconfig()).await }
     }
 
     /// Somebody with a token of the shards' account that is bound to no Pod.
     pub(crate) async fn unbound(&self) -> Client {
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), NAMESPACE);
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin.clone(), self.namespace());
         let answer =
             accounts.create_token_request(SHARDS, &PostParams::default(), &TokenRequest::default()).await.unwrap();
-        let path = self.control_plane().dir().join("unbound.kubeconfig");
-        self.control_plane().write_kubeconfig(&path, &answer.status.unwrap().token, NAMESPACE).unwrap();
+        let path = self.system.dir().join("unbound.kubeconfig");
+        self.control_plane().write_kubeconfig(&path, &answer.status.unwrap().token, self.namespace()).unwrap();
         client(&path).await
     }
 
     /// Somebody of whom the API server knows that account and nothing else, as with a token that lies in a Secret.
     pub(crate) async fn account(&self) -> Client {
-        let mut admin = Kubeconfig::read_from(self.control_plane().kubeconfig_path()).unwrap();
+        let mut admin = Kubeconfig::read_from(self.system.dir().join("admin.kubeconfig")).unwrap();
         let infos = admin.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut());
-        infos.for_each(|info| info.impersonate = Some(format!("system:serviceaccount:{NAMESPACE}:{SHARDS}")));
+        let account = format!("system:serviceaccount:{}:{SHARDS}", self.namespace());
+        infos.for_each(|info| info.impersonate = Some(account.clone()));
         client_by(admin).await
     }
 
@@ -161,7 +185,7 @@ impl Fixture {
         let lease = Lease {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
-                labels: Some([(LEASE_RING.to_owned(), RING.to_owned())].into_iter().chain(labels).collect()),
+                labels: Some([(LEASE_RING.to_owned(), self.ring.to_owned())].into_iter().chain(labels).collect()),
                 ..ObjectMeta::default()
             },
             spec: Some(LeaseSpec {
@@ -171,7 +195,10 @@ impl Fixture {
                 ..LeaseSpec::default()
             }),
         };
-        Api::<Lease>::namespaced(self.admin.clone(), NAMESPACE).create(&PostParams::default(), &lease).await.unwrap();
+        Api::<Lease>::namespaced(self.admin.clone(), self.namespace())
+            .create(&PostParams::default(), &lease)
+            .await
+            .unwrap();
     }
 
     /// Waits until the ring says so of its fence; returns the whole condition.
@@ -185,7 +212,7 @@ impl Fixture {
     }
 
     pub(crate) async fn condition(&self, type_: &str) -> Result<Condition, String> {
-        let ring = self.rings().get(RING).await.map_err(|error| error.to_string())?;
+        let ring = self.rings().get(self.ring).await.map_err(|error| error.to_string())?;
         let conditions = ring.status.clone().unwrap_or_default().conditions;
         conditions.iter().find(|one| one.type_ == type_).cloned().ok_or_else(|| format!("{:?}", ring.status))
     }
@@ -239,11 +266,11 @@ async fn client_by(kubeconfig: Kubeconfig) -> Client {
 }
 
 pub(crate) fn websites(client: &Client) -> Api<Website> {
-    Api::namespaced(client.clone(), NAMESPACE)
+    Api::default_namespaced(client.clone())
 }
 
 pub(crate) fn config_maps(client: &Client) -> Api<ConfigMap> {
-    Api::namespaced(client.clone(), NAMESPACE)
+    Api::default_namespaced(client.clone())
 }
 
 /// Fails unless the fence, and nothing else, has refused it.

@@ -12,6 +12,7 @@ use ringside_e2e::{eventually::eventually, system::Settings, website::Website};
 use serde_json::{Value, json};
 
 use crate::api_server_fence::fixture::{DEADLINE, Fixture, Writer, child, config_maps, refused, websites};
+use crate::planes::Keeps;
 
 /// Enough that a third shard gets some of them: the chance that it gets none is below one in 100,000.
 const OBJECTS: usize = 30;
@@ -29,12 +30,12 @@ fn spec(fence: &str) -> Value {
 
 /// Two shards with objects that have a child each, and a third one that has just come. None ever lets go of anything.
 async fn stuck(fence: &str) -> (Fixture, BTreeMap<&'static str, Writer>) {
-    stuck_as(Settings::default(), fence, (fence == "APIServer").then_some("True")).await
+    let name = if fence == "APIServer" { "fence-stuck" } else { "fence-stuck-proxy" };
+    stuck_on(Fixture::on(Keeps::Both, name, spec(fence)).await, (fence == "APIServer").then_some("True")).await
 }
 
-/// The same on another API server, and what the ring says of its fence before the third shard comes.
-async fn stuck_as(settings: Settings, fence: &str, fenced: Option<&str>) -> (Fixture, BTreeMap<&'static str, Writer>) {
-    let fixture = Fixture::start(settings, spec(fence)).await;
+/// The same on another fixture, and what the ring says of its fence before the third shard comes.
+async fn stuck_on(fixture: Fixture, fenced: Option<&str>) -> (Fixture, BTreeMap<&'static str, Writer>) {
     let mut shards = BTreeMap::from([("a", fixture.shard("a").await), ("b", fixture.shard("b").await)]);
     if let Some(fenced) = fenced {
         fixture.until_fenced(fenced).await;
@@ -78,8 +79,13 @@ async fn drained(fixture: &Fixture, from: &[&str]) -> BTreeMap<String, String> {
 
 /// What Events with this reason say about objects of this kind.
 async fn events(fixture: &Fixture, kind: &str, reason: &str) -> Vec<String> {
-    let events: Api<Event> = Api::namespaced(fixture.admin.clone(), "default");
-    let all = events.list(&ListParams::default()).await.unwrap().into_iter();
+    // Those about rings are in the namespace `default`.
+    let events: Api<Event> = Api::all(fixture.admin.clone());
+    let of_ring = |event: &Event| {
+        let regarding = event.regarding.clone().unwrap_or_default();
+        [regarding.namespace, regarding.name].iter().flatten().any(|one| one == fixture.ring)
+    };
+    let all = events.list(&ListParams::default()).await.unwrap().into_iter().filter(of_ring);
     let about = |event: &Event| event.regarding.as_ref().and_then(|it| it.kind.as_deref()) == Some(kind);
     let of_reason = all.filter(|event| event.reason.as_deref() == Some(reason) && about(event));
     of_reason.filter_map(|event| event.note).collect()
@@ -175,7 +181,7 @@ async fn until_lost(fixture: &Fixture, draining: &BTreeMap<String, String>) {
 
 /// One shard of the ring has no Pod, so the fence can't know it: it would go on writing.
 pub(crate) async fn a_shard_that_the_fence_does_not_know_keeps_its_objects_although_the_others_lose_theirs() {
-    let fixture = Fixture::start(Settings::default(), spec("APIServer")).await;
+    let fixture = Fixture::on(Keeps::Both, "fence-podless", spec("APIServer")).await;
     fixture.shard("a").await;
     fixture.until_fenced("True").await;
     fixture.lease("podless", Vec::new()).await;
@@ -198,7 +204,7 @@ pub(crate) async fn a_shard_that_the_fence_does_not_know_keeps_its_objects_altho
 pub(crate) async fn where_policies_are_turned_off_nothing_is_forced_and_that_is_told() {
     let off = "--disable-admission-plugins=ValidatingAdmissionPolicy,MutatingAdmissionPolicy";
     let settings = Settings { api_server_flags: vec![off.to_owned()], ..Settings::default() };
-    let (mut fixture, shards) = stuck_as(settings, "APIServer", Some("False")).await;
+    let (mut fixture, shards) = stuck_on(Fixture::start(settings, spec("APIServer")).await, Some("False")).await;
     for (type_, plugin) in [("Fenced", "ValidatingAdmissionPolicy"), ("LabelsProtected", "MutatingAdmissionPolicy")] {
         let told = || async {
             let told = fixture.condition(type_).await?;

@@ -10,15 +10,13 @@ use kube::{
     Api, Resource, ResourceExt as _,
     api::{ObjectMeta, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
-use ringside_e2e::{
-    system::{NAMESPACE, Settings},
-    website::{Website, WebsiteSpec},
-};
+use ringside_e2e::website::{Website, WebsiteSpec};
 use ringside_ring::labels::fence_policy_name;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::api_server_fence::fixture::{DEADLINE, Fixture, RING, Writer, refused, websites};
+use crate::api_server_fence::fixture::{DEADLINE, Fixture, Writer, refused, websites};
+use crate::planes::Keeps;
 
 /// Enough that each of two shards has some: the chance that one has none is below one in 100,000.
 const OBJECTS: usize = 20;
@@ -29,7 +27,7 @@ fn spec(resources: &[(&str, &str)]) -> Value {
 }
 
 fn secrets(of: &Writer) -> Api<Secret> {
-    Api::namespaced(of.client.clone(), NAMESPACE)
+    Api::default_namespaced(of.client.clone())
 }
 
 fn touch(content: &str) -> Patch<Value> {
@@ -52,11 +50,11 @@ async fn given_next<K: Resource>(
 }
 
 pub(crate) async fn what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence_is_around_it() {
-    let fixture = Fixture::start(Settings::without_label_policies(), spec(&[("web.example.com", "websites")])).await;
+    let fixture = Fixture::on(Keeps::Webhook, "fence-joins", spec(&[("web.example.com", "websites")])).await;
     let (a, b) = (fixture.shard("a").await, fixture.shard("b").await);
     fixture.until_fenced("True").await;
     let site = fixture.website_of("a", "mine").await.name_any();
-    let all: Api<Secret> = Api::namespaced(fixture.admin.clone(), NAMESPACE);
+    let all: Api<Secret> = Api::default_namespaced(fixture.admin.clone());
     for index in 0..OBJECTS {
         let metadata = ObjectMeta { name: Some(format!("s-{index}")), ..ObjectMeta::default() };
         all.create(&PostParams::default(), &Secret { metadata, ..Secret::default() }).await.unwrap();
@@ -71,7 +69,7 @@ pub(crate) async fn what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence
     fixture.apply_ring(spec(&[("web.example.com", "websites"), ("", "secrets")])).await;
 
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(fixture.admin.clone());
-    let policy = fence_policy_name(&RING.parse().unwrap());
+    let policy = fence_policy_name(&fixture.ring.parse().unwrap());
     let (mut given, shards) = ([0, 0], [("a", &b), ("b", &a)]);
     while given.iter().sum::<usize>() < OBJECTS {
         let (secret, owner) = given_next(&fixture, &mut changes).await;
@@ -93,12 +91,13 @@ pub(crate) async fn what_joins_a_fenced_ring_is_given_to_nobody_before_the_fence
 }
 
 pub(crate) async fn a_namespace_that_joins_a_fenced_ring_waits_for_the_fence_as_well() {
-    const SECOND: &str = "second";
+    const FIRST: &str = "fence-namespace";
+    const SECOND: &str = "fence-namespace-second";
     let selecting = |namespaces: &[&str]| {
         json!({"fence": "APIServer", "namespaceSelector": {"matchExpressions": [
             {"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces}]}})
     };
-    let fixture = Fixture::start(Settings::without_label_policies(), selecting(&[NAMESPACE])).await;
+    let fixture = Fixture::on(Keeps::Webhook, FIRST, selecting(&[FIRST])).await;
     let (a, b) = (fixture.shard("a").await, fixture.shard("b").await);
     let second = Namespace {
         metadata: ObjectMeta { name: Some(SECOND.to_owned()), ..ObjectMeta::default() },
@@ -115,7 +114,7 @@ pub(crate) async fn a_namespace_that_joins_a_fenced_ring_waits_for_the_fence_as_
     let parameters = PatchParams::default();
     let from = all.list_metadata(&Default::default()).await.unwrap().metadata.resource_version.unwrap();
     let mut changes = std::pin::pin!(all.watch(&WatchParams::default().timeout(290), &from).await.unwrap());
-    fixture.apply_ring(selecting(&[NAMESPACE, SECOND])).await;
+    fixture.apply_ring(selecting(&[FIRST, SECOND])).await;
     let (mut given, shards) = ([0, 0], [("a", &b), ("b", &a)]);
     while given.iter().sum::<usize>() < OBJECTS {
         let (site, owner) = given_next(&fixture, &mut changes).await;

@@ -12,14 +12,19 @@ use ringside_e2e::{eventually::eventually, system::Settings};
 use ringside_ring::labels::{LEASE_TOKEN_POD, fence_policy_name};
 use serde_json::json;
 
-use crate::api_server_fence::fixture::{DEADLINE, Fixture, RING, refused, websites};
+use crate::api_server_fence::fixture::{DEADLINE, Fixture, refused, websites};
+use crate::planes::Keeps;
 
 fn policies(fixture: &Fixture) -> (Api<ValidatingAdmissionPolicy>, Api<ValidatingAdmissionPolicyBinding>, String) {
-    (Api::all(fixture.admin.clone()), Api::all(fixture.admin.clone()), fence_policy_name(&RING.parse().unwrap()))
+    (
+        Api::all(fixture.admin.clone()),
+        Api::all(fixture.admin.clone()),
+        fence_policy_name(&fixture.ring.parse().unwrap()),
+    )
 }
 
 pub(crate) async fn what_somebody_does_to_the_policy_is_undone_and_the_fence_is_not_in_place_meanwhile() {
-    let (fixture, _a, b) = Fixture::fenced().await;
+    let (fixture, _a, b) = Fixture::fenced("fence-policy").await;
     let (policies, bindings, name) = policies(&fixture);
     let wanted = policies.get(&name).await.unwrap().spec;
     let bound = bindings.get(&name).await.unwrap().spec;
@@ -51,7 +56,7 @@ pub(crate) async fn what_somebody_does_to_the_policy_is_undone_and_the_fence_is_
 }
 
 pub(crate) async fn the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_the_ring() {
-    let (fixture, _a, b) = Fixture::fenced().await;
+    let (fixture, _a, b) = Fixture::fenced("fence-policy-goes").await;
     let (policies, bindings, name) = policies(&fixture);
     let gone = async || {
         eventually("policy and binding are gone", DEADLINE, || async {
@@ -79,12 +84,12 @@ pub(crate) async fn the_policy_goes_when_the_ring_does_not_ask_for_it_and_with_t
     .unwrap();
     fixture.apply_ring(json!({"fence": "APIServer"})).await;
     fixture.until_fenced("True").await;
-    fixture.rings().delete(RING, &DeleteParams::default()).await.unwrap();
+    fixture.rings().delete(fixture.ring, &DeleteParams::default()).await.unwrap();
     gone().await;
 }
 
 pub(crate) async fn nothing_new_is_given_to_anybody_before_the_fence_is_around_it() {
-    let fixture = Fixture::start(Settings::without_label_policies(), json!({"fence": "APIServer"})).await;
+    let fixture = Fixture::on(Keeps::Webhook, "fence-first", json!({"fence": "APIServer"})).await;
     let (_a, _b) = (fixture.shard("a").await, fixture.shard("b").await);
     fixture.until_fenced("False").await;
     let early = fixture.create(&fixture.admin, "early").await.unwrap();
@@ -103,10 +108,10 @@ pub(crate) async fn nothing_new_is_given_to_anybody_before_the_fence_is_around_i
 }
 
 pub(crate) async fn a_shard_that_the_fence_does_not_hold_is_named() {
-    let (fixture, _a, _b) = Fixture::fenced().await;
+    let (fixture, _a, _b) = Fixture::fenced("fence-outside").await;
     fixture.lease("podless", Vec::new()).await;
     let condition = fixture.until_fenced("False").await;
-    assert!(condition.message.contains("shard 'podless': there is no Pod 'default/podless'"), "{condition:?}");
+    assert!(condition.message.contains("shard 'podless': there is no Pod 'fence-outside/podless'"), "{condition:?}");
     fixture.pod(crate::api_server_fence::fixture::SHARDS, "unbound").await;
     fixture.lease("unbound", vec![(LEASE_TOKEN_POD.to_owned(), String::new())]).await;
     fixture.pod(crate::api_server_fence::fixture::SHARDS, "silent").await;

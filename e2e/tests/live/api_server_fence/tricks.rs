@@ -15,6 +15,7 @@ use ringside_ring::{labels::ACKNOWLEDGER, patch::acknowledge};
 use serde_json::{Value, json};
 
 use crate::api_server_fence::fixture::{DEADLINE, Fixture, Writer, refused, websites};
+use crate::planes::Keeps;
 
 /// Flips in the contention test: enough that writes meet them in every phase. Each flip and each write takes some
 /// milliseconds.
@@ -26,7 +27,7 @@ async fn set_labels(by: &Writer, name: &str, labels: Value) -> kube::Result<Webs
 }
 
 pub(crate) async fn a_shard_acknowledges_and_changes_no_label_otherwise() {
-    let (fixture, a, b) = Fixture::fenced().await;
+    let (fixture, a, b) = Fixture::fenced("fence-acknowledges").await;
     let website = fixture.website_of("a", "mine").await;
     let name = website.name_any();
     let (shard, drain) = (&fixture.keys.shard, &fixture.keys.drain);
@@ -71,8 +72,8 @@ pub(crate) async fn a_shard_acknowledges_and_changes_no_label_otherwise() {
 /// No children move before these, so the next owner could be named in the acknowledgement itself; the fence has none named.
 pub(crate) async fn nor_does_a_shard_of_objects_without_children() {
     let resources = json!([{"group": "web.example.com", "resource": "websites"}]);
-    let mut fixture =
-        Fixture::start(Settings::without_label_policies(), json!({"fence": "APIServer", "resources": resources})).await;
+    let settings = Settings::without_label_policies();
+    let mut fixture = Fixture::start(settings, json!({"fence": "APIServer", "resources": resources})).await;
     let (a, _b) = (fixture.shard("a").await, fixture.shard("b").await);
     fixture.until_fenced("True").await;
     let website = fixture.website_of("a", "mine").await;
@@ -101,8 +102,7 @@ pub(crate) async fn nor_does_a_shard_of_objects_without_children() {
 
 /// With nobody there who would put the label back: neither the policy nor the webhook.
 pub(crate) async fn nor_does_it_strip_what_it_was_not_asked_to_let_go_of() {
-    let settings = Settings { webhook: false, ..Settings::without_label_policies() };
-    let fixture = Fixture::start(settings, json!({"fence": "APIServer"})).await;
+    let fixture = Fixture::on(Keeps::Nothing, "fence-strip", json!({"fence": "APIServer"})).await;
     let (a, _b) = (fixture.shard("a").await, fixture.shard("b").await);
     fixture.until_fenced("True").await;
     let name = fixture.website_of("a", "mine").await.name_any();
@@ -121,7 +121,7 @@ pub(crate) async fn nor_does_it_strip_what_it_was_not_asked_to_let_go_of() {
 }
 
 pub(crate) async fn what_a_shard_creates_has_no_label_its_own_or_the_webhooks() {
-    let (fixture, a, b) = Fixture::fenced().await;
+    let (fixture, a, b) = Fixture::fenced("fence-creates").await;
     let (shard, drain) = (&fixture.keys.shard, &fixture.keys.drain);
     let owner = fixture.website_of("a", "owner").await;
     let create = async |by: &Writer, body: Value| {
@@ -145,7 +145,7 @@ pub(crate) async fn what_a_shard_creates_has_no_label_its_own_or_the_webhooks() 
 
 /// An operator may copy its owner's labels to what it creates below it. Whose the owner is by now is the webhook's to say.
 pub(crate) async fn nor_what_it_creates_below_an_owner_its_own() {
-    let fixture = Fixture::start(Settings::default(), json!({"fence": "APIServer"})).await;
+    let fixture = Fixture::on(Keeps::Both, "fence-children", json!({"fence": "APIServer"})).await;
     let (a, b) = (fixture.shard("a").await, fixture.shard("b").await);
     fixture.until_fenced("True").await;
     let (owner, label) = (fixture.website_of("a", "owner").await, &fixture.keys.shard);
@@ -171,7 +171,7 @@ pub(crate) async fn nor_what_it_creates_below_an_owner_its_own() {
 /// One label flips between two shards while one of them writes all the time: the API server repeats a patch on each
 /// conflict, and judges it again on what it then finds.
 pub(crate) async fn no_write_of_a_former_owner_lands_however_often_the_label_flips() {
-    let (fixture, _a, b) = Fixture::fenced().await;
+    let (fixture, _a, b) = Fixture::fenced("fence-flips").await;
     let name = fixture.website_of("a", "contended").await.name_any();
     let from = websites(&fixture.admin).get(&name).await.unwrap();
     let fields = WatchParams::default().fields(&format!("metadata.name={name}"));

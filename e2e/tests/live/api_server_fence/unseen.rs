@@ -16,7 +16,7 @@ use ringside_e2e::{
 use ringside_ring::labels::fence_policy_name;
 use serde_json::{Value, json};
 
-use crate::api_server_fence::fixture::{DEADLINE, Fixture, RING, child, config_maps, refused, websites};
+use crate::api_server_fence::fixture::{DEADLINE, Fixture, child, config_maps, refused, websites};
 
 /// The shards may do all of it, and `jane` what they may do otherwise.
 const ROLES: &str = "
@@ -171,7 +171,7 @@ pub(crate) async fn what_shows_no_owner_is_noted_in_the_audit_log_with_pod_and_o
 
 /// Returns when the audit log has these notes of what passed in this order, and no other.
 async fn until_noted(fixture: &Fixture, expected: &[String]) {
-    let key = format!("{}/unseen", fence_policy_name(&RING.parse().unwrap()));
+    let key = format!("{}/unseen", fence_policy_name(&fixture.ring.parse().unwrap()));
     eventually("the audit log has all of them, and nothing else", DEADLINE, || async {
         let notes: Vec<_> = log(fixture)
             .iter()
@@ -248,7 +248,7 @@ pub(crate) async fn a_child_that_is_created_while_no_sharder_answers_goes_to_its
 
 /// It is nobody's before, so whoever creates it takes nothing from anybody.
 pub(crate) async fn who_creates_a_main_object_may_name_its_shard_where_nothing_else_keeps_the_labels() {
-    let (fixture, a, b) = Fixture::fenced().await;
+    let (fixture, a, b) = Fixture::fenced("fence-names-shard").await;
     let mut site = ringside_e2e::website::Website::new("named", Default::default());
     site.labels_mut().insert(fixture.keys.shard.clone(), "a".to_owned());
     let made = websites(&b.client).create(&PostParams::default(), &site).await.unwrap();

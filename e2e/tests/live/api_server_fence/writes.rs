@@ -121,7 +121,7 @@ const TO_A_CHILD: [(&str, Write); 7] = [
 ];
 
 pub(crate) async fn only_the_owner_writes_to_an_object_and_its_children() {
-    let (fixture, a, b) = Fixture::fenced().await;
+    let (fixture, a, b) = Fixture::fenced("fence-owner").await;
     let website = fixture.website_of("a", "mine").await;
     let name = website.name_any();
     let made = config_maps(&a.client).create(&PostParams::default(), &child(&website, "child")).await.unwrap();
@@ -154,7 +154,7 @@ pub(crate) async fn only_the_owner_writes_to_an_object_and_its_children() {
 }
 
 pub(crate) async fn a_deletion_of_many_is_judged_object_by_object() {
-    let (fixture, a, b) = Fixture::fenced().await;
+    let (fixture, a, b) = Fixture::fenced("fence-many").await;
     let of_a: Website = fixture.website_of("a", "many").await;
     fixture.website_of("b", "of-b").await;
     let delete = async |by: &Writer, selector: &str| {
@@ -177,7 +177,7 @@ pub(crate) async fn a_deletion_of_many_is_judged_object_by_object() {
 }
 
 pub(crate) async fn a_token_that_names_no_pod_writes_to_nothing_that_has_an_owner() {
-    let (fixture, _a, _b) = Fixture::fenced().await;
+    let (fixture, _a, _b) = Fixture::fenced("fence-no-pod").await;
     let website = fixture.website_of("a", "mine").await;
     for (unbound, name) in [(fixture.unbound().await, "nobodys"), (fixture.account().await, "nobodys-either")] {
         refused("update", replaced(websites(&unbound), website.name_any()).await);

@@ -31,8 +31,8 @@ pub(crate) const RING: &str = "ringside-websites";
 /// Where a ConfigMap has the record.
 const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
 
-/// More than ten Leases long, as the programs have them: who did not renew would have lost it.
-pub(crate) const HOLDS: Duration = Duration::from_secs(75);
+/// Five Leases long, as the programs have them: one that is not renewed is lost by then.
+pub(crate) const HOLDS: Duration = Duration::from_secs(30);
 
 /// Requests that an election may begin with: it looks for its lock, finds none or another's, and writes to it.
 const BEGINS: usize = 6;

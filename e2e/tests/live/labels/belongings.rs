@@ -8,13 +8,13 @@ use kube::{
 };
 use ringside_e2e::{
     eventually::eventually,
-    system::Settings,
     website::{Website, WebsiteSpec},
 };
-use ringside_ring::{cluster_ring::Fence, labels::webhook_configuration_name};
+use ringside_ring::labels::webhook_configuration_name;
 use serde_json::{Value, json};
 
 use crate::labels::fixture::{DEADLINE, Fixture};
+use crate::planes::Keeps;
 
 /// The kinds of what is made for a ring, each in its singular.
 pub(crate) const KINDS: [&str; 3] =
@@ -83,7 +83,7 @@ fn edits(kind: &str) -> [Value; 2] {
 
 /// Whatever is done to it is undone, and what has its owner keeps it meanwhile.
 pub(crate) async fn what_belongs_to_a_ring_is_restored_within_seconds() {
-    let fixture = Fixture::start(Settings { fence: Fence::ApiServer, ..Settings::default() }, true).await;
+    let fixture = Fixture::fenced("labels-restored").await;
     let (client, name) = (fixture.client(), webhook_configuration_name(&fixture.ring));
     let mut took = Vec::new();
     for kind in KINDS.into_iter().chain(FENCE) {
@@ -129,7 +129,7 @@ pub(crate) async fn what_belongs_to_a_ring_is_restored_within_seconds() {
 /// What is created while nothing of it is there has one owner a moment later, and keeps it. Where the ring asks for the API
 /// server's fence, that has to be in place again first.
 pub(crate) async fn what_is_created_while_what_belongs_to_the_ring_is_gone_has_an_owner_a_moment_later() {
-    let fixture = Fixture::start(Settings::default(), true).await;
+    let fixture = Fixture::on(Keeps::Both, "labels-meanwhile").await;
     let (client, name) = (fixture.client(), webhook_configuration_name(&fixture.ring));
     let mut took = Vec::new();
     for round in 0..3 {

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{ResourceExt as _, api::ListParams};
 use ringside_e2e::{
     eventually::eventually,
-    system::{NAMESPACE, Settings},
+    system::Settings,
     website::{Website, child},
 };
 
@@ -19,6 +19,7 @@ use crate::labels::{
     fixture::{DEADLINE, Fixture},
     history::History,
 };
+use crate::planes::Keeps;
 
 /// What all copies' names begin with.
 const PREFIX: &str = "copy-";
@@ -37,13 +38,13 @@ type Way = (&'static str, Option<BTreeMap<String, String>>);
 
 /// The policy takes off what was copied, and the webhook looks whose it is in the same write.
 pub(crate) async fn a_copied_child_is_with_its_owner_at_once_with_webhook_and_policy() {
-    let fixture = Fixture::start(Settings::default(), true).await;
+    let fixture = Fixture::on(Keeps::Both, "labels-copied").await;
     with_their_owners_soon(&fixture).await;
 }
 
 /// The policy takes off what was copied, so it is found as what never had a label.
 pub(crate) async fn a_copied_child_is_with_its_owner_soon_while_the_webhook_is_away() {
-    let fixture = Fixture::start(Settings { webhook: false, ..Settings::default() }, true).await;
+    let fixture = Fixture::on(Keeps::Policy, "labels-copied").await;
     until_the_webhook_is_missed(&fixture).await;
     with_their_owners_soon(&fixture).await;
 }
@@ -69,8 +70,8 @@ async fn with_their_owners_soon(fixture: &Fixture) {
 
 /// Nothing takes a wrong label off then, and no watch shows it: the next look at all objects does.
 pub(crate) async fn a_copied_child_is_with_its_owner_after_a_period_where_nothing_keeps_labels() {
-    let settings = Settings { webhook: false, sync_period: PERIOD, ..Settings::without_label_policies() };
-    let fixture = Fixture::start(settings, false).await;
+    let settings = Settings { sync_period: PERIOD, ..Keeps::Nothing.settings() };
+    let fixture = Fixture::start(Keeps::Nothing, settings).await;
     until_the_webhook_is_missed(&fixture).await;
     fixture.until_children_follow().await;
     let children = History::follow::<ConfigMap>(&fixture.client(), &fixture.labels).await;
@@ -132,11 +133,11 @@ impl Copied {
 
     /// Returns when the API server had answered.
     async fn create(&self, fixture: &Fixture) -> Instant {
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+        let path = format!("/api/v1/namespaces/{}/configmaps", fixture.system.namespace());
         let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
         if let Some(pod) = &self.pod {
             request = request
-                .header("Impersonate-User", format!("system:serviceaccount:{NAMESPACE}:website-controller"))
+                .header("Impersonate-User", fixture.system.shards_user())
                 .header("Impersonate-Extra-authentication.kubernetes.io%2Fpod-name", pod);
         }
         let request = request.body(serde_json::to_vec(&self.child).unwrap()).unwrap();

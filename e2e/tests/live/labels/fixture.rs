@@ -16,15 +16,18 @@ use kube::{
 };
 use ringside_e2e::{
     eventually::eventually,
-    system::{NAMESPACE, Settings, System},
+    system::{Settings, System},
     website::{Homes, Website},
     workload::Workload,
 };
-use ringside_ring::{ClusterRing, RingLabels, RingName};
+use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::Fence};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::labels::history::History;
+use crate::{
+    labels::history::History,
+    planes::{Keeps, plane},
+};
 
 /// Enough that each shard has some, and that each case has its own.
 const OBJECTS: usize = 24;
@@ -62,19 +65,39 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// `protected`: whether the ring is to say that the API server keeps the labels.
-    pub(crate) async fn start(settings: Settings, protected: bool) -> Self {
-        let grace = settings.drain_grace;
-        let mut system = System::start(settings).await.unwrap();
-        let ring = system.start_sharding(1).await.unwrap();
+    /// A ring with two shards, on a plane of its own.
+    pub(crate) async fn start(keeps: Keeps, settings: Settings) -> Self {
+        let mut system = System::start(settings.clone()).await.unwrap();
+        system.start_sharders(1).await.unwrap();
+        Self::at(system, keeps, &settings).await
+    }
+
+    /// The same on a shared plane, with a ring and a namespace of this name.
+    pub(crate) async fn on(keeps: Keeps, name: &str) -> Self {
+        Self::on_as(keeps, name, keeps.settings()).await
+    }
+
+    /// The same with the API server's fence.
+    pub(crate) async fn fenced(name: &str) -> Self {
+        Self::on_as(Keeps::Both, name, Settings { fence: Fence::ApiServer, ..Keeps::Both.settings() }).await
+    }
+
+    async fn on_as(keeps: Keeps, name: &str, settings: Settings) -> Self {
+        let system = System::on(&plane(keeps).await, name, settings.clone()).await.unwrap();
+        Self::at(system, keeps, &settings).await
+    }
+
+    async fn at(mut system: System, keeps: Keeps, settings: &Settings) -> Self {
+        let ring = system.start_ring().await.unwrap();
         for shard in ["shard-0", "shard-1"] {
             system.add_shard(shard).await.unwrap();
         }
-        system.share_out(&Workload::idle("site", OBJECTS), DEADLINE).await.unwrap();
+        let workload = Workload::idle("site", OBJECTS).within(system.namespace());
+        system.share_out(&workload, DEADLINE).await.unwrap();
         let labels = RingLabels::of(&ring);
         let history = History::follow::<Website>(&system.control_plane().client(), &labels).await;
-        let fixture = Self { history, system, ring, labels, grace, late: Mutex::default() };
-        fixture.until_protection_is(protected).await;
+        let fixture = Self { history, system, ring, labels, grace: settings.drain_grace, late: Mutex::default() };
+        fixture.until_protection_is(matches!(keeps, Keeps::Both | Keeps::Policy)).await;
         fixture
     }
 
@@ -88,7 +111,7 @@ impl Fixture {
 
     /// Owners or children, which have the names of their owners.
     pub(crate) fn objects<K: Labelled>(&self) -> Api<K> {
-        Api::namespaced(self.client(), NAMESPACE)
+        Api::namespaced(self.client(), self.system.namespace())
     }
 
     pub(crate) fn shards(&self) -> impl Iterator<Item = &str> {
@@ -101,7 +124,7 @@ impl Fixture {
 
     /// The shard that a website of this name belongs to.
     pub(crate) fn home(&self, name: &str) -> String {
-        Homes::among(self.shards()).unwrap().of(NAMESPACE, name).unwrap().to_owned()
+        Homes::among(self.shards()).unwrap().of(self.system.namespace(), name).unwrap().to_owned()
     }
 
     /// The shard of an object, when it is one that lives and was not asked to let go.

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, PropagationPolicy},
+    api::{DeleteParams, ListParams},
 };
 use ringside_e2e::{
     eventually::eventually,
@@ -19,13 +19,18 @@ use crate::labels::{
     belongings::{FENCE, KINDS, api},
     fixture::{DEADLINE, Fixture},
 };
+use crate::planes::Keeps;
 
 /// The resources of the ring, as they are counted.
 const RESOURCES: [&str; 3] = ["websites.web.example.com", "configmaps", "secrets"];
 
-/// A ring with all that can be made for one.
+/// A ring with all that can be made for one, on a plane of its own.
 async fn start() -> Fixture {
-    let fixture = Fixture::start(Settings { fence: Fence::ApiServer, ..Settings::default() }, true).await;
+    let settings = Settings { fence: Fence::ApiServer, ..Settings::default() };
+    with_all(Fixture::start(Keeps::Both, settings).await).await
+}
+
+async fn with_all(fixture: Fixture) -> Fixture {
     assert_eq!(belongings(&fixture).await, KINDS.into_iter().chain(FENCE).collect::<Vec<_>>());
     fixture
 }
@@ -52,10 +57,10 @@ async fn labelled(fixture: &Fixture) -> [usize; 3] {
     counts
 }
 
-async fn delete_ring(fixture: &Fixture, how: &DeleteParams) -> ClusterRing {
+async fn delete_ring(fixture: &Fixture) -> ClusterRing {
     let rings: Api<ClusterRing> = Api::all(fixture.client());
     let ring = rings.get(fixture.ring.as_str()).await.unwrap();
-    rings.delete(fixture.ring.as_str(), how).await.unwrap();
+    rings.delete(fixture.ring.as_str(), &DeleteParams::default()).await.unwrap();
     ring
 }
 
@@ -95,15 +100,18 @@ fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 }
 
 pub(crate) async fn removing_the_ring_takes_everything_off() {
-    let fixture = start().await;
+    let fixture = with_all(Fixture::fenced("labels-removed").await).await;
     let before = labelled(&fixture).await;
     assert!(before.iter().all(|count| *count > 0), "{before:?}");
-    let ring = delete_ring(&fixture, &DeleteParams::default()).await;
+    let ring = delete_ring(&fixture).await;
     assert_nothing_is_left(&fixture).await;
     let log = fixture.system.sharders().next().unwrap().process().log().to_owned();
     let (said, total) = eventually("the sharder says how many", DEADLINE, || async {
         let said = std::fs::read_to_string(&log).unwrap();
-        let line = said.lines().find(|line| line.contains("cleaned up after a ring")).ok_or("it does not")?;
+        let line = said
+            .lines()
+            .find(|line| line.contains("cleaned up after a ring") && line.contains(fixture.ring.as_str()))
+            .ok_or("it does not")?;
         let total = field(line, "objects").ok_or(line)?.to_owned();
         Ok::<_, String>((said, total))
     })
@@ -130,9 +138,8 @@ pub(crate) async fn the_command_takes_off_what_no_sharder_saw_go() {
         sharder.process().kill().unwrap();
         sharder.process().wait(DEADLINE).await.unwrap();
     }
-    // The garbage collector is to leave all of it to the command.
-    let orphan = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
-    delete_ring(&fixture, &orphan).await;
+    // There is no garbage collector: all of it is left to the command.
+    delete_ring(&fixture).await;
     eventually("the ring is gone", DEADLINE, || async {
         let ring = Api::<ClusterRing>::all(fixture.client()).get_opt(fixture.ring.as_str()).await;
         ring.map_err(|error| error.to_string())?.map_or(Ok(()), |ring| Err(format!("{:?}", ring.metadata)))
@@ -159,7 +166,7 @@ pub(crate) async fn the_command_takes_off_what_no_sharder_saw_go() {
 }
 
 pub(crate) async fn the_command_takes_a_whole_ring_off_while_everything_runs() {
-    let fixture = start().await;
+    let fixture = with_all(Fixture::fenced("labels-command").await).await;
     let before = labelled(&fixture).await;
     let (clean, table) = cleanup(&fixture, &[]).await;
     assert!(clean && table.contains("ClusterRing websites: removed"), "{table}");

@@ -15,25 +15,19 @@ use ringside_e2e::{
     website::{Website, WebsiteSpec},
 };
 use ringside_ring::{RingLabels, RingName};
-use tokio::sync::{Mutex, MutexGuard};
 
 /// Enough for a machine that runs other tests beside; what is measured is printed.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-
-/// The tests of this program take turns: beside another one on two cores each would measure that, too.
-static TURN: Mutex<()> = Mutex::const_new(());
 
 pub(crate) struct Fixture {
     pub(crate) system: System,
     pub(crate) ring: RingName,
     pub(crate) labels: RingLabels,
     created: AtomicUsize,
-    /// Given up when the system has ended.
-    _turn: MutexGuard<'static, ()>,
 }
 
 impl Fixture {
-    /// Returns once it is this test's turn and the webhook answers.
+    /// Returns once the webhook answers.
     pub(crate) async fn start(settings: Settings) -> Self {
         let fixture = Self::begin(settings).await;
         fixture.until_answered().await;
@@ -42,14 +36,13 @@ impl Fixture {
 
     /// The same, but nobody has asked the webhook yet.
     pub(crate) async fn begin(settings: Settings) -> Self {
-        let turn = TURN.lock().await;
         let mut system = System::start(settings).await.unwrap();
         let ring = system.start_sharding(2).await.unwrap();
         for shard in ["shard-0", "shard-1"] {
             system.add_shard(shard).await.unwrap();
         }
         system.until_counted(DEADLINE).await.unwrap();
-        Self { system, labels: RingLabels::of(&ring), ring, created: AtomicUsize::new(0), _turn: turn }
+        Self { system, labels: RingLabels::of(&ring), ring, created: AtomicUsize::new(0) }
     }
 
     pub(crate) fn client(&self) -> Client {

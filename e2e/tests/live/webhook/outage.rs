@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep};
 use crate::webhook::fixture::{DEADLINE, Fixture};
 
 /// How long there is no sharder.
-const OUTAGE: Duration = Duration::from_secs(60);
+const OUTAGE: Duration = Duration::from_secs(15);
 /// The time between two creates meanwhile.
 const PAUSE: Duration = Duration::from_millis(200);
 /// What is promised: so soon after the sharders' return every object has an owner.

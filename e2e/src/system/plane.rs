@@ -1,0 +1,90 @@
+//! A control plane with the `Website` resource, all permissions, and sharders: one system's own, or shared by several.
+
+use std::{path::Path, sync::Arc};
+
+use super::{OtherSharder, Return, Settings, Sharder, SystemError, install};
+use crate::{
+    control_plane::ControlPlane,
+    process::Folder,
+    toolchain::{self, RingsidePrograms, built},
+};
+
+/// A running plane.
+pub struct Plane {
+    // Dropped in this order: the control plane after all that use it.
+    pub(super) sharders: Vec<Sharder>,
+    /// A name is not used again: it would be another replica's.
+    sharders_begun: usize,
+    pub(super) other_sharder: Option<OtherSharder>,
+    pub(super) settings: Settings,
+    pub(super) control_plane: ControlPlane,
+    pub(super) ringside: RingsidePrograms,
+    pub(super) folder: Folder,
+}
+
+/// Where a system is on its plane: its ring, and the namespace of its objects and shards.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) ring: String,
+    pub(super) namespace: String,
+    /// Whether others are beside it, so that it looks at its own namespace alone.
+    pub(super) is_shared: bool,
+}
+
+impl Plane {
+    /// Builds what is missing, and starts a plane without sharders.
+    pub(super) async fn start(settings: Settings) -> Result<Self, SystemError> {
+        let ringside = built(toolchain::ringside).await?;
+        let control_plane = ControlPlane::start(install::options(&settings)).await?;
+        install::resources_and_roles(&control_plane.client()).await?;
+        let folder = Folder::create("plane").map_err(SystemError::Folder)?;
+        let (sharders, other_sharder) = (Vec::new(), None);
+        Ok(Self { sharders, sharders_begun: 0, other_sharder, settings, control_plane, ringside, folder })
+    }
+
+    /// Starts a plane with so many sharders, for [`System::on`](super::System::on).
+    pub async fn with_sharders(settings: Settings, sharders: usize) -> Result<Arc<Self>, SystemError> {
+        let mut plane = Self::start(settings).await?;
+        plane.start_sharders(sharders).await?;
+        Ok(Arc::new(plane))
+    }
+
+    /// The control plane that all of it runs on.
+    pub fn control_plane(&self) -> &ControlPlane {
+        &self.control_plane
+    }
+
+    /// The folder with the logs of the sharders.
+    pub fn dir(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Starts sharder replicas until there are so many, and waits until they and the `ClusterRing` resource are ready.
+    pub(super) async fn start_sharders(&mut self, replicas: usize) -> Result<(), SystemError> {
+        while self.sharders.len() < replicas {
+            let sharder = Sharder::start(self, self.sharders_begun).await?;
+            self.sharders_begun += 1;
+            self.sharders.push(sharder);
+        }
+        for sharder in &self.sharders {
+            sharder.until_ready().await?;
+        }
+        install::cluster_rings(&self.control_plane.client()).await
+    }
+
+    /// Starts replicas again that were killed, all at once.
+    pub(super) async fn return_sharders(&mut self, pods: Return) -> Result<(), SystemError> {
+        let killed = std::mem::take(&mut self.sharders);
+        for sharder in killed {
+            let sharder = sharder.again(self, pods).await?;
+            self.sharders.push(sharder);
+        }
+        Ok(())
+    }
+
+    /// Fails when a part has ended that should run.
+    pub(super) fn check(&self) -> Result<(), SystemError> {
+        self.sharders.iter().try_for_each(Sharder::check)?;
+        self.other_sharder.iter().try_for_each(OtherSharder::check)
+    }
+}

@@ -1,0 +1,39 @@
+//! The planes that cases share, each with a ring and a namespace of its own. They stay until the program ends.
+
+use std::sync::Arc;
+
+use ringside_e2e::{
+    live::Shared,
+    system::{Plane, Settings},
+};
+
+/// What keeps the labels of objects on a shared plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// The webhook and the policy.
+    Both,
+    /// The policy alone, as the API server does not reach the webhook.
+    Policy,
+    /// The webhook alone, as the API server knows no such policy.
+    Webhook,
+    /// Nothing.
+    Nothing,
+}
+
+impl Keeps {
+    pub(crate) fn settings(self) -> Settings {
+        let settings = match self {
+            Self::Both | Self::Policy => Settings::default(),
+            Self::Webhook | Self::Nothing => Settings::without_label_policies(),
+        };
+        Settings { webhook: matches!(self, Self::Both | Self::Webhook), ..settings }
+    }
+}
+
+/// The plane where these keep the labels, with a sharder.
+pub(crate) async fn plane(keeps: Keeps) -> Arc<Plane> {
+    static PLANES: [Shared<Arc<Plane>>; 4] = [const { Shared::new() }; 4];
+    let start = async || Plane::with_sharders(keeps.settings(), 1).await.unwrap();
+    let plane = PLANES[keeps as usize].get(start).await;
+    Arc::clone(&plane)
+}
