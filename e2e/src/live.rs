@@ -23,13 +23,13 @@ pub use self::{
 use crate::process::keep_all_logs;
 
 /// What all cases that run at once may weigh together, and so how many can.
-const CAPACITY: u32 = 8;
+const CAPACITY: u32 = 16;
 
 /// A case that is still at it hangs.
 const CASE_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// How many of the slowest cases are named at the end.
-const NAMED_SLOWEST: usize = 250;
+const NAMED_SLOWEST: usize = 15;
 
 /// What the trials share.
 struct Stage {

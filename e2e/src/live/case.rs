@@ -14,12 +14,12 @@ pub enum Weight {
 }
 
 impl Weight {
-    /// Of eight.
+    /// Of sixteen.
     pub(super) const fn tokens(self) -> u32 {
         match self {
             Self::Waits => 1,
-            Self::Works => 3,
-            Self::Alone => 8,
+            Self::Works => 5,
+            Self::Alone => 16,
         }
     }
 }

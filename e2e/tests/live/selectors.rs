@@ -11,7 +11,6 @@ mod sides;
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
-    sync::Arc,
 };
 
 use generate::{WATCH, collection, encoded, method, namespaced_collection, path, query, selector, watch_flags};
@@ -23,10 +22,7 @@ use proptest::{
 use sides::{Answer, Content, Sides};
 use tokio::runtime::Handle;
 
-use ringside_e2e::{
-    case,
-    live::{Group, Shared},
-};
+use ringside_e2e::{case, live::Group};
 
 /// The cases.
 pub(crate) fn group() -> Group {
@@ -35,13 +31,7 @@ pub(crate) fn group() -> Group {
         case!(the_proxy_reads_watches_in_every_format_that_the_api_server_writes),
         case!(the_proxy_reads_many_requests_as_the_api_server_does).costs("minutes: 15,000 generated requests"),
     ];
-    Group::new("selectors", cases).ends(|| SIDES.end())
-}
-
-static SIDES: Shared<Sides> = Shared::new();
-
-async fn sides() -> Arc<Sides> {
-    SIDES.get(async || Sides::start().await).await
+    Group::new("selectors", cases)
 }
 
 /// One request in each of the five kinds below.
@@ -55,7 +45,7 @@ async fn the_proxy_reads_requests_as_the_api_server_does() {
 }
 
 async fn the_proxy_reads_watches_in_every_format_that_the_api_server_writes() {
-    formats::check(&*sides().await).await;
+    formats::check(&Sides::start().await).await;
 }
 
 async fn the_proxy_reads_many_requests_as_the_api_server_does() {
@@ -63,7 +53,7 @@ async fn the_proxy_reads_many_requests_as_the_api_server_does() {
 }
 
 async fn all(cases: u32, seed: u64) {
-    let sides = sides().await;
+    let sides = Sides::start().await;
     let key = || sides.labels.shard.clone();
     let check = |name, requests: BoxedStrategy<(Method, String)>, exempt: Exempt| {
         tokio::task::block_in_place(|| run(&sides, name, cases, seed, &requests, exempt));

@@ -217,10 +217,11 @@ impl Fixture {
         conditions.iter().find(|one| one.type_ == type_).cloned().ok_or_else(|| format!("{:?}", ring.status))
     }
 
-    /// What the sharder counts.
+    /// What the sharder counts of the ring.
     pub(crate) async fn sharder_metrics(&self) -> String {
         let port = self.system.sharders().next().unwrap().admin_port();
-        metrics(port).await.unwrap()
+        let (all, of_ring) = (metrics(port).await.unwrap(), format!("ring=\"{}\"", self.ring));
+        all.lines().filter(|line| line.contains(&of_ring)).map(|line| format!("{line}\n")).collect()
     }
 
     /// An object that belongs to `shard`, by whichever name does.

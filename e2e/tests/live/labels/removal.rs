@@ -169,7 +169,7 @@ pub(crate) async fn the_command_takes_a_whole_ring_off_while_everything_runs() {
     let fixture = with_all(Fixture::fenced("labels-command").await).await;
     let before = labelled(&fixture).await;
     let (clean, table) = cleanup(&fixture, &[]).await;
-    assert!(clean && table.contains("ClusterRing websites: removed"), "{table}");
+    assert!(clean && table.contains(&format!("ClusterRing {}: removed", fixture.ring)), "{table}");
     for (resource, count) in RESOURCES.into_iter().zip(before) {
         assert_eq!(row(&table, resource), [count.to_string(), "0".to_owned()]);
     }
