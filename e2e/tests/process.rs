@@ -1,20 +1,63 @@
 //! Children and folders are gone when their owner is, whatever its end.
+//!
+//! The owner is this program again, started with [`OWNER_NOTE`] and [`OWNER_END`] set.
 #![allow(clippy::unwrap_used)]
 
 use std::{
     env,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, ExitCode},
     time::Duration,
 };
 
+use libtest_mimic::{Arguments, Trial};
 use ringside_e2e::{
     eventually::eventually,
     process::{Folder, Process, ProcessError},
 };
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tokio::runtime::Runtime;
 
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The file in which an owner says what it owns: its child's pid, a blank, and its folder.
+const OWNER_NOTE: &str = "OWNER_NOTE";
+/// How an owner ends.
+const OWNER_END: &str = "OWNER_END";
+
+macro_rules! trials {
+    ($($name:ident)*) => {
+        vec![$(Trial::test(stringify!($name), || {
+            runtime().block_on($name());
+            Ok(())
+        })),*]
+    };
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn main() -> ExitCode {
+    if let (Some(note), Ok(end)) = (env::var_os(OWNER_NOTE), env::var(OWNER_END)) {
+        runtime().block_on(own(Path::new(&note), &end));
+        return ExitCode::SUCCESS;
+    }
+    let trials = trials![
+        a_dropped_process_is_gone
+        the_whole_group_is_gone
+        a_group_has_ended_when_its_last_process_has
+        signals_reach_it_and_its_end_is_seen
+        a_missing_program_ends_at_once_and_says_so
+        gone_after_a_panic_of_the_owner
+        gone_after_an_abort_of_the_owner
+        gone_after_an_exit_that_drops_nothing
+        gone_after_sigkill_of_the_owner
+        gone_after_sigterm_of_the_owner
+        gone_after_an_interrupt_that_the_owner_handles
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
 
 /// A program that only a signal ends, and that does not listen to the polite ones.
 fn stubborn() -> Command {
@@ -37,7 +80,6 @@ fn runs(id: u32) -> bool {
     !matches!(state, None | Some('Z' | 'X'))
 }
 
-#[tokio::test]
 async fn a_dropped_process_is_gone() {
     let folder = Folder::create("test").unwrap();
     let process = Process::spawn("stubborn", &stubborn(), &folder.path().join("log")).unwrap();
@@ -60,7 +102,6 @@ async fn family(folder: &Folder) -> (Process, u32) {
     (process, written.await.unwrap().trim().parse().unwrap())
 }
 
-#[tokio::test]
 async fn the_whole_group_is_gone() {
     let folder = Folder::create("test").unwrap();
     let (process, id) = family(&folder).await;
@@ -69,7 +110,6 @@ async fn the_whole_group_is_gone() {
     gone("the grandchild", id).await;
 }
 
-#[tokio::test]
 async fn a_group_has_ended_when_its_last_process_has() {
     let folder = Folder::create("test").unwrap();
     let (process, id) = family(&folder).await;
@@ -81,7 +121,6 @@ async fn a_group_has_ended_when_its_last_process_has() {
     process.wait_for_group(DEADLINE).await.unwrap();
 }
 
-#[tokio::test]
 async fn signals_reach_it_and_its_end_is_seen() {
     let folder = Folder::create("test").unwrap();
     let mut command = Command::new("/bin/sh");
@@ -104,7 +143,6 @@ async fn signals_reach_it_and_its_end_is_seen() {
     assert!(refused.to_string().contains("working on nothing"), "{refused}");
 }
 
-#[tokio::test]
 async fn a_missing_program_ends_at_once_and_says_so() {
     let folder = Folder::create("test").unwrap();
     let command = Command::new("/no/such/program");
@@ -113,43 +151,37 @@ async fn a_missing_program_ends_at_once_and_says_so() {
     assert!(process.log_tail().contains("/no/such/program"));
 }
 
-#[tokio::test]
 async fn gone_after_a_panic_of_the_owner() {
     Owner::start("panic").await.assert_cleaned_up().await;
 }
 
-#[tokio::test]
 async fn gone_after_an_abort_of_the_owner() {
     Owner::start("abort").await.assert_cleaned_up().await;
 }
 
-#[tokio::test]
 async fn gone_after_an_exit_that_drops_nothing() {
     Owner::start("exit").await.assert_cleaned_up().await;
 }
 
-#[tokio::test]
 async fn gone_after_sigkill_of_the_owner() {
     let owner = Owner::start("park").await;
     owner.signal(Signal::KILL);
     owner.assert_cleaned_up().await;
 }
 
-#[tokio::test]
 async fn gone_after_sigterm_of_the_owner() {
     let owner = Owner::start("park").await;
     owner.signal(Signal::TERM);
     owner.assert_cleaned_up().await;
 }
 
-#[tokio::test]
 async fn gone_after_an_interrupt_that_the_owner_handles() {
     let owner = Owner::start("interrupt").await;
     owner.signal(Signal::INT);
     owner.assert_cleaned_up().await;
 }
 
-/// This test binary once more, running [`owner`] alone.
+/// This program once more, as an owner.
 struct Owner {
     process: Process,
     child: u32,
@@ -162,7 +194,7 @@ impl Owner {
         let notes = tempfile::tempdir().unwrap();
         let note = notes.path().join("note");
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "owner", "--ignored", "--nocapture"]).env("OWNER_NOTE", &note).env("OWNER_END", end);
+        command.env(OWNER_NOTE, &note).env(OWNER_END, end);
         // So that it is gone, and all that it owns, when this test fails before it ends.
         let process = Process::spawn("owner", &command, &notes.path().join("log")).unwrap();
         let text = eventually("the owner's note", DEADLINE, || async {
@@ -192,22 +224,17 @@ async fn gone(what: &str, id: u32) {
     eventually(what, DEADLINE, || async { if runs(id) { Err("it runs".to_owned()) } else { Ok(()) } }).await.unwrap();
 }
 
-/// Not a test: what [`Owner`] runs. It owns a process and a folder, writes down which, and ends as it is told.
-#[tokio::test]
-#[ignore = "run by the other tests, as a process of its own"]
-async fn owner() {
-    let (Some(note), Ok(end)) = (env::var_os("OWNER_NOTE"), env::var("OWNER_END")) else {
-        return;
-    };
+/// Owns a process and a folder, writes down which, and ends as told.
+async fn own(note: &Path, end: &str) {
     let folder = Folder::create("test").unwrap();
     let process = Process::spawn("stubborn", &stubborn(), &folder.path().join("log")).unwrap();
     // Listening before the note says that the owner is there.
     let interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt());
     let text = format!("{} {}", process.id(), folder.path().display());
-    let draft = Path::new(&note).with_extension("draft");
+    let draft = note.with_extension("draft");
     std::fs::write(&draft, text).unwrap();
-    std::fs::rename(&draft, &note).unwrap();
-    match end.as_str() {
+    std::fs::rename(&draft, note).unwrap();
+    match end {
         "panic" => panic!("as told"),
         "abort" => std::process::abort(),
         "exit" => std::process::exit(0),

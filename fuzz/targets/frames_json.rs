@@ -1,7 +1,4 @@
-//! JSON events, one a line.
+//! libFuzzer's entry to `ringside_fuzz::proxy::frames_json`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use ringside_proxy::frames::Frames;
-
-fuzz_target!(|input: &[u8]| ringside_fuzz::frames(input, Frames::json));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| ringside_fuzz::proxy::frames_json::run(input));

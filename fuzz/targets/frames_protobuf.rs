@@ -1,7 +1,4 @@
-//! Protobuf events behind their lengths.
+//! libFuzzer's entry to `ringside_fuzz::proxy::frames_protobuf`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use ringside_proxy::frames::Frames;
-
-fuzz_target!(|input: &[u8]| ringside_fuzz::frames(input, Frames::protobuf));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| ringside_fuzz::proxy::frames_protobuf::run(input));

@@ -1,16 +1,4 @@
-//! A label selector that is accepted is printed as one that means the same, alone and behind the shard's.
+//! libFuzzer's entry to `ringside_fuzz::proxy::selector`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use ringside_proxy::request::selector::Selector;
-
-fuzz_target!(|text: &str| {
-    let Ok(selector) = Selector::parse(text) else { return };
-    let printed = selector.to_string();
-    assert!(printed.is_ascii() && !printed.contains('\0'));
-    assert_eq!(Selector::parse(&printed).as_ref(), Ok(&selector), "printed as {printed:?}");
-    if !selector.is_empty() {
-        let joined = Selector::parse(&format!("shard=me,!drain,{printed}"));
-        assert_eq!(joined.map(|it| it.to_string()), Ok(format!("shard=me,!drain,{printed}")));
-    }
-});
+libfuzzer_sys::fuzz_target!(|input: &[u8]| ringside_fuzz::proxy::selector::run(input));

@@ -1,14 +1,21 @@
 //! Tries every order of events, as it should be and with each mistake.
-#![allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
+//!
+//! `RINGSIDE_MODEL=whole` runs the cases too that take minutes each. `--nocapture` says how much each has tried.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    env, fmt,
     num::NonZero,
-    sync::{Arc, Mutex, OnceLock},
+    process::ExitCode,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::available_parallelism,
     time::Instant,
 };
 
+use libtest_mimic::{Arguments, Completion, Trial};
 use ringside_model::{Budget, CHILD_FIRST, Case, Handover, Mistake, NO_FOREIGN_WRITE, ONE_WORKS, ONE_WRITES, SETTLES};
 use stateright::{Checker, CheckerBuilder, HasDiscoveries, Model};
 
@@ -21,7 +28,7 @@ fn try_all(name: &str, case: Case) -> Broken {
     // In depth first: of those that are to be tried next few are kept, and of the others a number each.
     let checker = sought(case, HasDiscoveries::Any).spawn_dfs().join();
     let (states, depth) = (checker.unique_state_count(), checker.max_depth());
-    println!("{name}: {states} states, the longest way {depth} steps, {:?}", started.elapsed());
+    tell(format_args!("{name}: {states} states, the longest way {depth} steps, {:?}", started.elapsed()));
     if checker.discoveries().is_empty() { Broken::new() } else { find(name, case, HasDiscoveries::Any) }
 }
 
@@ -29,7 +36,7 @@ fn try_all(name: &str, case: Case) -> Broken {
 fn find(name: &str, case: Case, what: HasDiscoveries) -> Broken {
     let started = Instant::now();
     let checker = sought(case, what).spawn_bfs().join();
-    println!("{name}: {} states until it is found, {:?}", checker.unique_state_count(), started.elapsed());
+    tell(format_args!("{name}: {} states until it is found, {:?}", checker.unique_state_count(), started.elapsed()));
     let discoveries = checker.discoveries();
     discoveries.into_iter().map(|(promise, path)| (promise, format!("{:#?}", path.into_actions()))).collect()
 }
@@ -108,14 +115,48 @@ fn again_beside_a_newcomer() -> Case {
     alone(Budget { releases: 1, restarts: 1, ..Budget::default() })
 }
 
-macro_rules! holds {
-    ($($(#[$of:meta])* $name:ident: $case:expr;)*) => {$(
-        $(#[$of])*
-        #[test]
-        fn $name() {
-            assert_eq!(broken_without_mistake(stringify!($name), $case), Broken::new());
+/// The variable that asks for the cases that take minutes.
+const SCOPE: &str = "RINGSIDE_MODEL";
+/// Its value that does.
+const WHOLE: &str = "whole";
+
+/// Whether to say how much was tried.
+static TELLS: AtomicBool = AtomicBool::new(false);
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    TELLS.store(arguments.nocapture, Ordering::Relaxed);
+    let trials = as_it_should_be::trials().into_iter().chain(mistakes::trials());
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+#[allow(clippy::print_stdout, reason = "how much was tried is part of the result")]
+fn tell(tried: fmt::Arguments<'_>) {
+    if TELLS.load(Ordering::Relaxed) {
+        println!("{tried}");
+    }
+}
+
+/// Makes the trial of a case that breaks nothing; `long` says how long it takes, if that is minutes.
+fn holds(name: &'static str, long: Option<&'static str>, case: fn() -> Case) -> Trial {
+    Trial::ignorable_test(format!("as_it_should_be::{name}"), move || {
+        if let Some(time) = long.filter(|_| env::var(SCOPE).as_deref() != Ok(WHOLE)) {
+            return Ok(Completion::ignored_with(format!("takes {time}: {SCOPE}={WHOLE} runs it")));
         }
-    )*};
+        assert_eq!(broken_without_mistake(name, case()), Broken::new());
+        Ok(Completion::Completed)
+    })
+}
+
+/// Makes a trial of each line; `in "TIME"` marks a case that takes minutes.
+macro_rules! holds {
+    (@time $time:literal) => { Some($time) };
+    (@time) => { None };
+    ($($name:ident: $(in $time:literal,)? $case:expr;)*) => {
+        pub(super) fn trials() -> Vec<Trial> {
+            vec![$(holds(stringify!($name), holds!(@time $($time)?), || $case)),*]
+        }
+    };
 }
 
 mod as_it_should_be {
@@ -142,8 +183,7 @@ mod as_it_should_be {
             alone(Budget { proxies: 1, wakes: 1, ..Budget::default() });
         a_proxy_dies_alone_while_a_reconcile_sleeps_and_its_write_is_late:
             alone(Budget { proxies: 1, wakes: 1, writes: 1, ..Budget::default() });
-        #[ignore = "takes ten minutes: for changes of the handover or the model"]
-        a_proxy_dies_alone_beside_two_objects_while_a_reconcile_sleeps_and_its_write_is_late:
+        a_proxy_dies_alone_beside_two_objects_while_a_reconcile_sleeps_and_its_write_is_late: in "ten minutes",
             Case { objects: 2, ..alone(Budget { proxies: 1, wakes: 1, writes: 1, ..Budget::default() }) };
         of_three_shards_a_proxy_dies_alone_in_time: three(Budget { proxies: 1, ticks: 3, ..Budget::default() });
         more_time_passes: three(Budget { ticks: 5, ..Budget::default() });
@@ -154,8 +194,7 @@ mod as_it_should_be {
         behind_the_fence_a_drain_is_forced_and_the_acknowledgement_is_late:
             Case { fence: true, late_acknowledgement: true, ..joining(Budget { forces: 1, writes: 1, ..Budget::default() }) };
         of_three_shards_one_ends_in_order_and_begins_again: three(Budget { releases: 1, restarts: 1, ..Budget::default() });
-        #[ignore = "takes minutes: for changes of the handover or the model"]
-        one_ends_in_order_and_begins_again_while_another_joins: again_beside_a_newcomer();
+        one_ends_in_order_and_begins_again_while_another_joins: in "minutes", again_beside_a_newcomer();
         of_three_shards_one_ends_in_order_and_begins_again_and_messages_are_lost:
             calm(Budget { releases: 1, restarts: 1, losses: 2, ..Budget::default() });
         of_three_shards_one_stands_still: calm(Budget { pauses: 1, ticks: 3, ..Budget::default() });
@@ -165,16 +204,12 @@ mod as_it_should_be {
         behind_the_fence_of_three_shards_one_dies:
             Case { fence: true, ..calm(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() }) };
         messages_of_three_shards_are_lost_in_time: three(Budget { losses: 1, ticks: 3, ..Budget::default() });
-        #[ignore = "takes minutes: for changes of the handover or the model"]
-        one_joins_while_another_dies: Case { steady: [true; 3], ..joining(Budget { kills: 1, ticks: 3, ..Budget::default() }) };
-        #[ignore = "takes minutes: for changes of the handover or the model"]
-        the_webhook_assigns_at_once_while_a_shard_dies:
+        one_joins_while_another_dies: in "minutes", Case { steady: [true; 3], ..joining(Budget { kills: 1, ticks: 3, ..Budget::default() }) };
+        the_webhook_assigns_at_once_while_a_shard_dies: in "minutes",
             Case { children: false, steady: [true; 3], ..joining(Budget { kills: 1, ticks: 3, ..Budget::default() }) };
         reads_lag_while_a_shard_stands_still: calm(Budget { pauses: 1, ticks: 3, catch_ups: 1, ..Budget::default() });
-        #[ignore = "takes minutes: for changes of the handover or the model"]
-        messages_are_lost_and_watches_end: joining(Budget { losses: 1, cuts: 1, ..Budget::default() });
-        #[ignore = "takes minutes: for changes of the handover or the model"]
-        behind_the_fence_of_three_shards_one_dies_while_another_renews:
+        messages_are_lost_and_watches_end: in "minutes", joining(Budget { losses: 1, cuts: 1, ..Budget::default() });
+        behind_the_fence_of_three_shards_one_dies_while_another_renews: in "minutes",
             Case { fence: true, ..three(Budget { writes: 1, kills: 1, ticks: 3, ..Budget::default() }) };
         reads_lag: joining(Budget { cuts: 1, catch_ups: 1, ..Budget::default() });
         behind_the_fence_writes_are_late:
@@ -185,12 +220,18 @@ mod as_it_should_be {
 }
 
 macro_rules! finds {
-    ($($name:ident: $mistake:ident, $promise:ident, $case:expr;)*) => {$(
-        #[test]
-        fn $name() {
+    ($($name:ident: $mistake:ident, $promise:ident, $case:expr;)*) => {
+    pub(super) fn trials() -> Vec<Trial> {
+        let finders = [$(Trial::test(concat!("mistakes::", stringify!($name)), || {
             finds(stringify!($name), Case { mistake: Some(Mistake::$mistake), ..$case }, $promise);
-        }
-    )*
+            Ok(())
+        })),*];
+        let page = Trial::test("mistakes::each_mistake_has_its_row_in_the_docs", || {
+            each_mistake_has_its_row_in_the_docs();
+            Ok(())
+        });
+        finders.into_iter().chain([page]).collect()
+    }
 
     /// A mistake that no test looks for does not compile.
     #[allow(unreachable_patterns, reason = "some are looked for in several cases")]
@@ -200,7 +241,6 @@ macro_rules! finds {
         }
     }
 
-    #[test]
     fn each_mistake_has_its_row_in_the_docs() {
         assert!(is_looked_for(Mistake::NoFence));
         let page = include_str!("../../docs/protections.md");

@@ -51,4 +51,17 @@ mod tests {
             version.additional_printer_columns.as_ref().unwrap().iter().map(|column| column.name.as_str()).collect();
         assert_eq!(columns, ["Ready", "Available", "Shards", "Age"]);
     }
+
+    #[test]
+    fn the_deployed_manifest_is_up_to_date() {
+        let kept = include_str!("../../deploy/clusterring-crd.yaml");
+        let fresh = serde_saphyr::to_string(&clusterring_crd()).unwrap();
+        let is_up_to_date =
+            kept.split_once('\n').is_some_and(|(comment, kept)| comment.starts_with('#') && kept == fresh);
+        assert!(
+            is_up_to_date,
+            "deploy/clusterring-crd.yaml is out of date; write it anew:\n  \
+             cargo run -p ringside-ring --example crd > deploy/clusterring-crd.yaml"
+        );
+    }
 }

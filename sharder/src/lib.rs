@@ -51,7 +51,7 @@ mod survey;
 mod target;
 mod webhook;
 
-#[cfg(fuzzing)]
+#[cfg(any(test, fuzzing))]
 pub use webhook::fuzzing;
 
 pub use command::{Cleanup, CleanupError, Command, CommandError, Forecast, Plan, PlanError, Report};

@@ -7,7 +7,7 @@
 mod body;
 pub(crate) mod certificates;
 mod farewell;
-#[cfg(fuzzing)]
+#[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod identity;
 mod lenient;

@@ -44,8 +44,10 @@ fn once<T: Clone>(
     Ok(programs)
 }
 
-/// Builds proxy and sharder as their images hold them: static, and without what only a debugger reads. Both are the linker's
-/// matter, so all but the last step is shared with [`ringside`]; the Dockerfiles have nobody to share with.
+/// Builds proxy and sharder static and without debug info, as an image without files needs them.
+///
+/// Both are the linker's matter, so all but the last step is shared with [`ringside`]. The Dockerfiles share with no other
+/// build, and use the profile `dist`.
 pub fn ringside_static(environment: &Environment) -> Result<RingsidePrograms, ToolchainError> {
     say(format_args!("building ringside-proxy and ringside-sharder for their images"));
     let program = |name| {

@@ -1,8 +1,8 @@
 //! Selectors, queries and paths mean to the proxy what they mean to the API server: whatever is asked of both is accepted
 //! or refused alike, and of the ring's objects the proxy shows those of its shard, all of them and no others.
 //!
-//! The requests are generated from a fixed seed; `cargo test --test selectors -- --ignored` asks many more, from a seed
-//! of their own. A failure names the seed and the least request that shows it.
+//! The requests are generated from a fixed seed; `--include-ignored` asks many more, from a seed of their own. A
+//! failure names the seed and the least request that shows it.
 
 mod formats;
 mod generate;

@@ -1,4 +1,4 @@
-//! The webhook as a function of the bytes that it is sent, for its fuzz target. Only there: `--cfg fuzzing`.
+//! The webhook as a function of the bytes that it is sent, for its fuzz target and the test that replays its corpus.
 
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
@@ -9,6 +9,15 @@ use tokio::{runtime::Runtime, sync::watch};
 
 use super::{Room, server::Reviewer};
 use crate::{leases::Leases, metrics::Metrics, resources::Resource, snapshot::Snapshot};
+
+#[cfg(test)]
+#[allow(unreachable_pub, reason = "shared with the fuzz targets")]
+#[path = "../../../fuzz/src/replay.rs"]
+mod replay;
+#[cfg(test)]
+#[allow(unreachable_pub, reason = "shared with the fuzz targets")]
+#[path = "../../../fuzz/src/review.rs"]
+mod review;
 
 /// Few: the target is about what is made of the placement.
 const TOKENS: NonZeroU32 = NonZeroU32::MIN;
@@ -58,4 +67,9 @@ impl Webhook {
         let answer = self.runtime.block_on(self.reviewer.answer(self.ring.as_str(), body));
         serde_json::to_vec(&answer).ok()
     }
+}
+
+#[test]
+fn answers_keep_their_promises_on_the_corpus() {
+    replay::replay("review", review::run);
 }

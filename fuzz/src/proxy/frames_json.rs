@@ -1,0 +1,10 @@
+//! JSON events, one a line.
+
+use ringside_proxy::frames::Frames;
+
+use super::frames;
+
+/// Panics when a promise is broken.
+pub fn run(input: &[u8]) {
+    frames::check(input, Frames::json);
+}

@@ -1,0 +1,49 @@
+//! Who controls what a request writes, and whose the object in an answer is, in any form. The input: a digit for the
+//! content type, and the body.
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use ringside_proxy::metadata::{of_answer, of_list, of_request};
+use serde_json::Value;
+
+const FORMS: [&str; 7] = [
+    "application/json",
+    "application/vnd.kubernetes.protobuf",
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/yaml",
+];
+
+fn of(form: &str) -> HeaderMap {
+    // The names above are valid.
+    HeaderMap::from_iter([(header::CONTENT_TYPE, form.parse().expect("a header value"))])
+}
+
+/// The uids of the controllers, by another way: the whole object as a tree.
+fn in_tree(object: &Value) -> Vec<&str> {
+    let owners = object["metadata"]["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
+    let controls = |owner: &&Value| owner["controller"] == Value::Bool(true);
+    owners.iter().filter(controls).map(|owner| owner["uid"].as_str().unwrap_or_default()).collect()
+}
+
+/// Panics when a promise is broken.
+pub fn run(input: &[u8]) {
+    let [form, body @ ..] = input else { return };
+    let form = FORMS[usize::from(*form) % FORMS.len()];
+    let body = Bytes::copy_from_slice(body);
+    let written = of_request(&of(form), &body);
+    let _ = (of_answer(&of(form), &body), of_list(&body));
+    let tree: Option<Value> = serde_json::from_slice(&body).ok();
+    if form != "application/json" {
+        return;
+    }
+    // What is read of JSON is what stands there, whatever is skipped around it, and the same is read as YAML.
+    if let (Ok(written), Some(tree)) = (&written, &tree) {
+        let uids: Vec<_> = written.controllers.iter().map(|owner| owner.uid.as_str()).collect();
+        assert_eq!(uids, in_tree(tree));
+        assert_eq!(written.name.as_deref(), tree["metadata"]["name"].as_str());
+        assert_eq!(of_request(&of("application/apply-patch+yaml"), &body).as_ref(), Ok(written));
+    }
+}
