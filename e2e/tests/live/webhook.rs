@@ -18,7 +18,7 @@ pub(crate) fn group() -> Group {
                 .alone()
                 .costs("a minute of traffic through three authorities"),
             case!(injected::a_certificate_that_somebody_else_keeps_is_shown_and_exchanged_and_what_is_injected_stays)
-                .works(),
+                .alone(),
             case!(missed::children_that_came_in_a_moment_without_the_webhook_have_their_labels_at_once).alone(),
             case!(outage::after_an_outage_of_all_sharders_every_object_has_an_owner_at_once).alone(),
             case!(outage::without_its_webhook_configuration_the_sharder_assigns_objects_right_after_their_creation)
