@@ -1,24 +1,24 @@
 //! Reads what the API server wrote down about writes: who wrote what, and which version of the object came of it.
 
-mod line;
+mod event;
 mod requests;
 mod shards;
+mod writes;
 
 pub use requests::{Request, Requests};
 pub use shards::{Heard, Holder, heard};
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     fs::File,
-    io::{self, BufRead as _, BufReader, Read as _},
+    io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
     path::{Path, PathBuf},
 };
 
 use ringside_ring::RingLabels;
-use serde::Deserialize;
 use serde_json::Value;
 
-use self::line::Said;
+use self::writes::Said;
 use crate::checker::Write;
 
 /// The longest line that is read: an object of 1.5 MB (etcd's limit) in the request and in the answer, with escapes.
@@ -26,30 +26,6 @@ const LONGEST_LINE: u64 = 16 << 20;
 
 /// Who asks, by a token that is bound to a Pod.
 pub(crate) const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
-
-/// The verbs that write.
-const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
-
-/// Whether a request writes, and is not only tried.
-fn is_write(verb: &str, uri: &str) -> bool {
-    WRITES.contains(&verb) && !uri.contains("dryRun=All")
-}
-
-/// Who asked.
-#[derive(Deserialize)]
-struct User {
-    #[serde(default)]
-    username: String,
-    #[serde(default)]
-    extra: BTreeMap<String, Vec<String>>,
-}
-
-impl User {
-    /// The Pod that the token is bound to.
-    fn pod(&self) -> Option<&String> {
-        self.extra.get(POD_NAME)?.first()
-    }
-}
 
 /// The log can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -80,8 +56,8 @@ pub enum AuditError {
 /// `shards` is the user name of the shards' ServiceAccount: others have Pods as well.
 pub fn read(path: &Path, labels: &RingLabels, shards: &str, mut take: impl FnMut(Write)) -> Result<(), AuditError> {
     let mut begun = HashMap::new();
-    lines(path, |line| {
-        match line::said(line, labels, shards)? {
+    lines(path, 0, |line| {
+        match writes::said(line, labels, shards)? {
             Said::Begun(write) => drop(begun.insert(write.id.clone(), write)),
             Said::Ended(id, writes) => {
                 begun.remove(&id);
@@ -98,7 +74,7 @@ pub fn read(path: &Path, labels: &RingLabels, shards: &str, mut take: impl FnMut
 /// The events in whose lines this text stands, as they are. An event has a line for each of its stages.
 pub fn events(path: &Path, text: &str) -> Result<Vec<Value>, AuditError> {
     let mut found = Vec::new();
-    lines(path, |line| {
+    lines(path, 0, |line| {
         let line = std::str::from_utf8(line).map_err(|error| error.to_string())?;
         if line.contains(text) {
             found.push(serde_json::from_str(line).map_err(|error| error.to_string())?);
@@ -113,10 +89,12 @@ pub fn pod(event: &Value) -> Option<&str> {
     event["user"]["extra"][POD_NAME][0].as_str()
 }
 
-/// Hands each whole line of the log to `take`, which says what is wrong with it.
-fn lines(path: &Path, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), AuditError> {
+/// Hands each whole line of the log from `offset` on to `take`, which says what is wrong with it. Returns where they end.
+fn lines(path: &Path, mut offset: u64, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> Result<u64, AuditError> {
     let failed = |source| AuditError::File { path: path.to_owned(), source };
-    let mut log = BufReader::new(File::open(path).map_err(failed)?);
+    let mut log = File::open(path).map_err(failed)?;
+    log.seek(SeekFrom::Start(offset)).map_err(failed)?;
+    let mut log = BufReader::new(log);
     let mut line = Vec::new();
     for number in 1_usize.. {
         line.clear();
@@ -129,7 +107,8 @@ fn lines(path: &Path, mut take: impl FnMut(&[u8]) -> Result<(), String>) -> Resu
             let reason = "it is longer than any that an API server writes".to_owned();
             return Err(AuditError::Line { path: path.to_owned(), number, reason });
         };
+        offset += u64::try_from(line.len()).unwrap_or_default();
         take(whole).map_err(|reason| AuditError::Line { path: path.to_owned(), number, reason })?;
     }
-    Ok(())
+    Ok(offset)
 }
