@@ -11,15 +11,14 @@ mod forward;
 mod hindrance;
 mod holds;
 mod record;
-mod routes;
 mod script;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     io,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use http::HeaderValue;
@@ -32,8 +31,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::{
-    connection::Connections, forward::Forward, hindrance::Hindrances, holds::Holds, record::Records, routes::Routes,
-    script::Scripts,
+    connection::Connections,
+    forward::Forward,
+    holds::Hold,
+    record::{Records, locked},
 };
 pub use self::{
     hindrance::Hindrance,
@@ -91,14 +92,43 @@ pub enum RelayError {
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    records: Arc<Records>,
-    scripts: Arc<Scripts>,
-    routes: Routes,
-    holds: Arc<Holds>,
-    hindrances: Hindrances,
+    rules: Arc<Rules>,
     accepting: JoinHandle<()>,
     ended: CancellationToken,
     _connections: DropGuard,
+}
+
+/// What came, and what becomes of what comes.
+#[derive(Debug, Default)]
+struct Rules {
+    records: Records,
+    scripts: Marked<Script>,
+    /// The answer to requests without a script of their own.
+    others: Mutex<Option<Script>>,
+    routes: Marked<Forward>,
+    holds: Marked<Arc<Hold>>,
+    /// The resource, as a part of the path, and what becomes of requests for it.
+    hindrance: Mutex<Option<(String, Hindrance)>>,
+}
+
+/// What was said of requests, by their mark.
+#[derive(Debug)]
+struct Marked<T>(Mutex<HashMap<String, T>>);
+
+impl<T> Default for Marked<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Marked<T> {
+    fn set(&self, mark: &str, what: T) {
+        locked(&self.0).insert(mark.to_owned(), what);
+    }
+
+    fn of(&self, mark: &str) -> Option<T> {
+        locked(&self.0).get(mark).cloned()
+    }
 }
 
 impl Relay {
@@ -133,36 +163,15 @@ impl Relay {
         let mut tls = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
         tls.alpn_protocols = offer.protocols();
 
-        let (records, scripts) = (Arc::new(Records::default()), Arc::new(Scripts::default()));
+        let rules = Arc::<Rules>::default();
         let ended = CancellationToken::new();
         let forward = Forward::new(url, ca, ended.clone())?;
-        let (routes, holds) = (Routes::default(), Arc::new(Holds::default()));
-        let hindrances = Hindrances::default();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let connections = Connections {
-            acceptor: TlsAcceptor::from(Arc::new(tls)),
-            records: records.clone(),
-            scripts: scripts.clone(),
-            forward,
-            mark,
-            routes: routes.clone(),
-            holds: holds.clone(),
-            hindrances: hindrances.clone(),
-            ended: ended.clone(),
-        };
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let connections = Connections { acceptor, rules: rules.clone(), forward, mark, ended: ended.clone() };
         let accepting = tokio::spawn(connections.accept(listener));
-        Ok(Self {
-            address,
-            records,
-            scripts,
-            routes,
-            holds,
-            hindrances,
-            accepting,
-            ended: ended.clone(),
-            _connections: ended.drop_guard(),
-        })
+        Ok(Self { address, rules, accepting, ended: ended.clone(), _connections: ended.drop_guard() })
     }
 
     /// Where it answers.
@@ -178,64 +187,66 @@ impl Relay {
     /// What came with this mark since the last call, in the order of arrival. A body that is still under way is there as
     /// far as it came.
     pub fn take(&self, mark: &str) -> Vec<Recorded> {
-        self.records.take(mark)
+        self.rules.records.take(mark)
     }
 
     /// Whether something came with this mark since it was last taken.
     pub fn has(&self, mark: &str) -> bool {
-        self.records.has(mark)
+        self.rules.records.has(mark)
     }
 
     /// Methods and targets of all that came without a mark: what the client asks of itself, and no test.
     pub fn unmarked(&self) -> BTreeSet<(String, String)> {
-        self.records.unmarked()
+        self.rules.records.unmarked()
     }
 
     /// How many connections that came with this mark, and went on with another protocol, are open.
     pub fn open(&self, mark: &str) -> usize {
-        self.records.open(mark)
+        self.rules.records.open(mark)
     }
 
     /// From now on requests with this mark are answered so, and don't reach the API server.
     pub fn answer(&self, mark: &str, script: Script) {
-        self.scripts.set(mark, script);
+        self.rules.scripts.set(mark, script);
     }
 
     /// From now on requests with this mark go to another API server, with the same certificate.
     pub fn send_on(&self, mark: &str, control_plane: &ControlPlane, to: &AnotherApiServer) -> Result<(), RelayError> {
         let forward = Forward::new(to.url(), &control_plane.ca_path(), self.ended.clone())?;
-        self.routes.set(mark, forward);
+        self.rules.routes.set(mark, forward);
         Ok(())
     }
 
     /// From now on requests with this mark wait here, read to their end, before they are sent on.
     pub fn hold(&self, mark: &str) {
-        self.holds.begin(mark);
+        locked(&self.rules.holds.0).entry(mark.to_owned()).or_default();
     }
 
     /// How many requests with this mark wait.
     pub fn held(&self, mark: &str) -> usize {
-        self.holds.waiting(mark)
+        self.rules.holds.of(mark).map_or(0, |hold| hold.waiting())
     }
 
     /// Sends on all that wait with this mark; others that come don't wait.
     pub fn release(&self, mark: &str) {
-        self.holds.end(mark);
+        if let Some(hold) = locked(&self.rules.holds.0).remove(mark) {
+            hold.release();
+        }
     }
 
     /// From now on this becomes of requests for a resource, whatever they carry: of those with this part in their paths.
     pub fn hinder(&self, resource: &str, hindrance: Hindrance) {
-        self.hindrances.set(Some((resource.to_owned(), hindrance)));
+        *locked(&self.rules.hindrance) = Some((resource.to_owned(), hindrance));
     }
 
     /// Nothing hinders requests any more. What was swallowed stays so.
     pub fn mend(&self) {
-        self.hindrances.set(None);
+        *locked(&self.rules.hindrance) = None;
     }
 
     /// From now on all other requests are answered so, as by an API server of an aggregated group.
     pub fn answer_others(&self, script: Script) {
-        self.scripts.set_others(script);
+        *locked(&self.rules.others) = Some(script);
     }
 }
 
