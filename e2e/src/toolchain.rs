@@ -4,25 +4,23 @@
 //! `tokio::task::spawn_blocking`.
 
 mod cache;
-mod control_plane;
 mod environment;
 mod go;
 mod libraries;
-mod maven;
+mod programs;
 mod progress;
-mod python;
-mod samples;
 mod version;
 mod workspace;
 
 use std::{io, path::PathBuf, process::ExitStatus};
 
-pub use control_plane::{ControlPlanePrograms, NodePrograms, control_plane, kube_controller_manager, kubectl, node};
 pub use environment::Environment;
-pub use maven::{java, without_java};
+pub use libraries::{java, python, without_java, without_python};
+pub use programs::{
+    ControlPlanePrograms, NodePrograms, control_plane, elector, guest, kube_controller_manager, kubectl, node,
+    operator, other_sharder, own_shard,
+};
 pub(crate) use progress::say;
-pub use python::{python, without_python};
-pub use samples::{elector, guest, operator, other_sharder, own_shard};
 pub use version::Minor;
 pub use workspace::{RingsidePrograms, ringside, ringside_static, rust_elector};
 
