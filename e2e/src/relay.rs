@@ -15,7 +15,6 @@ mod script;
 
 use std::{
     collections::{BTreeSet, HashMap},
-    io,
     net::{Ipv4Addr, SocketAddr},
     path::Path,
     sync::{Arc, Mutex},
@@ -68,26 +67,6 @@ impl Offer {
     }
 }
 
-/// A relay could not be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum RelayError {
-    /// The control plane's certificates can't be read.
-    #[error("read the control plane's certificates: {0}")]
-    Certificates(#[from] rustls::pki_types::pem::Error),
-    /// They can't be used.
-    #[error("use the control plane's certificates: {0}")]
-    Tls(#[from] rustls::Error),
-    /// No port of loopback can be listened on.
-    #[error("listen on loopback: {0}")]
-    Listen(#[from] io::Error),
-    /// The API server has no address that can be connected to.
-    #[error("the API server's address: {0}")]
-    Address(#[from] http::uri::InvalidUri),
-    /// A header can't say that.
-    #[error("a mark: {0}")]
-    Mark(#[from] http::header::InvalidHeaderValue),
-}
-
 /// A running relay. It ends, with all its connections, when it is dropped.
 #[derive(Debug)]
 pub struct Relay {
@@ -133,7 +112,7 @@ impl<T: Clone> Marked<T> {
 
 impl Relay {
     /// Starts one in front of the control plane's API server, with the API server's own certificate.
-    pub async fn start(control_plane: &ControlPlane, offer: Offer) -> Result<Self, RelayError> {
+    pub async fn start(control_plane: &ControlPlane, offer: Offer) -> anyhow::Result<Self> {
         Self::before(control_plane, &control_plane.url(), &control_plane.ca_path(), offer, None).await
     }
 
@@ -145,7 +124,7 @@ impl Relay {
         address: SocketAddr,
         ca: &Path,
         mark: &str,
-    ) -> Result<Self, RelayError> {
+    ) -> anyhow::Result<Self> {
         let mark = HeaderValue::from_str(mark)?;
         Self::before(control_plane, &format!("https://{address}"), ca, Offer::Both, Some(mark)).await
     }
@@ -156,7 +135,7 @@ impl Relay {
         ca: &Path,
         offer: Offer,
         mark: Option<HeaderValue>,
-    ) -> Result<Self, RelayError> {
+    ) -> anyhow::Result<Self> {
         let (certificate, key) = control_plane.server_pair();
         let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_file(key)?;
@@ -211,7 +190,7 @@ impl Relay {
     }
 
     /// From now on requests with this mark go to another API server, with the same certificate.
-    pub fn send_on(&self, mark: &str, control_plane: &ControlPlane, to: &AnotherApiServer) -> Result<(), RelayError> {
+    pub fn send_on(&self, mark: &str, control_plane: &ControlPlane, to: &AnotherApiServer) -> anyhow::Result<()> {
         let forward = Forward::new(to.url(), &control_plane.ca_path(), self.ended.clone())?;
         self.rules.routes.set(mark, forward);
         Ok(())

@@ -40,7 +40,7 @@ use crate::{
     control_plane::ControlPlane,
     observer::Versions,
     process::{Folder, keep_logs},
-    toolchain::{self, Environment, RingsidePrograms, ToolchainError, built},
+    toolchain::{self, Environment, RingsidePrograms, built},
     wall_clock::WallClock,
 };
 use ringside_ring::{RingLabels, RingName, cluster_ring::Fence};
@@ -328,13 +328,6 @@ impl System {
         Ok(())
     }
 
-    /// Ends one of the operators that talk to the API server themselves.
-    pub async fn remove_unsharded_named(&mut self, name: &str) -> Result<(), SystemError> {
-        let index = self.unsharded.iter().position(|operator| operator.name() == name);
-        let index = index.ok_or_else(|| SystemError::NoSuchShard(name.to_owned()))?;
-        self.unsharded.remove(index).stop(&self.ground).await
-    }
-
     /// Ends all operators that talk to the API server themselves.
     pub async fn remove_unsharded(&mut self) -> Result<(), SystemError> {
         for operator in std::mem::take(&mut self.unsharded) {
@@ -378,7 +371,7 @@ impl System {
             audit::read(&log, &RingLabels::of(&ring), &unsharded::user(), |write| writes.record(write))?;
             Ok(writes.verdict())
         });
-        judged.await.map_err(|error| ToolchainError::Interrupted(error.to_string()))?
+        judged.await.map_err(anyhow::Error::from)?
     }
 
     /// Fails when a part has ended that should run.
@@ -392,6 +385,6 @@ impl System {
     }
 }
 
-fn programs(environment: &Environment) -> Result<(RingsidePrograms, PathBuf), ToolchainError> {
+fn programs(environment: &Environment) -> anyhow::Result<(RingsidePrograms, PathBuf)> {
     Ok((toolchain::ringside(environment)?, toolchain::operator(environment)?))
 }

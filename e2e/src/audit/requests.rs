@@ -4,7 +4,7 @@ use std::{fmt::Write as _, path::PathBuf};
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{AuditError, event::Event, lines};
+use super::{event::Event, lines};
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Requests {
     }
 
     /// Those since this was asked for the last time. The API server writes them a moment after it has answered.
-    pub fn since(&mut self) -> Result<Vec<Request>, AuditError> {
+    pub fn since(&mut self) -> anyhow::Result<Vec<Request>> {
         let mut found = Vec::new();
         self.offset = lines(&self.path, self.offset, |line| {
             let event = Event::parse(line)?;

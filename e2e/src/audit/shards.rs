@@ -9,7 +9,6 @@ use k8s_openapi::jiff::Timestamp;
 use ringside_ring::lease::SHARDER_HOLDER;
 
 use super::{
-    AuditError,
     event::{Event, Metadata, Response, Spec},
     lines,
 };
@@ -67,7 +66,7 @@ fn holder(spec: &Spec, shard: &str, pod: Option<&String>) -> Option<Holder> {
 }
 
 /// What the log says of each shard, by its name, which is that of its Pod and of its Lease.
-pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
+pub fn heard(path: &Path) -> anyhow::Result<BTreeMap<String, Heard>> {
     let mut all: BTreeMap<String, Heard> = BTreeMap::new();
     // Writes of shards to their own Leases, and of the sharder, which takes them by an update, of which it is not known what
     // came of them.

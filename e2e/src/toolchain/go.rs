@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ToolchainError, progress::say};
+use anyhow::Context as _;
+
+use super::{failed_build, progress::say};
 
 /// A line of progress that often is enough to see that something moves.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -27,7 +29,7 @@ pub(super) fn build(
     ldflags: &str,
     output: &Path,
     names: &str,
-) -> Result<(), ToolchainError> {
+) -> anyhow::Result<()> {
     let mut command = Command::new(go);
     // -v names each package that had to be compiled. No version control stamp: it would make the program
     // depend on the state of the work tree, and fails in a tree that git does not trust.
@@ -46,11 +48,11 @@ pub(super) fn build(
     run(&mut command, &format!("go build {}", packages.join(" ")), names, module)
 }
 
-fn run(command: &mut Command, line: &str, name: &str, dir: &Path) -> Result<(), ToolchainError> {
-    let start_error = |source| ToolchainError::Start { command: line.to_owned(), source };
+fn run(command: &mut Command, line: &str, name: &str, dir: &Path) -> anyhow::Result<()> {
+    let started = || format!("start `{line}`");
     let begin = Instant::now();
     let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(start_error)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().with_context(started)?;
     let mut packages = 0;
     let mut last = VecDeque::new();
     let mut reported = begin;
@@ -68,14 +70,9 @@ fn run(command: &mut Command, line: &str, name: &str, dir: &Path) -> Result<(), 
             last.push_back(text);
         }
     }
-    let status = child.wait().map_err(start_error)?;
+    let status = child.wait().with_context(started)?;
     if !status.success() {
-        return Err(ToolchainError::Build {
-            command: line.to_owned(),
-            dir: dir.to_owned(),
-            status,
-            output: Vec::from(last).join("\n"),
-        });
+        return Err(failed_build(line, dir, status, &Vec::from(last).join("\n")));
     }
     // Silent where Go found nothing to do.
     let took = begin.elapsed();

@@ -6,11 +6,15 @@ use std::{
     process::{Command, Stdio},
 };
 
+use anyhow::Context as _;
+
 use super::{
-    Environment, ToolchainError,
+    Environment,
     cache::{self, Locked},
+    failed_build,
     progress::say,
 };
+use crate::files::failed;
 
 /// Whether there is no Java here, and what to do about it.
 pub fn without_java(environment: &Environment) -> Option<String> {
@@ -32,14 +36,14 @@ pub fn without_python(environment: &Environment) -> Option<String> {
 }
 
 /// What runs the program of `folder`, whose source is `file`, with what its `pom.xml` names; arguments follow.
-pub fn java(environment: &Environment, folder: &Path, file: &str) -> Result<Command, ToolchainError> {
+pub fn java(environment: &Environment, folder: &Path, file: &str) -> anyhow::Result<Command> {
     let mut command = Command::new("java");
     command.arg("-cp").arg(MAVEN.fetched(environment, folder)?.join("*")).arg(folder.join(file));
     Ok(command)
 }
 
 /// Python with what `requirements.txt` in `folder` names; arguments follow.
-pub fn python(environment: &Environment, folder: &Path) -> Result<Command, ToolchainError> {
+pub fn python(environment: &Environment, folder: &Path) -> anyhow::Result<Command> {
     let mut command = Command::new("python3");
     command.env("PYTHONPATH", PIP.fetched(environment, folder)?).env("PYTHONDONTWRITEBYTECODE", "1");
     Ok(command)
@@ -72,12 +76,8 @@ const PIP: Fetcher = Fetcher {
 
 impl Fetcher {
     /// The folder with what the program in `folder` needs.
-    fn fetched(&self, environment: &Environment, folder: &Path) -> Result<PathBuf, ToolchainError> {
+    fn fetched(&self, environment: &Environment, folder: &Path) -> anyhow::Result<PathBuf> {
         let list = folder.join(self.list);
-        let failed = |action, path: &Path| {
-            let path = path.to_owned();
-            move |source| ToolchainError::Cache { action, path, source }
-        };
         let text = fs::read(&list).map_err(failed("read", &list))?;
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         let place = cache::folder(environment, &name);
@@ -96,14 +96,10 @@ impl Fetcher {
             .arg(&list)
             .stdin(Stdio::null())
             .output()
-            .map_err(|source| ToolchainError::Start { command: shown.clone(), source })?;
+            .with_context(|| format!("start `{shown}`"))?;
         if !output.status.success() {
-            return Err(ToolchainError::Build {
-                command: shown,
-                dir: folder.to_owned(),
-                status: output.status,
-                output: [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()).concat(),
-            });
+            let said = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned()).concat();
+            return Err(failed_build(&shown, folder, output.status, &said));
         }
         let _ = fs::remove_dir_all(&libraries);
         let libraries = locked.publish("lib")?;

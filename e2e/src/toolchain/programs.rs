@@ -6,8 +6,10 @@ use std::{
     sync::{Mutex, MutexGuard, Once, PoisonError},
 };
 
+use anyhow::{Context as _, bail};
+
 use super::{
-    Environment, ToolchainError,
+    Environment,
     cache::{self, Locked},
     go,
     progress::say,
@@ -85,7 +87,7 @@ const fn our_own(name: &'static str, folder: &'static str, package: &'static str
 macro_rules! programs {
     ($($(#[$doc:meta])* $name:ident: $program:ident;)*) => {$(
         $(#[$doc])*
-        pub fn $name(environment: &Environment) -> Result<PathBuf, ToolchainError> {
+        pub fn $name(environment: &Environment) -> anyhow::Result<PathBuf> {
             provide(environment, [&$program]).map(|[path]| path)
         }
     )*};
@@ -112,13 +114,13 @@ programs! {
 /// into the cache.
 ///
 /// Assets may be of any version from 1.30 on. A program on PATH is taken only in the version that would be built.
-pub fn control_plane(environment: &Environment) -> Result<ControlPlanePrograms, ToolchainError> {
+pub fn control_plane(environment: &Environment) -> anyhow::Result<ControlPlanePrograms> {
     let [etcd, kube_apiserver] = provide(environment, [&ETCD, &KUBE_APISERVER])?;
     Ok(ControlPlanePrograms { etcd, kube_apiserver })
 }
 
 /// Finds or builds the programs of a node, in the same way.
-pub fn node(environment: &Environment) -> Result<NodePrograms, ToolchainError> {
+pub fn node(environment: &Environment) -> anyhow::Result<NodePrograms> {
     let [kubelet, kube_scheduler, kube_proxy] = provide(environment, [&KUBELET, &KUBE_SCHEDULER, &KUBE_PROXY])?;
     Ok(NodePrograms { kubelet, kube_scheduler, kube_proxy })
 }
@@ -161,10 +163,7 @@ fn built() -> MutexGuard<'static, BTreeSet<&'static str>> {
     BUILT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn provide<const N: usize>(
-    environment: &Environment,
-    programs: [&'static Program; N],
-) -> Result<[PathBuf; N], ToolchainError> {
+fn provide<const N: usize>(environment: &Environment, programs: [&'static Program; N]) -> anyhow::Result<[PathBuf; N]> {
     if programs.iter().any(|program| !program.is_our_own()) {
         check_assets(environment)?;
     }
@@ -179,7 +178,7 @@ fn provide<const N: usize>(
 }
 
 /// Refuses an API server that is too old, and names the versions of what is taken, once a process.
-fn check_assets(environment: &Environment) -> Result<(), ToolchainError> {
+fn check_assets(environment: &Environment) -> anyhow::Result<()> {
     static NAMED: Once = Once::new();
     let (Some(folder), Some(server)) =
         (&environment.kubebuilder_assets, environment.find_in_assets(KUBE_APISERVER.name))
@@ -188,7 +187,12 @@ fn check_assets(environment: &Environment) -> Result<(), ToolchainError> {
     };
     let found = Minor::of_program(&server, KUBE_APISERVER.version);
     if found.is_none_or(|found| found < OLDEST) {
-        return Err(ToolchainError::AssetsTooOld { folder: folder.clone(), found, oldest: OLDEST });
+        bail!(
+            "KUBEBUILDER_ASSETS ({}) has a kube-apiserver of {}, and {OLDEST} or newer is needed: its fence is a \
+             ValidatingAdmissionPolicy. Name a newer set (`setup-envtest use {OLDEST}`), or unset the variable",
+            folder.display(),
+            shown(found)
+        );
     }
     NAMED.call_once(|| {
         for program in [&ETCD, &KUBE_APISERVER] {
@@ -202,7 +206,7 @@ fn check_assets(environment: &Environment) -> Result<(), ToolchainError> {
 }
 
 /// Whether a program that the assets lack may come from elsewhere: not beside another version of Kubernetes.
-fn fits_assets(environment: &Environment, missing: &Program) -> Result<(), ToolchainError> {
+fn fits_assets(environment: &Environment, missing: &Program) -> anyhow::Result<()> {
     let (Some(folder), Some(wanted)) = (&environment.kubebuilder_assets, wanted(missing)) else {
         return Ok(());
     };
@@ -210,11 +214,21 @@ fn fits_assets(environment: &Environment, missing: &Program) -> Result<(), Toolc
         let Some(path) = environment.find_in_assets(beside.name) else { continue };
         let found = Minor::of_program(&path, beside.version);
         if found != Some(wanted) {
-            let (folder, missing, beside) = (folder.clone(), missing.name, beside.name);
-            return Err(ToolchainError::AssetsDiffer { folder, missing, wanted, beside, found });
+            bail!(
+                "KUBEBUILDER_ASSETS ({}) has no {missing}, and the one to be built is of {wanted}, but the {} there is of \
+                 {}: add {missing} to the folder, name a set of {wanted}, or unset the variable",
+                folder.display(),
+                beside.name,
+                shown(found),
+                missing = missing.name
+            );
         }
     }
     Ok(())
+}
+
+fn shown(version: Option<Minor>) -> String {
+    version.map_or_else(|| "an unknown version".to_owned(), |version| version.to_string())
 }
 
 fn wanted(program: &Program) -> Option<Minor> {
@@ -222,7 +236,7 @@ fn wanted(program: &Program) -> Option<Minor> {
 }
 
 /// Builds programs of one module by one call: while one is linked, the next is compiled.
-fn build(environment: &Environment, programs: &[&'static Program]) -> Result<(), ToolchainError> {
+fn build(environment: &Environment, programs: &[&'static Program]) -> anyhow::Result<()> {
     let Some(first) = programs.first() else { return Ok(()) };
     let names = programs.iter().map(|program| program.name).collect::<Vec<_>>().join(", ");
     let otherwise = match first.is_our_own() {
@@ -230,7 +244,12 @@ fn build(environment: &Environment, programs: &[&'static Program]) -> Result<(),
         false => ", or set KUBEBUILDER_ASSETS to a folder that has it (setup-envtest makes one)",
     };
     let go = environment.find_on_path("go");
-    let go = go.ok_or_else(|| ToolchainError::GoMissing { wanted: names.clone(), otherwise })?;
+    let go = go.with_context(|| {
+        format!(
+            "`go` is not on PATH, and {names} has to be built with it: install Go 1.26 or newer (https://go.dev/dl/, or \
+             `apt-get install golang-go` where that is new enough){otherwise}"
+        )
+    })?;
     let locked = Locked::acquire(first.cache(environment))?;
     // Another process, or thread, may have built some while this one waited for the lock.
     let missing: Vec<_> = programs.iter().filter(|program| program.built(environment).is_none()).collect();
@@ -330,8 +349,8 @@ mod tests {
         assert_eq!(control_plane(&environment).unwrap().kube_apiserver, path.path().join("kube-apiserver"));
         install(path.path(), &[&KUBECTL], "v1.32.4-dispatcher");
         // To be built then, for which there is no Go.
-        let refused = kubectl(&environment).unwrap_err();
-        assert!(matches!(&refused, ToolchainError::GoMissing { wanted, .. } if wanted == "kubectl"), "{refused}");
+        let refused = kubectl(&environment).unwrap_err().to_string();
+        assert!(refused.contains("`go` is not on PATH, and kubectl has to be built"), "{refused}");
     }
 
     #[test]
