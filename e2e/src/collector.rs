@@ -24,28 +24,20 @@ pub const PATH: &str = "/reconciles";
 /// What an operator posts: `{"phase":"start","uid":"…","generation":1,"instance":"…"}`, and for the end
 /// `{"phase":"end",…,"outcome":"done"}` (or `"failed"`, or `"alreadyExists"`).
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Posted {
-    phase: Phase,
-    uid: String,
-    generation: i64,
-    instance: String,
-    outcome: Option<PostedOutcome>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum Phase {
-    Start,
-    End,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum PostedOutcome {
-    Done,
-    Failed,
-    AlreadyExists,
+#[serde(rename_all = "camelCase", tag = "phase")]
+enum Posted {
+    Start {
+        uid: String,
+        generation: i64,
+        instance: String,
+    },
+    End {
+        uid: String,
+        generation: i64,
+        instance: String,
+        #[serde(default)]
+        outcome: Outcome,
+    },
 }
 
 /// One order of everything that is recorded, with one clock.
@@ -110,17 +102,9 @@ impl Drop for Collector {
 }
 
 async fn take(State(recorder): State<Recorder>, Json(posted): Json<Posted>) -> StatusCode {
-    let Posted { phase, uid, generation, instance, outcome } = posted;
-    let event = match (phase, outcome) {
-        (Phase::Start, _) => Event::Started { uid, generation, instance },
-        (Phase::End, outcome) => {
-            let outcome = match outcome {
-                Some(PostedOutcome::Done) => Outcome::Done,
-                Some(PostedOutcome::AlreadyExists) => Outcome::AlreadyExists,
-                Some(PostedOutcome::Failed) | None => Outcome::Failed,
-            };
-            Event::Ended { uid, generation, instance, outcome }
-        }
+    let event = match posted {
+        Posted::Start { uid, generation, instance } => Event::Started { uid, generation, instance },
+        Posted::End { uid, generation, instance, outcome } => Event::Ended { uid, generation, instance, outcome },
     };
     recorder.record(event);
     StatusCode::NO_CONTENT

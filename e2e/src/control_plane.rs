@@ -9,7 +9,6 @@ mod another;
 mod audit;
 mod commands;
 mod credentials;
-mod error;
 mod history;
 mod lag;
 
@@ -19,17 +18,19 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{Context as _, anyhow};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
 use ringside_ring::cluster_ring::GroupResource;
 
-pub use self::{another::AnotherApiServer, error::ControlPlaneError, lag::Lag};
+pub use self::{admin::client_of, another::AnotherApiServer, lag::Lag};
 use self::{commands::Layout, credentials::Credentials};
 use crate::{
     eventually::eventually,
+    files::failed,
     line::Line,
     ports::free_port,
-    process::{Folder, Process},
+    process::{Folder, Process, ProcessError},
     toolchain::{self, ControlPlanePrograms},
 };
 
@@ -82,12 +83,12 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// Starts one, and returns when it is ready. The first time on a machine this builds the programs.
-    pub async fn start(options: Options) -> Result<Self, ControlPlaneError> {
+    pub async fn start(options: Options) -> anyhow::Result<Self> {
         let programs = toolchain::built(toolchain::control_plane).await?;
         let mut attempt = 1;
         loop {
             match Self::attempt(programs.clone(), options.clone()).await {
-                Err(error) if error.is_port_taken() && attempt < START_ATTEMPTS => {
+                Err(error) if is_port_taken(&error) && attempt < START_ATTEMPTS => {
                     tracing::debug!(%error, attempt, "a port was taken, trying others");
                     attempt += 1;
                 }
@@ -96,13 +97,9 @@ impl ControlPlane {
         }
     }
 
-    async fn attempt(programs: ControlPlanePrograms, options: Options) -> Result<Self, ControlPlaneError> {
-        let folder = Folder::create("control-plane").map_err(|source| ControlPlaneError::File {
-            action: "create a folder in",
-            path: std::env::temp_dir(),
-            source,
-        })?;
-        let port = || free_port().map_err(ControlPlaneError::NoFreePort);
+    async fn attempt(programs: ControlPlanePrograms, options: Options) -> anyhow::Result<Self> {
+        let folder = Folder::create("control-plane").map_err(failed("create a folder in", &std::env::temp_dir()))?;
+        let port = || free_port().context("find a free port");
         let layout = Layout {
             dir: folder.path().to_owned(),
             api_port: port()?,
@@ -116,7 +113,7 @@ impl ControlPlane {
         let client = admin::client(&kubeconfig).await?;
         let etcd = spawn("etcd", &commands::etcd(&programs, &layout), &layout)?;
         let line_to_etcd = match options.line_to_etcd {
-            true => Some(Line::to(layout.etcd()).await.map_err(ControlPlaneError::NoFreePort)?),
+            true => Some(Line::to(layout.etcd()).await.context("find a free port")?),
             false => None,
         };
         let mut control_plane = Self {
@@ -159,7 +156,7 @@ impl ControlPlane {
     }
 
     /// Writes a kubeconfig for the bearer of `token`, whose work is in `namespace`. It holds all that it needs.
-    pub fn write_kubeconfig(&self, path: &Path, token: &str, namespace: &str) -> Result<(), ControlPlaneError> {
+    pub fn write_kubeconfig(&self, path: &Path, token: &str, namespace: &str) -> anyhow::Result<()> {
         admin::write(path, &admin::kubeconfig(&self.url(), &self.credentials.ca, token, namespace))
     }
 
@@ -195,9 +192,9 @@ impl ControlPlane {
     }
 
     /// Lets etcd forget the states before a resourceVersion, so that asking for one is answered with 410.
-    pub async fn forget_before(&self, resource_version: &str) -> Result<(), ControlPlaneError> {
+    pub async fn forget_before(&self, resource_version: &str) -> anyhow::Result<()> {
         let forgotten = history::forget(self.layout.etcd_client_port, resource_version).await;
-        forgotten.map_err(ControlPlaneError::Compact)
+        forgotten.map_err(|error| anyhow!("compact etcd: {error}"))
     }
 
     /// The line by which the API server asks etcd, where [`Options::line_to_etcd`] says so.
@@ -219,7 +216,7 @@ impl ControlPlane {
     ///
     /// # Errors
     /// Names the process that ended by itself, with the end of its log.
-    pub fn check_running(&self) -> Result<(), ControlPlaneError> {
+    pub fn check_running(&self) -> anyhow::Result<()> {
         let processes = [Some(&self.etcd), self.api_server.as_ref(), self.controller_manager.as_ref()];
         Ok(processes.into_iter().flatten().try_for_each(Process::check_running)?)
     }
@@ -230,7 +227,7 @@ impl ControlPlane {
     }
 
     /// Kills the API server; etcd and the controller manager go on.
-    pub async fn stop_api_server(&mut self) -> Result<(), ControlPlaneError> {
+    pub async fn stop_api_server(&mut self) -> anyhow::Result<()> {
         if let Some(api_server) = self.api_server.take() {
             api_server.kill()?;
             api_server.wait(KILL_DEADLINE).await?;
@@ -239,29 +236,16 @@ impl ControlPlane {
     }
 
     /// Starts the API server, on the same port and data as before, and waits until it is ready.
-    pub async fn start_api_server(&mut self) -> Result<(), ControlPlaneError> {
+    pub async fn start_api_server(&mut self) -> anyhow::Result<()> {
         let etcd = self.line_to_etcd.as_ref().map_or(self.layout.etcd(), Line::address);
         let command = commands::api_server(&self.programs, &self.layout, &self.options, etcd.port());
         let api_server = spawn("kube-apiserver", &command, &self.layout)?;
-        let ready = eventually("the API server is ready", START_DEADLINE, || async {
-            if self.etcd.check_running().is_err() || api_server.check_running().is_err() {
-                return Ok(false);
-            }
-            let request = http::Request::get("/readyz").body(Vec::new()).map_err(|error| error.to_string())?;
-            match self.client.request_text(request).await {
-                Ok(_) => Ok(true),
-                Err(error) => Err(error.to_string()),
-            }
-        });
-        if !ready.await? {
-            self.etcd.check_running()?;
-            api_server.check_running()?;
-        }
+        until_ready(&self.client, &[&self.etcd, &api_server]).await?;
         self.api_server = Some(api_server);
         Ok(())
     }
 
-    async fn start_controller_manager(&mut self) -> Result<(), ControlPlaneError> {
+    async fn start_controller_manager(&mut self) -> anyhow::Result<()> {
         let program = toolchain::built(toolchain::kube_controller_manager).await?;
         let command = commands::controller_manager(&program, &self.layout, &self.options);
         let manager = spawn("kube-controller-manager", &command, &self.layout)?;
@@ -281,6 +265,28 @@ impl ControlPlane {
     }
 }
 
-fn spawn(name: &str, command: &std::process::Command, layout: &Layout) -> Result<Process, ControlPlaneError> {
+/// Waits until an API server is ready, while all of these run.
+async fn until_ready(client: &Client, processes: &[&Process]) -> anyhow::Result<()> {
+    let running = || processes.iter().try_for_each(|process| process.check_running());
+    let ready = eventually("the API server is ready", START_DEADLINE, || async {
+        if running().is_err() {
+            return Ok(false);
+        }
+        let request = http::Request::get("/readyz").body(Vec::new()).map_err(|error| error.to_string())?;
+        client.request_text(request).await.map(|_| true).map_err(|error| error.to_string())
+    });
+    if !ready.await? {
+        running()?;
+    }
+    Ok(())
+}
+
+/// Whether a server found its port taken.
+fn is_port_taken(error: &anyhow::Error) -> bool {
+    let ended = error.downcast_ref::<ProcessError>();
+    matches!(ended, Some(ProcessError::Ended { tail, .. }) if tail.contains("address already in use"))
+}
+
+fn spawn(name: &str, command: &std::process::Command, layout: &Layout) -> anyhow::Result<Process> {
     Ok(Process::spawn(name, command, &layout.file(&format!("{name}.log")))?)
 }

@@ -64,7 +64,7 @@ async fn perform(arguments: &Arguments, shutdown: &Shutdown) -> Result<ExitCode>
         }
     };
     screen.say(&summary::table(arguments, &contrast, &report));
-    let whole = began.and_then(|began| began.elapsed().ok()).map_or_else(|| step.elapsed(), |whole| whole);
+    let whole = began.and_then(|began| began.elapsed().ok()).unwrap_or_else(|| step.elapsed());
     screen.say(&format!("\ncargo demo: step 3 took {} s, all of it {} s", step.elapsed().as_secs(), whole.as_secs()));
     if !report.is_clean() {
         screen.say(&kept_logs(&system));

@@ -11,6 +11,7 @@ pub mod compatibility;
 pub mod control_plane;
 pub mod demo;
 pub mod eventually;
+mod files;
 pub mod in_cluster;
 pub mod line;
 pub mod live;

@@ -42,13 +42,16 @@ struct Stage {
     all: bool,
 }
 
+/// Writes what the cases of a group saw.
+type Settle = fn() -> Result<(), String>;
+
 /// A group while its cases run.
 struct Open {
     left: usize,
     /// Whether each case so far ran, and passed.
     whole: bool,
     ends: fn(),
-    settles: Option<fn() -> Result<(), String>>,
+    settles: Option<Settle>,
 }
 
 /// What came of a case.
@@ -171,7 +174,7 @@ impl Stage {
             let whole = open.left == 0 && open.whole && !arguments.list;
             open.settles.map(|settle| (*name, whole, settle))
         });
-        let page = |(name, whole, settle): (&str, bool, fn() -> Result<(), String>)| {
+        let page = |(name, whole, settle): (&str, bool, Settle)| {
             let name = format!("{name}::its section of the page says what was seen");
             Trial::test(name, move || settle().map_err(Failed::from)).with_ignored_flag(!whole)
         };

@@ -1,12 +1,8 @@
 //! Puts manifests into a cluster as `kubectl apply --server-side` does.
 
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
+use anyhow::{Context as _, anyhow};
 use k8s_openapi::{
     api::rbac::v1::ClusterRole, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -19,7 +15,7 @@ use kube::{
 use serde::Serialize;
 use serde_json::json;
 
-use crate::eventually::{TimedOut, eventually};
+use crate::{eventually::eventually, files::failed};
 
 /// The field manager of everything that the harness writes.
 pub const FIELD_MANAGER: &str = "ringside-e2e";
@@ -27,58 +23,25 @@ pub const FIELD_MANAGER: &str = "ringside-e2e";
 /// A new resource is served within a second or so of its definition.
 const ESTABLISHED_DEADLINE: Duration = Duration::from_secs(30);
 
-/// A manifest could not be applied.
-#[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
-    /// It could not be read.
-    #[error("read {path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It is no manifest.
-    #[error("parse the manifest: {0}")]
-    Parse(String),
-    /// The API server refused it.
-    #[error("apply {what}: {source}")]
-    Refused {
-        /// Which object.
-        what: String,
-        /// What it answered.
-        source: Box<kube::Error>,
-    },
-    /// A resource was defined but is not served.
-    #[error(transparent)]
-    NotServed(#[from] TimedOut),
-}
-
-impl ApplyError {
-    fn refused(what: &str, source: kube::Error) -> Self {
-        Self::Refused { what: what.to_owned(), source: Box::new(source) }
-    }
-}
-
 /// The documents of a YAML file.
-pub fn read(path: &Path) -> Result<Vec<DynamicObject>, ApplyError> {
-    let text = fs::read_to_string(path).map_err(|source| ApplyError::Read { path: path.to_owned(), source })?;
+pub fn read(path: &Path) -> anyhow::Result<Vec<DynamicObject>> {
+    let text = fs::read_to_string(path).map_err(failed("read", path))?;
     parse(&text)
 }
 
 /// The documents of a YAML text.
-pub fn parse(text: &str) -> Result<Vec<DynamicObject>, ApplyError> {
-    serde_saphyr::from_multiple(text).map_err(|error| ApplyError::Parse(error.to_string()))
+pub fn parse(text: &str) -> anyhow::Result<Vec<DynamicObject>> {
+    serde_saphyr::from_multiple(text).map_err(|error| anyhow!("parse the manifest: {error}"))
 }
 
 /// Applies the objects in their order.
-pub async fn apply(client: &Client, objects: &[DynamicObject]) -> Result<(), ApplyError> {
+pub async fn apply(client: &Client, objects: &[DynamicObject]) -> anyhow::Result<()> {
     for object in objects {
         let types = object.types.clone().unwrap_or_default();
-        let kind = GroupVersionKind::try_from(&types).map_err(|error| ApplyError::Parse(error.to_string()))?;
+        let kind = GroupVersionKind::try_from(&types).map_err(|error| anyhow!("parse the manifest: {error}"))?;
         let namespace = object.namespace();
         let what = format!("{} {}", kind.kind, object.name_any());
-        let refused = |source| ApplyError::refused(&what, source);
+        let refused = |error: kube::Error| anyhow!("apply {what}: {error}");
         let api = api_of(client, &kind, namespace.as_deref()).await.map_err(refused)?;
         apply_to(&api, object).await.map_err(refused)?;
         if kind.kind == "ClusterRole" {
@@ -110,16 +73,16 @@ pub async fn aggregate_roles(client: &Client) -> kube::Result<()> {
 }
 
 /// Applies a resource definition and waits until the resource is served.
-pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> Result<(), ApplyError> {
+pub async fn define(client: &Client, definition: &CustomResourceDefinition) -> anyhow::Result<()> {
     let name = definition.name_any();
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let applied = apply_to(&api, definition).await;
-    applied.map_err(|source| ApplyError::refused(&format!("CustomResourceDefinition {name}"), source))?;
+    applied.with_context(|| format!("apply CustomResourceDefinition {name}"))?;
     served(client, &name).await
 }
 
 /// Waits until a resource is served whose definition somebody applies.
-pub async fn served(client: &Client, definition: &str) -> Result<(), ApplyError> {
+pub async fn served(client: &Client, definition: &str) -> anyhow::Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     eventually(&format!("{definition} is served"), ESTABLISHED_DEADLINE, || async {
         let found = api.get(definition).await.map_err(|error| error.to_string())?;

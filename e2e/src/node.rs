@@ -5,7 +5,6 @@
 //! engine or registry.
 
 mod commands;
-mod error;
 mod image;
 mod images;
 mod namespaces;
@@ -19,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::{Api, Client};
 use tokio::sync::Mutex;
@@ -29,13 +29,13 @@ use self::{
     namespaces::{ADDRESS, Namespaces},
 };
 pub use self::{
-    error::NodeError,
     images::GUEST,
     requirements::{Missing, Requirements},
 };
 use crate::{
     control_plane::{self, ControlPlane, NODE, START_DEADLINE},
     eventually::eventually,
+    files::failed,
     process::{Cgroup, Folder, Process, keep_logs},
     toolchain::{self, Environment, NodePrograms, say},
 };
@@ -72,11 +72,11 @@ struct Ground {
 /// so does everything that it starts: it has to be one that has not started others yet.
 ///
 /// The first time on a machine this builds the programs of the node and of its images.
-pub fn with_node<T>(options: control_plane::Options, work: impl AsyncFnOnce(Node) -> T) -> Result<T, NodeError> {
+pub fn with_node<T>(options: control_plane::Options, work: impl AsyncFnOnce(Node) -> T) -> anyhow::Result<T> {
     let requirements = Requirements::check()?;
     let ground = Ground::prepare(requirements)?;
     ground.namespaces.enter_network()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(NodeError::Runtime)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         say(format_args!("starting a node, 10 to 20 s"));
         Ok(work(Node::start(ground, options).await?).await)
@@ -85,29 +85,25 @@ pub fn with_node<T>(options: control_plane::Options, work: impl AsyncFnOnce(Node
 
 impl Ground {
     /// Blocks, for minutes where something has to be built.
-    fn prepare(requirements: Requirements) -> Result<Self, NodeError> {
+    fn prepare(requirements: Requirements) -> anyhow::Result<Self> {
         let environment = Environment::of_process();
         // All that goes into the network of the node is built before: nothing is downloaded from there.
         toolchain::control_plane(&environment)?;
         toolchain::kube_controller_manager(&environment)?;
         let kubectl = toolchain::kubectl(&environment)?;
         let programs = toolchain::node(&environment)?;
-        let folder = Folder::create("node").map_err(|source| NodeError::File {
-            action: "create a folder in",
-            path: std::env::temp_dir(),
-            source,
-        })?;
+        let folder = Folder::create("node").map_err(failed("create a folder in", &std::env::temp_dir()))?;
         let archives = images::pack(&environment, folder.path())?;
         // As unique as the folder, and easy to find from it.
         let name = folder.path().file_name().unwrap_or_default().to_string_lossy();
-        let cgroup = Cgroup::create(&name).map_err(NodeError::Cgroup)?;
+        let cgroup = Cgroup::create(&name).context("make a cgroup")?;
         let namespaces = Namespaces::create(folder.path())?;
         Ok(Self { namespaces, archives, programs, kubectl, cni_plugins: requirements.cni, cgroup, folder })
     }
 }
 
 impl Node {
-    async fn start(ground: Ground, options: control_plane::Options) -> Result<Self, NodeError> {
+    async fn start(ground: Ground, options: control_plane::Options) -> anyhow::Result<Self> {
         let options = control_plane::Options { node_address: Some(ADDRESS), controller_manager: true, ..options };
         let control_plane = ControlPlane::start(options).await?;
         let layout = Layout {
@@ -167,7 +163,7 @@ impl Node {
     }
 
     /// Kills the kubelet and starts it anew, as an update of it does: the pods go on.
-    pub async fn restart_kubelet(&self) -> Result<(), NodeError> {
+    pub async fn restart_kubelet(&self) -> anyhow::Result<()> {
         let mut kubelet = self.kubelet.lock().await;
         kubelet.kill()?;
         kubelet.wait_for_group(KILL_DEADLINE).await?;
@@ -177,11 +173,11 @@ impl Node {
     }
 }
 
-fn spawn(layout: &Layout, name: &str, command: &Command) -> Result<Process, NodeError> {
+fn spawn(layout: &Layout, name: &str, command: &Command) -> anyhow::Result<Process> {
     Ok(Process::spawn(name, command, &layout.file(&format!("{name}.log")))?)
 }
 
-async fn until_listening(process: &Process, socket: &Path) -> Result<(), NodeError> {
+async fn until_listening(process: &Process, socket: &Path) -> anyhow::Result<()> {
     eventually("containerd listens", START_DEADLINE, || async {
         match process.check_running() {
             Err(ended) => Ok(Err(ended)),
@@ -192,16 +188,16 @@ async fn until_listening(process: &Process, socket: &Path) -> Result<(), NodeErr
     Ok(())
 }
 
-async fn import(ground: &Ground, layout: &Layout, archive: &Archive) -> Result<(), NodeError> {
+async fn import(ground: &Ground, layout: &Layout, archive: &Archive) -> anyhow::Result<()> {
     let process = spawn(layout, "import", &commands::import(&ground.namespaces, layout, &archive.path))?;
     if process.wait(IMPORT_DEADLINE).await?.success() {
         return Ok(());
     }
-    Err(NodeError::Import { image: archive.reference.clone(), tail: process.log_tail() })
+    bail!("import the image {}:\n{}", archive.reference, process.log_tail())
 }
 
 /// Until pods are scheduled on it: it says that it is ready, and its first taint is gone.
-async fn until_ready(client: &Client, processes: impl Iterator<Item = &Process> + Clone) -> Result<(), NodeError> {
+async fn until_ready(client: &Client, processes: impl Iterator<Item = &Process> + Clone) -> anyhow::Result<()> {
     let nodes: Api<NodeObject> = Api::all(client.clone());
     eventually("the node is ready", START_DEADLINE, || async {
         if let Some(ended) = processes.clone().find_map(|process| process.check_running().err()) {

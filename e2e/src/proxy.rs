@@ -1,27 +1,25 @@
 //! A proxy alone, as a process beside a control plane: for what shows without a sharder and controllers.
 
 use std::{
-    fs, io,
+    fs,
     net::Ipv4Addr,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
 
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
-};
+use anyhow::{Context as _, anyhow};
+use kube::Client;
 use ringside_runtime::{
     admin::Probe,
     probe::{self, ProbeError},
 };
 
 use crate::{
-    control_plane::START_DEADLINE,
-    eventually::{TimedOut, eventually},
+    control_plane::{START_DEADLINE, client_of},
+    eventually::eventually,
     ports::free_port,
-    process::{Process, ProcessError},
+    process::Process,
 };
 
 /// So soon a probe is answered by who can: a kubelet waits no longer, either.
@@ -51,39 +49,14 @@ pub struct Proxy {
     pub access: PathBuf,
 }
 
-/// There is no proxy, or no way to it.
-#[derive(Debug, thiserror::Error)]
-pub enum ProxyError {
-    /// No port, or no access folder.
-    #[error("prepare the start of a proxy: {0}")]
-    Prepare(#[source] io::Error),
-    /// It did not start, or has ended.
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    /// It does not get ready.
-    #[error("{source}; the end of its log:\n{tail}")]
-    NotReady {
-        /// What was seen last.
-        source: TimedOut,
-        /// The end of its log.
-        tail: String,
-    },
-    /// What it wrote for its controller can't be used.
-    #[error("the kubeconfig that the proxy wrote: {0}")]
-    Kubeconfig(#[from] KubeconfigError),
-    /// No client was made of it.
-    #[error("a client by the proxy's kubeconfig: {0}")]
-    Client(#[from] kube::Error),
-}
-
 impl Proxy {
     /// Starts one, with access folder and log in `folder`. What runs the program, how it reaches the API server, and what
     /// is out of the ordinary, is said by `command`.
-    pub fn start(mut command: Command, identity: Identity<'_>, folder: &Path) -> Result<Self, ProxyError> {
+    pub fn start(mut command: Command, identity: Identity<'_>, folder: &Path) -> anyhow::Result<Self> {
         let Identity { ring, shard, namespace } = identity;
         let access = folder.join(format!("{shard}.access"));
-        fs::create_dir_all(&access).map_err(ProxyError::Prepare)?;
-        let port = || free_port().map_err(ProxyError::Prepare);
+        fs::create_dir_all(&access).context("prepare the start of a proxy")?;
+        let port = || free_port().context("prepare the start of a proxy");
         let (port, admin_port) = (port()?, port()?);
         command.args(["--ring", ring, "--shard-name", shard, "--lease-namespace", namespace]);
         command.arg("--access-dir").arg(&access);
@@ -93,7 +66,7 @@ impl Proxy {
     }
 
     /// Waits until it knows its ring and holds its Lease.
-    pub async fn until_ready(&self) -> Result<(), ProxyError> {
+    pub async fn until_ready(&self) -> anyhow::Result<()> {
         let address = (Ipv4Addr::LOCALHOST, self.admin_port).into();
         let ready = eventually("the proxy is ready", START_DEADLINE, || async {
             if let Err(ended) = self.process.check_running() {
@@ -101,7 +74,8 @@ impl Proxy {
             }
             probe::ask(address, Probe::Ready, START_DEADLINE).await.map(Ok).map_err(|error| error.to_string())
         });
-        let ready = ready.await.map_err(|source| ProxyError::NotReady { source, tail: self.process.log_tail() })?;
+        let ready =
+            ready.await.map_err(|source| anyhow!("{source}; the end of its log:\n{}", self.process.log_tail()))?;
         Ok(ready?)
     }
 
@@ -124,9 +98,7 @@ impl Proxy {
     }
 
     /// kube's own client, as a controller uses it.
-    pub async fn client(&self) -> Result<Client, ProxyError> {
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok(Client::try_from(config)?)
+    pub async fn client(&self) -> anyhow::Result<Client> {
+        client_of(&self.kubeconfig()).await
     }
 }

@@ -11,15 +11,13 @@ mod forward;
 mod hindrance;
 mod holds;
 mod record;
-mod routes;
 mod script;
 
 use std::{
-    collections::BTreeSet,
-    io,
+    collections::{BTreeSet, HashMap},
     net::{Ipv4Addr, SocketAddr},
     path::Path,
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use http::HeaderValue;
@@ -32,8 +30,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::{
-    connection::Connections, forward::Forward, hindrance::Hindrances, holds::Holds, record::Records, routes::Routes,
-    script::Scripts,
+    connection::Connections,
+    forward::Forward,
+    holds::Hold,
+    record::{Records, locked},
 };
 pub use self::{
     hindrance::Hindrance,
@@ -67,43 +67,52 @@ impl Offer {
     }
 }
 
-/// A relay could not be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum RelayError {
-    /// The control plane's certificates can't be read.
-    #[error("read the control plane's certificates: {0}")]
-    Certificates(#[from] rustls::pki_types::pem::Error),
-    /// They can't be used.
-    #[error("use the control plane's certificates: {0}")]
-    Tls(#[from] rustls::Error),
-    /// No port of loopback can be listened on.
-    #[error("listen on loopback: {0}")]
-    Listen(#[from] io::Error),
-    /// The API server has no address that can be connected to.
-    #[error("the API server's address: {0}")]
-    Address(#[from] http::uri::InvalidUri),
-    /// A header can't say that.
-    #[error("a mark: {0}")]
-    Mark(#[from] http::header::InvalidHeaderValue),
-}
-
 /// A running relay. It ends, with all its connections, when it is dropped.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
-    records: Arc<Records>,
-    scripts: Arc<Scripts>,
-    routes: Routes,
-    holds: Arc<Holds>,
-    hindrances: Hindrances,
+    rules: Arc<Rules>,
     accepting: JoinHandle<()>,
     ended: CancellationToken,
     _connections: DropGuard,
 }
 
+/// What came, and what becomes of what comes.
+#[derive(Debug, Default)]
+struct Rules {
+    records: Records,
+    scripts: Marked<Script>,
+    /// The answer to requests without a script of their own.
+    others: Mutex<Option<Script>>,
+    routes: Marked<Forward>,
+    holds: Marked<Arc<Hold>>,
+    /// The resource, as a part of the path, and what becomes of requests for it.
+    hindrance: Mutex<Option<(String, Hindrance)>>,
+}
+
+/// What was said of requests, by their mark.
+#[derive(Debug)]
+struct Marked<T>(Mutex<HashMap<String, T>>);
+
+impl<T> Default for Marked<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Marked<T> {
+    fn set(&self, mark: &str, what: T) {
+        locked(&self.0).insert(mark.to_owned(), what);
+    }
+
+    fn of(&self, mark: &str) -> Option<T> {
+        locked(&self.0).get(mark).cloned()
+    }
+}
+
 impl Relay {
     /// Starts one in front of the control plane's API server, with the API server's own certificate.
-    pub async fn start(control_plane: &ControlPlane, offer: Offer) -> Result<Self, RelayError> {
+    pub async fn start(control_plane: &ControlPlane, offer: Offer) -> anyhow::Result<Self> {
         Self::before(control_plane, &control_plane.url(), &control_plane.ca_path(), offer, None).await
     }
 
@@ -115,7 +124,7 @@ impl Relay {
         address: SocketAddr,
         ca: &Path,
         mark: &str,
-    ) -> Result<Self, RelayError> {
+    ) -> anyhow::Result<Self> {
         let mark = HeaderValue::from_str(mark)?;
         Self::before(control_plane, &format!("https://{address}"), ca, Offer::Both, Some(mark)).await
     }
@@ -126,43 +135,22 @@ impl Relay {
         ca: &Path,
         offer: Offer,
         mark: Option<HeaderValue>,
-    ) -> Result<Self, RelayError> {
+    ) -> anyhow::Result<Self> {
         let (certificate, key) = control_plane.server_pair();
         let chain = CertificateDer::pem_file_iter(certificate)?.collect::<Result<Vec<_>, _>>()?;
         let key = PrivateKeyDer::from_pem_file(key)?;
         let mut tls = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
         tls.alpn_protocols = offer.protocols();
 
-        let (records, scripts) = (Arc::new(Records::default()), Arc::new(Scripts::default()));
+        let rules = Arc::<Rules>::default();
         let ended = CancellationToken::new();
         let forward = Forward::new(url, ca, ended.clone())?;
-        let (routes, holds) = (Routes::default(), Arc::new(Holds::default()));
-        let hindrances = Hindrances::default();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let connections = Connections {
-            acceptor: TlsAcceptor::from(Arc::new(tls)),
-            records: records.clone(),
-            scripts: scripts.clone(),
-            forward,
-            mark,
-            routes: routes.clone(),
-            holds: holds.clone(),
-            hindrances: hindrances.clone(),
-            ended: ended.clone(),
-        };
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let connections = Connections { acceptor, rules: rules.clone(), forward, mark, ended: ended.clone() };
         let accepting = tokio::spawn(connections.accept(listener));
-        Ok(Self {
-            address,
-            records,
-            scripts,
-            routes,
-            holds,
-            hindrances,
-            accepting,
-            ended: ended.clone(),
-            _connections: ended.drop_guard(),
-        })
+        Ok(Self { address, rules, accepting, ended: ended.clone(), _connections: ended.drop_guard() })
     }
 
     /// Where it answers.
@@ -178,64 +166,66 @@ impl Relay {
     /// What came with this mark since the last call, in the order of arrival. A body that is still under way is there as
     /// far as it came.
     pub fn take(&self, mark: &str) -> Vec<Recorded> {
-        self.records.take(mark)
+        self.rules.records.take(mark)
     }
 
     /// Whether something came with this mark since it was last taken.
     pub fn has(&self, mark: &str) -> bool {
-        self.records.has(mark)
+        self.rules.records.has(mark)
     }
 
     /// Methods and targets of all that came without a mark: what the client asks of itself, and no test.
     pub fn unmarked(&self) -> BTreeSet<(String, String)> {
-        self.records.unmarked()
+        self.rules.records.unmarked()
     }
 
     /// How many connections that came with this mark, and went on with another protocol, are open.
     pub fn open(&self, mark: &str) -> usize {
-        self.records.open(mark)
+        self.rules.records.open(mark)
     }
 
     /// From now on requests with this mark are answered so, and don't reach the API server.
     pub fn answer(&self, mark: &str, script: Script) {
-        self.scripts.set(mark, script);
+        self.rules.scripts.set(mark, script);
     }
 
     /// From now on requests with this mark go to another API server, with the same certificate.
-    pub fn send_on(&self, mark: &str, control_plane: &ControlPlane, to: &AnotherApiServer) -> Result<(), RelayError> {
+    pub fn send_on(&self, mark: &str, control_plane: &ControlPlane, to: &AnotherApiServer) -> anyhow::Result<()> {
         let forward = Forward::new(to.url(), &control_plane.ca_path(), self.ended.clone())?;
-        self.routes.set(mark, forward);
+        self.rules.routes.set(mark, forward);
         Ok(())
     }
 
     /// From now on requests with this mark wait here, read to their end, before they are sent on.
     pub fn hold(&self, mark: &str) {
-        self.holds.begin(mark);
+        locked(&self.rules.holds.0).entry(mark.to_owned()).or_default();
     }
 
     /// How many requests with this mark wait.
     pub fn held(&self, mark: &str) -> usize {
-        self.holds.waiting(mark)
+        self.rules.holds.of(mark).map_or(0, |hold| hold.waiting())
     }
 
     /// Sends on all that wait with this mark; others that come don't wait.
     pub fn release(&self, mark: &str) {
-        self.holds.end(mark);
+        if let Some(hold) = locked(&self.rules.holds.0).remove(mark) {
+            hold.release();
+        }
     }
 
     /// From now on this becomes of requests for a resource, whatever they carry: of those with this part in their paths.
     pub fn hinder(&self, resource: &str, hindrance: Hindrance) {
-        self.hindrances.set(Some((resource.to_owned(), hindrance)));
+        *locked(&self.rules.hindrance) = Some((resource.to_owned(), hindrance));
     }
 
     /// Nothing hinders requests any more. What was swallowed stays so.
     pub fn mend(&self) {
-        self.hindrances.set(None);
+        *locked(&self.rules.hindrance) = None;
     }
 
     /// From now on all other requests are answered so, as by an API server of an aggregated group.
     pub fn answer_others(&self, script: Script) {
-        self.scripts.set_others(script);
+        *locked(&self.rules.others) = Some(script);
     }
 }
 

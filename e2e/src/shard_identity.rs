@@ -1,10 +1,11 @@
 //! A Pod's identity without a kubelet: a Pod object, and a token that the API server binds to it.
 
 use std::{
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
+use anyhow::Context as _;
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
     core::v1::{Container, Pod, PodSpec, ServiceAccount},
@@ -14,7 +15,7 @@ use kube::{
     api::{DeleteParams, ObjectMeta, PostParams},
 };
 
-use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::{control_plane::ControlPlane, files::failed};
 
 /// Longer than any test. The proxy reads its token once from a kubeconfig; renewal is the kubelet's work.
 const TOKEN_SECONDS: i64 = 24 * 60 * 60;
@@ -29,35 +30,6 @@ pub struct ShardIdentity {
     kubeconfig: PathBuf,
 }
 
-/// An identity could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
-    /// The API server refused one of its objects.
-    #[error("{action} {object}: {source}")]
-    Api {
-        /// What was asked for.
-        action: &'static str,
-        /// Namespace and name of the object.
-        object: String,
-        /// What the API server answered.
-        source: Box<kube::Error>,
-    },
-    /// The API server answered without what was asked for.
-    #[error("the API server's answer has no {0}")]
-    Incomplete(&'static str),
-    /// The kubeconfig could not be written.
-    #[error(transparent)]
-    Kubeconfig(#[from] ControlPlaneError),
-    /// The kubeconfig could not be changed.
-    #[error("change {}: {source}", path.display())]
-    Redirect {
-        /// The kubeconfig.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-}
-
 impl ShardIdentity {
     /// Creates the Pod `namespace/pod`, asks for a token of `service_account` that is bound to it, and writes a
     /// kubeconfig with it into `dir`. The ServiceAccount is there already, with the permissions that it needs.
@@ -67,20 +39,19 @@ impl ShardIdentity {
         service_account: &str,
         pod: &str,
         dir: &Path,
-    ) -> Result<Self, IdentityError> {
+    ) -> anyhow::Result<Self> {
         let client = control_plane.client();
-        let failed = |action, name: &str, source| IdentityError::api(action, namespace, name, source);
         let created = pods(&client, namespace)
             .create(&PostParams::default(), &pod_object(service_account, pod))
             .await
-            .map_err(|source| failed("create the Pod", pod, source))?;
-        let uid = created.uid().ok_or(IdentityError::Incomplete("uid of the Pod"))?;
+            .with_context(|| format!("create the Pod {namespace}/{pod}"))?;
+        let uid = created.uid().context("the API server's answer has no uid of the Pod")?;
         let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
         let answer = accounts
             .create_token_request(service_account, &PostParams::default(), &token_request(pod, &uid))
             .await
-            .map_err(|source| failed("request a token of the ServiceAccount", service_account, source))?;
-        let token = answer.status.ok_or(IdentityError::Incomplete("token"))?.token;
+            .with_context(|| format!("request a token of the ServiceAccount {namespace}/{service_account}"))?;
+        let token = answer.status.context("the API server's answer has no token")?.token;
         let kubeconfig = dir.join(format!("{pod}.kubeconfig"));
         control_plane.write_kubeconfig(&kubeconfig, &token, namespace)?;
         Ok(Self { namespace: namespace.to_owned(), pod: pod.to_owned(), uid, kubeconfig })
@@ -107,22 +78,16 @@ impl ShardIdentity {
     }
 
     /// From now on the kubeconfig connects to this URL instead of the API server's.
-    pub fn connect_to(&self, control_plane: &ControlPlane, url: &str) -> Result<(), IdentityError> {
-        let failed = |source| IdentityError::Redirect { path: self.kubeconfig.clone(), source };
-        let kubeconfig = fs::read_to_string(&self.kubeconfig).map_err(failed)?;
-        fs::write(&self.kubeconfig, kubeconfig.replace(&control_plane.url(), url)).map_err(failed)
+    pub fn connect_to(&self, control_plane: &ControlPlane, url: &str) -> anyhow::Result<()> {
+        let kubeconfig = fs::read_to_string(&self.kubeconfig).map_err(failed("read", &self.kubeconfig))?;
+        fs::write(&self.kubeconfig, kubeconfig.replace(&control_plane.url(), url))
+            .map_err(failed("change", &self.kubeconfig))
     }
 
     /// Deletes the Pod, as happens after its containers have ended. Without a node it is gone at once.
-    pub async fn delete(&self, client: &Client) -> Result<(), IdentityError> {
+    pub async fn delete(&self, client: &Client) -> anyhow::Result<()> {
         let deleted = pods(client, &self.namespace).delete(&self.pod, &DeleteParams::default()).await;
-        deleted.map(drop).map_err(|source| IdentityError::api("delete the Pod", &self.namespace, &self.pod, source))
-    }
-}
-
-impl IdentityError {
-    fn api(action: &'static str, namespace: &str, name: &str, source: kube::Error) -> Self {
-        Self::Api { action, object: format!("{namespace}/{name}"), source: Box::new(source) }
+        deleted.map(drop).with_context(|| format!("delete the Pod {}/{}", self.namespace, self.pod))
     }
 }
 

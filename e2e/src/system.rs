@@ -45,7 +45,7 @@ use crate::{
     control_plane::ControlPlane,
     observer::Versions,
     process::{Folder, keep_logs},
-    toolchain::{self, ToolchainError, built},
+    toolchain::{self, built},
     wall_clock::WallClock,
 };
 use ringside_ring::{RingLabels, RingName, cluster_ring::Fence};
@@ -337,13 +337,6 @@ impl System {
         Ok(())
     }
 
-    /// Ends one of the operators that talk to the API server themselves.
-    pub async fn remove_unsharded_named(&mut self, name: &str) -> Result<(), SystemError> {
-        let index = self.unsharded.iter().position(|operator| operator.name() == name);
-        let index = index.ok_or_else(|| SystemError::NoSuchShard(name.to_owned()))?;
-        self.unsharded.remove(index).stop(&self.base).await
-    }
-
     /// Ends all operators that talk to the API server themselves.
     pub async fn remove_unsharded(&mut self) -> Result<(), SystemError> {
         for operator in std::mem::take(&mut self.unsharded) {
@@ -388,7 +381,7 @@ impl System {
             audit::read(&log, &RingLabels::of(&ring), &user, |write| writes.record(write))?;
             Ok(writes.verdict())
         });
-        judged.await.map_err(|error| ToolchainError::Interrupted(error.to_string()))?
+        judged.await.map_err(anyhow::Error::from)?
     }
 
     /// Fails when a part has ended that should run.

@@ -7,21 +7,10 @@ use std::{
     fs, io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::Command,
 };
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/wall_clock.c");
-
-/// There is no such clock.
-#[derive(Debug, thiserror::Error)]
-pub enum WallClockError {
-    /// Its files can't be written, or the compiler not be started.
-    #[error("prepare a wall clock: {0}")]
-    Prepare(#[from] io::Error),
-    /// The compiler refused.
-    #[error("cc builds no wall clock: {}", String::from_utf8_lossy(&.0.stderr))]
-    Compile(Output),
-}
 
 /// A wall clock of its own for the processes that are started with it.
 #[derive(Clone, Debug)]
@@ -35,13 +24,13 @@ impl WallClock {
     ///
     /// # Errors
     /// When there is no C compiler, or nothing can be written there.
-    pub fn create(folder: &Path, name: &str) -> Result<Self, WallClockError> {
+    pub fn create(folder: &Path, name: &str) -> anyhow::Result<Self> {
         let (library, shift) = (folder.join(format!("{name}-clock.so")), folder.join(format!("{name}-clock")));
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(SOURCE);
         let built = compiler.output()?;
         if !built.status.success() {
-            return Err(WallClockError::Compile(built));
+            anyhow::bail!("cc builds no wall clock: {}", String::from_utf8_lossy(&built.stderr));
         }
         fs::write(&shift, 0_i64.to_ne_bytes())?;
         Ok(Self { library, shift })

@@ -1,16 +1,10 @@
 //! Who asked for what: each request once, when it was answered, or when its watch began.
 
-use std::{
-    fmt::Write as _,
-    fs::File,
-    io::{BufRead as _, BufReader, Seek as _, SeekFrom},
-    path::PathBuf,
-};
+use std::{fmt::Write as _, path::PathBuf};
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
-use serde::Deserialize;
+use k8s_openapi::jiff::Timestamp;
 
-use super::{AuditError, User};
+use super::{event::Event, lines};
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,38 +37,6 @@ pub struct Requests {
     offset: u64,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Event {
-    stage: String,
-    #[serde(rename = "requestURI")]
-    request_uri: String,
-    verb: String,
-    user: User,
-    #[serde(default)]
-    user_agent: String,
-    #[serde(default)]
-    object_ref: Reference,
-    #[serde(default)]
-    response_status: Status,
-    request_received_timestamp: MicroTime,
-    stage_timestamp: MicroTime,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Reference {
-    resource: String,
-    subresource: String,
-    name: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    code: u16,
-}
-
 impl Requests {
     /// Those of a user.
     pub fn of(path: PathBuf, user: &str) -> Self {
@@ -82,26 +44,14 @@ impl Requests {
     }
 
     /// Those since this was asked for the last time. The API server writes them a moment after it has answered.
-    pub fn since(&mut self) -> Result<Vec<Request>, AuditError> {
-        let failed = |source| AuditError::File { path: self.path.clone(), source };
-        let mut log = File::open(&self.path).map_err(failed)?;
-        log.seek(SeekFrom::Start(self.offset)).map_err(failed)?;
-        let (mut log, mut line, mut found) = (BufReader::new(log), Vec::new(), Vec::new());
-        for number in 1.. {
-            line.clear();
-            log.read_until(b'\n', &mut line).map_err(failed)?;
-            // The last one may still be being written.
-            let Some(whole) = line.strip_suffix(b"\n") else { break };
-            self.offset += u64::try_from(line.len()).unwrap_or_default();
-            let event: Event = serde_json::from_slice(whole).map_err(|error| AuditError::Line {
-                path: self.path.clone(),
-                number,
-                reason: error.to_string(),
-            })?;
+    pub fn since(&mut self) -> anyhow::Result<Vec<Request>> {
+        let mut found = Vec::new();
+        self.offset = lines(&self.path, self.offset, |line| {
+            let event = Event::parse(line)?;
             // The end of a watch is none.
             let counts = if event.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
             if event.user.username != self.user || event.stage != counts {
-                continue;
+                return Ok(());
             }
             let pod = event.user.pod().cloned();
             let mut resource = event.object_ref.resource;
@@ -120,7 +70,8 @@ impl Requests {
                 answered: event.stage_timestamp.0,
                 code: event.response_status.code,
             });
-        }
+            Ok(())
+        })?;
         Ok(found)
     }
 }

@@ -5,12 +5,13 @@ use std::{
     path::Path,
 };
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use ringside_ring::lease::SHARDER_HOLDER;
-use serde::Deserialize;
-use serde_json::Value;
 
-use super::{AuditError, User, is_write, lines};
+use super::{
+    event::{Event, Metadata, Response, Spec},
+    lines,
+};
 use crate::system::SHARDER_USER;
 
 /// What arrived of a shard, and about its Lease.
@@ -35,60 +36,6 @@ pub enum Holder {
     PerhapsSharder,
     /// Nobody: it was released.
     Nobody,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Event {
-    #[serde(rename = "auditID")]
-    id: String,
-    stage: String,
-    #[serde(rename = "requestURI")]
-    request_uri: String,
-    verb: String,
-    user: User,
-    #[serde(default)]
-    object_ref: Reference,
-    #[serde(default)]
-    response_status: Status,
-    /// An object, or a patch of any kind.
-    request_object: Option<Value>,
-    response_object: Option<Response>,
-    request_received_timestamp: MicroTime,
-    stage_timestamp: MicroTime,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Reference {
-    resource: String,
-    name: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    code: u16,
-}
-
-#[derive(Deserialize)]
-struct Response {
-    #[serde(default)]
-    metadata: Metadata,
-    spec: Option<Spec>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    name: String,
-    resource_version: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    holder_identity: Option<String>,
 }
 
 /// A write of a Lease that was carried out.
@@ -119,15 +66,15 @@ fn holder(spec: &Spec, shard: &str, pod: Option<&String>) -> Option<Holder> {
 }
 
 /// What the log says of each shard, by its name, which is that of its Pod and of its Lease.
-pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
+pub fn heard(path: &Path) -> anyhow::Result<BTreeMap<String, Heard>> {
     let mut all: BTreeMap<String, Heard> = BTreeMap::new();
     // Writes of shards to their own Leases, and of the sharder, which takes them by an update, of which it is not known what
     // came of them.
     let mut under_way: HashMap<String, (String, Timestamp, Holder)> = HashMap::new();
     let mut written: HashMap<String, Vec<Written>> = HashMap::new();
-    lines(path, |line| {
-        let event: Event = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-        if !is_write(&event.verb, &event.request_uri) {
+    lines(path, 0, |line| {
+        let event = Event::parse(line)?;
+        if !event.is_write() {
             return Ok(());
         }
         let (pod, received) = (event.user.pod(), event.request_received_timestamp.0);
@@ -154,7 +101,7 @@ pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
         }
         // A create names it in its answer.
         if (200..300).contains(&code)
-            && let Some(Response { metadata: Metadata { name, resource_version: version }, spec: Some(spec) }) =
+            && let Some(Response { metadata: Metadata { name, resource_version, .. }, spec: Some(spec), .. }) =
                 event.response_object
         {
             let of = event.request_object.as_ref().and_then(|sent| sent.pointer("/metadata/resourceVersion")?.as_str());
@@ -163,7 +110,7 @@ pub fn heard(path: &Path) -> Result<BTreeMap<String, Heard>, AuditError> {
                 received,
                 answered: event.stage_timestamp.0,
                 of,
-                version,
+                version: Some(resource_version).filter(|version| !version.is_empty()),
             });
             // Another Lease, or somebody labels this one.
             let Some(holder) = holder(&spec, &name, pod) else { return Ok(()) };
@@ -190,7 +137,7 @@ mod tests {
 
     use std::fs;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
     use tempfile::TempDir;
 
     use super::*;

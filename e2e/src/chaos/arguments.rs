@@ -36,7 +36,7 @@ impl Arguments {
         Terms {
             seed: self.seed,
             length: Duration::from_secs(60) * self.minutes,
-            kinds: Kind::ALL.to_vec(),
+            kinds: Kind::all().to_vec(),
             rounds: usize::MAX,
             longest: Duration::MAX,
             pauses: 1_000..=8_000,

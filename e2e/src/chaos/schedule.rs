@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, fmt, ops::RangeInclusive, time::Duration};
 
+use clap::ValueEnum;
 use rand::{Rng, RngExt as _, SeedableRng as _, rngs::StdRng, seq::SliceRandom as _};
 
 /// So many shards run at least, so that there is somebody to move to, and at most, for a small machine.
@@ -11,7 +12,7 @@ const SHARDS: RangeInclusive<usize> = 3..=6;
 const OBJECTS_AT_ONCE: usize = 10;
 
 /// What kind of fault it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
 pub enum Kind {
     /// A shard is new, or comes back.
     Join,
@@ -64,33 +65,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 24] = [
-        Self::Join,
-        Self::Leave,
-        Self::Restart,
-        Self::Kill,
-        Self::Pause,
-        Self::PauseController,
-        Self::KillProxy,
-        Self::KillController,
-        Self::Partition,
-        Self::OtherApiServer,
-        Self::KillLeader,
-        Self::KillSharders,
-        Self::SilentWebhook,
-        Self::DeleteWebhook,
-        Self::DeletePolicies,
-        Self::RestartApiServer,
-        Self::SlowApiServer,
-        Self::LateApiServer,
-        Self::ForgetHistory,
-        Self::EditRing,
-        Self::DefineAgain,
-        Self::MakeAgain,
-        Self::StripLabels,
-        Self::ForgeLabels,
-    ];
+    /// Returns all of them.
+    pub fn all() -> &'static [Self] {
+        Self::value_variants()
+    }
 
     /// How long a fault of this kind lasts, in milliseconds, where it is not over at once. Some shorter and some longer than
     /// it takes until a shard is given up, which is two Leases of 5 s.
@@ -317,7 +295,7 @@ mod tests {
         Terms {
             seed,
             length: Duration::from_secs(600),
-            kinds: Kind::ALL.to_vec(),
+            kinds: Kind::all().to_vec(),
             rounds: usize::MAX,
             longest: Duration::MAX,
             pauses: 1_000..=8_000,
@@ -337,7 +315,7 @@ mod tests {
         for seed in 0..100 {
             let planned = schedule(&terms(seed));
             let kinds: HashSet<_> = planned.iter().map(|planned| planned.fault.kind).collect();
-            assert_eq!(kinds.len(), Kind::ALL.len(), "seed {seed}");
+            assert_eq!(kinds.len(), Kind::all().len(), "seed {seed}");
             assert!(planned.is_sorted_by_key(|planned| planned.at), "seed {seed}");
             assert!(planned.iter().all(|planned| planned.at + planned.fault.lasts < terms(seed).length), "seed {seed}");
         }
@@ -397,7 +375,7 @@ mod tests {
         for seed in 0..100 {
             let planned = schedule(&Terms { rounds: 1, ..terms(seed) });
             let kinds: HashSet<_> = planned.iter().map(|planned| planned.fault.kind).collect();
-            assert_eq!((planned.len(), kinds.len()), (Kind::ALL.len(), Kind::ALL.len()), "seed {seed}");
+            assert_eq!((planned.len(), kinds.len()), (Kind::all().len(), Kind::all().len()), "seed {seed}");
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use super::report::Cause;
 
 /// The uid of an object.
@@ -88,11 +90,13 @@ pub enum Event {
 }
 
 /// What came of a reconcile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
 pub enum Outcome {
     /// Everything was written.
     Done,
     /// Something failed; the controller will try again.
+    #[default]
     Failed,
     /// A child was to be created that existed already: it was made by an owner before.
     AlreadyExists,

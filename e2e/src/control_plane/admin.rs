@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::ControlPlaneError;
+use crate::files::failed;
 
 /// A kubeconfig without references to files, for the bearer of a token. JSON is YAML as well.
 pub(super) fn kubeconfig(url: &str, ca: &str, token: &str, namespace: &str) -> String {
@@ -29,21 +29,21 @@ pub(super) fn kubeconfig(url: &str, ca: &str, token: &str, namespace: &str) -> S
 }
 
 /// Writes a kubeconfig to a file.
-pub(super) fn write(path: &Path, kubeconfig: &str) -> Result<(), ControlPlaneError> {
-    fs::write(path, kubeconfig).map_err(|source| ControlPlaneError::File {
-        action: "write",
-        path: path.to_owned(),
-        source,
-    })
+pub(super) fn write(path: &Path, kubeconfig: &str) -> anyhow::Result<()> {
+    fs::write(path, kubeconfig).map_err(failed("write", path))
 }
 
-/// A client that uses a kubeconfig.
-pub(super) async fn client(kubeconfig: &str) -> Result<Client, ControlPlaneError> {
-    connect(kubeconfig).await.map_err(ControlPlaneError::Client)
+/// Makes a client that uses a kubeconfig in a file.
+pub async fn client_of(path: &Path) -> anyhow::Result<Client> {
+    connect(Kubeconfig::read_from(path)?).await
 }
 
-async fn connect(kubeconfig: &str) -> Result<Client, Box<dyn std::error::Error + Send + Sync>> {
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+/// Makes a client that uses a kubeconfig.
+pub(super) async fn client(kubeconfig: &str) -> anyhow::Result<Client> {
+    connect(Kubeconfig::from_yaml(kubeconfig)?).await
+}
+
+async fn connect(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }

@@ -2,8 +2,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::{ControlPlane, ControlPlaneError, Lag, START_DEADLINE, admin, commands, spawn};
-use crate::{eventually::eventually, process::Process};
+use anyhow::Context as _;
+
+use super::{ControlPlane, Lag, admin, commands, spawn, until_ready};
+use crate::process::Process;
 
 /// A running API server beside the control plane's own. It ends when this is dropped: drop it before the control plane.
 #[derive(Debug)]
@@ -35,22 +37,22 @@ impl AnotherApiServer {
 
 impl ControlPlane {
     /// Starts another API server, and returns when it is ready.
-    pub async fn start_another_api_server(&self) -> Result<AnotherApiServer, ControlPlaneError> {
+    pub async fn start_another_api_server(&self) -> anyhow::Result<AnotherApiServer> {
         self.another(self.layout.etcd_client_port, &[]).await
     }
 
     /// The same with more flags: an API server that speaks what the first one does not.
-    pub async fn start_api_server_with(&self, flags: &[&str]) -> Result<AnotherApiServer, ControlPlaneError> {
+    pub async fn start_api_server_with(&self, flags: &[&str]) -> anyhow::Result<AnotherApiServer> {
         self.another(self.layout.etcd_client_port, flags).await
     }
 
     /// Starts another API server that can be held in the past.
-    pub async fn start_lagging_api_server(&self) -> Result<(AnotherApiServer, Lag), ControlPlaneError> {
-        let lag = Lag::before(self.layout.etcd()).await.map_err(ControlPlaneError::NoFreePort)?;
+    pub async fn start_lagging_api_server(&self) -> anyhow::Result<(AnotherApiServer, Lag)> {
+        let lag = Lag::before(self.layout.etcd()).await.context("find a free port")?;
         Ok((self.another(lag.port(), &[]).await?, lag))
     }
 
-    async fn another(&self, etcd: u16, flags: &[&str]) -> Result<AnotherApiServer, ControlPlaneError> {
+    async fn another(&self, etcd: u16, flags: &[&str]) -> anyhow::Result<AnotherApiServer> {
         let address = SocketAddr::from((AnotherApiServer::ADDRESS, self.layout.api_port));
         let mut command = commands::api_server(&self.programs, &self.layout, &self.options, etcd);
         // Of a flag that is given twice the last one counts.
@@ -59,16 +61,7 @@ impl ControlPlane {
         let url = format!("https://{address}");
         let kubeconfig = admin::kubeconfig(&url, &self.credentials.ca, &self.credentials.admin_token, "default");
         let client = admin::client(&kubeconfig).await?;
-        let ready = eventually("the second API server is ready", START_DEADLINE, || async {
-            if process.check_running().is_err() {
-                return Ok(false);
-            }
-            let request = http::Request::get("/readyz").body(Vec::new()).map_err(|error| error.to_string())?;
-            client.request_text(request).await.map(|_| true).map_err(|error| error.to_string())
-        });
-        if !ready.await? {
-            process.check_running()?;
-        }
+        until_ready(&client, &[&process]).await?;
         Ok(AnotherApiServer { process, address, url })
     }
 }

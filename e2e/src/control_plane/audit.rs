@@ -4,16 +4,17 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{ControlPlaneError, Layout, Options};
+use super::{Layout, Options};
+use crate::files::failed;
 
 /// The stage in which nothing is known but the question.
 const ARRIVAL: [&str; 1] = ["RequestReceived"];
 
 /// Writes the policy to where [`super::commands`] names it.
-pub(super) fn write_policy(layout: &Layout, options: &Options) -> Result<(), ControlPlaneError> {
+pub(super) fn write_policy(layout: &Layout, options: &Options) -> anyhow::Result<()> {
     let path = layout.file("audit-policy.yaml");
     let written = fs::write(&path, format!("{:#}\n", policy(options)));
-    written.map_err(|source| ControlPlaneError::File { action: "write", path, source })
+    written.map_err(failed("write", &path))
 }
 
 /// Once a request was answered: its metadata; or of writes that they arrived, and the object that came out, and of watches

@@ -2,12 +2,14 @@
 
 use std::fs;
 
+use anyhow::Context as _;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
 
-use super::{ControlPlaneError, NODE, commands::Layout};
+use super::{NODE, commands::Layout};
+use crate::files::failed;
 
 /// What the names in the API server's certificate are for: loopback, and the in-cluster names.
 const SERVER_NAMES: [&str; 7] =
@@ -24,7 +26,7 @@ pub(super) struct Credentials {
 }
 
 /// Makes all of them and writes the files that [`super::commands`] name.
-pub(super) fn write(layout: &Layout) -> Result<Credentials, ControlPlaneError> {
+pub(super) fn write(layout: &Layout) -> anyhow::Result<Credentials> {
     let ca = authority()?;
     let (server, server_key) = server_pair(&ca)?;
     let accounts = key("key of the ServiceAccount tokens")?;
@@ -41,7 +43,7 @@ pub(super) fn write(layout: &Layout) -> Result<Credentials, ControlPlaneError> {
         ("tokens.csv", tokens),
     ] {
         let path = layout.file(name);
-        fs::write(&path, content).map_err(|source| ControlPlaneError::File { action: "write", path, source })?;
+        fs::write(&path, content).map_err(failed("write", &path))?;
     }
     Ok(Credentials { ca: ca.pem(), admin_token, node_token })
 }
@@ -50,25 +52,25 @@ fn token() -> String {
     format!("{:032x}", rand::random::<u128>())
 }
 
-fn key(what: &'static str) -> Result<KeyPair, ControlPlaneError> {
-    KeyPair::generate().map_err(|source| ControlPlaneError::Certificate { what, source })
+fn key(what: &'static str) -> anyhow::Result<KeyPair> {
+    KeyPair::generate().with_context(|| format!("make the {what}"))
 }
 
-fn authority() -> Result<CertifiedIssuer<'static, KeyPair>, ControlPlaneError> {
-    let failed = |source| ControlPlaneError::Certificate { what: "certificate authority", source };
-    let mut params = CertificateParams::new(Vec::new()).map_err(failed)?;
+fn authority() -> anyhow::Result<CertifiedIssuer<'static, KeyPair>> {
+    let made = "make the certificate authority";
+    let mut params = CertificateParams::new(Vec::new()).context(made)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.distinguished_name.push(rcgen::DnType::CommonName, "ringside-e2e");
-    CertifiedIssuer::self_signed(params, key("key of the certificate authority")?).map_err(failed)
+    CertifiedIssuer::self_signed(params, key("key of the certificate authority")?).context(made)
 }
 
-fn server_pair(ca: &CertifiedIssuer<'static, KeyPair>) -> Result<(Certificate, KeyPair), ControlPlaneError> {
-    let failed = |source| ControlPlaneError::Certificate { what: "API server's certificate", source };
+fn server_pair(ca: &CertifiedIssuer<'static, KeyPair>) -> anyhow::Result<(Certificate, KeyPair)> {
+    let made = "make the API server's certificate";
     let key = key("API server's key")?;
-    let mut params = CertificateParams::new(SERVER_NAMES.map(str::to_owned)).map_err(failed)?;
+    let mut params = CertificateParams::new(SERVER_NAMES.map(str::to_owned)).context(made)?;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.distinguished_name.push(rcgen::DnType::CommonName, "kube-apiserver");
-    let certificate = params.signed_by(&key, ca).map_err(failed)?;
+    let certificate = params.signed_by(&key, ca).context(made)?;
     Ok((certificate, key))
 }

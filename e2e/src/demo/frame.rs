@@ -1,6 +1,10 @@
 //! What the live view shows at one moment, as text.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    time::Duration,
+};
 
 use crate::observer::Picture;
 
@@ -20,23 +24,13 @@ pub(super) struct Frame {
     pub(super) overlaps: usize,
 }
 
-/// A replica in the view.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Row {
-    lease: String,
-    objects: usize,
-    moving: usize,
-    reconciles: usize,
-}
-
 impl Frame {
     /// A block of lines, to be drawn over the last one.
     pub(super) fn block(&self) -> String {
         let mut text = format!("{}  {}\n\n", clock(self.elapsed), self.chapter);
         let _ =
             writeln!(text, "{:<14}{:<12}{:>9}{:>13}{:>13}", "replica", "Lease", "objects", "moving away", "reconciles");
-        for (name, row) in self.rows() {
-            let Row { lease, objects, moving, reconciles } = row;
+        for (name, lease, [objects, moving, reconciles]) in self.rows() {
             let _ = writeln!(text, "{name:<14}{lease:<12}{objects:>9}{moving:>13}{reconciles:>13}");
         }
         let _ = write!(text, "\n{}\n", self.figures());
@@ -46,8 +40,8 @@ impl Frame {
     /// One line, for a log.
     pub(super) fn line(&self) -> String {
         let mut text = format!("{}  {} |", clock(self.elapsed), self.chapter);
-        for (name, row) in self.rows() {
-            let _ = write!(text, " {name} {} {},", row.lease, row.objects);
+        for (name, lease, [objects, ..]) in self.rows() {
+            let _ = write!(text, " {name} {lease} {objects},");
         }
         let _ = write!(text, " | {}", self.figures());
         text
@@ -64,31 +58,29 @@ impl Frame {
         )
     }
 
-    /// Everybody who has a Lease, owns something, or has worked.
-    fn rows(&self) -> BTreeMap<&str, Row> {
-        let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
-        for (shard, state) in &self.picture.shards {
-            rows.entry(shard).or_default().lease.clone_from(state);
-        }
-        for (shard, objects) in &self.picture.owned {
-            rows.entry(shard).or_default().objects = *objects;
-        }
-        for (shard, moving) in &self.picture.draining {
-            rows.entry(shard).or_default().moving = *moving;
-        }
-        for (instance, reconciles) in &self.reconciles {
-            rows.entry(pod(instance)).or_default().reconciles += reconciles;
-        }
-        for row in rows.values_mut().filter(|row| row.lease.is_empty()) {
-            "-".clone_into(&mut row.lease);
-        }
-        rows
+    /// Each replica that has a Lease, owns something, or has worked: its name, its Lease, and its objects, those of them that
+    /// move away, and its reconciles.
+    fn rows(&self) -> Vec<(&str, &str, [usize; 3])> {
+        let Picture { shards, owned, draining, .. } = &self.picture;
+        let reconciles = by_pod(&self.reconciles);
+        let counted = owned.keys().chain(draining.keys()).chain(shards.keys()).map(String::as_str);
+        let names: BTreeSet<&str> = counted.chain(reconciles.keys().copied()).collect();
+        let of = |counts: &BTreeMap<String, usize>, name: &str| counts.get(name).copied().unwrap_or_default();
+        let rows = names.into_iter().map(|name| {
+            let worked = reconciles.get(name).copied().unwrap_or_default();
+            (name, shards.get(name).map_or("-", String::as_str), [of(owned, name), of(draining, name), worked])
+        });
+        rows.collect()
     }
 }
 
-/// The Pod of an instance: its lives are counted together.
-pub(super) fn pod(instance: &str) -> &str {
-    instance.split('.').next().unwrap_or(instance)
+/// Counts the reconciles of a Pod's lives together.
+pub(super) fn by_pod(reconciles: &BTreeMap<String, usize>) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for (instance, reconciles) in reconciles {
+        *counts.entry(instance.split('.').next().unwrap_or(instance)).or_default() += reconciles;
+    }
+    counts
 }
 
 fn clock(elapsed: Duration) -> String {
@@ -118,9 +110,7 @@ mod tests {
     #[test]
     fn lives_of_a_pod_are_one_row() {
         let frame = frame();
-        let row = Row { lease: "ready".to_owned(), objects: 7, moving: 2, reconciles: 7 };
-        assert_eq!(frame.rows()["shard-1"], row);
-        assert_eq!(frame.rows()["gone"].lease, "-");
+        assert_eq!(frame.rows(), [("gone", "-", [0, 0, 1]), ("shard-1", "ready", [7, 2, 7])]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::{
     convert::Infallible,
     io::{IsTerminal as _, Write as _},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -38,15 +38,19 @@ impl Screen {
         Self { arguments, terminal: std::io::stdout().is_terminal(), state: Mutex::default() }
     }
 
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Prints text that stays.
     pub(super) fn say(&self, text: &str) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).drawn = 0;
+        self.state().drawn = 0;
         println!("{text}");
     }
 
     /// Names what is going on from now on.
     pub(super) fn chapter(&self, text: &str) {
-        text.clone_into(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner).chapter);
+        text.clone_into(&mut self.state().chapter);
         if !self.terminal {
             println!("== {text}");
         }
@@ -74,7 +78,7 @@ impl Screen {
     }
 
     fn frame(&self, monitor: &Monitor) -> Frame {
-        let chapter = self.state.lock().unwrap_or_else(PoisonError::into_inner).chapter.clone();
+        let chapter = self.state().chapter.clone();
         monitor.judge(|checker| Frame {
             elapsed: monitor.now(),
             chapter,
@@ -88,7 +92,7 @@ impl Screen {
     }
 
     fn draw(&self, frame: &Frame) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         if state.chapter.is_empty() {
             return;
         }

@@ -1,8 +1,8 @@
 //! The final table.
 
-use std::{collections::BTreeMap, fmt::Write as _, path::Path, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _, path::Path, time::Duration};
 
-use super::{Arguments, frame::pod, story::Contrast};
+use super::{Arguments, frame::by_pod, story::Contrast};
 use crate::{
     checker::{Cause, Report, percentile},
     system::System,
@@ -23,7 +23,11 @@ pub(super) fn table(arguments: &Arguments, contrast: &Contrast, report: &Report)
     }
     let _ = writeln!(text, "\nWith Ringside, {} objects, seed {}", arguments.objects, arguments.seed);
     let _ = writeln!(text, "  {:<14}{:>8}{:>12}", "shard", "objects", "reconciles");
-    for (shard, (objects, reconciles)) in by_shard(report) {
+    let reconciles = by_pod(&report.reconciles);
+    let shards: BTreeSet<&str> = report.objects.keys().map(String::as_str).chain(reconciles.keys().copied()).collect();
+    for shard in shards {
+        let objects = report.objects.get(shard).copied().unwrap_or_default();
+        let reconciles = reconciles.get(shard).copied().unwrap_or_default();
         let _ = writeln!(text, "  {shard:<14}{objects:>8}{reconciles:>12}");
     }
     let _ =
@@ -43,30 +47,34 @@ pub(super) fn table(arguments: &Arguments, contrast: &Contrast, report: &Report)
 }
 
 fn faults(text: &mut String, report: &Report) {
-    let _ = writeln!(text, "\n  {:<34}{:>6}", "overlaps", report.overlaps.len());
-    for overlap in report.overlaps.iter().take(NAMED_FAULTS) {
+    let overlaps = report.overlaps.iter().map(|overlap| {
         let ((first, since), (second, at)) = (&overlap.first, &overlap.second);
-        let _ = writeln!(text, "    {}: {first} since {}, {second} from {}", overlap.uid, millis(*since), millis(*at));
-    }
-    let _ = writeln!(text, "  {:<34}{:>6}", "taken from a live shard", report.taken.len());
-    for taken in report.taken.iter().take(NAMED_FAULTS) {
-        let _ = writeln!(text, "    {}: by {} from {} at {}", taken.name, taken.to, taken.from, millis(taken.at));
-    }
-    let _ = writeln!(text, "  {:<34}{:>6}", "forgotten", report.forgotten.len());
-    for forgotten in report.forgotten.iter().take(NAMED_FAULTS) {
-        let what =
-            forgotten.generation.map_or("without owner".to_owned(), |generation| format!("generation {generation}"));
-        let _ = writeln!(text, "    {}: {what} for {}", forgotten.name, millis(forgotten.waited));
-    }
-    let _ = writeln!(text, "  {:<34}{:>6}", "children apart from their owners", report.apart.len());
-    for apart in report.apart.iter().take(NAMED_FAULTS) {
-        let shard = |shard: &Option<String>| shard.clone().unwrap_or_else(|| "nobody".to_owned());
-        let (child, owner) = (shard(&apart.child_shard), shard(&apart.owner_shard));
-        let _ = writeln!(text, "    {} of {}: {child}, its owner {owner}", apart.kind, apart.owner);
-    }
+        format!("{}: {first} since {}, {second} from {}", overlap.uid, millis(*since), millis(*at))
+    });
+    let taken =
+        report.taken.iter().map(|one| format!("{}: by {} from {} at {}", one.name, one.to, one.from, millis(one.at)));
+    let forgotten = report.forgotten.iter().map(|one| {
+        let what = one.generation.map_or("without owner".to_owned(), |generation| format!("generation {generation}"));
+        format!("{}: {what} for {}", one.name, millis(one.waited))
+    });
+    let apart = report.apart.iter().map(|one| {
+        let [child, owner] = [&one.child_shard, &one.owner_shard].map(|shard| shard.as_deref().unwrap_or("nobody"));
+        format!("{} of {}: {child}, its owner {owner}", one.kind, one.owner)
+    });
+    text.push('\n');
+    told(text, "overlaps", overlaps);
+    told(text, "taken from a live shard", taken);
+    told(text, "forgotten", forgotten);
+    told(text, "children apart from their owners", apart);
     let _ = writeln!(text, "  {:<34}{:>6}", "children that were created twice", report.second_creates);
     let verdict = if report.is_clean() { KEPT } else { "FAILED" };
     let _ = write!(text, "\n  {verdict}");
+}
+
+/// Adds how many faults of a kind there are, and names some of them.
+fn told(text: &mut String, kind: &str, faults: impl ExactSizeIterator<Item = String>) {
+    let _ = writeln!(text, "  {kind:<34}{:>6}", faults.len());
+    faults.take(NAMED_FAULTS).for_each(|fault| *text += &format!("    {fault}\n"));
 }
 
 /// How to go on with a system that is left running.
@@ -77,17 +85,6 @@ pub(super) fn look_around(system: &System, kubectl: &Path) -> String {
         kubectl.display(),
         system.dir().display()
     )
-}
-
-fn by_shard(report: &Report) -> BTreeMap<&str, (usize, usize)> {
-    let mut shards: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
-    for (shard, objects) in &report.objects {
-        shards.entry(shard).or_default().0 += objects;
-    }
-    for (instance, reconciles) in &report.reconciles {
-        shards.entry(pod(instance)).or_default().1 += reconciles;
-    }
-    shards
 }
 
 fn millis(time: Duration) -> String {

@@ -10,11 +10,11 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    GUEST, NodeError,
+    GUEST,
     images::full,
     namespaces::{ADDRESS, Namespaces, PODS},
 };
-use crate::{control_plane::NODE, toolchain::NodePrograms};
+use crate::{control_plane::NODE, files::failed, toolchain::NodePrograms};
 
 /// Where the files of one node are.
 #[derive(Debug)]
@@ -43,9 +43,9 @@ impl Layout {
     }
 
     /// Writes the configuration files that the command lines name.
-    pub(super) fn write(&self) -> Result<(), NodeError> {
+    pub(super) fn write(&self) -> anyhow::Result<()> {
         let cni = self.file("cni");
-        fs::create_dir(&cni).map_err(|source| NodeError::File { action: "create", path: cni.clone(), source })?;
+        fs::create_dir(&cni).map_err(failed("create", &cni))?;
         for (path, content) in [
             (cni.join("10-pods.conflist"), self.pod_network().to_string()),
             (self.file("containerd.toml"), self.containerd_config()),
@@ -54,7 +54,7 @@ impl Layout {
             // There is no DNS; the machine's own settings may lead to a file that is hidden in the node.
             (self.file("resolv.conf"), String::new()),
         ] {
-            fs::write(&path, content).map_err(|source| NodeError::File { action: "write", path, source })?;
+            fs::write(&path, content).map_err(failed("write", &path))?;
         }
         Ok(())
     }
@@ -64,7 +64,7 @@ impl Layout {
     }
 
     /// Writes a script that runs kubectl from outside.
-    pub(super) fn write_kubectl(&self, namespaces: &Namespaces, kubectl: &Path) -> Result<(), NodeError> {
+    pub(super) fn write_kubectl(&self, namespaces: &Namespaces, kubectl: &Path) -> anyhow::Result<()> {
         let (network, kubeconfig) = (namespaces.network(), self.admin.display());
         let script = format!(
             "#!/bin/sh\nexec nsenter '--net={}' env 'KUBECONFIG={kubeconfig}' '{}' \"$@\"\n",
@@ -74,7 +74,7 @@ impl Layout {
         let path = self.kubectl();
         fs::write(&path, script)
             .and_then(|()| fs::set_permissions(&path, Permissions::from_mode(0o700)))
-            .map_err(|source| NodeError::File { action: "write", path, source })
+            .map_err(failed("write", &path))
     }
 
     fn pod_network(&self) -> Value {

@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{NodeError, image::Image};
-use crate::toolchain::{self, Environment};
+use super::image::Image;
+use crate::{
+    files::failed,
+    toolchain::{self, Environment},
+};
 
 /// What test pods run: many small programs in one, see `e2e/guest`.
 pub const GUEST: &str = "guest:1";
@@ -21,7 +24,7 @@ pub(super) struct Archive {
 }
 
 /// Builds the programs and packs each into an archive in `folder`. The first time this takes minutes.
-pub(super) fn pack(environment: &Environment, folder: &Path) -> Result<Vec<Archive>, NodeError> {
+pub(super) fn pack(environment: &Environment, folder: &Path) -> anyhow::Result<Vec<Archive>> {
     let ringside = toolchain::ringside_static(environment)?;
     let version = env!("CARGO_PKG_VERSION");
     let images = [
@@ -33,11 +36,7 @@ pub(super) fn pack(environment: &Environment, folder: &Path) -> Result<Vec<Archi
     let pack_one = |(name, program, user, source): (String, _, _, PathBuf)| {
         let image = Image { reference: full(&name), program, user };
         let path = folder.join(format!("{program}.tar"));
-        image.pack(&source, &path).map_err(|error| NodeError::File {
-            action: "pack an image of",
-            path: source,
-            source: error,
-        })?;
+        image.pack(&source, &path).map_err(failed("pack an image of", &source))?;
         Ok(Archive { reference: image.reference, path })
     };
     images.into_iter().map(pack_one).collect()

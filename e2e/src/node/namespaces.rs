@@ -9,8 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{NodeError, requirements::SYSTEM_PATH};
-use crate::process::{Process, enter_network};
+use anyhow::bail;
+
+use super::requirements::SYSTEM_PATH;
+use crate::{
+    files::failed,
+    process::{Process, enter_network},
+};
 
 /// The node, in the network of its pods: the bridge that they hang on.
 pub(super) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
@@ -38,9 +43,9 @@ pub(super) struct Namespaces {
 
 impl Namespaces {
     /// Makes them, and waits until they are ready.
-    pub(super) fn create(folder: &Path) -> Result<Self, NodeError> {
+    pub(super) fn create(folder: &Path) -> anyhow::Result<Self> {
         let (script, ready) = (folder.join("hold.sh"), folder.join("namespaces-are-ready"));
-        fs::write(&script, HOLD).map_err(|source| NodeError::File { action: "write", path: script.clone(), source })?;
+        fs::write(&script, HOLD).map_err(failed("write", &script))?;
         let mut command = Command::new("unshare");
         command
             .args(["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--propagation", "private"])
@@ -53,7 +58,7 @@ impl Namespaces {
         while !ready.exists() {
             holder.check_running()?;
             if begin.elapsed() > DEADLINE {
-                return Err(NodeError::Namespaces { within: DEADLINE, tail: holder.log_tail() });
+                bail!("the namespaces are not ready after {DEADLINE:?}:\n{}", holder.log_tail());
             }
             thread::sleep(INTERVAL);
         }
@@ -61,9 +66,9 @@ impl Namespaces {
     }
 
     /// Moves the calling thread into the network: with it the threads and processes that it starts from now on.
-    pub(super) fn enter_network(&self) -> Result<(), NodeError> {
+    pub(super) fn enter_network(&self) -> anyhow::Result<()> {
         let path = self.network();
-        enter_network(&path).map_err(|source| NodeError::File { action: "enter the network", path, source })
+        enter_network(&path).map_err(failed("enter the network", &path))
     }
 
     /// A command that runs in all of them.

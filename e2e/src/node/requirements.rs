@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
-use super::{NodeError, namespaces::Namespaces};
+use super::namespaces::Namespaces;
 use crate::process::{Cgroup, Folder};
 
 /// Where the programs of distributions are, and where those of the node look for each other.
@@ -103,7 +103,7 @@ fn try_out() -> Result<(), Missing> {
     let name = folder.path().file_name().unwrap_or_default().to_string_lossy();
     let _cgroup = Cgroup::create(&name).map_err(|error| refused("cgroups of its own", &error))?;
     let namespaces = Namespaces::create(folder.path());
-    namespaces.map(drop).map_err(|error: NodeError| refused("namespaces and mounts of its own", &error))
+    namespaces.map(drop).map_err(|error| refused("namespaces and mounts of its own", &error))
 }
 
 #[cfg(test)]

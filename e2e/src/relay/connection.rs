@@ -20,13 +20,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    MARK,
+    MARK, Rules,
     forward::{Fault, Forward, Passing},
-    hindrance::{Hindrance, Hindrances, refusal},
-    holds::Holds,
-    record::{self, Copied, Heads, Records},
-    routes::Routes,
-    script::{self, NoAnswer, Scripts},
+    hindrance::{Hindrance, refusal},
+    record::{self, Copied, Heads, locked},
+    script::{self, NoAnswer},
 };
 
 /// The longest head by HTTP/2; as the API server's (Go's `DefaultMaxHeaderBytes`).
@@ -35,14 +33,10 @@ const MAX_HEAD: u32 = 1 << 20;
 #[derive(Clone)]
 pub(super) struct Connections {
     pub(super) acceptor: TlsAcceptor,
-    pub(super) records: Arc<Records>,
-    pub(super) scripts: Arc<Scripts>,
+    pub(super) rules: Arc<Rules>,
     pub(super) forward: Forward,
     /// Given to each request.
     pub(super) mark: Option<HeaderValue>,
-    pub(super) routes: Routes,
-    pub(super) holds: Arc<Holds>,
-    pub(super) hindrances: Hindrances,
     pub(super) ended: CancellationToken,
 }
 
@@ -86,7 +80,9 @@ impl Connections {
     /// # Errors
     /// When there is to be no answer.
     async fn answer(&self, request: Request<Incoming>, heads: Option<&Heads>) -> Result<Response<Passing>, NoAnswer> {
-        match self.hindrances.of(request.uri().path()) {
+        let hindrance = locked(&self.rules.hindrance).clone();
+        let hindrance = hindrance.filter(|(resource, _)| request.uri().path().contains(resource));
+        match hindrance.map(|(_, hindrance)| hindrance) {
             None => self.unhindered(request, heads).await,
             Some(Hindrance::Swallowed) => std::future::pending().await,
             Some(Hindrance::Refused(status)) => Ok(refusal(status)),
@@ -110,10 +106,11 @@ impl Connections {
             }
         }
         let mark = request.headers().get(MARK).and_then(|mark| mark.to_str().ok());
-        let script = self.scripts.of(mark);
-        let forward = mark.and_then(|mark| self.routes.of(mark)).unwrap_or_else(|| self.forward.clone());
-        let hold = mark.and_then(|mark| self.holds.of(mark));
-        let (mut request, entry) = self.records.keep(request, heads);
+        let rules = &self.rules;
+        let script = mark.and_then(|mark| rules.scripts.of(mark)).or_else(|| locked(&rules.others).clone());
+        let forward = mark.and_then(|mark| rules.routes.of(mark)).unwrap_or_else(|| self.forward.clone());
+        let hold = mark.and_then(|mark| rules.holds.of(mark));
+        let (mut request, entry) = rules.records.keep(request, heads);
         if let Some(hold) = hold {
             request = match hold.wait(request).await {
                 Ok(request) => request,

@@ -23,10 +23,7 @@ use rustls::{
 use tokio::io::copy_bidirectional;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    RelayError,
-    record::{Copied, Entry, First, KeptUpgrade},
-};
+use super::record::{Copied, Entry, First, KeptUpgrade};
 
 /// What belongs to one connection (RFC 9110, section 7.6.1), by the names that Kubernetes' clients send. `TE: trailers`
 /// stays: trailers pass.
@@ -47,7 +44,7 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    pub(super) fn new(url: &str, ca: &Path, ended: CancellationToken) -> Result<Self, RelayError> {
+    pub(super) fn new(url: &str, ca: &Path, ended: CancellationToken) -> anyhow::Result<Self> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(ca)? {
             roots.add(certificate?)?;

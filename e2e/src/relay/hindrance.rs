@@ -1,16 +1,13 @@
 //! Trouble with requests for one resource, as an API server has it that is overloaded, or can't reach its etcd.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
 use http::{Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
 use serde_json::json;
 
-use super::{forward::Passing, record::locked};
+use super::forward::Passing;
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,20 +18,6 @@ pub enum Hindrance {
     Swallowed,
     /// It is refused with this status. Who is told that it asks too often is told to wait for a second.
     Refused(StatusCode),
-}
-
-/// The resource, as a part of the path, and what becomes of requests for it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Hindrances(Arc<Mutex<Option<(String, Hindrance)>>>);
-
-impl Hindrances {
-    pub(super) fn set(&self, hindrance: Option<(String, Hindrance)>) {
-        *locked(&self.0) = hindrance;
-    }
-
-    pub(super) fn of(&self, path: &str) -> Option<Hindrance> {
-        locked(&self.0).as_ref().filter(|(resource, _)| path.contains(resource)).map(|(_, hindrance)| *hindrance)
-    }
 }
 
 /// As an API server says it.

@@ -1,11 +1,8 @@
 //! Answers by script.
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use futures::{StreamExt as _, stream};
@@ -19,10 +16,7 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::jiff::Timestamp;
 use tokio::{io::AsyncWriteExt as _, sync::Notify};
 
-use super::{
-    forward::{Fault, Passing},
-    record::locked,
-};
+use super::forward::{Fault, Passing};
 
 /// An answer.
 #[derive(Clone, Debug)]
@@ -88,27 +82,6 @@ impl Script {
     /// The same with a body of these bytes.
     pub fn bytes(self, bytes: impl Into<Bytes>) -> Self {
         self.part(Part::Bytes(bytes.into(), 1))
-    }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Scripts {
-    by_mark: Mutex<HashMap<String, Script>>,
-    others: Mutex<Option<Script>>,
-}
-
-impl Scripts {
-    pub(super) fn set(&self, mark: &str, script: Script) {
-        locked(&self.by_mark).insert(mark.to_owned(), script);
-    }
-
-    pub(super) fn set_others(&self, script: Script) {
-        *locked(&self.others) = Some(script);
-    }
-
-    pub(super) fn of(&self, mark: Option<&str>) -> Option<Script> {
-        let marked = mark.and_then(|mark| locked(&self.by_mark).get(mark).cloned());
-        marked.or_else(|| locked(&self.others).clone())
     }
 }
 

@@ -2,26 +2,14 @@
 
 use std::io;
 
-use crate::{
-    audit::AuditError, control_plane::ControlPlaneError, eventually::TimedOut, manifests::ApplyError,
-    process::ProcessError, shard_identity::IdentityError, toolchain::ToolchainError,
-};
+use crate::{eventually::TimedOut, process::ProcessError};
 
 /// A system does not run as it should.
 #[derive(Debug, thiserror::Error)]
 pub enum SystemError {
-    /// A program is missing.
+    /// What it is made of failed.
     #[error(transparent)]
-    Toolchain(#[from] ToolchainError),
-    /// The control plane did not start.
-    #[error(transparent)]
-    ControlPlane(#[from] ControlPlaneError),
-    /// A manifest could not be applied.
-    #[error(transparent)]
-    Apply(#[from] ApplyError),
-    /// A Pod's identity could not be made.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
+    Other(#[from] anyhow::Error),
     /// A process failed.
     #[error(transparent)]
     Process(#[from] ProcessError),
@@ -59,9 +47,6 @@ pub enum SystemError {
     /// The watches for the checker have ended.
     #[error("the observer has ended")]
     ObserverEnded,
-    /// What the API server wrote down can't be read.
-    #[error(transparent)]
-    Audit(#[from] AuditError),
     /// A line could not be laid.
     #[error("lay a line: {0}")]
     Line(#[source] io::Error),

@@ -37,11 +37,6 @@ impl Unsharded {
         Ok(Self { operator, identity })
     }
 
-    /// Its Pod's name.
-    pub(super) fn name(&self) -> &str {
-        self.identity.pod()
-    }
-
     /// Ends it gracefully and deletes the Pod.
     pub(super) async fn stop(self, base: &Base) -> Result<(), SystemError> {
         self.operator.terminate()?;

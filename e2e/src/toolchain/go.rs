@@ -4,12 +4,14 @@ use std::{
     collections::VecDeque,
     env,
     io::{BufRead as _, BufReader},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use super::{Environment, ToolchainError, progress::say};
+use anyhow::Context as _;
+
+use super::{failed_build, progress::say};
 
 /// A line of progress that often is enough to see that something moves.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -17,60 +19,40 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// So many last lines of a failed build hold its errors.
 const LAST_LINES: usize = 30;
 
-/// The Go tool, run in the folder of a module.
-pub(super) struct Go {
-    program: PathBuf,
-    module: PathBuf,
+/// Builds `packages` of a module: one to the file `output`, or several into the folder `output`, which ends with a slash.
+///
+/// All builds have the same flags, so that they share compiled packages.
+pub(super) fn build(
+    go: &Path,
+    module: &Path,
+    packages: &[&str],
+    ldflags: &str,
+    output: &Path,
+    names: &str,
+) -> anyhow::Result<()> {
+    let mut command = Command::new(go);
+    // -v names each package that had to be compiled. No version control stamp: it would make the program
+    // depend on the state of the work tree, and fails in a tree that git does not trust.
+    command
+        // What the linker leaves out need not be compiled either: a tenth of the time.
+        .args(["build", "-v", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", ldflags, "-o"])
+        .arg(output)
+        .args(packages)
+        // Programs that need nothing beside them, so that an image can hold them alone.
+        .env("CGO_ENABLED", "0")
+        .current_dir(module);
+    // Compilers are short-lived: with the usual 100 they spend a fifth of their time on what ends with them anyway.
+    if env::var_os("GOGC").is_none() {
+        command.env("GOGC", "400");
+    }
+    run(&mut command, &format!("go build {}", packages.join(" ")), names, module)
 }
 
-impl Go {
-    /// Finds the Go tool; `wanted` and `otherwise` are for the reader of the error.
-    pub(super) fn find(
-        environment: &Environment,
-        module: PathBuf,
-        wanted: &str,
-        otherwise: &'static str,
-    ) -> Result<Self, ToolchainError> {
-        let program = environment
-            .find_on_path("go")
-            .ok_or_else(|| ToolchainError::GoMissing { wanted: wanted.to_owned(), otherwise })?;
-        Ok(Self { program, module })
-    }
-
-    /// Builds `packages`: one to the file `output`, or several into the folder `output`, which ends with a slash.
-    ///
-    /// All builds have the same flags, so that they share compiled packages.
-    pub(super) fn build(
-        &self,
-        packages: &[&str],
-        ldflags: &str,
-        output: &Path,
-        names: &str,
-    ) -> Result<(), ToolchainError> {
-        let mut command = Command::new(&self.program);
-        // -v names each package that had to be compiled. No version control stamp: it would make the program
-        // depend on the state of the work tree, and fails in a tree that git does not trust.
-        command
-            // What the linker leaves out need not be compiled either: a tenth of the time.
-            .args(["build", "-v", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", ldflags, "-o"])
-            .arg(output)
-            .args(packages)
-            // Programs that need nothing beside them, so that an image can hold them alone.
-            .env("CGO_ENABLED", "0")
-            .current_dir(&self.module);
-        // Compilers are short-lived: with the usual 100 they spend a fifth of their time on what ends with them anyway.
-        if env::var_os("GOGC").is_none() {
-            command.env("GOGC", "400");
-        }
-        run(&mut command, &format!("go build {}", packages.join(" ")), names, &self.module)
-    }
-}
-
-fn run(command: &mut Command, line: &str, name: &str, dir: &Path) -> Result<(), ToolchainError> {
-    let start_error = |source| ToolchainError::Start { command: line.to_owned(), source };
+fn run(command: &mut Command, line: &str, name: &str, dir: &Path) -> anyhow::Result<()> {
+    let started = || format!("start `{line}`");
     let begin = Instant::now();
     let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(start_error)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().with_context(started)?;
     let mut packages = 0;
     let mut last = VecDeque::new();
     let mut reported = begin;
@@ -88,14 +70,9 @@ fn run(command: &mut Command, line: &str, name: &str, dir: &Path) -> Result<(), 
             last.push_back(text);
         }
     }
-    let status = child.wait().map_err(start_error)?;
+    let status = child.wait().with_context(started)?;
     if !status.success() {
-        return Err(ToolchainError::Build {
-            command: line.to_owned(),
-            dir: dir.to_owned(),
-            status,
-            output: Vec::from(last).join("\n"),
-        });
+        return Err(failed_build(line, dir, status, &Vec::from(last).join("\n")));
     }
     // Silent where Go found nothing to do.
     let took = begin.elapsed();

@@ -7,9 +7,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use anyhow::Context as _;
 use serde_json::Value;
 
-use super::{Environment, ToolchainError, environment::workspace_folder, progress::say};
+use super::{Environment, environment::workspace_folder, failed_build, progress::say};
 
 /// Where the programs of Ringside are.
 #[derive(Debug, Clone)]
@@ -21,7 +22,7 @@ pub struct RingsidePrograms {
 }
 
 /// Builds proxy and sharder, once a process: cargo builds the programs of other packages for nobody's tests.
-pub fn ringside(environment: &Environment) -> Result<RingsidePrograms, ToolchainError> {
+pub fn ringside(environment: &Environment) -> anyhow::Result<RingsidePrograms> {
     static BUILT: Mutex<Option<RingsidePrograms>> = Mutex::new(None);
     once(&BUILT, || {
         let command = Command::new(&environment.cargo);
@@ -31,10 +32,7 @@ pub fn ringside(environment: &Environment) -> Result<RingsidePrograms, Toolchain
     })
 }
 
-fn once<T: Clone>(
-    built: &Mutex<Option<T>>,
-    build: impl FnOnce() -> Result<T, ToolchainError>,
-) -> Result<T, ToolchainError> {
+fn once<T: Clone>(built: &Mutex<Option<T>>, build: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let mut built = built.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(programs) = &*built {
         return Ok(programs.clone());
@@ -48,7 +46,7 @@ fn once<T: Clone>(
 ///
 /// Both are the linker's matter, so all but the last step is shared with [`ringside`]. The Dockerfiles share with no other
 /// build, and use the profile `dist`.
-pub fn ringside_static(environment: &Environment) -> Result<RingsidePrograms, ToolchainError> {
+pub fn ringside_static(environment: &Environment) -> anyhow::Result<RingsidePrograms> {
     say(format_args!("building ringside-proxy and ringside-sharder for their images"));
     let program = |name| {
         let command = Command::new(&environment.cargo);
@@ -66,7 +64,7 @@ fn profile() -> &'static str {
 
 /// Builds what takes part in leader elections by the code of a library for kube-rs. That is built on versions of its own, so
 /// it is a workspace of its own. Once a process, too.
-pub fn rust_elector(environment: &Environment) -> Result<PathBuf, ToolchainError> {
+pub fn rust_elector(environment: &Environment) -> anyhow::Result<PathBuf> {
     static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
     once(&BUILT, || {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("electors/rust");
@@ -86,9 +84,8 @@ struct Built {
 }
 
 impl Built {
-    fn take(&mut self, program: &str) -> Result<PathBuf, ToolchainError> {
-        let not_built = || ToolchainError::NotBuilt { command: self.line.clone(), program: program.to_owned() };
-        self.executables.remove(program).ok_or_else(not_built)
+    fn take(&mut self, program: &str) -> anyhow::Result<PathBuf> {
+        self.executables.remove(program).with_context(|| format!("`{}` built no {program}", self.line))
     }
 }
 
@@ -98,7 +95,7 @@ fn cargo(
     mut command: Command,
     (folder, target): (&Path, &Path),
     (subcommand, arguments, last): (&str, &[&str], &[&str]),
-) -> Result<Built, ToolchainError> {
+) -> anyhow::Result<Built> {
     let line = [&["cargo", subcommand], arguments, last].concat().join(" ");
     command
         .arg(subcommand)
@@ -114,10 +111,9 @@ fn cargo(
     for variable in &environment.of_package {
         command.env_remove(variable);
     }
-    let output = command.output().map_err(|source| ToolchainError::Start { command: line.clone(), source })?;
+    let output = command.output().with_context(|| format!("start `{line}`"))?;
     if !output.status.success() {
-        let (dir, status) = (folder.to_owned(), output.status);
-        return Err(ToolchainError::Build { command: line, dir, status, output: String::new() });
+        return Err(failed_build(&line, folder, output.status, "see above"));
     }
     Ok(Built { line, executables: executables(&String::from_utf8_lossy(&output.stdout)) })
 }

@@ -23,7 +23,7 @@ fn terms() -> Terms {
     Terms {
         seed: SEED,
         length: Duration::from_secs(60),
-        kinds: Kind::ALL.into_iter().filter(|kind| !LEFT_OUT.contains(kind)).collect(),
+        kinds: Kind::all().iter().copied().filter(|kind| !LEFT_OUT.contains(kind)).collect(),
         rounds: 1,
         longest: Duration::from_secs(2),
         pauses: 100..=500,

@@ -3,17 +3,13 @@
 use std::{collections::BTreeMap, fs, net::TcpStream, path::Path, process::Command, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::{
-    Api, Client, Config,
-    api::PostParams,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Api, api::PostParams, config::Kubeconfig};
 use ringside_e2e::{case, live::Group};
 use ringside_e2e::{
-    control_plane::{ControlPlane, Options, START_DEADLINE},
+    control_plane::{ControlPlane, Options, START_DEADLINE, client_of},
     eventually::eventually,
     process::Process,
-    toolchain::{self, Environment},
+    toolchain::{self, built},
 };
 
 /// The cases.
@@ -50,7 +46,7 @@ async fn two_stand_side_by_side_and_are_gone_when_dropped() {
 
 async fn nothing_is_left_when_the_owner_is_killed() {
     let (dir, up) = up().await;
-    let namespaces: Api<Namespace> = Api::all(client_of(&dir.path().join("kubeconfig")).await);
+    let namespaces: Api<Namespace> = Api::all(client_of(&dir.path().join("kubeconfig")).await.unwrap());
     namespaces.get("default").await.unwrap();
     let logs = eventually("the folder's name", DEADLINE, || async {
         let text = fs::read_to_string(up.log()).map_err(|error| error.to_string())?;
@@ -73,7 +69,7 @@ async fn nothing_is_left_when_the_owner_is_killed() {
 /// of this test's output must not wait for it.
 async fn up() -> (tempfile::TempDir, Process) {
     // Built before, if need be: the deadline is for starting.
-    tokio::task::spawn_blocking(|| toolchain::control_plane(&Environment::of_process())).await.unwrap().unwrap();
+    built(toolchain::control_plane).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_up"));
     command.arg("--dir").arg(dir.path());
@@ -90,10 +86,4 @@ async fn up() -> (tempfile::TempDir, Process) {
     .unwrap()
     .unwrap();
     (dir, up)
-}
-
-async fn client_of(kubeconfig: &Path) -> Client {
-    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    Client::try_from(config).unwrap()
 }

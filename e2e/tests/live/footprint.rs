@@ -5,14 +5,14 @@ use std::time::Duration;
 use futures::{StreamExt, future::join_all, stream::BoxStream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, Client, Config,
+    Api, Client,
     api::{WatchEvent, WatchParams},
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use ringside_e2e::{case, live::Group};
 use ringside_e2e::{
+    control_plane::client_of,
     eventually::eventually,
-    system::{NAMESPACE, Settings, Shard, System},
+    system::{NAMESPACE, Settings, System},
 };
 
 /// The cases.
@@ -23,12 +23,6 @@ pub(crate) fn group() -> Group {
 const WATCHES: usize = 10;
 /// Of the 20 MB that a sidecar may have resident, what is left beside the pages of a release build's executable.
 const LIMIT: u64 = 8_000_000;
-
-async fn client(shard: &Shard) -> Client {
-    let kubeconfig = Kubeconfig::read_from(shard.kubeconfig()).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    Client::try_from(config).unwrap()
-}
 
 /// A watch that has shown all there is.
 async fn watch(client: Client) -> BoxStream<'static, kube::Result<WatchEvent<ConfigMap>>> {
@@ -43,7 +37,7 @@ async fn a_proxy_at_rest_with_ten_watches_is_small() {
     system.start_sharding(1).await.unwrap();
     system.add_shard("shard-0").await.unwrap();
     let shard = system.shards().next().unwrap();
-    let client = client(shard).await;
+    let client = client_of(&shard.kubeconfig()).await.unwrap();
     let watches = join_all((0..WATCHES).map(|_| watch(client.clone()))).await;
     // The start and the opening of watches need memory that the allocator gives back in its own time.
     eventually("a small footprint", Duration::from_secs(30), || async {

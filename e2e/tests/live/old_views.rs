@@ -23,7 +23,7 @@ use ringside_e2e::{
     proxy::{Identity, Proxy},
     relay::{Offer, Relay},
     shard_identity::ShardIdentity,
-    toolchain::{self, Environment},
+    toolchain::{self, built},
     website::{Website, WebsiteSpec},
 };
 use ringside_ring::{RingLabels, RingName};
@@ -202,8 +202,8 @@ impl Fixture {
         let identity =
             ShardIdentity::create(&control_plane, NAMESPACE, "website-controller", SHARD, folder.path()).await.unwrap();
         identity.connect_to(&control_plane, &relay.url()).unwrap();
-        let binaries = tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process()));
-        let mut command = Command::new(binaries.await.unwrap().unwrap().proxy);
+        let programs = built(toolchain::ringside).await.unwrap();
+        let mut command = Command::new(programs.proxy);
         command.arg("--kubeconfig").arg(identity.kubeconfig());
         let proxy =
             Proxy::start(command, Identity { ring: RING, shard: SHARD, namespace: NAMESPACE }, folder.path()).unwrap();

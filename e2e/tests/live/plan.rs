@@ -18,7 +18,7 @@ use ringside_e2e::{
     manifests::{apply, parse, read},
     shard_identity::ShardIdentity,
     system::{NAMESPACE, Return, Settings, System},
-    toolchain::{self, Environment},
+    toolchain::{self, built},
     website::Website,
     workload::Workload,
 };
@@ -83,8 +83,8 @@ impl Planner {
         apply(&client, &parse(PLANNER).unwrap()).await.unwrap();
         let identity =
             ShardIdentity::create(system.control_plane(), NAMESPACE, "planner", "planner", system.dir()).await.unwrap();
-        let programs = tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process()));
-        Self { program: programs.await.unwrap().unwrap().sharder, identity }
+        let programs = built(toolchain::ringside).await.unwrap();
+        Self { program: programs.sharder, identity }
     }
 
     /// The exit code, and what was printed.

@@ -233,7 +233,7 @@ fn in_cluster(example: &DynamicObject) -> DynamicObject {
 }
 
 async fn apply(client: &Client, file: &str) -> Result<()> {
-    Ok(manifests::apply(client, &manifests::read(&deploy(file))?).await?)
+    manifests::apply(client, &manifests::read(&deploy(file))?).await
 }
 
 fn deploy(file: &str) -> PathBuf {

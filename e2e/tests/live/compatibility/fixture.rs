@@ -123,7 +123,7 @@ impl Fixture {
             "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": ring},
             "spec": {"resources": resources},
         });
-        Ok(manifests::apply(&self.control_plane.client(), &manifests::parse(&ring.to_string())?).await?)
+        manifests::apply(&self.control_plane.client(), &manifests::parse(&ring.to_string())?).await
     }
 
     /// Makes a namespace of a case's own.

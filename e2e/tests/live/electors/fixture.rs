@@ -9,7 +9,7 @@ use ringside_e2e::{
     process::{Folder, keep_logs},
     proxy::{Identity, Proxy},
     shard_identity::ShardIdentity,
-    toolchain::{self, Environment},
+    toolchain::{self, built},
     website::Website,
 };
 
@@ -70,8 +70,8 @@ impl Fixture {
     /// The same, of another account, or with more options.
     pub(crate) async fn shard_of(&self, name: &str, account: &str, options: &[&str]) -> Proxy {
         let (dir, identity) = (self.folder.path(), self.identity(name, account).await);
-        let built = tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process()));
-        let mut command = Command::new(built.await.unwrap().unwrap().proxy);
+        let programs = built(toolchain::ringside).await.unwrap();
+        let mut command = Command::new(programs.proxy);
         command.arg("--kubeconfig").arg(identity.kubeconfig()).args(options);
         let proxy =
             Proxy::start(command, Identity { ring: "websites", shard: name, namespace: NAMESPACE }, dir).unwrap();

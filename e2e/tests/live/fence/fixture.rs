@@ -12,7 +12,7 @@ use ringside_e2e::{
     process::Folder,
     proxy::{Identity, Proxy},
     shard_identity::ShardIdentity,
-    toolchain::{self, Environment},
+    toolchain::{self, built},
     website::Website,
 };
 use ringside_ring::RingLabels;
@@ -79,8 +79,8 @@ impl Fixture {
     }
 
     async fn begin(&self, shard: &str, identity: &ShardIdentity) -> Proxy {
-        let built = tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process()));
-        let mut command = Command::new(built.await.unwrap().unwrap().proxy);
+        let programs = built(toolchain::ringside).await.unwrap();
+        let mut command = Command::new(programs.proxy);
         command.arg("--kubeconfig").arg(identity.kubeconfig());
         command.args(["--log-filter=info,ringside_proxy=debug", "--drain-grace", GRACE, "--lease-duration=6s"]);
         let as_shard = Identity { ring: "fence", shard, namespace: "default" };

@@ -1,27 +1,22 @@
 //! A control plane, proxies that are a shard each, and nothing else: the tests are sharders and controllers.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{path::PathBuf, process::Command, time::Duration};
 
 use http::{Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{
-    Api, Client, Config, CustomResourceExt as _,
+    Api, Client, CustomResourceExt as _,
     api::{Patch, PatchParams, PostParams},
     client::Body,
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use ringside_e2e::{
-    control_plane::{ControlPlane, Options},
+    control_plane::{ControlPlane, Options, client_of},
     eventually::eventually,
     manifests,
     proxy::{Identity, Proxy},
     shard_identity::ShardIdentity,
-    toolchain::{self, Environment},
+    toolchain::{self, built},
 };
 use ringside_ring::{ClusterRing, labels::RingLabels};
 use serde_json::{Value, json};
@@ -72,8 +67,7 @@ impl World {
         let client = control_plane.client();
         manifests::define(&client, &ClusterRing::crd()).await.unwrap();
         manifests::apply(&client, &manifests::parse(SETTING).unwrap()).await.unwrap();
-        let programs =
-            tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process())).await.unwrap().unwrap();
+        let programs = built(toolchain::ringside).await.unwrap();
         Self { control_plane, proxy: programs.proxy }
     }
 
@@ -89,7 +83,7 @@ impl World {
         let identity = Identity { ring: "moves", shard: name, namespace: "default" };
         let proxy = Proxy::start(command, identity, dir).unwrap();
         proxy.until_ready().await.unwrap();
-        let (proxied, direct) = (proxy.client().await.unwrap(), connect(shard.kubeconfig()).await);
+        let (proxied, direct) = (proxy.client().await.unwrap(), client_of(shard.kubeconfig()).await.unwrap());
         let fixture = Fixture {
             shard: name.to_owned(),
             secrets: Api::namespaced(direct.clone(), "default"),
@@ -173,10 +167,4 @@ impl Fixture {
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, serde_json::from_slice(&body).unwrap())
     }
-}
-
-async fn connect(kubeconfig: &Path) -> Client {
-    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    Client::try_from(config.unwrap()).unwrap()
 }

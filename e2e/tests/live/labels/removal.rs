@@ -10,7 +10,7 @@ use kube::{
 use ringside_e2e::{
     eventually::eventually,
     system::Settings,
-    toolchain::{self, Environment},
+    toolchain::{self, built},
     website::Website,
 };
 use ringside_ring::{ClusterRing, cluster_ring::Fence, labels::webhook_configuration_name};
@@ -76,8 +76,7 @@ async fn assert_nothing_is_left(fixture: &Fixture) {
 
 /// Runs `ringside-sharder cleanup` with the rights of an administrator.
 async fn cleanup(fixture: &Fixture, arguments: &[&str]) -> (bool, String) {
-    let program =
-        tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process())).await.unwrap().unwrap();
+    let program = built(toolchain::ringside).await.unwrap();
     let mut command = Command::new(program.sharder);
     command.args(["cleanup", "--ring", fixture.ring.as_str()]).args(arguments);
     command.env("KUBECONFIG", fixture.system.control_plane().kubeconfig_path());

@@ -17,7 +17,7 @@ use ringside_e2e::{
     proxy::{Identity, Proxy},
     shard_identity::ShardIdentity,
     system::{NAMESPACE, Settings, System},
-    toolchain::{self, Environment},
+    toolchain::{self, built},
     wall_clock::WallClock,
 };
 use ringside_ring::{ClusterRing, RingName};
@@ -141,8 +141,8 @@ impl Fixture {
         let (control_plane, dir) = (self.system.control_plane(), self.folder.path());
         let identity = ShardIdentity::create(control_plane, NAMESPACE, "website-controller", name, dir).await.unwrap();
         redirect(identity.kubeconfig(), &control_plane.url(), url);
-        let built = tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process()));
-        let mut command = Command::new(built.await.unwrap().unwrap().proxy);
+        let programs = built(toolchain::ringside).await.unwrap();
+        let mut command = Command::new(programs.proxy);
         command.arg("--kubeconfig").arg(identity.kubeconfig());
         command.arg(format!("--lease-duration={}s", duration.as_secs()));
         command.arg("--log-filter=info,ringside_runtime=debug");

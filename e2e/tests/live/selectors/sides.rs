@@ -1,23 +1,22 @@
 //! One API server, and two ways to it: straight, and through a proxy that is a shard of a ring.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{process::Command, time::Duration};
 
 use futures::{AsyncBufReadExt as _, TryStreamExt as _};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
-    Api, Client, Config, CustomResourceExt as _,
+    Api, Client, CustomResourceExt as _,
     api::{ObjectMeta, PostParams},
     client::Body,
-    config::{KubeConfigOptions, Kubeconfig},
 };
 use ringside_e2e::{
-    control_plane::{ControlPlane, Options},
+    control_plane::{ControlPlane, Options, client_of},
     manifests,
     proxy::{Identity, Proxy},
     shard_identity::ShardIdentity,
-    toolchain::{self, Environment},
+    toolchain::{self, built},
     website::Website,
 };
 use ringside_ring::{ClusterRing, labels::RingLabels};
@@ -93,15 +92,14 @@ impl Sides {
         populate(&client, &labels).await;
         let shard =
             ShardIdentity::create(&control_plane, "default", "shard", SHARD, control_plane.dir()).await.unwrap();
-        let programs =
-            tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process())).await.unwrap().unwrap();
+        let programs = built(toolchain::ringside).await.unwrap();
         let mut command = Command::new(programs.proxy);
         command.args(["--drain-grace", "100ms"]).arg("--kubeconfig").arg(shard.kubeconfig());
         let identity = Identity { ring: "pairs", shard: SHARD, namespace: "default" };
         let proxy = Proxy::start(command, identity, control_plane.dir()).unwrap();
         proxy.until_ready().await.unwrap();
         let proxied = proxy.client().await.unwrap();
-        let direct = connect(shard.kubeconfig()).await;
+        let direct = client_of(shard.kubeconfig()).await.unwrap();
         Self { direct, proxied, labels, _proxy: proxy, _control_plane: control_plane }
     }
 
@@ -120,12 +118,6 @@ impl Sides {
         let labels = &object["metadata"]["labels"];
         labels[&self.labels.shard] == SHARD && labels[&self.labels.drain].is_null()
     }
-}
-
-async fn connect(kubeconfig: &Path) -> Client {
-    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    Client::try_from(config.unwrap()).unwrap()
 }
 
 /// Objects with labels of every kind, of this shard, another one, none, and drained ones of both.

@@ -1,13 +1,11 @@
-//! One line: an event of `audit.k8s.io/v1`, as far as it matters.
+//! What a line says of a request that writes.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ringside_ring::{ResourceVersion, RingLabels, cluster_ring::GroupResource, partition::controller_of};
-use serde::Deserialize;
+use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::{User, is_write};
+use super::event::{Details, Event, Metadata, Reference, Response};
 use crate::{
     checker::{Change, Labels, Object, Write},
     system::SHARDER_USER,
@@ -15,79 +13,6 @@ use crate::{
 
 /// What the API server says where a policy refuses a write: with the same code and reason as where a permission is missing.
 const POLICY: &str = "ValidatingAdmissionPolicy";
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Event {
-    #[serde(rename = "auditID")]
-    id: String,
-    stage: String,
-    #[serde(rename = "requestURI")]
-    request_uri: String,
-    verb: String,
-    user: User,
-    object_ref: Option<Reference>,
-    response_status: Option<Status>,
-    /// An object, or a patch of any kind.
-    request_object: Option<Value>,
-    response_object: Option<Response>,
-    request_received_timestamp: MicroTime,
-    stage_timestamp: MicroTime,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
-struct Reference {
-    resource: String,
-    api_group: String,
-    namespace: String,
-    name: String,
-    subresource: String,
-}
-
-#[derive(Deserialize)]
-struct Status {
-    #[serde(default)]
-    code: u16,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    message: String,
-}
-
-/// An object, a list of them, or a `Status`.
-#[derive(Deserialize)]
-struct Response {
-    #[serde(default)]
-    metadata: Metadata,
-    spec: Option<Spec>,
-    details: Option<Details>,
-    items: Option<Vec<Response>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Metadata {
-    name: String,
-    namespace: String,
-    uid: String,
-    resource_version: String,
-    labels: Option<BTreeMap<String, String>>,
-    owner_references: Option<Vec<OwnerReference>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    holder_identity: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Details {
-    #[serde(default)]
-    uid: String,
-}
 
 /// What a line says of a request that writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,22 +27,20 @@ pub(super) enum Said {
 }
 
 pub(super) fn said(line: &[u8], labels: &RingLabels, shards: &str) -> Result<Said, String> {
-    let mut event: Event = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    if !is_write(&event.verb, &event.request_uri) {
+    let mut event = Event::parse(line)?;
+    if !event.is_write() {
         return Ok(Said::Nothing);
     }
-    let reference = event.object_ref.take().unwrap_or_default();
     match &*event.stage {
         "RequestReceived" => {
-            let write = event.write(&reference, shards, Change::Unanswered, reference.object());
+            let write = event.write(shards, Change::Unanswered, event.object_ref.object());
             Ok(Said::Begun(Box::new(write)))
         }
         "ResponseComplete" => {
             let answer = event.response_object.take();
-            let change = event.change(&reference, answer.as_ref());
-            let objects =
-                change.map_or_else(|| Ok(Vec::new()), |change| event.objects(&reference, answer, change, labels));
-            let write = |object| Some(event.write(&reference, shards, change?, object));
+            let change = event.change(answer.as_ref());
+            let objects = change.map_or_else(|| Ok(Vec::new()), |change| event.objects(answer, change, labels));
+            let write = |object| Some(event.write(shards, change?, object));
             Ok(Said::Ended(event.id.clone(), objects?.into_iter().filter_map(write).collect()))
         }
         _ => Ok(Said::Nothing),
@@ -126,14 +49,14 @@ pub(super) fn said(line: &[u8], labels: &RingLabels, shards: &str) -> Result<Sai
 
 impl Event {
     /// What the request did, where it did anything that matters.
-    fn change(&self, reference: &Reference, answer: Option<&Response>) -> Option<Change> {
-        let status = self.response_status.as_ref()?;
+    fn change(&self, answer: Option<&Response>) -> Option<Change> {
+        let (reference, status) = (&self.object_ref, &self.response_status);
         match (&*self.verb, status.code) {
             ("create", 409) if status.reason == "AlreadyExists" => Some(Change::Refused),
             (_, 403) if status.message.contains(POLICY) => Some(Change::Barred),
             // Even so it may have been carried out: the API server gives up waiting, not the write.
             (_, 500..) => Some(Change::Unanswered),
-            (_, 300..) => None,
+            (_, 0 | 300..) => None,
             ("create", _) if reference.subresource.is_empty() => Some(Change::Created),
             // Server-side apply creates what is not there.
             ("patch" | "update", 201) => Some(Change::Created),
@@ -145,16 +68,14 @@ impl Event {
     }
 
     /// What it did that to.
-    fn objects(
-        &self,
-        reference: &Reference,
-        answer: Option<Response>,
-        change: Change,
-        labels: &RingLabels,
-    ) -> Result<Vec<Object>, String> {
+    fn objects(&self, answer: Option<Response>, change: Change, labels: &RingLabels) -> Result<Vec<Object>, String> {
+        let reference = &self.object_ref;
         Ok(match answer {
             _ if matches!(change, Change::Barred | Change::Refused) => {
-                vec![Object { controller: self.request_object.as_ref().and_then(controller), ..reference.object() }]
+                vec![Object {
+                    controller: self.request_object.as_ref().and_then(asked_controller),
+                    ..reference.object()
+                }]
             }
             _ if change == Change::Unanswered => vec![reference.object()],
             Some(Response { items: Some(items), .. }) => {
@@ -173,7 +94,7 @@ impl Event {
         })
     }
 
-    fn write(&self, reference: &Reference, shards: &str, change: Change, object: Object) -> Write {
+    fn write(&self, shards: &str, change: Change, object: Object) -> Write {
         let shard = self.user.pod().filter(|_| self.user.username == shards);
         Write {
             id: self.id.clone(),
@@ -182,16 +103,22 @@ impl Event {
             shard: shard.cloned(),
             by_sharder: self.user.username == SHARDER_USER,
             change,
-            resource: GroupResource { group: reference.api_group.clone(), resource: reference.resource.clone() },
+            resource: GroupResource {
+                group: self.object_ref.api_group.clone(),
+                resource: self.object_ref.resource.clone(),
+            },
             object,
         }
     }
 }
 
 /// The uid of the controller that an object was to have.
-fn controller(asked: &Value) -> Option<String> {
-    let Response { metadata, .. } = Response::deserialize(asked).ok()?;
-    controller_of(metadata.owner_references.as_deref()).map(|owner| owner.uid.clone())
+fn asked_controller(asked: &Value) -> Option<String> {
+    controller(Response::deserialize(asked).ok()?.metadata.owner_references.as_deref())
+}
+
+fn controller(owners: Option<&[OwnerReference]>) -> Option<String> {
+    controller_of(owners).map(|owner| owner.uid.clone())
 }
 
 impl Reference {
@@ -213,7 +140,7 @@ impl Response {
                 shard: ownership.shard.map(str::to_owned),
                 drain: ownership.drain.map(str::to_owned),
             }),
-            controller: controller_of(owner_references.as_deref()).map(|owner| owner.uid.clone()),
+            controller: controller(owner_references.as_deref()),
             holder: self.spec.and_then(|spec| spec.holder_identity),
         })
     }
