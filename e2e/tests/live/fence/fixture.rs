@@ -9,7 +9,7 @@ use ringside_e2e::{
     control_plane::{ControlPlane, Options},
     eventually::eventually,
     manifests,
-    process::{Folder, keep_logs},
+    process::Folder,
     proxy::{Identity, Proxy},
     shard_identity::ShardIdentity,
     toolchain::{self, Environment},
@@ -36,14 +36,6 @@ pub(crate) struct Fixture {
     pub(crate) labels: RingLabels,
     admin: Endpoint,
     folder: Folder,
-}
-
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let _ = keep_logs(&[self.folder.path()]);
-        }
-    }
 }
 
 /// A proxy, and a client of it.
