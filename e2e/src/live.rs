@@ -75,39 +75,78 @@ impl Drop for EndGuard<'_> {
     }
 }
 
+/// Cases, and what the process' arguments ask of them.
+pub struct Runner {
+    arguments: Arguments,
+    cases: Vec<(&'static str, Case)>,
+    open: BTreeMap<&'static str, Open>,
+    /// As in [`Stage`].
+    all: bool,
+}
+
 /// Runs the cases that the process' arguments ask for, and says which took longest.
 ///
 /// # Panics
 /// When there can be no runtime.
 #[must_use]
 pub fn run(groups: Vec<Group>) -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = arguments.test_threads.or(Some(CAPACITY as usize));
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    let mut stage = Stage {
-        handle: runtime.handle().clone(),
-        tokens: Semaphore::new(CAPACITY as usize),
-        open: Mutex::default(),
-        seconds: Mutex::default(),
-        all: arguments.include_ignored || arguments.ignored,
-    };
-    let mut cases = Vec::new();
-    for group in groups {
-        let open = Open { left: group.cases.len(), whole: true, ends: group.ends, settles: group.settles };
-        stage.open.get_mut().unwrap_or_else(PoisonError::into_inner).insert(group.name, open);
-        cases.extend(group.cases.into_iter().map(|case| (group.name, case)));
+    Runner::of_process(groups).run()
+}
+
+impl Runner {
+    /// Reads the process' arguments.
+    #[must_use]
+    pub fn of_process(groups: Vec<Group>) -> Self {
+        let mut arguments = Arguments::from_args();
+        arguments.test_threads = arguments.test_threads.or(Some(CAPACITY as usize));
+        let all = arguments.include_ignored || arguments.ignored;
+        let (mut cases, mut open) = (Vec::new(), BTreeMap::new());
+        for group in groups {
+            let (ends, settles) = (group.ends, group.settles);
+            open.insert(group.name, Open { left: group.cases.len(), whole: true, ends, settles });
+            cases.extend(group.cases.into_iter().map(|case| (group.name, case)));
+        }
+        // Those that need the machine for themselves come last, so that nothing waits behind them.
+        cases.sort_by_key(|(_, case)| case.weight == Weight::Alone);
+        Self { arguments, cases, open, all }
     }
-    // Those that need the machine for themselves come last, so that nothing waits behind them.
-    cases.sort_by_key(|(_, case)| case.weight == Weight::Alone);
-    let stage = Arc::new(stage);
-    let trials = cases.into_iter().map(|(group, case)| stage.trial(group, case));
-    let conclusion = libtest_mimic::run(&arguments, trials.collect());
-    if !arguments.list {
-        stage.name_slowest();
+
+    /// Whether a case will run. Without one, nothing has to be prepared.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        let runs = |(group, case): &(&str, Case)| {
+            let trial = Trial::test(format!("{group}::{}", case.name), || Ok(()));
+            let trial = trial.with_ignored_flag(self.all && case.cost.is_some());
+            !self.arguments.is_filtered_out(&trial) && case.left_out(self.all).is_none()
+        };
+        !self.arguments.list && self.cases.iter().any(runs)
     }
-    let pages = stage.pages(&arguments);
-    let settled = libtest_mimic::run(&arguments, pages);
-    if conclusion.has_failed() { conclusion.exit_code() } else { settled.exit_code() }
+
+    /// Runs the cases, in a runtime of their own.
+    ///
+    /// # Panics
+    /// When there can be no runtime.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+        self.run_in(runtime.handle())
+    }
+
+    /// Runs the cases in this runtime, from a thread that may block.
+    #[must_use]
+    pub fn run_in(self, handle: &Handle) -> ExitCode {
+        let Self { arguments, cases, open, all } = self;
+        let (handle, tokens) = (handle.clone(), Semaphore::new(CAPACITY as usize));
+        let stage = Arc::new(Stage { handle, tokens, open: Mutex::new(open), seconds: Mutex::default(), all });
+        let trials = cases.into_iter().map(|(group, case)| stage.trial(group, case));
+        let conclusion = libtest_mimic::run(&arguments, trials.collect());
+        if !arguments.list {
+            stage.name_slowest();
+        }
+        let pages = stage.pages(&arguments);
+        let settled = libtest_mimic::run(&arguments, pages);
+        if conclusion.has_failed() { conclusion.exit_code() } else { settled.exit_code() }
+    }
 }
 
 impl Stage {
@@ -120,13 +159,9 @@ impl Stage {
 
     fn play(&self, group: &'static str, name: &str, case: Case) -> Result<Completion, Failed> {
         let mut end = EndGuard { stage: self, group, outcome: Outcome::Failed };
-        if let Some(cost) = case.cost.filter(|_| !self.all) {
+        if let Some(reason) = case.left_out(self.all) {
             end.outcome = Outcome::Ignored;
-            return Ok(Completion::ignored_with(format!("left to --include-ignored: {cost}")));
-        }
-        if let Some(obstacle) = (case.obstacle)() {
-            end.outcome = Outcome::Ignored;
-            return Ok(Completion::ignored_with(format!("can't run here: {obstacle}")));
+            return Ok(Completion::ignored_with(reason));
         }
         self.handle.block_on(async {
             let _permit = self.tokens.acquire_many(case.weight.tokens()).await;

@@ -1,9 +1,9 @@
 //! A client that speaks one version of HTTP and shows answers as they came.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
-use anyhow::{Context as _, Result};
-use http::{HeaderMap, Method, Request, StatusCode, Version, header, response::Parts};
+use anyhow::{Context as _, Result, ensure};
+use http::{HeaderMap, Method, Request, StatusCode, Uri, Version, header, response::Parts};
 use http_body_util::{BodyExt, Full};
 use hyper::{
     body::{Body, Bytes, Incoming},
@@ -14,10 +14,18 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
-use tokio::{net::TcpStream, task::JoinSet};
+use tokio::{
+    net::TcpStream,
+    task::JoinSet,
+    time::{Instant, timeout_at},
+};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::relay::{MARK, MAX_HEADERS};
+
+/// The windows of a [`Connection`], for a stream and for all: as golang.org/x/net/http2 has them.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 1 << 30;
 
 /// The version that a client speaks, or a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +167,15 @@ pub struct Open {
     pub head: Parts,
     /// What is still to be read.
     pub body: Incoming,
-    _connection: JoinSet<()>,
+    _connection: Arc<JoinSet<()>>,
+}
+
+/// An HTTP/2 connection for many requests.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    endpoint: Endpoint,
+    sender: http2::SendRequest<Full<Bytes>>,
+    driver: Arc<JoinSet<()>>,
 }
 
 impl Open {
@@ -192,6 +208,22 @@ impl Open {
         Ok(read)
     }
 
+    /// Waits for so long, in which nothing may come but bookmarks.
+    pub async fn nothing(&mut self, within: Duration) -> Result<()> {
+        let until = Instant::now() + within;
+        while let Ok(piece) = timeout_at(until, self.piece()).await {
+            let piece = piece?.context("the body has ended")?;
+            ensure!(piece.starts_with(br#"{"type":"BOOKMARK""#), "{}", String::from_utf8_lossy(&piece));
+        }
+        Ok(())
+    }
+
+    /// Reads to an end in order.
+    pub async fn end(mut self) -> Result<()> {
+        while self.piece().await?.is_some() {}
+        Ok(())
+    }
+
     /// The answer as far as it came with the head.
     pub fn without_body(&self) -> Answer {
         let (status, headers) = (self.head.status, self.head.headers.clone());
@@ -209,7 +241,7 @@ impl Open {
 
 impl Endpoint {
     /// Somebody at this address, with a certificate of the authority in this PEM file, who lets the bearer of the token in.
-    pub fn new(address: SocketAddr, ca: &std::path::Path, token: &str) -> Result<Self> {
+    pub fn new(address: SocketAddr, ca: &Path, token: &str) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(ca)? {
             roots.add(certificate?)?;
@@ -234,15 +266,30 @@ impl Endpoint {
 
     /// A connection on which nothing was said yet.
     pub async fn connect(&self, http: Http) -> Result<TlsStream<TcpStream>> {
+        self.connect_on(TcpStream::connect(self.address).await?, http).await
+    }
+
+    /// The same on a stream that leads there.
+    pub async fn connect_on(&self, stream: TcpStream, http: Http) -> Result<TlsStream<TcpStream>> {
         let mut tls = ClientConfig::builder().with_root_certificates(self.roots.clone()).with_no_client_auth();
         tls.alpn_protocols = vec![match http {
             Http::One => b"http/1.1".to_vec(),
             Http::Two => b"h2".to_vec(),
         }];
-        let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::from(self.address.ip());
         Ok(TlsConnector::from(Arc::new(tls)).connect(name, stream).await?)
+    }
+
+    /// A connection for many requests.
+    pub async fn connection(&self) -> Result<Connection> {
+        let stream = TokioIo::new(self.connect(Http::Two).await?);
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
+        let (sender, connected) = http2.handshake(stream).await?;
+        let mut driver = JoinSet::new();
+        driver.spawn(async move { drop(connected.await) });
+        Ok(Connection { endpoint: self.clone(), sender, driver: Arc::new(driver) })
     }
 
     /// Sends a request and reads all of the answer.
@@ -261,14 +308,24 @@ impl Endpoint {
     where
         B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static + Unpin,
     {
-        let stream = TokioIo::new(self.connect(http).await?);
+        self.send(self.connect(http).await?, http, ask, mark, body).await
+    }
+
+    /// Sends a request by HTTP/1.1 on a stream that leads there, and reads the head of the answer.
+    pub async fn open_on(&self, stream: TcpStream, ask: &Ask, mark: &str) -> Result<Open> {
+        let stream = self.connect_on(stream, Http::One).await?;
+        self.send(stream, Http::One, ask, mark, Full::new(ask.body.clone())).await
+    }
+
+    async fn send<B>(&self, stream: TlsStream<TcpStream>, http: Http, ask: &Ask, mark: &str, body: B) -> Result<Open>
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static + Unpin,
+    {
+        let stream = TokioIo::new(stream);
         let mut connection = JoinSet::new();
-        let mut request = Request::builder().method(ask.method.clone()).body(body)?;
-        *request.headers_mut() = ask.sent(mark)?;
-        request.headers_mut().insert(header::AUTHORIZATION, format!("Bearer {}", self.token).parse()?);
+        let mut request = self.request(http, ask, mark, body)?;
         let response = match http {
             Http::One => {
-                *request.uri_mut() = ask.target.parse()?;
                 request.headers_mut().insert(header::HOST, self.address.to_string().parse()?);
                 let (mut sender, driver) = http1::Builder::new().max_headers(MAX_HEADERS).handshake(stream).await?;
                 // An error of the connection is one of the answer as well.
@@ -276,13 +333,32 @@ impl Endpoint {
                 sender.send_request(request).await?
             }
             Http::Two => {
-                *request.uri_mut() = format!("https://{}{}", self.address, ask.target).parse()?;
                 let (mut sender, driver) = http2::handshake(TokioExecutor::new(), stream).await?;
                 connection.spawn(async move { drop(driver.await) });
                 sender.send_request(request).await?
             }
         };
         let (head, body) = response.into_parts();
-        Ok(Open { head, body, _connection: connection })
+        Ok(Open { head, body, _connection: Arc::new(connection) })
+    }
+
+    fn request<B>(&self, http: Http, ask: &Ask, mark: &str, body: B) -> Result<Request<B>> {
+        let uri: Uri = match http {
+            Http::One => ask.target.parse()?,
+            Http::Two => format!("https://{}{}", self.address, ask.target).parse()?,
+        };
+        let mut request = Request::builder().method(ask.method.clone()).uri(uri).body(body)?;
+        *request.headers_mut() = ask.sent(mark)?;
+        request.headers_mut().insert(header::AUTHORIZATION, format!("Bearer {}", self.token).parse()?);
+        Ok(request)
+    }
+}
+
+impl Connection {
+    /// Sends a request and reads the head of the answer.
+    pub async fn open(&self, ask: &Ask, mark: &str) -> Result<Open> {
+        let request = self.endpoint.request(Http::Two, ask, mark, Full::new(ask.body.clone()))?;
+        let (head, body) = self.sender.clone().send_request(request).await?.into_parts();
+        Ok(Open { head, body, _connection: Arc::clone(&self.driver) })
     }
 }

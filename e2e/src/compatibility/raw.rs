@@ -1,10 +1,13 @@
 //! HTTP/1.1 written by hand, where it matters how it is written, or what comes after it.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use http::{HeaderMap, HeaderName};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
+    time::timeout,
 };
 use tokio_rustls::client::TlsStream;
 
@@ -66,8 +69,18 @@ impl Raw {
         Self::send_bytes(endpoint, &[before.as_bytes(), bytes, behind.as_bytes()].concat()).await
     }
 
+    /// The same request on a stream that leads there.
+    pub async fn send_on(stream: TcpStream, endpoint: &Endpoint, ask: &Ask, mark: &str) -> Result<Self> {
+        let stream = endpoint.connect_on(stream, Http::One).await?;
+        Self::begin(stream, written(endpoint, ask, mark)?.as_bytes()).await
+    }
+
     async fn send_bytes(endpoint: &Endpoint, bytes: &[u8]) -> Result<Self> {
-        let mut raw = Self { stream: endpoint.connect(Http::One).await?, received: Vec::new() };
+        Self::begin(endpoint.connect(Http::One).await?, bytes).await
+    }
+
+    async fn begin(stream: TlsStream<TcpStream>, bytes: &[u8]) -> Result<Self> {
+        let mut raw = Self { stream, received: Vec::new() };
         raw.write(bytes).await?;
         Ok(raw)
     }
@@ -143,6 +156,15 @@ impl Raw {
             self.more().await?;
         }
         Ok(())
+    }
+
+    /// Waits for so long, in which nothing may come, and no end either.
+    pub async fn nothing(&mut self, within: Duration) -> Result<()> {
+        let more = if self.received.is_empty() { timeout(within, self.more()).await } else { Ok(Ok(())) };
+        match more {
+            Err(_) => Ok(()),
+            Ok(read) => read.and_then(|()| anyhow::bail!("there came {}", String::from_utf8_lossy(&self.received))),
+        }
     }
 
     /// Reads until the other side ends.

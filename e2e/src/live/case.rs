@@ -32,7 +32,7 @@ pub struct Case {
     pub(super) name: String,
     pub(super) weight: Weight,
     pub(super) cost: Option<&'static str>,
-    pub(super) obstacle: fn() -> Option<String>,
+    obstacle: Box<dyn Fn() -> Option<String> + Send>,
     pub(super) run: Run,
 }
 
@@ -40,7 +40,7 @@ impl Case {
     /// A case that mostly waits, and can be run everywhere. The last part of a path is its name.
     pub fn new(path: &str, run: impl FnOnce() -> LocalBoxFuture<'static, ()> + Send + 'static) -> Self {
         let name = path.rsplit("::").next().unwrap_or(path).trim().to_owned();
-        Self { name, weight: Weight::Waits, cost: None, obstacle: || None, run: Box::new(run) }
+        Self { name, weight: Weight::Waits, cost: None, obstacle: Box::new(|| None), run: Box::new(run) }
     }
 
     /// The same, in which controllers work all the time.
@@ -64,7 +64,16 @@ impl Case {
     /// The same, ignored where there is something to say against it.
     #[must_use]
     pub fn unless(self, obstacle: fn() -> Option<String>) -> Self {
-        Self { obstacle, ..self }
+        let before = self.obstacle;
+        Self { obstacle: Box::new(move || before().or_else(obstacle)), ..self }
+    }
+
+    /// The reason why it does not run, where there is one.
+    pub(super) fn left_out(&self, all: bool) -> Option<String> {
+        match self.cost {
+            Some(cost) if !all => Some(format!("left to --include-ignored: {cost}")),
+            _ => (self.obstacle)().map(|obstacle| format!("can't run here: {obstacle}")),
+        }
     }
 }
 

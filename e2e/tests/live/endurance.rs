@@ -4,9 +4,9 @@
 //! Most cases wait for most of their time, so all of them run at once.
 
 mod addresses;
+mod clients;
 mod fixture;
 mod follower;
-mod http2;
 mod load_balancer;
 mod many;
 mod network;
@@ -14,9 +14,8 @@ mod page;
 mod restarts;
 mod rotation;
 mod silent;
-mod websocket;
 
-use std::{io::Write as _, sync::Arc};
+use std::{io::Write as _, iter, sync::Arc};
 
 use ringside_e2e::{
     case, in_cluster,
@@ -27,14 +26,10 @@ use self::fixture::Fixture;
 
 /// The cases. They share a control plane, but for those that stop their API servers, or change what these start with.
 pub(crate) fn group() -> Group {
-    let all = "two minutes, mostly of waiting";
-    let cases = vec![
+    let cost = "two minutes, mostly of waiting";
+    let costly = vec![
         case!("five_hundred_watches_see_an_event", many::five_hundred_watches_see_an_event(&*fixture().await)),
         case!("readers_that_never_read_delay_nobody", many::readers_that_never_read_delay_nobody(&*fixture().await)),
-        case!(
-            "a_server_that_is_gone_behind_a_live_connection_is_noticed",
-            silent::a_server_that_is_gone_behind_a_live_connection_is_noticed(&*fixture().await)
-        ),
         case!(
             "a_watch_by_websocket_is_asked_for_signs_of_life",
             silent::a_watch_by_websocket_is_asked_for_signs_of_life(&*fixture().await)
@@ -78,7 +73,13 @@ pub(crate) fn group() -> Group {
         .unless(addresses::unavailable),
         case!(restarts::operators_recover_from_an_api_server_that_restarts).works(),
     ];
-    let cases = cases.into_iter().map(|case| case.costs(all)).collect();
+    // The shortest of those that show that a silent API server is noticed.
+    let short = case!(
+        "a_server_that_is_gone_behind_a_live_connection_is_noticed",
+        silent::a_server_that_is_gone_behind_a_live_connection_is_noticed(&*fixture().await)
+    );
+    let costly = costly.into_iter().map(|case| case.costs(cost));
+    let cases = iter::once(short).chain(costly).collect();
     Group::new("endurance", cases).ends(|| FIXTURE.end()).settles(page::settle)
 }
 
@@ -88,7 +89,7 @@ async fn fixture() -> Arc<Fixture> {
     FIXTURE.get(async || Fixture::start().await).await
 }
 
-/// A figure, for whoever looks at the output.
+/// Shows a figure.
 fn report(line: &str) {
     let _ = writeln!(std::io::stderr(), "    {line}");
 }

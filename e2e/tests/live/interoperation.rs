@@ -103,8 +103,8 @@ async fn shards_that_shard_themselves_are_members_like_proxied_ones() {
     system.until_balanced(DEADLINE).await.unwrap();
 
     let (report, verdict) = end(&system, updates).await;
-    assert!(report.is_clean(), "{report:#?} {:?}", system.keep_logs());
-    assert!(verdict.is_clean() && report.second_creates == 0, "{verdict:#?} {:?}", system.keep_logs());
+    assert!(report.is_clean(), "{report:#?}");
+    assert!(verdict.is_clean() && report.second_creates == 0, "{verdict:#?}");
     let by = |make: &str| report.reconciles.iter().filter(|(instance, _)| instance.starts_with(make)).count();
     assert_eq!((by("own-"), by("proxied-")), (3, 3), "all of them worked: {:?}", report.reconciles);
 }
@@ -130,7 +130,7 @@ async fn proxied_shards_work_under_a_sharder_of_another_make() {
     let (report, verdict) = end(&system, updates).await;
     assert!(moved > 0);
     // What rests on the proxies holds; what rests on the sharder, the order of children, is not promised.
-    assert!(report.is_clean(), "{report:#?} {:?}", system.keep_logs());
+    assert!(report.is_clean(), "{report:#?}");
     let own: Vec<_> = verdict.foreign.iter().filter(|landed| landed.object.starts_with("websites")).collect();
     assert!(own.is_empty() && verdict.unknown == 0, "{own:#?}");
 }

@@ -220,5 +220,5 @@ async fn a_leader_that_stood_still_takes_nothing_from_the_next_one() {
     println!("writes of {before} that landed after the first of the next one: {landed}");
     let (report, verdict) = (system.report(DEADLINE).await.unwrap(), system.judge_writes().await.unwrap());
     assert!(report.is_clean(), "{report:#?}");
-    assert!(verdict.is_clean() && report.second_creates == 0, "{verdict:#?} {:?}", system.keep_logs());
+    assert!(verdict.is_clean() && report.second_creates == 0, "{verdict:#?}");
 }

@@ -29,13 +29,17 @@ use kube::{
 };
 use ringside_e2e::{
     eventually::{TimedOut, eventually},
+    live::Group,
     manifests,
     node::Node,
+    toolchain::{Environment, without_python},
     website::{Website, WebsiteSpec},
 };
 use ringside_ring::labels::RingLabels;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
+
+use crate::case;
 
 /// Pods start and end, Leases are taken and objects move: seconds each, on a loaded machine more.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
@@ -54,6 +58,26 @@ pub(crate) const EXAMPLE: &str = "website-controller";
 
 /// The same with a controller that has nothing but the in-cluster folder.
 pub(crate) const IN_CLUSTER: &str = "in-cluster-controller";
+
+/// The cases, the longest first.
+pub(crate) fn group() -> Group {
+    let cases = [
+        case!(token::a_rotated_token_is_used_and_the_lease_kept),
+        case!(rollout::from_one_leader_to_shards_and_back_nobody_works_beside_another),
+        case!(restarted::a_controller_from_before_a_gap_is_restarted_by_its_liveness_probe),
+        case!(kopf::kopf_from_before_a_gap_is_restarted_by_its_liveness_probe)
+            .unless(|| without_python(&Environment::of_process())),
+        case!(sharing::replicas_share_the_work),
+        case!(sharing::a_controller_with_nothing_but_the_in_cluster_folder_has_its_share),
+        case!(changes::a_rolling_update_leaves_every_object_owned),
+        case!(changes::a_deleted_pod_ends_in_order_and_lets_go_of_its_lease),
+        case!(webhook::a_replica_that_ends_or_is_killed_fails_no_create),
+        case!(confinement::runs_as_confined_as_its_manifest_says),
+        case!(confinement::nothing_leads_the_controller_past_the_proxy),
+        case!(confinement::nothing_of_the_proxy_listens_beyond_loopback),
+    ];
+    crate::group("deployed", cases)
+}
 
 /// What was installed, and how it is now.
 pub(crate) struct Deployed {

@@ -1,45 +1,39 @@
 //! A node is gone when its owner is, whatever its end: processes, mounts, cgroups, folders.
 
-pub(crate) mod refusals;
+mod refusals;
 
 use std::{
     env, fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::Arc,
     time::Duration,
 };
 
-use ringside_e2e::{eventually::eventually, process::Process};
+use ringside_e2e::{eventually::eventually, live::Group, process::Process};
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::Shared;
 
 /// A node starts in about 12 s; two beside each other and beside other tests need longer.
 const START_DEADLINE: Duration = Duration::from_secs(180);
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-pub(crate) async fn gone_after_sigkill_of_the_owner(_: Arc<Shared>) {
-    let owner = Owner::start().await;
-    owner.signal(Signal::KILL);
-    owner.assert_cleaned_up().await;
+/// The cases.
+pub(crate) fn group() -> Group {
+    let ends = [
+        ("gone_after_sigkill", Signal::KILL),
+        ("gone_after_an_interrupt", Signal::INT),
+        ("gone_after_sigterm", Signal::TERM),
+    ];
+    let ends = ends.map(|(name, signal)| ringside_e2e::case!(name, gone_after(signal)));
+    crate::group("lifecycle", ends.into_iter().chain(refusals::cases()))
 }
 
-pub(crate) async fn gone_after_an_interrupt(_: Arc<Shared>) {
-    gone_after(Signal::INT).await;
-}
-
-/// What a CI system sends, and `kill`.
-pub(crate) async fn gone_after_sigterm(_: Arc<Shared>) {
-    gone_after(Signal::TERM).await;
-}
-
-/// The owner ends in order.
+/// The owner ends in order, but where it is killed. SIGTERM is what a CI system sends.
 async fn gone_after(signal: Signal) {
     let owner = Owner::start().await;
     owner.signal(signal);
-    assert!(owner.process.wait(DEADLINE).await.unwrap().success(), "{}", owner.process.log_tail());
+    let ended = owner.process.wait(DEADLINE).await.unwrap();
+    assert_eq!(ended.success(), signal != Signal::KILL, "{}", owner.process.log_tail());
     owner.assert_cleaned_up().await;
 }
 

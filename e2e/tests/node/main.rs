@@ -1,119 +1,100 @@
-//! What only a real node shows: pods, their containers and their tokens. One node for all cases, as far as they don't
-//! start their own. Where there can be none, all are ignored, and it is said why.
+//! What only a real node shows: pods, their containers and their tokens. All cases share one node, but for those that
+//! start their own.
 #![allow(clippy::unwrap_used)]
 
 mod audit;
-mod cases;
 mod deployed;
 mod lifecycle;
-mod once;
 mod streams;
 
-use std::{io::Write as _, process::ExitCode, sync::Arc};
+use std::{
+    io::Write as _,
+    process::ExitCode,
+    sync::{Arc, LazyLock},
+};
 
-use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 use ringside_e2e::{
-    compatibility::{Ledger, Section, Task, table},
     control_plane::Options,
+    live::{Case, Group, Runner, Shared},
     node::{Node, Requirements, with_node},
     toolchain::{self, Environment, RingsidePrograms},
 };
 use tokio::{runtime::Handle, sync::RwLock};
 
 use self::{
-    cases::Case,
     deployed::{Deployed, kopf::Interpreter},
-    once::Once,
     streams::Streams,
 };
 
-/// How many cases run at once: most of them wait.
-const THREADS: usize = 8;
-
-/// What is written of the page about compatibility.
-const SECTION: Section = Section { name: "pods", test: "node" };
-
 /// What the cases share.
-pub(crate) struct Shared {
+pub(crate) struct Fixture {
     pub(crate) node: Node,
     programs: RingsidePrograms,
     /// What kopf runs with, where it is.
     pub(crate) python: Option<Interpreter>,
     /// Sharder and shards in pods, for the cases that need them.
-    deployed: Once<Deployed>,
+    deployed: Shared<Deployed>,
     /// A pod and ways to it, for the cases about streams.
-    streams: Once<Streams>,
-    /// Written by who restarts the kubelet: that ends the streams that it serves.
+    streams: Shared<Streams>,
+    /// Held for writing by the case that restarts the kubelet, which ends the streams that it serves.
     pub(crate) kubelet: RwLock<()>,
 }
 
-impl Shared {
+impl Fixture {
     /// The system in pods, installed by the first case that asks.
-    pub(crate) async fn deployed(&self) -> &Deployed {
-        self.deployed.get(Deployed::install(&self.node)).await
+    pub(crate) async fn deployed(&self) -> Arc<Deployed> {
+        self.deployed.get(async || Deployed::install(&self.node).await.unwrap()).await
     }
 }
 
+static FIXTURE: Shared<Fixture> = Shared::new();
+
+/// What was started before the first case.
+pub(crate) async fn fixture() -> Arc<Fixture> {
+    FIXTURE.get(async || panic!("cases come after the node")).await
+}
+
+/// A case of a function that is given what the cases share.
+macro_rules! case {
+    ($($part:ident)::+) => {
+        ringside_e2e::case!(concat!($("::", stringify!($part)),+), $($part)::+(crate::fixture().await))
+    };
+}
+pub(crate) use case;
+
+/// A group of cases that need a node.
+pub(crate) fn group(name: &'static str, cases: impl IntoIterator<Item = Case>) -> Group {
+    let cases = cases.into_iter().map(|case| case.costs("a node, and two minutes").unless(without_node));
+    Group::new(name, cases.collect())
+}
+
+/// Why this machine can have no node.
+fn without_node() -> Option<String> {
+    static MISSING: LazyLock<Option<String>> =
+        LazyLock::new(|| Requirements::check().err().map(|missing| missing.to_string()));
+    MISSING.clone()
+}
+
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads.get_or_insert(THREADS);
-    // Nothing to run, and no node needed for that.
-    if arguments.list || trials(|_, _| Ok(Completion::Completed)).iter().all(|trial| arguments.is_filtered_out(trial)) {
-        return ignore_all(&arguments, "");
-    }
-    if let Err(missing) = Requirements::check() {
-        return ignore_all(&arguments, &missing.to_string());
+    // The longest come first.
+    let runner = Runner::of_process(vec![deployed::group(), streams::group(), lifecycle::group()]);
+    if !runner.has_work() {
+        return runner.run();
     }
     // Before the network is one without a way to registries.
     let environment = Environment::of_process();
     let programs = toolchain::ringside(&environment).unwrap();
     let python = toolchain::without_python(&environment).is_none().then(Interpreter::of_machine);
     let options = Options { audit: true, ..Options::default() };
-    let conclusions = with_node(options, async |node| {
-        let (deployed, streams) = (Once::new(), Once::new());
-        let shared = Arc::new(Shared { node, programs, python, deployed, streams, kubelet: RwLock::new(()) });
-        tokio::task::block_in_place(|| run(&arguments, &shared))
-    });
-    let [seen, settled] = conclusions.unwrap();
-    if seen.has_failed() { seen.exit_code() } else { settled.exit_code() }
-}
-
-/// Runs the cases, and when none was left out and none has failed, sees to it that the page says what was seen.
-fn run(arguments: &Arguments, shared: &Arc<Shared>) -> [Conclusion; 2] {
-    let ledger = Arc::new(Ledger::default());
-    let (handle, of_cases, noted) = (Handle::current(), Arc::clone(shared), Arc::clone(&ledger));
-    let trials = trials(move |place, case| {
-        handle.block_on((case.run)(Arc::clone(&of_cases)));
-        if let Some(row) = case.row() {
-            noted.note(place, row);
+    let ended = with_node(options, async |node| {
+        let (deployed, streams, kubelet) = (Shared::new(), Shared::new(), RwLock::new(()));
+        let fixture = FIXTURE.get(async || Fixture { node, programs, python, deployed, streams, kubelet }).await;
+        let code = tokio::task::block_in_place(|| runner.run_in(&Handle::current()));
+        FIXTURE.end();
+        if code != ExitCode::SUCCESS {
+            let _ = writeln!(std::io::stderr(), "the logs are kept in {:?}", fixture.node.keep_logs());
         }
-        Ok(Completion::Completed)
+        code
     });
-    let seen = libtest_mimic::run(arguments, trials);
-    if seen.has_failed() {
-        let _ = writeln!(std::io::stderr(), "the logs are kept in {:?}", shared.node.keep_logs());
-    }
-    let whole = seen.num_filtered_out == 0 && !seen.has_failed();
-    let settle = move || SECTION.settle(&table(&ledger.rows()), Task::of_process()).map_err(Failed::from);
-    let page = Trial::test("docs/compatibility.md says what was seen", settle).with_ignored_flag(!whole);
-    [seen, libtest_mimic::run(arguments, vec![page])]
-}
-
-fn trials<F>(run: F) -> Vec<Trial>
-where
-    F: Fn(usize, Case) -> Result<Completion, Failed> + Clone + Send + 'static,
-{
-    let trial = |(place, case): (usize, Case)| {
-        let run = run.clone();
-        Trial::ignorable_test(case.name, move || match (case.obstacle)() {
-            Some(reason) => Ok(Completion::ignored_with(reason)),
-            None => run(place, case),
-        })
-    };
-    cases::all().into_iter().enumerate().map(trial).collect()
-}
-
-fn ignore_all(arguments: &Arguments, why: &str) -> ExitCode {
-    let why = why.to_owned();
-    libtest_mimic::run(arguments, trials(move |_, _| Ok(Completion::ignored_with(&why)))).exit_code()
+    ended.unwrap()
 }

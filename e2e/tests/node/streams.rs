@@ -1,14 +1,11 @@
 //! What is no request and answer but a stream both ways, to and from a real pod: with the proxy and without it, by SPDY and
 //! by WebSocket, as kubectl and other clients speak them. Of each way everything is kept that passed, and compared.
 
-pub(crate) mod attach;
-pub(crate) mod by_hand;
-pub(crate) mod ends;
-pub(crate) mod exec;
-pub(crate) mod logs;
+mod by_hand;
+mod ends;
+mod kubectl;
+mod logs;
 mod passage;
-pub(crate) mod port_forward;
-pub(crate) mod terminal;
 mod way;
 
 use std::{
@@ -16,18 +13,22 @@ use std::{
     ops::Deref,
     path::PathBuf,
     process::Output,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use anyhow::{Context as _, Result};
-use futures::future::join_all;
+use futures::future::{LocalBoxFuture, join_all};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use ringside_e2e::{
-    compatibility::client::Endpoint,
+    compatibility::{Outcome, Row, Section, Task, client::Endpoint, table},
     control_plane::ControlPlane,
     eventually::eventually,
+    live::{Case, Group},
     manifests,
     node::{GUEST, Node},
     process::Folder,
@@ -40,9 +41,8 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::RwLockReadGuard;
 
-pub(crate) use self::way::Way;
-use self::way::{Protocol, show};
-use crate::Shared;
+use self::way::{Protocol, Way, show};
+use crate::{Fixture, case};
 
 /// Generous for a loaded machine: all that is waited for here takes a second or two.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -70,6 +70,95 @@ const FENCED: &str = "streams-fenced";
 
 /// Whom the proxies' pods are.
 const ACCOUNT: &str = "streams";
+
+/// Where another pod is attached to by hand, in each namespace.
+const ATTACHED: &str = "attached-by-hand";
+
+/// What is written of the page about compatibility.
+const SECTION: Section = Section { name: "pods", test: "node -- --include-ignored" };
+
+const BY_KUBECTL: &str = "SPDY, WebSocket";
+const BY_HTTP: &str = "HTTP/1.1, HTTP/2";
+
+/// A case that compares what passes through the proxy with what passes without it.
+struct Compared {
+    name: &'static str,
+    behaviour: &'static str,
+    representation: &'static str,
+    run: fn(Arc<Fixture>) -> LocalBoxFuture<'static, ()>,
+}
+
+/// Beside those of [`by_hand::STREAMS`].
+const COMPARED: [Compared; 7] = [
+    Compared {
+        name: "exec_by_kubectl",
+        behaviour: "exec: 8 MiB both ways at once, the end of input, output and exit code",
+        representation: BY_KUBECTL,
+        run: |fixture| Box::pin(kubectl::exec(fixture)),
+    },
+    Compared {
+        name: "attach_by_kubectl",
+        behaviour: "attach: input and output",
+        representation: BY_KUBECTL,
+        run: |fixture| Box::pin(kubectl::attach(fixture)),
+    },
+    Compared {
+        name: "port_forward_by_kubectl",
+        behaviour: "port-forward of three ports: 8 MiB both ways on each of two connections, 8 MiB from the pod, which then \
+                    closes, and the end of the client's half, as the pod sees it",
+        representation: BY_KUBECTL,
+        run: |fixture| Box::pin(kubectl::port_forward(fixture)),
+    },
+    Compared {
+        name: "a_session_ends_with_its_client",
+        behaviour: "a session ends in the pod when its client is gone",
+        representation: BY_KUBECTL,
+        run: |fixture| Box::pin(ends::with_its_client(fixture)),
+    },
+    Compared {
+        name: "log_by_http",
+        behaviour: "log: whole, followed to its end, the last lines, the first bytes with the time of each line",
+        representation: BY_HTTP,
+        run: |fixture| Box::pin(by_hand::log_by_http(fixture)),
+    },
+    Compared {
+        name: "a_line_comes_when_it_is_written",
+        behaviour: "log, followed while it is written: each line before the next one is written",
+        representation: BY_HTTP,
+        run: |fixture| Box::pin(logs::a_line_comes_when_it_is_written(fixture)),
+    },
+    Compared {
+        name: "log_by_websocket",
+        behaviour: "log, followed to its end",
+        representation: "WebSocket by hand: binary.k8s.io, base64.binary.k8s.io",
+        run: |fixture| Box::pin(by_hand::log_by_websocket(fixture)),
+    },
+];
+
+/// The cases.
+pub(crate) fn group() -> Group {
+    let compared = COMPARED
+        .into_iter()
+        .map(|case| Case::new(case.name, move || Box::pin(async move { (case.run)(crate::fixture().await).await })));
+    let by_hand = by_hand::STREAMS.into_iter().map(|stream| {
+        Case::new(stream.name, move || Box::pin(async move { stream.run(&*crate::fixture().await).await }))
+    });
+    let ends = [case!(ends::with_the_proxy), case!(ends::with_the_lease)];
+    crate::group("streams", compared.chain(by_hand).chain(ends)).settles(settle)
+}
+
+/// Compares the page with what was seen, or writes it.
+fn settle() -> Result<(), String> {
+    let compared = COMPARED.into_iter().map(|case| (case.behaviour, case.representation.to_owned()));
+    let by_hand = by_hand::STREAMS.into_iter().map(|stream| (stream.behaviour, stream.representation()));
+    let row = |(behaviour, representation): (&str, _)| Row {
+        behaviour: behaviour.to_owned(),
+        representation,
+        outcome: Outcome::Same,
+    };
+    let rows: Vec<_> = compared.chain(by_hand).map(row).collect();
+    SECTION.settle(&table(&rows), Task::of_process()).map_err(|error| error.to_string())
+}
 
 /// Who answers as an API server does.
 struct Server {
@@ -105,17 +194,19 @@ pub(crate) struct Proxy {
 }
 
 impl Streams {
-    pub(crate) async fn start(shared: &Shared) -> Result<Self> {
+    pub(crate) async fn start(fixture: &Fixture) -> Result<Self> {
         // With it the resource ClusterRing is there, and the roles of proxies.
-        let _: &crate::Deployed = shared.deployed().await;
-        let control_plane = shared.node.control_plane();
-        manifests::apply(&shared.node.client(), &manifests::parse(MANIFESTS)?).await?;
-        start_pod(&shared.node, POD, "", &format!("[serve, '{ECHO}', '{GIVE}', '{MUCH}', '{TAKE}']")).await?;
+        fixture.deployed().await;
+        let control_plane = fixture.node.control_plane();
+        manifests::apply(&fixture.node.client(), &manifests::parse(MANIFESTS)?).await?;
+        for namespace in ["default", FENCED] {
+            let serve = format!("[serve, '{ECHO}', '{GIVE}', '{MUCH}', '{TAKE}']");
+            start_pod_in(&fixture.node, namespace, POD, "", &serve).await?;
+            start_pod_in(&fixture.node, namespace, ATTACHED, "stdin: true", "[echo]").await?;
+        }
         let door = Relay::start(control_plane, Offer::Both).await?;
-        start_pod_in(&shared.node, FENCED, POD, "", &format!("[serve, '{ECHO}', '{GIVE}', '{MUCH}', '{TAKE}']"))
-            .await?;
-        let proxy = Proxy::start(shared, &door, "streams", "streams-0").await?;
-        let fenced = Proxy::start(shared, &door, "streams-fenced", "streams-fenced-0").await?;
+        let proxy = Proxy::start(fixture, &door, "streams", "streams-0").await?;
+        let fenced = Proxy::start(fixture, &door, "streams-fenced", "streams-fenced-0").await?;
         let (address, ca) = (control_plane.url().trim_start_matches("https://").parse()?, control_plane.ca_path());
         let endpoint = Endpoint::new(address, &ca, proxy.as_seen.token())?;
         Ok(Self {
@@ -136,15 +227,15 @@ impl Streams {
 }
 
 impl Proxy {
-    async fn start(shared: &Shared, door: &Relay, ring: &str, name: &'static str) -> Result<Self> {
-        let (folder, control_plane) = (Folder::create("streams")?, shared.node.control_plane());
+    async fn start(fixture: &Fixture, door: &Relay, ring: &str, name: &'static str) -> Result<Self> {
+        let (folder, control_plane) = (Folder::create("streams")?, fixture.node.control_plane());
         let identity = ShardIdentity::create(control_plane, "default", ACCOUNT, name, folder.path()).await?;
         let kubeconfig = fs::read_to_string(identity.kubeconfig())?;
         let read: Value = serde_json::from_str(&kubeconfig)?;
         let token = read["users"][0]["user"]["token"].as_str().context("a token")?;
         let to_door = folder.path().join("door.kubeconfig");
         fs::write(&to_door, kubeconfig.replace(&control_plane.url(), &door.url()))?;
-        let mut command = std::process::Command::new(&shared.programs.proxy);
+        let mut command = std::process::Command::new(&fixture.programs.proxy);
         command.arg("--kubeconfig").arg(&to_door);
         let running =
             proxy::Proxy::start(command, Identity { ring, shard: name, namespace: "default" }, folder.path())?;
@@ -168,22 +259,22 @@ impl Deref for Proxy {
 
 /// The fixture, started by the first case that asks; while a case has it the kubelet is not restarted.
 pub(crate) struct Held<'a> {
-    streams: &'a Streams,
+    streams: Arc<Streams>,
     control_plane: &'a ControlPlane,
     _kubelet: RwLockReadGuard<'a, ()>,
 }
 
-pub(crate) async fn of(shared: &Shared) -> Held<'_> {
-    let kubelet = shared.kubelet.read().await;
-    let streams = shared.streams.get(Streams::start(shared)).await;
-    Held { streams, control_plane: shared.node.control_plane(), _kubelet: kubelet }
+pub(crate) async fn of(fixture: &Fixture) -> Held<'_> {
+    let kubelet = fixture.kubelet.read().await;
+    let streams = fixture.streams.get(async || Streams::start(fixture).await.unwrap()).await;
+    Held { streams, control_plane: fixture.node.control_plane(), _kubelet: kubelet }
 }
 
 impl Deref for Held<'_> {
     type Target = Streams;
 
     fn deref(&self) -> &Streams {
-        self.streams
+        &self.streams
     }
 }
 
@@ -200,11 +291,6 @@ impl Held<'_> {
     }
 
     /// By each protocol a pair: without the proxy and with it.
-    pub(crate) async fn ways(&self) -> Vec<Way> {
-        self.ways_to(&self.sites()[0]).await
-    }
-
-    /// The same to other pods.
     async fn ways_to(&self, site: &Site<'_>) -> Vec<Way> {
         let mut ways = Vec::new();
         for protocol in [Protocol::Spdy, Protocol::WebSocket] {
@@ -236,34 +322,24 @@ impl Held<'_> {
     }
 
     /// Another proxy, for a case to end.
-    pub(crate) async fn another(&self, shared: &Shared, name: &'static str) -> Proxy {
-        Proxy::start(shared, &self.door, "streams", name).await.unwrap()
+    pub(crate) async fn another(&self, fixture: &Fixture, name: &'static str) -> Proxy {
+        Proxy::start(fixture, &self.door, "streams", name).await.unwrap()
     }
 
     /// Runs kubectl each way at once, compares all that passed, and returns what all have said and how they ended.
-    pub(crate) async fn run(&self, arguments: &[&str], stdin: &[u8]) -> Output {
-        self.run_at(&self.sites()[0], arguments, stdin).await
-    }
-
-    /// The same for other pods.
-    pub(crate) async fn run_at(&self, site: &Site<'_>, arguments: &[&str], stdin: &[u8]) -> Output {
+    async fn run(&self, site: &Site<'_>, arguments: &[&str], stdin: &[u8]) -> Output {
         let ways = self.ways_to(site).await;
         let mut outputs = join_all(ways.iter().map(|way| way.run(arguments, stdin))).await;
         let last = outputs.pop().unwrap();
         for (way, output) in ways.iter().zip(outputs) {
             assert!(output == last, "{}: {}\nbut {}", way.name, show(&output), show(&last));
         }
-        self.assert_alike_at(site, &ways).await;
+        self.assert_alike(site, &ways).await;
         last
     }
 }
 
 /// Runs a pod of the guest, and waits until its container runs, as its state says from then on, or has ended.
-pub(crate) async fn start_pod(node: &Node, name: &str, more: &str, arguments: &str) -> Result<()> {
-    start_pod_in(node, "default", name, more, arguments).await
-}
-
-/// The same in another namespace.
 pub(crate) async fn start_pod_in(node: &Node, namespace: &str, name: &str, more: &str, arguments: &str) -> Result<()> {
     let manifest = format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, namespace: {namespace}}}, spec: {{restartPolicy: Never, \

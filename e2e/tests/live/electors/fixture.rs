@@ -6,7 +6,7 @@ use kube::CustomResourceExt as _;
 use ringside_e2e::{
     control_plane::{ControlPlane, Options},
     manifests,
-    process::{Folder, keep_logs},
+    process::Folder,
     proxy::{Identity, Proxy},
     shard_identity::ShardIdentity,
     toolchain::{self, built},
@@ -77,14 +77,6 @@ impl Fixture {
             Proxy::start(command, Identity { ring: "websites", shard: name, namespace: NAMESPACE }, dir).unwrap();
         proxy.until_ready().await.unwrap();
         proxy
-    }
-}
-
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let _ = keep_logs(&[self.folder.path(), self.control_plane.dir()]);
-        }
     }
 }
 

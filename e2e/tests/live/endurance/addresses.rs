@@ -13,12 +13,11 @@ use serde_json::Value;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::{
+    clients::{Client, End, NAMES, Upgraded},
     fixture::{DEADLINE, Fixture, config_map, objects_by, program},
     follower::Follower,
-    http2::{End, Http2},
     load_balancer::LoadBalancer,
     report,
-    websocket::WebSocket,
 };
 
 /// The name, in a hosts file that only the proxy sees.
@@ -68,7 +67,7 @@ async fn slowest(proxy: &Proxy) -> Duration {
     let mut slowest = Duration::ZERO;
     for _ in 0..CONNECTIONS {
         let start = Instant::now();
-        WebSocket::watch(proxy).await;
+        Upgraded::watch(proxy).await;
         slowest = slowest.max(start.elapsed());
     }
     slowest
@@ -78,11 +77,11 @@ pub(crate) async fn one_of_two_api_servers_is_killed_or_hangs(mut fixture: Fixtu
     let another = fixture.control_plane.start_another_api_server().await.unwrap();
     let port = fixture.control_plane.url().parse::<http::Uri>().unwrap().port_u16().unwrap();
     let proxy = proxy(&fixture, "two", port).await;
-    let client = Http2::new(&proxy);
+    let client = Client::new(&proxy).await;
     let follower = Follower::start(objects_by(&proxy).await).await;
     let objects = objects_by(&proxy).await;
 
-    let watch = client.watch_names().await;
+    let watch = client.watch(NAMES).await;
     fixture.control_plane.stop_api_server().await.unwrap();
     let slowest_beside_killed = slowest(&proxy).await;
     objects.create(&Default::default(), &config_map("two", "beside-killed", 0)).await.unwrap();
@@ -90,7 +89,7 @@ pub(crate) async fn one_of_two_api_servers_is_killed_or_hangs(mut fixture: Fixtu
     assert!(slowest_beside_killed < PROMPT, "{slowest_beside_killed:?}");
     assert_eq!(watch.end(NOTICED_WITHIN).await, End::InOrder);
 
-    let watch = client.watch_names().await;
+    let watch = client.watch(NAMES).await;
     fixture.control_plane.start_api_server().await.unwrap();
     another.process().pause().unwrap();
     let paused = Instant::now();
@@ -116,10 +115,9 @@ pub(crate) async fn one_of_two_api_servers_is_killed_or_hangs(mut fixture: Fixtu
 pub(crate) async fn an_address_that_swallows_everything_costs_a_moment(fixture: &Fixture) {
     let hole = Hole::dig().await;
     let listener = TcpListener::bind((AnotherApiServer::ADDRESS, hole.address.port())).await.unwrap();
-    let balancer =
-        LoadBalancer::on(listener, fixture.control_plane.url().trim_start_matches("https://").parse().unwrap());
+    let balancer = LoadBalancer::on(listener, fixture.address());
     let proxy = proxy(fixture, "hole", hole.address.port()).await;
-    let client = Http2::new(&proxy);
+    let client = Client::new(&proxy).await;
     assert!(client.text("/version").await.contains("gitVersion"));
     let first = slowest(&proxy).await;
     // The connections that there are say nothing any more; every request needs a new one.

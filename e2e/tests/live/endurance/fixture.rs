@@ -2,12 +2,10 @@
 
 use std::{
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -19,15 +17,13 @@ use kube::{
 use ringside_e2e::{
     control_plane::{ControlPlane, Options},
     manifests,
-    process::{Folder, keep_logs},
+    process::Folder,
     proxy::{Identity, Proxy},
     shard_identity::ShardIdentity,
     toolchain::{self, Environment},
     website::Website,
 };
 use ringside_ring::{RingLabels, RingName};
-
-use super::report;
 
 /// For what a machine that runs other tests beside may take its time for.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -41,7 +37,6 @@ const RING: &str = "websites";
 pub(crate) struct Fixture {
     pub(crate) control_plane: ControlPlane,
     pub(crate) folder: Folder,
-    logs_kept: AtomicBool,
 }
 
 impl Fixture {
@@ -55,7 +50,12 @@ impl Fixture {
         }
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await.unwrap();
         manifests::apply(&client, &deploy("example/ring.yaml")).await.unwrap();
-        Self { control_plane, folder: Folder::create("endurance").unwrap(), logs_kept: AtomicBool::new(false) }
+        Self { control_plane, folder: Folder::create("endurance").unwrap() }
+    }
+
+    /// Where the API server is.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.control_plane.url().trim_start_matches("https://").parse().unwrap()
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -114,25 +114,6 @@ impl Fixture {
 
     pub(crate) fn objects(&self) -> Api<ConfigMap> {
         Api::namespaced(self.client(), NAMESPACE)
-    }
-}
-
-/// Keeps the logs when the case fails that has this.
-pub(crate) struct LogsOnPanic<'a>(pub(crate) &'a Fixture);
-
-impl Drop for LogsOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() && !self.0.logs_kept.swap(true, Ordering::Relaxed) {
-            let kept = keep_logs(&[self.0.folder.path(), self.0.control_plane.dir()]);
-            report(&format!("the logs are kept in {kept:?}"));
-        }
-    }
-}
-
-/// For a case that has all of it.
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        drop(LogsOnPanic(self));
     }
 }
 

@@ -3,16 +3,13 @@
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, future::join_all, stream};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use ringside_e2e::{eventually::eventually, proxy::Proxy};
-use tokio::{io::AsyncReadExt as _, time::timeout};
+use ringside_e2e::{compatibility::client::Open, eventually::eventually, proxy::Proxy};
+use tokio::time::timeout;
 
 use super::{
+    clients::{Client, NAMES, STREAMING_LIST, Watch, objects, unread, whole},
     fixture::{DEADLINE, Fixture},
-    http2::{Http2, STREAMING_LIST, Watch, objects},
     report,
-    websocket::ask,
 };
 
 const WATCHES: usize = 500;
@@ -35,11 +32,14 @@ const ROUNDS: usize = 40;
 
 pub(crate) async fn five_hundred_watches_see_an_event(fixture: &Fixture) {
     let proxy = fixture.proxy("many").await;
-    let client = Http2::new(&proxy);
+    let client = Client::new(&proxy).await;
     client.text("/version").await;
     let before = proxy.process.own_resident_bytes().unwrap();
-    let mut watches: Vec<_> =
-        stream::iter(0..WATCHES).map(|_| client.watch()).buffer_unordered(OPENED_AT_ONCE).collect().await;
+    let mut watches: Vec<_> = stream::iter(0..WATCHES)
+        .map(|_| client.watch("application/json"))
+        .buffer_unordered(OPENED_AT_ONCE)
+        .collect()
+        .await;
     fixture.create("many", "seen-by-all", 0).await;
     join_all(watches.iter_mut().map(|watch| watch.until("seen-by-all", DEADLINE))).await;
     // The opening of watches needs memory that the allocator gives back in its own time.
@@ -62,15 +62,15 @@ pub(crate) async fn readers_that_never_read_delay_nobody(fixture: &Fixture) {
     for index in 0..LARGE_OBJECTS {
         fixture.create("stuck", &format!("large-{index}"), LARGE).await;
     }
-    let client = Http2::new(&proxy);
-    let mut watch = client.watch_names().await;
+    let client = Client::new(&proxy).await;
+    let mut watch = client.watch(NAMES).await;
     let (undisturbed, _) = rounds(fixture, &proxy, &client, &mut watch, "before").await;
     let before = proxy.process.own_resident_bytes().unwrap();
-    let (mut stuck, mut stuck_by_http1): (Vec<Incoming>, Vec<_>) = (Vec::new(), Vec::new());
+    let (mut stuck, mut stuck_by_http1): (Vec<Open>, Vec<_>) = (Vec::new(), Vec::new());
     for _ in 0..STUCK_READERS / 4 {
         for query in ["limit=500", STREAMING_LIST] {
-            stuck.push(client.get(&objects(query)).await.into_body());
-            stuck_by_http1.push(ask(&proxy, &objects(query), "Connection: close\r\n").await);
+            stuck.push(client.get(&objects(query), "application/json").await);
+            stuck_by_http1.push(unread(&proxy, query).await);
         }
     }
     let (beside, highest) = rounds(fixture, &proxy, &client, &mut watch, "beside").await;
@@ -84,16 +84,15 @@ pub(crate) async fn readers_that_never_read_delay_nobody(fixture: &Fixture) {
     // A list of one large object, which passes while it is measured, is among it.
     assert!(held < A_STUCK_READER * STUCK_READERS + LARGE as u64, "{held} bytes");
     // They were stuck indeed, and go on when they are read.
-    let rest = timeout(DEADLINE, stuck.remove(0).collect()).await.expect("it goes on").unwrap().to_bytes();
+    let rest = whole(stuck.remove(0)).await.body;
     assert!(rest.len() > LARGE * LARGE_OBJECTS && rest.trim_ascii_end().ends_with(b"}"), "{} bytes", rest.len());
-    let mut rest = Vec::new();
-    timeout(DEADLINE, stuck_by_http1[0].read_to_end(&mut rest)).await.expect("it goes on").unwrap();
+    let rest = timeout(DEADLINE, stuck_by_http1.remove(0).rest()).await.expect("it goes on").unwrap();
     assert!(rest.starts_with(b"HTTP/1.1 200") && rest.len() > LARGE * LARGE_OBJECTS, "{} bytes", rest.len());
 }
 
 /// Reads a large object and waits for the event of a new one, many times: what that usually takes, and the most memory that
 /// the proxy had.
-async fn rounds(fixture: &Fixture, proxy: &Proxy, client: &Http2, watch: &mut Watch, names: &str) -> (Duration, u64) {
+async fn rounds(fixture: &Fixture, proxy: &Proxy, client: &Client, watch: &mut Watch, names: &str) -> (Duration, u64) {
     let (mut took, mut highest) = (Vec::new(), 0);
     for round in 0..ROUNDS {
         let start = Instant::now();

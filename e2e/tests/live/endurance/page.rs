@@ -2,7 +2,7 @@
 
 use ringside_e2e::compatibility::{Outcome, Row, Section, Task, table};
 
-const SECTION: Section = Section { name: "silence", test: "live" };
+const SECTION: Section = Section { name: "silence", test: "live -- --include-ignored endurance::" };
 
 const BALANCED: &str = "watch on a server that died behind a connection which a load balancer keeps";
 const ENDED: Outcome = Outcome::Changed("ends in order within 30 s; without the proxy, when its client gives up");

@@ -20,11 +20,10 @@ use ringside_e2e::{
 use tokio::{net::TcpStream, task::JoinHandle, time::sleep};
 
 use super::{
+    clients::{Client, End, NAMES, Watch},
     fixture::{DEADLINE, Fixture, command, config_map, objects_by},
     follower::Follower,
-    http2::{End, Http2},
     report,
-    websocket::Http1,
 };
 
 const SHARD: &str = "restarts";
@@ -42,11 +41,11 @@ pub(crate) async fn clients_recover_from_an_api_server_that_hangs_and_restarts(m
     let proxy = fixture.start_proxy(SHARD, command).await;
     let follower = Follower::start(objects_by(&proxy).await).await;
     let work = Work::start(objects_by(&proxy).await);
-    let client = Http2::new(&proxy);
-    let watch = client.watch_names().await;
+    let client = Client::new(&proxy).await;
+    let watch = client.watch(NAMES).await;
     work.until_written(10).await;
 
-    let mut past = Http1::watch_past(connection(&fixture).await, &fixture).await;
+    let mut past = Watch::past(connection(&fixture).await, &fixture).await;
     let api_server = fixture.control_plane.api_server().unwrap();
     api_server.pause().unwrap();
     let paused = Instant::now();
@@ -58,8 +57,8 @@ pub(crate) async fn clients_recover_from_an_api_server_that_hangs_and_restarts(m
     work.until_written(before + 10).await;
     report(&format!("an API server that hangs: noticed after {noticed:?}"));
 
-    let watch = client.watch_names().await;
-    let past = Http1::watch_past(connection(&fixture).await, &fixture).await;
+    let watch = client.watch(NAMES).await;
+    let past = Watch::past(connection(&fixture).await, &fixture).await;
     let before = work.written();
     fixture.control_plane.stop_api_server().await.unwrap();
     assert_eq!(watch.end(NOTICED_WITHIN).await, End::InOrder);
@@ -80,7 +79,7 @@ pub(crate) async fn clients_recover_from_an_api_server_that_hangs_and_restarts(m
 
 /// Past the proxy.
 async fn connection(fixture: &Fixture) -> TcpStream {
-    TcpStream::connect(fixture.control_plane.url().trim_start_matches("https://")).await.unwrap()
+    TcpStream::connect(fixture.address()).await.unwrap()
 }
 
 /// The same beneath whole shards: Go clients with all that they do, and the sharder.

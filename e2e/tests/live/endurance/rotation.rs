@@ -2,10 +2,8 @@
 
 use std::{
     fs,
-    net::SocketAddr,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
@@ -15,16 +13,18 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
-use ringside_e2e::{eventually::eventually, in_cluster, proxy::Proxy, shard_identity::ShardIdentity};
-use rustls::pki_types::ServerName;
+use ringside_e2e::{
+    compatibility::client::{Endpoint, Http},
+    eventually::eventually,
+    in_cluster,
+    proxy::Proxy,
+    shard_identity::ShardIdentity,
+};
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 
 use super::{
+    clients::{Client as Controller, Upgraded},
     fixture::{DEADLINE, Fixture, NAMESPACE, program},
-    http2::{Http2, trusting},
-    websocket::WebSocket,
 };
 
 const SHARD: &str = "rotation";
@@ -48,7 +48,7 @@ pub(crate) async fn certificates_and_authorities_are_rotated_while_the_proxy_run
     let proxy = fixture.proxy_with(SHARD, &kubeconfig).await;
     let client = proxy.client().await.unwrap();
     assert_eq!(user(&client).await, "first");
-    let mut watch = Http2::new(&proxy).watch().await;
+    let mut watch = Controller::new(&proxy).await.watch("application/json").await;
 
     // Half written files change nothing but the log.
     fs::write(file("ca"), &old[..old.len() / 2]).unwrap();
@@ -97,7 +97,7 @@ pub(crate) async fn a_token_is_rotated_while_the_proxy_runs(fixture: &Fixture) {
 /// As in a pod: authorities and token come by one folder, and a kubelet replaces both at once.
 pub(crate) async fn what_a_kubelet_projects_is_rotated_while_the_proxy_runs(fixture: Fixture) -> Fixture {
     let (dir, plane) = (fixture.folder.path().to_owned(), fixture.control_plane.dir().to_owned());
-    let address: SocketAddr = fixture.control_plane.url().trim_start_matches("https://").parse().unwrap();
+    let address = fixture.address();
     let [old, new] = ["projected-old", "projected-new"];
     let [old_token, new_token] = [token(&fixture.identity(old).await), token(&fixture.identity(new).await)];
     let authorities = fs::read_to_string(fixture.control_plane.ca_path()).unwrap();
@@ -106,7 +106,7 @@ pub(crate) async fn what_a_kubelet_projects_is_rotated_while_the_proxy_runs(fixt
     let proxy = fixture.start_proxy(old, in_cluster::command(program(), &projected.folder, address)).await;
     let client = proxy.client().await.unwrap();
     assert_eq!(pod(&client).await, old);
-    let mut watch = Http2::new(&proxy).watch().await;
+    let mut watch = Controller::new(&proxy).await.watch("application/json").await;
 
     let authority = authority();
     let serving = pair(&authority, "kube-apiserver");
@@ -114,17 +114,15 @@ pub(crate) async fn what_a_kubelet_projects_is_rotated_while_the_proxy_runs(fixt
     fs::write(plane.join("server.crt"), &serving.0).unwrap();
     let new_authority = dir.join("new-authority");
     fs::write(&new_authority, authority.pem()).unwrap();
-    let tls = TlsConnector::from(Arc::new(trusting(&new_authority)));
+    let trusting = Endpoint::new(address, &new_authority, "").unwrap();
     let served = eventually("the API server has its new certificate", DEADLINE, || async {
-        let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
-        let name = ServerName::try_from("localhost").unwrap();
-        tls.connect(name, stream).await.map(drop).map_err(|error| error.to_string())
+        trusting.connect(Http::One).await.map(drop).map_err(|error| error.to_string())
     });
     served.await.unwrap();
     projected.replace(&authority.pem(), &new_token);
     until_logged(&proxy, "new connections use them").await;
     // It has a connection of its own to the API server.
-    WebSocket::watch(&proxy).await;
+    Upgraded::watch(&proxy).await;
     let taken_up = eventually("the new token is used", TOKEN_DEADLINE, || async {
         let pod = pod(&client).await;
         if pod == new { Ok(()) } else { Err(pod) }

@@ -8,18 +8,16 @@ use std::{
 
 use futures::future::join_all;
 use http::StatusCode;
-use http_body_util::BodyExt;
 use ringside_e2e::relay::{Offer, Part, Relay, Script};
 use tokio::time::timeout;
 
 use super::{
+    clients::{CLOSED, Client, End, NAMES, NAMES_IN_PROTOBUF, Upgraded, Watch, objects},
     fixture::{DEADLINE, Fixture, command, objects_by, program},
     follower::Follower,
-    http2::{End, Http2, objects},
     load_balancer::LoadBalancer,
     network::{Network, OUTSIDE, publish},
     report,
-    websocket::{CLOSED, Http1, Session, WebSocket},
 };
 
 /// What is promised.
@@ -38,18 +36,17 @@ const LARGE_OBJECTS: usize = 12;
 const LARGE: usize = 900 << 10;
 
 pub(crate) async fn a_server_that_is_gone_behind_a_live_connection_is_noticed(fixture: &Fixture) {
-    let address = fixture.control_plane.url().trim_start_matches("https://").parse().unwrap();
-    let balancer = LoadBalancer::start(address).await;
+    let balancer = LoadBalancer::start(fixture.address()).await;
     let proxy = fixture.proxy_by("frozen", &balancer.url()).await;
     for index in 0..LARGE_OBJECTS {
         fixture.create("frozen", &format!("frozen-{index}"), LARGE).await;
     }
     let follower = Follower::start(objects_by(&proxy).await).await;
-    let client = Http2::new(&proxy);
-    let (watch, by_http1) = (client.watch_names().await, Http1::watch(&proxy).await);
-    let protobuf = client.watch_names_in_protobuf().await;
-    let mut list = client.get(&objects("")).await.into_body();
-    let mut past = Http1::watch_past(balancer.connect().await, fixture).await;
+    let client = Client::new(&proxy).await;
+    let (watch, by_http1) = (client.watch(NAMES).await, Watch::by_http1(&proxy).await);
+    let protobuf = client.watch(NAMES_IN_PROTOBUF).await;
+    let list = client.get(&objects(""), "application/json").await;
+    let mut past = Watch::past(balancer.connect().await, fixture).await;
     balancer.freeze();
     let frozen = Instant::now();
     fixture.create("frozen", "after", 0).await;
@@ -60,16 +57,7 @@ pub(crate) async fn a_server_that_is_gone_behind_a_live_connection_is_noticed(fi
     }
     let noticed = frozen.elapsed();
     // Half a list never looks like a whole one.
-    let rest = async {
-        loop {
-            match list.frame().await {
-                Some(Ok(_)) => {}
-                Some(Err(_)) => return true,
-                None => return false,
-            }
-        }
-    };
-    assert!(timeout(DEADLINE, rest).await.expect("the list goes on for ever"));
+    assert!(timeout(DEADLINE, list.end()).await.expect("the list goes on for ever").is_err());
     follower.until_seen("after", DEADLINE).await;
     let recovered = frozen.elapsed();
     report(&format!(
@@ -82,23 +70,22 @@ pub(crate) async fn a_server_that_is_gone_behind_a_live_connection_is_noticed(fi
 }
 
 pub(crate) async fn a_watch_by_websocket_is_asked_for_signs_of_life(fixture: &Fixture) {
-    let address = fixture.control_plane.url().trim_start_matches("https://").parse().unwrap();
-    let balancer = LoadBalancer::start(address).await;
+    let balancer = LoadBalancer::start(fixture.address()).await;
     let proxy = fixture.proxy_by("pinged", &balancer.url()).await;
-    let mut websocket = WebSocket::watch(&proxy).await;
+    let mut websocket = Upgraded::watch(&proxy).await;
     // The API server answers to pings, and the client sees nothing of it, but for what it asks itself.
     websocket.nothing(NOTICED_WITHIN).await;
     websocket.ping().await;
     fixture.create("pinged", "pinged-first", 0).await;
     websocket.until("pinged-first").await;
     websocket.nothing(NOTICED_WITHIN).await;
-    let mut past = Http1::watch_past(balancer.connect().await, fixture).await;
+    let mut past = Watch::past(balancer.connect().await, fixture).await;
     balancer.freeze();
     let frozen = Instant::now();
     let rest = websocket.rest(NOTICED_WITHIN).await;
     report(&format!("a server gone behind a live connection: noticed by WebSocket after {:?}", frozen.elapsed()));
     assert_eq!(rest, CLOSED, "{:?}", String::from_utf8_lossy(&rest));
-    let mut next = WebSocket::watch(&proxy).await;
+    let mut next = Upgraded::watch(&proxy).await;
     next.until("pinged-first").await;
     past.nothing(left(frozen)).await;
 }
@@ -112,18 +99,18 @@ pub(crate) async fn a_server_without_http2_that_hangs_is_noticed(fixture: &Fixtu
     command.arg("--lease-duration=300s").arg("--kubeconfig").arg(identity.kubeconfig());
     let proxy = fixture.start_proxy("hung", command).await;
     let follower = Follower::start(objects_by(&proxy).await).await;
-    let (mut watch, by_http1) = (Http2::new(&proxy).watch_names().await, Http1::watch(&proxy).await);
+    let (mut watch, by_http1) = (Client::new(&proxy).await.watch(NAMES).await, Watch::by_http1(&proxy).await);
     // A server that answers may be silent on a watch for as long as there is nothing to say.
     watch.nothing(NOTICED_WITHIN).await;
-    let client = Http2::new(&proxy);
-    let mut past = Http1::watch_past(balancer.connect().await, fixture).await;
+    let client = Client::new(&proxy).await;
+    let mut past = Watch::past(balancer.connect().await, fixture).await;
     balancer.hang();
     let hung = Instant::now();
     fixture.create("hung", "hung-meanwhile", 0).await;
-    let answer = timeout(NOTICED_WITHIN, client.get("/version"));
+    let answer = timeout(NOTICED_WITHIN, client.get("/version", "application/json"));
     let (answer, watch, by_http1) = tokio::join!(answer, watch.end(NOTICED_WITHIN), by_http1.end(NOTICED_WITHIN));
     assert_eq!((watch, by_http1), (End::InOrder, End::InOrder));
-    assert!(answer.expect("who waits for an answer is told").status().is_server_error());
+    assert!(answer.expect("who waits for an answer is told").head.status.is_server_error());
     let noticed = hung.elapsed();
     past.nothing(left(hung)).await;
     balancer.freeze();
@@ -145,12 +132,12 @@ pub(crate) async fn what_no_question_reaches_stays_silent(fixture: &Fixture) {
     // So that it is not the Lease that ends the streams.
     command.arg("--lease-duration=300s").arg("--kubeconfig").arg(identity.kubeconfig());
     let proxy = fixture.start_proxy("unasked", command).await;
-    let mut watch = Http1::watch_nothing(&proxy).await;
-    let sessions = SESSIONS.map(|protocol| Session::exec(&proxy, protocol, protocol, SAID));
+    let mut watch = Watch::of_nothing(&proxy).await;
+    let sessions = SESSIONS.map(|protocol| Upgraded::exec(&proxy, protocol, SAID));
     let mut sessions = join_all(sessions).await;
-    let mut past = Http1::watch_past(balancer.connect().await, fixture).await;
+    let mut past = Watch::past(balancer.connect().await, fixture).await;
     for protocol in SESSIONS {
-        sessions.push(Session::exec_past(balancer.connect().await, fixture, protocol, protocol, SAID).await);
+        sessions.push(Upgraded::exec_past(balancer.connect().await, fixture, protocol, SAID).await);
     }
     balancer.freeze();
     fixture.create("unasked", "unasked-meanwhile", 0).await;
@@ -184,16 +171,17 @@ pub(crate) async fn packets_that_vanish_are_noticed(fixture: &Fixture) {
     }
     proxy.until_ready().await.unwrap();
     let follower = Follower::start(objects_by(&proxy).await).await;
-    let (watch, websocket) = (Http2::new(&proxy).watch_names().await, WebSocket::watch(&proxy).await);
-    let by_http1 = Http1::watch(&proxy).await;
-    let sessions = join_all(SESSIONS.map(|protocol| Session::exec(&proxy, protocol, protocol, SAID))).await;
+    let (watch, websocket) = (Client::new(&proxy).await.watch(NAMES).await, Upgraded::watch(&proxy).await);
+    let by_http1 = Watch::by_http1(&proxy).await;
+    let sessions = join_all(SESSIONS.map(|protocol| Upgraded::exec(&proxy, protocol, SAID))).await;
     let mut past = Past::begin(fixture, &network, address).await;
 
     network.cut();
     let cut = Instant::now();
     fixture.create("vanished", "meanwhile", 0).await;
     let sessions = join_all(sessions.into_iter().map(|session| async move {
-        session.end(NOTICED_WITHIN).await;
+        let rest = session.rest(NOTICED_WITHIN).await;
+        assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
         cut.elapsed()
     }));
     let (ended, by_http1, rest, sessions) = tokio::join!(
@@ -218,17 +206,17 @@ pub(crate) async fn packets_that_vanish_are_noticed(fixture: &Fixture) {
 
 /// A watch and sessions of who is in the network too, and goes past the proxy.
 struct Past {
-    watch: Http1,
-    sessions: Vec<Session>,
+    watch: Watch,
+    sessions: Vec<Upgraded>,
 }
 
 impl Past {
     async fn begin(fixture: &Fixture, network: &Network, address: SocketAddr) -> Self {
-        let watch = Http1::watch_past(network.connect(address).await.unwrap(), fixture).await;
+        let watch = Watch::past(network.connect(address).await.unwrap(), fixture).await;
         let mut sessions = Vec::new();
         for protocol in SESSIONS {
             let stream = network.connect(address).await.unwrap();
-            sessions.push(Session::exec_past(stream, fixture, protocol, protocol, SAID).await);
+            sessions.push(Upgraded::exec_past(stream, fixture, protocol, SAID).await);
         }
         Self { watch, sessions }
     }

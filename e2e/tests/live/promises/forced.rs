@@ -207,9 +207,6 @@ async fn judge(system: &System, still: &Still<'_>) {
     let report = system.report(DEADLINE).await.unwrap();
     let verdict = system.judge_writes().await.unwrap();
     println!("{} writes of former owners were refused", verdict.kept_out);
-    if !is_clean(&report, still) {
-        println!("logs: {:?}", system.keep_logs());
-    }
     assert!(is_clean(&report, still), "{report:#?}");
     assert_eq!((&*verdict.foreign, &*verdict.late, &*verdict.barred), (&[][..], &[][..], &[][..]));
     assert_eq!((&*verdict.second_creates, &*verdict.deleted, &*verdict.left_behind), (&[][..], &[][..], &[][..]));

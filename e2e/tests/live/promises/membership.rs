@@ -106,9 +106,6 @@ async fn changes_at_random(run: Run) -> Verdict {
     let verdict = system.judge_writes().await.unwrap();
     tell(&verdict, settings.drain_grace);
     assert!(verdict.handovers.len() > run.handovers, "too few to prove anything: {}", verdict.handovers.len());
-    if !report.is_clean() || !verdict.is_clean() {
-        println!("logs: {:?}", system.keep_logs());
-    }
     check(run, &report, &verdict);
     verdict
 }

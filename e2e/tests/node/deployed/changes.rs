@@ -17,10 +17,10 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::{DEADLINE, EXAMPLE};
-use crate::Shared;
+use crate::Fixture;
 
-pub(crate) async fn a_rolling_update_leaves_every_object_owned(shared: Arc<Shared>) {
-    let deployed = shared.deployed().await;
+pub(crate) async fn a_rolling_update_leaves_every_object_owned(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     deployed.settled().await;
     let before = names(&deployed.pods(EXAMPLE).await);
@@ -37,8 +37,8 @@ pub(crate) async fn a_rolling_update_leaves_every_object_owned(shared: Arc<Share
     assert!(after.iter().all(|name| shares.contains_key(name)), "{after:?} {shares:?}");
 }
 
-pub(crate) async fn a_deleted_pod_ends_in_order_and_lets_go_of_its_lease(shared: Arc<Shared>) {
-    let deployed = shared.deployed().await;
+pub(crate) async fn a_deleted_pod_ends_in_order_and_lets_go_of_its_lease(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     deployed.settled().await;
     let pod = deployed.pods(EXAMPLE).await.remove(0);

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
 use super::{EXAMPLE, IN_CLUSTER};
-use crate::Shared;
+use crate::Fixture;
 
 /// In `/proc/PID/status`: the user, no way to more privileges, no capabilities, and a seccomp filter.
 const CONFINED: [&str; 5] =
@@ -22,8 +22,8 @@ const CONTROLLER: &str = "website-operato";
 
 const SERVICE_ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
 
-pub(crate) async fn runs_as_confined_as_its_manifest_says(shared: Arc<Shared>) {
-    let deployed = shared.deployed().await;
+pub(crate) async fn runs_as_confined_as_its_manifest_says(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     deployed.complete().await.unwrap();
     let mut pods = deployed.pods(EXAMPLE).await;
@@ -38,8 +38,8 @@ pub(crate) async fn runs_as_confined_as_its_manifest_says(shared: Arc<Shared>) {
 }
 
 /// Not for a client that looks at the service account's folder first, as that of kube-rs does, either.
-pub(crate) async fn nothing_leads_the_controller_past_the_proxy(shared: Arc<Shared>) {
-    let deployed = shared.deployed().await;
+pub(crate) async fn nothing_leads_the_controller_past_the_proxy(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     deployed.settled().await;
     for deployment in [EXAMPLE, IN_CLUSTER] {
@@ -63,8 +63,8 @@ pub(crate) async fn nothing_leads_the_controller_past_the_proxy(shared: Arc<Shar
 }
 
 /// Not in any pod that has one: its probes run inside.
-pub(crate) async fn nothing_of_the_proxy_listens_beyond_loopback(shared: Arc<Shared>) {
-    let deployed = shared.deployed().await;
+pub(crate) async fn nothing_of_the_proxy_listens_beyond_loopback(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     deployed.settled().await;
     for deployment in [EXAMPLE, IN_CLUSTER] {

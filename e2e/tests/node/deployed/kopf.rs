@@ -26,7 +26,7 @@ use super::{
     DEADLINE, Deployed, deploy, one_of,
     restarted::{probed, restart_by_gap, was_told},
 };
-use crate::Shared;
+use crate::Fixture;
 
 const NAME: &str = "kopf-controller";
 
@@ -131,9 +131,9 @@ fn add(list: &mut Value, items: impl IntoIterator<Item = Value>) {
     list.as_array_mut().unwrap().extend(items);
 }
 
-pub(crate) async fn kopf_from_before_a_gap_is_restarted_by_its_liveness_probe(shared: Arc<Shared>) {
-    let deployed = shared.deployed().await;
-    let interpreter = shared.python.as_ref().unwrap();
+pub(crate) async fn kopf_from_before_a_gap_is_restarted_by_its_liveness_probe(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
+    let interpreter = fixture.python.as_ref().unwrap();
     manifests::apply(&deployed.client, &manifests::parse(SETTING).unwrap()).await.unwrap();
     let example = manifests::read(&deploy("example/deployment.yaml")).unwrap();
     manifests::apply(&deployed.client, &[interpreter.deployment(&example[0])]).await.unwrap();

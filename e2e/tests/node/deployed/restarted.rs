@@ -19,13 +19,13 @@ use super::{
     confinement::{PROXY, process},
     deploy, is_worked_on_by, one_of,
 };
-use crate::Shared;
+use crate::Fixture;
 
 /// The example whose controller has the livenessProbe. It reads its kubeconfig once, at its start.
 const NAME: &str = "restarted-controller";
 
-pub(crate) async fn a_controller_from_before_a_gap_is_restarted_by_its_liveness_probe(shared: Arc<Shared>) {
-    let deployed = shared.deployed().await;
+pub(crate) async fn a_controller_from_before_a_gap_is_restarted_by_its_liveness_probe(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     deployed.settled().await;
     let example = manifests::read(&deploy("example/deployment.yaml")).unwrap();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{DEADLINE, Deployed, EXAMPLE, IN_CLUSTER};
 use crate::{
-    Shared,
+    Fixture,
     audit::{Work, works},
 };
 
@@ -27,26 +27,26 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// read everything meanwhile.
 const PAUSE: Duration = Duration::from_secs(40);
 
-pub(crate) async fn from_one_leader_to_shards_and_back_nobody_works_beside_another(shared: Arc<Shared>) {
-    let deployed = shared.deployed().await;
+pub(crate) async fn from_one_leader_to_shards_and_back_nobody_works_beside_another(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     deployed.settled().await;
     let example = deployed.api::<Deployment>().get(EXAMPLE).await.unwrap();
     // Its shards take part in the same election.
     change(deployed, IN_CLUSTER, &json!({"replicas": 0})).await;
     let there_and_back = async {
-        at_work(&shared, deployed, Timestamp::now()).await;
+        at_work(&fixture, deployed, Timestamp::now()).await;
 
         let begun = Timestamp::now();
         change(deployed, EXAMPLE, &json!({"template": plain(&example)})).await;
-        let (plain, leader) = at_work(&shared, deployed, begun).await;
+        let (plain, leader) = at_work(&fixture, deployed, begun).await;
         assert_eq!(leader.len(), 1, "one leads");
-        tell(&shared, ("one leader", begun), &plain);
+        tell(&fixture, ("one leader", begun), &plain);
 
         let begun = Timestamp::now();
         change(deployed, EXAMPLE, &json!({"template": sharded(&example)})).await;
-        let (shards, _) = at_work(&shared, deployed, begun).await;
-        tell(&shared, ("shards", begun), &shards);
+        let (shards, _) = at_work(&fixture, deployed, begun).await;
+        tell(&fixture, ("shards", begun), &shards);
     };
     tokio::select! {
         never = load(deployed) => match never {},
@@ -93,13 +93,13 @@ fn sharded(example: &Deployment) -> Value {
 }
 
 /// The pods of the Deployment as it is, when some of them have worked since then; and which.
-async fn at_work(shared: &Shared, deployed: &Deployed, since: Timestamp) -> (BTreeSet<String>, BTreeSet<String>) {
+async fn at_work(fixture: &Fixture, deployed: &Deployed, since: Timestamp) -> (BTreeSet<String>, BTreeSet<String>) {
     let pods: BTreeSet<_> = deployed.pods(EXAMPLE).await.iter().map(ResourceExt::name_any).collect();
     let what = format!("some of {pods:?} are at work");
     let at_work = eventually(&what, DEADLINE, || async {
         // Each look reads the whole log, beside those who work.
         tokio::time::sleep(LOOKS).await;
-        let works = works(&shared.node).into_iter().filter(|work| work.asked >= since && pods.contains(&work.pod));
+        let works = works(&fixture.node).into_iter().filter(|work| work.asked >= since && pods.contains(&work.pod));
         let by: Vec<_> = works.map(|work| work.pod).collect();
         if by.len() >= WORKS { Ok(by.into_iter().collect()) } else { Err(format!("{} writes", by.len())) }
     });
@@ -109,8 +109,8 @@ async fn at_work(shared: &Shared, deployed: &Deployed, since: Timestamp) -> (BTr
 
 /// That all who worked before had ended when the first of those after began; and for how long nobody worked.
 #[allow(clippy::print_stdout, reason = "what was measured is part of the result")]
-fn tell(shared: &Shared, (what, begun): (&str, Timestamp), after: &BTreeSet<String>) {
-    let works = works(&shared.node);
+fn tell(fixture: &Fixture, (what, begun): (&str, Timestamp), after: &BTreeSet<String>) {
+    let works = works(&fixture.node);
     let works: Vec<_> = works.iter().filter(|work| work.answered >= begun).collect();
     let (after, before): (Vec<&Work>, Vec<&Work>) = works.iter().partition(|work| after.contains(&work.pod));
     let (last, first) = (before.last().unwrap(), after.iter().min_by_key(|work| work.asked).unwrap());

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 
 use super::{EXAMPLE, IN_CLUSTER};
-use crate::Shared;
+use crate::Fixture;
 
-pub(crate) async fn replicas_share_the_work(shared: Arc<Shared>) {
-    let deployed = shared.deployed().await;
+pub(crate) async fn replicas_share_the_work(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     let shares = deployed.settled().await;
     for pod in deployed.pods(EXAMPLE).await {
@@ -16,8 +16,8 @@ pub(crate) async fn replicas_share_the_work(shared: Arc<Shared>) {
     }
 }
 
-pub(crate) async fn a_controller_with_nothing_but_the_in_cluster_folder_has_its_share(shared: Arc<Shared>) {
-    let deployed = shared.deployed().await;
+pub(crate) async fn a_controller_with_nothing_but_the_in_cluster_folder_has_its_share(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     let shares = deployed.settled().await;
     let pod = &deployed.pods(IN_CLUSTER).await[0];

@@ -7,25 +7,25 @@ use kube::ResourceExt as _;
 use ringside_e2e::{eventually::eventually, node::Node};
 
 use super::{DEADLINE, IN_CLUSTER};
-use crate::{Shared, audit};
+use crate::{Fixture, audit};
 
 /// Renewals of the Lease, one every few seconds, that show that the old token is not used any more.
 const RENEWALS: usize = 3;
 
-pub(crate) async fn a_rotated_token_is_used_and_the_lease_kept(shared: Arc<Shared>) {
-    let deployed = shared.deployed().await;
+pub(crate) async fn a_rotated_token_is_used_and_the_lease_kept(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     let pod = deployed.pods(IN_CLUSTER).await.remove(0);
     let name = pod.name_any();
     let lease = deployed.api::<Lease>().get(&name).await.unwrap().spec.unwrap();
-    let before = audit::credentials_of(&shared.node, &name);
+    let before = audit::credentials_of(&fixture.node, &name);
     assert_eq!(before.len(), 1, "{before:?}");
-    let token = token_file(&shared.node, &pod);
+    let token = token_file(&fixture.node, &pod);
     let first = fs::read(&token).unwrap();
     {
         // A token lives for 10 minutes at least. A kubelet that starts anew knows of none, and fetches one.
-        let _alone = shared.kubelet.write().await;
-        shared.node.restart_kubelet().await.unwrap();
+        let _alone = fixture.kubelet.write().await;
+        fixture.node.restart_kubelet().await.unwrap();
         eventually("another token", DEADLINE, || async {
             let now = fs::read(&token).map_err(|error| error.to_string())?;
             if now == first { Err("it is the first one".to_owned()) } else { Ok(()) }
@@ -34,7 +34,7 @@ pub(crate) async fn a_rotated_token_is_used_and_the_lease_kept(shared: Arc<Share
         .unwrap();
     }
     eventually("the new token, and only it", DEADLINE, || async {
-        let renewals: Vec<_> = audit::requests_of(&shared.node, &name)
+        let renewals: Vec<_> = audit::requests_of(&fixture.node, &name)
             .into_iter()
             .filter(|request| request.verb == "update" && request.resource == "leases")
             .collect();

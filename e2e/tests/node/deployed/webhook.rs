@@ -23,7 +23,7 @@ use ringside_e2e::{
 use tokio::time::{Instant, sleep};
 
 use super::{DEADLINE, Deployed, SHARDER_NAMESPACE};
-use crate::Shared;
+use crate::Fixture;
 
 /// The time between two creates.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -91,8 +91,8 @@ async fn while_it_goes(deployed: &Deployed, going: &str, how: &DeleteParams) -> 
     answers
 }
 
-pub(crate) async fn a_replica_that_ends_or_is_killed_fails_no_create(shared: Arc<Shared>) {
-    let deployed = shared.deployed().await;
+pub(crate) async fn a_replica_that_ends_or_is_killed_fails_no_create(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
     let _alone = deployed.membership.lock().await;
     for (how, ends_in_order) in [(DeleteParams::default(), true), (DeleteParams::default().grace_period(0), false)] {
         let replicas = ready(deployed).await;

@@ -5,12 +5,20 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::Path,
     process::Command,
-    sync::Arc,
 };
 
-use crate::Shared;
+use ringside_e2e::{case, live::Case};
 
-pub(crate) async fn without_root_one_line_says_so(_: Arc<Shared>) {
+/// The cases.
+pub(super) fn cases() -> [Case; 3] {
+    [
+        case!(without_root_one_line_says_so),
+        case!(without_capabilities_one_line_says_so),
+        case!(without_cgroups_one_line_says_so),
+    ]
+}
+
+async fn without_root_one_line_says_so() {
     // Where another user may look for it.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
@@ -20,12 +28,12 @@ pub(crate) async fn without_root_one_line_says_so(_: Arc<Shared>) {
 }
 
 /// As root is in most containers.
-pub(crate) async fn without_capabilities_one_line_says_so(_: Arc<Shared>) {
+async fn without_capabilities_one_line_says_so() {
     one_line(&["setpriv", "--inh-caps=-all", "--bounding-set=-sys_admin"], node(), "needs namespaces");
 }
 
 /// They are mounted read-only in containers that have capabilities, but not all privileges.
-pub(crate) async fn without_cgroups_one_line_says_so(_: Arc<Shared>) {
+async fn without_cgroups_one_line_says_so() {
     let read_only = r#"
         for hierarchy in $(grep ' - cgroup' /proc/self/mountinfo | cut -d ' ' -f 5); do
             mount -o remount,bind,ro "$hierarchy" || exit 2

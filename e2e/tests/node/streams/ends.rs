@@ -17,38 +17,39 @@ use tokio::{
 };
 
 use super::{DEADLINE, POD, Way};
-use crate::Shared;
+use crate::Fixture;
 
-pub(crate) async fn with_its_client(shared: Arc<Shared>) {
-    let streams = super::of(&shared).await;
-    let sessions = open(streams.ways().await, "client").await;
+pub(crate) async fn with_its_client(fixture: Arc<Fixture>) {
+    let streams = super::of(&fixture).await;
+    let [site, _] = streams.sites();
+    let sessions = open(streams.ways_to(&site).await, "client").await;
     let mut ways = Vec::new();
     for mut session in sessions {
         session.child.kill().await.unwrap();
         ways.push(session.way);
     }
-    nobody_is_left("client").await;
-    streams.assert_alike(&ways).await;
+    until_none_runs("client").await;
+    streams.assert_alike(&site, &ways).await;
 }
 
-pub(crate) async fn with_the_proxy(shared: Arc<Shared>) {
-    let streams = super::of(&shared).await;
-    let proxy = streams.another(&shared, "streams-killed").await;
+pub(crate) async fn with_the_proxy(fixture: Arc<Fixture>) {
+    let streams = super::of(&fixture).await;
+    let proxy = streams.another(&fixture, "streams-killed").await;
     let sessions = open(streams.ways_by(&proxy).await, "proxy").await;
     proxy.process.kill().unwrap();
     all_end(sessions).await;
-    nobody_is_left("proxy").await;
+    until_none_runs("proxy").await;
 }
 
-pub(crate) async fn with_the_lease(shared: Arc<Shared>) {
-    let streams = super::of(&shared).await;
-    let proxy = streams.another(&shared, "streams-lost").await;
+pub(crate) async fn with_the_lease(fixture: Arc<Fixture>) {
+    let streams = super::of(&fixture).await;
+    let proxy = streams.another(&fixture, "streams-lost").await;
     let sessions = open(streams.ways_by(&proxy).await, "lease").await;
-    let leases: Api<Lease> = Api::namespaced(shared.node.client(), "default");
+    let leases: Api<Lease> = Api::namespaced(fixture.node.client(), "default");
     let taken = json!({"spec": {"holderIdentity": "somebody-else"}});
     leases.patch(proxy.name, &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
     all_end(sessions).await;
-    nobody_is_left("lease").await;
+    until_none_runs("lease").await;
 }
 
 /// A command that waits for more input.
@@ -87,7 +88,7 @@ async fn all_end(sessions: Vec<Session>) {
 }
 
 /// Of the processes in the container.
-async fn nobody_is_left(mark: &str) {
+async fn until_none_runs(mark: &str) {
     eventually("the commands in the pod have ended", DEADLINE, || async {
         match running(mark) {
             0 => Ok(()),

@@ -13,29 +13,24 @@ use ringside_e2e::{
 };
 use tokio::{io::AsyncWriteExt as _, time::timeout};
 
-use super::{DEADLINE, start_pod, start_pod_in};
-use crate::Shared;
+use super::{DEADLINE, start_pod_in};
+use crate::Fixture;
 
 const LINES: usize = 2000;
 
-/// Those of the guest's `lines`.
-fn lines(from: usize, to: usize) -> String {
-    (from..to).fold(String::new(), |mut text, line| {
+/// All of them, as the guest writes them.
+pub(super) fn all() -> String {
+    (0..LINES).fold(String::new(), |mut text, line| {
         let _ = writeln!(text, "line {line}");
         text
     })
 }
 
-/// All of them.
-pub(super) fn all() -> String {
-    lines(0, LINES)
-}
-
 /// The name of a pod that has written [`all`] and ended.
-pub(super) async fn written(shared: &Shared, namespace: &str) -> &'static str {
+pub(super) async fn written(fixture: &Fixture, namespace: &str) -> &'static str {
     const NAME: &str = "logs-written";
-    start_pod_in(&shared.node, namespace, NAME, "", &format!("[lines, '{LINES}']")).await.unwrap();
-    let pods: Api<Pod> = Api::namespaced(shared.node.client(), namespace);
+    start_pod_in(&fixture.node, namespace, NAME, "", &format!("[lines, '{LINES}']")).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(fixture.node.client(), namespace);
     eventually("the pod has ended", DEADLINE, || async {
         let phase = pods.get(NAME).await.map_err(|error| error.to_string())?.status.and_then(|it| it.phase);
         if phase.as_deref() == Some("Succeeded") { Ok(()) } else { Err(format!("{phase:?}")) }
@@ -45,26 +40,14 @@ pub(super) async fn written(shared: &Shared, namespace: &str) -> &'static str {
     NAME
 }
 
-pub(crate) async fn logs_are_the_same(shared: Arc<Shared>) {
-    let streams = super::of(&shared).await;
-    start_pod(&shared.node, "logs", "", &format!("[lines, '{LINES}', 1ms]")).await.unwrap();
-    // It is still writing: whoever follows sees all of it, and the end.
-    let followed = streams.run(&["logs", "--follow", "logs"], b"").await;
-    assert_eq!(String::from_utf8_lossy(&followed.stdout), all());
-    let whole = streams.run(&["logs", "logs"], b"").await;
-    assert_eq!(String::from_utf8_lossy(&whole.stdout), all());
-    let some = streams.run(&["logs", "--tail=10", "logs"], b"").await;
-    assert_eq!(String::from_utf8_lossy(&some.stdout), lines(LINES - 10, LINES));
-}
-
 /// Each line comes when it is written, and not when there are more: nothing is written before all have seen what was. Of a pod
 /// that is nobody's business, and of one of the ring.
-pub(crate) async fn a_line_comes_when_it_is_written(shared: Arc<Shared>) {
-    let streams = super::of(&shared).await;
+pub(crate) async fn a_line_comes_when_it_is_written(fixture: Arc<Fixture>) {
+    let streams = super::of(&fixture).await;
     for site in streams.sites() {
         let pod = "logs-live";
-        start_pod_in(&shared.node, site.namespace, pod, "stdin: true", "[echo]").await.unwrap();
-        let writer = &streams.ways().await[0];
+        start_pod_in(&fixture.node, site.namespace, pod, "stdin: true", "[echo]").await.unwrap();
+        let writer = &streams.ways_to(&site).await[0];
         let mut writer = writer.start(&["attach", "-n", site.namespace, "-i", pod]);
         let mut writes = writer.stdin.take().unwrap();
         // There is an answer when there is a line.

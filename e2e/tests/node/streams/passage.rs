@@ -2,7 +2,7 @@
 //! kubectl was given, and that with what it is given without the proxy.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use http::{HeaderValue, StatusCode, header};
+use http::{StatusCode, header};
 use ringside_e2e::{
     compatibility::{
         client::Answer,
@@ -20,12 +20,7 @@ const UNDER_WAY: usize = 64 << 10;
 
 impl Held<'_> {
     /// Compares all that passed by pairs of ways, once nothing passes any more.
-    pub(super) async fn assert_alike(&self, ways: &[Way]) {
-        self.assert_alike_at(&self.sites()[0], ways).await;
-    }
-
-    /// The same of ways to other pods.
-    pub(super) async fn assert_alike_at(&self, site: &Site<'_>, ways: &[Way]) {
+    pub(super) async fn assert_alike(&self, site: &Site<'_>, ways: &[Way]) {
         for pair in ways.chunks(2) {
             let [direct, proxied] = pair else { panic!("{} ways", ways.len()) };
             let compared = self.compare(site, direct, proxied).await;
@@ -104,7 +99,7 @@ fn last_of_path(sent: &Recorded) -> &str {
 
 /// Whether it is what a node has to answer, and not the API server alone.
 fn is_of_pod(sent: &Recorded) -> bool {
-    ["exec", "attach", "portforward", "log"].contains(&last_of_path(sent))
+    ["exec", "attach", "portforward"].contains(&last_of_path(sent))
 }
 
 /// Whether it went on as kubectl was told, at the first try. (It tries SPDY where WebSocket fails, and says nothing: so all
@@ -112,14 +107,12 @@ fn is_of_pod(sent: &Recorded) -> bool {
 fn opened(sent: &Recorded, protocol: Protocol) -> Result<()> {
     let (wish, status) = (sent.headers.get(header::UPGRADE), answer(sent)?.status);
     let expected = match protocol {
-        _ if last_of_path(sent) == "log" => None,
-        Protocol::Spdy => Some("SPDY/3.1"),
-        Protocol::WebSocket => Some("websocket"),
+        Protocol::Spdy => "SPDY/3.1",
+        Protocol::WebSocket => "websocket",
     };
-    let switched = if expected.is_some() { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK };
-    let spoken = wish.map(HeaderValue::as_bytes) == expected.map(str::as_bytes);
-    ensure!(spoken && status == switched, "{wish:?} was wished for, and answered {status}");
-    ensure!(sent.upgraded.is_some() == expected.is_some(), "{sent:#?}");
+    let spoken = wish.is_some_and(|wish| wish == expected) && status == StatusCode::SWITCHING_PROTOCOLS;
+    ensure!(spoken, "{wish:?} was wished for, and answered {status}");
+    ensure!(sent.upgraded.is_some(), "{sent:#?}");
     Ok(())
 }
 
