@@ -240,7 +240,7 @@ async fn account(client: &Client) -> anyhow::Result<()> {
             "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}]}),
     ];
     let objects: Vec<String> = objects.iter().map(Value::to_string).collect();
-    Ok(manifests::apply(client, &manifests::parse(&objects.join("\n---\n"))?).await?)
+    manifests::apply(client, &manifests::parse(&objects.join("\n---\n"))?).await
 }
 
 /// A ring with shards that are there, by their Leases.
