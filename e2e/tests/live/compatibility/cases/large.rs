@@ -110,7 +110,7 @@ async fn create(fixture: &Fixture) -> Result<Huge> {
     let versions: Vec<u64> = stream::iter(0..OBJECTS)
         .map(|index| {
             let object = map(&format!("own-{index}"), labels.clone(), LENGTH);
-            async move { anyhow::Ok(fixture.anew(HUGE_MAPS, &json!(object)).await?.parse()?) }
+            async move { anyhow::Ok(fixture.anew(HUGE_MAPS, &json!(object)).await?.parse::<u64>()?) }
         })
         .buffer_unordered(4)
         .try_collect()
