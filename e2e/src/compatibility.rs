@@ -14,10 +14,12 @@ pub mod own_requests;
 pub mod raw;
 
 use std::{
-    env, fmt, fs, io,
-    path::{Path, PathBuf},
+    env, fmt, fs,
+    path::Path,
     sync::{Mutex, PoisonError},
 };
+
+use anyhow::{Context as _, Result, bail};
 
 /// Set to anything: sections are written instead of compared.
 const WRITE: &str = "RINGSIDE_WRITE_COMPATIBILITY";
@@ -110,43 +112,6 @@ impl Task {
     }
 }
 
-/// The page does not say what was seen.
-#[derive(Debug, thiserror::Error)]
-pub enum PageError {
-    /// It can't be read or written.
-    #[error("{action} {path}: {source}")]
-    File {
-        /// What was tried.
-        action: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// It has no place for the section.
-    #[error("{path} has no lines `{begin}` and `{end}`, in this order")]
-    NoPlace {
-        /// The page.
-        path: PathBuf,
-        /// The line that a section begins with.
-        begin: String,
-        /// The line that it ends with.
-        end: String,
-    },
-    /// It says something else.
-    #[error("the section `{section}` of {path} does not say what was seen; write it anew:\n  {command}\n{difference}")]
-    Differs {
-        /// The page.
-        path: PathBuf,
-        /// The section.
-        section: &'static str,
-        /// What writes it.
-        command: String,
-        /// The first lines that differ.
-        difference: String,
-    },
-}
-
 /// A part of the page that one test target writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
@@ -158,37 +123,34 @@ pub struct Section {
 
 impl Section {
     /// Compares or writes what stands in the section: Markdown, such as a heading and a [`table`].
-    pub fn settle(&self, text: &str, task: Task) -> Result<(), PageError> {
+    pub fn settle(&self, text: &str, task: Task) -> Result<()> {
         self.settle_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/compatibility.md"), text, task)
     }
 
-    fn settle_in(&self, path: &Path, text: &str, task: Task) -> Result<(), PageError> {
-        let failed = |action| move |source| PageError::File { action, path: path.to_owned(), source };
-        let page = fs::read_to_string(path).map_err(failed("read"))?;
+    fn settle_in(&self, path: &Path, text: &str, task: Task) -> Result<()> {
+        let page = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
         let (before, was, after) = self.split(path, &page)?;
         let text = format!("\n{}\n", text.trim());
         if was == text {
             return Ok(());
         }
         if task == Task::Write {
-            return fs::write(path, [before, &text, after].concat()).map_err(failed("write"));
+            return fs::write(path, [before, &text, after].concat())
+                .with_context(|| format!("write {}", path.display()));
         }
-        Err(PageError::Differs {
-            path: path.to_owned(),
-            section: self.name,
-            command: format!("{WRITE}=1 cargo test -p ringside-e2e --test {}", self.test),
-            difference: difference(was, &text),
-        })
+        let Self { name, test } = self;
+        let (path, command) = (path.display(), format!("{WRITE}=1 cargo test -p ringside-e2e --test {test}"));
+        let difference = difference(was, &text);
+        bail!("the section `{name}` of {path} does not say what was seen; write it anew:\n  {command}\n{difference}")
     }
 
     /// What stands before the section's text, the text, and what stands behind it.
-    fn split<'a>(&self, path: &Path, page: &'a str) -> Result<(&'a str, &'a str, &'a str), PageError> {
+    fn split<'a>(&self, path: &Path, page: &'a str) -> Result<(&'a str, &'a str, &'a str)> {
         let (begin, end) = (format!("<!-- begin {} -->\n", self.name), format!("<!-- end {} -->\n", self.name));
         let from = page.find(&begin).map(|at| at + begin.len());
         let found = from.and_then(|from| Some((from, from + page[from..].find(&end)?)));
         let Some((from, to)) = found else {
-            let (begin, end) = (begin.trim().to_owned(), end.trim().to_owned());
-            return Err(PageError::NoPlace { path: path.to_owned(), begin, end });
+            bail!("{} has no lines `{}` and `{}`, in this order", path.display(), begin.trim(), end.trim());
         };
         Ok((&page[..from], &page[from..to], &page[to..]))
     }

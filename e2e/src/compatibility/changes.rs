@@ -45,12 +45,16 @@ const LEFT_OUT: &str = "left out";
 /// Not a header's name: what stands in this header.
 const NAMED: &str = "what `connection` names";
 
+const fn change(header: &'static str, always: bool, becomes: &'static str, reason: &'static str) -> Change {
+    Change { header, always, becomes, reason }
+}
+
 const fn of_connection(header: &'static str) -> Change {
-    Change { header, always: true, becomes: LEFT_OUT, reason: CONNECTION }
+    change(header, true, LEFT_OUT, CONNECTION)
 }
 
 const fn of_front_proxy(header: &'static str) -> Change {
-    Change { header, always: true, becomes: LEFT_OUT, reason: FRONT_PROXY }
+    change(header, true, LEFT_OUT, FRONT_PROXY)
 }
 
 /// The names that a `Connection` header names, in small letters.
@@ -120,65 +124,32 @@ pub const ANSWERED: &str = "answer";
 pub const OWN: &str = "answer of the proxy's own";
 
 /// What becomes of a request's headers.
+#[rustfmt::skip]
 pub const REQUEST: [Change; 17] = [
-    Change {
-        header: "authorization",
-        always: true,
-        becomes: "the pod's own token",
-        reason: "the local token opens the proxy; for the API server the controller is who it was before: its pod",
-    },
-    Change {
-        header: "host",
-        always: true,
-        becomes: "the API server's address",
-        reason: "RFC 9110, section 7.2: it names the server that is asked",
-    },
-    Change {
-        header: "accept",
-        always: false,
-        becomes: "without CBOR; `application/x-nothing`, where nothing else is accepted; one form alone, where the lock of an \
-                  election is tried, and of kopf's peering objects, where JSON is accepted",
-        reason: "the proxy reads JSON and protobuf; what else is accepted decides, and of nothing the API server says 406",
-    },
-    Change {
-        header: "accept-encoding",
-        always: false,
-        becomes: "`identity`, for watches of the ring's resources, where the lock of an election is tried or may be watched \
-                  by its one name, and for kopf's peering objects",
-        reason: "the proxy reads events as they pass; API servers since 1.37 compress watches with initial events",
-    },
-    Change {
-        header: "sec-websocket-extensions",
-        always: false,
-        becomes: "left out, for watches of the ring's resources",
-        reason: "the same: an extension may compress the messages",
-    },
-    Change {
-        header: "sec-websocket-protocol",
-        always: false,
-        becomes: "without `base64url.bearer.authorization.k8s.io.*`",
-        reason: "the local token, as browsers send it, is taken off as the API server does it",
-    },
+    change("authorization", true, "the pod's own token",
+        "the local token opens the proxy; for the API server the controller is who it was before: its pod"),
+    change("host", true, "the API server's address", "RFC 9110, section 7.2: it names the server that is asked"),
+    change("accept", false, "without CBOR; `application/x-nothing`, where nothing else is accepted; one form alone, \
+        where the lock of an election is tried, and of kopf's peering objects, where JSON is accepted",
+        "the proxy reads JSON and protobuf; what else is accepted decides, and of nothing the API server says 406"),
+    change("accept-encoding", false, "`identity`, for watches of the ring's resources, where the lock of an election \
+        is tried or may be watched by its one name, and for kopf's peering objects",
+        "the proxy reads events as they pass; API servers since 1.37 compress watches with initial events"),
+    change("sec-websocket-extensions", false, "left out, for watches of the ring's resources",
+        "the same: an extension may compress the messages"),
+    change("sec-websocket-protocol", false, "without `base64url.bearer.authorization.k8s.io.*`",
+        "the local token, as browsers send it, is taken off as the API server does it"),
     of_front_proxy("x-remote-user"),
     of_front_proxy("x-remote-uid"),
     of_front_proxy("x-remote-group"),
     of_front_proxy("x-remote-extra-*"),
-    Change {
-        header: "connection",
-        always: true,
-        becomes: "left out; `Upgrade` where an upgrade is asked for",
-        reason: CONNECTION,
-    },
+    change("connection", true, "left out; `Upgrade` where an upgrade is asked for", CONNECTION),
     of_connection(NAMED),
     of_connection("keep-alive"),
     of_connection("proxy-authenticate"),
     of_connection("proxy-authorization"),
-    Change {
-        header: "te",
-        always: true,
-        becomes: "`trailers`, where it says so; else left out",
-        reason: "RFC 9110, section 10.1.4: it is about one connection, but trailers pass the proxy",
-    },
+    change("te", true, "`trailers`, where it says so; else left out",
+        "RFC 9110, section 10.1.4: it is about one connection, but trailers pass the proxy"),
     of_connection("transfer-encoding"),
 ];
 
@@ -194,20 +165,11 @@ pub const RESPONSE: [Change; 7] = [
 ];
 
 /// What answers of the proxy's own don't have, or have of their own.
+#[rustfmt::skip]
 pub const REFUSAL: [Change; 3] = [
-    Change {
-        header: "audit-id",
-        always: true,
-        becomes: LEFT_OUT,
-        reason: "the API server's audit log does not know a request that it did not get",
-    },
-    Change {
-        header: "x-kubernetes-pf-*",
-        always: true,
-        becomes: LEFT_OUT,
-        reason: "the API server's flow control did not see it either",
-    },
-    Change { header: "content-length", always: true, becomes: "its own", reason: "the message is the proxy's own" },
+    change("audit-id", true, LEFT_OUT, "the API server's audit log does not know a request that it did not get"),
+    change("x-kubernetes-pf-*", true, LEFT_OUT, "the API server's flow control did not see it either"),
+    change("content-length", true, "its own", "the message is the proxy's own"),
 ];
 
 /// A part of a query that arrives otherwise than it was sent, or not.
@@ -249,29 +211,25 @@ pub mod part {
 const FIRST_COUNTS: &str = "the API server takes the first; another server on the way could take the last";
 const NOT_READ: &str = "Go's `url.ParseQuery` leaves it out; another server on the way could read it";
 
+const fn query(part: &'static str, becomes: &'static str, reason: &'static str) -> QueryChange {
+    QueryChange { part, becomes, reason }
+}
+
 const fn left_out_of_query(part: &'static str, reason: &'static str) -> QueryChange {
-    QueryChange { part, becomes: LEFT_OUT, reason }
+    query(part, LEFT_OUT, reason)
 }
 
 /// What becomes of the query of a list, a watch or a deletion of many, of a resource of the ring, and of what is asked
 /// where locks of elections may be. `query.rs` says what arrives, and notes what was seen.
+#[rustfmt::skip]
 const QUERY: [QueryChange; 12] = [
-    QueryChange {
-        part: part::SELECTOR,
-        becomes: "the shard's and then the client's first one, written anew, behind all other parameters",
-        reason: "the API server selects what is the shard's and what the client asked for",
-    },
-    QueryChange {
-        part: part::BOOKMARKS,
-        becomes: "`true`, where it does not ask for bookmarks; they are taken out of what it is sent",
-        reason: "bookmarks say how far a watch has come on which nothing happens, so that it holds no move",
-    },
-    QueryChange {
-        part: part::AGE,
-        becomes: "at least that of the last move, by `resourceVersionMatch=NotOlderThan` and, for a watch, \
-                  `sendInitialEvents=true`; without `limit`, where it was 0",
-        reason: "an API server that lags would show objects that were moved away",
-    },
+    query(part::SELECTOR, "the shard's and then the client's first one, written anew, behind all other parameters",
+        "the API server selects what is the shard's and what the client asked for"),
+    query(part::BOOKMARKS, "`true`, where it does not ask for bookmarks; they are taken out of what it is sent",
+        "bookmarks say how far a watch has come on which nothing happens, so that it holds no move"),
+    query(part::AGE, "at least that of the last move, by `resourceVersionMatch=NotOlderThan` and, for a watch, \
+        `sendInitialEvents=true`; without `limit`, where it was 0",
+        "an API server that lags would show objects that were moved away"),
     left_out_of_query(part::WATCH_AGAIN, FIRST_COUNTS),
     left_out_of_query(part::VERSION_AGAIN, FIRST_COUNTS),
     left_out_of_query(part::INITIAL_AGAIN, FIRST_COUNTS),
@@ -279,16 +237,9 @@ const QUERY: [QueryChange; 12] = [
     left_out_of_query(part::SEMICOLON, NOT_READ),
     left_out_of_query(part::BAD_ESCAPE, NOT_READ),
     left_out_of_query(part::EMPTY, NOT_READ),
-    QueryChange {
-        part: part::DRY_RUN,
-        becomes: "`All`",
-        reason: "the API server judges the write of an election's lock, and does not store it",
-    },
-    QueryChange {
-        part: part::FIELDS,
-        becomes: "not the lock, and then the client's, written anew behind all other parameters",
-        reason: "the real lock is the ring's",
-    },
+    query(part::DRY_RUN, "`All`", "the API server judges the write of an election's lock, and does not store it"),
+    query(part::FIELDS, "not the lock, and then the client's, written anew behind all other parameters",
+        "the real lock is the ring's"),
 ];
 
 /// The lists as Markdown.

@@ -110,6 +110,16 @@ impl Ask {
         self.header("accept", media_type)
     }
 
+    /// The same for an answer that may be compressed.
+    pub fn gzip(self) -> Self {
+        self.header("accept-encoding", "gzip")
+    }
+
+    /// The same as an administrator who is impersonated.
+    pub fn as_somebody(self) -> Self {
+        self.header("impersonate-user", "somebody").header("impersonate-group", "system:masters")
+    }
+
     /// The same with a body.
     pub fn body(self, content_type: &str, body: impl Into<Bytes>) -> Self {
         Self { body: body.into(), ..self.header("content-type", content_type) }
@@ -154,6 +164,18 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// The same, which must have this status.
+    pub fn with(self, status: StatusCode) -> Result<Self> {
+        anyhow::ensure!(self.status == status, "{}, not {status}: {}", self.status, self.text());
+        Ok(self)
+    }
+
+    /// The same, which must be what was asked for.
+    pub fn done(self) -> Result<Self> {
+        anyhow::ensure!(self.status.is_success(), "{}: {}", self.status, self.text());
+        Ok(self)
+    }
+
     /// The body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()

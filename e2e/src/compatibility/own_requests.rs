@@ -29,91 +29,58 @@ const NAMED: &str = "metadata.name=";
 const LOCKS: [&str; 2] =
     ["/api/v1/namespaces/default/configmaps/", "/apis/coordination.k8s.io/v1/namespaces/default/leases/"];
 
+const fn own(request: &'static str, because: &'static str, is: fn(&str, &str, &str) -> bool) -> OwnRequest {
+    OwnRequest { request, because, is }
+}
+
+#[rustfmt::skip]
 const LIST: [OwnRequest; 13] = [
-    OwnRequest {
-        request: "`POST` of a SelfSubjectReview",
-        because: "at the start: which pod it is, and so which shard",
-        is: |method, path, _| method == "POST" && path.ends_with("/selfsubjectreviews"),
-    },
-    OwnRequest {
-        request: "`GET`, `POST` and `PUT` of the lock of the controller's election",
-        because: "the ring holds it: renewed two or three times in the time that it lasts, by whichever shard; each looks five times, and where what may be a lock is listed or watched by its one name",
-        is: |method, path, query| {
-            let of_lock = LOCKS.iter().any(|place| path.starts_with(place));
-            (method == "GET" && of_lock && query.is_empty())
-                || (["POST", "PUT"].contains(&method) && query.trim_start_matches('&') == "fieldManager=ringside-proxy")
-        },
-    },
-    OwnRequest {
-        request: "`GET`, `POST` and `PUT` of the shard Lease",
-        because: "it is a shard for as long as it holds that; renewed every few seconds",
-        is: |method, path, query| {
-            let of_shard = path.starts_with("/apis/coordination.k8s.io/v1/namespaces/") && path.contains("/leases");
-            of_shard && query.is_empty() && ["GET", "POST", "PUT"].contains(&method)
-        },
-    },
-    OwnRequest {
-        request: "list and watch of its ClusterRing",
-        because: "what the ring shards",
-        is: |method, path, query| {
-            method == "GET" && path.ends_with("/clusterrings") && query.contains("metadata.name=")
-        },
-    },
-    OwnRequest {
-        request: "discovery of a group",
-        because: "the version and kind of the ring's resources, and of the owners of controlled objects",
-        is: |method, path, _| {
+    own("`POST` of a SelfSubjectReview", "at the start: which pod it is, and so which shard",
+        |method, path, _| method == "POST" && path.ends_with("/selfsubjectreviews")),
+    own("`GET`, `POST` and `PUT` of the lock of the controller's election",
+        "the ring holds it: renewed two or three times in the time that it lasts, by whichever shard; each looks five times, \
+         and where what may be a lock is listed or watched by its one name",
+        |method, path, query| method == "GET" && query.is_empty() && LOCKS.iter().any(|place| path.starts_with(place))
+            || ["POST", "PUT"].contains(&method) && query.trim_start_matches('&') == "fieldManager=ringside-proxy"),
+    own("`GET`, `POST` and `PUT` of the shard Lease",
+        "it is a shard for as long as it holds that; renewed every few seconds",
+        |method, path, query| path.starts_with("/apis/coordination.k8s.io/v1/namespaces/") && path.contains("/leases")
+            && query.is_empty() && ["GET", "POST", "PUT"].contains(&method)),
+    own("list and watch of its ClusterRing", "what the ring shards",
+        |method, path, query| asks(method, query, &["metadata.name="]) && path.ends_with("/clusterrings")),
+    own("discovery of a group",
+        "the version and kind of the ring's resources, and of the owners of controlled objects",
+        |method, path, _| {
             let depth = path.trim_matches('/').split('/').count();
             method == "GET" && (path.starts_with("/apis") && depth <= 3 || path.starts_with("/api") && depth <= 2)
-        },
-    },
-    OwnRequest {
-        request: "list and watch of the metadata of what is drained of this shard, of each resource of the ring",
-        because: "which objects have to be let go",
-        is: |method, _, query| {
+        }),
+    own("list and watch of the metadata of what is drained of this shard, of each resource of the ring",
+        "which objects have to be let go",
+        |method, _, query| {
             let selector = query.split("labelSelector=").nth(1).unwrap_or_default();
-            asks(method, query, &[]) && selector.contains(",drain.") && !selector.contains(",!drain.")
-        },
-    },
-    OwnRequest {
-        request: "`PATCH` of an object that is drained",
-        because: "the acknowledgement: both labels are taken off, as the field manager `ringside-acknowledgement`",
-        is: |method, _, query| {
-            method == "PATCH" && query.trim_start_matches('&') == "fieldManager=ringside-acknowledgement"
-        },
-    },
-    OwnRequest {
-        request: "`PATCH` of a peering object of kopf's",
-        because: "the ring is one of kopf's peers, and says so whenever its controller does",
-        is: |method, path, _| {
-            method == "PATCH" && path.starts_with("/apis/kopf.dev/v1/") && path.contains("/kopfpeerings/")
-        },
-    },
-    OwnRequest {
-        request: "list of one name, for its metadata",
-        because: "whose an object is at this moment, where it is written, or read in a form that does not say it",
-        is: |method, _, query| asks(method, query, &[NAMED]) && !query.contains(EXACT) && !query.contains("limit="),
-    },
-    OwnRequest {
-        request: "list of what is to be deleted, for its metadata, where a deletion of many is of a controlled resource",
-        because: "whose the objects are that control it",
-        is: |method, _, query| asks(method, query, &["labelSelector=", "limit=500"]),
-    },
-    OwnRequest {
-        request: "list of one object, as the client and for its metadata, before the first list or watch of a resource",
-        because: "the version from which on a watch may go on",
-        is: |method, _, query| asks(method, query, &["limit=1"]) && !query.contains("labelSelector="),
-    },
-    OwnRequest {
-        request: "list of one name with a watch's own selectors, as it was right before a move or where a watch begins",
-        because: "whether that watch showed what is let go, or missed that it was",
-        is: |method, _, query| asks(method, query, &[NAMED, EXACT]),
-    },
-    OwnRequest {
-        request: "`GET` of `/livez`, on a new connection",
-        because: "whether a server without HTTP/2 is still there, of whose answer nothing has come for 10 s",
-        is: |method, path, _| method == "GET" && path == "/livez",
-    },
+            method == "GET" && selector.contains(",drain.") && !selector.contains(",!drain.")
+        }),
+    own("`PATCH` of an object that is drained",
+        "the acknowledgement: both labels are taken off, as the field manager `ringside-acknowledgement`",
+        |method, _, query| method == "PATCH" && query.trim_start_matches('&') == "fieldManager=ringside-acknowledgement"),
+    own("`PATCH` of a peering object of kopf's",
+        "the ring is one of kopf's peers, and says so whenever its controller does",
+        |method, path, _| method == "PATCH" && path.starts_with("/apis/kopf.dev/v1/") && path.contains("/kopfpeerings/")),
+    own("list of one name, for its metadata",
+        "whose an object is at this moment, where it is written, or read in a form that does not say it",
+        |method, _, query| asks(method, query, &[NAMED]) && !query.contains(EXACT) && !query.contains("limit=")),
+    own("list of what is to be deleted, for its metadata, where a deletion of many is of a controlled resource",
+        "whose the objects are that control it",
+        |method, _, query| asks(method, query, &["labelSelector=", "limit=500"])),
+    own("list of one object, as the client and for its metadata, before the first list or watch of a resource",
+        "the version from which on a watch may go on",
+        |method, _, query| asks(method, query, &["limit=1"]) && !query.contains("labelSelector=")),
+    own("list of one name with a watch's own selectors, as it was right before a move or where a watch begins",
+        "whether that watch showed what is let go, or missed that it was",
+        |method, _, query| asks(method, query, &[NAMED, EXACT])),
+    own("`GET` of `/livez`, on a new connection",
+        "whether a server without HTTP/2 is still there, of whose answer nothing has come for 10 s",
+        |method, path, _| method == "GET" && path == "/livez"),
 ];
 
 /// Whether all of these are on the list; notes them.

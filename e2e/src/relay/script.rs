@@ -19,7 +19,7 @@ use tokio::{io::AsyncWriteExt as _, sync::Notify};
 use super::forward::{Fault, Passing};
 
 /// An answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Script {
     /// The status.
     pub status: StatusCode,
@@ -51,15 +51,7 @@ pub enum Part {
 impl Script {
     /// An answer of this status and nothing else.
     pub fn new(status: StatusCode) -> Self {
-        Self {
-            status,
-            headers: Vec::new(),
-            body: Vec::new(),
-            trailers: None,
-            interim: None,
-            after: None,
-            unanswered: Arc::default(),
-        }
+        Self { status, ..Self::default() }
     }
 
     /// The same for who asks once more.
@@ -77,6 +69,11 @@ impl Script {
     pub fn part(mut self, part: Part) -> Self {
         self.body.push(part);
         self
+    }
+
+    /// The same with a body in JSON.
+    pub fn json(self, body: &serde_json::Value) -> Self {
+        self.header("content-type", "application/json").bytes(body.to_string())
     }
 
     /// The same with a body of these bytes.

@@ -24,8 +24,9 @@ pub(crate) fn group() -> Group {
         vec![
             case!(acknowledgement::the_policy_tells_an_acknowledgement_from_stripped_labels),
             case!(acknowledgement::the_webhook_tells_an_acknowledgement_from_stripped_labels),
-            case!(belongings::what_belongs_to_a_ring_is_restored_within_seconds),
-            case!(belongings::what_is_created_while_what_belongs_to_the_ring_is_gone_has_an_owner_a_moment_later),
+            case!(belongings::what_belongs_to_a_ring_is_restored_within_seconds).works(),
+            case!(belongings::what_is_created_while_what_belongs_to_the_ring_is_gone_has_an_owner_a_moment_later)
+                .works(),
             case!(labels_are_kept_with_webhook_and_policy).alone(),
             case!(labels_are_kept_without_the_webhook).alone(),
             case!(labels_are_kept_by_the_webhook_alone).alone(),
@@ -34,9 +35,9 @@ pub(crate) fn group() -> Group {
             case!(copies::a_copied_child_is_with_its_owner_at_once_with_webhook_and_policy).alone(),
             case!(copies::a_copied_child_is_with_its_owner_soon_while_the_webhook_is_away).alone(),
             case!(copies::a_copied_child_is_with_its_owner_after_a_period_where_nothing_keeps_labels).alone(),
-            case!(removal::removing_the_ring_takes_everything_off),
-            case!(removal::the_command_takes_off_what_no_sharder_saw_go),
-            case!(removal::the_command_takes_a_whole_ring_off_while_everything_runs),
+            case!(removal::removing_the_ring_takes_everything_off).works(),
+            case!(removal::the_command_takes_off_what_no_sharder_saw_go).works(),
+            case!(removal::the_command_takes_a_whole_ring_off_while_everything_runs).works(),
         ],
     )
 }

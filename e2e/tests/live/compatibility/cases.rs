@@ -1,6 +1,41 @@
 //! All cases, a room for each part of the API.
 
-use super::table::{Case, Part};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use http::{HeaderMap, Method, StatusCode, header};
+use hyper::body::Bytes;
+use ringside_e2e::{
+    compatibility::Outcome,
+    eventually::eventually,
+    relay::{Offer, Script},
+};
+use ringside_ring::labels::RingLabels;
+use serde_json::{Value, json};
+use tokio::{sync::OnceCell, time::timeout};
+
+use self::{
+    controlled::CONFIG_MAPS,
+    refusals::{CONTROLLED, LEASES, OWN_WORDS, reason},
+    upgrades::websocket,
+    writes::{APPLY, CURRENT, JSON_PATCH, Kind, MERGE, STRATEGIC, Write, owner},
+};
+use super::{
+    changes::{self, part},
+    client::{Answer, Ask, Endpoint, Http},
+    compare::{
+        AS_SENT, Bodies, Expected, Extent, Moment, OF_A_WRITE, Probe, Rewritten, SELECTED, WATCHED, answers, contains,
+        difference, own_answer, passed_on, steady,
+    },
+    fixture::{DEADLINE, Fixture, NAMESPACE},
+    objects::{FIXED, map, site},
+    query,
+    raw::Raw,
+    shard::Shard,
+    status::{self, same_refusal},
+    stream::{self, Event, Format, JSON, METADATA, METADATA_PROTOBUF, PROTOBUF, TABLE},
+    table::{Case, Part, by_pair, case},
+};
 
 mod aggregated;
 mod beside;
@@ -23,6 +58,13 @@ mod transport;
 mod upgrades;
 mod watches;
 mod writes;
+
+/// ConfigMaps and Websites are the ring's, Secrets are not.
+const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
+const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites";
+const SECRETS: &str = "/api/v1/namespaces/fixed/secrets";
+/// ConfigMaps that are never drained: a watch that began with any state may be ended for those that are.
+const STILL: &str = "/api/v1/namespaces/still/configmaps";
 
 fn joined<const ROOMS: usize>(rooms: [Vec<Case>; ROOMS]) -> Vec<Case> {
     rooms.into_iter().flatten().collect()

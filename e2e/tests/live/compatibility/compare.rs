@@ -1,11 +1,16 @@
 //! A request by two ways: past the proxy and through it.
 
+use std::sync::Arc;
+
 use anyhow::{Context as _, Result, ensure};
 use http::{StatusCode, header};
 pub(crate) use ringside_e2e::compatibility::compare::{
     Bodies, Extent, OF_A_WRITE, answers, arrival, contains, difference, own_answer, passed_on,
 };
-use ringside_e2e::{compatibility::Outcome, relay::Recorded};
+use ringside_e2e::{
+    compatibility::Outcome,
+    relay::{Recorded, Script},
+};
 
 use super::{
     client::{Answer, Ask, Http},
@@ -16,13 +21,20 @@ use super::{
 };
 
 /// What becomes of a request on the way.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Rewritten<'a> {
-    /// What is put in front of the labelSelector.
-    pub(crate) selector: Option<&'a str>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rewritten {
+    /// Whether the shard's selector is put in front of the labelSelector.
+    pub(crate) selects: bool,
     /// Headers that the list of `changes.rs` lets change.
-    pub(crate) headers: &'a [&'a str],
+    pub(crate) headers: &'static [&'static str],
 }
+
+/// Nothing.
+pub(crate) const AS_SENT: Rewritten = Rewritten { selects: false, headers: &[] };
+/// What becomes of a request for what the ring shards.
+pub(crate) const SELECTED: Rewritten = Rewritten { selects: true, headers: &[] };
+/// What becomes of a watch of that.
+pub(crate) const WATCHED: Rewritten = Rewritten { selects: true, headers: &["accept-encoding"] };
 
 /// What the API server answers without the proxy. Two refusals are equal too, and show nothing of what a case is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,68 +63,69 @@ impl Expected {
 pub(crate) struct Moment(pub(crate) anyhow::Error);
 
 /// One request, sent past the proxy and through it.
-pub(crate) struct Probe<'a> {
-    pub(crate) shard: &'a Shard,
+#[derive(Clone)]
+pub(crate) struct Probe {
+    pub(crate) fixture: Arc<Fixture>,
+    pub(crate) shard: Arc<Shard>,
     pub(crate) http: Http,
-    pub(crate) mark: &'a str,
+    pub(crate) mark: String,
 }
 
-impl<'a> Probe<'a> {
-    /// By the usual way.
-    pub(crate) fn new(fixture: &'a Fixture, mark: &'a str) -> Self {
-        Self { shard: &fixture.main, http: Http::Two, mark }
+impl Probe {
+    /// One that speaks a version of HTTP with a proxy that speaks one with the API server.
+    pub(crate) fn by(fixture: Arc<Fixture>, mark: String, (http, upstream): (Http, Http)) -> Self {
+        Self { shard: fixture.by(upstream).clone(), fixture, http, mark }
     }
 
-    /// By another version of HTTP to the proxy, or from there to the API server.
-    pub(crate) fn by(fixture: &'a Fixture, mark: &'a str, http: Http, upstream: Http) -> Self {
-        Self { shard: fixture.by(upstream), http, mark }
+    /// The same for another shard.
+    pub(crate) fn of(self, shard: &Arc<Shard>) -> Self {
+        Self { shard: shard.clone(), ..self }
     }
 
     /// The request must arrive as it is and the answer come as it is, which is one of what was asked for. It may be sent
     /// more than once: no request that leaves something behind.
     pub(crate) async fn same(&self, ask: &Ask) -> Result<Outcome> {
-        self.same_with(ask, Bodies::Exact).await
-    }
-
-    pub(crate) async fn same_with(&self, ask: &Ask, bodies: Bodies) -> Result<Outcome> {
-        self.compared(ask, bodies, Expected::Done).await
+        self.same_with(ask, Bodies::Exact, Expected::Done).await
     }
 
     /// The same of what the API server answers with this status: where it refuses, mostly.
     pub(crate) async fn same_as(&self, ask: &Ask, status: StatusCode) -> Result<Outcome> {
-        self.compared(ask, Bodies::Exact, Expected::Status(status)).await
+        self.same_with(ask, Bodies::Exact, Expected::Status(status)).await
     }
 
-    async fn compared(&self, ask: &Ask, bodies: Bodies, expected: Expected) -> Result<Outcome> {
-        steady(async || {
-            let (direct, (proxied, _)) = tokio::try_join!(self.past(ask), self.through(ask, Rewritten::default()))?;
-            expected.check(&direct)?;
-            Ok(answers(&direct, &proxied, bodies).map_err(Moment)?)
-        })
-        .await
+    pub(crate) async fn same_with(&self, ask: &Ask, bodies: Bodies, expected: Expected) -> Result<Outcome> {
+        steady(async || self.compared(ask, AS_SENT, bodies, expected).await.map(|_| Outcome::Same)).await
     }
 
     /// The request must arrive with the shard's selector, and the answer be that of the same request with the selector
     /// written by hand: the intersection of what was asked for and what is the shard's.
     pub(crate) async fn narrowed(&self, ask: &Ask) -> Result<Outcome> {
-        steady(async || self.shows_its_own(&self.narrowed_with(ask, Bodies::Exact, &[]).await?.body)).await
+        steady(async || self.shows_its_own(&self.narrowed_with(ask, SELECTED, Bodies::Exact).await?.body)).await
     }
 
     /// The same for a watch that ends by itself. (Not before all was shown, unless the machine is busy elsewhere.)
     pub(crate) async fn narrowed_watch(&self, ask: &Ask) -> Result<Outcome> {
-        steady(async || self.shows_its_own(&self.narrowed_with(ask, Bodies::Exact, &["accept-encoding"]).await?.body))
-            .await
+        steady(async || self.shows_its_own(&self.narrowed_with(ask, WATCHED, Bodies::Exact).await?.body)).await
     }
 
     /// The same without a look at the names in the answer.
-    pub(crate) async fn narrowed_with(&self, ask: &Ask, bodies: Bodies, headers: &'a [&'a str]) -> Result<Answer> {
-        let by_hand = Ask { target: query::narrowed(&ask.target, &self.shard.selector), ..ask.clone() };
-        let rewritten = self.narrowing(headers);
+    pub(crate) async fn narrowed_with(&self, ask: &Ask, rewritten: Rewritten, bodies: Bodies) -> Result<Answer> {
+        self.compared(ask, rewritten, bodies, Expected::Done).await
+    }
+
+    /// Compares the answers to what is asked by hand and to what the proxy makes of the request; returns the latter's.
+    async fn compared(&self, ask: &Ask, rewritten: Rewritten, bodies: Bodies, expected: Expected) -> Result<Answer> {
+        let by_hand = if rewritten.selects { self.by_hand(ask) } else { ask.clone() };
         // At the same time: a Table says how old an object is.
         let (direct, (proxied, _)) = tokio::try_join!(self.past(&by_hand), self.through(ask, rewritten))?;
+        expected.check(&direct)?;
         answers(&direct, &proxied, bodies).map_err(Moment)?;
-        ensure!(proxied.status.is_success(), "{}: {}", proxied.status, proxied.text());
         Ok(proxied)
+    }
+
+    /// The request in the words of a client that selects the shard's objects itself.
+    pub(crate) fn by_hand(&self, ask: &Ask) -> Ask {
+        Ask { target: query::narrowed(&ask.target, &self.shard.selector), ..ask.clone() }
     }
 
     /// What a selector written by hand can't show: that it selects at all.
@@ -124,14 +137,9 @@ impl<'a> Probe<'a> {
         Ok(Outcome::Narrowed)
     }
 
-    /// What becomes of a request that is narrowed.
-    pub(crate) fn narrowing(&self, headers: &'a [&'a str]) -> Rewritten<'a> {
-        Rewritten { selector: Some(&self.shard.selector), headers }
-    }
-
     /// Sends it past the proxy.
     pub(crate) async fn past(&self, ask: &Ask) -> Result<Answer> {
-        self.shard.direct.exchange(self.http, ask, self.mark).await.context("without the proxy")
+        self.shard.direct.exchange(self.http, ask, &self.mark).await.context("without the proxy")
     }
 
     /// What the client speaks with the relay, without the proxy: its own version, where the relay offers it.
@@ -139,49 +147,82 @@ impl<'a> Probe<'a> {
         if self.shard.upstream == Http::One { Http::One } else { self.http }
     }
 
+    /// Has the relay answer so from now on, in place of the API server.
+    pub(crate) fn script(&self, script: Script) {
+        self.shard.relay.answer(&self.mark, script);
+    }
+
+    /// Asks for an answer by script, past the proxy.
+    pub(crate) async fn past_by_script(&self, ask: &Ask) -> Result<Answer> {
+        let direct = self.shard.scripted.exchange(self.of_relay(), ask, &self.mark).await.context("without the proxy");
+        self.take();
+        direct
+    }
+
     /// Asks for an answer by script, past the proxy and through it. Both must be the same, and arrive once.
-    pub(crate) async fn scripted(&self, ask: &Ask, rewritten: Rewritten<'_>) -> Result<Outcome> {
-        let direct =
-            self.shard.scripted.exchange(self.of_relay(), ask, self.mark).await.context("without the proxy")?;
-        let (proxied, _) = self.through(ask, rewritten).await?;
-        answers(&direct, &proxied, Bodies::Exact)
+    pub(crate) async fn scripted(&self, ask: &Ask, rewritten: Rewritten) -> Result<Outcome> {
+        let direct = self.past_by_script(ask).await?;
+        answers(&direct, &self.through(ask, rewritten).await?.0, Bodies::Exact)
     }
 
     /// Sends it through the proxy, and compares what arrives with what was sent, and what comes back with what was
     /// answered.
-    pub(crate) async fn through(&self, ask: &Ask, rewritten: Rewritten<'_>) -> Result<(Answer, Recorded)> {
-        self.shard.relay.take(self.mark);
-        let answer = self.shard.proxied.exchange(self.http, ask, self.mark).await.context("through the proxy")?;
-        let arrived = self.arrived()?;
-        self.check_arrival(ask, &arrived, rewritten)?;
+    pub(crate) async fn through(&self, ask: &Ask, rewritten: Rewritten) -> Result<(Answer, Recorded)> {
+        self.take();
+        let answer = self.proxied(ask).await?;
+        let arrived = self.arrived_as(ask, rewritten)?;
         passed_on(&arrived, &answer, Extent::Whole)?;
         Ok((answer, arrived))
     }
 
-    /// Sends it through the proxy; what arrived is not looked at.
-    pub(crate) async fn exchanged(&self, ask: &Ask) -> Result<(Answer, Vec<Recorded>)> {
-        let answer = self.shard.proxied.exchange(self.http, ask, self.mark).await.context("through the proxy")?;
-        Ok((answer, self.shard.relay.take(self.mark)))
+    /// Sends it through the proxy; what arrives is looked at later, or not.
+    pub(crate) async fn proxied(&self, ask: &Ask) -> Result<Answer> {
+        self.shard.proxied.exchange(self.http, ask, &self.mark).await.context("through the proxy")
+    }
+
+    /// Sends it through the proxy, which must not send it on.
+    pub(crate) async fn unforwarded(&self, ask: &Ask) -> Result<Answer> {
+        self.take();
+        let answer = self.proxied(ask).await?;
+        self.nothing_arrived().map(|()| answer)
+    }
+
+    /// All requests of this case that arrived since the last look.
+    pub(crate) fn take(&self) -> Vec<Recorded> {
+        self.shard.relay.take(&self.mark)
+    }
+
+    pub(crate) fn nothing_arrived(&self) -> Result<()> {
+        let arrived = self.take();
+        ensure!(arrived.is_empty(), "it arrived at the API server: {arrived:#?}");
+        Ok(())
     }
 
     /// The one request of this case that arrived since the last look.
     pub(crate) fn arrived(&self) -> Result<Recorded> {
-        let mut arrived = self.shard.relay.take(self.mark);
+        let mut arrived = self.take();
         ensure!(arrived.len() == 1, "{} requests arrived at the API server: {arrived:#?}", arrived.len());
         arrived.pop().context("a request")
     }
 
-    pub(crate) fn check_arrival(&self, ask: &Ask, arrived: &Recorded, rewritten: Rewritten<'_>) -> Result<()> {
+    /// The same, compared with what was sent.
+    pub(crate) fn arrived_as(&self, ask: &Ask, rewritten: Rewritten) -> Result<Recorded> {
+        let arrived = self.arrived()?;
+        self.check_arrival(ask, &arrived, rewritten).map(|()| arrived)
+    }
+
+    pub(crate) fn check_arrival(&self, ask: &Ask, arrived: &Recorded, rewritten: Rewritten) -> Result<()> {
         ensure!(arrived.method == ask.method, "{} arrived as {}", ask.method, arrived.method);
-        match rewritten.selector {
-            Some(selector) => query::check_narrowed(&ask.target, &arrived.target, selector)?,
-            None => ensure!(arrived.target == ask.target, "{} arrived as {}", ask.target, arrived.target),
+        if rewritten.selects {
+            query::check_narrowed(&ask.target, &arrived.target, &self.shard.selector)?;
+        } else {
+            ensure!(arrived.target == ask.target, "{} arrived as {}", ask.target, arrived.target);
         }
         // Who refuses a request may do so before all of its body is there.
         let refused = arrived.answer.as_ref().is_some_and(|answer| !answer.status.is_success());
         let whole = arrived.body == ask.body || refused && ask.body.starts_with(&arrived.body);
         ensure!(whole, "{}", difference("the body", &ask.body, &arrived.body));
-        let mut sent = ask.sent(self.mark)?;
+        let mut sent = ask.sent(&self.mark)?;
         // That there is no body may be said, and need not be (RFC 9110, section 8.6): by HTTP/2 libraries say it.
         let said = arrived.headers.contains_key(header::CONTENT_LENGTH);
         if let Some(length) = ask.length().filter(|length| *length > 0 || said) {

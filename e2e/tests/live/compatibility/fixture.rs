@@ -1,7 +1,7 @@
 //! What all cases stand on: one control plane, objects of several owners, and two proxies, whose ways to the API server
 //! differ.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use http::{Method, StatusCode};
@@ -41,9 +41,9 @@ const MANIFESTS: &str = include_str!("fixture.yaml");
 /// The fixture.
 pub(crate) struct Fixture {
     /// By HTTP/2 to the API server, as usual.
-    pub(crate) main: Shard,
+    pub(crate) main: Arc<Shard>,
     /// By HTTP/1.1, as through a load balancer.
-    pub(crate) plain: Shard,
+    pub(crate) plain: Arc<Shard>,
     /// Answers for the group `echo.example.com`.
     pub(crate) aggregated: Relay,
     /// Before the proxies knew their ring, with an object after it.
@@ -97,6 +97,16 @@ impl Fixture {
         Ok(fixture)
     }
 
+    /// A list's query for the state after the last object.
+    pub(crate) fn exact(&self) -> String {
+        format!("resourceVersion={}&resourceVersionMatch=Exact", self.end)
+    }
+
+    /// A query of a watch that begins before the first object, and ends by itself.
+    pub(crate) fn from_begin(&self) -> String {
+        format!("resourceVersion={}&timeoutSeconds=1", self.begin)
+    }
+
     /// Compares what the proxies asked of themselves with the list.
     pub(crate) fn note_own_requests(&self) -> Result<()> {
         self.main.note_own_requests()?;
@@ -104,7 +114,7 @@ impl Fixture {
     }
 
     /// The way by which a proxy talks to the API server.
-    pub(crate) fn by(&self, upstream: Http) -> &Shard {
+    pub(crate) fn by(&self, upstream: Http) -> &Arc<Shard> {
         match upstream {
             Http::One => &self.plain,
             Http::Two => &self.main,
@@ -112,9 +122,10 @@ impl Fixture {
     }
 
     /// Starts a proxy of a case's own, in a ring of its own that shards these resources.
-    pub(crate) async fn alone(&self, member: Member<'_>, resources: &Value) -> Result<Shard> {
-        self.shards(member.ring, resources).await?;
-        Shard::start(&self.control_plane, member).await
+    pub(crate) async fn alone(&self, ring: &str, offer: Offer, resources: &Value) -> Result<Arc<Shard>> {
+        self.shards(ring, resources).await?;
+        let name = &format!("shard-{ring}");
+        Shard::start(&self.control_plane, Member { ring, name, owns: objects::OWNERS[0], offer }).await
     }
 
     /// Says what a ring shards from now on.
@@ -161,8 +172,7 @@ async fn aggregate(control_plane: &ControlPlane) -> Result<Relay> {
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "echo.example.com/v1",
         "resources": [{"name": "echoes", "singularName": "echo", "kind": "Echo", "namespaced": true, "verbs": ["get"]}],
     });
-    let script = Script::new(StatusCode::OK).header("content-type", "application/json");
-    relay.answer_others(script.bytes(resources.to_string()));
+    relay.answer_others(Script::new(StatusCode::OK).json(&resources));
     let gone = free_port()?;
     for (group, port) in [("echo.example.com", relay.address().port()), (GONE, gone)] {
         let service = json!({

@@ -1,6 +1,6 @@
 //! A proxy, the relay between it and the API server, and the way past both.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path, process::Command};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, process::Command, sync::Arc};
 
 use anyhow::{Context as _, Result, ensure};
 use http::StatusCode;
@@ -60,7 +60,7 @@ pub(crate) struct Member<'a> {
 
 impl Shard {
     /// Starts it. The proxy answers by then, but may be no shard yet.
-    pub(crate) async fn start(control_plane: &ControlPlane, member: Member<'_>) -> Result<Self> {
+    pub(crate) async fn start(control_plane: &ControlPlane, member: Member<'_>) -> Result<Arc<Self>> {
         let Member { ring, name, owns, offer } = member;
         let dir = control_plane.dir();
         let relay = Relay::start(control_plane, offer).await?;
@@ -75,12 +75,8 @@ impl Shard {
         let (address, admin) = (([127, 0, 0, 1], free_port()?).into(), ([127, 0, 0, 1], free_port()?).into());
         let built = tokio::task::spawn_blocking(|| toolchain::ringside(&Environment::of_process()));
         let mut command = Command::new(built.await??.proxy);
-        command.args(["--ring", ring, "--kubeconfig"]).arg(&through_relay).arg("--access-dir").arg(&access).args([
-            "--listen",
-            &format!("{address}"),
-            "--admin-listen",
-            &format!("{admin}"),
-        ]);
+        command.args(["--ring", ring, "--kubeconfig"]).arg(&through_relay).arg("--access-dir").arg(&access);
+        command.args(["--listen", &format!("{address}"), "--admin-listen", &format!("{admin}")]);
         let process = Process::spawn(name, &command, &dir.join(format!("{name}.log")))?;
         let proxied = eventually("the proxy answers", DEADLINE, || async {
             process.check_running().map_err(|error| error.to_string())?;
@@ -91,7 +87,7 @@ impl Shard {
         let ca = control_plane.ca_path();
         let (ring, shard): (RingName, ShardName) = (ring.parse()?, name.parse()?);
         let labels = RingLabels::of(&ring);
-        Ok(Self {
+        Ok(Arc::new(Self {
             proxied: proxied.await?,
             direct: Endpoint::new(api_server, &ca, &token)?,
             scripted: Endpoint::new(relay.address(), &ca, &token)?,
@@ -103,7 +99,7 @@ impl Shard {
             owns,
             labels,
             admin,
-        })
+        }))
     }
 
     /// Returns when it is a shard, and each of these collections was listed once, which is when the proxy looks how old a

@@ -3,15 +3,14 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::compatibility::client::Answer;
+use super::{client::Answer, compare::own_answer};
 
 /// What a protobuf body of Kubernetes begins with.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// What a `Status` says, but for the words of its message: those are each server's own.
 pub(crate) fn read(answer: &Answer) -> Result<Value> {
-    if let Some(unknown) = answer.body.strip_prefix(MAGIC) {
-        let raw = fields(unknown)?.into_iter().find(|(number, _)| *number == 2).context("an object")?.1;
+    if let Some(raw) = object(answer)? {
         return protobuf(&raw);
     }
     let mut status: Value = serde_saphyr::from_str(&answer.text()).with_context(|| answer.text())?;
@@ -19,25 +18,29 @@ pub(crate) fn read(answer: &Answer) -> Result<Value> {
     Ok(status)
 }
 
+/// Whether a refusal of the proxy's own says what the API server's says, in the same form.
+pub(crate) fn same_refusal(direct: &Answer, proxied: &Answer) -> Result<()> {
+    ensure!(direct.status == proxied.status, "{} became {}: {}", direct.status, proxied.status, proxied.text());
+    own_answer(direct, proxied)?;
+    let (one, other) = (read(direct)?, read(proxied)?);
+    ensure!(one == other, "{one} became {other}");
+    Ok(())
+}
+
 /// What a Lease or a ConfigMap says, or a `Status` of it that is no refusal, but for what each server makes up. Of protobuf by
 /// the numbers of the fields (k8s.io/api/coordination/v1 and k8s.io/apimachinery).
 pub(crate) fn lock(answer: &Answer) -> Result<Value> {
     /// uid, resourceVersion, creationTimestamp, managedFields.
     const MADE_UP: [u64; 4] = [5, 6, 8, 17];
-    let Some(unknown) = answer.body.strip_prefix(MAGIC) else {
+    let Some(raw) = object(answer)? else {
         let mut lease: Value = serde_json::from_slice(&answer.body).with_context(|| answer.text())?;
-        for (part, name) in [
-            ("metadata", "uid"),
-            ("metadata", "resourceVersion"),
-            ("metadata", "creationTimestamp"),
-            ("metadata", "managedFields"),
-            ("details", "uid"),
-        ] {
-            lease.get_mut(part).and_then(Value::as_object_mut).and_then(|part| part.remove(name));
+        for part in ["metadata", "details"] {
+            let made_up = ["uid", "resourceVersion", "creationTimestamp", "managedFields"];
+            let part = lease.get_mut(part).and_then(Value::as_object_mut);
+            part.into_iter().for_each(|part| part.retain(|name, _| !made_up.contains(&name.as_str())));
         }
         return Ok(lease);
     };
-    let raw = fields(unknown)?.into_iter().find(|(number, _)| *number == 2).context("an object")?.1;
     let mut read = json!({});
     for (number, part) in fields(&raw)? {
         for (field, value) in fields(&part)?.into_iter().filter(|(field, _)| number != 1 || !MADE_UP.contains(field)) {
@@ -66,6 +69,13 @@ fn protobuf(status: &[u8]) -> Result<Value> {
     }
     ensure!(!read["4"].is_null() && !read["6"].is_null(), "no reason and no code: {read}");
     Ok(read)
+}
+
+/// The object in a body of protobuf, if it is one.
+fn object(answer: &Answer) -> Result<Option<Vec<u8>>> {
+    let Some(unknown) = answer.body.strip_prefix(MAGIC) else { return Ok(None) };
+    let raw = fields(unknown)?.into_iter().find(|(number, _)| *number == 2);
+    Ok(Some(raw.context("an object")?.1))
 }
 
 fn text(bytes: &[u8]) -> Value {

@@ -5,9 +5,8 @@ use ringside_e2e::compatibility::Outcome;
 
 use crate::compatibility::{
     client::{Answer, Ask, Open},
-    compare::{Bodies, Extent, Probe, answers, contains, difference, passed_on},
+    compare::{Bodies, Extent, Probe, WATCHED, answers, contains, difference, passed_on},
     objects::OWNERS,
-    query,
 };
 
 /// How events follow each other.
@@ -112,7 +111,7 @@ async fn read_until(open: &mut Open, format: Format, enough: impl Fn(&[Event]) -
 /// and the heads of the answers are compared, and the events with those that the API server sent; with those of the other
 /// watch the case compares them.
 pub(crate) async fn both(
-    probe: &Probe<'_>,
+    probe: &Probe,
     ask: &Ask,
     format: Format,
     last: impl Fn(&Event) -> bool,
@@ -122,15 +121,15 @@ pub(crate) async fn both(
 
 /// The same until there are enough events.
 pub(crate) async fn both_until(
-    probe: &Probe<'_>,
+    probe: &Probe,
     ask: &Ask,
     format: Format,
     enough: impl Fn(&[Event]) -> bool,
 ) -> Result<(Vec<Event>, Vec<Event>)> {
-    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
+    let by_hand = probe.by_hand(ask);
     let (mut direct, mut proxied) = tokio::try_join!(
-        probe.shard.direct.open(probe.http, &by_hand, probe.mark),
-        probe.shard.proxied.open(probe.http, ask, probe.mark),
+        probe.shard.direct.open(probe.http, &by_hand, &probe.mark),
+        probe.shard.proxied.open(probe.http, ask, &probe.mark),
     )?;
     answers(&direct.without_body(), &proxied.without_body(), Bodies::Exact)?;
     let both = tokio::try_join!(read_until(&mut direct, format, &enough), read_until(&mut proxied, format, &enough))?;
@@ -141,9 +140,8 @@ pub(crate) async fn both_until(
 }
 
 /// Whether a watch arrived as it was asked for, and what came through the proxy is what the API server sent.
-pub(crate) fn arrived(probe: &Probe<'_>, ask: &Ask, proxied: &Open, events: &[Event]) -> Result<()> {
-    let arrived = probe.arrived()?;
-    probe.check_arrival(ask, &arrived, probe.narrowing(&["accept-encoding"]))?;
+pub(crate) fn arrived(probe: &Probe, ask: &Ask, proxied: &Open, events: &[Event]) -> Result<()> {
+    let arrived = probe.arrived_as(ask, WATCHED)?;
     let bytes: Vec<u8> = events.iter().flat_map(|event| event.0.iter().copied()).collect();
     passed_on(&arrived, &Answer { body: bytes.into(), ..proxied.without_body() }, Extent::Begin)
 }

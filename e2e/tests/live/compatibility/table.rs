@@ -13,13 +13,13 @@ use ringside_e2e::{
 };
 use tokio::time::timeout;
 
-use super::{cases, changes, fixture::Fixture};
+use super::{cases, changes, client::Http, compare::Probe, fixture::Fixture};
 
 /// Most take a second or two; the longest reads 100 MB. A machine may be busy elsewhere.
 const LONGEST: Duration = Duration::from_secs(120);
 const SECTION: Section = Section { name: "protocol", test: "live" };
 
-type Run = Box<dyn FnOnce(Arc<Fixture>, String) -> BoxFuture<'static, Result<Outcome>> + Send>;
+type Run = Box<dyn FnOnce(Probe) -> BoxFuture<'static, Result<Outcome>> + Send>;
 
 /// A part of the API, which is a table of the page.
 pub(crate) struct Part {
@@ -31,20 +31,41 @@ pub(crate) struct Part {
 pub(crate) struct Case {
     behaviour: String,
     representation: String,
+    /// The versions of HTTP of the client and of the server behind the proxy.
+    pair: (Http, Http),
     run: Run,
 }
 
-/// A case that is given the fixture and a mark of its own.
-pub(crate) fn case<F>(
-    behaviour: &str,
-    representation: &str,
-    run: impl FnOnce(Arc<Fixture>, String) -> F + Send + 'static,
-) -> Case
+/// A case that is given a probe of its own, which takes the usual way.
+pub(crate) fn case<F>(behaviour: &str, representation: &str, run: impl FnOnce(Probe) -> F + Send + 'static) -> Case
 where
     F: Future<Output = Result<Outcome>> + Send + 'static,
 {
-    let run: Run = Box::new(move |fixture, mark| run(fixture, mark).boxed());
-    Case { behaviour: behaviour.to_owned(), representation: representation.to_owned(), run }
+    let (behaviour, representation) = (behaviour.to_owned(), representation.to_owned());
+    Case { behaviour, representation, pair: (Http::Two, Http::Two), run: Box::new(move |probe| run(probe).boxed()) }
+}
+
+/// A case for each version of HTTP on both sides.
+pub(crate) fn by_pair<F>(
+    behaviour: &str,
+    run: impl Fn(Probe) -> F + Clone + Send + 'static,
+) -> impl Iterator<Item = Case>
+where
+    F: Future<Output = Result<Outcome>> + Send + 'static,
+{
+    Http::PAIRS.into_iter().map(move |pair| case(behaviour, &pair.0.towards(pair.1), run.clone()).by(pair))
+}
+
+impl Case {
+    /// Sets the versions of HTTP of the client and of the server behind the proxy.
+    pub(crate) fn by(self, pair: (Http, Http)) -> Self {
+        Self { pair, ..self }
+    }
+
+    /// Sets that the client speaks HTTP/1.1.
+    pub(crate) fn by_http1(self) -> Self {
+        self.by((Http::One, Http::Two))
+    }
 }
 
 /// For each part of the API what was seen.
@@ -69,12 +90,12 @@ pub(crate) fn group() -> Group {
 }
 
 fn of_part(part: usize, place: usize, case: Case) -> live::Case {
-    let Case { behaviour, representation, run } = case;
+    let Case { behaviour, representation, pair, run } = case;
     let name = format!("{behaviour}: {representation}");
     live::Case::new(&name, move || {
         Box::pin(async move {
             // Short, and the same in each run: it is also the audit id.
-            let running = run(fixture().await, format!("case-{part}-{place}"));
+            let running = run(Probe::by(fixture().await, format!("case-{part}-{place}"), pair));
             let outcome = timeout(LONGEST, running).await.unwrap_or_else(|_| panic!("no end after {LONGEST:?}"));
             let outcome = outcome.unwrap_or_else(|error| panic!("{error:#}"));
             SEEN.get().unwrap()[part].1.note(place, Row { behaviour, representation, outcome });

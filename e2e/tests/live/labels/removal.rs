@@ -118,8 +118,11 @@ pub(crate) async fn removing_the_ring_takes_everything_off() {
     .unwrap();
     assert_eq!(total, before.iter().sum::<usize>().to_string());
     for (resource, count) in RESOURCES.into_iter().zip(before) {
-        let line =
-            said.lines().find(|line| line.contains("took the labels") && field(line, "resource") == Some(resource));
+        let line = said.lines().find(|line| {
+            line.contains("took the labels")
+                && field(line, "ring") == Some(fixture.ring.as_str())
+                && field(line, "resource") == Some(resource)
+        });
         assert_eq!(field(line.unwrap(), "taken"), Some(&*count.to_string()), "{resource}");
     }
 

@@ -1,80 +1,51 @@
 //! A group of an aggregated API server: what arrives there through API server and proxy is what arrives through the API
 //! server alone.
 
-use std::collections::BTreeMap;
+use ringside_e2e::relay::Part;
 
-use anyhow::{Result, ensure};
-use http::{Method, StatusCode};
-use ringside_e2e::{
-    compatibility::Outcome,
-    eventually::eventually,
-    relay::{Offer, Part, Script},
-};
-use serde_json::{Value, json};
-use tokio::sync::OnceCell;
-
-use super::{refusals::reason, upgrades::websocket};
-use crate::compatibility::{
-    client::{Answer, Ask, Http},
-    compare::{Bodies, Probe, Rewritten, answers},
-    fixture::{DEADLINE, Fixture, GONE},
-    query,
-    raw::Raw,
-    shard::{Member, Shard, WARM_UP},
-    table::{Case, case},
-};
+use super::*;
+use crate::compatibility::{fixture::GONE, shard::WARM_UP};
 
 const ECHOES: &str = "/apis/echo.example.com/v1/namespaces/fixed/echoes";
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case("aggregated group", "discovery", |fixture, mark| async move {
-            let probe = Probe::new(&fixture, &mark);
-            let (answer, outcome) = both(&fixture, &probe, &Ask::get("/apis/echo.example.com/v1")).await?;
+        case("aggregated group", "discovery", async move |probe| {
+            let (answer, outcome) = both(&probe, &Ask::get("/apis/echo.example.com/v1")).await?;
             ensure!(answer.text().contains("echoes"), "{}", answer.text());
             Ok(outcome)
         }),
-        case("aggregated group", "odd headers and status", |fixture, mark| async move {
+        case("aggregated group", "odd headers and status", async move |probe| {
             let script = Script::new(StatusCode::IM_A_TEAPOT).header("x-odd", "1").header("x-odd", "0").bytes("short");
-            fixture.aggregated.answer(&mark, script.header("content-type", "text/tea"));
+            probe.fixture.aggregated.answer(&probe.mark, script.header("content-type", "text/tea"));
             let ask = Ask::get(format!("{ECHOES}/one?a=1&a=%30")).header("x-b", "2").header("x-b", "1");
-            let (answer, outcome) = both(&fixture, &Probe::new(&fixture, &mark), &ask).await?;
+            let (answer, outcome) = both(&probe, &ask).await?;
             ensure!(answer.status == StatusCode::IM_A_TEAPOT, "{}", answer.status);
             Ok(outcome)
         }),
-        case("aggregated group", "write", |fixture, mark| async move {
+        case("aggregated group", "write", async move |probe| {
             // Without a type the API server would guess one, or not, as the pieces of the body come.
             let script = Script::new(StatusCode::CREATED).header("content-type", "application/x-own");
-            fixture.aggregated.answer(&mark, script.part(Part::Echo));
+            probe.fixture.aggregated.answer(&probe.mark, script.part(Part::Echo));
             let ask = Ask::new(Method::POST, ECHOES).body("application/x-own", vec![7; 300_000]);
-            let (answer, outcome) = both(&fixture, &Probe::new(&fixture, &mark), &ask).await?;
+            let (answer, outcome) = both(&probe, &ask).await?;
             ensure!(answer.body == ask.body, "the body came back otherwise");
             Ok(outcome)
         }),
-        case("aggregated group", "watch", |fixture, mark| async move {
+        case("aggregated group", "watch", async move |probe| {
             let line = "{\"type\":\"ADDED\",\"object\":{}}\n";
-            let script = Script::new(StatusCode::OK).header("content-type", "application/json");
-            fixture.aggregated.answer(&mark, script.part(Part::Bytes(line.into(), 1000)));
-            let (answer, outcome) =
-                both(&fixture, &Probe::new(&fixture, &mark), &Ask::get(format!("{ECHOES}?watch=1"))).await?;
+            let script = Script::new(StatusCode::OK).header("content-type", JSON);
+            probe.fixture.aggregated.answer(&probe.mark, script.part(Part::Bytes(line.into(), 1000)));
+            let (answer, outcome) = both(&probe, &Ask::get(format!("{ECHOES}?watch=1"))).await?;
             ensure!(answer.body.len() == 1000 * line.len(), "{} bytes", answer.body.len());
             Ok(outcome)
         }),
-        case("aggregated group", "upgrade", |fixture, mark| async move {
-            upgraded(&fixture, &Probe::by(&fixture, &mark, Http::One, Http::Two)).await
-        }),
-        case("aggregated group in a ring", "list", |fixture, mark| async move {
-            listed(&fixture, &Probe { shard: in_a_ring(&fixture).await?, http: Http::Two, mark: &mark }).await
-        }),
-        case("aggregated group in a ring", "watch", |fixture, mark| async move {
-            watched(&fixture, &Probe { shard: in_a_ring(&fixture).await?, http: Http::Two, mark: &mark }).await
-        }),
-        case("aggregated group in a ring", "get", |fixture, mark| async move {
-            got(&fixture, &Probe { shard: in_a_ring(&fixture).await?, http: Http::Two, mark: &mark }).await
-        }),
-        case("aggregated group whose server is not there", "503", |fixture, mark| async move {
-            let (probe, ask) =
-                (Probe::new(&fixture, &mark), Ask::get(format!("/apis/{GONE}/v1/namespaces/fixed/things")));
+        case("aggregated group", "upgrade", upgraded).by_http1(),
+        case("aggregated group in a ring", "list", async |probe| listed(&in_a_ring(probe).await?).await),
+        case("aggregated group in a ring", "watch", async |probe| watched(&in_a_ring(probe).await?).await),
+        case("aggregated group in a ring", "get", async |probe| got(&in_a_ring(probe).await?).await),
+        case("aggregated group whose server is not there", "503", async move |probe| {
+            let ask = Ask::get(format!("/apis/{GONE}/v1/namespaces/fixed/things"));
             // It is looked at some time after it was made.
             eventually("the API server knows the group", DEADLINE, || async {
                 let answer = probe.past(&ask).await.map_err(|error| error.to_string())?;
@@ -87,41 +58,42 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// What is said behind the head comes whole; and nothing but that.
-async fn upgraded(fixture: &Fixture, probe: &Probe<'_>) -> Result<Outcome> {
+async fn upgraded(probe: Probe) -> Result<Outcome> {
     const SAID: &[u8] = b"something of one's own";
     let script = Script::new(StatusCode::SWITCHING_PROTOCOLS).header("connection", "Upgrade");
-    fixture.aggregated.answer(probe.mark, script.header("upgrade", "websocket").header("x-odd", "1").bytes(SAID));
+    let script = script.header("upgrade", "websocket").header("x-odd", "1").bytes(SAID);
+    probe.fixture.aggregated.answer(&probe.mark, script);
     let ask = websocket(Ask::get(format!("{ECHOES}/one/talk")));
     let mut came = Vec::new();
     for endpoint in [&probe.shard.direct, &probe.shard.proxied] {
-        let mut raw = Raw::send(endpoint, &ask, probe.mark).await?;
+        let mut raw = Raw::send(endpoint, &ask, &probe.mark).await?;
         let (head, said) = (raw.head().await?, raw.rest().await?);
         ensure!(head.status.contains("101") && said == SAID, "{head:#?} {}", String::from_utf8_lossy(&said));
         came.push(head);
     }
     ensure!(came[0] == came[1], "{:#?} became {:#?}", came[0], came[1]);
-    probe.check_arrival(&ask, &probe.arrived()?, Rewritten::default())?;
-    let arrived = fixture.aggregated.take(probe.mark);
+    probe.arrived_as(&ask, AS_SENT)?;
+    let arrived = probe.fixture.aggregated.take(&probe.mark);
     ensure!(arrived.len() == 2 && arrived[0].headers == arrived[1].headers, "{arrived:#?}");
     Ok(Outcome::Same)
 }
 
 /// A proxy whose ring shards the group. Started by the first case that needs it.
-static RING: OnceCell<Shard> = OnceCell::const_new();
+static RING: OnceCell<Arc<Shard>> = OnceCell::const_new();
 
-async fn in_a_ring(fixture: &Fixture) -> Result<&'static Shard> {
-    RING.get_or_try_init(|| async {
-        fixture.aggregated.answer(WARM_UP, answering(&list()));
-        let member = Member { ring: "aggregated", name: "shard-aggregated", owns: "own-", offer: Offer::Both };
-        let shard = fixture.alone(member, &json!([{"group": "echo.example.com", "resource": "echoes"}])).await?;
-        shard.serves(&[ECHOES]).await?;
-        Ok(shard)
-    })
-    .await
+async fn in_a_ring(probe: Probe) -> Result<Probe> {
+    let ring = RING.get_or_try_init(async || {
+        probe.fixture.aggregated.answer(WARM_UP, answering(&list()));
+        let resources = json!([{"group": "echo.example.com", "resource": "echoes"}]);
+        let shard = probe.fixture.alone("aggregated", Offer::Both, &resources).await?;
+        shard.serves(&[ECHOES]).await.map(|()| shard)
+    });
+    let ring = ring.await?.clone();
+    Ok(probe.of(&ring))
 }
 
 fn answering(body: &Value) -> Script {
-    Script::new(StatusCode::OK).header("content-type", "application/json").bytes(body.to_string())
+    Script::new(StatusCode::OK).json(body)
 }
 
 fn echo(name: &str, version: u64, labels: &BTreeMap<String, String>) -> Value {
@@ -139,17 +111,17 @@ fn list() -> Value {
 }
 
 /// What the aggregated server is asked for is the shard's alone.
-async fn listed(fixture: &Fixture, probe: &Probe<'_>) -> Result<Outcome> {
-    fixture.aggregated.answer(probe.mark, answering(&list()));
+async fn listed(probe: &Probe) -> Result<Outcome> {
+    probe.fixture.aggregated.answer(&probe.mark, answering(&list()));
     let ask = Ask::get(format!("{ECHOES}?limit=5&labelSelector=tier"));
-    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
-    let (answer, outcome) = asked(fixture, probe, &by_hand, &ask, probe.narrowing(&[])).await?;
+    let by_hand = probe.by_hand(&ask);
+    let (answer, outcome) = asked(probe, &by_hand, &ask, SELECTED).await?;
     ensure!(outcome == Outcome::Same && answer.body == list().to_string(), "{}", answer.text());
     Ok(Outcome::Narrowed)
 }
 
 /// The same of a watch, whose events come as they were sent.
-async fn watched(fixture: &Fixture, probe: &Probe<'_>) -> Result<Outcome> {
+async fn watched(probe: &Probe) -> Result<Outcome> {
     let labels = probe.shard.labels();
     let event = |kind: &str, object: Value| format!("{}\n", json!({"type": kind, "object": object}));
     let events = [
@@ -157,55 +129,42 @@ async fn watched(fixture: &Fixture, probe: &Probe<'_>) -> Result<Outcome> {
         event("DELETED", echo("own-1", 9, &labels)),
         event(
             "BOOKMARK",
-            json!({
-                "kind": "Echo", "apiVersion": "echo.example.com/v1", "metadata": {"resourceVersion": "10"},
-            }),
+            json!({"kind": "Echo", "apiVersion": "echo.example.com/v1", "metadata": {"resourceVersion": "10"}}),
         ),
     ]
     .concat();
-    let script = Script::new(StatusCode::OK).header("content-type", "application/json").bytes(events.clone());
-    fixture.aggregated.answer(probe.mark, script);
-    let from = "watch=1&allowWatchBookmarks=true&resourceVersion=7&labelSelector=tier";
-    let ask = Ask::get(format!("{ECHOES}?{from}"));
-    let target = query::narrowed(&ask.target, &probe.shard.selector);
-    let by_hand = Ask { target, ..ask.clone() }.header("accept-encoding", "identity");
-    let (answer, outcome) = asked(fixture, probe, &by_hand, &ask, probe.narrowing(&["accept-encoding"])).await?;
+    let script = Script::new(StatusCode::OK).header("content-type", JSON).bytes(events.clone());
+    probe.fixture.aggregated.answer(&probe.mark, script);
+    let ask = Ask::get(format!("{ECHOES}?watch=1&allowWatchBookmarks=true&resourceVersion=7&labelSelector=tier"));
+    let by_hand = probe.by_hand(&ask).header("accept-encoding", "identity");
+    let (answer, outcome) = asked(probe, &by_hand, &ask, WATCHED).await?;
     ensure!(outcome == Outcome::Same && answer.body == events, "{}", answer.text());
     Ok(Outcome::Narrowed)
 }
 
 /// The shard's own object is shown, and another's looks deleted.
-async fn got(fixture: &Fixture, probe: &Probe<'_>) -> Result<Outcome> {
-    fixture.aggregated.answer(probe.mark, answering(&echo("own-1", 6, &probe.shard.labels())));
-    let own = Ask::get(format!("{ECHOES}/own-1"));
-    both(fixture, probe, &own).await?;
+async fn got(probe: &Probe) -> Result<Outcome> {
+    probe.fixture.aggregated.answer(&probe.mark, answering(&echo("own-1", 6, &probe.shard.labels())));
+    both(probe, &Ask::get(format!("{ECHOES}/own-1"))).await?;
     let labels = probe.shard.labels().into_keys().map(|key| (key, "another-shard".to_owned())).collect();
-    fixture.aggregated.answer(probe.mark, answering(&echo("other-1", 6, &labels)));
+    probe.fixture.aggregated.answer(&probe.mark, answering(&echo("other-1", 6, &labels)));
     let others = Ask::get(format!("{ECHOES}/other-1"));
-    let direct = probe.past(&others).await?;
-    ensure!(direct.status == StatusCode::OK, "{}: {}", direct.status, direct.text());
-    let (proxied, _) = probe.exchanged(&others).await?;
-    ensure!(proxied.status == StatusCode::NOT_FOUND, "{}: {}", proxied.status, proxied.text());
+    probe.past(&others).await?.with(StatusCode::OK)?;
+    let proxied = probe.proxied(&others).await?.with(StatusCode::NOT_FOUND)?;
     ensure!(reason(&proxied)? == "NotFound" && !proxied.text().contains("another-shard"), "{}", proxied.text());
     Ok(Outcome::Changed("what is another shard's is answered with 404: it looks deleted, as in lists and watches"))
 }
 
-async fn both(fixture: &Fixture, probe: &Probe<'_>, ask: &Ask) -> Result<(Answer, Outcome)> {
-    asked(fixture, probe, ask, ask, Rewritten::default()).await
+async fn both(probe: &Probe, ask: &Ask) -> Result<(Answer, Outcome)> {
+    asked(probe, ask, ask, AS_SENT).await
 }
 
 /// Asked by hand for what the proxy is to make of the request, and through it.
-async fn asked(
-    fixture: &Fixture,
-    probe: &Probe<'_>,
-    by_hand: &Ask,
-    ask: &Ask,
-    rewritten: Rewritten<'_>,
-) -> Result<(Answer, Outcome)> {
+async fn asked(probe: &Probe, by_hand: &Ask, ask: &Ask, rewritten: Rewritten) -> Result<(Answer, Outcome)> {
     let direct = probe.past(by_hand).await?;
-    let sent = fixture.aggregated.take(probe.mark);
+    let sent = probe.fixture.aggregated.take(&probe.mark);
     let (proxied, _) = probe.through(ask, rewritten).await?;
-    let arrived = fixture.aggregated.take(probe.mark);
+    let arrived = probe.fixture.aggregated.take(&probe.mark);
     let outcome = answers(&direct, &proxied, Bodies::Exact)?;
     let told = || format!("{sent:#?} became {arrived:#?}");
     ensure!(sent.len() == 1 && arrived.len() == 1, "{}", told());

@@ -1,21 +1,11 @@
 //! Writes whose body the proxy reads before it sends it on: of what an object of the ring controls, and of Leases and
 //! ConfigMaps in the shard's namespace, which might begin an election.
 
-use anyhow::{Context as _, Result, ensure};
-use http::{Method, StatusCode};
-use ringside_e2e::compatibility::Outcome;
-use serde_json::{Value, json};
+use std::slice;
 
 use super::{
-    refusals::LEASES,
-    writes::{self, APPLY, CURRENT, JSON, JSON_PATCH, Kind, MERGE, STRATEGIC, Write, both, unchanged},
-};
-use crate::compatibility::{
-    changes::{self, part},
-    client::Ask,
-    compare::{Expected, OF_A_WRITE, Probe, Rewritten, answers},
-    fixture::Fixture,
-    table::{Case, case},
+    writes::{both, both_to, unchanged},
+    *,
 };
 
 const YAML: &str = "application/yaml";
@@ -95,32 +85,23 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let behaviour = "write of a controlled resource";
     for form in CONTROLLED {
-        cases.push(case(behaviour, form.0, move |fixture, mark| async move {
-            let probe = Probe::new(&fixture, &mark);
-            let (namespace, owner) = owner(&fixture, &probe).await?;
-            let expected = expected(&form);
-            let (_, method, target, content_type, body) = form;
-            let write = writes::write(behaviour, form.0, Kind::ReplicaSet, method, target, content_type, &body(&owner));
-            let write = Write { expected, ..write };
-            both(&fixture, &probe, &namespace, &write).await
+        cases.push(case(behaviour, form.0, async move |probe| {
+            let (namespace, owner) = deployment(&probe).await?;
+            both(&probe, &namespace, &write(behaviour, &form, &owner)).await
         }));
     }
-    cases.push(case(behaviour, "update, protobuf", |fixture, mark| async move {
-        let probe = Probe::new(&fixture, &mark);
-        let (namespace, owner) = owner(&fixture, &probe).await?;
+    cases.push(case(behaviour, "update, protobuf", async move |probe| {
+        let (namespace, owner) = deployment(&probe).await?;
         let collection = Kind::ReplicaSet.collection(&namespace);
         let mut child = Kind::ReplicaSet.object(&probe.shard.labels());
         child["metadata"]["ownerReferences"] = json!([owner]);
-        fixture.anew(&collection, &child).await?;
+        probe.fixture.anew(&collection, &child).await?;
         unchanged(&probe, &format!("{collection}/thing")).await
     }));
     let behaviour = "write of a Lease that is no election's, in the shard's namespace";
     bystanders(&mut cases, behaviour, LEASES, &LEASE, |probe| beat(&format!("lease-{}", probe.mark)));
     for form in &TRIED {
-        cases.push(case(behaviour, form.0, move |fixture, mark| async move {
-            let probe = Probe::new(&fixture, &mark);
-            tried(&fixture, &probe, form).await
-        }));
+        cases.push(case(behaviour, form.0, async move |probe| tried(&probe, form).await));
     }
     let behaviour = "write of a ConfigMap that is no election's, in the shard's namespace";
     bystanders(&mut cases, behaviour, CONFIG_MAPS, &CONFIG_MAP, |probe| {
@@ -131,21 +112,20 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Each finds the object, so that one can't make it.
-fn expected(form: &Form) -> Expected {
-    if form.1 == Method::POST { Expected::Status(StatusCode::CONFLICT) } else { Expected::Done }
+/// The write in this form. Each finds the object, so that one can't make it.
+fn write(behaviour: &'static str, form: &Form, of: &Value) -> Write {
+    let (form, method, target, content_type, body) = form;
+    let write = writes::write(behaviour, form, Kind::ReplicaSet, method.clone(), target, content_type, &body(of));
+    if *method == Method::POST { write.refused(StatusCode::CONFLICT) } else { write }
 }
 
 /// A reference to a Deployment of the shard in a namespace of the case's own.
-async fn owner(fixture: &Fixture, probe: &Probe<'_>) -> Result<(String, Value)> {
+async fn deployment(probe: &Probe) -> Result<(String, Value)> {
     let namespace = format!("controlled-{}", probe.mark);
-    fixture.namespace(&namespace).await?;
+    probe.fixture.namespace(&namespace).await?;
     let collection = Kind::Deployment.collection(&namespace);
-    fixture.anew(&collection, &Kind::Deployment.object(&probe.shard.labels())).await?;
-    let made = fixture.admin(&Ask::get(format!("{collection}/thing"))).await?;
-    let uid = made["metadata"]["uid"].as_str().context("a uid")?;
-    let owner = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "thing", "uid": uid, "controller": true});
-    Ok((namespace, owner))
+    probe.fixture.anew(&collection, &Kind::Deployment.object(&probe.shard.labels())).await?;
+    Ok((namespace, owner(probe, &format!("{collection}/thing")).await?))
 }
 
 fn replica_set(owner: &Value) -> Value {
@@ -182,63 +162,35 @@ fn bystanders(
     behaviour: &'static str,
     collection: &'static str,
     forms: &'static [Form],
-    object: fn(&Probe<'_>) -> Value,
+    object: fn(&Probe) -> Value,
 ) {
     for form in forms {
-        cases.push(case(behaviour, form.0, move |fixture, mark| async move {
-            let probe = Probe::new(&fixture, &mark);
-            bystander(&fixture, &probe, (collection, &object(&probe)), form).await
+        cases.push(case(behaviour, form.0, async move |probe| {
+            let object = object(&probe);
+            both_to(&probe, collection, slice::from_ref(&object), &write(behaviour, form, &object)).await
         }));
     }
-    cases.push(case(behaviour, "update, protobuf", move |fixture, mark| async move {
-        let probe = Probe::new(&fixture, &mark);
+    cases.push(case(behaviour, "update, protobuf", async move |probe| {
         let object = object(&probe);
-        fixture.anew(collection, &object).await?;
+        probe.fixture.anew(collection, &object).await?;
         unchanged(&probe, &format!("{collection}/{}", object["metadata"]["name"].as_str().context("a name")?)).await
     }));
 }
 
-async fn bystander(
-    fixture: &Fixture,
-    probe: &Probe<'_>,
-    (collection, object): (&str, &Value),
-    form: &Form,
-) -> Result<Outcome> {
-    let asks = asks(collection, object, form)?;
-    let ask = |version: String| asks(&version);
-    let direct = probe.past(&ask(fixture.anew(collection, object).await?)).await?;
-    expected(form).check(&direct)?;
-    let (proxied, _) = probe.through(&ask(fixture.anew(collection, object).await?), Rewritten::default()).await?;
-    answers(&direct, &proxied, OF_A_WRITE)
-}
-
-/// How to ask for this form of a write, by the version of the object.
-fn asks<'a>(collection: &str, object: &'a Value, form: &'a Form) -> Result<impl Fn(&str) -> Ask + 'a> {
-    let (_, method, target, content_type, body) = form;
-    let name = object["metadata"]["name"].as_str().context("a name")?;
-    let target = match target.strip_prefix("..") {
-        Some(query) => format!("{collection}{query}"),
-        None => format!("{collection}/{name}{target}"),
-    };
-    Ok(move |version: &str| {
-        Ask::new(method.clone(), &target).body(content_type, body(object).replace(CURRENT, version))
-    })
-}
-
 /// It arrives as it is, and before that as a dry run.
-async fn tried(fixture: &Fixture, probe: &Probe<'_>, form: &Form) -> Result<Outcome> {
+async fn tried(probe: &Probe, form: &Form) -> Result<Outcome> {
     let lease = beat(&format!("lease-{}", probe.mark));
-    let ask = asks(LEASES, &lease, form)?("");
-    fixture.anew(LEASES, &lease).await?;
+    let ask = write("", form, &lease).ask(LEASES, &format!("lease-{}", probe.mark), "");
+    probe.fixture.anew(LEASES, &lease).await?;
     let direct = probe.past(&ask).await?;
     Expected::Done.check(&direct)?;
-    fixture.anew(LEASES, &lease).await?;
-    probe.shard.relay.take(probe.mark);
-    let (proxied, arrived) = probe.exchanged(&ask).await?;
+    probe.fixture.anew(LEASES, &lease).await?;
+    probe.take();
+    let (proxied, arrived) = (probe.proxied(&ask).await?, probe.take());
     let [trial, real] = &arrived[..] else { anyhow::bail!("{arrived:#?}") };
     ensure!(trial.target.contains("dryRun=All") && trial.body == ask.body, "{trial:#?}");
     changes::note_query(part::DRY_RUN);
-    probe.check_arrival(&ask, real, Rewritten::default())?;
+    probe.check_arrival(&ask, real, AS_SENT)?;
     answers(&direct, &proxied, OF_A_WRITE)?;
     Ok(Outcome::Changed(
         "the same, and tried in a dry run before: only the API server can say whether an election comes of it",

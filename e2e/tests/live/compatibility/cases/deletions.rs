@@ -1,22 +1,6 @@
 //! Deletions of many, in every form of the answer, and with what a client says of them in the body.
 
-use anyhow::{Result, ensure};
-use http::Method;
-use ringside_e2e::compatibility::Outcome;
-use serde_json::json;
-
-use super::{
-    representations,
-    writes::{JSON, Kind},
-};
-use crate::compatibility::{
-    client::{Ask, Http},
-    compare::{Bodies, Probe, answers, contains, steady},
-    fixture::Fixture,
-    query,
-    stream::PROTOBUF,
-    table::{Case, case},
-};
+use super::*;
 
 /// What the moment decides, of a list and of a table of what is gone.
 const OF_A_COLLECTION: Bodies = Bodies::But(&[
@@ -75,45 +59,29 @@ fn in_protobuf(tried: bool) -> Vec<u8> {
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
+    let of_all = "deletecollection";
     for (form, media_type) in representations::FORMS {
-        cases.push(case("deletecollection", form, move |fixture, mark| async move {
-            let form = representations::of_lists(media_type);
-            delete(&fixture, &Probe::new(&fixture, &mark), Kind::ConfigMap, &form, None).await
-        }));
+        cases.push(case(of_all, form, move |probe| delete(probe, Kind::ConfigMap, media_type, None)));
     }
     for (form, options) in [("options in JSON", Options::Json), ("options in protobuf", Options::Protobuf)] {
-        cases.push(case("deletecollection", form, move |fixture, mark| async move {
-            delete(&fixture, &Probe::new(&fixture, &mark), Kind::ConfigMap, JSON, Some(options)).await
-        }));
+        cases.push(case(of_all, form, move |probe| delete(probe, Kind::ConfigMap, JSON, Some(options))));
     }
-    for (client, upstream) in Http::PAIRS {
-        let pair = client.towards(upstream);
-        cases.push(case("deletecollection", &pair, move |fixture, mark| async move {
-            let probe = Probe::by(&fixture, &mark, client, upstream);
-            delete(&fixture, &probe, Kind::ConfigMap, JSON, Some(Options::Json)).await
-        }));
-    }
+    cases.extend(by_pair(of_all, |probe| delete(probe, Kind::ConfigMap, JSON, Some(Options::Json))));
     for (form, options) in [("JSON", None), ("options in JSON", Some(Options::Json))] {
-        cases.push(case("deletecollection of a controlled resource", form, move |fixture, mark| async move {
-            delete(&fixture, &Probe::new(&fixture, &mark), Kind::ReplicaSet, JSON, options).await
-        }));
+        let behaviour = "deletecollection of a controlled resource";
+        cases.push(case(behaviour, form, move |probe| delete(probe, Kind::ReplicaSet, JSON, options)));
     }
     cases
 }
 
 /// Only the shard's own objects go. Before that they are deleted in a dry run: both answers say the same then of the
 /// objects, in forms too in which nothing can be left out, and differ in the version of the moment alone.
-async fn delete(
-    fixture: &Fixture,
-    probe: &Probe<'_>,
-    kind: Kind,
-    media_type: &str,
-    options: Option<Options>,
-) -> Result<Outcome> {
+async fn delete(probe: Probe, kind: Kind, media_type: &str, options: Option<Options>) -> Result<Outcome> {
+    let media_type = &representations::of_lists(media_type);
     let namespace = format!("collection-{}", probe.mark);
-    fixture.namespace(&namespace).await?;
+    probe.fixture.namespace(&namespace).await?;
     let collection = kind.collection(&namespace);
-    let other = if probe.shard.owns == fixture.main.owns { &fixture.plain } else { &fixture.main };
+    let other = if probe.shard.owns == probe.fixture.main.owns { &probe.fixture.plain } else { &probe.fixture.main };
     let objects = [
         ("it-is-own-1", probe.shard.labels()),
         ("it-is-own-2", probe.shard.labels()),
@@ -124,7 +92,7 @@ async fn delete(
         for (name, labels) in &objects {
             let mut object = kind.object(labels);
             object["metadata"]["name"] = (*name).into();
-            fixture.anew(&collection, &object).await?;
+            probe.fixture.anew(&collection, &object).await?;
         }
         anyhow::Ok(())
     };
@@ -136,7 +104,7 @@ async fn delete(
     anew().await?;
     let tried = ask(true, "labelSelector=%21absent");
     steady(async || {
-        let answer = probe.narrowed_with(&tried, Bodies::ButANumber, &[]).await?;
+        let answer = probe.narrowed_with(&tried, SELECTED, Bodies::ButANumber).await?;
         let shown = ["it-is-own-1", "another-1", "nobodys-1"].map(|name| contains(&answer.body, name.as_bytes()));
         ensure!(shown == [true, false, false], "{}", answer.text());
         Ok(Outcome::Narrowed)
@@ -144,10 +112,9 @@ async fn delete(
     .await?;
 
     let ask = ask(false, "labelSelector=%21absent&gracePeriodSeconds=0");
-    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
-    let mut direct = probe.past(&by_hand).await?;
+    let mut direct = probe.past(&probe.by_hand(&ask)).await?;
     anew().await?;
-    let (mut proxied, _) = probe.through(&ask, probe.narrowing(&[])).await?;
+    let (mut proxied, _) = probe.through(&ask, SELECTED).await?;
     ensure!(proxied.status.is_success(), "{}: {}", proxied.status, proxied.text());
     if !media_type.contains("json") {
         // In what has no paths the dry run was compared; of this the heads are.
@@ -156,7 +123,7 @@ async fn delete(
         }
     }
     answers(&direct, &proxied, OF_A_COLLECTION)?;
-    let left = fixture.admin(&Ask::get(&collection)).await?;
+    let left = probe.fixture.admin(&Ask::get(&collection)).await?;
     let names: Vec<_> =
         left["items"].as_array().into_iter().flatten().map(|item| item["metadata"]["name"].as_str()).collect();
     ensure!(names == [Some("another-1"), Some("nobodys-1")], "left are {names:?}");

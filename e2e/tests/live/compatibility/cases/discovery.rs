@@ -1,19 +1,9 @@
 //! What a client asks before it knows which resources there are.
 
-use anyhow::{Context as _, Result, ensure};
-use http::{HeaderValue, StatusCode, header};
-use ringside_e2e::compatibility::Outcome;
-use serde_json::Value;
+use http::HeaderValue;
 
-use crate::compatibility::{
-    client::Ask,
-    compare::{Bodies, Probe, Rewritten, answers},
-    fixture::Fixture,
-    table::{Case, case},
-};
+use super::*;
 
-const JSON: &str = "application/json";
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const AGGREGATED_PROTOBUF: &str =
     "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -53,8 +43,7 @@ const ASKS: [(&str, &str, &str, &str); 26] = [
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (behaviour, form, path, media_type) in ASKS {
-        cases.push(case(behaviour, form, move |fixture, mark| async move {
-            let probe = Probe::new(&fixture, &mark);
+        cases.push(case(behaviour, form, async move |probe| {
             let ask = Ask::get(path).accept(media_type);
             let ask = match behaviour {
                 "who am I" => who(ask),
@@ -63,7 +52,7 @@ pub(crate) fn cases() -> Vec<Case> {
             };
             let loose = matches!(behaviour, "who am I" | "impersonation");
             let bodies = if loose { Bodies::But(&["metadata.creationTimestamp"]) } else { Bodies::Exact };
-            probe.same_with(&ask, bodies).await
+            probe.same_with(&ask, bodies, Expected::Done).await
         }));
     }
     for (form, path, media_type) in [
@@ -71,29 +60,27 @@ pub(crate) fn cases() -> Vec<Case> {
         ("OpenAPI v2", "/openapi/v2", OPENAPI_V2),
         ("OpenAPI v3", "/openapi/v3/api/v1", JSON),
     ] {
-        cases.push(case("304, by ETag", form, move |fixture, mark| async move {
-            unchanged(&fixture, &mark, &Ask::get(path).accept(media_type)).await
-        }));
+        let ask = Ask::get(path).accept(media_type);
+        cases.push(case("304, by ETag", form, move |probe| unchanged(probe, ask)));
         // Of the aggregated discovery it would, were there more of it: 128 KiB.
         let compressed = form == "OpenAPI v2";
         let behaviour =
             if compressed { "compressed with gzip" } else { "gzip accepted, of what the API server does not compress" };
-        cases.push(case(behaviour, form, move |fixture, mark| async move {
-            let ask = Ask::get(path).accept(media_type).header("accept-encoding", "gzip");
-            let probe = Probe::new(&fixture, &mark);
+        cases.push(case(behaviour, form, async move |probe| {
+            let ask = Ask::get(path).accept(media_type).gzip();
             let direct = probe.past(&ask).await?;
             let coding = direct.headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes);
             ensure!(coding == compressed.then_some(b"gzip"), "{} bytes, {:?}", direct.body.len(), direct.headers);
             probe.same(&ask).await
         }));
     }
-    cases.push(case("OpenAPI v3", "by hash, to keep", |fixture, mark| async move { by_hash(&fixture, &mark).await }));
+    cases.push(case("OpenAPI v3", "by hash, to keep", by_hash));
     cases
 }
 
 fn who(ask: Ask) -> Ask {
     let body = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}"#;
-    Ask { method: http::Method::POST, ..ask }.body(JSON, body)
+    Ask { method: Method::POST, ..ask }.body(JSON, body)
 }
 
 fn impersonating(ask: Ask) -> Ask {
@@ -106,21 +93,18 @@ fn impersonating(ask: Ask) -> Ask {
 }
 
 /// Who has it already is told so, and given nothing.
-async fn unchanged(fixture: &Fixture, mark: &str, ask: &Ask) -> Result<Outcome> {
-    let probe = Probe::new(fixture, mark);
-    let tag = probe.past(ask).await?.headers.get(header::ETAG).context("an ETag")?.to_str()?.to_owned();
-    let again = ask.clone().header("if-none-match", &tag);
-    probe.same_as(&again, StatusCode::NOT_MODIFIED).await
+async fn unchanged(probe: Probe, ask: Ask) -> Result<Outcome> {
+    let tag = probe.past(&ask).await?.headers.get(header::ETAG).context("an ETag")?.to_str()?.to_owned();
+    probe.same_as(&ask.header("if-none-match", &tag), StatusCode::NOT_MODIFIED).await
 }
 
-async fn by_hash(fixture: &Fixture, mark: &str) -> Result<Outcome> {
-    let probe = Probe::new(fixture, mark);
+async fn by_hash(probe: Probe) -> Result<Outcome> {
     let index: Value = serde_json::from_slice(&probe.past(&Ask::get("/openapi/v3")).await?.body)?;
     let path = index["paths"]["api/v1"]["serverRelativeURL"].as_str().context("a path with a hash")?;
     let ask = Ask::get(path);
     let direct = probe.past(&ask).await?;
     ensure!(direct.headers.contains_key(header::EXPIRES), "{:?}", direct.headers);
-    let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
+    let (proxied, _) = probe.through(&ask, AS_SENT).await?;
     // It may be kept for a year from now on: a second may pass between the two.
     let mut both = [direct, proxied];
     both.iter_mut().for_each(|answer| drop(answer.headers.remove(header::EXPIRES)));

@@ -1,25 +1,7 @@
 //! The lock of the controller's election, a Lease or a ConfigMap, which the API server judges and does not store: each answer
 //! beside what the API server answers of one that it has.
 
-use anyhow::{Context as _, Result, ensure};
-use http::{Method, StatusCode};
-use ringside_e2e::compatibility::Outcome;
-use serde_json::{Value, json};
-
-use super::{
-    controlled::CONFIG_MAPS,
-    refusals::LEASES,
-    writes::{JSON, JSON_PATCH, MERGE},
-};
-use crate::compatibility::{
-    changes::{self, part},
-    client::{Answer, Ask},
-    compare::{Probe, Rewritten, own_answer},
-    fixture::Fixture,
-    status,
-    stream::PROTOBUF,
-    table::{Case, case},
-};
+use super::*;
 
 const FROM_MEMORY: &str = "tried on the API server, which is told that the ring leads, and then answered from memory, without \
                            `managedFields`: each shard's controller leads its share";
@@ -27,7 +9,7 @@ const FROM_MEMORY: &str = "tried on the API server, which is told that the ring 
 /// What a lock is, and what is written into it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lock {
-    collection: &'static str,
+    pub(super) collection: &'static str,
     /// The whole of it, by its name and when it was renewed.
     pub(super) record: fn(&str, &str) -> Value,
     /// A merge patch that renews it then.
@@ -89,52 +71,44 @@ struct Twins {
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (behaviour, lock) in [("election Lease", LEASE), ("election ConfigMap", CONFIG_MAP)] {
-        cases.push(case(behaviour, "create, get", move |fixture, mark| async move {
-            begun(&Probe::new(&fixture, &mark), lock).await
-        }));
-        cases.push(case(behaviour, "create, get, update, patch, delete", move |fixture, mark| async move {
-            let twins = Twins { lock, real: "on-the-server", learned: "in-the-memory" };
-            lived(&fixture, &Probe::new(&fixture, &mark), twins).await
-        }));
-        cases.push(case(behaviour, "create, update, in protobuf", move |fixture, mark| async move {
-            let twins = Twins { lock, real: "wired-on-the-server", learned: "wired-in-the-memory" };
-            wired(&fixture, &Probe::new(&fixture, &mark), twins).await
-        }));
+        cases.push(case(behaviour, "create, get", move |probe| begun(probe, lock)));
+        let twins = Twins { lock, real: "on-the-server", learned: "in-the-memory" };
+        cases.push(case(behaviour, "create, get, update, patch, delete", move |probe| lived(probe, twins)));
+        let twins = Twins { lock, real: "wired-on-the-server", learned: "wired-in-the-memory" };
+        cases.push(case(behaviour, "create, update, in protobuf", move |probe| wired(probe, twins)));
     }
     cases
 }
 
 /// The controller is told that it leads, and the API server that the ring does.
-async fn begun(probe: &Probe<'_>, lock: Lock) -> Result<Outcome> {
+async fn begun(probe: Probe, lock: Lock) -> Result<Outcome> {
     let Lock { collection, record, .. } = lock;
     let create = |target: &str| Ask::new(Method::POST, target).body(JSON, record("election", BEGUN).to_string());
     let (create, tried) = (create(collection), create(&format!("{collection}?dryRun=All")));
     let create = create.accept("application/json, */*");
     let direct = probe.past(&tried).await?;
-    let made = probe.shard.proxied.exchange(probe.http, &create, probe.mark).await?;
-    let arrived = probe.arrived()?;
+    let made = probe.proxied(&create).await?;
+    let rewritten = Rewritten { headers: &["accept", "accept-encoding"], ..AS_SENT };
+    let arrived = probe.arrived_as(&tried, rewritten)?;
     changes::note_query(part::DRY_RUN);
-    let rewritten = Rewritten { headers: &["accept", "accept-encoding"], ..Rewritten::default() };
-    probe.check_arrival(&tried, &arrived, rewritten)?;
-    ensure!(arrived.headers["accept"] == "application/json", "{:?}", arrived.headers["accept"]);
+    ensure!(arrived.headers["accept"] == JSON, "{:?}", arrived.headers["accept"]);
     same(&direct, &made, StatusCode::CREATED, None)?;
     let read = Ask::get(format!("{collection}/election"));
     let direct = probe.past(&read).await?;
-    let (proxied, arrived) = probe.exchanged(&read).await?;
-    ensure!(arrived.is_empty(), "it arrived at the API server: {arrived:#?}");
+    let proxied = probe.unforwarded(&read).await?;
     ensure!(direct.text().contains("ringside-compatibility"), "the ring does not hold it: {}", direct.text());
     ensure!(proxied.body == made.body, "{}", proxied.text());
     Ok(Outcome::Changed(FROM_MEMORY))
 }
 
 /// One lock on the API server, and one that the proxy answers for, through the same life.
-async fn lived(fixture: &Fixture, probe: &Probe<'_>, twins: Twins) -> Result<Outcome> {
+async fn lived(probe: Probe, twins: Twins) -> Result<Outcome> {
     let Twins { lock: Lock { collection, record, renewal, operations }, real: on_server, learned: in_memory } = twins;
-    fixture.gone(collection, on_server).await?;
+    probe.fixture.gone(collection, on_server).await?;
     let (real, learned) = twins.paths();
     let create = |name| Ask::new(Method::POST, collection).body(JSON, record(name, BEGUN).to_string());
     let direct = probe.past(&create(on_server)).await?;
-    let (proxied, _) = probe.exchanged(&create(in_memory)).await?;
+    let proxied = probe.proxied(&create(in_memory)).await?;
     same(&direct, &proxied, StatusCode::CREATED, Some(twins))?;
 
     let versions = [&direct, &proxied].map(version);
@@ -165,8 +139,7 @@ async fn lived(fixture: &Fixture, probe: &Probe<'_>, twins: Twins) -> Result<Out
         let forms: &[&str] = if to_server.method == Method::GET { &[JSON, PROTOBUF] } else { &[JSON] };
         for form in forms {
             let direct = probe.past(&to_server.clone().accept(form)).await?;
-            let (proxied, arrived) = probe.exchanged(&to_memory.clone().accept(form)).await?;
-            ensure!(arrived.is_empty(), "it arrived at the API server: {arrived:#?}");
+            let proxied = probe.unforwarded(&to_memory.clone().accept(form)).await?;
             let told = || format!("{} {}", to_memory.method, String::from_utf8_lossy(&to_memory.body));
             same(&direct, &proxied, status, Some(twins)).with_context(told)?;
         }
@@ -182,9 +155,9 @@ impl Twins {
 }
 
 /// As client-go writes it: what comes in protobuf is sent in protobuf.
-async fn wired(fixture: &Fixture, probe: &Probe<'_>, twins: Twins) -> Result<Outcome> {
+async fn wired(probe: Probe, twins: Twins) -> Result<Outcome> {
     let Lock { collection, record, renewal, .. } = twins.lock;
-    fixture.gone(collection, twins.real).await?;
+    probe.fixture.gone(collection, twins.real).await?;
     let write = |method, path: &str, body: &Answer| {
         Ask::new(method, path).body(PROTOBUF, body.body.clone()).accept(&format!("{PROTOBUF}, */*"))
     };
@@ -196,7 +169,7 @@ async fn wired(fixture: &Fixture, probe: &Probe<'_>, twins: Twins) -> Result<Out
     };
     let (real, learned) = (draft(twins.real).await?, draft(twins.learned).await?);
     let direct = probe.past(&write(Method::POST, collection, &real)).await?;
-    let (proxied, _) = probe.exchanged(&write(Method::POST, collection, &learned)).await?;
+    let proxied = probe.proxied(&write(Method::POST, collection, &learned)).await?;
     same(&direct, &proxied, StatusCode::CREATED, Some(twins))?;
 
     let (to_server, to_memory) = twins.paths();
@@ -211,8 +184,7 @@ async fn wired(fixture: &Fixture, probe: &Probe<'_>, twins: Twins) -> Result<Out
     ];
     for (to_server, to_memory, status) in steps {
         let direct = probe.past(&to_server).await?;
-        let (proxied, arrived) = probe.exchanged(&to_memory).await?;
-        ensure!(arrived.is_empty(), "it arrived at the API server: {arrived:#?}");
+        let proxied = probe.unforwarded(&to_memory).await?;
         same(&direct, &proxied, status, Some(twins)).with_context(|| to_memory.method.to_string())?;
     }
     Ok(Outcome::Changed(FROM_MEMORY))
@@ -228,11 +200,8 @@ fn same(direct: &Answer, proxied: &Answer, status: StatusCode, twins: Option<Twi
     ensure!(direct.status == status, "without the proxy {}: {}", direct.status, direct.text());
     ensure!(proxied.status == status, "with it {}: {}", proxied.status, proxied.text());
     own_answer(direct, proxied)?;
-    let (one, other) = if status.is_success() {
-        (status::lock(direct)?, status::lock(proxied)?)
-    } else {
-        (status::read(direct)?, status::read(proxied)?)
-    };
+    let read = if status.is_success() { status::lock } else { status::read };
+    let (one, other) = (read(direct)?, read(proxied)?);
     let one = twins.map_or_else(|| one.to_string(), |twins| one.to_string().replace(twins.real, twins.learned));
     let one: Value = serde_json::from_str(&one)?;
     ensure!(one == other, "{one} became {other}");

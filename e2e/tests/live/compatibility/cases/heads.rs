@@ -1,15 +1,6 @@
 //! What may stand in a request's head beside its meaning: names, encodings, methods, lengths.
 
-use anyhow::ensure;
-use http::{Method, StatusCode};
-use ringside_e2e::compatibility::Outcome;
-
-use crate::compatibility::{
-    client::{Ask, Http},
-    compare::{OF_A_WRITE, Probe},
-    fixture::Fixture,
-    table::{Case, case},
-};
+use super::*;
 
 /// As many as a client may well send that impersonates with extras; Go has no limit but the head's length of 1 MiB.
 const MANY: usize = 490;
@@ -24,7 +15,7 @@ type Asks = fn(&Fixture) -> Ask;
 const PLAIN: [(&str, StatusCode, Asks); 17] = [
     ("HEAD", StatusCode::OK, |_| Ask::new(Method::HEAD, "/livez")),
     ("HEAD of an object", StatusCode::METHOD_NOT_ALLOWED, |_| Ask::new(Method::HEAD, OBJECT)),
-    ("HEAD of a list", StatusCode::METHOD_NOT_ALLOWED, |_| Ask::new(Method::HEAD, "/api/v1/namespaces/fixed/secrets")),
+    ("HEAD of a list", StatusCode::METHOD_NOT_ALLOWED, |_| Ask::new(Method::HEAD, SECRETS)),
     ("OPTIONS", StatusCode::METHOD_NOT_ALLOWED, |_| Ask::new(Method::OPTIONS, OBJECT)),
     ("a method that nobody knows", StatusCode::METHOD_NOT_ALLOWED, |_| {
         Ask::new(Method::from_bytes(b"BREW").unwrap_or_default(), OBJECT)
@@ -34,9 +25,7 @@ const PLAIN: [(&str, StatusCode, Asks); 17] = [
     ("unknown headers, several lines of one", StatusCode::OK, |_| {
         object("").header("x-b", "1").header("x-a", "é").header("x-b", "0")
     }),
-    ("490 headers", StatusCode::OK, |_| {
-        (0..MANY).fold(object(""), |ask, index| ask.header(&format!("x-many-{index}"), "value"))
-    }),
+    ("490 headers", StatusCode::OK, |_| many(MANY)),
     ("query of 40 kB", StatusCode::OK, |_| object(&format!("?x={}", "x".repeat(LONG)))),
     ("header of 40 kB", StatusCode::OK, |_| object("").header("x-long", &"x".repeat(LONG))),
     ("percent-encoded path", StatusCode::OK, |_| Ask::get("/api/v1/namespaces/fi%78ed/%63onfigmaps/free-1")),
@@ -77,58 +66,48 @@ const LISTS: [(&str, Asks); 13] = [
     ("`pretty` of a list", |fixture| list(fixture, "&pretty=true")),
 ];
 
-const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
 const OBJECT: &str = "/api/v1/namespaces/fixed/configmaps/free-1";
 
 fn object(rest: &str) -> Ask {
     Ask::get(format!("{OBJECT}{rest}"))
 }
 
+fn many(headers: usize) -> Ask {
+    (0..headers).fold(object(""), |ask, index| ask.header(&format!("x-many-{index}"), "value"))
+}
+
 fn list(fixture: &Fixture, rest: &str) -> Ask {
-    let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", fixture.end);
-    Ask::get(format!("/api/v1/namespaces/fixed/configmaps?{exact}{rest}"))
+    Ask::get(format!("{MAPS}?{}{rest}", fixture.exact()))
 }
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (http, upstream) in Http::PAIRS {
-        let pair = http.towards(upstream);
-        for (behaviour, status, ask) in PLAIN {
-            cases.push(case(behaviour, &pair, move |fixture, mark| async move {
-                Probe::by(&fixture, &mark, http, upstream).same_as(&ask(&fixture), status).await
-            }));
-        }
-        for (behaviour, ask) in LISTS {
-            cases.push(case(behaviour, &pair, move |fixture, mark| async move {
-                Probe::by(&fixture, &mark, http, upstream).narrowed(&ask(&fixture)).await
-            }));
-        }
-        cases.push(case("501 headers", &pair, move |fixture, mark| async move {
-            let probe = Probe::by(&fixture, &mark, http, upstream);
-            let ask = (0..TOO_MANY).fold(object(""), |ask, index| ask.header(&format!("x-many-{index}"), "value"));
-            if http == Http::Two {
-                return probe.same(&ask).await;
-            }
-            let direct = probe.past(&ask).await?;
-            let proxied = probe.shard.proxied.exchange(http, &ask, &mark).await?;
-            ensure!(direct.status == StatusCode::OK, "{}", direct.text());
-            ensure!(proxied.status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "{}", proxied.text());
-            Ok(Outcome::Gap(
-                "refused with 431 from 501 on: the HTTP library makes room for each beforehand, on every request",
-            ))
-        }));
+    for (behaviour, status, ask) in PLAIN {
+        cases.extend(by_pair(behaviour, move |probe| async move { probe.same_as(&ask(&probe.fixture), status).await }));
     }
-    cases.push(case("get as somebody else (impersonation)", "JSON", |fixture, mark| async move {
-        let probe = Probe::new(&fixture, &mark);
-        let ask = Ask::get(format!("{MAPS}/{}1", probe.shard.owns)).header("impersonate-user", "somebody");
-        probe.same(&ask.header("impersonate-group", "system:masters")).await
+    for (behaviour, ask) in LISTS {
+        cases.extend(by_pair(behaviour, move |probe| async move { probe.narrowed(&ask(&probe.fixture)).await }));
+    }
+    cases.extend(by_pair("501 headers", async |probe| {
+        let ask = many(TOO_MANY);
+        if probe.http == Http::Two {
+            return probe.same(&ask).await;
+        }
+        let (direct, proxied) = (probe.past(&ask).await?, probe.proxied(&ask).await?);
+        ensure!(direct.status == StatusCode::OK, "{}", direct.text());
+        ensure!(proxied.status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "{}", proxied.text());
+        Ok(Outcome::Gap(
+            "refused with 431 from 501 on: the HTTP library makes room for each beforehand, on every request",
+        ))
     }));
-    cases.push(case("write as somebody else (impersonation)", "merge patch", |fixture, mark| async move {
-        let probe = Probe::new(&fixture, &mark);
+    cases.push(case("get as somebody else (impersonation)", "JSON", async move |probe| {
+        probe.same(&Ask::get(format!("{MAPS}/{}1", probe.shard.owns)).as_somebody()).await
+    }));
+    cases.push(case("write as somebody else (impersonation)", "merge patch", async move |probe| {
         let ask = Ask::new(Method::PATCH, format!("{MAPS}/{}1?dryRun=All", probe.shard.owns));
-        let ask = ask.body("application/merge-patch+json", r#"{"data":{"text":"somebody's"}}"#);
-        let ask = ask.header("impersonate-user", "somebody").header("impersonate-group", "system:masters");
-        probe.same_with(&ask, OF_A_WRITE).await
+        let ask = ask.body(MERGE, r#"{"data":{"text":"somebody's"}}"#);
+        let ask = ask.as_somebody();
+        probe.same_with(&ask, OF_A_WRITE, Expected::Done).await
     }));
     cases
 }

@@ -1,27 +1,14 @@
 //! Large objects and large lists: refused where the API server refuses them, and never kept by the proxy.
 
-use std::{collections::BTreeMap, io};
+use std::io;
 
-use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use http::{Method, StatusCode};
-use hyper::body::Bytes;
-use ringside_e2e::{compatibility::Outcome, eventually::eventually, relay::Offer};
-use serde_json::json;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::Mutex;
 
-use crate::compatibility::{
-    client::{Answer, Ask, Http},
-    compare::{Bodies, Extent, OF_A_WRITE, Probe, Rewritten, answers, passed_on},
-    fixture::{DEADLINE, Fixture},
-    objects::{map, site},
-    query,
-    shard::{Member, Shard},
-    stream::{Event, Format, alike, both_until},
-    table::{Case, case},
-};
+use super::*;
+use crate::compatibility::stream::{alike, both_until};
 
-const MAPS: &str = "/api/v1/namespaces/huge/configmaps";
+const HUGE_MAPS: &str = "/api/v1/namespaces/huge/configmaps";
 /// Together 100 MB, each near the 1 MiB that a ConfigMap may have.
 const OBJECTS: usize = 100;
 const LENGTH: usize = 1_000_000;
@@ -34,8 +21,8 @@ const MEMORY: u64 = 10_000_000;
 struct Huge {
     ask: Ask,
     body: Bytes,
-    by_http2: Shard,
-    by_http1: Shard,
+    by_http2: Arc<Shard>,
+    by_http1: Arc<Shard>,
     /// Held by who reads and looks at the memory.
     turn: Mutex<()>,
 }
@@ -52,98 +39,84 @@ pub(crate) fn cases() -> Vec<Case> {
     ] {
         for (client, upstream) in Http::PAIRS {
             let form = format!("{form}, {}", client.towards(upstream));
-            cases.push(case("write of a large object", &form, move |fixture, mark| async move {
-                let probe = Probe::by(&fixture, &mark, client, upstream);
+            let written = case("write of a large object", &form, async move |probe| {
                 let object = serde_json::to_string(&map("large", [].into(), length))?;
-                let ask = Ask::new(Method::POST, "/api/v1/namespaces/fixed/configmaps?dryRun=All");
-                let ask = ask.body("application/json", object);
-                let direct = probe.past(&ask).await?;
-                ensure!(direct.status == status, "{}: {}", direct.status, direct.text());
-                let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
-                answers(&direct, &proxied, OF_A_WRITE)
-            }));
+                let ask = Ask::new(Method::POST, format!("{MAPS}?dryRun=All")).body(JSON, object);
+                probe.same_with(&ask, OF_A_WRITE, Expected::Status(status)).await
+            });
+            cases.push(written.by((client, upstream)));
         }
     }
     for (client, upstream) in Http::PAIRS {
         let form = format!("1.5 MB, accepted, {}", client.towards(upstream));
-        cases.push(case("write and watch of a large object", &form, move |fixture, mark| async move {
-            accepted(&fixture, &Probe::by(&fixture, &mark, client, upstream)).await
-        }));
+        cases.push(case("write and watch of a large object", &form, accepted).by((client, upstream)));
     }
-    cases.push(case("read of a large object", "1.5 MB", |fixture, mark| async move {
-        let probe = Probe::new(&fixture, &mark);
+    cases.push(case("read of a large object", "1.5 MB", async move |probe| {
         let target = "/apis/web.example.com/v1/namespaces/large/websites";
-        fixture.namespace("large").await?;
-        let mut large = serde_json::to_value(site("large", fixture.main.labels()))?;
-        large["spec"]["content"] = "x".repeat(1_500_000).into();
-        fixture.anew(target, &large).await?;
+        probe.fixture.namespace("large").await?;
+        probe.fixture.anew(target, &large_site("large", &probe)?).await?;
         probe.same(&Ask::get(format!("{target}/large"))).await
     }));
-    for (client, upstream) in Http::PAIRS {
-        let pair = client.towards(upstream);
-        cases.push(case("list of 100 MB, in constant memory", &pair, move |fixture, mark| async move {
-            let huge = HUGE.get_or_try_init(|| create(&fixture)).await?;
-            let shard = if upstream == Http::One { &huge.by_http1 } else { &huge.by_http2 };
-            let _turn = huge.turn.lock().await;
-            for pace in [Pace::Fast, Pace::Stalled] {
-                read(&Probe { shard, http: client, mark: &mark }, huge, pace).await?;
-            }
-            Ok(Outcome::Narrowed)
-        }));
-    }
+    cases.extend(by_pair("list of 100 MB, in constant memory", async |probe| {
+        let huge = HUGE.get_or_try_init(|| create(&probe.fixture)).await?;
+        let one = probe.shard.upstream == Http::One;
+        let probe = probe.of(if one { &huge.by_http1 } else { &huge.by_http2 });
+        let _turn = huge.turn.lock().await;
+        for pace in [Pace::Fast, Pace::Stalled] {
+            read(&probe, huge, pace).await?;
+        }
+        Ok(Outcome::Narrowed)
+    }));
     cases
 }
 
+/// A Website of the shard with 1.5 MB of content.
+fn large_site(name: &str, probe: &Probe) -> Result<Value> {
+    let mut large = serde_json::to_value(site(name, probe.shard.labels()))?;
+    large["spec"]["content"] = "x".repeat(1_500_000).into();
+    Ok(large)
+}
+
 /// An object as large as etcd takes it is written through the proxy, and passes it as the event of a watch.
-async fn accepted(fixture: &Fixture, probe: &Probe<'_>) -> Result<Outcome> {
+async fn accepted(probe: Probe) -> Result<Outcome> {
     let namespace = format!("accepted-{}", probe.mark);
-    fixture.namespace(&namespace).await?;
+    probe.fixture.namespace(&namespace).await?;
     let collection = format!("/apis/web.example.com/v1/namespaces/{namespace}/websites");
     let name = format!("{}large", probe.shard.owns);
-    let mut large = serde_json::to_value(site(&name, probe.shard.labels()))?;
-    large["spec"]["content"] = "x".repeat(1_500_000).into();
-    let ask = Ask::new(Method::POST, &collection).body("application/json", large.to_string());
+    let ask = Ask::new(Method::POST, &collection).body(JSON, large_site(&name, &probe)?.to_string());
     let direct = probe.past(&ask).await?;
-    fixture.admin(&Ask::new(Method::DELETE, format!("{collection}/{name}"))).await?;
-    let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
+    probe.fixture.admin(&Ask::new(Method::DELETE, format!("{collection}/{name}"))).await?;
+    let (proxied, _) = probe.through(&ask, AS_SENT).await?;
     ensure!(proxied.status == StatusCode::CREATED, "{}", proxied.status);
     answers(&direct, &proxied, OF_A_WRITE)?;
     // Made, deleted and made again: each event holds all of it.
-    let from = format!("watch=1&resourceVersion={}&timeoutSeconds=60", fixture.end);
-    let ask = Ask::get(format!("{collection}?{from}"));
+    let ask = format!("{collection}?watch=1&resourceVersion={}&timeoutSeconds=60", probe.fixture.end);
     let third = |events: &[Event]| events.len() == 3;
-    let (direct, proxied) = both_until(probe, &ask, Format::Lines, third).await?;
+    let (direct, proxied) = both_until(&probe, &Ask::get(ask), Format::Lines, third).await?;
     alike(&direct, &proxied, |_| false)
 }
 
 /// Starts the proxies, creates the objects, and reads the list without a proxy.
 async fn create(fixture: &Fixture) -> Result<Huge> {
     let resources = json!([{"group": "", "resource": "configmaps"}]);
-    let alone = async |ring, name, offer| {
-        let shard = fixture.alone(Member { ring, name, owns: "own-", offer }, &resources).await?;
+    let alone = async |ring, offer| {
+        let shard = fixture.alone(ring, offer, &resources).await?;
         shard.serves(&["/api/v1/configmaps"]).await.map(|()| shard)
     };
-    let (by_http2, by_http1) = tokio::try_join!(
-        alone("large-by-http2", "shard-large-by-http2", Offer::Both),
-        alone("large-by-http1", "shard-large-by-http1", Offer::Http1),
-    )?;
+    let (by_http2, by_http1) =
+        tokio::try_join!(alone("large-by-http2", Offer::Both), alone("large-by-http1", Offer::Http1),)?;
     fixture.namespace("huge").await?;
     let labels: BTreeMap<_, _> = by_http2.labels().into_iter().chain(by_http1.labels()).collect();
     let versions: Vec<u64> = stream::iter(0..OBJECTS)
         .map(|index| {
             let object = map(&format!("own-{index}"), labels.clone(), LENGTH);
-            async move {
-                let ask = Ask::new(Method::POST, MAPS).body("application/json", serde_json::to_vec(&object)?);
-                let made = fixture.admin(&ask).await?;
-                let version = made["metadata"]["resourceVersion"].as_str().context("a version")?;
-                Ok::<_, anyhow::Error>(version.parse::<u64>()?)
-            }
+            async move { anyhow::Ok(fixture.anew(HUGE_MAPS, &json!(object)).await?.parse::<u64>()?) }
         })
         .buffer_unordered(4)
         .try_collect()
         .await?;
     let last = versions.into_iter().max().context("a version")?;
-    let ask = Ask::get(format!("{MAPS}?resourceVersion={last}&resourceVersionMatch=Exact"));
+    let ask = Ask::get(format!("{HUGE_MAPS}?resourceVersion={last}&resourceVersionMatch=Exact"));
     let by_hand = Ask { target: query::narrowed(&ask.target, &by_http2.selector), ..ask.clone() };
     let body = by_http2.direct.exchange(Http::Two, &by_hand, "huge").await?.body;
     ensure!(body.len() > OBJECTS * LENGTH, "{} bytes", body.len());
@@ -160,14 +133,13 @@ enum Pace {
 
 /// Reads the list through the proxy, compares it as it comes, and looks at the proxy's memory meanwhile. The head is
 /// compared with that of the same list without the proxy, which is not read again.
-async fn read(probe: &Probe<'_>, huge: &Huge, pace: Pace) -> Result<()> {
+async fn read(probe: &Probe, huge: &Huge, pace: Pace) -> Result<()> {
     let Huge { ask, body: expected, .. } = huge;
-    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
-    let direct = probe.shard.direct.open(probe.http, &by_hand, probe.mark).await?.without_body();
+    let direct = probe.shard.direct.open(probe.http, &probe.by_hand(ask), &probe.mark).await?.without_body();
     let memory = || probe.shard.process.own_resident_bytes();
     let before = memory()?;
     let mut most = before;
-    let mut answer = probe.shard.proxied.open(probe.http, ask, probe.mark).await?;
+    let mut answer = probe.shard.proxied.open(probe.http, ask, &probe.mark).await?;
     answers(&direct, &answer.without_body(), Bodies::Exact)?;
     let (mut at, mut looked_at) = (0, 0);
     while let Some(piece) = answer.piece().await? {
@@ -183,8 +155,7 @@ async fn read(probe: &Probe<'_>, huge: &Huge, pace: Pace) -> Result<()> {
     ensure!(at == expected.len(), "{at} of {} bytes came", expected.len());
     let cost = most.saturating_sub(before);
     ensure!(cost < MEMORY, "{pace:?}: the proxy took {cost} bytes more");
-    let arrived = probe.arrived()?;
-    probe.check_arrival(ask, &arrived, probe.narrowing(&[]))?;
+    let arrived = probe.arrived_as(ask, SELECTED)?;
     ensure!(arrived.version == probe.shard.upstream.version(), "it arrived by {:?}", arrived.version);
     passed_on(&arrived, &Answer { body: expected.clone(), ..answer.without_body() }, Extent::Whole)
 }

@@ -1,24 +1,12 @@
 //! kopf's peering objects: what the controller says of itself there, and what it sees of others.
 
-use anyhow::{Context as _, Result, ensure};
-use http::{Method, StatusCode};
-use ringside_e2e::compatibility::Outcome;
-use serde_json::{Value, json};
-
-use super::writes::{JSON, MERGE};
-use crate::compatibility::{
-    client::{Answer, Ask},
-    compare::{Probe, Rewritten, own_answer},
-    fixture::Fixture,
-    stream::{self, Format, PROTOBUF, TABLE},
-    table::{Case, case},
-};
+use super::*;
 
 const PEERINGS: &str = "/apis/kopf.dev/v1/namespaces/default/kopfpeerings";
 const RING: &str = "ringside-compatibility";
 const BEHAVIOUR: &str = "kopf's peers";
 /// What of such a request and of its answer is the proxy's.
-const READABLE: Rewritten<'static> = Rewritten { selector: None, headers: &["accept", "accept-encoding"] };
+const READABLE: Rewritten = Rewritten { headers: &["accept", "accept-encoding"], ..AS_SENT };
 
 const SEEN: &str =
     "without the other shards, with what the controller says of itself: shards don't pause for each other";
@@ -35,31 +23,26 @@ const OTHERWISE: [(&str, Otherwise); 5] = [
     }),
     ("a JSON patch", |path| {
         Ask::new(Method::PATCH, path)
-            .body("application/json-patch+json", r#"[{"op":"add","path":"/status","value":{"y":{"priority":1}}}]"#)
+            .body(JSON_PATCH, r#"[{"op":"add","path":"/status","value":{"y":{"priority":1}}}]"#)
     }),
     ("a list as a table", |path| Ask::get(path.rsplit_once('/').map_or(path, |(list, _)| list)).accept(TABLE)),
 ];
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = vec![
-        case(BEHAVIOUR, "get, list", |fixture, mark| async move { seen(&fixture, &mark).await }),
-        case(BEHAVIOUR, "watch", |fixture, mark| async move { watched(&fixture, &mark).await }),
-        case(BEHAVIOUR, "merge patch of its own entry, and of others", |fixture, mark| async move {
-            said(&fixture, &mark).await
-        }),
-        case(BEHAVIOUR, "merge patch where there is no such object", |fixture, mark| async move {
-            absent(&Probe::new(&fixture, &mark)).await
-        }),
+        case(BEHAVIOUR, "get, list", seen),
+        case(BEHAVIOUR, "watch", watched),
+        case(BEHAVIOUR, "merge patch of its own entry, and of others", said),
+        case(BEHAVIOUR, "merge patch where there is no such object", absent),
     ];
-    cases.push(case(BEHAVIOUR, "get, where only protobuf is accepted", |fixture, mark| async move {
-        let path = made(&fixture, "in-protobuf", &json!({RING: entry("then")})).await?;
+    cases.push(case(BEHAVIOUR, "get, where only protobuf is accepted", async move |probe| {
+        let path = made(&probe.fixture, "in-protobuf", &json!({RING: entry("then")})).await?;
         let ask = Ask::get(path).accept(PROTOBUF);
-        Probe::new(&fixture, &mark).same_as(&ask, StatusCode::NOT_ACCEPTABLE).await
+        probe.same_as(&ask, StatusCode::NOT_ACCEPTABLE).await
     }));
     for (number, (form, ask)) in OTHERWISE.into_iter().enumerate() {
-        cases.push(case(BEHAVIOUR, form, move |fixture, mark| async move {
-            let path = made(&fixture, &format!("otherwise-{number}"), &json!({RING: entry("then")})).await?;
-            let probe = Probe::new(&fixture, &mark);
+        cases.push(case(BEHAVIOUR, form, async move |probe| {
+            let path = made(&probe.fixture, &format!("otherwise-{number}"), &json!({RING: entry("then")})).await?;
             probe.same(&ask(&path)).await
         }));
     }
@@ -97,36 +80,34 @@ fn shown(mut real: Value, own: Option<&Value>) -> Value {
     real
 }
 
-async fn seen(fixture: &Fixture, mark: &str) -> Result<Outcome> {
-    let probe = Probe::new(fixture, mark);
+async fn seen(probe: Probe) -> Result<Outcome> {
     let peers = json!({RING: entry("then"), "stranger": {"priority": 7}});
-    let path = made(fixture, "seen", &peers).await?;
+    let path = made(&probe.fixture, "seen", &peers).await?;
     let list = format!("{PEERINGS}?fieldSelector=metadata.name%3Dseen");
     for target in [path, list] {
         let ask = Ask::get(target).accept(JSON);
         let direct = probe.past(&ask).await?;
-        let (proxied, arrived) = probe.exchanged(&ask).await?;
-        let [arrived] = &arrived[..] else { anyhow::bail!("it arrived as {arrived:#?}") };
-        probe.check_arrival(&ask, arrived, READABLE)?;
+        let proxied = probe.proxied(&ask).await?;
+        probe.arrived_as(&ask, READABLE)?;
         own_answer(&direct, &proxied)?;
         let (real, seen) = (read(&direct)?, read(&proxied)?);
-        let real = match real.get("items") {
-            Some(_) => json!({"items": [shown(real["items"][0].clone(), None)]}),
-            None => shown(real, None),
-        };
-        let seen = if real.get("items").is_some() { json!({"items": seen["items"]}) } else { seen };
+        // Of a list, the one that is in it.
+        let [real, seen] = [real, seen].map(|mut read| match read.get_mut("items").and_then(Value::as_array_mut) {
+            Some(items) if items.len() == 1 => items.remove(0),
+            _ => read,
+        });
+        let real = shown(real, None);
         ensure!(real == seen, "{real} became {seen}");
-        let peers = seen.get("items").map_or(&seen, |items| &items[0])["status"].as_object().context("peers")?;
+        let peers = seen["status"].as_object().context("peers")?;
         ensure!(peers.keys().eq(["stranger"]), "{peers:?}");
     }
     Ok(Outcome::Changed(SEEN))
 }
 
-async fn watched(fixture: &Fixture, mark: &str) -> Result<Outcome> {
-    let probe = Probe::new(fixture, mark);
-    let path = made(fixture, "watched", &json!({RING: entry("then"), "stranger": {"priority": 7}})).await?;
+async fn watched(probe: Probe) -> Result<Outcome> {
+    let path = made(&probe.fixture, "watched", &json!({RING: entry("then"), "stranger": {"priority": 7}})).await?;
     let watch = Ask::get(format!("{PEERINGS}?watch=1&fieldSelector=metadata.name%3Dwatched&timeoutSeconds=30"));
-    let mut open = probe.shard.proxied.open(probe.http, &watch.accept(JSON), mark).await?;
+    let mut open = probe.shard.proxied.open(probe.http, &watch.accept(JSON), &probe.mark).await?;
     let mut event = async |kind: &str| {
         let events = stream::read(&mut open, Format::Lines, |_| true).await?;
         let event = events.last().context("an event")?.json()?;
@@ -135,7 +116,7 @@ async fn watched(fixture: &Fixture, mark: &str) -> Result<Outcome> {
     };
     let first = event("ADDED").await?;
     ensure!(first == json!({"stranger": {"priority": 7}}), "{first}");
-    probe.exchanged(&patch(&path, &json!({"status": {"me": entry("now")}}))).await?;
+    probe.proxied(&patch(&path, &json!({"status": {"me": entry("now")}}))).await?;
     // That the ring is there comes first.
     let mut said = event("MODIFIED").await?;
     if said["me"].is_null() {
@@ -145,20 +126,18 @@ async fn watched(fixture: &Fixture, mark: &str) -> Result<Outcome> {
     Ok(Outcome::Changed(SEEN))
 }
 
-async fn said(fixture: &Fixture, mark: &str) -> Result<Outcome> {
-    let probe = Probe::new(fixture, mark);
-    let path = made(fixture, "said", &json!({"old": {"priority": 0}})).await?;
+async fn said(probe: Probe) -> Result<Outcome> {
+    let path = made(&probe.fixture, "said", &json!({"old": {"priority": 0}})).await?;
     let says = patch(&path, &json!({"status": {"me": entry("now")}})).accept("*/*");
-    let (proxied, arrived) = probe.exchanged(&says).await?;
-    ensure!(arrived.is_empty(), "it arrived as {arrived:#?}");
+    let proxied = probe.unforwarded(&says).await?;
     let real = read(&probe.past(&Ask::get(&path)).await?)?;
     ensure!(real["status"][RING]["lifetime"] == 60 && real["status"]["me"].is_null(), "{real}");
     let seen = read(&proxied)?;
     ensure!(shown(real.clone(), Some(&entry("now"))) == seen, "{real} became {seen}");
     // Who is gone is taken off.
     let off = json!({"status": {"old": null}});
-    let (proxied, arrived) = probe.exchanged(&patch(&path, &off)).await?;
-    let [arrived] = &arrived[..] else { anyhow::bail!("it arrived as {arrived:#?}") };
+    let proxied = probe.proxied(&patch(&path, &off)).await?;
+    let arrived = probe.arrived()?;
     let sent: Value = serde_json::from_slice(&arrived.body)?;
     ensure!((&arrived.method, &sent) == (&Method::PATCH, &off), "{arrived:#?}");
     let (real, seen) = (read(&probe.past(&Ask::get(&path)).await?)?, read(&proxied)?);
@@ -168,17 +147,13 @@ async fn said(fixture: &Fixture, mark: &str) -> Result<Outcome> {
 }
 
 /// kopf goes on without peers then.
-async fn absent(probe: &Probe<'_>) -> Result<Outcome> {
+async fn absent(probe: Probe) -> Result<Outcome> {
     let says = patch(&format!("{PEERINGS}/absent"), &json!({"status": {"me": entry("now")}}));
     let direct = probe.past(&says).await?;
-    let (proxied, _) = probe.exchanged(&says).await?;
+    let proxied = probe.proxied(&says).await?;
     ensure!(direct.status == StatusCode::NOT_FOUND, "{}", direct.text());
-    ensure!(
-        (direct.status, &direct.body) == (proxied.status, &proxied.body),
-        "{} became {}",
-        direct.text(),
-        proxied.text()
-    );
+    let same = (direct.status, &direct.body) == (proxied.status, &proxied.body);
+    ensure!(same, "{} became {}", direct.text(), proxied.text());
     own_answer(&direct, &proxied)?;
     Ok(Outcome::Changed(SAID))
 }

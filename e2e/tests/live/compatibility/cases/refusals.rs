@@ -1,21 +1,9 @@
 //! What the proxy itself refuses, or answers otherwise than the API server, and why.
 
-use anyhow::{Context as _, Result, ensure};
-use http::{Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use ringside_e2e::{compatibility::Outcome, relay::Script};
-use serde_json::{Value, json};
 
-use super::controlled::CONFIG_MAPS;
-use crate::compatibility::{
-    client::{Answer, Ask, Endpoint, Http},
-    compare::{Probe, contains, own_answer},
-    fixture::Fixture,
-    raw::Raw,
-    table::{Case, case},
-};
+use super::*;
 
-const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
 pub(super) const OWN_WORDS: &str = "the message of the refusal is the proxy's own, which refuses by itself";
 
 const DOTS: &str =
@@ -27,32 +15,26 @@ type Asks = fn() -> Ask;
 const BOTH: [(&str, &str, Asks); 10] = [
     // The proxy refuses states that are not compacted yet too: objects may have moved since.
     ("410", "list of an old state, of the ring", || {
-        Ask::get("/apis/web.example.com/v1/namespaces/fixed/websites?resourceVersion=2&resourceVersionMatch=Exact")
+        Ask::get(format!("{SITES}?resourceVersion=2&resourceVersionMatch=Exact"))
     }),
     // So it is with pages of lists that began before the shard's Lease.
     ("410", "continue token that is too old", || {
         // {"v":"meta.k8s.io/v1","rv":2,"start":"a\u0000"}
         let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6Miwic3RhcnQiOiJhXHUwMDAwIn0";
-        Ask::get(format!("/apis/web.example.com/v1/namespaces/fixed/websites?limit=1&continue={token}"))
+        Ask::get(format!("{SITES}?limit=1&continue={token}"))
     }),
     ("path with dot segments", "get", || Ask::get(format!("{MAPS}/.."))),
     ("labelSelector that is none", "list", || Ask::get(format!("{MAPS}?labelSelector=a%20b%20c"))),
     ("compressed request body", "gzip", || {
         let compressed = &b"\x1f\x8b\x08\x00"[..];
-        Ask::new(Method::POST, MAPS).header("content-encoding", "gzip").body("application/json", compressed)
+        Ask::new(Method::POST, MAPS).header("content-encoding", "gzip").body(JSON, compressed)
     }),
     // More than a request may have, where the body is read before it is sent on.
-    ("413", "write of a controlled resource", || Ask::new(Method::POST, CONTROLLED).body("application/json", long())),
-    ("413", "write of a Lease in the shard's namespace", || {
-        Ask::new(Method::POST, LEASES).body("application/json", long())
-    }),
-    ("413", "write of a ConfigMap in the shard's namespace", || {
-        Ask::new(Method::POST, CONFIG_MAPS).body("application/json", long())
-    }),
+    ("413", "write of a controlled resource", || Ask::new(Method::POST, CONTROLLED).body(JSON, long())),
+    ("413", "write of a Lease in the shard's namespace", || Ask::new(Method::POST, LEASES).body(JSON, long())),
+    ("413", "write of a ConfigMap in the shard's namespace", || Ask::new(Method::POST, CONFIG_MAPS).body(JSON, long())),
     ("415", "write of a controlled resource", || Ask::new(Method::POST, CONTROLLED).body("text/plain", "x")),
-    ("400", "write of a controlled resource, no JSON", || {
-        Ask::new(Method::POST, CONTROLLED).body("application/json", "{")
-    }),
+    ("400", "write of a controlled resource, no JSON", || Ask::new(Method::POST, CONTROLLED).body(JSON, "{")),
 ];
 
 /// A resource that the ring's own one controls.
@@ -76,7 +58,7 @@ const ALONE: [(&str, &str, StatusCode, &str, Asks); 6] = [
         StatusCode::CREATED,
         "refused with 400, as with `fieldValidation=Strict`: decoders take the first, the last or both, and it must be sure who \
          controls it",
-        || Ask::new(Method::POST, format!("{CONTROLLED}?dryRun=All")).body("application/json", TWICE),
+        || Ask::new(Method::POST, format!("{CONTROLLED}?dryRun=All")).body(JSON, TWICE),
     ),
     (
         "more than 1,000 query parameters",
@@ -106,14 +88,13 @@ const ALONE: [(&str, &str, StatusCode, &str, Asks); 6] = [
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (behaviour, form, ask) in BOTH {
-        cases.push(case(behaviour, form, move |fixture, mark| async move {
-            let (direct, proxied) = unforwarded(&Probe::new(&fixture, &mark), &ask()).await?;
-            refused_alike(&direct, &proxied)
+        cases.push(case(behaviour, form, async move |probe| {
+            refused_alike(&probe.past(&ask()).await?, &probe.unforwarded(&ask()).await?)
         }));
     }
     for (behaviour, form, status, why, ask) in ALONE {
-        cases.push(case(behaviour, form, move |fixture, mark| async move {
-            let (direct, proxied) = unforwarded(&Probe::new(&fixture, &mark), &ask()).await?;
+        cases.push(case(behaviour, form, async move |probe| {
+            let (direct, proxied) = (probe.past(&ask()).await?, probe.unforwarded(&ask()).await?);
             ensure!(direct.status == status, "{}: {}", direct.status, direct.text());
             let said = proxied.status.as_str();
             ensure!(why.contains(said) && !reason(&proxied)?.is_empty(), "{said}: {}", proxied.text());
@@ -121,57 +102,43 @@ pub(crate) fn cases() -> Vec<Case> {
         }));
     }
     // Beside the API there is no list that they could lead to.
-    cases.push(case("path with dot segments", "beside the API", |fixture, mark| async move {
-        Probe::new(&fixture, &mark).same_as(&Ask::get("/version/./x/%2e%2e"), StatusCode::NOT_FOUND).await
+    cases.push(case("path with dot segments", "beside the API", async move |probe| {
+        probe.same_as(&Ask::get("/version/./x/%2e%2e"), StatusCode::NOT_FOUND).await
     }));
     for http in Http::BOTH {
-        cases.push(case("401, with another token", http.name(), move |fixture, mark| async move {
-            let probe = Probe::by(&fixture, &mark, http, Http::Two);
-            let direct = probe.shard.direct.with_token("nobody's").exchange(http, &Ask::get(MAPS), &mark).await?;
-            let proxied = probe.shard.proxied.with_token("nobody's").exchange(http, &Ask::get(MAPS), &mark).await?;
-            ensure!(probe.shard.relay.take(&mark).is_empty(), "it arrived at the API server");
+        let stranger = case("401, with another token", http.name(), async |probe| {
+            let (direct, proxied) = with_token(&probe, "nobody's", &Ask::get(MAPS)).await?;
             refused_alike(&direct, &proxied)
-        }));
+        });
+        cases.push(stranger.by((http, Http::Two)));
     }
     for (form, target) in WITH_A_BYTE {
-        cases.push(case("each byte in a query, written as it is", form, move |fixture, mark| async move {
-            bytes(&fixture, &Probe::by(&fixture, &mark, Http::One, Http::Two), target).await
-        }));
+        let behaviour = "each byte in a query, written as it is";
+        cases.push(case(behaviour, form, move |probe| bytes(probe, target)).by_http1());
     }
-    cases.push(case("`#` in a query, written as it is", "list", |fixture, mark| async move {
-        number_sign(&Probe::by(&fixture, &mark, Http::One, Http::Two)).await
-    }));
-    cases.push(case("continue token", "that goes on in another state than it began", |fixture, mark| async move {
-        inconsistent(&Probe::new(&fixture, &mark)).await
-    }));
-    cases.push(case("continue token", "in another form than kube-apiserver's", |fixture, mark| async move {
-        foreign(&Probe::new(&fixture, &mark)).await
-    }));
-    cases.push(case("`/version` without a token", "JSON", |fixture, mark| async move {
-        let (probe, ask) = (Probe::new(&fixture, &mark), Ask::get("/version"));
-        let direct = probe.shard.direct.with_token("").exchange(Http::Two, &ask, &mark).await?;
-        let proxied = probe.shard.proxied.with_token("").exchange(Http::Two, &ask, &mark).await?;
-        ensure!(probe.shard.relay.take(&mark).is_empty(), "it arrived at the API server");
+    cases.push(case("`#` in a query, written as it is", "list", number_sign).by_http1());
+    cases.push(case("continue token", "that goes on in another state than it began", inconsistent));
+    cases.push(case("continue token", "in another form than kube-apiserver's", foreign));
+    cases.push(case("`/version` without a token", "JSON", async move |probe| {
+        let ask = Ask::get("/version");
+        let (direct, proxied) = with_token(&probe, "", &ask).await?;
         ensure!(direct.status == StatusCode::OK, "{}: {}", direct.status, direct.text());
         // What the API server says to whom it does not know.
-        let unknown = probe.shard.direct.with_token("nobody's").exchange(Http::Two, &ask, &mark).await?;
+        let (unknown, _) = with_token(&probe, "nobody's", &ask).await?;
         ensure!(unknown.status == StatusCode::UNAUTHORIZED, "{}: {}", unknown.status, unknown.text());
         refused_alike(&unknown, &proxied)?;
         Ok(Outcome::Changed("refused with 401: whoever reaches the proxy's port must have its token"))
     }));
-    cases.push(case("watch from before the proxy knew its ring", "JSON", |fixture, mark| async move {
-        before_the_ring(&fixture, &Probe::new(&fixture, &mark)).await
-    }));
+    cases.push(case("watch from before the proxy knew its ring", "JSON", before_the_ring));
     cases
 }
 
-/// Both answers to a request that must not arrive at the API server through the proxy.
-async fn unforwarded(probe: &Probe<'_>, ask: &Ask) -> Result<(Answer, Answer)> {
-    let direct = probe.past(ask).await?;
-    let proxied = probe.shard.proxied.exchange(probe.http, ask, probe.mark).await?;
-    let arrived = probe.shard.relay.take(probe.mark);
-    ensure!(arrived.is_empty(), "it arrived at the API server: {arrived:#?}");
-    Ok((direct, proxied))
+/// Both answers to the bearer of this token, whose request must not arrive through the proxy.
+async fn with_token(probe: &Probe, token: &str, ask: &Ask) -> Result<(Answer, Answer)> {
+    let [direct, proxied] = [&probe.shard.direct, &probe.shard.proxied].map(|endpoint| endpoint.with_token(token));
+    let direct = direct.exchange(probe.http, ask, &probe.mark).await?;
+    let proxied = proxied.exchange(probe.http, ask, &probe.mark).await?;
+    probe.nothing_arrived().map(|()| (direct, proxied))
 }
 
 pub(super) fn reason(answer: &Answer) -> Result<String> {
@@ -202,9 +169,8 @@ const WITH_A_BYTE: [(&str, &str); 4] = [
 
 /// What Go's server takes, and what this one does, may differ: then nothing arrives that could mean something else there. No
 /// client writes these as they are, so each is sent by hand.
-async fn bytes(fixture: &Fixture, probe: &Probe<'_>, target: &str) -> Result<Outcome> {
-    let exact = format!("resourceVersion={}&resourceVersionMatch=Exact", fixture.end);
-    let target = format!("/api/v1/namespaces/fixed/{}", target.replace("EXACT", &exact));
+async fn bytes(probe: Probe, target: &str) -> Result<Outcome> {
+    let target = format!("/api/v1/namespaces/fixed/{}", target.replace("EXACT", &probe.fixture.exact()));
     let ours = utf8_percent_encode(&probe.shard.selector, NON_ALPHANUMERIC);
     let by_hand = Ask::get(target.replace("OURS", &format!("{ours},")));
     let ask = Ask::get(target.replace("OURS", ""));
@@ -213,9 +179,9 @@ async fn bytes(fixture: &Fixture, probe: &Probe<'_>, target: &str) -> Result<Out
     let unmakes = |byte: u8| target.contains("!%3Da~b&x=1") && b"%;".contains(&byte);
     for byte in (0..=u8::MAX).filter(|byte| !byte.is_ascii_alphanumeric() && *byte != b'#' && !unmakes(*byte)) {
         let told = || format!("byte {byte:#04x} in {}", ask.target);
-        let direct = answer(&probe.shard.direct, &by_hand, probe.mark, byte).await.with_context(told)?;
-        let proxied = answer(&probe.shard.proxied, &ask, probe.mark, byte).await.with_context(told)?;
-        let arrived = probe.shard.relay.take(probe.mark);
+        let direct = answer(&probe.shard.direct, &by_hand, &probe.mark, byte).await.with_context(told)?;
+        let proxied = answer(&probe.shard.proxied, &ask, &probe.mark, byte).await.with_context(told)?;
+        let arrived = probe.take();
         if arrived.is_empty() {
             ensure!(proxied.0 == StatusCode::BAD_REQUEST, "{}: {} without a request", told(), proxied.0);
             if direct.0.is_success() {
@@ -235,11 +201,11 @@ async fn bytes(fixture: &Fixture, probe: &Probe<'_>, target: &str) -> Result<Out
 
 /// It begins what a URI has behind its query (RFC 3986, section 3.5), and requests have none: Go's server takes it for a part
 /// of the query.
-async fn number_sign(probe: &Probe<'_>) -> Result<Outcome> {
+async fn number_sign(probe: Probe) -> Result<Outcome> {
     let ask = Ask::get(format!("{MAPS}?x=a~b&labelSelector=absent"));
-    let (status, all) = answer(&probe.shard.direct, &ask, probe.mark, b'#').await?;
+    let (status, all) = answer(&probe.shard.direct, &ask, &probe.mark, b'#').await?;
     ensure!(status == StatusCode::OK && !contains(&all, b"own-0"), "{status}: {}", String::from_utf8_lossy(&all));
-    let (status, shown) = answer(&probe.shard.proxied, &ask, probe.mark, b'#').await?;
+    let (status, shown) = answer(&probe.shard.proxied, &ask, &probe.mark, b'#').await?;
     let arrived = probe.arrived()?.target;
     ensure!(
         status == StatusCode::OK && arrived.starts_with(&format!("{MAPS}?x=a&labelSelector=")),
@@ -267,38 +233,34 @@ const PAGES: &str = "refused with 410, so that the list begins anew: a page of a
                      away, and no event takes it back";
 
 /// As an API server offers it whose list took too long; and what the proxy says where it answers.
-async fn inconsistent(probe: &Probe<'_>) -> Result<Outcome> {
+async fn inconsistent(probe: Probe) -> Result<Outcome> {
     // {"v":"meta.k8s.io/v1","rv":-1,"start":"a\u0000"}
     let token = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0IjoiYVx1MDAwMCJ9";
     let ask = Ask::get(format!("{MAPS}?limit=1&continue={token}"));
-    let direct = probe.past(&ask).await?;
-    ensure!(direct.status == StatusCode::OK, "{}", direct.text());
-    expired_page(probe, &ask).await
+    probe.past(&ask).await?.with(StatusCode::OK)?;
+    expired_page(&probe, &ask).await
 }
 
 /// An aggregated API server may make tokens as it likes.
-async fn foreign(probe: &Probe<'_>) -> Result<Outcome> {
+async fn foreign(probe: Probe) -> Result<Outcome> {
     let list = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []});
-    let script = Script::new(StatusCode::OK).header("content-type", "application/json").bytes(list.to_string());
-    probe.shard.relay.answer(probe.mark, script);
+    probe.script(Script::new(StatusCode::OK).json(&list));
     let ask = Ask::get(format!("{MAPS}?limit=1&continue=page-2"));
-    let direct = probe.shard.scripted.exchange(probe.of_relay(), &ask, probe.mark).await?;
-    ensure!(direct.status == StatusCode::OK, "{}", direct.text());
-    expired_page(probe, &ask).await
+    probe.past_by_script(&ask).await?.with(StatusCode::OK)?;
+    expired_page(&probe, &ask).await
 }
 
-async fn expired_page(probe: &Probe<'_>, ask: &Ask) -> Result<Outcome> {
-    probe.shard.relay.take(probe.mark);
-    let proxied = probe.shard.proxied.exchange(probe.http, ask, probe.mark).await?;
-    probe.check_arrival(ask, &probe.arrived()?, probe.narrowing(&[]))?;
+async fn expired_page(probe: &Probe, ask: &Ask) -> Result<Outcome> {
+    let proxied = probe.proxied(ask).await?;
+    probe.arrived_as(ask, SELECTED)?;
     ensure!(proxied.status == StatusCode::GONE && reason(&proxied)? == "Expired", "{}", proxied.text());
     Ok(Outcome::Changed(PAGES))
 }
 
 /// The watch would go on; the proxy tells its client to list again, as the API server does after a compaction.
-async fn before_the_ring(fixture: &Fixture, probe: &Probe<'_>) -> Result<Outcome> {
-    let ask = Ask::get(format!("{MAPS}?watch=1&resourceVersion={}&timeoutSeconds=1", fixture.dawn));
-    let proxied = probe.shard.proxied.exchange(probe.http, &ask, probe.mark).await?;
+async fn before_the_ring(probe: Probe) -> Result<Outcome> {
+    let ask = Ask::get(format!("{MAPS}?watch=1&resourceVersion={}&timeoutSeconds=1", probe.fixture.dawn));
+    let proxied = probe.proxied(&ask).await?;
     let event: Value = serde_json::from_slice(&proxied.body)?;
     ensure!(event["type"] == "ERROR" && event["object"]["code"] == 410, "{event}");
     let says = event["object"]["message"].as_str().context("a message")?;

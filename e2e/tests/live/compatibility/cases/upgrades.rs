@@ -1,31 +1,11 @@
 //! Connections that become something else, and requests whose writing matters.
 
-use anyhow::{Context as _, Result, ensure};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use http::{Method, StatusCode};
-use ringside_e2e::{
-    compatibility::Outcome,
-    relay::{Recorded, Script},
-};
+use ringside_e2e::relay::Recorded;
 
-use crate::compatibility::{
-    changes,
-    client::{Ask, Http},
-    compare::{Bodies, Moment, OF_A_WRITE, Probe, Rewritten, answers, contains, difference, steady},
-    fixture::{Fixture, NAMESPACE},
-    query,
-    raw::{Raw, RawHead},
-    stream::{METADATA, METADATA_PROTOBUF, PROTOBUF, TABLE},
-    table::{Case, case},
-};
+use super::*;
+use crate::compatibility::raw::RawHead;
 
-type Asks = Box<dyn Fn() -> Ask + Send>;
-
-const MAPS: &str = "/api/v1/namespaces/fixed/configmaps";
-const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites";
-/// Without objects that are drained: a watch that began with any state may be ended for those.
-const STILL: &str = "/api/v1/namespaces/still/configmaps";
-const FROM_BEGIN: &str = "resourceVersion=BEGIN&timeoutSeconds=1";
 const STREAMING: &str =
     "sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=2";
 /// An example of RFC 6455; both sides answer to the same.
@@ -33,33 +13,45 @@ const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = watches();
-    cases.push(case("watch by WebSocket", "with compression, which is not accepted", |fixture, mark| async move {
-        let target = format!("{MAPS}?watch=1&resourceVersion={}&timeoutSeconds=1", fixture.begin);
-        let ask = websocket(Ask::get(target)).header("Sec-WebSocket-Extensions", "permessage-deflate");
-        let probe = Probe::by(&fixture, &mark, Http::One, Http::Two);
-        steady(|| watch(&probe, &ask, Messages::Text)).await
-    }));
-    cases.extend(pods());
-    cases.push(case("upgrade to HTTP/2 without TLS, which is not accepted", "HTTP/1.1", |fixture, mark| async move {
-        let probe = Probe::by(&fixture, &mark, Http::One, Http::Two);
-        let ask = Ask::get(format!("{MAPS}/own-1")).header("Connection", "Upgrade").header("Upgrade", "h2c");
-        same(&probe, &ask, "200").await
-    }));
-    cases.extend(connections());
-    cases.push(case("path and query of 65,535 bytes", "HTTP/1.1", |fixture, mark| async move {
-        too_long(&Probe::by(&fixture, &mark, Http::One, Http::Two)).await
-    }));
-    cases.push(case("head of 550 kB", "HTTP/1.1", |fixture, mark| async move {
-        too_much(&Probe::by(&fixture, &mark, Http::One, Http::Two)).await
-    }));
+    let mut add = |pair, case: Case| cases.push(case.by(pair));
+    let one = (Http::One, Http::Two);
+    add(
+        one,
+        case("watch by WebSocket", "with compression, which is not accepted", async |probe| {
+            let ask = websocket(Ask::get(format!("{MAPS}?watch=1&{}", probe.fixture.from_begin())));
+            watch(&probe, &ask.header("Sec-WebSocket-Extensions", "permessage-deflate"), Messages::Text).await
+        }),
+    );
+    pods().into_iter().for_each(|case| add(one, case));
+    add(
+        one,
+        case("upgrade to HTTP/2 without TLS, which is not accepted", "HTTP/1.1", async |probe| {
+            let ask = Ask::get(format!("{MAPS}/own-1")).header("Connection", "Upgrade").header("Upgrade", "h2c");
+            same(&probe, &ask, "200").await
+        }),
+    );
+    add(one, case("watch that the API server ends with 410 Gone", "WebSocket", gone));
+    // HTTP/2 can't say any of it (RFC 9113, section 8.2.2), nor does the library that other cases send with.
+    add(
+        one,
+        case("headers of one connection", "HTTP/1.1", async |probe| {
+            let ask =
+                Ask::get(format!("{MAPS}/own-1")).header("Connection", "keep-alive, x-mine").header("X-Mine", "1");
+            let ask =
+                ask.header("Keep-Alive", "timeout=5").header("TE", "trailers, deflate").header("Trailer", "x-other");
+            let ask = ask.header("Proxy-Authorization", "Basic eDp5").header("Proxy-Authenticate", "Basic");
+            same(&probe, &ask, "200").await
+        }),
+    );
+    let answered = case("headers of one connection in an answer", "HTTP/2 to HTTP/1.1", of_connection);
+    add((Http::Two, Http::One), answered);
+    add(one, case("watch by WebSocket", "with the token as a subprotocol", by_subprotocol));
+    add(one, case("path and query of 65,535 bytes", "HTTP/1.1", too_long));
+    add(one, case("head of 550 kB", "HTTP/1.1", too_much));
     for upstream in Http::BOTH {
-        let pair = Http::One.towards(upstream);
-        cases.push(case("Expect: 100-continue", &pair, move |fixture, mark| async move {
-            continued(&Probe::by(&fixture, &mark, Http::One, upstream)).await
-        }));
-        cases.push(case("names of headers as they are written", &pair, move |fixture, mark| async move {
-            names(&Probe::by(&fixture, &mark, Http::One, upstream), upstream).await
-        }));
+        let (pair, form) = ((Http::One, upstream), Http::One.towards(upstream));
+        add(pair, case("Expect: 100-continue", &form, continued));
+        add(pair, case("names of headers as they are written", &form, names));
     }
     cases
 }
@@ -68,13 +60,9 @@ pub(crate) fn cases() -> Vec<Case> {
 fn watches() -> Vec<Case> {
     let mut cases = Vec::new();
     for (behaviour, path, query) in [
-        ("watch by WebSocket", MAPS, FROM_BEGIN),
-        ("watch by WebSocket, legacy path", "/api/v1/watch/namespaces/fixed/configmaps", FROM_BEGIN),
-        (
-            "watch by WebSocket, of one object",
-            MAPS,
-            "fieldSelector=metadata.name%3Down-1&resourceVersion=BEGIN&timeoutSeconds=1",
-        ),
+        ("watch by WebSocket", MAPS, "BEGIN"),
+        ("watch by WebSocket, legacy path", "/api/v1/watch/namespaces/fixed/configmaps", "BEGIN"),
+        ("watch by WebSocket, of one object", MAPS, "fieldSelector=metadata.name%3Down-1&BEGIN"),
         ("watch by WebSocket, from nothing", STILL, "timeoutSeconds=2"),
         ("watch by WebSocket, from 0", STILL, "resourceVersion=0&timeoutSeconds=2"),
         ("streaming list by WebSocket", STILL, STREAMING),
@@ -94,44 +82,17 @@ fn watches() -> Vec<Case> {
         ] {
             for upstream in Http::BOTH {
                 let of_server = if upstream == Http::One { ", of a server without HTTP/2" } else { "" };
-                cases.push(case(&format!("{behaviour}{of_server}"), form, move |fixture, mark| async move {
-                    let probe = Probe::by(&fixture, &mark, Http::One, upstream);
-                    let target = format!("{path}?watch=1&{query}").replace("BEGIN", &fixture.begin);
-                    let mut ask = websocket(Ask::get(target.replace("own-", probe.shard.owns)));
-                    if let Some((name, value)) = header {
-                        ask = ask.header(name, value);
-                    }
-                    steady(|| watch(&probe, &ask, messages)).await
-                }));
+                let watching = case(&format!("{behaviour}{of_server}"), form, async move |probe| {
+                    let target = format!("{path}?watch=1&{query}").replace("BEGIN", &probe.fixture.from_begin());
+                    let ask = websocket(Ask::get(target.replace("own-", probe.shard.owns)));
+                    let ask = header.into_iter().fold(ask, |ask, (name, value)| ask.header(name, value));
+                    watch(&probe, &ask, messages).await
+                });
+                cases.push(watching.by((Http::One, upstream)));
             }
         }
     }
     cases
-}
-
-/// What is about the connection, and who is there.
-fn connections() -> [Case; 4] {
-    [
-        case("watch that the API server ends with 410 Gone", "WebSocket", |fixture, mark| async move {
-            gone(&fixture, &Probe::by(&fixture, &mark, Http::One, Http::Two)).await
-        }),
-        // HTTP/2 can't say any of it (RFC 9113, section 8.2.2), nor does the library that other cases send with.
-        case("headers of one connection", "HTTP/1.1", |fixture, mark| async move {
-            let ask =
-                Ask::get(format!("{MAPS}/own-1")).header("Connection", "keep-alive, x-mine").header("X-Mine", "1");
-            let ask =
-                ask.header("Keep-Alive", "timeout=5").header("TE", "trailers, deflate").header("Trailer", "x-other");
-            let ask = ask.header("Proxy-Authorization", "Basic eDp5").header("Proxy-Authenticate", "Basic");
-            same(&Probe::by(&fixture, &mark, Http::One, Http::Two), &ask, "200").await
-        }),
-        case("headers of one connection in an answer", "HTTP/2 to HTTP/1.1", |fixture, mark| async move {
-            of_connection(&Probe::by(&fixture, &mark, Http::Two, Http::One)).await
-        }),
-        case("watch by WebSocket", "with the token as a subprotocol", |fixture, mark| async move {
-            let probe = Probe::by(&fixture, &mark, Http::One, Http::Two);
-            steady(|| by_subprotocol(&fixture, &probe)).await
-        }),
-    ]
 }
 
 pub(super) fn websocket(ask: Ask) -> Ask {
@@ -148,44 +109,40 @@ fn pods() -> Vec<Case> {
         ("portforward", "ports=80"),
         ("log", "follow=true"),
     ] {
-        let plain = move |method: Method| {
-            Ask::new(method, format!("/api/v1/namespaces/{NAMESPACE}/pods/shard-0/{subresource}?{query}"))
-                .unsized_body()
-        };
-        let spdy = move || {
-            plain(Method::POST)
-                .header("Connection", "Upgrade")
-                .header("Upgrade", "SPDY/3.1")
-                .header("X-Stream-Protocol-Version", "v4.channel.k8s.io")
-        };
-        let by_websocket = move || websocket(plain(Method::GET)).header("Sec-WebSocket-Protocol", "v5.channel.k8s.io");
-        let ways: [(&str, Asks); 3] = [
-            ("SPDY", Box::new(spdy)),
-            ("WebSocket", Box::new(by_websocket)),
-            ("plain", Box::new(move || plain(Method::GET))),
-        ];
-        for (form, ask) in ways {
-            let status = match (subresource, form) {
-                ("log", "SPDY") => "405",
-                ("log", _) => "204",
-                _ => "400",
+        for (form, method, statuses) in [
+            ("SPDY", Method::POST, ["400", "405"]),
+            ("WebSocket", Method::GET, ["400", "204"]),
+            ("plain", Method::GET, ["400", "204"]),
+        ] {
+            let status = statuses[usize::from(subresource == "log")];
+            let target = format!("/api/v1/namespaces/{NAMESPACE}/pods/shard-0/{subresource}?{query}");
+            let plain = Ask::new(method, target).unsized_body();
+            let ask = match form {
+                "SPDY" => plain
+                    .header("Connection", "Upgrade")
+                    .header("Upgrade", "SPDY/3.1")
+                    .header("X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+                "WebSocket" => websocket(plain).header("Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
+                _ => plain,
             };
             let behaviour = format!("{subresource} in a pod without a node");
-            cases.push(case(&behaviour, form, move |fixture, mark| async move {
-                same(&Probe::by(&fixture, &mark, Http::One, Http::Two), &ask(), status).await
-            }));
+            cases.push(case(&behaviour, form, async move |probe| same(&probe, &ask, status).await));
         }
     }
     cases
 }
 
 /// Sends the same both ways; what comes is the same, with this status, headers and the case of their names included.
-async fn same(probe: &Probe<'_>, ask: &Ask, status: &str) -> Result<Outcome> {
-    let direct = to_end(Raw::send(&probe.shard.direct, ask, probe.mark).await?).await?;
-    let proxied = to_end(Raw::send(&probe.shard.proxied, ask, probe.mark).await?).await?;
-    let arrived = probe.arrived()?;
-    probe.check_arrival(ask, &arrived, Rewritten::default())?;
+async fn same(probe: &Probe, ask: &Ask, status: &str) -> Result<Outcome> {
+    let (direct, proxied) = both(probe, ask).await?;
+    probe.arrived_as(ask, AS_SENT)?;
     alike(&direct, &proxied, status)
+}
+
+/// Both answers as they are written, with their bodies.
+async fn both(probe: &Probe, ask: &Ask) -> Result<((RawHead, Vec<u8>), (RawHead, Vec<u8>))> {
+    let direct = to_end(Raw::send(&probe.shard.direct, ask, &probe.mark).await?).await?;
+    Ok((direct, to_end(Raw::send(&probe.shard.proxied, ask, &probe.mark).await?).await?))
 }
 
 /// Two answers with this status, and what they say. (Of a log that is not there yet: nothing.)
@@ -220,38 +177,39 @@ enum Messages {
     Binary = 0x82,
 }
 
-async fn watch(probe: &Probe<'_>, ask: &Ask, form: Messages) -> Result<Outcome> {
-    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
-    let (direct, proxied) = tokio::try_join!(
-        Raw::send(&probe.shard.direct, &by_hand, probe.mark),
-        Raw::send(&probe.shard.proxied, ask, probe.mark),
-    )?;
-    let (shown, arrived) = shows(probe, (direct, proxied), form).await;
-    let rewritten = probe.narrowing(&["accept-encoding", "sec-websocket-extensions"]);
-    probe.check_arrival(ask, &arrived?, rewritten)?;
-    shown.map(|()| Outcome::Narrowed)
+async fn watch(probe: &Probe, ask: &Ask, form: Messages) -> Result<Outcome> {
+    let by_hand = probe.by_hand(ask);
+    let rewritten = Rewritten { headers: &["accept-encoding", "sec-websocket-extensions"], ..SELECTED };
+    steady(async || {
+        let both = tokio::try_join!(
+            Raw::send(&probe.shard.direct, &by_hand, &probe.mark),
+            Raw::send(&probe.shard.proxied, ask, &probe.mark),
+        )?;
+        shows(probe, both, form, (ask, rewritten)).await.map(|_| Outcome::Narrowed)
+    })
+    .await
 }
 
 /// Compares two watches, head and messages: those through the proxy with what the API server sent there, and with those of
-/// the other watch. And what arrived.
-async fn shows(probe: &Probe<'_>, both: (Raw, Raw), form: Messages) -> (Result<()>, Result<Recorded>) {
+/// the other watch. And what arrived, which it returns.
+async fn shows(
+    probe: &Probe,
+    both: (Raw, Raw),
+    form: Messages,
+    (ask, rewritten): (&Ask, Rewritten),
+) -> Result<Recorded> {
     let read = read(both, form).await;
-    let arrived = probe.arrived();
-    let compared = read.and_then(|(direct, proxied)| {
-        probe.shows_its_own(&proxied)?;
-        let sent =
-            arrived.as_ref().ok().and_then(|arrived| arrived.upgraded.as_ref()).context("it went on as before")?;
-        let asks = arrived
-            .as_ref()
-            .is_ok_and(|arrived| arrived.target.contains("allowWatchBookmarks=true&resourceVersionMatch"));
-        let sent = if asks { sent.answered.clone() } else { without_bookmarks(&sent.answered)? };
-        ensure!(sent == proxied, "{}", difference("what came through the proxy", &sent, &proxied));
-        let (direct, proxied) = (without_bookmarks(&direct)?, without_bookmarks(&proxied)?);
-        // A Table says how old an object is, and a bookmark of which moment it is.
-        let same = || anyhow::anyhow!("{}", difference("what came", &direct, &proxied));
-        if direct == proxied { Ok(()) } else { Err(Moment(same()).into()) }
-    });
-    (compared, arrived)
+    let arrived = probe.arrived_as(ask, rewritten)?;
+    let (direct, proxied) = read?;
+    probe.shows_its_own(&proxied)?;
+    let sent = arrived.upgraded.as_ref().context("it went on as before")?.answered.clone();
+    let asks = arrived.target.contains("allowWatchBookmarks=true&resourceVersionMatch");
+    let sent = if asks { sent } else { without_bookmarks(&sent)? };
+    ensure!(sent == proxied, "{}", difference("what came through the proxy", &sent, &proxied));
+    let (direct, proxied) = (without_bookmarks(&direct)?, without_bookmarks(&proxied)?);
+    // A Table says how old an object is, and a bookmark of which moment it is.
+    let same = || anyhow::anyhow!("{}", difference("what came", &direct, &proxied));
+    if direct == proxied { Ok(arrived) } else { Err(Moment(same()).into()) }
 }
 
 /// The messages of both, to their ends.
@@ -287,57 +245,58 @@ fn without_bookmarks(mut bytes: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// As a browser asks, which can set no header: the token is one of the subprotocols, and another one is agreed.
-async fn by_subprotocol(fixture: &Fixture, probe: &Probe<'_>) -> Result<Outcome> {
-    let ask = websocket(Ask::get(format!("{MAPS}?watch=1&resourceVersion={}&timeoutSeconds=1", fixture.begin)));
+async fn by_subprotocol(probe: Probe) -> Result<Outcome> {
+    let ask = websocket(Ask::get(format!("{MAPS}?watch=1&{}", probe.fixture.from_begin())));
     let with = |ask: &Ask, token: &str| {
         let token = BASE64_URL_SAFE_NO_PAD.encode(token);
         let protocols = format!("base64url.bearer.authorization.k8s.io.{token}, base64.binary.k8s.io");
         ask.clone().header("Sec-WebSocket-Protocol", &protocols)
     };
-    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
     let (direct, proxied) = (&probe.shard.direct, &probe.shard.proxied);
-    let (by_hand, ask) = (with(&by_hand, direct.token()), with(&ask, proxied.token()));
+    let (by_hand, ask) = (with(&probe.by_hand(&ask), direct.token()), with(&ask, proxied.token()));
     let (nobody, nobody_there) = (direct.with_token(""), proxied.with_token(""));
-    let shown = tokio::try_join!(Raw::send(&nobody, &by_hand, probe.mark), Raw::send(&nobody_there, &ask, probe.mark))?;
-    let (shown, arrived) = shows(probe, shown, Messages::Text).await;
-    let arrived = arrived?;
-    shown?;
-    probe.check_arrival(&ask, &arrived, probe.narrowing(&["accept-encoding", "sec-websocket-protocol"]))?;
-    let left = arrived.headers.get("sec-websocket-protocol");
-    ensure!(left.is_some_and(|it| it == "base64.binary.k8s.io"), "{left:?} arrived");
-    Ok(Outcome::Narrowed)
+    let rewritten = Rewritten { headers: &["accept-encoding", "sec-websocket-protocol"], ..SELECTED };
+    steady(async || {
+        let both =
+            tokio::try_join!(Raw::send(&nobody, &by_hand, &probe.mark), Raw::send(&nobody_there, &ask, &probe.mark))?;
+        let arrived = shows(&probe, both, Messages::Text, (&ask, rewritten)).await?;
+        let left = arrived.headers.get("sec-websocket-protocol");
+        ensure!(left.is_some_and(|it| it == "base64.binary.k8s.io"), "{left:?} arrived");
+        Ok(Outcome::Narrowed)
+    })
+    .await
 }
 
 /// What the API server says to a watch from a state that it does not have any more, said to one that goes on.
-async fn gone(fixture: &Fixture, probe: &Probe<'_>) -> Result<Outcome> {
+async fn gone(probe: Probe) -> Result<Outcome> {
     let old = websocket(Ask::get(format!("{SITES}?watch=1&resourceVersion=2&timeoutSeconds=1")));
-    let mut real = Raw::send(&probe.shard.direct, &old, probe.mark).await?;
+    let mut real = Raw::send(&probe.shard.direct, &old, &probe.mark).await?;
     let (head, messages) = (real.head().await?, real.rest().await?);
     ensure!(head.status.contains("101") && contains(&messages, b"ERROR"), "{head:#?}");
     let header = |name| head.get(name).unwrap_or_default().to_owned();
     let script = Script::new(StatusCode::SWITCHING_PROTOCOLS).header("connection", "Upgrade");
     let script = script.header("upgrade", "websocket").header("sec-websocket-accept", &header("Sec-Websocket-Accept"));
-    probe.shard.relay.answer(probe.mark, script.bytes(messages.clone()));
-    let ask = websocket(Ask::get(format!("{SITES}?watch=1&resourceVersion={}", fixture.begin)));
+    probe.script(script.bytes(messages.clone()));
+    let ask = websocket(Ask::get(format!("{SITES}?watch=1&resourceVersion={}", probe.fixture.begin)));
     let mut came = Vec::new();
     for endpoint in [&probe.shard.scripted, &probe.shard.proxied] {
-        probe.shard.relay.take(probe.mark);
-        let mut raw = Raw::send(endpoint, &ask, probe.mark).await?;
+        probe.take();
+        let mut raw = Raw::send(endpoint, &ask, &probe.mark).await?;
         let head = raw.head().await?;
         came.push(head.answer(raw.rest().await?)?);
     }
     ensure!(came[0].body == messages, "{}", difference("what came", &messages, &came[0].body));
-    probe.check_arrival(&ask, &probe.arrived()?, probe.narrowing(&["accept-encoding"]))?;
+    probe.arrived_as(&ask, WATCHED)?;
     answers(&came[0], &came[1], Bodies::Exact)
 }
 
 /// None of it comes. (What the relay's own connection needs it says itself.)
-async fn of_connection(probe: &Probe<'_>) -> Result<Outcome> {
+async fn of_connection(probe: Probe) -> Result<Outcome> {
     let script = Script::new(StatusCode::OK).bytes("{}").header("connection", "x-mine").header("x-mine", "1");
     let script = script.header("keep-alive", "timeout=5").header("proxy-authenticate", "Basic");
     let script = script.header("te", "trailers").header("upgrade", "h2c");
-    probe.shard.relay.answer(probe.mark, script.header("transfer-encoding", "chunked"));
-    let (answer, _) = probe.through(&Ask::get("/version"), Rewritten::default()).await?;
+    probe.script(script.header("transfer-encoding", "chunked"));
+    let (answer, _) = probe.through(&Ask::get("/version"), AS_SENT).await?;
     let came = changes::RESPONSE.iter().find(|change| answer.headers.contains_key(change.header));
     ensure!(came.is_none(), "{} came", came.map_or("", |change| change.header));
     Ok(Outcome::Changed("left out, as the list below says"))
@@ -347,14 +306,14 @@ async fn of_connection(probe: &Probe<'_>) -> Result<Outcome> {
 const LONGEST: usize = 65_534;
 
 /// Neither does the library that this client is written with: so by hand.
-async fn too_long(probe: &Probe<'_>) -> Result<Outcome> {
+async fn too_long(probe: Probe) -> Result<Outcome> {
     let path = format!("{MAPS}/own-1?x=");
     let of = |length: usize| Ask::get(format!("{path}{}", "x".repeat(length - path.len())));
-    let longest = Raw::send(&probe.shard.proxied, &of(LONGEST), probe.mark).await?.head().await?;
+    let longest = Raw::send(&probe.shard.proxied, &of(LONGEST), &probe.mark).await?.head().await?;
     ensure!(longest.status.contains("200"), "{}", longest.status);
     let ask = of(LONGEST + 1);
-    let (direct, _) = to_end(Raw::send(&probe.shard.direct, &ask, probe.mark).await?).await?;
-    let proxied = Raw::send(&probe.shard.proxied, &ask, probe.mark).await?.head().await?;
+    let (direct, _) = to_end(Raw::send(&probe.shard.direct, &ask, &probe.mark).await?).await?;
+    let proxied = Raw::send(&probe.shard.proxied, &ask, &probe.mark).await?.head().await?;
     ensure!(direct.status.contains("200"), "{}", direct.status);
     ensure!(proxied.status.contains("414"), "{}", proxied.status);
     Ok(Outcome::Gap("refused with 414: the HTTP library takes 65,534 bytes of path and query at most"))
@@ -364,14 +323,14 @@ async fn too_long(probe: &Probe<'_>) -> Result<Outcome> {
 const LARGEST: usize = 8_192 + 4_096 * 100;
 
 /// The API server takes 1 MiB.
-async fn too_much(probe: &Probe<'_>) -> Result<Outcome> {
+async fn too_much(probe: Probe) -> Result<Outcome> {
     let of = |length: usize| Ask::get(format!("{MAPS}/own-1")).header("X-Long", &"x".repeat(length));
-    let (passes, _) = to_end(Raw::send(&probe.shard.proxied, &of(LARGEST - 10_000), probe.mark).await?).await?;
+    let (passes, _) = to_end(Raw::send(&probe.shard.proxied, &of(LARGEST - 10_000), &probe.mark).await?).await?;
     ensure!(passes.status.contains("200"), "{}", passes.status);
     // It looks at how much it has after each read, for which it has room for 512 KiB by then.
     let ask = of(550_000);
-    let (direct, _) = to_end(Raw::send(&probe.shard.direct, &ask, probe.mark).await?).await?;
-    let proxied = Raw::send(&probe.shard.proxied, &ask, probe.mark).await?.head().await?;
+    let (direct, _) = to_end(Raw::send(&probe.shard.direct, &ask, &probe.mark).await?).await?;
+    let proxied = Raw::send(&probe.shard.proxied, &ask, &probe.mark).await?.head().await?;
     ensure!(direct.status.contains("200"), "{}", direct.status);
     ensure!(proxied.status.contains("431"), "{}", proxied.status);
     Ok(Outcome::Gap(
@@ -381,30 +340,29 @@ async fn too_much(probe: &Probe<'_>) -> Result<Outcome> {
 
 /// The client sees the names as Go writes them; and by HTTP/1.1 the API server as the client did. (HTTP/2 has small
 /// letters only.)
-async fn names(probe: &Probe<'_>, upstream: Http) -> Result<Outcome> {
+async fn names(probe: Probe) -> Result<Outcome> {
     let ask = Ask::get(format!("{MAPS}/{}1", probe.shard.owns))
         .header("X-mIxEd", "1")
         .header("x-lower", "2")
         .header("ACCEPT", "*/*");
-    let direct = to_end(Raw::send(&probe.shard.direct, &ask, probe.mark).await?).await?;
-    let proxied = to_end(Raw::send(&probe.shard.proxied, &ask, probe.mark).await?).await?;
+    let (direct, proxied) = both(&probe, &ask).await?;
     let head = probe.arrived()?.head.unwrap_or_default();
     for line in ["X-mIxEd: 1", "x-lower: 2", "ACCEPT: */*"] {
-        ensure!(upstream == Http::Two || head.lines().any(|it| it == line), "{line} is not in {head}");
+        ensure!(probe.shard.upstream == Http::Two || head.lines().any(|it| it == line), "{line} is not in {head}");
     }
     alike(&direct, &proxied, "200")
 }
 
 /// The body is sent only when the server asks for it.
-async fn continued(probe: &Probe<'_>) -> Result<Outcome> {
+async fn continued(probe: Probe) -> Result<Outcome> {
     let object = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"expected"}}"#;
     let ask = Ask::new(Method::POST, format!("{MAPS}?dryRun=All"))
-        .header("Content-Type", "application/json")
+        .header("Content-Type", JSON)
         .header("Content-Length", &object.len().to_string())
         .header("Expect", "100-continue");
     let mut both = Vec::new();
     for endpoint in [&probe.shard.direct, &probe.shard.proxied] {
-        let mut raw = Raw::send(endpoint, &ask, probe.mark).await?;
+        let mut raw = Raw::send(endpoint, &ask, &probe.mark).await?;
         let first = raw.head().await?.status;
         ensure!(first == "HTTP/1.1 100 Continue", "{first}");
         raw.write(object.as_bytes()).await?;
@@ -413,6 +371,6 @@ async fn continued(probe: &Probe<'_>) -> Result<Outcome> {
         both.push(head.answer(body)?);
     }
     let arrived = probe.arrived()?;
-    probe.check_arrival(&Ask { body: object.into(), ..ask }, &arrived, Rewritten::default())?;
+    probe.check_arrival(&Ask { body: object.into(), ..ask }, &arrived, AS_SENT)?;
     answers(&both[0], &both[1], OF_A_WRITE)
 }

@@ -1,21 +1,6 @@
 //! Watches by all their paths, and how they end.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, ensure};
-use ringside_e2e::{compatibility::Outcome, relay::Script};
-use serde_json::json;
-use tokio::time::timeout;
-
-use crate::compatibility::{
-    client::{Ask, Http},
-    compare::{Bodies, Moment, Probe, answers, contains, difference, steady},
-    fixture::Fixture,
-    objects::{map, site},
-    query,
-    stream::{self, Format, METADATA_PROTOBUF, PROTOBUF, TABLE},
-    table::{Case, case},
-};
+use super::*;
 
 /// Long on a loaded machine, and well before the watch ends.
 const SOON: Duration = Duration::from_secs(20);
@@ -32,23 +17,19 @@ const BY_PATH: [(&str, Asks); 8] = [
         from_begin(fixture, "/api/v1/watch/configmaps?fieldSelector=metadata.namespace%3Dfixed")
     }),
     ("watch of one object (`metadata.name`)", |fixture| {
-        from_begin(fixture, "/api/v1/namespaces/fixed/configmaps?watch=1&fieldSelector=metadata.name%3Down-1")
+        from_begin(fixture, &format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Down-1"))
     }),
     ("legacy watch path of one object", |fixture| {
         from_begin(fixture, "/api/v1/watch/namespaces/fixed/configmaps/own-1?")
     }),
     ("watch with selectors of the client's own", |fixture| {
-        from_begin(fixture, "/api/v1/namespaces/fixed/configmaps?watch=1&labelSelector=tier%3Dback")
+        from_begin(fixture, &format!("{MAPS}?watch=1&labelSelector=tier%3Dback"))
     }),
-    ("watch as somebody else (impersonation)", |fixture| {
-        from_begin(fixture, "/api/v1/namespaces/fixed/configmaps?watch=1")
-            .header("impersonate-user", "somebody")
-            .header("impersonate-group", "system:masters")
-    }),
+    ("watch as somebody else (impersonation)", |fixture| from_begin(fixture, &format!("{MAPS}?watch=1")).as_somebody()),
     ("watch with parameters given twice, of which the first counts", |fixture| {
         let initial = "sendInitialEvents=false&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
         let bookmarks = "allowWatchBookmarks=false&allowWatchBookmarks=true";
-        from_begin(fixture, &format!("/api/v1/namespaces/fixed/configmaps?watch=1&watch=0&{initial}&{bookmarks}"))
+        from_begin(fixture, &format!("{MAPS}?watch=1&watch=0&{initial}&{bookmarks}"))
     }),
 ];
 
@@ -60,73 +41,48 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (behaviour, ask) in BY_PATH {
         for (form, media_type, _) in stream::FORMS {
-            cases.push(case(behaviour, form, move |fixture, mark| async move {
-                Probe::new(&fixture, &mark).narrowed_watch(&ask(&fixture).accept(media_type)).await
+            cases.push(case(behaviour, form, async move |probe| {
+                probe.narrowed_watch(&ask(&probe.fixture).accept(media_type)).await
             }));
         }
     }
     for (behaviour, from) in [("watch from nothing", ""), ("watch from 0", "&resourceVersion=0")] {
         for (form, media_type, format) in stream::FORMS {
-            cases.push(case(behaviour, form, move |fixture, mark| async move {
-                let probe = Probe::new(&fixture, &mark);
+            cases.push(case(behaviour, form, async move |probe| {
                 let ask = Ask::get(format!("{STILL}?watch=1{from}&timeoutSeconds=2")).accept(media_type);
                 steady(|| from_nothing(&probe, &ask, format)).await
             }));
         }
     }
-    cases.push(case("watch of one object of another shard", "JSON", |fixture, mark| async move {
-        foreign(&Probe::new(&fixture, &mark), &fixture).await
-    }));
-    cases.push(case("watch of a resource that is not the ring's", "JSON", |fixture, mark| async move {
-        let ask = from_begin(&fixture, "/api/v1/namespaces?watch=1");
-        Probe::new(&fixture, &mark).same(&ask).await
+    cases.push(case("watch of one object of another shard", "JSON", foreign));
+    cases.push(case("watch of a resource that is not the ring's", "JSON", async move |probe| {
+        probe.same(&from_begin(&probe.fixture, "/api/v1/namespaces?watch=1")).await
     }));
     for (form, media_type, _) in stream::FORMS {
-        cases.push(case("watch that the API server ends with 410 Gone", form, move |fixture, mark| async move {
-            gone(&fixture, &Probe::new(&fixture, &mark), media_type).await
-        }));
+        let behaviour = "watch that the API server ends with 410 Gone";
+        cases.push(case(behaviour, form, move |probe| gone(probe, media_type)));
     }
     for (form, media_type, format) in stream::FORMS {
-        cases.push(case("bookmarks of a watch", form, move |fixture, mark| async move {
-            let probe = Probe::new(&fixture, &mark);
-            steady(|| bookmarks(&probe, &fixture, media_type, format)).await
-        }));
-        cases.push(case("event of an idle watch, at once", form, move |fixture, mark| async move {
-            event(&Probe::new(&fixture, &mark), &fixture, media_type, format).await
-        }));
+        cases.push(case("bookmarks of a watch", form, move |probe| bookmarks(probe, media_type, format)));
+        cases.push(case("event of an idle watch, at once", form, move |probe| event(probe, media_type, format)));
     }
-    for (client, upstream) in Http::PAIRS {
-        let pair = client.towards(upstream);
-        cases.push(case("bookmarks of a watch", &pair, move |fixture, mark| async move {
-            let probe = Probe::by(&fixture, &mark, client, upstream);
-            steady(|| bookmarks(&probe, &fixture, PROTOBUF, Format::Lengths)).await
-        }));
-        cases.push(case("watch with selectors of the client's own", &pair, move |fixture, mark| async move {
-            let path = "/api/v1/namespaces/fixed/configmaps?watch=1&labelSelector=tier%3Dback";
-            let ask = from_begin(&fixture, path).accept(TABLE);
-            Probe::by(&fixture, &mark, client, upstream).narrowed_watch(&ask).await
-        }));
-    }
+    cases.extend(by_pair("bookmarks of a watch", |probe| bookmarks(probe, PROTOBUF, Format::Lengths)));
+    cases.extend(by_pair("watch with selectors of the client's own", async |probe| {
+        let ask = from_begin(&probe.fixture, &format!("{MAPS}?watch=1&labelSelector=tier%3Dback"));
+        probe.narrowed_watch(&ask.accept(TABLE)).await
+    }));
     cases
 }
 
-/// The API server's cache of a resource begins with its definition: what is older is gone.
-const SITES: &str = "/apis/web.example.com/v1/namespaces/fixed/websites?watch=1";
-/// Without objects that are drained: a watch that began with any state may be ended for those.
-const STILL: &str = "/api/v1/namespaces/still/configmaps";
-const MAPS: &str = "/api/v1/namespaces/fixed/configmaps?watch=1";
-
 /// It is asked as a streaming list, so that no old state is shown; what the client sees of it is what it asked for: the
 /// objects, and no bookmark behind them.
-async fn from_nothing(probe: &Probe<'_>, ask: &Ask, format: Format) -> Result<Outcome> {
-    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
-    let proxied = probe.shard.proxied.exchange(probe.http, ask, probe.mark);
-    let (direct, proxied) = tokio::try_join!(probe.past(&by_hand), proxied)?;
-    let arrived = probe.arrived()?;
-    probe.check_arrival(ask, &arrived, probe.narrowing(&["accept-encoding"]))?;
+async fn from_nothing(probe: &Probe, ask: &Ask, format: Format) -> Result<Outcome> {
+    let by_hand = probe.by_hand(ask);
+    let (direct, proxied) = tokio::try_join!(probe.past(&by_hand), probe.proxied(ask))?;
+    let arrived = probe.arrived_as(ask, WATCHED)?;
     let sent = arrived.answer.context("no answer")?.body;
     let events = stream::events(format, &sent)?;
-    ensure!(events.iter().any(stream::Event::is_end_of_list), "it is no streaming list");
+    ensure!(events.iter().any(Event::is_end_of_list), "it is no streaming list");
     let sent = stream::without_bookmarks(&events);
     ensure!(sent == proxied.body, "{}", difference("what came", &sent, &proxied.body));
     answers(&direct, &proxied, Bodies::Exact).map_err(Moment)?;
@@ -135,34 +91,32 @@ async fn from_nothing(probe: &Probe<'_>, ask: &Ask, format: Format) -> Result<Ou
 
 /// What the API server says of a watch from a state that it does not have any more, it may say of one that went on: by
 /// script, because it seldom does.
-async fn gone(fixture: &Fixture, probe: &Probe<'_>, media_type: &str) -> Result<Outcome> {
+async fn gone(probe: Probe, media_type: &str) -> Result<Outcome> {
     // Custom resources have no protobuf of their own, but their metadata has, and so has what is said of their end.
     let (path, said_in) = if media_type == PROTOBUF { (MAPS, METADATA_PROTOBUF) } else { (SITES, media_type) };
-    let real = probe.past(&Ask::get(format!("{SITES}&resourceVersion=2&timeoutSeconds=1")).accept(said_in)).await?;
+    let real =
+        probe.past(&Ask::get(format!("{SITES}?watch=1&resourceVersion=2&timeoutSeconds=1")).accept(said_in)).await?;
     ensure!(real.status.is_success() && contains(&real.body, b"ERROR"), "{}: {}", real.status, real.text());
     let content_type = real.headers.get("content-type").context("a content type")?.to_str()?;
-    probe
-        .shard
-        .relay
-        .answer(probe.mark, Script::new(real.status).header("content-type", content_type).bytes(real.body));
-    let ask = from_begin(fixture, path).accept(media_type);
-    probe.scripted(&ask, probe.narrowing(&["accept-encoding"])).await
+    probe.script(Script::new(real.status).header("content-type", content_type).bytes(real.body));
+    let ask = from_begin(&probe.fixture, &format!("{path}?watch=1")).accept(media_type);
+    probe.scripted(&ask, WATCHED).await
 }
 
 /// Nothing is shown of it, and nothing else differs: the intersection is empty.
-async fn foreign(probe: &Probe<'_>, fixture: &Fixture) -> Result<Outcome> {
-    let ask = from_begin(fixture, "/api/v1/namespaces/fixed/configmaps?watch=1&fieldSelector=metadata.name%3Dother-1");
+async fn foreign(probe: Probe) -> Result<Outcome> {
+    let ask = from_begin(&probe.fixture, &format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Dother-1"));
     let all = probe.past(&ask).await?;
     ensure!(all.text().contains("other-1"), "there is nothing to see");
-    let answer = probe.narrowed_with(&ask, Bodies::Exact, &["accept-encoding"]).await?;
+    let answer = probe.narrowed_with(&ask, WATCHED, Bodies::Exact).await?;
     ensure!(answer.body.is_empty(), "{}", answer.text());
     Ok(Outcome::Narrowed)
 }
 
 /// What happens later is shown when it happens, and not when a buffer is full. Of another shard's object nothing is.
-async fn event(probe: &Probe<'_>, fixture: &Fixture, media_type: &str, format: Format) -> Result<Outcome> {
+async fn event(probe: Probe, media_type: &str, format: Format) -> Result<Outcome> {
     let namespace = format!("events-{}", probe.mark);
-    fixture.namespace(&namespace).await?;
+    probe.fixture.namespace(&namespace).await?;
     let late = |name: &str, labels| match format {
         // Custom resources have no protobuf of their own.
         Format::Lengths => json!(map(name, labels, 1)),
@@ -175,18 +129,18 @@ async fn event(probe: &Probe<'_>, fixture: &Fixture, media_type: &str, format: F
     // Without objects, the bookmark that ends the initial events says that both watch.
     let initial = "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
     let ask = Ask::get(format!("{collection}?{initial}&timeoutSeconds=60")).accept(media_type);
-    let by_hand = Ask { target: query::narrowed(&ask.target, &probe.shard.selector), ..ask.clone() };
+    let by_hand = probe.by_hand(&ask);
     let mut both = [
-        probe.shard.direct.open(probe.http, &by_hand, probe.mark).await?,
-        probe.shard.proxied.open(probe.http, &ask, probe.mark).await?,
+        probe.shard.direct.open(probe.http, &by_hand, &probe.mark).await?,
+        probe.shard.proxied.open(probe.http, &ask, &probe.mark).await?,
     ];
     answers(&both[0].without_body(), &both[1].without_body(), Bodies::Exact)?;
     let mut initial = Vec::new();
     for open in &mut both {
-        initial = stream::read(open, format, stream::Event::is_end_of_list).await?;
+        initial = stream::read(open, format, Event::is_end_of_list).await?;
     }
-    fixture.anew(&collection, &late("other-late", fixture.plain.labels())).await?;
-    fixture.anew(&collection, &late("own-late", fixture.main.labels())).await?;
+    probe.fixture.anew(&collection, &late("other-late", probe.fixture.plain.labels())).await?;
+    probe.fixture.anew(&collection, &late("own-late", probe.fixture.main.labels())).await?;
     let mut seen = Vec::new();
     for open in &mut both {
         let shown = stream::read(open, format, |event| event.shows("own-late"));
@@ -197,27 +151,27 @@ async fn event(probe: &Probe<'_>, fixture: &Fixture, media_type: &str, format: F
         [0, 1].map(|side| seen[side].iter().filter(|event| !event.is_bookmark()).collect::<Vec<_>>());
     ensure!(direct == proxied && direct.len() == 1, "{} events became {}", direct.len(), proxied.len());
     initial.append(&mut seen[1]);
-    stream::arrived(probe, &ask, &both[1], &initial)?;
+    stream::arrived(&probe, &ask, &both[1], &initial)?;
     Ok(Outcome::Narrowed)
 }
 
 /// A watch that is about to end says how far it came, where something happened since its last event: here, that an
 /// object is written in another namespace. When, and so of which version, is up to the moment.
-async fn bookmarks(probe: &Probe<'_>, fixture: &Fixture, media_type: &str, format: Format) -> Result<Outcome> {
+async fn bookmarks(probe: Probe, media_type: &str, format: Format) -> Result<Outcome> {
     let namespace = format!("bookmarks-{}", probe.mark);
-    fixture.namespace(&namespace).await?;
+    probe.fixture.namespace(&namespace).await?;
     let elsewhere = format!("/api/v1/namespaces/{namespace}/configmaps");
     let writing = async {
         loop {
-            fixture.anew(&elsewhere, &json!({"metadata": {"name": "written"}})).await?;
+            probe.fixture.anew(&elsewhere, &json!({"metadata": {"name": "written"}})).await?;
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     };
-    let from = format!("watch=1&resourceVersion={}&allowWatchBookmarks=true&timeoutSeconds=4", fixture.begin);
-    let ask = Ask::get(format!("/api/v1/namespaces/fixed/configmaps?{from}")).accept(media_type);
-    let (direct, proxied) = tokio::select! {
-        both = stream::both(probe, &ask, format, stream::Event::is_bookmark) => both?,
-        failed = writing => return failed,
-    };
-    Ok(stream::alike(&direct, &proxied, stream::Event::is_bookmark).map_err(Moment)?)
+    let from = format!("watch=1&resourceVersion={}&allowWatchBookmarks=true&timeoutSeconds=4", probe.fixture.begin);
+    let ask = Ask::get(format!("{MAPS}?{from}")).accept(media_type);
+    let comparing = steady(async || {
+        let (direct, proxied) = stream::both(&probe, &ask, format, Event::is_bookmark).await?;
+        Ok(stream::alike(&direct, &proxied, Event::is_bookmark).map_err(Moment)?)
+    });
+    tokio::select! { compared = comparing => compared, failed = writing => failed }
 }

@@ -1,19 +1,6 @@
 //! Writes in every form, to objects and their subresources.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Result, ensure};
-use http::{Method, StatusCode};
-use ringside_e2e::compatibility::Outcome;
-use serde_json::{Value, json};
-
-use crate::compatibility::{
-    client::{Ask, Http},
-    compare::{Bodies, Expected, OF_A_WRITE, Probe, Rewritten, answers},
-    fixture::{Fixture, NAMESPACE},
-    stream::PROTOBUF,
-    table::{Case, case},
-};
+use super::*;
 
 /// A write: to which collection, to what of it, and how.
 #[derive(Clone)]
@@ -41,13 +28,23 @@ impl Write {
     }
 
     /// The same, where the API server refuses it.
-    fn refused(self, status: StatusCode) -> Self {
+    pub(super) fn refused(self, status: StatusCode) -> Self {
         Self { expected: Expected::Status(status), ..self }
     }
 
     /// The same, where there is no object.
     fn absent(self) -> Self {
         Self { absent: true, ..self }
+    }
+
+    /// The request, where the object has this name and version.
+    pub(super) fn ask(&self, collection: &str, name: &str, version: &str) -> Ask {
+        let target = match self.target.strip_prefix("..") {
+            Some(query) => format!("{collection}{query}"),
+            None => format!("{collection}/{name}{}", self.target),
+        };
+        let ask = Ask::new(self.method.clone(), target);
+        if self.body.is_empty() { ask } else { ask.body(self.content_type, self.body.replace(CURRENT, version)) }
     }
 }
 
@@ -95,7 +92,6 @@ impl Kind {
     }
 }
 
-pub(super) const JSON: &str = "application/json";
 pub(super) const MERGE: &str = "application/merge-patch+json";
 pub(super) const JSON_PATCH: &str = "application/json-patch+json";
 pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
@@ -118,19 +114,8 @@ pub(crate) fn write(
     content_type: &'static str,
     body: &str,
 ) -> Write {
-    let body = body.to_owned();
-    Write {
-        behaviour,
-        form,
-        kind,
-        target,
-        method,
-        content_type,
-        body,
-        bodies: OF_A_WRITE,
-        expected: Expected::Done,
-        absent: false,
-    }
+    let (body, bodies, expected) = (body.to_owned(), OF_A_WRITE, Expected::Done);
+    Write { behaviour, form, kind, target, method, content_type, body, bodies, expected, absent: false }
 }
 
 const CONFIG_MAP: &str = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"thing"},"data":{"text":"new"}}"#;
@@ -212,88 +197,89 @@ pub(crate) fn cases() -> Vec<Case> {
         .chain(of_nothing())
         .enumerate()
         .map(|(place, write)| {
-            case(write.behaviour, write.form, move |fixture, mark| async move {
-                both(&fixture, &Probe::new(&fixture, &mark), &format!("write-{place}"), &write).await
-            })
+            case(write.behaviour, write.form, async move |probe| both(&probe, &format!("write-{place}"), &write).await)
         })
         .collect();
     cases.extend(by_version());
-    cases.push(case("create", "JSON", |fixture, mark| async move { create(&fixture, &mark).await }));
-    cases.push(case("update", "protobuf", |fixture, mark| async move {
-        unchanged(&Probe::new(&fixture, &mark), "/api/v1/namespaces/fixed/configmaps/own-1").await
-    }));
-    cases.push(case("eviction of a pod", "dry run", |fixture, mark| async move {
+    cases.push(case("create", "JSON", create));
+    cases.push(case("update", "protobuf", async |probe| unchanged(&probe, &format!("{MAPS}/own-1")).await));
+    cases.push(case("eviction of a pod", "dry run", async move |probe| {
         let body = json!({
             "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "shard-0"},
             "deleteOptions": {"dryRun": ["All"]},
         });
         let ask = Ask::new(Method::POST, format!("/api/v1/namespaces/{NAMESPACE}/pods/shard-0/eviction"));
-        Probe::new(&fixture, &mark).same(&ask.body(JSON, body.to_string())).await
+        probe.same(&ask.body(JSON, body.to_string())).await
     }));
     cases
 }
 
 /// By each version of HTTP on both sides.
-fn by_version() -> Vec<Case> {
+fn by_version() -> impl Iterator<Item = Case> {
     let rows = [("update", Method::PUT), ("merge patch", Method::PATCH), ("delete", Method::DELETE)];
     let rows = rows.into_iter().filter_map(|(behaviour, method)| {
         let is_meant = |it: &Write| it.behaviour == behaviour && it.kind == Kind::ConfigMap && it.method == method;
         writes().into_iter().find(is_meant)
     });
-    let rows = rows.flat_map(|write| Http::PAIRS.map(|pair| (pair, write.clone())));
-    rows.map(|((client, upstream), write)| {
-        let form = client.towards(upstream);
-        case(write.behaviour, &form, move |fixture, mark| async move {
-            both(&fixture, &Probe::by(&fixture, &mark, client, upstream), &format!("write-{mark}"), &write).await
+    rows.flat_map(|write| {
+        by_pair(write.behaviour, move |probe| {
+            let (write, namespace) = (write.clone(), format!("write-{}", probe.mark));
+            async move { both(&probe, &namespace, &write).await }
         })
     })
-    .collect()
 }
 
-/// Each way finds what was there before: an object of the shard, one of nobody, or none.
-pub(super) async fn both(fixture: &Fixture, probe: &Probe<'_>, namespace: &str, write: &Write) -> Result<Outcome> {
-    fixture.namespace(namespace).await?;
-    let collection = write.kind.collection(namespace);
-    let target = match write.target.strip_prefix("..") {
-        Some(query) => format!("{collection}{query}"),
-        None => format!("{collection}/thing{}", write.target),
-    };
-    let ask = |version: String| match write.body.as_str() {
-        "" => Ask::new(write.method.clone(), &target),
-        body => Ask::new(write.method.clone(), &target).body(write.content_type, body.replace(CURRENT, &version)),
-    };
-    for owner in [&probe.shard.labels(), &Labels::new()] {
-        let before = async || match write.absent {
-            true => fixture.gone(&collection, "thing").await.map(|()| String::new()),
-            false => fixture.anew(&collection, &write.kind.object(owner)).await,
+/// Each way finds an object of the shard, then one of nobody, or none.
+pub(super) async fn both(probe: &Probe, namespace: &str, write: &Write) -> Result<Outcome> {
+    probe.fixture.namespace(namespace).await?;
+    let owners = [probe.shard.labels(), Labels::new()];
+    both_to(probe, &write.kind.collection(namespace), &owners.map(|owner| write.kind.object(&owner)), write).await
+}
+
+/// Each way finds what was there before, of these one after the other.
+pub(super) async fn both_to(probe: &Probe, collection: &str, objects: &[Value], write: &Write) -> Result<Outcome> {
+    for object in objects {
+        let name = object["metadata"]["name"].as_str().context("a name")?;
+        let ask = async || {
+            let version = match write.absent {
+                true => probe.fixture.gone(collection, name).await.map(|()| String::new())?,
+                false => probe.fixture.anew(collection, object).await?,
+            };
+            anyhow::Ok(write.ask(collection, name, &version))
         };
-        let direct = probe.past(&ask(before().await?)).await?;
+        let direct = probe.past(&ask().await?).await?;
         write.expected.check(&direct)?;
-        let (proxied, _) = probe.through(&ask(before().await?), Rewritten::default()).await?;
+        let (proxied, _) = probe.through(&ask().await?, AS_SENT).await?;
         answers(&direct, &proxied, write.bodies)?;
     }
     Ok(Outcome::Same)
 }
 
-async fn create(fixture: &Fixture, mark: &str) -> Result<Outcome> {
-    let probe = Probe::new(fixture, mark);
-    fixture.namespace("create").await?;
+/// A reference to the Deployment at this path.
+pub(super) async fn owner(probe: &Probe, path: &str) -> Result<Value> {
+    let made = probe.fixture.admin(&Ask::get(path)).await?;
+    let uid = made["metadata"]["uid"].as_str().context("a uid")?;
+    Ok(json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "thing", "uid": uid, "controller": true}))
+}
+
+async fn create(probe: Probe) -> Result<Outcome> {
+    probe.fixture.namespace("create").await?;
     let collection = Kind::Website.collection("create");
     // With the label that it is given as it is created.
-    let object = Kind::Website.object(&fixture.main.labels());
+    let object = Kind::Website.object(&probe.fixture.main.labels());
     let ask = Ask::new(Method::POST, &collection).body(JSON, object.to_string());
     let direct = probe.past(&ask).await?;
-    fixture.admin(&Ask::new(Method::DELETE, format!("{collection}/thing"))).await?;
-    let (proxied, _) = probe.through(&ask, Rewritten::default()).await?;
+    probe.fixture.admin(&Ask::new(Method::DELETE, format!("{collection}/thing"))).await?;
+    let (proxied, _) = probe.through(&ask, AS_SENT).await?;
     let outcome = answers(&direct, &proxied, OF_A_WRITE)?;
-    let there = fixture.admin(&Ask::get(format!("{collection}/thing"))).await?;
+    let there = probe.fixture.admin(&Ask::get(format!("{collection}/thing"))).await?;
     ensure!(there["spec"]["content"] == "old", "{there}");
     Ok(outcome)
 }
 
 /// An object as the API server itself wrote it, sent back: a write that changes nothing, so both answers are equal in
 /// every byte.
-pub(super) async fn unchanged(probe: &Probe<'_>, target: &str) -> Result<Outcome> {
+pub(super) async fn unchanged(probe: &Probe, target: &str) -> Result<Outcome> {
     let object = probe.past(&Ask::get(target).accept(PROTOBUF)).await?;
     let ask = Ask::new(Method::PUT, target).accept(PROTOBUF).body(PROTOBUF, object.body.clone());
     let outcome = probe.same(&ask).await?;
