@@ -103,7 +103,7 @@ impl Fixture {
     }
 
     /// A query of a watch that begins before the first object, and ends by itself.
-    pub(crate) fn from_begin(&self) -> String {
+    pub(crate) fn since_begin(&self) -> String {
         format!("resourceVersion={}&timeoutSeconds=1", self.begin)
     }
 

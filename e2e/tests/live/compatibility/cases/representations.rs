@@ -109,7 +109,7 @@ fn collections() -> Vec<Case> {
     for (form, media_type, _) in stream::FORMS {
         for (what, resource) in resources.into_iter().filter(|(_, resource)| exists(media_type, resource)) {
             cases.push(case(&format!("watch of {what}"), form, async move |probe| {
-                let ask = Ask::get(format!("{resource}?watch=1&{}", probe.fixture.from_begin()));
+                let ask = Ask::get(format!("{resource}?watch=1&{}", probe.fixture.since_begin()));
                 probe.narrowed_watch(&ask.accept(media_type)).await
             }));
         }

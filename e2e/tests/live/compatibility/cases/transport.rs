@@ -25,7 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
         probe.narrowed(&Ask::get(format!("{MAPS}?{}", probe.fixture.exact()))).await
     }));
     cases.extend(by_pair("watch", async |probe| {
-        probe.narrowed_watch(&Ask::get(format!("{MAPS}?watch=1&{}", probe.fixture.from_begin()))).await
+        probe.narrowed_watch(&Ask::get(format!("{MAPS}?watch=1&{}", probe.fixture.since_begin()))).await
     }));
     cases.extend(by_pair("write", async |probe| {
         let object = serde_json::to_string(&map("written", [].into(), 100_000))?;

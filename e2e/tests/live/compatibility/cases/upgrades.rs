@@ -18,7 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     add(
         one,
         case("watch by WebSocket", "with compression, which is not accepted", async |probe| {
-            let ask = websocket(Ask::get(format!("{MAPS}?watch=1&{}", probe.fixture.from_begin())));
+            let ask = websocket(Ask::get(format!("{MAPS}?watch=1&{}", probe.fixture.since_begin())));
             watch(&probe, &ask.header("Sec-WebSocket-Extensions", "permessage-deflate"), Messages::Text).await
         }),
     );
@@ -83,7 +83,7 @@ fn watches() -> Vec<Case> {
             for upstream in Http::BOTH {
                 let of_server = if upstream == Http::One { ", of a server without HTTP/2" } else { "" };
                 let watching = case(&format!("{behaviour}{of_server}"), form, async move |probe| {
-                    let target = format!("{path}?watch=1&{query}").replace("BEGIN", &probe.fixture.from_begin());
+                    let target = format!("{path}?watch=1&{query}").replace("BEGIN", &probe.fixture.since_begin());
                     let ask = websocket(Ask::get(target.replace("own-", probe.shard.owns)));
                     let ask = header.into_iter().fold(ask, |ask, (name, value)| ask.header(name, value));
                     watch(&probe, &ask, messages).await
@@ -246,7 +246,7 @@ fn without_bookmarks(mut bytes: &[u8]) -> Result<Vec<u8>> {
 
 /// As a browser asks, which can set no header: the token is one of the subprotocols, and another one is agreed.
 async fn by_subprotocol(probe: Probe) -> Result<Outcome> {
-    let ask = websocket(Ask::get(format!("{MAPS}?watch=1&{}", probe.fixture.from_begin())));
+    let ask = websocket(Ask::get(format!("{MAPS}?watch=1&{}", probe.fixture.since_begin())));
     let with = |ask: &Ask, token: &str| {
         let token = BASE64_URL_SAFE_NO_PAD.encode(token);
         let protocols = format!("base64url.bearer.authorization.k8s.io.{token}, base64.binary.k8s.io");

@@ -10,30 +10,32 @@ type Asks = fn(&Fixture) -> Ask;
 /// Each ends by itself after a second.
 const BY_PATH: [(&str, Asks); 8] = [
     ("watch of all namespaces", |fixture| {
-        from_begin(fixture, "/api/v1/configmaps?fieldSelector=metadata.namespace%3Dfixed&watch=true")
+        since_begin(fixture, "/api/v1/configmaps?fieldSelector=metadata.namespace%3Dfixed&watch=true")
     }),
-    ("legacy watch path", |fixture| from_begin(fixture, "/api/v1/watch/namespaces/fixed/configmaps?")),
+    ("legacy watch path", |fixture| since_begin(fixture, "/api/v1/watch/namespaces/fixed/configmaps?")),
     ("legacy watch path of all namespaces", |fixture| {
-        from_begin(fixture, "/api/v1/watch/configmaps?fieldSelector=metadata.namespace%3Dfixed")
+        since_begin(fixture, "/api/v1/watch/configmaps?fieldSelector=metadata.namespace%3Dfixed")
     }),
     ("watch of one object (`metadata.name`)", |fixture| {
-        from_begin(fixture, &format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Down-1"))
+        since_begin(fixture, &format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Down-1"))
     }),
     ("legacy watch path of one object", |fixture| {
-        from_begin(fixture, "/api/v1/watch/namespaces/fixed/configmaps/own-1?")
+        since_begin(fixture, "/api/v1/watch/namespaces/fixed/configmaps/own-1?")
     }),
     ("watch with selectors of the client's own", |fixture| {
-        from_begin(fixture, &format!("{MAPS}?watch=1&labelSelector=tier%3Dback"))
+        since_begin(fixture, &format!("{MAPS}?watch=1&labelSelector=tier%3Dback"))
     }),
-    ("watch as somebody else (impersonation)", |fixture| from_begin(fixture, &format!("{MAPS}?watch=1")).as_somebody()),
+    ("watch as somebody else (impersonation)", |fixture| {
+        since_begin(fixture, &format!("{MAPS}?watch=1")).as_somebody()
+    }),
     ("watch with parameters given twice, of which the first counts", |fixture| {
         let initial = "sendInitialEvents=false&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
         let bookmarks = "allowWatchBookmarks=false&allowWatchBookmarks=true";
-        from_begin(fixture, &format!("{MAPS}?watch=1&watch=0&{initial}&{bookmarks}"))
+        since_begin(fixture, &format!("{MAPS}?watch=1&watch=0&{initial}&{bookmarks}"))
     }),
 ];
 
-fn from_begin(fixture: &Fixture, path: &str) -> Ask {
+fn since_begin(fixture: &Fixture, path: &str) -> Ask {
     Ask::get(format!("{path}&resourceVersion={}&timeoutSeconds=1", fixture.begin).replace("?&", "?"))
 }
 
@@ -56,7 +58,7 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     cases.push(case("watch of one object of another shard", "JSON", foreign));
     cases.push(case("watch of a resource that is not the ring's", "JSON", async move |probe| {
-        probe.same(&from_begin(&probe.fixture, "/api/v1/namespaces?watch=1")).await
+        probe.same(&since_begin(&probe.fixture, "/api/v1/namespaces?watch=1")).await
     }));
     for (form, media_type, _) in stream::FORMS {
         let behaviour = "watch that the API server ends with 410 Gone";
@@ -68,7 +70,7 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     cases.extend(by_pair("bookmarks of a watch", |probe| bookmarks(probe, PROTOBUF, Format::Lengths)));
     cases.extend(by_pair("watch with selectors of the client's own", async |probe| {
-        let ask = from_begin(&probe.fixture, &format!("{MAPS}?watch=1&labelSelector=tier%3Dback"));
+        let ask = since_begin(&probe.fixture, &format!("{MAPS}?watch=1&labelSelector=tier%3Dback"));
         probe.narrowed_watch(&ask.accept(TABLE)).await
     }));
     cases
@@ -99,13 +101,13 @@ async fn gone(probe: Probe, media_type: &str) -> Result<Outcome> {
     ensure!(real.status.is_success() && contains(&real.body, b"ERROR"), "{}: {}", real.status, real.text());
     let content_type = real.headers.get("content-type").context("a content type")?.to_str()?;
     probe.script(Script::new(real.status).header("content-type", content_type).bytes(real.body));
-    let ask = from_begin(&probe.fixture, &format!("{path}?watch=1")).accept(media_type);
+    let ask = since_begin(&probe.fixture, &format!("{path}?watch=1")).accept(media_type);
     probe.scripted(&ask, WATCHED).await
 }
 
 /// Nothing is shown of it, and nothing else differs: the intersection is empty.
 async fn foreign(probe: Probe) -> Result<Outcome> {
-    let ask = from_begin(&probe.fixture, &format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Dother-1"));
+    let ask = since_begin(&probe.fixture, &format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Dother-1"));
     let all = probe.past(&ask).await?;
     ensure!(all.text().contains("other-1"), "there is nothing to see");
     let answer = probe.narrowed_with(&ask, WATCHED, Bodies::Exact).await?;
