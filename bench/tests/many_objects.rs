@@ -15,6 +15,7 @@ const MOST: u64 = 40_000_000;
 const GROWTH: f64 = 1.15;
 
 #[tokio::test]
+#[ignore = "left to --include-ignored: minutes, with 10,000 objects"]
 async fn ten_times_the_objects_find_their_shards_in_the_same_little_memory() {
     let (few, many) = (peak(FEW).await, peak(MANY).await);
     let growth = many as f64 / few as f64;
