@@ -53,8 +53,8 @@ use ringside_ring::{RingLabels, RingName, cluster_ring::Fence};
 /// Where the shards' Pods are, as in the example manifests.
 pub const NAMESPACE: &str = "default";
 
-/// The ring of the example manifests.
-const RING: &str = "websites";
+/// The ring of the example manifests, which is that of a system alone on its plane.
+pub const RING: &str = "websites";
 
 /// What the API server calls the sharder.
 pub const SHARDER_USER: &str = "system:serviceaccount:sharding-system:ringside-sharder";

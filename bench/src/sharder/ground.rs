@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use ringside_e2e::{
     eventually::eventually,
     plain_shard::{Acknowledger, PlainShard, join_all},
-    system::{NAMESPACE, Settings, System},
+    system::{NAMESPACE, RING, Settings, System},
 };
 use ringside_ring::{ClusterRing, HashRing, PartitionKey, RingLabels, RingName, ShardName};
 use serde_json::json;
@@ -23,7 +23,6 @@ use super::{
     meter::{Cost, Meter, Phase},
 };
 
-const RING: &str = "bench";
 /// The contract's own.
 const LEASE: Duration = Duration::from_secs(15);
 /// Of a phase; 100,000 objects take minutes.

@@ -11,7 +11,7 @@ use kube::{
 use ringside_e2e::{
     eventually::eventually,
     plain_shard::join_all,
-    system::{NAMESPACE, Settings, System},
+    system::{NAMESPACE, RING, Settings, System},
 };
 use ringside_ring::{ClusterRing, RingLabels, RingName};
 use serde_json::json;
@@ -57,9 +57,9 @@ pub(crate) async fn requests_at_rest_do_not_depend_on_the_number_of_objects() {
     system.start_sharders(1).await.unwrap();
     let client = system.control_plane().client();
     let spec = json!({"resources": [{"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": "secrets"}]}]});
-    let ring = ClusterRing::new("at-rest", serde_json::from_value(spec).unwrap());
+    let ring = ClusterRing::new(RING, serde_json::from_value(spec).unwrap());
     Api::<ClusterRing>::all(client.clone()).create(&PostParams::default(), &ring).await.unwrap();
-    let name: RingName = "at-rest".parse().unwrap();
+    let name: RingName = RING.parse().unwrap();
     let labels = RingLabels::of(&name);
     let shards = (0..3).map(|i| format!("rest-{i}").parse().unwrap());
     let _shards = join_all(&client, NAMESPACE, &name, shards, Duration::from_secs(60)).await.unwrap();
