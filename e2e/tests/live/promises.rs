@@ -17,7 +17,7 @@ pub(crate) fn group() -> Group {
         "promises",
         vec![
             case!(membership::twenty_changes_at_random_break_no_promise)
-                .works()
+                .alone()
                 .costs("two minutes: 500 objects, twenty changes"),
             case!(pauses::of_a_proxy_that_stood_still_only_what_it_had_admitted_before_lands),
             case!(pauses::behind_the_api_servers_fence_nothing_of_a_proxy_that_stood_still_lands),

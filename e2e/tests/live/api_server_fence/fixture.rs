@@ -26,6 +26,7 @@ use ringside_e2e::{
 };
 use ringside_ring::{
     ClusterRing, RingLabels,
+    cluster_ring::EXCLUDED_NAMESPACES,
     labels::{LEASE_RING, LEASE_TOKEN_POD},
 };
 use serde_json::{Value, json};
@@ -109,7 +110,11 @@ impl Fixture {
     /// The same on a plane of its own with a garbage collector.
     pub(crate) async fn fenced_and_collected() -> (Self, Writer, Writer) {
         let settings = Settings { controller_manager: true, ..Keeps::Webhook.settings() };
-        Self::start(settings, json!({"fence": "APIServer"})).await.with_shards().await
+        // All namespaces but those that a ring without a selector leaves alone.
+        let others = json!({"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn",
+            "values": EXCLUDED_NAMESPACES}]});
+        let spec = json!({"fence": "APIServer", "namespaceSelector": others});
+        Self::start(settings, spec).await.with_shards().await
     }
 
     /// Adds shards `a` and `b`, and waits for the fence around them.
