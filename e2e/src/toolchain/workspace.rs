@@ -21,12 +21,14 @@ pub struct RingsidePrograms {
     pub sharder: PathBuf,
 }
 
-/// Builds proxy and sharder, once a process: cargo builds the programs of other packages for nobody's tests.
+/// Builds proxy and sharder, once a process: cargo builds no programs of other packages for tests.
 pub fn ringside(environment: &Environment) -> anyhow::Result<RingsidePrograms> {
     static BUILT: Mutex<Option<RingsidePrograms>> = Mutex::new(None);
     once(&BUILT, || {
         let command = Command::new(&environment.cargo);
-        let both = ["--quiet", "--profile", profile(), "-p", "ringside-proxy", "-p", "ringside-sharder"];
+        // Among all members, as the launcher and `cargo test` build: by their packages alone their dependencies would have
+        // fewer features, and be compiled once more.
+        let both = ["--quiet", "--profile", profile(), "--bin", "ringside-proxy", "--bin", "ringside-sharder"];
         let mut built = cargo(environment, command, (workspace_folder(), &environment.target), ("build", &both, &[]))?;
         Ok(RingsidePrograms { proxy: built.take("ringside-proxy")?, sharder: built.take("ringside-sharder")? })
     })
