@@ -116,7 +116,7 @@ impl Runner {
     pub fn has_work(&self) -> bool {
         let runs = |(group, case): &(&str, Case)| {
             let trial = Trial::test(format!("{group}::{}", case.name), || Ok(()));
-            let trial = trial.with_ignored_flag(self.all && case.cost.is_some());
+            let trial = trial.with_ignored_flag(case.has_ignored_flag(self.all));
             !self.arguments.is_filtered_out(&trial) && case.left_out(self.all).is_none()
         };
         !self.arguments.list && self.cases.iter().any(runs)
@@ -152,7 +152,7 @@ impl Runner {
 impl Stage {
     fn trial(self: &Arc<Self>, group: &'static str, case: Case) -> Trial {
         let (name, stage) = (format!("{group}::{}", case.name), Arc::clone(self));
-        let ignored = self.all && case.cost.is_some();
+        let ignored = case.has_ignored_flag(self.all);
         let shown = name.clone();
         Trial::ignorable_test(name, move || stage.play(group, &shown, case)).with_ignored_flag(ignored)
     }

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
 
 fn launch() -> Result<std::convert::Infallible, String> {
     let arguments: Vec<_> = env::args_os().skip(1).collect();
-    // Those who ask for help, or for the version, wait for no control plane.
+    // Help needs no control plane.
     let shows_all = !arguments.iter().any(|one| one == "--help" || one == "-h");
     let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     if shows_all {
@@ -56,7 +56,7 @@ fn begin_downloads() -> Result<(), String> {
         // It ends by itself, and `go build` reports what it could not fetch.
         match download.spawn() {
             Ok(_) => {}
-            // Programs from assets may do without.
+            // Also beside assets, which have no operator.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err("`go` is not on PATH, and the sample operator is built with it: install Go 1.26 or newer \
                             (https://go.dev/dl/, or `apt-get install golang-go` where that is new enough)"

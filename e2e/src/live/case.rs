@@ -31,7 +31,7 @@ type Run = Box<dyn FnOnce() -> LocalBoxFuture<'static, ()> + Send>;
 pub struct Case {
     pub(super) name: String,
     pub(super) weight: Weight,
-    pub(super) cost: Option<&'static str>,
+    cost: Option<&'static str>,
     obstacle: Box<dyn Fn() -> Option<String> + Send>,
     pub(super) run: Run,
 }
@@ -66,6 +66,11 @@ impl Case {
     pub fn unless(self, obstacle: fn() -> Option<String>) -> Self {
         let before = self.obstacle;
         Self { obstacle: Box::new(move || before().or_else(obstacle)), ..self }
+    }
+
+    /// Whether `--ignored` is to find it. Without `all` it runs as any other, to say why it is left out.
+    pub(super) const fn has_ignored_flag(&self, all: bool) -> bool {
+        all && self.cost.is_some()
     }
 
     /// The reason why it does not run, where there is one.
