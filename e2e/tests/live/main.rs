@@ -27,6 +27,7 @@ mod resources;
 mod selectors;
 mod sharing;
 mod situations;
+mod watch_bytes;
 mod ways_in;
 mod webhook;
 mod weights;

@@ -1,15 +1,13 @@
 //! Watches that never show a drained object, and on which nothing happens.
 
-use std::sync::Arc;
-
-use futures::StreamExt as _;
 use http::{StatusCode, header};
-use http_body_util::BodyExt as _;
-use hyper_util::rt::TokioIo;
 use ringside_e2e::eventually::eventually;
-use tokio::{io::AsyncReadExt as _, sync::Mutex, task::JoinHandle};
+use tokio::task::JoinHandle;
 
-use crate::handover::fixture::{Fixture, SECRETS, SOON, World};
+use crate::{
+    handover::fixture::{Fixture, SECRETS, SOON, World},
+    watch_bytes::{self, Seen},
+};
 
 const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
@@ -30,7 +28,7 @@ pub(crate) const FORMATS: [(&str, &str, bool); 7] = [
 
 /// A watch that is read as it comes.
 pub(crate) struct Watch {
-    seen: Arc<Mutex<Vec<u8>>>,
+    seen: Seen,
     reading: JoinHandle<()>,
 }
 
@@ -49,22 +47,7 @@ impl Watch {
         let response = fixture.get(&format!("{SECRETS}?watch=1&timeoutSeconds=600&{query}"), &headers).await;
         let wanted = if websocket { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK };
         assert_eq!(response.status(), wanted, "{accept}");
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let all = seen.clone();
-        let reading = tokio::spawn(async move {
-            if websocket {
-                let mut bytes = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
-                let mut buffer = vec![0; 4096];
-                while let Ok(length @ 1..) = bytes.read(&mut buffer).await {
-                    all.lock().await.extend(&buffer[..length]);
-                }
-            } else {
-                let mut pieces = response.into_body().into_data_stream();
-                while let Some(Ok(piece)) = pieces.next().await {
-                    all.lock().await.extend(piece);
-                }
-            }
-        });
+        let (seen, reading) = watch_bytes::read(response, websocket);
         Self { seen, reading }
     }
 

@@ -1,12 +1,9 @@
 //! A watch in each format, through the proxy, with a drain under way: what holds the drain until the watch is past it is
 //! what the proxy read in the watch's bytes.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use futures::StreamExt as _;
 use http::{Request, StatusCode, header};
-use http_body_util::BodyExt as _;
-use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api,
@@ -15,9 +12,10 @@ use kube::{
 };
 use ringside_e2e::eventually::eventually;
 use serde_json::json;
-use tokio::{io::AsyncReadExt as _, sync::Mutex, task::JoinHandle};
+use tokio::task::JoinHandle;
 
 use super::sides::{SHARD, Sides};
+use crate::watch_bytes::{self, Seen};
 
 /// Shorter than the time to the first bookmark, a minute, which takes a watch past everything.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -31,7 +29,7 @@ const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMeta
 
 /// A watch that is read as it comes.
 struct Watch {
-    seen: Arc<Mutex<Vec<u8>>>,
+    seen: Seen,
     reading: JoinHandle<()>,
 }
 
@@ -54,22 +52,7 @@ impl Watch {
         let wanted = if websocket { StatusCode::SWITCHING_PROTOCOLS } else { StatusCode::OK };
         assert_eq!(response.status(), wanted, "{accept}");
         assert_eq!(response.headers().get(header::SEC_WEBSOCKET_PROTOCOL).map(|it| it.to_str().unwrap()), subprotocol);
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let all = seen.clone();
-        let reading = tokio::spawn(async move {
-            if websocket {
-                let mut bytes = TokioIo::new(hyper::upgrade::on(response).await.unwrap());
-                let mut buffer = vec![0; 4096];
-                while let Ok(length @ 1..) = bytes.read(&mut buffer).await {
-                    all.lock().await.extend(&buffer[..length]);
-                }
-            } else {
-                let mut pieces = response.into_body().into_data_stream();
-                while let Some(Ok(piece)) = pieces.next().await {
-                    all.lock().await.extend(piece);
-                }
-            }
-        });
+        let (seen, reading) = watch_bytes::read(response, websocket);
         Self { seen, reading }
     }
 
