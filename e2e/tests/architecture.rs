@@ -100,27 +100,61 @@ fn named_tests(page: &str) -> Vec<&str> {
     last.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
 }
 
-#[test]
-fn every_test_that_a_page_names_exists() {
-    let tests: Vec<_> = sources("src").into_iter().chain(sources("tests")).collect();
-    let code: String = tests.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
-    let dense: String = code.split_whitespace().collect();
-    let exists = |name: &&str| {
+/// All tests, to look for one by its name.
+struct Tests {
+    code: String,
+    dense: String,
+}
+
+impl Tests {
+    fn read() -> Self {
+        let tests: Vec<_> = sources("src").into_iter().chain(sources("tests")).collect();
+        let code: String = tests.iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+        Self { dense: code.split_whitespace().collect(), code }
+    }
+
+    fn has(&self, name: &str) -> bool {
         let test = name.rsplit("::").next().unwrap();
         let places = [format!("live/{name}.rs"), format!("{name}/main.rs")];
         let program = places.iter().any(|place| root().join("e2e/tests").join(place).exists());
         // The model's are made by a macro, one for each mistake.
-        let is_made = name.starts_with("mistakes::") && code.contains(&format!("        {test}:"));
+        let is_made = name.starts_with("mistakes::") && self.code.contains(&format!("        {test}:"));
         // Those are shown by their names alone.
-        let is_case = dense.contains(&format!("case!(\"{test}\""));
-        program || is_made || is_case || code.contains(&format!("fn {test}("))
-    };
+        let is_case = self.dense.contains(&format!("case!(\"{test}\""));
+        program || is_made || is_case || self.code.contains(&format!("fn {test}("))
+    }
+}
+
+#[test]
+fn every_test_that_a_page_names_exists() {
+    let tests = Tests::read();
     for (page, least) in [("docs/situations.md", 20), ("docs/protections.md", 300)] {
         let text = fs::read_to_string(root().join(page)).unwrap();
         let named = named_tests(&text);
         assert!(named.len() > least, "{page} names {} tests: has it still its table?", named.len());
-        let missing: Vec<_> = named.into_iter().filter(|name| !exists(name)).collect();
+        let missing: Vec<_> = named.into_iter().filter(|name| !tests.has(name)).collect();
         assert!(missing.is_empty(), "{page} names tests that do not exist: {missing:?}");
+    }
+}
+
+/// What an entry of the page of surprises names behind `Test:`: the group, and its cases.
+fn shown_by(entry: &str) -> Vec<&str> {
+    let named = entry.rsplit_once("Test: ").or_else(|| entry.rsplit_once("Tests: "));
+    named.map(|(_, tests)| quoted(tests).collect()).unwrap_or_default()
+}
+
+#[test]
+fn every_surprise_names_its_test() {
+    let page = fs::read_to_string(root().join("docs/before-you-shard.md")).unwrap();
+    assert!(page.lines().count() <= 70, "it is to be read before anything is done");
+    let tests = Tests::read();
+    let entries: Vec<_> = page.split("\n## ").skip(1).collect();
+    assert!(entries.len() > 5, "{} entries: is it still written so?", entries.len());
+    for entry in entries {
+        let (title, named) = (entry.lines().next().unwrap(), shown_by(entry));
+        assert!(named.len() > 1, "{title} names no test");
+        let missing: Vec<_> = named.into_iter().filter(|name| !tests.has(name)).collect();
+        assert!(missing.is_empty(), "{title} names tests that do not exist: {missing:?}");
     }
 }
 

@@ -6,6 +6,7 @@
 mod alerts;
 mod api_server_fence;
 mod at_rest;
+mod before_you_shard;
 mod chaos;
 mod compatibility;
 mod contract;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         selectors::group(),
         fence::group(),
         ways_in::group(),
+        before_you_shard::group(),
         compatibility::group(),
         contract::group(),
         control_plane::group(),
