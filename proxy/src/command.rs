@@ -34,7 +34,9 @@ enum Other {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Which {
-    /// Whether it can do its work: it holds its Lease and knows its ring.
+    /// Whether the controller can start: the kubeconfig is written, and the Lease was held once.
+    Started,
+    /// Whether it can do its work: it holds its Lease, knows its ring, and follows what it has to release.
     Ready,
     /// Whether it runs: if not, it should be restarted.
     Live,
@@ -94,6 +96,7 @@ impl Probe {
         let address = faults.check("--admin-listen", fixed_address(admin_listen));
         faults.finish()?;
         let which = match which {
+            Which::Started => admin::Probe::Started,
             Which::Ready => admin::Probe::Ready,
             Which::Live => admin::Probe::Live,
             Which::Controller => admin::Probe::Controller,
@@ -144,6 +147,7 @@ mod tests {
         assert_eq!(address(&["probe", "ready", "--admin-listen=[::]:7000"]), "[::1]:7000");
         assert_eq!(probe(&["probe", "ready"]).unwrap().which, admin::Probe::Ready);
         assert_eq!(probe(&["probe", "live"]).unwrap().which, admin::Probe::Live);
+        assert_eq!(probe(&["probe", "started"]).unwrap().which, admin::Probe::Started);
         // What a kubelet waits by default is a second.
         assert!(probe(&["probe", "live"]).unwrap().within < Duration::from_secs(1));
     }

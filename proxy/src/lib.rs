@@ -125,7 +125,8 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
         client: client.clone(),
         lease_client,
         clock,
-        check: health.check("lease", Probe::Ready),
+        // The kubeconfig is written by now.
+        check: health.check("lease", Probe::Started),
         drains_check: health.check("drains", Probe::Ready),
         left: server.left.clone(),
         tenure,

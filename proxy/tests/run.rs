@@ -239,6 +239,8 @@ async fn a_probe_says_by_its_exit_code_and_a_line_a_fault_how_the_proxy_is() {
     assert!(says.starts_with("ring: there is no ClusterRing 'example'"), "{says}");
     assert_eq!(says.lines().count(), 1, "{says}");
     assert_eq!(probe("live", proxy.admin).await, (Some(0), String::new()));
+    // Its Lease is held, and the kubeconfig is there: the controller may start.
+    assert_eq!(probe("started", proxy.admin).await, (Some(0), String::new()));
     api.lock().ring.send_replace(Some(fake::ring("things")));
     proxy.readiness(|text| text == "ok\n").await;
     assert_eq!(probe("ready", proxy.admin).await, (Some(0), String::new()));

@@ -1,4 +1,4 @@
-//! The admin server: `/livez`, `/readyz`, `/metrics`, and `/controllerz` beside a controller.
+//! The admin server: `/livez`, `/readyz`, `/metrics`, and beside a controller `/startedz` and `/controllerz`.
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
@@ -21,6 +21,9 @@ pub enum Probe {
     Live,
     /// `/readyz`: when it fails, the process can't do its work at the moment. A failing live check fails it too.
     Ready,
+    /// `/startedz`, where there is a check of it: passes for good once each of its checks has passed, as a startupProbe
+    /// asks no longer then. Such a check is one of readiness too.
+    Started,
     /// `/controllerz`, where there is a check of it: when it fails, the controller beside the process should be restarted.
     Controller,
 }
@@ -31,12 +34,32 @@ impl Probe {
         match self {
             Self::Live => "/livez",
             Self::Ready => "/readyz",
+            Self::Started => "/startedz",
             Self::Controller => "/controllerz",
         }
     }
 }
 
-type Checks = BTreeMap<&'static str, (Probe, Result<(), String>)>;
+/// How it stands with a check.
+#[derive(Clone, Debug)]
+struct Checked {
+    probe: Probe,
+    result: Result<(), String>,
+    /// Whether it has ever passed.
+    passed: bool,
+}
+
+impl Checked {
+    fn counts_for(&self, probe: Probe) -> bool {
+        match probe {
+            Probe::Ready => self.probe != Probe::Controller,
+            Probe::Started => self.probe == Probe::Started && !self.passed,
+            Probe::Live | Probe::Controller => self.probe == probe,
+        }
+    }
+}
+
+type Checks = BTreeMap<&'static str, Checked>;
 
 /// The checks behind the probes. A check that nobody has passed yet fails.
 #[derive(Clone, Debug)]
@@ -57,21 +80,20 @@ impl Health {
     /// Adds a check; it fails until its owner says otherwise.
     pub fn check(&self, name: &'static str, probe: Probe) -> Check {
         self.0.send_modify(|checks| {
-            checks.insert(name, (probe, Err("not there yet".to_owned())));
+            checks.insert(name, Checked { probe, result: Err("not there yet".to_owned()), passed: false });
         });
-        Check { name, probe, health: self.clone() }
+        Check { name, health: self.clone() }
     }
 
     fn has(&self, probe: Probe) -> bool {
-        self.0.borrow().values().any(|(of, _)| *of == probe)
+        self.0.borrow().values().any(|state| state.probe == probe)
     }
 
     /// What fails `probe`, as `name: reason`; empty when it passes.
     pub fn failures(&self, probe: Probe) -> Vec<String> {
-        let fails = |(name, (of, result)): (&&str, &(Probe, Result<(), String>))| {
-            let reason = result.as_ref().err()?;
-            let counts = *of == probe || (*of, probe) == (Probe::Live, Probe::Ready);
-            counts.then(|| format!("{name}: {reason}"))
+        let fails = |(name, state): (&&str, &Checked)| {
+            let reason = state.result.as_ref().err()?;
+            state.counts_for(probe).then(|| format!("{name}: {reason}"))
         };
         self.0.borrow().iter().filter_map(fails).collect()
     }
@@ -81,7 +103,6 @@ impl Health {
 #[derive(Clone, Debug)]
 pub struct Check {
     name: &'static str,
-    probe: Probe,
     health: Health,
 }
 
@@ -98,7 +119,10 @@ impl Check {
 
     fn set(&self, result: Result<(), String>) {
         self.health.0.send_modify(|checks| {
-            checks.insert(self.name, (self.probe, result));
+            if let Some(state) = checks.get_mut(self.name) {
+                state.passed |= result.is_ok();
+                state.result = result;
+            }
         });
     }
 }
@@ -112,7 +136,7 @@ struct Admin {
 /// The routes, for a server of one's own or a test.
 pub fn router(health: Health, registry: Arc<Registry>) -> Router {
     let mut probes = vec![Probe::Live, Probe::Ready];
-    probes.extend(health.has(Probe::Controller).then_some(Probe::Controller));
+    probes.extend([Probe::Started, Probe::Controller].into_iter().filter(|probe| health.has(*probe)));
     let router = probes.into_iter().fold(Router::new(), |router, of| {
         router.route(of.path(), get(move |State(admin): State<Admin>| async move { probe(&admin.health, of) }))
     });
@@ -169,5 +193,18 @@ mod tests {
         health.check("gap", Probe::Live).fail("the controller must restart");
         assert_eq!(health.failures(Probe::Ready), ["gap: the controller must restart"]);
         assert_eq!(health.failures(Probe::Live), health.failures(Probe::Ready));
+    }
+
+    #[test]
+    fn what_has_started_stays_started_and_is_ready_only_while_all_checks_pass() {
+        let health = Health::new();
+        let (lease, drains) = (health.check("lease", Probe::Started), health.check("drains", Probe::Ready));
+        assert_eq!(health.failures(Probe::Started), ["lease: not there yet"]);
+        drains.fail("its watch has not begun yet");
+        lease.pass();
+        assert_eq!(health.failures(Probe::Started), [""; 0], "readiness is no part of it");
+        lease.fail("lost");
+        assert_eq!(health.failures(Probe::Started), [""; 0]);
+        assert_eq!(health.failures(Probe::Ready), ["drains: its watch has not begun yet", "lease: lost"]);
     }
 }

@@ -31,6 +31,12 @@ impl Served {
     }
 }
 
+impl From<(ApiResource, ApiCapabilities)> for Served {
+    fn from((api, ApiCapabilities { scope, operations, .. }): (ApiResource, ApiCapabilities)) -> Self {
+        Self { api, namespaced: scope == Scope::Namespaced, verbs: operations }
+    }
+}
+
 /// Why it is not known what the API server serves.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LookUpError {
@@ -63,24 +69,29 @@ impl Group {
     /// # Errors
     /// When it is not served, or may be in a version that does not answer.
     pub fn find(&self, name: &GroupResource) -> Result<Served, LookUpError> {
-        let mut resources = self.versions.iter().flat_map(ApiGroup::recommended_resources);
-        match resources.find(|(api, _)| api.plural == name.resource) {
-            Some((api, ApiCapabilities { scope, operations, .. })) => {
-                Ok(Served { api, namespaced: scope == Scope::Namespaced, verbs: operations })
-            }
-            None => Err(self.silent.clone().unwrap_or_else(|| LookUpError::NotServed(name.clone()))),
+        self.in_each_version(name).map(|mut served| served.swap_remove(0))
+    }
+
+    /// The same in each version that has it, the one in which it is best asked for first.
+    ///
+    /// # Errors
+    /// When it is not served, or may be in a version that does not answer.
+    pub fn in_each_version(&self, name: &GroupResource) -> Result<Vec<Served>, LookUpError> {
+        let resources = self.versions.iter().flat_map(ApiGroup::recommended_resources);
+        let served: Vec<_> = resources.filter(|(api, _)| api.plural == name.resource).map(Served::from).collect();
+        if served.is_empty() {
+            return Err(self.silent.clone().unwrap_or_else(|| LookUpError::NotServed(name.clone())));
         }
+        Ok(served)
     }
 
     /// All its resources that answered, each in the version in which it is best asked for and without subresources; and
     /// why there may be more.
     pub fn all(&self) -> (Vec<Served>, Option<&LookUpError>) {
         let mut all: Vec<Served> = Vec::new();
-        for (api, ApiCapabilities { scope, operations, .. }) in
-            self.versions.iter().flat_map(ApiGroup::recommended_resources)
-        {
-            if !all.iter().any(|known| known.api.plural == api.plural) {
-                all.push(Served { api, namespaced: scope == Scope::Namespaced, verbs: operations });
+        for served in self.versions.iter().flat_map(ApiGroup::recommended_resources).map(Served::from) {
+            if !all.iter().any(|known| known.api.plural == served.api.plural) {
+                all.push(served);
             }
         }
         (all, self.silent.as_ref())

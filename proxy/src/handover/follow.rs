@@ -1,7 +1,7 @@
 //! Follows the drained objects of one resource, and keeps one [`let_go`] for each.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     pin::pin,
     sync::Arc,
     time::Duration,
@@ -37,44 +37,68 @@ const SETTLES: Duration = Duration::from_secs(1);
 
 type Object = PartialObjectMeta<DynamicObject>;
 
-/// Never returns; ends when it is dropped.
+/// Why a version of a resource is followed no longer.
+enum Ended {
+    /// The API server can't read its objects in this version, as where a conversion webhook does not answer.
+    Unreadable(String),
+    /// It does not serve the version, or does not allow it.
+    Refused(String),
+}
+
+/// Never returns; ends when it is dropped. Follows the resource in the first of its versions in which its objects can be listed:
+/// the controller itself may serve the conversion webhook that others need, and starts after the proxy.
 pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupResource) {
-    let mut said = None;
+    let (mut said, mut turn) = (BTreeSet::new(), 0);
     loop {
-        let api = match discovery::resource(&client, &resource).await {
-            Ok(served) => served.api,
+        let group = discovery::group(&client, &resource.group).await;
+        let mut versions = match group.and_then(|group| group.in_each_version(&resource)) {
+            Ok(versions) => versions,
             Err(error) => {
                 let reason = error.to_string();
                 match error {
                     LookUpError::NotServed(_) => handover.followed.nothing_missed(&resource),
                     LookUpError::NoAnswer(_) => handover.followed.disturbed(&resource, &reason),
                 }
-                later(&resource, reason, &mut said).await;
+                say(&resource, reason, &mut said);
+                tokio::time::sleep(DISCOVER_AGAIN).await;
                 continue;
             }
         };
-        let begun = Instant::now();
-        let reason = watch(handover, client.clone(), &resource, &api).await;
-        if begun.elapsed() > SETTLES {
-            // It was followed: what ended that is news.
-            said = None;
-        }
+        let count = versions.len();
+        turn %= count;
+        let api = versions.swap_remove(turn).api;
+        let ended = watch(handover, client.clone(), &resource, (&api, count > 1), &mut said).await;
+        let (reason, is_last) = match ended {
+            Ended::Unreadable(reason) => {
+                turn += 1;
+                (format!("{}: {reason}", api.version), turn == count)
+            }
+            Ended::Refused(reason) => (reason, true),
+        };
         handover.followed.broken(&resource, &reason);
-        later(&resource, reason, &mut said).await;
+        say(&resource, reason, &mut said);
+        if is_last {
+            tokio::time::sleep(DISCOVER_AGAIN).await;
+        }
     }
 }
 
-/// Waits, and says why, each reason once: a resource that a ring names may be missing for months.
-async fn later(resource: &GroupResource, reason: String, said: &mut Option<String>) {
-    if said.as_ref() != Some(&reason) {
+/// Logs a reason once: a resource that a ring names may be missing for months.
+fn say(resource: &GroupResource, reason: String, said: &mut BTreeSet<String>) {
+    if !said.contains(&reason) {
         tracing::warn!(%resource, reason, "can't follow the drained objects of a resource yet; trying again");
-        *said = Some(reason);
+        said.insert(reason);
     }
-    tokio::time::sleep(DISCOVER_AGAIN).await;
 }
 
-/// Follows one version of a resource, until it can't go on by itself: returns why.
-async fn watch(handover: &Handover, client: Client, resource: &GroupResource, api: &ApiResource) -> String {
+/// Follows one version of a resource, which may be one of several, until it can't go on by itself: returns why.
+async fn watch(
+    handover: &Handover,
+    client: Client,
+    resource: &GroupResource,
+    (api, has_others): (&ApiResource, bool),
+    said: &mut BTreeSet<String>,
+) -> Ended {
     let by_patch = ByPatch {
         client: client.clone(),
         api: api.clone(),
@@ -100,8 +124,9 @@ async fn watch(handover: &Handover, client: Client, resource: &GroupResource, ap
                     let reason = explain_watch(&error);
                     match code(&error) {
                         // The resource, or this version of it, is not served any more.
-                        Some(404) => return reason,
-                        Some(401 | 403) => return format!("{reason}; {}", rule(resource)),
+                        Some(404) => return Ended::Refused(reason),
+                        Some(401 | 403) => return Ended::Refused(format!("{reason}; {}", rule(resource))),
+                        Some(code) if has_others && is_unreadable(&error, code) => return Ended::Unreadable(reason),
                         _ => {}
                     }
                     tracing::warn!(%resource, error = reason, "the watch on drained objects failed; trying again");
@@ -111,11 +136,20 @@ async fn watch(handover: &Handover, client: Client, resource: &GroupResource, ap
             },
             () = sleep_until(settles.unwrap_or_else(Instant::now)), if settles.is_some() => {
                 settles = None;
+                // It is followed: what ends that is news.
+                said.clear();
                 handover.followed.nothing_missed(resource);
             }
             Some(ended) = work.under_way.next() => work.forget(ended.as_ref()),
         }
     }
+}
+
+/// Whether another version may be readable. A failed conversion is answered with 500, and by an API server's cache, which fills
+/// itself by a list, with 429.
+fn is_unreadable(error: &watcher::Error, code: u16) -> bool {
+    let lists = matches!(error, watcher::Error::InitialListFailed(_));
+    code == 500 || lists && (code == 429 || code > 500)
 }
 
 /// What to allow, since the API server names one verb at a time.

@@ -18,6 +18,17 @@ struct Allowed {
     served: bool,
     list: bool,
     watch: bool,
+    /// Of `v1beta1`, which is served beside `v1`.
+    older: Older,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Older {
+    #[default]
+    NotServed,
+    Readable,
+    /// In neither version, as the conversion webhook does not answer.
+    Unreadable,
 }
 
 fn api_server(allowed: Arc<Mutex<Allowed>>) -> Client {
@@ -31,12 +42,24 @@ fn api_server(allowed: Arc<Mutex<Allowed>>) -> Client {
             };
             let version = json!({"groupVersion": "x.io/v1", "version": "v1"});
             let (code, body) = match request.uri().path() {
+                "/apis" if allowed.older != Older::NotServed => {
+                    let older = json!({"groupVersion": "x.io/v1beta1", "version": "v1beta1"});
+                    (StatusCode::OK, json!({"groups": [{"name": "x.io", "versions": [version, older]}]}))
+                }
                 "/apis" => (StatusCode::OK, json!({"groups": [{"name": "x.io", "versions": [version]}]})),
-                "/apis/x.io/v1" => {
+                "/apis/x.io/v1" | "/apis/x.io/v1beta1" => {
                     let thing =
                         json!({"name": "things", "singularName": "", "kind": "Thing", "namespaced": true, "verbs": []});
                     let resources = if allowed.served { vec![thing] } else { Vec::new() };
-                    (StatusCode::OK, json!({"groupVersion": "x.io/v1", "resources": resources}))
+                    let version = &request.uri().path()["/apis/".len()..];
+                    (StatusCode::OK, json!({"groupVersion": version, "resources": resources}))
+                }
+                path if allowed.older == Older::Unreadable
+                    || allowed.older == Older::Readable && path.contains("/v1/") =>
+                {
+                    let message = "conversion webhook for x.io/v1beta1, Kind=Thing failed: connection refused";
+                    let status = json!({"kind": "Status", "status": "Failure", "code": 500, "message": message});
+                    (StatusCode::INTERNAL_SERVER_ERROR, status)
                 }
                 _ if watches && allowed.watch => std::future::pending().await,
                 _ if watches => (StatusCode::FORBIDDEN, refused("watch")),
@@ -77,14 +100,14 @@ async fn a_shard_is_ready_once_it_follows_what_is_drained_and_says_what_it_may_n
         for part in ["things.x.io", "missing permission", "cannot list", "list, watch and patch", "in all namespaces"] {
             assert!(failures.contains(part), "{part}: {failures}");
         }
-        *allowed.lock() = Allowed { served: true, list: true, watch: false };
+        *allowed.lock() = Allowed { served: true, list: true, watch: false, ..Allowed::default() };
         tokio::time::sleep(LONG).await;
         for _ in 0..100 {
             tokio::time::sleep(LONG / 100).await;
             let failures = health.failures(Probe::Ready).join("\n");
             assert!(failures.contains("cannot watch"), "at no moment is it ready: {failures}");
         }
-        *allowed.lock() = Allowed { served: true, list: true, watch: true };
+        *allowed.lock() = Allowed { served: true, list: true, watch: true, ..Allowed::default() };
         tokio::time::sleep(LONG).await;
         assert!(health.failures(Probe::Ready).is_empty());
     };
@@ -101,12 +124,32 @@ async fn a_resource_that_is_not_served_has_nothing_to_let_go_of_until_it_is() {
     let story = async {
         tokio::time::sleep(LONG).await;
         assert_eq!(health.failures(Probe::Ready), [""; 0], "the ring's other resources are worked on");
-        *allowed.lock() = Allowed { served: true, list: false, watch: false };
+        *allowed.lock() = Allowed { served: true, list: false, watch: false, ..Allowed::default() };
         tokio::time::sleep(LONG).await;
         assert!(health.failures(Probe::Ready).join("\n").contains("cannot list"));
-        *allowed.lock() = Allowed { served: true, list: true, watch: true };
+        *allowed.lock() = Allowed { served: true, list: true, watch: true, ..Allowed::default() };
         tokio::time::sleep(LONG).await;
         assert!(health.failures(Probe::Ready).is_empty());
+    };
+    tokio::select! {
+        () = running => unreachable!("it runs for ever"),
+        () = story => {}
+    }
+}
+
+/// Where the controller itself serves the conversion, it starts after the proxy.
+#[tokio::test(start_paused = true)]
+async fn a_resource_is_followed_in_a_version_that_can_be_listed() {
+    let unreadable = Allowed { served: true, list: true, watch: true, older: Older::Unreadable };
+    let (allowed, health) = (Arc::new(Mutex::new(unreadable)), Health::new());
+    let (running, _ring) = follow(&health, &allowed);
+    let story = async {
+        tokio::time::sleep(LONG).await;
+        let failures = health.failures(Probe::Ready).join("\n");
+        assert!(failures.contains("things.x.io") && failures.contains("conversion webhook"), "{failures}");
+        allowed.lock().older = Older::Readable;
+        tokio::time::sleep(LONG).await;
+        assert_eq!(health.failures(Probe::Ready), [""; 0]);
     };
     tokio::select! {
         () = running => unreachable!("it runs for ever"),
