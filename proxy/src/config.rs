@@ -1,6 +1,6 @@
 //! The configuration: read once, from arguments and environment, with all faults reported together.
 
-use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::Args;
 use ringside_ring::{RingName, ShardName, Weight};
@@ -31,6 +31,9 @@ pub(crate) struct Options {
     /// How to reach the API server. Default: as a pod of the cluster.
     #[arg(long, env = "RINGSIDE_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
+    /// What to do with requests that carry another account's token: pass them with that token, or refuse them.
+    #[arg(long, env = "RINGSIDE_FOREIGN_TOKENS", default_value = "pass")]
+    foreign_tokens: String,
     /// Where the controller connects to.
     #[arg(long, env = "RINGSIDE_LISTEN", default_value = "127.0.0.1:6443")]
     listen: String,
@@ -59,6 +62,27 @@ pub(crate) struct Options {
     log_format: String,
 }
 
+/// What is done with a request that carries another account's token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForeignTokens {
+    /// It is narrowed and fenced like any other, and sent with that token alone.
+    Pass,
+    /// It is answered with 401.
+    Refuse,
+}
+
+impl FromStr for ForeignTokens {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "pass" => Ok(Self::Pass),
+            "refuse" => Ok(Self::Refuse),
+            _ => Err(format!("'{text}' is neither 'pass' nor 'refuse'")),
+        }
+    }
+}
+
 /// The configuration, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -76,6 +100,8 @@ pub struct Config {
     pub election_locks: BTreeSet<String>,
     /// The kubeconfig, unless in a cluster.
     pub kubeconfig: Option<PathBuf>,
+    /// What is done with tokens of other accounts.
+    pub foreign_tokens: ForeignTokens,
     /// Where the controller connects to.
     pub listen: SocketAddr,
     /// The access folder.
@@ -139,6 +165,7 @@ impl Config {
         let election_locks = options.election_lock.iter();
         let election_locks: Vec<_> =
             election_locks.map(|name| faults.check("--election-lock", parse_object_name(name))).collect();
+        let foreign_tokens = faults.check("--foreign-tokens", options.foreign_tokens.parse());
         let listen = faults.check("--listen", parse_address(&options.listen));
         let admin_listen = faults.check("--admin-listen", parse_address(&options.admin_listen));
         let lease_duration = faults.check("--lease-duration", lease_duration(&options.lease_duration));
@@ -159,6 +186,7 @@ impl Config {
                 election_namespace: election_namespace?,
                 election_locks: election_locks.into_iter().collect::<Option<_>>()?,
                 kubeconfig: options.kubeconfig,
+                foreign_tokens: foreign_tokens?,
                 listen: listen?,
                 access_dir: options.access_dir,
                 admin_listen: admin_listen?,
@@ -215,6 +243,7 @@ mod tests {
         assert_eq!(config.access_dir, PathBuf::from("/var/run/ringside"));
         assert_eq!(config.lease_duration, Duration::from_secs(15));
         assert_eq!(config.drain_grace, Duration::from_secs(2));
+        assert_eq!(config.foreign_tokens, ForeignTokens::Pass);
     }
 
     #[test]
@@ -242,6 +271,8 @@ mod tests {
             "c.d",
             "--election-lock",
             "e_f",
+            "--foreign-tokens",
+            "maybe",
             "--listen",
             "here",
             "--admin-listen",
@@ -264,6 +295,7 @@ mod tests {
             "--lease-namespace: ",
             "--election-namespace: ",
             "--election-lock: ",
+            "--foreign-tokens: ",
             "--listen: ",
             "--admin-listen: ",
             "--lease-duration: ",

@@ -182,6 +182,7 @@ fn shared(
         peerings,
         presence,
         token: Arc::new(token),
+        foreign_tokens: config.foreign_tokens,
         gaps,
         gate: membership::Gate::new(),
         knowledge: knowledge.clone(),

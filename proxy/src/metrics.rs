@@ -35,6 +35,7 @@ pub struct Metrics {
     refused: Family<Reason, Counter>,
     asked: Counter,
     unseen: Family<What, Counter>,
+    foreign: Family<Outcome, Counter>,
     unlabelled: Family<Outcome, Counter>,
     kinds: Gauge,
     kinds_evicted: Counter,
@@ -99,6 +100,11 @@ impl Metrics {
         self.unseen.get_or_create(&What { what }).inc();
     }
 
+    /// A request came with another account's token.
+    pub fn foreign(&self, outcome: &'static str) {
+        self.foreign.get_or_create(&Outcome { outcome }).inc();
+    }
+
     /// A controlled object was created without label: it has one now, or was left to the sharder.
     pub fn unlabelled(&self, outcome: &'static str) {
         self.unlabelled.get_or_create(&Outcome { outcome }).inc();
@@ -121,6 +127,11 @@ impl Metrics {
     }
 
     #[cfg(test)]
+    pub(crate) fn were_foreign(&self, outcome: &'static str) -> u64 {
+        self.foreign.get_or_create(&Outcome { outcome }).get()
+    }
+
+    #[cfg(test)]
     pub(crate) fn were_unseen(&self, what: &'static str) -> u64 {
         self.unseen.get_or_create(&What { what }).get()
     }
@@ -135,6 +146,8 @@ impl Metrics {
         registry.register("label_questions", asked, self.asked.clone());
         let unseen = "Requests to objects that the API server's fence can't judge, and the proxy's own did";
         registry.register("unseen_requests", unseen, self.unseen.clone());
+        let foreign = "Requests with another account's token, by whether they were passed or refused";
+        registry.register("foreign_token_requests", foreign, self.foreign.clone());
         let unlabelled = "Controlled objects that were created without label, by what came of it";
         registry.register("unlabelled_children", unlabelled, self.unlabelled.clone());
         let kinds = "Kinds of owners whose resource is remembered";

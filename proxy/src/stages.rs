@@ -3,7 +3,7 @@
 //! | stage | what it may do |
 //! | --- | --- |
 //! | [`answer`] | turns refusals into `Status` objects, counts |
-//! | [`authenticate`] | refuses who does not have the local token, and takes the token off |
+//! | [`authenticate`] | refuses requests without the local token or another account's, and takes the local one off |
 //! | [`classify`] | finds out what is asked, and adds it to the request |
 //! | [`negotiate`] | keeps CBOR out, of answers and of requests |
 //! | [`admit`] | holds requests for resources until this is a shard that knows its ring, and while nobody knows who leads; cuts their answers when that ends, but for watches of main resources, which say what leaves |
@@ -30,6 +30,7 @@ use tower::{Service, ServiceBuilder};
 use crate::{
     access::Token,
     body::Body,
+    config::ForeignTokens,
     election::{Hold, Locks},
     fence::Fence,
     gap::Gaps,
@@ -87,6 +88,8 @@ async fn whole(body: Body) -> Result<Bytes, Refusal> {
 pub struct Shared {
     /// The local token.
     pub token: Arc<Token>,
+    /// What is done with those of other accounts.
+    pub foreign_tokens: ForeignTokens,
     /// Whether the controller ran through a gap.
     pub gaps: Gaps,
     /// Open while this is a shard.
@@ -141,7 +144,8 @@ where
         .layer_fn(|next| answer::Answer::new(next, shared.metrics.clone()))
         .layer_fn(|next| {
             let (token, gaps) = (shared.token.clone(), shared.gaps.clone());
-            authenticate::Authenticate::new(next, token, gaps, shared.views.clone())
+            let foreign = authenticate::Foreign::new(shared.foreign_tokens, shared.metrics.clone());
+            authenticate::Authenticate::new(next, token, gaps, shared.views.clone(), foreign)
         })
         .layer_fn(classify::Classify::new)
         .layer_fn(negotiate::Negotiate::new)

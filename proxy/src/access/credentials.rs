@@ -3,8 +3,8 @@
 //! The API server tries a bearer token in `Authorization` and one in a WebSocket's subprotocols, for browsers, which
 //! can set no headers there (`pkg/authentication/request/{bearertoken,websocket}` of k8s.io/apiserver); one that is
 //! right will do. Whoever authenticates takes credentials off, as it does itself (`pkg/endpoints/filters`): what passes
-//! is sent with the pod's own, and nothing else there may speak of who is asking. `Impersonate-*` is no credential: the
-//! API server asks whether the pod may.
+//! is sent with the pod's own, and nothing else there may speak of who is asking. Another account's token stays on the request,
+//! which is sent with that alone. `Impersonate-*` is no credential: the API server asks whether the account may.
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use http::{
@@ -24,16 +24,42 @@ const FRONT_PROXY: [HeaderName; 3] = [
 ];
 const FRONT_PROXY_EXTRA: &str = "x-remote-extra-";
 
-/// Takes the credentials off, and says of which generation the token among them was; none when there was no right one.
-pub(crate) fn take(headers: &mut HeaderMap, token: &Token) -> Option<u64> {
+/// Whose credentials came with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Credentials {
+    /// The token of this proxy, of this generation.
+    Own(u64),
+    /// A token that is no proxy's: the API server knows whose it is.
+    Foreign,
+    /// None, or what no API server takes from a client of a proxy.
+    None,
+}
+
+/// Whether a request is sent with another account's token.
+pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
+    headers.contains_key(AUTHORIZATION)
+}
+
+/// Takes the credentials off, and says whose they were. Another account's token stays, in `Authorization`.
+pub(crate) fn take(headers: &mut HeaderMap, token: &Token) -> Credentials {
     let authorization = headers.remove(AUTHORIZATION);
-    let by_header = authorization.as_ref().and_then(bearer).and_then(|offered| token.generation_of(offered.as_bytes()));
+    let by_header = authorization.as_ref().and_then(bearer).map(|offered| offered.as_bytes().to_vec());
     let upgrades = is_websocket(headers);
-    let by_subprotocol = take_subprotocol(headers)
-        .filter(|_| upgrades && headers.contains_key(SEC_WEBSOCKET_PROTOCOL))
-        .and_then(|offered| token.generation_of(&offered));
+    let by_subprotocol = take_subprotocol(headers).filter(|_| upgrades && headers.contains_key(SEC_WEBSOCKET_PROTOCOL));
     take_front_proxy(headers);
-    by_header.or(by_subprotocol)
+    let offered: Vec<_> = by_header.into_iter().chain(by_subprotocol).filter(|it| !it.is_empty()).collect();
+    if let Some(generation) = offered.iter().find_map(|offered| token.generation_of(offered)) {
+        return Credentials::Own(generation);
+    }
+    let foreign = offered.iter().find(|offered| !Token::is_like(offered));
+    match foreign.and_then(|foreign| HeaderValue::from_bytes(&[b"Bearer ", &foreign[..]].concat()).ok()) {
+        Some(mut value) => {
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+            Credentials::Foreign
+        }
+        None => Credentials::None,
+    }
 }
 
 /// The second word, if the first is `Bearer`.
@@ -89,7 +115,12 @@ mod tests {
     }
 
     fn accepted(headers: &mut HeaderMap) -> bool {
-        take(headers, &Token::of("secret")) == Some(0)
+        let credentials = take(headers, &Token::of("secret"));
+        // Of another account's no more is in question here than that it is not the proxy's.
+        if credentials == Credentials::Foreign {
+            headers.remove(AUTHORIZATION);
+        }
+        credentials == Credentials::Own(0)
     }
 
     fn websocket(protocols: &[&str]) -> HeaderMap {
@@ -167,6 +198,33 @@ mod tests {
             headers.insert(SEC_WEBSOCKET_PROTOCOL, format!("{SUBPROTOCOL}, x").parse().unwrap());
             assert!(!accepted(&mut headers), "{plain:?}");
         }
+    }
+
+    #[test]
+    fn another_accounts_token_stays_alone_and_in_the_usual_form() {
+        let secret = "0123456789abcdef".repeat(4);
+        for (offered, kept) in [
+            (Some("bearer eyJ.eyJ.sig and more"), Some("Bearer eyJ.eyJ.sig")),
+            (Some("Bearer secret2.0"), Some("Bearer secret2.0")),
+            // Of another proxy, or of a folder that is gone.
+            (Some(&*format!("Bearer {secret}.7")), None),
+            (Some(&*format!("Bearer {secret}")), None),
+            (Some("Basic c2VjcmV0"), None),
+            (Some("Bearer "), None),
+            (None, None),
+        ] {
+            let pairs: Vec<_> = offered.map(|it| ("authorization", it)).into_iter().collect();
+            let mut headers = headers(&[&pairs[..], &[("x-remote-user", "admin")]].concat());
+            let credentials = take(&mut headers, &Token::of("secret"));
+            assert_eq!(credentials == Credentials::Foreign, kept.is_some(), "{offered:?}");
+            let left: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+            assert_eq!(left, kept.map(|kept| ("authorization", kept)).into_iter().collect::<Vec<_>>(), "{offered:?}");
+        }
+        // Base64 of `theirs`.
+        let mut socket = websocket(&["base64url.bearer.authorization.k8s.io.dGhlaXJz, v5.channel.k8s.io"]);
+        assert_eq!(take(&mut socket, &Token::of("secret")), Credentials::Foreign);
+        assert_eq!(socket[AUTHORIZATION], "Bearer theirs");
+        assert_eq!(socket[SEC_WEBSOCKET_PROTOCOL], "v5.channel.k8s.io");
     }
 
     #[test]

@@ -45,6 +45,11 @@ impl Token {
         }
     }
 
+    /// Whether a text looks like a token of some proxy: one of another proxy, or of a folder that is gone, is no account's.
+    pub(crate) fn is_like(offered: &[u8]) -> bool {
+        std::str::from_utf8(offered).is_ok_and(|text| Self::parse(text).is_some())
+    }
+
     /// A token for tests of other rooms.
     #[cfg(test)]
     pub(crate) fn of(text: &str) -> Self {

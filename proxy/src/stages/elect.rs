@@ -29,6 +29,7 @@ mod selected;
 
 use super::{Next, admit::Admitted, narrow::with_query, whole};
 use crate::{
+    access::credentials::is_foreign,
     body::{Body, full, peek},
     election::{Asked, Claim, Hold, Judgement, LockName, LockRefusal, Locks},
     metadata::MAX_OBJECT,
@@ -65,6 +66,10 @@ impl<S: Next> Service<Request<Body>> for Elect<S> {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if is_foreign(request.headers()) {
+            // Another account elects for itself.
+            return self.next.call(request).boxed();
+        }
         if let Err(refusal) = deletion::spare_locks(&self.locks, &mut request) {
             return ready(Err(refusal)).boxed();
         }

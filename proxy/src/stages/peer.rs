@@ -27,6 +27,7 @@ use tower::{Service, ServiceExt};
 
 use super::{Next, whole};
 use crate::{
+    access::credentials::is_foreign,
     body::{Body, BodyError, BoxError, empty, full, peek},
     frames::MAX_KEPT,
     metadata::MAX_OBJECT,
@@ -88,7 +89,8 @@ impl<S: Next> Service<Request<Body>> for Peers<S> {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let info = request.extensions().get::<RequestInfo>();
-        let asked = info.and_then(|info| asked(info, request.headers()));
+        let own = info.filter(|_| !is_foreign(request.headers()));
+        let asked = own.and_then(|info| asked(info, request.headers()));
         let Some((of, asked)) = asked else { return self.next.call(request).boxed() };
         let this = self.clone();
         match asked {

@@ -25,6 +25,7 @@ use super::{Shared, stack};
 use crate::{
     access::{Handout, Token},
     body::{Body, BodyError, BoxError, boxed, empty, full},
+    config::ForeignTokens,
     election::{Locks, hold::tests::Server},
     fence::Fence,
     gap::Gaps,
@@ -106,6 +107,7 @@ impl Lab {
         let peerings = Arc::new(Peerings::new(&"example".parse().unwrap()));
         let shared = Shared {
             token: Arc::new(Token::of("secret")),
+            foreign_tokens: ForeignTokens::Pass,
             gaps: Gaps::new(Handout::to("/dev/null".into()), 1, Health::new().check("gap", Probe::Controller)),
             gate: Gate::new(),
             knowledge: policy::channel(),

@@ -1,13 +1,20 @@
 //! What connections are made with, and when it has to be read anew.
 
-use std::fmt::{self, Debug, Formatter};
+use std::{
+    fmt::{self, Debug, Formatter},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::{
     Client, Config,
     client::{AuthError, ConfigExt, middleware::AuthLayer},
 };
-use rustls::ClientConfig;
+use rustls::{
+    ClientConfig, SignatureScheme,
+    client::{ResolvesClientCert, Resumption},
+    sign::CertifiedKey,
+};
 
 use super::{
     ConnectError,
@@ -39,6 +46,15 @@ impl Access {
         Ok(Self { config, tls, auth, files, valid_until })
     }
 
+    /// For connections without a client certificate of this process, on which a request's own credentials count. No session is
+    /// resumed that began with one.
+    pub(super) fn anonymous_tls(&self) -> ClientConfig {
+        let mut tls = self.tls.clone();
+        tls.client_auth_cert_resolver = Arc::new(NoCertificate);
+        tls.resumption = Resumption::default();
+        tls
+    }
+
     /// Whether it would be another if it was read now, or ends soon.
     pub(super) fn is_outdated(&self) -> bool {
         self.valid_until.is_some_and(|end| Timestamp::now() + RENEW >= end) || changed(&self.files)
@@ -49,6 +65,19 @@ impl Debug for Access {
     /// Without the credentials.
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Access").field("cluster", &self.config.cluster_url).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct NoCertificate;
+
+impl ResolvesClientCert for NoCertificate {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        false
     }
 }
 

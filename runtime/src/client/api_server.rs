@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode};
 use http_body::Body;
 use http_body_util::Empty;
+use rustls::ClientConfig;
 use tokio::time::{sleep, timeout};
 
 use super::{
@@ -136,8 +137,13 @@ impl ApiServer {
         self.0.access.load_full()
     }
 
-    pub(super) fn connector(&self, access: &Access, offer: Offer) -> Result<Connector, ConnectError> {
-        Connector::new(&access.config, &access.tls, offer, self.0.addresses.clone())
+    pub(super) fn connector(
+        &self,
+        access: &Access,
+        tls: &ClientConfig,
+        offer: Offer,
+    ) -> Result<Connector, ConnectError> {
+        Connector::new(&access.config, tls, offer, self.0.addresses.clone())
     }
 }
 

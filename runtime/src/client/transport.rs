@@ -3,6 +3,9 @@
 //! Everything goes by HTTP/2 but upgrades, and all of it by HTTP/1.1 where the server has no HTTP/2
 //! (`--disable-http2-serving`). What only reads and got no answer is sent once more; a write is only when the API server
 //! says that it did nothing with it, and there is no body, which would be gone.
+//!
+//! A request that brings an `Authorization` of its own is sent with that and with none of the process's credentials: on
+//! connections without its client certificate, which the API server would prefer.
 
 use std::{
     future::{pending, poll_fn},
@@ -25,6 +28,7 @@ use hyper_util::{
 };
 use kube::client::{AuthError, ConfigExt};
 use parking_lot::Mutex;
+use rustls::ClientConfig;
 use tokio::time::Instant;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, layer::layer_fn, service_fn, util::BoxCloneSyncService};
 
@@ -93,8 +97,12 @@ impl<B> Copy for Settings<B> {}
 /// The connections made with one state of the files. Requests hold what they were sent on.
 pub(super) struct Generation<B> {
     access: Arc<Access>,
-    stack: BoxCloneSyncService<Request<B>, Response<Held>, BoxError>,
+    stack: Stack<B>,
+    /// For requests with credentials of their own.
+    anonymous: Stack<B>,
 }
+
+type Stack<B> = BoxCloneSyncService<Request<B>, Response<Held>, BoxError>;
 
 impl<B> Transport<B>
 where
@@ -128,7 +136,8 @@ where
     pub(super) fn new(server: &ApiServer, access: Arc<Access>, settings: Settings<B>) -> Result<Self, ConnectError> {
         let config = &access.config;
         let credentials = access.auth.as_ref().map(|auth| layer_fn(|inner| auth.layer(inner)));
-        let exchange = Exchange::new(server, &access, settings)?;
+        let exchange = Exchange::new(server, (&access, &access.tls), settings)?;
+        let anonymous = Exchange::new(server, (&access, &access.anonymous_tls()), settings)?;
         // kube's layers: its base path, its credentials (refreshed from files and commands), its extra headers.
         let stack = ServiceBuilder::new()
             .layer(config.base_uri_layer())
@@ -136,11 +145,17 @@ where
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
             .service(service_fn(move |request| exchange.clone().send(request)));
-        Ok(Self { stack: BoxCloneSyncService::new(stack), access })
+        let anonymous = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .map_err(BoxError::from)
+            .service(service_fn(move |request| anonymous.clone().send(request)));
+        let (stack, anonymous) = (BoxCloneSyncService::new(stack), BoxCloneSyncService::new(anonymous));
+        Ok(Self { stack, anonymous, access })
     }
 
     pub(super) fn send(&self, request: Request<B>) -> BoxFuture<'static, Result<Response<Held>, NoAnswer>> {
-        let stack = self.stack.clone();
+        let brings_credentials = request.headers().contains_key(header::AUTHORIZATION);
+        let stack = if brings_credentials { &self.anonymous } else { &self.stack }.clone();
         Box::pin(async move { stack.oneshot(request).await.map_err(ours) })
     }
 }
@@ -199,8 +214,12 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<BoxError>,
 {
-    fn new(server: &ApiServer, access: &Access, settings: Settings<B>) -> Result<Self, ConnectError> {
-        let connector = server.connector(access, Offer::Http1)?;
+    fn new(
+        server: &ApiServer,
+        (access, tls): (&Access, &ClientConfig),
+        settings: Settings<B>,
+    ) -> Result<Self, ConnectError> {
+        let connector = server.connector(access, tls, Offer::Http1)?;
         let servers = Arc::new(Servers::new(connector.clone(), &access.config.cluster_url, settings.pings));
         let http1 = Client::builder(Contained)
             .timer(TokioTimer::new())
@@ -213,7 +232,7 @@ where
             .http1_max_headers(HTTP1_HEADERS)
             .build(connector);
         let secured = access.config.cluster_url.scheme() != Some(&Scheme::HTTP);
-        let http2 = secured.then(|| server.connector(access, Offer::Both)).transpose()?;
+        let http2 = secured.then(|| server.connector(access, tls, Offer::Both)).transpose()?;
         let http2 = http2.map(|connector| Http2::new(connector, settings.pings));
         Ok(Self { http1, servers, http2, ask_again: Arc::default(), empty: settings.empty })
     }
@@ -337,7 +356,8 @@ mod tests {
         std::fs::write(&path, kubeconfig).unwrap();
         let server = ApiServer::find(Some(&path), "test").unwrap();
         let settings = Settings { pings: Pings::default(), empty: Body::empty };
-        let exchange = Exchange::new(&server, &server.access(), settings).unwrap();
+        let access = server.access();
+        let exchange = Exchange::new(&server, (&access, &access.tls), settings).unwrap();
         let size = size_of_val(&exchange.send(Request::new(Body::empty())));
         assert!(size <= 4 << 10, "{size} bytes");
     }

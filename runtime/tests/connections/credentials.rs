@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::FutureExt;
-use http::{Method, StatusCode, header};
+use http::{Method, Request, StatusCode, header};
 use http_body_util::Full;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
@@ -24,9 +24,10 @@ use tokio::{
     sync::watch,
     time::{advance, pause, resume, sleep, timeout},
 };
+use tower::ServiceExt;
 
 use super::{
-    Client, DEADLINE, USUAL, get, send,
+    Client, DEADLINE, Settings, USUAL, get, send,
     server::{Server, nothing},
 };
 
@@ -249,4 +250,37 @@ async fn a_certificate_from_a_plugin_is_renewed_before_it_ends() {
     }
     assert_eq!(plugin.runs(), renewed);
     following.abort();
+}
+
+/// The API server prefers a certificate to a token: the request would be done with the process's rights.
+#[tokio::test]
+async fn a_request_with_credentials_of_its_own_is_sent_with_none_of_the_process() {
+    for settings in [USUAL, Settings { http2: false, ..USUAL }] {
+        let shown = Arc::<Mutex<Vec<_>>>::default();
+        let seen = shown.clone();
+        let server = Server::start(settings, move |request| {
+            seen.lock().push(request.headers().get(header::AUTHORIZATION).cloned());
+            std::future::ready(Some(nothing(StatusCode::OK))).boxed()
+        })
+        .await;
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["x".to_owned()]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("tls.crt"), cert.pem()).unwrap();
+        fs::write(folder.path().join("tls.key"), signing_key.serialize_pem()).unwrap();
+        let user = json!({"client-certificate": "tls.crt", "client-key": "tls.key", "token": "ours"});
+        let path = kubeconfig(&server, folder.path(), &user);
+        let client: Client = ApiServer::find(Some(&path), "test").unwrap().transport(Full::<Bytes>::default).unwrap();
+        get(&client, "/").await;
+        let certified = server.certified();
+        assert!(certified > 0 && server.connections() == certified);
+        for _ in 0..2 {
+            let request =
+                Request::get("/").header(header::AUTHORIZATION, "Bearer theirs").body(Full::default()).unwrap();
+            client.clone().oneshot(request).await.unwrap();
+        }
+        assert!(server.connections() > certified && server.certified() == certified);
+        get(&client, "/").await;
+        let shown: Vec<_> = shown.lock().iter().map(|it| it.as_ref().unwrap().to_str().unwrap().to_owned()).collect();
+        assert_eq!(shown, ["Bearer ours", "Bearer theirs", "Bearer theirs", "Bearer ours"]);
+    }
 }

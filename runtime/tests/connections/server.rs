@@ -22,7 +22,12 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
-use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
@@ -45,6 +50,7 @@ pub(crate) struct Server {
     connections: Arc<AtomicUsize>,
     requests: Arc<AtomicUsize>,
     http2: Arc<AtomicBool>,
+    certified: Arc<AtomicUsize>,
 }
 
 impl Server {
@@ -66,7 +72,7 @@ impl Server {
     {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
-        let tls = ServerConfig::builder().with_no_client_auth();
+        let tls = ServerConfig::builder().with_client_cert_verifier(Arc::new(AnyCertificate));
         let tls = tls.with_single_cert(vec![cert.der().clone()], key).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = Self {
@@ -75,17 +81,22 @@ impl Server {
             connections: Arc::default(),
             requests: Arc::default(),
             http2: Arc::new(http2.into()),
+            certified: Arc::default(),
         };
         let (connections, http2) = (server.connections.clone(), server.http2.clone());
+        let certified = server.certified.clone();
         let serve: Serve = Arc::new(serve);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (mut tls, connections, serve) = (tls.clone(), connections.clone(), serve.clone());
+                let certified = certified.clone();
                 tls.alpn_protocols.extend(http2.load(Ordering::SeqCst).then(|| b"h2".to_vec()));
                 tls.alpn_protocols.push(b"http/1.1".to_vec());
                 let acceptor = TlsAcceptor::from(Arc::new(tls));
                 tokio::spawn(async move {
                     if let Ok(stream) = acceptor.accept(stream).await {
+                        let shown = stream.get_ref().1.peer_certificates().is_some();
+                        certified.fetch_add(usize::from(shown), Ordering::SeqCst);
                         serve(stream, connections.fetch_add(1, Ordering::SeqCst) + 1).await;
                     }
                 });
@@ -97,6 +108,11 @@ impl Server {
     /// Connections that were secured, so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
+    }
+
+    /// Those of them whose client showed a certificate.
+    pub(crate) fn certified(&self) -> usize {
+        self.certified.load(Ordering::SeqCst)
     }
 
     /// From the next connection on.
@@ -121,6 +137,51 @@ impl Server {
         );
         std::fs::write(&path, text).unwrap();
         path
+    }
+}
+
+/// Asks for a client certificate, as API servers do, and takes any.
+#[derive(Debug)]
+struct AnyCertificate;
+
+impl ClientCertVerifier for AnyCertificate {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
     }
 }
 

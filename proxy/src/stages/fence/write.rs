@@ -16,6 +16,7 @@ use super::{
     unlabelled::{Above, Unlabelled},
 };
 use crate::{
+    access::credentials::is_foreign,
     body::{Body, full, holding},
     fence::{About, Target, Ticket, Uid},
     metadata::{self, Owner, Written},
@@ -112,9 +113,10 @@ async fn allowed(
 ) -> Result<Allowed, Refusal> {
     let mut uids = Vec::new();
     // What the API server's own fence does not see is compared with the labels each time (DESIGN, "The fence has two layers").
-    let unseen = match impersonates(&head.headers) {
-        true => Some("impersonation"),
-        false => (!is_whole(resource)).then_some("subresource"),
+    let unseen = match head {
+        _ if is_foreign(&head.headers) => Some("credentials"),
+        _ if impersonates(&head.headers) => Some("impersonation"),
+        _ => (!is_whole(resource)).then_some("subresource"),
     };
     let asks = unseen.is_some();
     if let Some(what) = unseen {

@@ -1,7 +1,13 @@
 //! Who may pass, and what the others are told.
 
 use super::*;
+use crate::{
+    stages::authenticate::{Authenticate, Foreign},
+    status::Refusal,
+};
 
+/// As a proxy wrote it whose access folder is gone.
+const OUTDATED: &str = "Bearer 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.3";
 const SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.c2VjcmV0LjA, v5.channel.k8s.io";
 
 fn without_token(uri: &str, headers: &[(&'static str, &'static str)]) -> Request<Body> {
@@ -27,7 +33,7 @@ async fn without_the_token_nothing_passes_whatever_is_asked() {
         "/version?access_token=secret&authorization=Bearer%20secret",
         "/not%zzvalid",
     ] {
-        for wrong in [None, Some("Bearer wrong"), Some("Basic secret"), Some("secret"), Some("Bearer secret2")] {
+        for wrong in [None, Some(OUTDATED), Some("Basic secret"), Some("secret"), Some("Bearer ")] {
             for headers in [&[][..], &upgrade] {
                 let mut request = without_token(uri, headers);
                 if let Some(wrong) = wrong {
@@ -72,4 +78,75 @@ async fn a_client_of_protobuf_is_refused_in_protobuf() {
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(response.headers()[header::CONTENT_TYPE], "application/vnd.kubernetes.protobuf");
     assert!(response.into_body().collect().await.unwrap().to_bytes().starts_with(b"k8s\0"));
+}
+
+fn as_tenant(method: &str, uri: &str, body: &'static str) -> Request<Body> {
+    let mut request = ask(method, uri).map(|_| full(body));
+    request.headers_mut().insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer tenant"));
+    let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content));
+    request
+}
+
+/// What an API server does that knows the tenant, who may patch nothing.
+fn known_tenant(seen: &Seen) -> Response<Body> {
+    let tenant = seen.headers.get(header::AUTHORIZATION).is_some_and(|it| it == "Bearer tenant");
+    if tenant && seen.method == Method::PATCH {
+        let mut forbidden = json(full(r#"{"kind":"Status","code":403,"reason":"Forbidden"}"#));
+        *forbidden.status_mut() = StatusCode::FORBIDDEN;
+        return forbidden;
+    }
+    match seen.uri.query() {
+        Some(query) if query.contains("fieldSelector") => {
+            let labels = if query.contains("theirs") { r#"{"s":"other"}"# } else { r#"{"s":"me"}"# };
+            let name = if query.contains("theirs") { "theirs" } else { "ours" };
+            json(full(format!(r#"{{"items":[{{"metadata":{{"name":"{name}","uid":"{name}","labels":{labels}}}}}]}}"#)))
+        }
+        _ => ok(),
+    }
+}
+
+#[tokio::test]
+async fn another_accounts_request_is_narrowed_and_fenced_and_sent_with_its_own_token_alone() {
+    let lab = Lab::new(known_tenant);
+    let mut list = as_tenant("GET", "/apis/x.io/v1/things", "");
+    list.headers_mut().insert("impersonate-user", HeaderValue::from_static("jane"));
+    assert_eq!(lab.send(list).await.status(), StatusCode::OK);
+    let seen = lab.last();
+    assert!(seen.uri.query().unwrap().contains("labelSelector=s%3Dme%2C%21d"), "{}", seen.uri);
+    assert_eq!(
+        (&seen.headers["authorization"], &seen.headers["impersonate-user"]),
+        (&"Bearer tenant".parse().unwrap(), &"jane".parse().unwrap())
+    );
+    // Of another shard's object nothing but that it is another's, and of this shard's what the API server says to the tenant.
+    let patch = |name: &str| as_tenant("PATCH", &format!("/apis/x.io/v1/namespaces/a/things/{name}"), "{}");
+    assert_eq!(lab.send(patch("theirs")).await.status(), StatusCode::CONFLICT);
+    let asked = lab.last();
+    assert!(asked.uri.query().unwrap().contains("fieldSelector"));
+    assert!(!asked.headers.contains_key(header::AUTHORIZATION), "the fence asks with the pod's rights");
+    assert_eq!(lab.send(patch("ours")).await.status(), StatusCode::FORBIDDEN);
+    assert_eq!((lab.shared.metrics.were_unseen("credentials"), lab.shared.metrics.were_foreign("passed")), (2, 3));
+}
+
+/// Else it would lead where the ring does, with the controller's lock.
+#[tokio::test]
+async fn another_account_elects_at_the_api_server_and_not_here() {
+    let lab = Lab::new(known_tenant);
+    let lease = r#"{"metadata":{"name":"lock"},"spec":{"holderIdentity":"a","leaseDurationSeconds":15,"acquireTime":"2026-01-01T00:00:00.000000Z","renewTime":"2026-01-01T00:00:00.000000Z","leaseTransitions":0}}"#;
+    let uri = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+    assert_eq!(lab.send(as_tenant("POST", uri, lease)).await.status(), StatusCode::OK);
+    assert_eq!(lab.last().uri, uri, "it is no dry run");
+    assert_eq!(lab.seen.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn another_accounts_token_is_refused_where_an_option_says_so() {
+    let Shared { token, gaps, views, metrics, .. } = Lab::new(known_tenant).shared;
+    let foreign = Foreign::new(ForeignTokens::Refuse, metrics.clone());
+    let next = service_fn(|_: Request<Body>| std::future::ready(Ok::<_, Refusal>(ok())));
+    let stage = Authenticate::new(next, token, gaps, views, foreign);
+    let refused = stage.clone().oneshot(as_tenant("GET", "/version", "")).await;
+    assert!(matches!(refused, Err(Refusal::Unauthorized)));
+    assert_eq!(metrics.were_foreign("refused"), 1);
+    assert!(stage.oneshot(ask("GET", "/version")).await.is_ok());
 }
