@@ -48,7 +48,7 @@ use crate::{
     toolchain::{self, built},
     wall_clock::WallClock,
 };
-use ringside_ring::{RingLabels, RingName, cluster_ring::Fence};
+use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::Fence};
 
 /// Where the shards' Pods are, as in the example manifests.
 pub const NAMESPACE: &str = "default";
@@ -227,6 +227,11 @@ impl System {
         unsharded::user(self.namespace())
     }
 
+    /// Gives the sharder, and the proxies of the example's account in these namespaces, what they need for another ring.
+    pub async fn allow(&self, ring: &ClusterRing, namespaces: &[&str]) -> Result<(), SystemError> {
+        self.base.plane.allow(ring, namespaces).await
+    }
+
     /// The namespace of its objects and shards.
     pub fn namespace(&self) -> &str {
         &self.base.place.namespace
@@ -305,7 +310,7 @@ impl System {
         Ok(ring)
     }
 
-    /// Starts sharder replicas until there are so many, and waits until they and the `ClusterRing` resource are ready.
+    /// Starts sharder replicas until there are so many, and waits until they are ready.
     pub async fn start_sharders(&mut self, replicas: usize) -> Result<(), SystemError> {
         self.plane_mut().start_sharders(replicas).await
     }

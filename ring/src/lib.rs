@@ -18,6 +18,7 @@
 //! | [`patch`] | the writes that carry out those steps, each testing what it relies on |
 //! | [`weight`] | how much of the objects a shard gets |
 //! | [`resource_version`] | the order of resourceVersions |
+//! | [`rights`] | the permissions of a ring's sharder and proxies |
 
 pub mod cluster_ring;
 pub mod generation;
@@ -33,6 +34,7 @@ pub mod partition;
 pub mod patch;
 pub mod placement;
 pub mod resource_version;
+pub mod rights;
 mod schema;
 pub mod weight;
 

@@ -5,7 +5,7 @@ use kube::CustomResourceExt;
 
 use crate::cluster_ring::ClusterRing;
 
-/// The manifest that the sharder installs and that stands in `deploy/`.
+/// Returns the manifest that stands in `deploy/`.
 pub fn clusterring_crd() -> CustomResourceDefinition {
     ClusterRing::crd()
 }

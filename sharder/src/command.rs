@@ -1,4 +1,4 @@
-//! What the program is started for: to be the sharder, to say what one would do, or to clean up after a ring.
+//! What the program is started for: to be the sharder, to say what one would do, to clean up after a ring, or to print permissions.
 
 use std::ffi::OsString;
 
@@ -9,11 +9,13 @@ mod cleanup;
 mod of_ring;
 mod plan;
 mod report;
+mod rights;
 
 pub use self::{
     cleanup::{Cleanup, CleanupError},
     plan::{Forecast, Plan, PlanError},
     report::Report,
+    rights::{Rights, RightsError},
 };
 use crate::config::{Config, Options};
 
@@ -39,6 +41,8 @@ enum Other {
     /// Says what the sharder would do with the objects of a ring, by shard, and writes nothing. Ends with 1 when not all could
     /// be looked at.
     Plan(plan::Arguments),
+    /// Prints the permissions that a ring needs beyond the sharder's manifest, as YAML for `kubectl apply`.
+    Rights(rights::Arguments),
 }
 
 /// What the arguments and the environment ask for.
@@ -50,6 +54,8 @@ pub enum Command {
     Cleanup(Cleanup),
     /// Say what would be done with a ring's objects.
     Plan(Plan),
+    /// Print what a ring's sharder and proxies may do.
+    Rights(Rights),
 }
 
 /// Why there is nothing to do.
@@ -74,6 +80,7 @@ impl Command {
             None => Self::Run(Box::new(Config::try_from(options)?)),
             Some(Other::Cleanup(arguments)) => Self::Cleanup(arguments.check()?),
             Some(Other::Plan(arguments)) => Self::Plan(arguments.check()?),
+            Some(Other::Rights(arguments)) => Self::Rights(arguments.check()?),
         })
     }
 }
@@ -92,6 +99,7 @@ mod tests {
     fn without_a_command_it_is_the_sharder() {
         assert!(matches!(parse(&["--namespace=x"]).unwrap(), Command::Run(config) if config.namespace == "x"));
         assert!(matches!(parse(&["cleanup", "--ring=x", "--dry-run"]).unwrap(), Command::Cleanup(_)));
+        assert!(matches!(parse(&["rights", "-f=-", "--shards=a", "--shards=b/c"]).unwrap(), Command::Rights(_)));
     }
 
     #[test]
@@ -103,12 +111,15 @@ mod tests {
         for option in ["ring", "add-shard", "remove-shard", "tokens-per-shard"] {
             assert!(text.contains(&format!("--{option}: ")), "{option} in {text}");
         }
+        let text = parse(&["rights", "-f=-", "--shards=A/x", "--namespace=B"]).unwrap_err().to_string();
+        assert!(text.contains("--shards: ") && text.contains("--namespace: "), "{text}");
         for usage in [
             &["cleanup"][..],
             &["plan"],
             &["plan", "--ring=x", "--output=xml"],
             &["cleanup", "--ring=x", "--namespace=y"],
             &["clean"],
+            &["rights", "-f=-"],
         ] {
             assert!(matches!(parse(usage), Err(CommandError::Usage(_))), "{usage:?}");
         }

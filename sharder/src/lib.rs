@@ -20,7 +20,6 @@ mod census;
 mod cleanup;
 mod command;
 mod config;
-mod crd;
 mod distribute;
 mod drains;
 mod faults;
@@ -54,7 +53,9 @@ mod webhook;
 #[cfg(any(test, fuzzing))]
 pub use webhook::fuzzing;
 
-pub use command::{Cleanup, CleanupError, Command, CommandError, Forecast, Plan, PlanError, Report};
+pub use command::{
+    Cleanup, CleanupError, Command, CommandError, Forecast, Plan, PlanError, Report, Rights, RightsError,
+};
 pub use config::{CertificateSource, Config, Options, WebhookUrl};
 pub use run::{RunError, run};
 

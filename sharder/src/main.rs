@@ -15,6 +15,7 @@ async fn main() -> ExitCode {
         Ok(Command::Run(config)) => run(*config).await.map(|()| None).map_err(anyhow::Error::from),
         Ok(Command::Cleanup(cleanup)) => cleanup.run().await.map(|report| Some(report.said())).map_err(Into::into),
         Ok(Command::Plan(plan)) => plan.run().await.map(|forecast| Some(forecast.said(&plan))).map_err(Into::into),
+        Ok(Command::Rights(rights)) => rights.print().map(|yaml| Some((yaml, 0))).map_err(Into::into),
         Err(CommandError::Usage(usage)) => usage.exit(),
         Err(faults) => Err(faults.into()),
     };

@@ -13,7 +13,6 @@ use tokio::sync::watch;
 
 use crate::{
     config::Config,
-    crd,
     fence::{self, Fences},
     leases::{self, Leases},
     metrics::Metrics,
@@ -78,12 +77,7 @@ pub(crate) fn observe(
         metrics: metrics.clone(),
     };
     let follow_rolls = rolls::follow(clients.requests.clone(), leases.clone(), shard_rolls);
-    let installer = clients.requests.clone();
-    let install_and_follow_rings = async move {
-        crd::install(&installer).await;
-        follow_rings.await
-    };
-    tasks.spawn("the watch on rings", until(shutdown, install_and_follow_rings));
+    tasks.spawn("the watch on rings", until(shutdown, follow_rings));
     tasks.spawn("the watch on Leases", until(shutdown, leases::follow(watches(), leases.clone())));
     tasks.spawn("the look at the Pods of shards", until(shutdown, follow_rolls));
     tasks.spawn("the watch on namespaces", until(shutdown, follow_namespaces));
@@ -116,7 +110,6 @@ mod tests {
     use clap::Parser as _;
     use http::{Method, StatusCode};
     use ringside_runtime::admin::{Health, Probe};
-    use serde_json::json;
     use tokio::time::sleep;
 
     use super::*;
@@ -124,18 +117,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_replica_is_not_ready_before_it_has_seen_rings_leases_and_namespaces() {
-        for hidden in ["/clusterrings", "/leases", "/namespaces"] {
+        let refusals = [
+            ("/clusterrings", StatusCode::FORBIDDEN),
+            // Without the CustomResourceDefinition.
+            ("/clusterrings", StatusCode::NOT_FOUND),
+            ("/leases", StatusCode::FORBIDDEN),
+            ("/namespaces", StatusCode::FORBIDDEN),
+        ];
+        for (hidden, status) in refusals {
             let (api, health, shutdown, mut tasks) = (FakeApi::default(), Health::new(), Shutdown::new(), Tasks::new());
-            api.put(crd::tests::PATH, json!({}));
             api.intercept(move |asked, _| {
-                (asked.method == Method::GET && asked.path.ends_with(hidden)).then_some(StatusCode::FORBIDDEN)
+                (asked.method == Method::GET && asked.path.ends_with(hidden)).then_some(status)
             });
             let clients = Clients { requests: api.client(), watches: api.client(), election: api.client() };
             let config = Config::try_from(Options::parse_from(["ringside-sharder"])).unwrap();
             let synced = health.check("caches", Probe::Ready);
             let observed = observe(&mut tasks, &config, &clients, &Metrics::default(), synced, &shutdown);
             sleep(Duration::from_secs(120)).await;
-            assert_eq!(health.failures(Probe::Ready), ["caches: not there yet"], "{hidden}");
+            assert_eq!(health.failures(Probe::Ready), ["caches: not there yet"], "{hidden} {status}");
             assert!(observed.snapshots.borrow().is_none(), "{hidden}");
 
             api.intercept(|_, _| None);

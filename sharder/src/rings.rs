@@ -25,7 +25,11 @@ pub(crate) use label_policy::{Support, bindings_of, follow as follow_support};
 pub(crate) use reconcile::{Told, reconcile};
 pub(crate) use webhook_configuration::{ClientConfig, Trust, WEBHOOK_PATH};
 
-use ringside_runtime::explain::explain_watch;
+use ringside_runtime::explain::{code, explain_watch};
+
+/// What helps where the API server has no such resource: it belongs to the install, and a sharder must not replace a newer one.
+const NOT_DEFINED: &str =
+    "there is no ClusterRing resource; install it: kubectl apply --server-side -f deploy/clusterring-crd.yaml";
 
 /// Follows the rings; the receiver tells when they change.
 ///
@@ -49,10 +53,37 @@ pub(crate) fn follow(
                         changed.send_replace(());
                     }
                 }
-                Err(error) => tracing::warn!(error = %explain_watch(&error), "can't watch ClusterRings; trying again"),
+                Err(error) => tracing::warn!(error = explain(&error), "can't watch ClusterRings; trying again"),
             }
         }
         Ok(())
     };
     (store, changes, task)
+}
+
+fn explain(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)
+            if code(error) == Some(404) =>
+        {
+            NOT_DEFINED.to_owned()
+        }
+        error => explain_watch(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn missing_definition_is_named_with_its_command() {
+        let status =
+            |code| Status::failure("the server could not find the requested resource", "").with_code(code).boxed();
+        let said = |code| explain(&watcher::Error::InitialListFailed(kube::Error::Api(status(code))));
+        assert!(said(404).ends_with("kubectl apply --server-side -f deploy/clusterring-crd.yaml"), "{}", said(404));
+        assert!(said(403).starts_with("missing permission"), "{}", said(403));
+    }
 }

@@ -16,18 +16,22 @@ use kube::{
 };
 use ringside_ring::{
     ClusterRing, RingName,
-    cluster_ring::{ClusterRingStatus, Fence, GroupResource},
+    cluster_ring::{ClusterRingSpec, ClusterRingStatus, Fence, GroupResource},
+    rights::{self, Shards},
 };
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, Settings, SystemError, plane::Place};
+use super::{NAMESPACE, Settings, SystemError, plane::Place, sharder::NAMESPACE as SHARDER_NAMESPACE};
 use crate::{control_plane::Options, eventually::eventually, manifests, website::Website};
 
-/// The sharder defines the resource, elects a leader and answers; each takes a second or two.
+/// The sharder elects a leader and answers; each takes a second or two.
 const RING_DEADLINE: Duration = Duration::from_secs(60);
 
-/// The name of the definition that the sharder installs.
+/// The name of the ring's definition.
 const CLUSTER_RINGS: &str = "clusterrings.sharding.timebertt.dev";
+
+/// The example's ServiceAccount.
+const ACCOUNT: &str = "website-controller";
 
 /// The resources of the ring.
 pub(super) fn written() -> Vec<ApiResource> {
@@ -53,13 +57,34 @@ pub(super) fn options(settings: &Settings) -> Options {
 pub(super) async fn resources_and_roles(client: &Client) -> Result<(), SystemError> {
     manifests::define(client, &Website::crd()).await?;
     manifests::apply(client, &[usual_account(NAMESPACE)?]).await?;
-    for file in ["sharder.yaml", "proxy-roles.yaml", "example/roles.yaml"] {
+    for file in ["clusterring-crd.yaml", "sharder.yaml", "example/roles.yaml"] {
         let mut objects = manifests::read(&deploy(file))?;
         // What a node would run, the harness starts itself.
         objects.retain(|object| !matches!(object.types.as_ref(), Some(types) if types.kind == "Deployment"));
         manifests::apply(client, &objects).await?;
     }
-    Ok(())
+    Ok(manifests::served(client, CLUSTER_RINGS).await?)
+}
+
+/// Gives the sharder, and the proxies of the example's account in these namespaces, what they need for a ring.
+pub(super) async fn rights(
+    client: &Client,
+    ring: &str,
+    spec: &ClusterRingSpec,
+    namespaces: &[&str],
+) -> Result<(), SystemError> {
+    let ring = ring.parse().unwrap_or_else(|error| panic!("{ring} is no name of a ring: {error}"));
+    let shards = namespaces.iter().map(|namespace| format!("{namespace}/{ACCOUNT}").parse());
+    let shards: Vec<Shards> = shards.collect::<Result<_, _>>().unwrap_or_default();
+    let objects = rights::rights(&ring, spec, SHARDER_NAMESPACE, &shards);
+    let objects = objects.into_iter().map(serde_json::from_value).collect::<Result<Vec<_>, _>>();
+    Ok(manifests::apply(client, &objects.map_err(anyhow::Error::from)?).await?)
+}
+
+/// The spec of the example's ring.
+fn example() -> Result<ClusterRingSpec, SystemError> {
+    let ring = manifests::read(&deploy("example/ring.yaml"))?.remove(0);
+    Ok(serde_json::from_value(ring.data["spec"].clone()).map_err(anyhow::Error::from)?)
 }
 
 /// What the Deployment of the sharder sets in its environment.
@@ -71,23 +96,13 @@ pub(super) fn sharder_environment() -> Result<Vec<(String, String)>, SystemError
     Ok(set.flatten().filter_map(|variable| Some((text(variable, "name")?, text(variable, "value")?))).collect())
 }
 
-/// Installs what a sharder of ours would install itself.
-pub(super) async fn define_cluster_rings(client: &Client) -> Result<(), SystemError> {
-    manifests::apply(client, &manifests::read(&deploy("clusterring-crd.yaml"))?).await?;
-    cluster_rings(client).await
-}
-
-/// Waits until the resource that the sharder installs is served.
-pub(super) async fn cluster_rings(client: &Client) -> Result<(), SystemError> {
-    Ok(manifests::served(client, CLUSTER_RINGS).await?)
-}
-
-/// Creates a namespace whose Pods may do there what those of the example may do in theirs.
+/// Creates a namespace whose Pods may do there what those of the example may do in theirs, for a ring of the same name.
 pub(super) async fn namespace(client: &Client, name: &str) -> Result<(), SystemError> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     let mut objects = manifests::parse(&namespace.to_string())?;
     objects.push(usual_account(name)?);
-    for mut role in manifests::read(&deploy("example/roles.yaml"))? {
+    let roles = manifests::read(&deploy("example/roles.yaml"))?;
+    for mut role in roles.into_iter().filter(|role| !role.name_any().starts_with("ringside-")) {
         match &mut role.metadata.namespace {
             Some(namespace) => name.clone_into(namespace),
             // The rules are there; it is bound to these Pods as well.
@@ -101,7 +116,8 @@ pub(super) async fn namespace(client: &Client, name: &str) -> Result<(), SystemE
         }
         objects.push(role);
     }
-    Ok(manifests::apply(client, &objects).await?)
+    manifests::apply(client, &objects).await?;
+    rights(client, name, &example()?, &[name]).await
 }
 
 /// The ServiceAccount of Pods that name none. Where the controller manager runs, it makes one.

@@ -2,12 +2,18 @@
 
 use std::{path::Path, process::Command};
 
-use super::{Plane, SystemError, install};
-use crate::{ports::free_port, process::Process, shard_identity::ShardIdentity};
+use super::{Plane, SystemError};
+use crate::{manifests, ports::free_port, process::Process, shard_identity::ShardIdentity};
 
 const NAMESPACE: &str = "sharding-system";
-/// It may do what ours may: nothing less is known to be enough for it.
 const SERVICE_ACCOUNT: &str = "ringside-sharder";
+/// What it may do besides what ours may: it creates its webhook by POST, which RBAC can't limit to a name.
+const MORE: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: other-sharder, labels: {ringside.dev/aggregate-to-sharder: 'true'}}
+rules: [{apiGroups: [admissionregistration.k8s.io], resources: [mutatingwebhookconfigurations], verbs: [create]}]
+";
 const NAME: &str = "other-sharder";
 
 /// A running sharder.
@@ -18,9 +24,10 @@ pub struct OtherSharder {
 }
 
 impl OtherSharder {
-    /// Defines the `ClusterRing` resource, which ours would do itself, and starts it for one ring.
+    /// Starts it for one ring.
     pub(super) async fn start(plane: &Plane, program: &Path, ring: &str) -> Result<Self, SystemError> {
-        install::define_cluster_rings(&plane.control_plane.client()).await?;
+        let client = plane.control_plane.client();
+        manifests::apply(&client, &manifests::parse(MORE)?).await?;
         let dir = plane.folder.path();
         let identity = ShardIdentity::create(&plane.control_plane, NAMESPACE, SERVICE_ACCOUNT, NAME, dir).await?;
         let webhook_port = free_port().map_err(SystemError::NoFreePort)?;

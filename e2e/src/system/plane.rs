@@ -2,6 +2,9 @@
 
 use std::{path::Path, sync::Arc};
 
+use kube::ResourceExt as _;
+use ringside_ring::ClusterRing;
+
 use super::{OtherSharder, Return, Settings, Sharder, SystemError, install};
 use crate::{
     control_plane::ControlPlane,
@@ -59,7 +62,7 @@ impl Plane {
         self.folder.path()
     }
 
-    /// Starts sharder replicas until there are so many, and waits until they and the `ClusterRing` resource are ready.
+    /// Starts sharder replicas until there are so many, and waits until they are ready.
     pub(super) async fn start_sharders(&mut self, replicas: usize) -> Result<(), SystemError> {
         while self.sharders.len() < replicas {
             let sharder = Sharder::start(self, self.sharders_begun).await?;
@@ -69,7 +72,12 @@ impl Plane {
         for sharder in &self.sharders {
             sharder.until_ready().await?;
         }
-        install::cluster_rings(&self.control_plane.client()).await
+        Ok(())
+    }
+
+    /// Gives the sharder, and the proxies of the example's account in these namespaces, what they need for a ring.
+    pub async fn allow(&self, ring: &ClusterRing, namespaces: &[&str]) -> Result<(), SystemError> {
+        install::rights(&self.control_plane.client(), &ring.name_any(), &ring.spec, namespaces).await
     }
 
     /// Starts replicas again that were killed, all at once.

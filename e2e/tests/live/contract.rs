@@ -72,6 +72,8 @@ async fn table(client: &Client, ring: &str) -> (Vec<String>, Vec<Value>) {
 async fn the_published_manifest_is_accepted_as_it_stands() {
     let plane = plane(Keeps::Both).await;
     let client = plane.control_plane().client();
+    let example: ClusterRing = serde_saphyr::from_str(EXAMPLE).unwrap();
+    plane.allow(&example, &["default"]).await.unwrap();
     apply(&client, &parse(EXAMPLE).unwrap()).await.unwrap();
 
     let rings: Api<ClusterRing> = Api::all(client.clone());

@@ -25,6 +25,7 @@ mod plan;
 mod planes;
 mod promises;
 mod resources;
+mod rights;
 mod selectors;
 mod sharing;
 mod situations;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         endurance::group(),
         old_views::group(),
         resources::group(),
+        rights::group(),
         handover::group(),
         selectors::group(),
         fence::group(),

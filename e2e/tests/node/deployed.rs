@@ -92,9 +92,11 @@ impl Deployed {
     pub(crate) async fn install(node: &Node) -> Result<Self> {
         let client = node.client();
         manifests::define(&client, &Website::crd()).await?;
-        apply(&client, "sharder.yaml").await?;
+        apply(&client, "clusterring-crd.yaml").await?;
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await?;
-        for file in ["proxy-roles.yaml", "example/roles.yaml", "example/ring.yaml", "example/deployment.yaml"] {
+        for file in
+            ["sharder.yaml", "proxy-roles.yaml", "example/roles.yaml", "example/ring.yaml", "example/deployment.yaml"]
+        {
             apply(&client, file).await?;
         }
         let example = manifests::read(&deploy("example/deployment.yaml"))?;

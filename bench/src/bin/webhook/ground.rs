@@ -31,7 +31,7 @@ use ringside_e2e::{
     toolchain::{self, Environment},
     website::Website,
 };
-use ringside_ring::{RingName, labels::webhook_configuration_name};
+use ringside_ring::{RingName, labels::webhook_configuration_name, manifest::clusterring_crd};
 use serde_json::{Value, json};
 
 use crate::least::Least;
@@ -146,8 +146,8 @@ impl Ground {
                 .args(["--admin-listen", &format!("127.0.0.1:{admin_port}")]);
             Process::spawn("sharder", &command, &control_plane.dir().join(format!("sharder-{number}.log")))
         };
+        manifests::define(&client, &clusterring_crd()).await?;
         let first = sharder(1)?;
-        manifests::served(&client, "clusterrings.sharding.timebertt.dev").await?;
         ring(&client).await?;
         let least = Least::start(&format!("{LEAST}.{NAMESPACE}.svc")).await?;
         put_in_the_way(&client, webhook_port, &least).await?;

@@ -8,7 +8,7 @@ use kube::{
     Api, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams},
 };
-use ringside_e2e::{eventually::eventually, system::Settings};
+use ringside_e2e::{eventually::eventually, manifests, system::Settings};
 use ringside_ring::labels::{LEASE_TOKEN_POD, fence_policy_name};
 use serde_json::json;
 
@@ -130,22 +130,25 @@ pub(crate) async fn a_missing_permission_is_told_with_its_remedy_and_work_goes_o
     let fixture = Fixture::start(Settings::without_label_policies(), json!({})).await;
     let (_a, _b) = (fixture.shard("a").await, fixture.shard("b").await);
     let roles: Api<ClusterRole> = Api::all(fixture.admin.clone());
-    let mut role = roles.get("ringside-sharder").await.unwrap();
-    for rule in role.rules.iter_mut().flatten() {
-        let of_policies = |resource: &String| resource.starts_with("validatingadmissionpolic");
-        rule.resources.iter_mut().for_each(|resources| resources.retain(|resource| !of_policies(resource)));
+    for name in ["ringside-sharder", "ringside-ring-websites"] {
+        let mut role = roles.get(name).await.unwrap();
+        for rule in role.rules.iter_mut().flatten() {
+            let of_policies = |resource: &String| resource.starts_with("validatingadmissionpolic");
+            rule.resources.iter_mut().for_each(|resources| resources.retain(|resource| !of_policies(resource)));
+        }
+        role.rules
+            .iter_mut()
+            .for_each(|rules| rules.retain(|rule| rule.resources.as_ref().is_some_and(|all| !all.is_empty())));
+        roles.replace(name, &Default::default(), &role).await.unwrap();
     }
-    role.rules
-        .iter_mut()
-        .for_each(|rules| rules.retain(|rule| rule.resources.as_ref().is_some_and(|all| !all.is_empty())));
-    roles.replace("ringside-sharder", &Default::default(), &role).await.unwrap();
+    manifests::aggregate_roles(&fixture.admin).await.unwrap();
     fixture.apply_ring(json!({"fence": "APIServer"})).await;
     eventually("the ring says what is missing", DEADLINE, || async {
         let (fenced, ready) = (fixture.condition("Fenced").await?, fixture.condition("Ready").await?);
         let told = [&fenced, &ready].into_iter().all(|condition| {
             condition.status == "False"
                 && condition.message.contains("validatingadmissionpolicies")
-                && condition.message.contains("apply the sharder's manifest")
+                && condition.message.contains("ringside-sharder rights")
         });
         if told { Ok(()) } else { Err(format!("{fenced:?} {ready:?}")) }
     })

@@ -55,6 +55,7 @@ pub(crate) async fn a_shard_that_joins_one_ring_causes_no_request_for_the_others
     for i in 0..RINGS {
         let spec = json!({"resources": [{"group": "", "resource": "configmaps"}], "namespaceSelector": {"matchLabels": {"team": ring(i).as_str()}}});
         let ring = ClusterRing::new(ring(i).as_str(), serde_json::from_value(spec).unwrap());
+        system.allow(&ring, &[NAMESPACE]).await.unwrap();
         rings.create(&PostParams::default(), &ring).await.unwrap();
     }
     for i in 0..RINGS {

@@ -64,7 +64,6 @@ impl Fixture {
         manifests::define(&client, &Website::crd()).await?;
         manifests::apply(&client, &manifests::read(&deploy("clusterring-crd.yaml"))?).await?;
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await?;
-        manifests::apply(&client, &manifests::read(&deploy("proxy-roles.yaml"))?).await?;
         manifests::apply(&client, &manifests::parse(MANIFESTS)?).await?;
 
         let aggregated = aggregate(&control_plane).await?;

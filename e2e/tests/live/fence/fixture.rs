@@ -52,9 +52,8 @@ impl Fixture {
         let client = control_plane.client();
         manifests::define(&client, &Website::crd()).await.unwrap();
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        for file in ["clusterring-crd.yaml", "proxy-roles.yaml"] {
-            manifests::apply(&client, &manifests::read(&deploy.join(file)).unwrap()).await.unwrap();
-        }
+        let definition = manifests::read(&deploy.join("clusterring-crd.yaml")).unwrap();
+        manifests::apply(&client, &definition).await.unwrap();
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await.unwrap();
         // An API server that says it serves a new resource may need a moment more to do so.
         eventually("the ring is there", DEADLINE, || async {

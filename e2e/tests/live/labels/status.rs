@@ -10,11 +10,10 @@ use std::{collections::BTreeSet, time::Duration};
 use k8s_openapi::api::networking::v1::Ingress;
 use kube::{
     Api,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
+    api::{Patch, PatchParams, PostParams},
 };
 use ringside_e2e::{
     eventually::eventually,
-    manifests,
     plain_shard::{PlainShard, join_all},
     system::{NAMESPACE, Settings, System},
 };
@@ -48,17 +47,10 @@ impl Ingresses {
     async fn start() -> Self {
         let mut system = System::start(Settings { webhook: false, ..Settings::default() }).await.unwrap();
         let client = system.control_plane().client();
-        let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": {"name": "ingresses-sharding", "labels": {"ringside.dev/aggregate-to-sharder": "true"}},
-            "rules": [{"apiGroups": ["networking.k8s.io"], "resources": ["ingresses"],
-                "verbs": ["get", "list", "watch", "patch"]}],
-        });
-        let role: DynamicObject = serde_json::from_value(role).unwrap();
-        manifests::apply(&client, &[role]).await.unwrap();
         system.start_sharders(1).await.unwrap();
         let spec = json!({"resources": [{"group": "networking.k8s.io", "resource": "ingresses"}]});
         let ring = ClusterRing::new(RING, serde_json::from_value(spec).unwrap());
+        system.allow(&ring, &[NAMESPACE]).await.unwrap();
         Api::<ClusterRing>::all(client.clone()).create(&PostParams::default(), &ring).await.unwrap();
         let name: RingName = RING.parse().unwrap();
         let names = SHARDS.map(|shard| shard.parse::<ShardName>().unwrap());

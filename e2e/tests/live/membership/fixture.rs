@@ -95,6 +95,7 @@ impl Fixture {
             },
         }))
         .unwrap();
+        self.system.allow(&ring, &[NAMESPACE]).await.unwrap();
         Api::all(self.client()).create(&PostParams::default(), &ring).await.unwrap();
         name.parse().unwrap()
     }

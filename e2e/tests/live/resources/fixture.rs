@@ -54,13 +54,6 @@ impl Fixture {
     async fn start_on(settings: Settings) -> Self {
         let mut system = System::start(Settings { log_filter: "info".to_owned(), ..settings }).await.unwrap();
         system.start_sharders(1).await.unwrap();
-        let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": {"name": "resources-sharding", "labels": {"ringside.dev/aggregate-to-sharder": "true"}},
-            "rules": [{"apiGroups": [GROUP], "resources": ["*"], "verbs": ["get", "list", "watch", "patch"]}],
-        });
-        let role: DynamicObject = serde_json::from_value(role).unwrap();
-        manifests::apply(&system.control_plane().client(), &[role]).await.unwrap();
         Self { system }
     }
 
@@ -78,6 +71,7 @@ impl Fixture {
         let spec = json!({"resources": resources, "namespaceSelector": namespaces});
         let ring = ClusterRing::new(name, serde_json::from_value(spec).unwrap());
         let rings: Api<ClusterRing> = Api::all(self.client());
+        self.system.allow(&ring, &[NAMESPACE]).await.unwrap();
         rings.create(&PostParams::default(), &ring).await.unwrap();
         let name: RingName = name.parse().unwrap();
         Ring { labels: RingLabels::of(&name), name, client: self.client() }

@@ -15,7 +15,7 @@ use ringside_e2e::{
     toolchain::{self, Environment},
     website::{Website, WebsiteSpec},
 };
-use ringside_ring::{RingLabels, RingName, ShardName};
+use ringside_ring::{ClusterRing, RingLabels, RingName, ShardName};
 
 pub(crate) const NAMESPACE: &str = "elsewhere";
 const RING: &str = "elsewhere";
@@ -35,25 +35,13 @@ spec:
   resources: [{group: web.example.com, resource: websites}]
   namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: elsewhere}}
 ---
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: controller, namespace: elsewhere}}
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: website-controller, namespace: elsewhere}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: elsewhere}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: website-controller}
-subjects: [{kind: ServiceAccount, name: controller, namespace: elsewhere}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: elsewhere-ringside-proxy}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ringside-proxy}
-subjects: [{kind: ServiceAccount, name: controller, namespace: elsewhere}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: elsewhere-ringside-proxy-lease, namespace: elsewhere}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: ringside-proxy-lease}
-subjects: [{kind: ServiceAccount, name: controller, namespace: elsewhere}]
+subjects: [{kind: ServiceAccount, name: website-controller, namespace: elsewhere}]
 ";
 
 /// Starts the shard, and returns its proxy when all objects of its namespace are its own, with what selects those.
@@ -61,7 +49,10 @@ pub(crate) async fn start(system: &System) -> (Proxy, String) {
     let control_plane = system.control_plane();
     let client = control_plane.client();
     manifests::apply(&client, &manifests::parse(SETTING).unwrap()).await.unwrap();
-    let identity = ShardIdentity::create(control_plane, NAMESPACE, "controller", SHARD, system.dir()).await.unwrap();
+    let ring = Api::<ClusterRing>::all(client.clone()).get(RING).await.unwrap();
+    system.allow(&ring, &[NAMESPACE]).await.unwrap();
+    let identity =
+        ShardIdentity::create(control_plane, NAMESPACE, "website-controller", SHARD, system.dir()).await.unwrap();
     let mut command = Command::new(toolchain::ringside(&Environment::of_process()).unwrap().proxy);
     command.arg("--kubeconfig").arg(identity.kubeconfig());
     let shard = Identity { ring: RING, shard: SHARD, namespace: NAMESPACE };

@@ -42,7 +42,27 @@ const SETTING: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: kopf-sharding, labels: {ringside.dev/aggregate-to-sharder: 'true'}}
-rules: [{apiGroups: [''], resources: [serviceaccounts], verbs: [get, list, watch, patch]}]
+rules:
+- {apiGroups: [''], resources: [serviceaccounts], verbs: [get, list, watch, patch]}
+- {apiGroups: [sharding.timebertt.dev], resources: [clusterrings/status], resourceNames: [kopf], verbs: [get, patch]}
+- apiGroups: [admissionregistration.k8s.io]
+  resources: [mutatingwebhookconfigurations, mutatingadmissionpolicies, mutatingadmissionpolicybindings]
+  resourceNames: [sharding-clusterring-87953e99-kopf]
+  verbs: [get, create, patch, update, delete]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: kopf-shards, namespace: kopf}
+rules:
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [update, patch, delete]}
+- {apiGroups: [''], resources: [pods], verbs: [get]}
+- {apiGroups: [events.k8s.io], resources: [events], verbs: [create, patch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: kopf-shards, namespace: kopf}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: kopf-shards}
+subjects: [{kind: ServiceAccount, name: ringside-sharder, namespace: sharding-system}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

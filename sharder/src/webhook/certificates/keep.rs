@@ -7,7 +7,10 @@ use std::{collections::BTreeSet, convert::Infallible, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client, api::PostParams};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
 use ringside_runtime::{
     admin::Check,
     certificates::{CertificateError, Validity},
@@ -20,9 +23,9 @@ use super::{
     check::UnusableCertificate,
     plan::{Change, Need},
     published::is_published,
-    secret::{SECRET_NAME, read, write},
+    secret::{SECRET_NAME, empty, read, write},
 };
-use crate::{news::tell, pauses::Pauses, rings::Trust, webhook::ServingIdentity};
+use crate::{FIELD_MANAGER, news::tell, pauses::Pauses, rings::Trust, webhook::ServingIdentity};
 
 /// What the time is: certificates are the one thing here that goes by the wall clock, as their readers do.
 pub(crate) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -110,9 +113,16 @@ impl Keeper {
     async fn look(&mut self) -> Result<(), CertificatesError> {
         loop {
             let now = (self.now)();
-            let stored = self.api.get_opt(SECRET_NAME).await?;
-            let version = stored.as_ref().and_then(|stored| stored.metadata.resource_version.clone());
-            let (found, mut changes) = self.found(stored.as_ref(), now)?;
+            let stored = match self.api.get_opt(SECRET_NAME).await? {
+                Some(stored) => stored,
+                // RBAC limits a create to one name only where it is an apply. Which replica fills it is decided below.
+                None => {
+                    let empty = Patch::Apply(empty());
+                    self.api.patch(SECRET_NAME, &PatchParams::apply(FIELD_MANAGER), &empty).await?
+                }
+            };
+            let version = stored.metadata.resource_version.clone();
+            let (found, mut changes) = self.found(&stored, now)?;
             let mut wanted = found.clone();
             let settled = match &found.next {
                 Some(next) => self.is_settled(&found, &next.certificate, now).await?,
@@ -125,11 +135,8 @@ impl Keeper {
             if changes.is_empty() {
                 return self.take(version, wanted).await;
             }
-            let secret = write(&wanted, stored.map(|stored| stored.metadata));
-            let written = match secret.metadata.resource_version {
-                Some(_) => self.api.replace(SECRET_NAME, &PostParams::default(), &secret).await,
-                None => self.api.create(&PostParams::default(), &secret).await,
-            };
+            let secret = write(&wanted, stored.metadata);
+            let written = self.api.replace(SECRET_NAME, &PostParams::default(), &secret).await;
             match written {
                 Ok(written) => {
                     tracing::info!(secret = SECRET_NAME, ?changes, "wrote the webhook's certificates");
@@ -143,16 +150,15 @@ impl Keeper {
     }
 
     /// What to go on from, and what of that is to be written whatever comes.
-    fn found(&self, stored: Option<&Secret>, now: Timestamp) -> Result<(Certificates, Vec<Change>), CertificatesError> {
+    fn found(&self, stored: &Secret, now: Timestamp) -> Result<(Certificates, Vec<Change>), CertificatesError> {
         if let Some((Some(version), known)) = &self.known
-            && stored.is_some_and(|stored| stored.metadata.resource_version.as_ref() == Some(version))
+            && stored.metadata.resource_version.as_ref() == Some(version)
         {
             return Ok((known.clone(), Vec::new()));
         }
-        let fault = match stored.map(|stored| read(stored, now)) {
-            Some(Ok(found)) => return Ok(self.with_ours(found, now)),
-            Some(Err(nonsense)) => nonsense.to_string(),
-            None => "it is not there".to_owned(),
+        let fault = match read(stored, now) {
+            Ok(found) => return Ok(self.with_ours(found, now)),
+            Err(nonsense) => nonsense.to_string(),
         };
         if let Some((_, known)) = &self.known {
             tracing::warn!(
@@ -162,7 +168,7 @@ impl Keeper {
             );
             return Ok((known.clone(), vec![Change::Made]));
         }
-        if stored.is_some() {
+        if stored.data.is_some() {
             tracing::warn!(
                 secret = SECRET_NAME,
                 fault,

@@ -34,8 +34,8 @@ pub(super) enum Nonsense {
 }
 
 /// A Secret with the certificates, in the place of the one that is there.
-pub(super) fn write(certificates: &Certificates, stored: Option<ObjectMeta>) -> Secret {
-    let mut metadata = stored.unwrap_or_default();
+pub(super) fn write(certificates: &Certificates, stored: ObjectMeta) -> Secret {
+    let mut metadata = stored;
     metadata.name = Some(SECRET_NAME.to_owned());
     metadata.managed_fields = None;
     let names = certificates.names.iter().cloned().collect::<Vec<_>>().join(",");
@@ -52,6 +52,12 @@ pub(super) fn write(certificates: &Certificates, stored: Option<ObjectMeta>) -> 
     }
     let data = data.into_iter().map(|(name, pem)| (name.to_owned(), ByteString(pem))).collect();
     Secret { metadata, data: Some(data), ..Secret::default() }
+}
+
+/// The Secret before there is anything in it.
+pub(super) fn empty() -> Secret {
+    let metadata = ObjectMeta { name: Some(SECRET_NAME.to_owned()), ..ObjectMeta::default() };
+    Secret { metadata, ..Secret::default() }
 }
 
 /// What the Secret holds. What is served may be nonsense: it is made anew then.

@@ -7,6 +7,7 @@ use std::{collections::VecDeque, sync::Arc};
 use http::StatusCode;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+use kube::core::ObjectMeta;
 use prometheus_client::registry::Registry;
 use ringside_runtime::{
     admin::{Health, Probe},
@@ -49,7 +50,7 @@ fn start() -> Timestamp {
 }
 
 fn round_trip(certificates: &Certificates) -> Certificates {
-    let secret = serde_json::to_value(write(certificates, None)).unwrap();
+    let secret = serde_json::to_value(write(certificates, ObjectMeta::default())).unwrap();
     read(&serde_json::from_value(secret).unwrap(), start()).unwrap()
 }
 
@@ -79,7 +80,8 @@ fn a_secret_with_nonsense_in_it_is_not_used() {
     let made = Certificates::make(&need(None), start()).unwrap();
     let other = Certificates::make(&need(None), start()).unwrap();
     let spoilt = |key: &str, value: Option<&str>| {
-        let mut secret: Secret = write(&Certificates { next: Some(other.signer.clone()), ..made.clone() }, None);
+        let mut secret: Secret =
+            write(&Certificates { next: Some(other.signer.clone()), ..made.clone() }, ObjectMeta::default());
         let data = secret.data.as_mut().unwrap();
         match value {
             Some(value) => data.insert(key.to_owned(), k8s_openapi::ByteString(value.into())),

@@ -1,0 +1,217 @@
+//! The permissions of a ring: RBAC objects that name its objects, its resources and its shards' namespaces, and nothing else.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    str::FromStr,
+};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{
+    RingName,
+    cluster_ring::{ClusterRingSpec, GroupResource, RingResource},
+    labels::webhook_configuration_name,
+};
+
+/// The resources of which the sharder keeps one object for each ring.
+const MANAGED: [&str; 5] = [
+    "mutatingwebhookconfigurations",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+];
+/// The API server puts Events about objects without namespace there.
+const EVENTS_NAMESPACE: &str = "default";
+const SHARDER: &str = "ringside-sharder";
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// A namespace of shards, with the ServiceAccount of their Pods where they use the proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shards {
+    /// The namespace of the Pods and of their Leases.
+    pub namespace: String,
+    /// The ServiceAccount of the Pods. None: the shards have no proxy, and bring their own permissions.
+    pub account: Option<String>,
+}
+
+impl FromStr for Shards {
+    type Err = Infallible;
+
+    /// Reads `NAMESPACE/SERVICE-ACCOUNT` or `NAMESPACE`.
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let (namespace, account) = text.split_once('/').map_or((text, None), |(place, account)| (place, Some(account)));
+        Ok(Self { namespace: namespace.to_owned(), account: account.map(str::to_owned) })
+    }
+}
+
+/// Returns what the sharder and the proxies of a ring need beyond the sharder's own manifest.
+pub fn rights(ring: &RingName, spec: &ClusterRingSpec, sharder_namespace: &str, shards: &[Shards]) -> Vec<Value> {
+    let sharder_role = format!("ringside-ring-{ring}");
+    let sharder = json!([account(sharder_namespace, SHARDER)]);
+    let mut rules = vec![
+        rule("sharding.timebertt.dev", &["clusterrings/status"], &["get", "patch"], Some(ring.as_str())),
+        rule(
+            "admissionregistration.k8s.io",
+            &MANAGED,
+            &["get", "create", "patch", "update", "delete"],
+            Some(&webhook_configuration_name(ring)),
+        ),
+    ];
+    rules.extend(by_group(spec.all_resources(), &["get", "list", "watch", "patch"]));
+    let mut role = role("ClusterRole", &sharder_role, None, &rules);
+    role["metadata"]["labels"] = json!({"ringside.dev/aggregate-to-sharder": "true"});
+    let mut objects = vec![role];
+    let namespaces: BTreeSet<&str> = shards.iter().map(|shards| shards.namespace.as_str()).collect();
+    for namespace in &namespaces {
+        let rules = [
+            rule("coordination.k8s.io", &["leases"], &["update", "patch", "delete"], None),
+            rule("", &["pods"], &["get"], None),
+            rule("events.k8s.io", &["events"], &["create", "patch"], None),
+        ];
+        objects.extend(bound("Role", &sharder_role, Some(namespace), &rules, &sharder));
+    }
+    let proxies: Vec<(&str, Value)> = shards
+        .iter()
+        .filter_map(|one| Some((one.namespace.as_str(), account(&one.namespace, one.account.as_ref()?))))
+        .collect();
+    if !proxies.is_empty() {
+        objects.extend(of_proxies(ring, spec, &proxies));
+    }
+    objects
+}
+
+/// What the proxies need: to follow their ring, to look at its objects, to acknowledge, and to keep their Leases.
+fn of_proxies(ring: &RingName, spec: &ClusterRingSpec, proxies: &[(&str, Value)]) -> Vec<Value> {
+    let name = format!("ringside-proxy-{ring}");
+    let of_all: Value = proxies.iter().map(|(_, account)| account.clone()).collect();
+    let roots: BTreeSet<GroupResource> = spec.resources.iter().map(RingResource::group_resource).collect();
+    let children = spec.all_resources().difference(&roots).cloned().collect();
+    let mut rules =
+        vec![rule("sharding.timebertt.dev", &["clusterrings"], &["get", "list", "watch"], Some(ring.as_str()))];
+    rules.extend(by_group(roots, &["list", "watch", "patch"]));
+    rules.extend(by_group(children, &["list", "patch"]));
+    let mut objects = bound("ClusterRole", &name, None, &rules, &of_all).to_vec();
+    for namespace in proxies.iter().map(|(namespace, _)| *namespace).collect::<BTreeSet<_>>() {
+        let here: Value =
+            proxies.iter().filter(|(place, _)| *place == namespace).map(|(_, account)| account.clone()).collect();
+        let rules = [rule("coordination.k8s.io", &["leases"], &["get", "create", "update"], None)];
+        objects.extend(bound("Role", &name, Some(namespace), &rules, &here));
+    }
+    let events = [rule("events.k8s.io", &["events"], &["create", "patch"], None)];
+    objects.extend(bound("Role", &format!("{name}-events"), Some(EVENTS_NAMESPACE), &events, &of_all));
+    objects
+}
+
+fn by_group(resources: BTreeSet<GroupResource>, verbs: &[&str]) -> Vec<Value> {
+    let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for GroupResource { group, resource } in resources {
+        groups.entry(group).or_default().push(resource);
+    }
+    groups.iter().map(|(group, names)| rule(group, names, verbs, None)).collect()
+}
+
+fn rule<R: Serialize>(group: &str, resources: &[R], verbs: &[&str], name: Option<&str>) -> Value {
+    let mut rule = json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    if let Some(name) = name {
+        rule["resourceNames"] = json!([name]);
+    }
+    rule
+}
+
+fn account(namespace: &str, name: &str) -> Value {
+    json!({"kind": "ServiceAccount", "name": name, "namespace": namespace})
+}
+
+fn object(kind: &str, name: &str, namespace: Option<&str>) -> Value {
+    let mut object = json!({"apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": {"name": name}});
+    if let Some(namespace) = namespace {
+        object["metadata"]["namespace"] = json!(namespace);
+    }
+    object
+}
+
+fn role(kind: &str, name: &str, namespace: Option<&str>, rules: &[Value]) -> Value {
+    let mut role = object(kind, name, namespace);
+    role["rules"] = json!(rules);
+    role
+}
+
+/// A role and its binding, which has the same name.
+fn bound(kind: &str, name: &str, namespace: Option<&str>, rules: &[Value], subjects: &Value) -> [Value; 2] {
+    let mut binding = object(&format!("{kind}Binding"), name, namespace);
+    binding["roleRef"] = json!({"apiGroup": RBAC, "kind": kind, "name": name});
+    binding["subjects"] = subjects.clone();
+    [role(kind, name, namespace, rules), binding]
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn spec() -> ClusterRingSpec {
+        serde_json::from_value(json!({"resources": [
+            {"group": "web.example.com", "resource": "websites", "controlledResources": [{"resource": "configmaps"}]},
+            {"group": "", "resource": "configmaps", "controlledResources": [{"resource": "secrets"}]},
+        ]}))
+        .unwrap()
+    }
+
+    fn of(shards: &[&str]) -> Vec<Value> {
+        let shards: Vec<Shards> = shards.iter().map(|text| text.parse().unwrap()).collect();
+        rights(&"example".parse().unwrap(), &spec(), "sharding-system", &shards)
+    }
+
+    /// Every rule, with the namespace where it holds.
+    fn rules(objects: &[Value]) -> Vec<(Option<&str>, &Value)> {
+        let roles = objects.iter().filter_map(|object| Some((object, object.get("rules")?.as_array()?)));
+        roles.flat_map(|(of, rules)| rules.iter().map(|rule| (of["metadata"]["namespace"].as_str(), rule))).collect()
+    }
+
+    #[test]
+    fn no_write_outside_the_rings_resources_is_unnamed_cluster_wide() {
+        for (namespace, rule) in rules(&of(&["default/controller", "other"])) {
+            let group = rule["apiGroups"][0].as_str().unwrap();
+            let is_of_ring = ["", "web.example.com"].contains(&group);
+            assert!(namespace.is_some() || is_of_ring || rule["resourceNames"].is_array(), "{rule}");
+            let text = rule.to_string();
+            assert!(!text.contains("\"*\"") && !text.contains("deletecollection"), "{rule}");
+        }
+    }
+
+    #[test]
+    fn managed_objects_are_those_of_this_ring() {
+        let objects = of(&["default"]);
+        let managed =
+            rules(&objects).into_iter().find(|(_, rule)| rule["apiGroups"][0] == "admissionregistration.k8s.io");
+        assert_eq!(managed.unwrap().1["resourceNames"], json!(["sharding-clusterring-50d858e0-example"]));
+    }
+
+    #[test]
+    fn proxies_watch_roots_and_only_list_children() {
+        let objects = of(&["default/controller"]);
+        let proxy = objects.iter().find(|one| one["metadata"]["name"] == "ringside-proxy-example").unwrap();
+        assert_eq!(
+            proxy["rules"].as_array().unwrap()[1..],
+            [
+                rule("", &["configmaps"], &["list", "watch", "patch"], None),
+                rule("web.example.com", &["websites"], &["list", "watch", "patch"], None),
+                rule("", &["secrets"], &["list", "patch"], None),
+            ]
+        );
+    }
+
+    #[test]
+    fn shards_without_proxy_get_nothing_and_namespaces_once() {
+        let kinds =
+            |objects: Vec<Value>| objects.iter().map(|one| one["kind"].to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(kinds(of(&["a", "a"])), r#""ClusterRole" "Role" "RoleBinding""#);
+        let two = of(&["a/x", "a/y"]);
+        let bindings: Vec<_> = two.iter().filter(|one| one["kind"] == "RoleBinding").collect();
+        assert_eq!(bindings.iter().map(|one| one["subjects"].as_array().unwrap().len()).collect::<Vec<_>>(), [1, 2, 2]);
+    }
+}
