@@ -99,7 +99,7 @@ async fn the_published_manifest_is_accepted_as_it_stands() {
     assert_eq!(configuration.metadata.labels.unwrap()["app.kubernetes.io/name"], "controller-sharding");
     let webhook = &configuration.webhooks.unwrap()[0];
     assert_eq!(webhook.name, "sharder.sharding.timebertt.dev");
-    assert_eq!((webhook.failure_policy.as_deref(), webhook.timeout_seconds), (Some("Ignore"), Some(5)));
+    assert_eq!((webhook.failure_policy.as_deref(), webhook.timeout_seconds), (Some("Ignore"), Some(2)));
     let selected = webhook.namespace_selector.clone().unwrap().match_labels.unwrap();
     assert_eq!(selected["role"], "project");
     let unassigned = &webhook.object_selector.clone().unwrap().match_expressions.unwrap()[0];

@@ -1,6 +1,6 @@
 //! The `MutatingWebhookConfiguration` of a ring (CONTRACT, "Assignment").
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     ByteString,
@@ -27,8 +27,9 @@ use crate::{
 pub(crate) const WEBHOOK_PATH: &str = "/webhooks/sharder/clusterring/";
 const WEBHOOK_NAME: &str = "sharder.sharding.timebertt.dev";
 const SERVICE_NAME: &str = "sharder";
-/// How long a request for an object may wait for the webhook.
-const TIMEOUT_SECONDS: i32 = 5;
+/// How long a request for an object may wait for the webhook. The contract says 5: where an object is in several rings, and the
+/// webhook has fallen silent, a request waits for each of them.
+const TIMEOUT_SECONDS: i32 = 2;
 
 /// On a webhook configuration: the Certificate, as `NAMESPACE/NAME`, whose authority cert-manager's injector writes into it
 /// (CONTRACT, "Assignment": only where cert-manager manages the certificate).
@@ -114,17 +115,20 @@ fn webhook(snapshot: &Snapshot, client_config: &ClientConfig, trust: &Trust) -> 
         rules: Some(rules(snapshot)),
         namespace_selector: Some(snapshot.namespace_selector.clone()),
         object_selector: Some(LabelSelector { match_expressions: Some(vec![unassigned]), match_labels: None }),
-        match_conditions: Some([not_assigned(snapshot)].into_iter().chain(not_let_go(snapshot)).collect()),
+        match_conditions: Some(
+            [not_assigned(snapshot)].into_iter().chain(of_the_ring(snapshot)).chain(not_let_go(snapshot)).collect(),
+        ),
         // Objects must be writable without the sharder: what it misses is assigned later.
         failure_policy: Some("Ignore".to_owned()),
         timeout_seconds: Some(TIMEOUT_SECONDS),
         // Reads only, so it may be called for a dry run too.
         side_effects: "None".to_owned(),
         admission_review_versions: vec!["v1".to_owned()],
+        // The API server's default, so that what is stored can be compared.
+        match_policy: Some("Equivalent".to_owned()),
         // Another webhook may replace all labels, or add the owner reference, after this one ran. The
         // objectSelector keeps it from being called again for what has its label.
         reinvocation_policy: Some("IfNeeded".to_owned()),
-        ..MutatingWebhook::default()
     }
 }
 
@@ -136,6 +140,37 @@ fn not_assigned(snapshot: &Snapshot) -> MatchCondition {
         name: "not-assigned".to_owned(),
         expression: format!("!has(object.metadata.labels) || !({shard} in object.metadata.labels)"),
     }
+}
+
+/// Leaves out objects of controlled resources that nothing of the ring controls, nor did: the webhook would leave them alone.
+/// None where nothing is controlled.
+///
+/// In the same CEL as the next one. An owner reference names a version too, so its group is what that begins with.
+fn of_the_ring(snapshot: &Snapshot) -> Option<MatchCondition> {
+    let is_controlled = |name: &&GroupResource| snapshot.spec.is_controlled(name);
+    snapshot.named.iter().find(is_controlled)?;
+    let mut groups: BTreeMap<&str, Option<BTreeSet<&str>>> = BTreeMap::new();
+    for resource in snapshot.mains.iter().flat_map(|main| main.controlled.iter().chain([&main.resource])) {
+        groups.entry(&resource.id.group).or_default().get_or_insert_default().insert(&resource.api.kind);
+    }
+    // Of what is not served the kind is not known.
+    groups.extend(snapshot.unresolved.iter().map(|name| (&*name.group, None)));
+    let controllers = groups.iter().map(|(group, kinds)| {
+        let is_of_group = match group.is_empty() {
+            true => "!owner.apiVersion.contains('/')".to_owned(),
+            false => format!("owner.apiVersion.startsWith({})", quoted(&format!("{group}/"))),
+        };
+        kinds.as_ref().map_or(is_of_group.clone(), |kinds| format!("({is_of_group} && owner.kind in {})", json!(kinds)))
+    });
+    // Where resources only control each other, nothing of the ring is above any.
+    let controllers = controllers.reduce(|some, other| format!("{some} || {other}")).unwrap_or("false".to_owned());
+    let follows = format!(
+        "(request.operation == 'UPDATE' ? [object, oldObject] : [object]).exists(it, has(it.metadata.ownerReferences) \
+         && it.metadata.ownerReferences.exists(owner, has(owner.controller) && owner.controller && ({controllers})))"
+    );
+    let is_root = names_one_of(snapshot.named.iter().filter(|name| !is_controlled(name)));
+    let expression = is_root.map_or(follows.clone(), |is_root| format!("{is_root} || {follows}"));
+    Some(MatchCondition { name: "of-the-ring".to_owned(), expression })
 }
 
 /// Leaves out what our proxies acknowledge, of objects that then wait for the sharder's controller: the webhook would leave
@@ -222,8 +257,9 @@ mod tests {
                     {"key": "shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example", "operator": "DoesNotExist"}]},
                 "matchConditions": [{"name": "not-assigned", "expression":
                     "!has(object.metadata.labels) || !(\"shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example\" in object.metadata.labels)"},
+                    {"name": "of-the-ring", "expression": of_the_ring(&snapshot()).unwrap().expression},
                     {"name": "not-let-go", "expression": not_let_go(&snapshot()).unwrap().expression}],
-                "failurePolicy": "Ignore", "timeoutSeconds": 5, "sideEffects": "None",
+                "failurePolicy": "Ignore", "timeoutSeconds": 2, "sideEffects": "None", "matchPolicy": "Equivalent",
                 "admissionReviewVersions": ["v1"], "reinvocationPolicy": "IfNeeded",
             }],
         });
@@ -250,6 +286,29 @@ mod tests {
         assert_eq!(names(condition(Fence::ApiServer, &[])), r#""/configmaps","/secrets""#);
         let parent = names(condition(Fence::ApiServer, &["secrets"]));
         assert_eq!(parent, r#""/configmaps""#, "what has an owner itself is let go of by nobody");
+    }
+
+    #[test]
+    fn of_controlled_resources_it_is_asked_about_what_something_of_the_ring_controls() {
+        let of = |spec: serde_json::Value| {
+            let condition =
+                of_the_ring(&crate::snapshot::tests::snapshot_of(&crate::snapshot::tests::ring(&spec), &[]));
+            condition.map(|condition| condition.expression).unwrap_or_default()
+        };
+        let ring = |group: &str, resource: &str, controlled: serde_json::Value| {
+            of(json!({"resources": [{"group": group, "resource": resource, "controlledResources": controlled}]}))
+        };
+        assert_eq!(ring("", "configmaps", json!([])), "", "nothing is controlled");
+        let kinds = ring("apps", "deployments", json!([{"group": "", "resource": "secrets"}]));
+        assert!(kinds.contains(r#" in ["apps/deployments"] || "#), "{kinds}");
+        assert!(kinds.contains(r#"(owner.apiVersion.startsWith("apps/") && owner.kind in ["Deployment"])"#), "{kinds}");
+        assert!(kinds.contains(r#"(!owner.apiVersion.contains('/') && owner.kind in ["Secret"])"#), "{kinds}");
+        let unknown = ring("not.served", "things", json!([{"group": "", "resource": "secrets"}]));
+        let circular = of(json!({"resources": [
+            {"group": "", "resource": "secrets", "controlledResources": [{"group": "", "resource": "configmaps"}]},
+            {"group": "", "resource": "configmaps", "controlledResources": [{"group": "", "resource": "secrets"}]}]}));
+        assert!(circular.ends_with("&& (false)))"), "{circular}");
+        assert!(unknown.ends_with(r#"(owner.apiVersion.startsWith("not.served/"))))"#), "{unknown}");
     }
 
     #[test]
