@@ -19,7 +19,7 @@ const SAID: &str = "is not a loopback address";
 
 pub(crate) async fn warned_of(world: &World) {
     let (control_plane, dir) = (world.system.control_plane(), world.system.dir());
-    let identity = ShardIdentity::create(control_plane, NAMESPACE, "controller", SHARD, dir).await.unwrap();
+    let identity = ShardIdentity::create(control_plane, NAMESPACE, "website-controller", SHARD, dir).await.unwrap();
     let access = dir.join(format!("{SHARD}.access"));
     fs::create_dir_all(&access).unwrap();
     let [listen, admin] = [free_port().unwrap(), free_port().unwrap()].map(|port| format!("0.0.0.0:{port}"));
