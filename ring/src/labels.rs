@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::name::{MAX_NAME_LEN, RingName, ShardName};
@@ -66,6 +67,24 @@ impl RingLabels {
         let get = |key: &String| labels.and_then(|labels| labels.get(key)).map(String::as_str);
         Ownership { shard: get(&self.shard), drain: get(&self.drain) }
     }
+
+    /// The fields below a value that hold one of the keys, as a key of a map or the key that an expression names: templates
+    /// and selectors that were written with an object's labels.
+    pub fn fields_in(&self, value: &Value) -> Vec<String> {
+        let is_label = |text: &str| text == self.shard || text == self.drain;
+        let below = |(dot, step): (&str, &str), value| -> Vec<_> {
+            self.fields_in(value).into_iter().map(|field| format!("{dot}{step}{field}")).collect()
+        };
+        let mut fields: Vec<String> = match value {
+            Value::Object(map) if map.keys().any(|key| is_label(key)) => vec![String::new()],
+            Value::Object(map) => map.iter().flat_map(|(key, value)| below((".", key), value)).collect(),
+            Value::Array(items) => items.iter().flat_map(|item| below(("", "[]"), item)).collect(),
+            Value::String(text) if is_label(text) => vec![String::new()],
+            _ => Vec::new(),
+        };
+        fields.dedup();
+        fields
+    }
 }
 
 /// The two labels of an object that say who works on it.
@@ -110,6 +129,8 @@ pub fn fence_policy_name(ring: &RingName) -> String {
 mod tests {
     use proptest::prelude::*;
 
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -152,5 +173,32 @@ mod tests {
             }
             prop_assert_eq!(a == b, RingLabels::of(&a) == RingLabels::of(&b));
         }
+    }
+
+    #[test]
+    fn a_label_is_found_wherever_a_spec_holds_it() {
+        let of = |ring: &str| RingLabels::of(&ring.parse().expect("valid"));
+        let (labels, other) = (of("example"), of("other"));
+        let (copied, foreign) = (json!({"a": "b", &labels.shard: "s-0"}), json!({&other.shard: "s-0"}));
+        let found = |spec: Value| labels.fields_in(&spec);
+        let template = json!({"metadata": {"labels": copied}, "spec": {"replicas": 1}});
+        assert_eq!(
+            found(json!({"selector": {"matchLabels": copied}, "template": template})),
+            [".selector.matchLabels", ".template.metadata.labels"]
+        );
+        assert_eq!(found(json!({"selector": copied})), [".selector"], "of a Service");
+        let drained = json!({"metadata": {"labels": {&labels.drain: "m"}}});
+        assert_eq!(
+            found(json!({"jobTemplate": {"spec": {"template": drained}}})),
+            [".jobTemplate.spec.template.metadata.labels"]
+        );
+        let claims = json!([{"metadata": {"labels": foreign}}, template, template]);
+        assert_eq!(found(json!({"volumeClaimTemplates": claims})), [".volumeClaimTemplates[].metadata.labels"]);
+        let expressions = json!([{"key": &labels.shard, "operator": "Exists"}]);
+        assert_eq!(
+            found(json!({"podSelector": {"matchExpressions": expressions}})),
+            [".podSelector.matchExpressions[].key"]
+        );
+        assert_eq!(found(json!({"selector": foreign, "note": format!("see {}", labels.shard)})), [""; 0]);
     }
 }

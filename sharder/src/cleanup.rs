@@ -1,6 +1,9 @@
 //! Takes a ring that is gone off the cluster: the labels of its objects ([`labels`]), and what else was made for it
 //! ([`belongings`]).
 //!
+//! Labels come off what is of the ring ([`scope`]): copies on other controllers' objects stay, and what they come from is named
+//! ([`templates`]).
+//!
 //! The leader does so when it sees a ring go ([`departed`]), and the command `cleanup` when no leader was there to see it. A
 //! ring has no finalizer that would wait for that: it could not be deleted any more in a cluster without sharder. No shard
 //! works without its ring, so no owner is asked: a proxy whose ring is gone refuses everything.
@@ -9,30 +12,31 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::Client;
 use ringside_ring::{RingLabels, RingName, cluster_ring::GroupResource};
-use tokio::time::{Instant, sleep};
+use ringside_runtime::explain::explain;
+use tokio::time::sleep;
 
 pub(crate) mod belongings;
 pub(crate) mod departed;
 mod labels;
+mod scope;
+pub(crate) mod templates;
 
-pub(crate) use labels::{change, count};
+pub(crate) use labels::{change, list};
+pub(crate) use scope::Scope;
 
-use crate::{assign::writes::Writes, pauses::Pauses, resources::Resource};
+use crate::{assign::writes::Writes, pauses::Pauses, resources::Resource, target::Target};
 
 /// How long after a ring has gone somebody may still be setting its labels. The longest of these: a review of the webhook
 /// that began before (5 s), a write of the sharder's that was under way (2 s), a policy that puts labels back until the API
 /// servers have learned that it is gone (about 1 s).
 pub(crate) const SETTLED: Duration = Duration::from_secs(5);
-/// The pause between two passes that both find something to do.
-const PAUSE: Duration = Duration::from_secs(1);
-
 /// What is cleaned up.
 pub(crate) struct Cleanup {
     pub(crate) client: Client,
     pub(crate) ring: RingName,
     /// The writes that are under way.
     pub(crate) writes: Writes,
-    /// How many passes in a row may achieve nothing before it is given up.
+    /// How many attempts in a row may achieve nothing before it is given up.
     pub(crate) attempts: usize,
 }
 
@@ -45,6 +49,8 @@ pub(crate) struct Tally {
     pub(crate) taken: usize,
     /// How many kept them.
     pub(crate) left: usize,
+    /// How many keep them as copies, by the kind of their controller, which is not of the ring.
+    pub(crate) copies: BTreeMap<String, usize>,
     /// Why some kept them, or may have.
     pub(crate) fault: Option<String>,
 }
@@ -52,7 +58,18 @@ pub(crate) struct Tally {
 impl Tally {
     /// Whether nothing is left to do.
     pub(crate) fn is_clean(&self) -> bool {
-        self.left == 0 && self.fault.is_none()
+        self.left == 0 && self.fault.is_none() && self.copies.is_empty()
+    }
+
+    /// Counts what was listed of a resource; returns what is in the scope.
+    pub(crate) fn take_in(&mut self, (resource, scope): (&Resource, &Scope), listed: Vec<Target>) -> Vec<Target> {
+        self.found += listed.len();
+        let (own, copies): (Vec<_>, Vec<_>) =
+            listed.into_iter().partition(|object| scope.includes(&resource.id, object));
+        for controller in copies.into_iter().filter_map(|object| object.controller) {
+            *self.copies.entry(controller.kind).or_default() += 1;
+        }
+        own
     }
 }
 
@@ -60,30 +77,38 @@ impl Tally {
 pub(crate) type Tallies = BTreeMap<GroupResource, Tally>;
 
 impl Cleanup {
-    /// Takes the labels off all objects of these resources, in this order, and again until none has any, or nothing helps.
-    pub(crate) async fn take_labels_off(&self, resources: &[Arc<Resource>]) -> Tallies {
+    /// Takes the labels off all objects of these resources that the scope includes, in this order.
+    ///
+    /// # Guarantees
+    /// Each object that [`SETTLED`] later has labels is looked at once, and none that comes after that: so it ends, whatever
+    /// others make meanwhile. Only what fails is tried again.
+    pub(crate) async fn take_labels_off(&self, resources: &[Arc<Resource>], scope: &Scope) -> Tallies {
         let labels = RingLabels::of(&self.ring);
-        let (start, mut tallies) = (Instant::now(), Tallies::new());
+        sleep(SETTLED).await;
+        let mut tallies = Tallies::new();
+        let mut open: Vec<(&Arc<Resource>, Option<Vec<Target>>)> = resources.iter().map(|one| (one, None)).collect();
         let (mut pauses, mut fruitless) = (Pauses::new(), 0);
         loop {
-            let (mut taken, mut clean) = (0, true);
-            for resource in resources {
-                let pass = labels::take_off(&self.client, &self.writes, &labels, resource).await;
-                (taken, clean) = (taken + pass.taken, clean && pass.is_clean());
-                let before = tallies.remove(&resource.id).unwrap_or_default();
-                let all = Tally { found: before.found + pass.found, taken: before.taken + pass.taken, ..pass };
-                tallies.insert(resource.id.clone(), all);
+            for (resource, objects) in open.iter_mut().filter(|(_, objects)| objects.is_none()) {
+                let tally = tallies.entry(resource.id.clone()).or_default();
+                let listed = list(&self.client, &labels, resource).await;
+                tally.fault = listed.as_ref().err().map(explain);
+                *objects = listed.ok().map(|listed| tally.take_in((resource, scope), listed));
             }
-            if clean && taken == 0 && start.elapsed() >= SETTLED {
-                return tallies;
+            let mut taken = 0;
+            for (resource, objects) in &mut open {
+                let Some(objects) = objects else { continue };
+                let clients = (&self.client, &self.writes);
+                let written = labels::take_off(clients, &labels, (resource, scope), std::mem::take(objects)).await;
+                let tally = tallies.entry(resource.id.clone()).or_default();
+                taken += written.taken;
+                tally.taken += written.taken;
+                (tally.left, tally.fault) = (written.failed.len(), written.fault);
+                *objects = written.failed;
             }
-            if clean || taken > 0 {
-                (pauses, fruitless) = (Pauses::new(), 0);
-                sleep(PAUSE).await;
-                continue;
-            }
-            fruitless += 1;
-            if fruitless == self.attempts {
+            open.retain(|(_, objects)| objects.as_ref().is_none_or(|failed| !failed.is_empty()));
+            fruitless = if taken == 0 { fruitless + 1 } else { 0 };
+            if open.is_empty() || fruitless >= self.attempts {
                 return tallies;
             }
             pauses.next().await;

@@ -35,8 +35,9 @@ struct Line {
 
 #[derive(Debug, Subcommand)]
 enum Other {
-    /// Takes a ring off the cluster without a trace: the ClusterRing, if it is still there, what was made for it, and the
-    /// labels of its objects. Prints how many; ends with 1 when something is left. May be repeated.
+    /// Takes a ring off the cluster: the ClusterRing, if it is still there, what was made for it, and the labels of its
+    /// objects. Prints how many, and which templates and selectors hold the labels: those stay, with the copies that come of
+    /// them. Ends with 1 when something is left. May be repeated.
     Cleanup(cleanup::Arguments),
     /// Says what the sharder would do with the objects of a ring, by shard, and writes nothing. Ends with 1 when not all could
     /// be looked at.

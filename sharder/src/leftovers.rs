@@ -26,7 +26,7 @@ pub(crate) use register::Leftovers;
 
 use crate::{
     assign::writes::{AllWrites, Writes},
-    cleanup::{SETTLED, change},
+    cleanup::{SETTLED, Scope, change},
     move_id::move_id,
     pauses::Pauses,
     resources::{RETRY as LOOKED_UP, Resource, Unusable},
@@ -148,7 +148,13 @@ impl Work {
         let is_main = leftovers.is_main(name);
         let patience = Patience::after(waited, snapshot.spec.drain_deadline(), true);
         let (labels, id) = (&snapshot.labels, move_id(SystemTime::now()));
-        let pass = change(&self.client, &self.writes, labels, resource, |target| {
+        let departing = snapshot.departing.values().filter_map(|resource| resource.as_ref().ok());
+        let scope = Scope {
+            resources: self.known.values().chain(departing).cloned().collect(),
+            roots: is_main.then(|| name.clone()).into_iter().collect(),
+            ..Scope::default()
+        };
+        let pass = change(&self.client, &self.writes, labels, (resource, &scope), |target| {
             // Every write is decided on the ring and on the shards of that moment.
             let latest = self.latest.borrow();
             if !latest.asks_the_same(snapshot) {

@@ -38,6 +38,8 @@ pub(crate) fn group() -> Group {
             case!(removal::removing_the_ring_takes_everything_off).works(),
             case!(removal::the_command_takes_off_what_no_sharder_saw_go).works(),
             case!(removal::the_command_takes_a_whole_ring_off_while_everything_runs).works(),
+            case!(removal::the_command_leaves_what_a_selector_needs_and_names_it)
+                .costs("the controller manager, built for it"),
         ],
     )
 }

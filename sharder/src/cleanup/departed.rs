@@ -10,28 +10,23 @@ use ringside_ring::RingName;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Cleanup, Tallies, belongings};
+use super::{Cleanup, Scope, Tallies, belongings};
 use crate::{
     assign::writes::{AllWrites, Writes},
-    resources::Resource,
     snapshot::{Snapshot, Snapshots},
 };
 
 /// With growing pauses these are some minutes: enough for an API server that restarts.
 const ATTEMPTS: usize = 12;
 
-/// Every resource that a ring named while this replica knew it, in the order in which labels are taken off: owners before
-/// what they control, as in a handover.
-type Resources = Vec<Arc<Resource>>;
-
-/// The rings that have gone; clones share them.
+/// The rings that have gone, each with every resource that it named while this replica knew it; clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Departed(watch::Sender<BTreeMap<RingName, Resources>>);
+pub(crate) struct Departed(watch::Sender<BTreeMap<RingName, Scope>>);
 
 impl Departed {
     /// Notes which rings go, and which come back.
     pub(crate) async fn follow(&self, mut snapshots: watch::Receiver<Option<Arc<Snapshots>>>) -> Infallible {
-        let mut known: BTreeMap<RingName, Resources> = BTreeMap::new();
+        let mut known: BTreeMap<RingName, Scope> = BTreeMap::new();
         loop {
             let now = snapshots.borrow_and_update().clone().unwrap_or_default();
             let (here, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -55,7 +50,7 @@ impl Departed {
     }
 
     /// Tells which rings have gone.
-    pub(crate) fn changes(&self) -> watch::Receiver<BTreeMap<RingName, Resources>> {
+    pub(crate) fn changes(&self) -> watch::Receiver<BTreeMap<RingName, Scope>> {
         self.0.subscribe()
     }
 
@@ -64,16 +59,17 @@ impl Departed {
     }
 }
 
-fn remember(resources: &mut Resources, snapshot: &Snapshot) {
+fn remember(scope: &mut Scope, snapshot: &Snapshot) {
+    scope.roots.extend(snapshot.mains.iter().map(|main| main.resource.id.clone()));
     let children = snapshot.mains.iter().flat_map(|main| &main.controlled);
     // And what it names no more, but may have left labels on.
     let departing = snapshot.departing.values().filter_map(|resource| resource.as_ref().ok());
     let now = snapshot.mains.iter().map(|main| &main.resource).chain(children).chain(departing).cloned();
     // What it names now comes first; what it named before stays among them.
-    let before = std::mem::take(resources);
+    let before = std::mem::take(&mut scope.resources);
     for resource in now.chain(before) {
-        if !resources.iter().any(|known| known.id == resource.id) {
-            resources.push(resource);
+        if !scope.resources.iter().any(|known| known.id == resource.id) {
+            scope.resources.push(resource);
         }
     }
 }
@@ -90,14 +86,14 @@ impl Leaving {
         client: &Client,
         all_writes: &AllWrites,
         departed: &Departed,
-        (ring, resources): (&RingName, &Resources),
+        (ring, scope): (&RingName, &Scope),
     ) -> Self {
         let writes = Writes::among(all_writes);
         let cleanup =
             Cleanup { client: client.clone(), ring: ring.clone(), writes: writes.clone(), attempts: ATTEMPTS };
-        let (departed, resources) = (departed.clone(), resources.clone());
+        let (departed, scope) = (departed.clone(), scope.clone());
         let task = tokio::spawn(async move {
-            clean(&cleanup, &resources).await;
+            clean(&cleanup, &scope).await;
             departed.done(&cleanup.ring);
         });
         Self { task: AbortOnDropHandle::new(task), writes }
@@ -116,7 +112,7 @@ impl Leaving {
     }
 }
 
-async fn clean(cleanup: &Cleanup, resources: &Resources) {
+async fn clean(cleanup: &Cleanup, scope: &Scope) {
     let ring = &cleanup.ring;
     tracing::info!(%ring, "a ring is gone; taking its labels off");
     for belonging in belongings::remove(&cleanup.client, ring, false).await {
@@ -124,16 +120,16 @@ async fn clean(cleanup: &Cleanup, resources: &Resources) {
             tracing::warn!(%ring, resource = %belonging.resource, name = belonging.name, fault, "can't remove what was made for a ring");
         }
     }
-    tell(ring, &cleanup.take_labels_off(resources).await);
+    tell(ring, &cleanup.take_labels_off(&scope.resources, scope).await);
 }
 
 fn tell(ring: &RingName, tallies: &Tallies) {
     for (resource, tally) in tallies {
-        let (taken, left) = (tally.taken, tally.left);
+        let (taken, left, copies) = (tally.taken, tally.left, &tally.copies);
         match &tally.fault {
-            None => tracing::info!(%ring, %resource, taken, "took the labels of a ring off"),
+            None => tracing::info!(%ring, %resource, taken, ?copies, "took the labels of a ring off"),
             Some(fault) => tracing::warn!(
-                %ring, %resource, taken, left, fault,
+                %ring, %resource, taken, left, ?copies, fault,
                 "can't take all labels of a ring off; mend that and run `ringside-sharder cleanup --ring {ring}`"
             ),
         }
@@ -155,6 +151,7 @@ mod tests {
     use super::*;
     use crate::{
         assign::tests::{CONFIG_MAPS, path},
+        cleanup::SETTLED,
         fixtures::FakeApi,
         snapshot::tests::{example_spec, resource, ring, snapshot_of},
     };
@@ -179,7 +176,8 @@ mod tests {
         sender.send_replace(snapshots(None));
         sleep(Duration::from_secs(1)).await;
         let gone = changes.borrow_and_update().clone();
-        let names: Vec<_> = gone.values().flatten().map(|resource| &*resource.id.resource).collect();
+        let names: Vec<_> =
+            gone.values().flat_map(|scope| &scope.resources).map(|resource| &*resource.id.resource).collect();
         assert_eq!(names, ["configmaps", "secrets", "deployments"], "owners before what they control");
         sender.send_replace(snapshots(Some(&example_spec())));
         sleep(Duration::from_secs(1)).await;
@@ -199,14 +197,10 @@ mod tests {
             "labels": {&key: "a"}}}),
         );
         api.slow_writes(Duration::from_secs(1));
-        let resources = vec![resource("", "ConfigMap", CONFIG_MAPS)];
-        let leaving = Leaving::begin(
-            &api.client(),
-            &AllWrites::new(Default::default()),
-            &Departed::default(),
-            (&name, &resources),
-        );
-        sleep(Duration::from_millis(500)).await;
+        let scope = Scope { resources: vec![resource("", "ConfigMap", CONFIG_MAPS)], ..Scope::default() };
+        let leaving =
+            Leaving::begin(&api.client(), &AllWrites::new(Default::default()), &Departed::default(), (&name, &scope));
+        sleep(SETTLED + Duration::from_millis(500)).await;
         leaving.stop().await;
         let labels = || api.get(&object).unwrap()["metadata"]["labels"].clone();
         let then = labels();

@@ -1,11 +1,11 @@
-//! The labels of one resource's objects, taken off page by page: memory is a page.
+//! The labels of one resource's objects: lists of what carries them, and writes that take them off.
 
-use futures::{Stream, StreamExt, stream};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use json_patch::Patch;
 use kube::{Client, api::ListParams};
 use ringside_ring::{RingLabels, patch};
 
-use super::Tally;
+use super::{Scope, Tally};
 use crate::{
     assign::{
         BATCH, PARALLEL,
@@ -32,57 +32,88 @@ fn pages(
     })
 }
 
-/// Looks at every object that carries a label, and takes both off.
-pub(super) async fn take_off(client: &Client, writes: &Writes, labels: &RingLabels, resource: &Resource) -> Tally {
-    change(client, writes, labels, resource, |target| patch::release(labels, &target.uid, &target.ownership())).await
+/// All objects that carry a label.
+pub(crate) async fn list(
+    client: &Client,
+    labels: &RingLabels,
+    resource: &Resource,
+) -> Result<Vec<Target>, kube::Error> {
+    match pages(client, labels, resource).try_concat().await {
+        // It is served no more, and has none.
+        Err(error) if code(&error) == Some(404) => Ok(Vec::new()),
+        found => found,
+    }
 }
 
-/// Looks at every object that carries a label, and writes what `decide` says.
+/// How writes to objects of one resource ended.
+pub(super) struct Written {
+    pub(super) taken: usize,
+    /// The objects that could not be written to.
+    pub(super) failed: Vec<Target>,
+    /// Why not.
+    pub(super) fault: Option<String>,
+}
+
+/// Takes both labels off these objects.
+pub(super) async fn take_off(
+    (client, writes): (&Client, &Writes),
+    labels: &RingLabels,
+    (resource, scope): (&Resource, &Scope),
+    objects: Vec<Target>,
+) -> Written {
+    let decide = |object: &Target| {
+        scope.includes(&resource.id, object).then(|| patch::release(labels, &object.uid, &object.ownership()))?
+    };
+    write_all((client, writes), labels, resource, objects, &decide).await
+}
+
+async fn write_all(
+    (client, writes): (&Client, &Writes),
+    labels: &RingLabels,
+    resource: &Resource,
+    objects: Vec<Target>,
+    decide: &impl Fn(&Target) -> Option<Patch>,
+) -> Written {
+    let outcomes = stream::iter(objects)
+        .map(|object| async move { (write(writes, (client, resource), labels, object.clone(), decide).await, object) });
+    let mut outcomes = std::pin::pin!(outcomes.buffer_unordered(PARALLEL));
+    let mut written = Written { taken: 0, failed: Vec::new(), fault: None };
+    while let Some((outcome, object)) = outcomes.next().await {
+        match outcome {
+            Ok(outcome) => written.taken += usize::from(matches!(outcome, Outcome::Written { .. })),
+            Err(error) => {
+                written.failed.push(object);
+                written.fault.get_or_insert_with(|| explain(&error));
+            }
+        }
+    }
+    written
+}
+
+/// Looks at every object that carries a label and is in the scope, and writes what `decide` says.
 pub(crate) async fn change(
     client: &Client,
     writes: &Writes,
     labels: &RingLabels,
-    resource: &Resource,
+    (resource, scope): (&Resource, &Scope),
     decide: impl Fn(&Target) -> Option<Patch>,
 ) -> Tally {
     let mut tally = Tally::default();
     let mut pages = std::pin::pin!(pages(client, labels, resource));
     while let Some(page) = pages.next().await {
-        let page = match page {
+        let mut page = match page {
             Ok(page) => page,
             Err(error) => {
                 tally.fault = tally.fault.or(unread(&error));
                 break;
             }
         };
+        page.retain(|object| scope.includes(&resource.id, object));
         tally.found += page.len();
-        let outcomes = stream::iter(page).map(|target| apply(client, writes, labels, resource, target, &decide));
-        let mut outcomes = std::pin::pin!(outcomes.buffer_unordered(PARALLEL));
-        while let Some(outcome) = outcomes.next().await {
-            match outcome {
-                Ok(taken) => tally.taken += usize::from(taken),
-                Err(error) => {
-                    tally.left += 1;
-                    tally.fault.get_or_insert_with(|| explain(&error));
-                }
-            }
-        }
-    }
-    tally
-}
-
-/// Counts the objects that carry a label.
-pub(crate) async fn count(client: &Client, labels: &RingLabels, resource: &Resource) -> Tally {
-    let mut pages = std::pin::pin!(pages(client, labels, resource));
-    let mut tally = Tally::default();
-    while let Some(page) = pages.next().await {
-        match page {
-            Ok(page) => tally.found += page.len(),
-            Err(error) => {
-                tally.fault = unread(&error);
-                break;
-            }
-        }
+        let written = write_all((client, writes), labels, resource, page, &decide).await;
+        tally.taken += written.taken;
+        tally.left += written.failed.len();
+        tally.fault = tally.fault.or(written.fault);
     }
     tally
 }
@@ -90,16 +121,4 @@ pub(crate) async fn count(client: &Client, labels: &RingLabels, resource: &Resou
 /// Why there may be objects that were not seen; a resource that is served no more has none.
 fn unread(error: &kube::Error) -> Option<String> {
     (code(error) != Some(404)).then(|| explain(error))
-}
-
-/// Returns whether there was something to write.
-async fn apply(
-    client: &Client,
-    writes: &Writes,
-    labels: &RingLabels,
-    resource: &Resource,
-    target: Target,
-    decide: &impl Fn(&Target) -> Option<Patch>,
-) -> Result<bool, kube::Error> {
-    Ok(matches!(write(writes, (client, resource), labels, target, decide).await?, Outcome::Written { .. }))
 }

@@ -19,6 +19,11 @@ fn resources() -> Vec<Arc<Resource>> {
     vec![resource("", "ConfigMap", CONFIG_MAPS), resource("", "Secret", SECRETS)]
 }
 
+/// A ring of the owners, which control the others.
+fn scope() -> Scope {
+    Scope { resources: resources(), roots: [resources()[0].id.clone()].into(), ..Scope::default() }
+}
+
 fn labelled(name: &str, shard: Option<&str>, drain: Option<&str>) -> Value {
     let labels = RingLabels::of(&"example".parse().unwrap());
     let mut object = json!({"metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"),
@@ -51,7 +56,7 @@ async fn both_labels_are_taken_off_owners_first() {
     put(&api, CONFIG_MAPS, "left-over", None, Some("m"));
     put(&api, CONFIG_MAPS, "free", None, None);
     put(&api, SECRETS, "child", Some("a"), None);
-    let tallies = cleanup(&api).take_labels_off(&resources()).await;
+    let tallies = cleanup(&api).take_labels_off(&resources(), &scope()).await;
     assert_eq!(counts(&tallies), [(CONFIG_MAPS, 3, 0), (SECRETS, 1, 0)]);
     assert!(tallies.values().all(Tally::is_clean));
     for name in ["owned", "drained", "left-over", "free"] {
@@ -71,7 +76,7 @@ async fn what_gets_labels_a_moment_later_is_found_as_well() {
         tokio::time::sleep(SETTLED - Duration::from_millis(1)).await;
         put(&late, SECRETS, "late", Some("a"), None);
     });
-    let tallies = cleanup(&api).take_labels_off(&resources()).await;
+    let tallies = cleanup(&api).take_labels_off(&resources(), &scope()).await;
     task.await.unwrap();
     assert_eq!(counts(&tallies), [(CONFIG_MAPS, 0, 0), (SECRETS, 1, 0)]);
 }
@@ -85,17 +90,89 @@ async fn what_can_not_be_taken_off_is_told_and_holds_up_nothing() {
     api.intercept(|asked, _| {
         (asked.method == Method::PATCH && asked.path.ends_with("stuck")).then_some(StatusCode::FORBIDDEN)
     });
-    let tallies = cleanup(&api).take_labels_off(&resources()).await;
+    let tallies = cleanup(&api).take_labels_off(&resources(), &scope()).await;
     assert_eq!(counts(&tallies), [(CONFIG_MAPS, 1, 1), (SECRETS, 1, 0)]);
     let fault = tallies.values().find_map(|tally| tally.fault.clone());
     assert_eq!(fault.as_deref(), Some("missing permission: as the test wishes"));
 
     api.intercept(|asked, _| asked.path.ends_with(SECRETS).then_some(StatusCode::FORBIDDEN));
-    let tallies = cleanup(&api).take_labels_off(&resources()).await;
+    let tallies = cleanup(&api).take_labels_off(&resources(), &scope()).await;
     assert_eq!(counts(&tallies), [(CONFIG_MAPS, 1, 0), (SECRETS, 0, 0)]);
     assert!(!tallies.values().all(Tally::is_clean), "what can't be looked at may have labels");
 
     api.intercept(|asked, _| asked.path.ends_with(SECRETS).then_some(StatusCode::NOT_FOUND));
-    let tallies = cleanup(&api).take_labels_off(&resources()).await;
+    let tallies = cleanup(&api).take_labels_off(&resources(), &scope()).await;
     assert!(tallies.values().all(Tally::is_clean), "their definition went with them");
+}
+
+/// Makes another object the controller of a stored one.
+fn control(api: &FakeApi, resource: &str, name: &str, controller: (&str, &str, &str)) {
+    let (api_version, kind, uid) = controller;
+    let mut object = api.get(&path(resource, name)).unwrap();
+    object["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": api_version, "kind": kind, "name": "x", "uid": uid, "controller": true}]);
+    api.put(&path(resource, name), object);
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_on_objects_of_other_controllers_stay() {
+    let api = FakeApi::default();
+    for name in ["child", "copy", "selected", "alone"] {
+        put(&api, SECRETS, name, Some("a"), None);
+    }
+    put(&api, CONFIG_MAPS, "controlled", Some("a"), None);
+    control(&api, SECRETS, "child", ("v1", "ConfigMap", "uid-of-the-ring"));
+    control(&api, SECRETS, "copy", ("apps/v1", "ReplicaSet", "uid-of-another"));
+    control(&api, SECRETS, "selected", ("v1", "ConfigMap", "uid-that-selects"));
+    control(&api, CONFIG_MAPS, "controlled", ("apps/v1", "ReplicaSet", "uid-of-another"));
+    let mut scope = scope();
+    scope.holders.insert("uid-that-selects".to_owned());
+    let tallies = cleanup(&api).take_labels_off(&resources(), &scope).await;
+    assert_eq!(counts(&tallies), [(CONFIG_MAPS, 1, 0), (SECRETS, 2, 0)], "an owned object is the ring's");
+    assert_eq!(api.writes().len(), 3);
+    for name in ["copy", "selected"] {
+        assert_eq!(labels_of(&api, SECRETS, name).as_object().unwrap().len(), 2, "{name}");
+    }
+    let copies = tallies.values().map(|tally| tally.copies.clone()).next_back().unwrap();
+    assert_eq!(copies, [("ConfigMap".to_owned(), 1), ("ReplicaSet".to_owned(), 1)].into());
+    assert!(!tallies.values().all(Tally::is_clean));
+}
+
+/// As a ReplicaSet makes another Pod for one that it does not select any more.
+#[tokio::test(start_paused = true)]
+async fn it_ends_where_each_write_makes_another_labelled_object() {
+    let api = FakeApi::default();
+    put(&api, SECRETS, "o", Some("a"), None);
+    let mut made = 0;
+    api.intercept(move |asked, objects| {
+        if asked.method == Method::PATCH {
+            made += 1;
+            assert!(made < 10, "it does not end");
+            objects.insert(path(SECRETS, &format!("made-{made}")), labelled(&format!("made-{made}"), Some("a"), None));
+        }
+        None
+    });
+    let tallies = cleanup(&api).take_labels_off(&resources(), &scope()).await;
+    assert_eq!(counts(&tallies), [(CONFIG_MAPS, 0, 0), (SECRETS, 1, 0)]);
+}
+
+#[test]
+fn of_a_ring_that_is_gone_what_labelled_objects_control_is_its_own() {
+    let object = |controller: Option<(&str, &str)>| Target {
+        controller: controller.map(|(kind, uid)| {
+            serde_json::from_value(json!({"apiVersion": "v1", "kind": kind, "name": "x", "uid": uid})).unwrap()
+        }),
+        ..Target::default()
+    };
+    let (owner, copy) = (object(None), object(Some(("ConfigMap", "holder"))));
+    let found =
+        |secret: Target| [(resources()[0].clone(), vec![owner.clone()]), (resources()[1].clone(), vec![secret])];
+    let inferred = |secret| {
+        let mut scope = Scope { holders: ["holder".to_owned()].into(), ..Scope::default() };
+        scope.infer(&found(secret));
+        scope.resources.len()
+    };
+    assert_eq!(inferred(object(Some(("ConfigMap", "owner")))), 2, "so what it controls in turn is");
+    assert_eq!(inferred(object(Some(("ReplicaSet", "owner")))), 1);
+    assert_eq!(inferred(copy), 1, "its controller selects by the label");
 }

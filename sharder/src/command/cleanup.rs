@@ -1,7 +1,8 @@
 //! The command `cleanup`: takes a ring off the cluster when no sharder does, or looks whether one did.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use futures::TryFutureExt as _;
 use kube::{Api, Client, api::DeleteParams, discovery::verbs};
 use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::GroupResource};
 use ringside_runtime::{
@@ -15,8 +16,11 @@ use tokio::time::{Instant, sleep};
 use super::{of_ring::OfRing, report::Report};
 use crate::{
     assign::writes::Writes,
-    cleanup::{self, Tallies, Tally, belongings},
-    resources::Resource,
+    cleanup::{
+        self, Scope, Tallies, Tally, belongings,
+        templates::{self, Holder},
+    },
+    resources::{self, Resource},
 };
 
 /// How long a ring may take to go: it does at once, but for finalizers that others set.
@@ -31,8 +35,9 @@ const ATTEMPTS: usize = 3;
 pub(super) struct Arguments {
     #[command(flatten)]
     of: OfRing,
-    /// Looks through the objects of this resource only, as in `websites.example.com`; may be repeated. Without it through
-    /// those of all resources that the API server serves.
+    /// Looks only through the objects of this resource, as in `websites.example.com`, and of the ring's own while it is there;
+    /// may be repeated. Without it through those of all resources that the API server serves. Of a ring that is gone these are
+    /// the resources: labels come off what their objects control.
     #[arg(long = "resource", value_name = "RESOURCE")]
     resources: Vec<String>,
     /// Only says what there is.
@@ -45,7 +50,7 @@ pub(super) struct Arguments {
 pub struct Cleanup {
     ring: RingName,
     of: OfRing,
-    resources: Vec<GroupResource>,
+    resources: BTreeSet<GroupResource>,
     dry_run: bool,
 }
 
@@ -98,66 +103,106 @@ impl Cleanup {
     /// When it could not begin. What could not be taken off is in the report.
     pub async fn run(self) -> Result<Report, CleanupError> {
         let client = self.of.connect()?;
-        let (resources, unknown) = self.look_up(&client).await?;
-        let mut tallies = self.count(&client, &resources).await;
+        let rings: Api<ClusterRing> = Api::all(client.clone());
+        let ring = rings.get_opt(self.ring.as_str()).await.map_err(|error| self.failed(explain(&error)))?;
+        let own = ring.as_ref().map_or_else(|| self.resources.clone(), resources::concerned);
+        let (resources, unknown) = self.look_up(&client, &own).await?;
+        let mut scope = Scope {
+            resources: resources.iter().filter(|resource| own.contains(&resource.id)).cloned().collect(),
+            roots: ring.iter().flat_map(|ring| ring.spec.families().into_keys()).collect(),
+            ..Scope::default()
+        };
+        let (mut tallies, templates) = self.survey(&client, &resources, ring.is_none(), &mut scope).await;
         tallies.extend(unknown);
-        let had_ring = self.remove_ring(&client).await?;
+        if ring.is_some() && !self.dry_run {
+            self.remove_ring(&rings).await?;
+        }
         let belongings = belongings::remove(&client, &self.ring, self.dry_run).await;
         if !self.dry_run {
             let (ring, writes) = (self.ring.clone(), Writes::default());
             let cleanup = cleanup::Cleanup { client, ring, writes, attempts: ATTEMPTS };
-            for (id, end) in cleanup.take_labels_off(&resources).await {
+            for (id, end) in cleanup.take_labels_off(&resources, &scope).await {
                 let tally = tallies.entry(id).or_default();
-                *tally = Tally { found: tally.found, ..end };
+                *tally = Tally { found: tally.found, fault: end.fault.or(tally.fault.take()), ..end };
             }
         }
-        Ok(Report { ring: self.ring, dry_run: self.dry_run, had_ring, belongings, tallies })
+        let had_ring = ring.is_some();
+        Ok(Report { ring: self.ring, dry_run: self.dry_run, had_ring, belongings, tallies, templates })
     }
 
-    /// What there is before anything is done: a sharder that still runs takes labels off as well, and a policy puts some back
-    /// until the API server has learned that it is gone.
-    async fn count(&self, client: &Client, resources: &[Arc<Resource>]) -> Tallies {
+    /// Looks at what there is before anything is done: a sharder that still runs takes labels off as well, and a policy puts
+    /// some back until the API server has learned that it is gone.
+    async fn survey(
+        &self,
+        client: &Client,
+        resources: &[Arc<Resource>],
+        infer: bool,
+        scope: &mut Scope,
+    ) -> (Tallies, Vec<Holder>) {
         let labels = RingLabels::of(&self.ring);
-        let mut tallies = Tallies::new();
+        let (mut tallies, mut found, mut holders) = (Tallies::new(), Vec::new(), Vec::new());
         for resource in resources {
-            tallies.insert(resource.id.clone(), cleanup::count(client, &labels, resource).await);
+            let look = templates::find(client, &labels, resource)
+                .and_then(async |holders| Ok((holders, cleanup::list(client, &labels, resource).await?)));
+            match look.await {
+                Ok((some, objects)) => {
+                    holders.extend(some);
+                    found.push((resource.clone(), objects));
+                }
+                Err(error) => {
+                    // What its objects control may be needed as it is.
+                    scope.resources.retain(|one| one.id != resource.id);
+                    tallies.entry(resource.id.clone()).or_default().fault = Some(explain(&error));
+                }
+            }
         }
-        tallies
+        scope.holders = holders.iter().map(|holder| holder.uid.clone()).collect();
+        if infer {
+            scope.infer(&found);
+        }
+        for (resource, objects) in found {
+            tallies.entry(resource.id.clone()).or_default().take_in((&resource, scope), objects);
+        }
+        // What another one of them makes is mended with that.
+        holders.retain(|holder| holder.controller.as_ref().is_none_or(|uid| !scope.holders.contains(uid)));
+        (tallies, holders)
     }
 
-    /// Returns whether there was one. It goes first: proxies without ring refuse everything, and sharders put nothing back.
-    async fn remove_ring(&self, client: &Client) -> Result<bool, CleanupError> {
-        let rings: Api<ClusterRing> = Api::all(client.clone());
-        let failed = |why: String| CleanupError::Ring { ring: self.ring.clone(), why };
-        if self.dry_run {
-            return Ok(rings.get(self.ring.as_str()).await.is_ok());
-        }
+    fn failed(&self, why: String) -> CleanupError {
+        CleanupError::Ring { ring: self.ring.clone(), why }
+    }
+
+    /// It goes first: proxies without ring refuse everything, and sharders put nothing back.
+    async fn remove_ring(&self, rings: &Api<ClusterRing>) -> Result<(), CleanupError> {
         match rings.delete(self.ring.as_str(), &DeleteParams::background()).await {
             Ok(_) => {}
-            // Also where nobody has heard of ClusterRings.
-            Err(error) if code(&error) == Some(404) => return Ok(false),
-            Err(error) => return Err(failed(explain(&error))),
+            Err(error) if code(&error) == Some(404) => return Ok(()),
+            Err(error) => return Err(self.failed(explain(&error))),
         }
         let deadline = Instant::now() + GONE_WITHIN;
         loop {
             match rings.get(self.ring.as_str()).await {
-                Err(error) if code(&error) == Some(404) => return Ok(true),
-                Err(error) => return Err(failed(explain(&error))),
+                Err(error) if code(&error) == Some(404) => return Ok(()),
+                Err(error) => return Err(self.failed(explain(&error))),
                 Ok(ring) if Instant::now() > deadline => {
-                    return Err(failed(format!("its finalizers {:?} keep it", ring.metadata.finalizers)));
+                    return Err(self.failed(format!("its finalizers {:?} keep it", ring.metadata.finalizers)));
                 }
                 Ok(_) => sleep(GONE_INTERVAL).await,
             }
         }
     }
 
-    /// The resources to look through, and those of which nothing is known.
-    async fn look_up(&self, client: &Client) -> Result<(Vec<Arc<Resource>>, Tallies), CleanupError> {
+    /// The resources to look through, `own` among them, and those of which nothing is known.
+    async fn look_up(
+        &self,
+        client: &Client,
+        own: &BTreeSet<GroupResource>,
+    ) -> Result<(Vec<Arc<Resource>>, Tallies), CleanupError> {
         let (mut found, mut unknown) = (Vec::new(), Tallies::new());
         let mut fault = |id: GroupResource, error: String| {
             unknown.insert(id, Tally { fault: Some(error), ..Tally::default() });
         };
-        for name in &self.resources {
+        for name in self.resources.union(own).filter(|_| !self.resources.is_empty()) {
             match discovery::resource(client, name).await {
                 Ok(served) => found.push(resource(name.clone(), served)),
                 Err(error) => fault(name.clone(), error.to_string()),

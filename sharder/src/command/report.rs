@@ -4,7 +4,7 @@ use std::fmt;
 
 use ringside_ring::RingName;
 
-use crate::cleanup::{Tallies, Tally, belongings::Belonging};
+use crate::cleanup::{Tallies, Tally, belongings::Belonging, templates::Holder};
 
 /// What became of a ring.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub struct Report {
     pub(super) had_ring: bool,
     pub(super) belongings: Vec<Belonging>,
     pub(super) tallies: Tallies,
+    /// The objects that labels of others are copied from, or that select by them.
+    pub(super) templates: Vec<Holder>,
 }
 
 impl Report {
@@ -24,7 +26,9 @@ impl Report {
 
     /// Whether nothing is left that should be gone.
     pub fn is_clean(&self) -> bool {
-        self.belongings.iter().all(|belonging| belonging.fault.is_none()) && self.tallies.values().all(Tally::is_clean)
+        self.belongings.iter().all(|belonging| belonging.fault.is_none())
+            && self.tallies.values().all(Tally::is_clean)
+            && self.templates.is_empty()
     }
 }
 
@@ -40,7 +44,10 @@ impl fmt::Display for Report {
         let rows: Vec<_> = self.tallies.iter().filter(|(_, tally)| tally.found > 0 || !tally.is_clean()).collect();
         let width =
             rows.iter().map(|(resource, _)| resource.to_string().len()).max().unwrap_or(0).max("RESOURCE".len());
-        let left = |tally: &Tally| if self.dry_run { tally.found } else { tally.left };
+        let left = |tally: &Tally| match self.dry_run {
+            true => tally.found,
+            false => tally.left + tally.copies.values().sum::<usize>(),
+        };
         writeln!(f, "{:width$}  {:>8}  {:>8}", "RESOURCE", "LABELLED", "LEFT")?;
         for (resource, tally) in &rows {
             write!(f, "{:width$}  {:>8}  {:>8}", resource.to_string(), tally.found, left(tally))?;
@@ -50,7 +57,21 @@ impl fmt::Display for Report {
             }
         }
         let sum = |number: &dyn Fn(&Tally) -> usize| self.tallies.values().map(number).sum::<usize>();
-        write!(f, "{:width$}  {:>8}  {:>8}", "all", sum(&|tally| tally.found), sum(&left))
+        write!(f, "{:width$}  {:>8}  {:>8}", "all", sum(&|tally| tally.found), sum(&left))?;
+        for (resource, tally) in &rows {
+            for (kind, count) in &tally.copies {
+                write!(f, "\ncopies left: {count} {resource} controlled by {kind}, not known to be of the ring")?;
+            }
+        }
+        for Holder { resource, place, fields, .. } in &self.templates {
+            let remedy = match fields.iter().any(|field| field.to_lowercase().contains("selector")) {
+                true => "a selector may be immutable: delete the object, and create it without the label",
+                false => "take the label out of it where it is written",
+            };
+            let fields = fields.join(", ");
+            write!(f, "\ntemplate: {resource} {place}: the ring's label is in {fields}, and so in copies: {remedy}")?;
+        }
+        Ok(())
     }
 }
 
@@ -64,14 +85,23 @@ mod tests {
 
     fn report(dry_run: bool) -> Report {
         let id = |resource: &str| GroupResource { group: String::new(), resource: resource.into() };
+        let fault = Some("missing permission".to_owned());
+        let secrets = Tally { found: 3, taken: 1, left: 2, fault, ..Tally::default() };
         let tallies = [
             (id("configmaps"), Tally { found: 1200, taken: 1200, ..Tally::default() }),
             (id("pods"), Tally::default()),
-            (id("secrets"), Tally { found: 3, taken: 1, left: 2, fault: Some("missing permission".to_owned()) }),
+            (id("secrets"), secrets),
         ];
         let belonging = Belonging { resource: id("policies"), name: "p".into(), fault: None };
         let ring = "example".parse().unwrap();
-        Report { ring, dry_run, had_ring: true, belongings: vec![belonging], tallies: tallies.into() }
+        Report {
+            ring,
+            dry_run,
+            had_ring: true,
+            belongings: vec![belonging],
+            tallies: tallies.into(),
+            templates: Vec::new(),
+        }
     }
 
     #[test]
@@ -83,6 +113,29 @@ mod tests {
             all             1203         2";
         assert_eq!(report(false).to_string(), wanted);
         assert!(!report(false).is_clean());
+    }
+
+    #[test]
+    fn copies_and_where_they_come_from_are_left_and_named() {
+        for dry_run in [true, false] {
+            let mut report = report(dry_run);
+            report.tallies.clear();
+            let fields = ["spec.selector.matchLabels", "spec.template.metadata.labels"].map(str::to_owned).into();
+            let resource = GroupResource { group: "apps".into(), resource: "deployments".into() };
+            let place = "default/db".to_owned();
+            report.templates.push(Holder { resource, uid: "u".into(), place, fields, controller: None });
+            assert!(!report.is_clean());
+            let text = report.to_string();
+            let named = "template: deployments.apps default/db: the ring's label is in spec.selector.matchLabels, spec";
+            assert!(text.contains(named) && text.contains("create it without the label"), "{text}");
+            report.templates.clear();
+            let pods = GroupResource { group: String::new(), resource: "pods".into() };
+            let copies = [("ReplicaSet".to_owned(), 3)].into();
+            report.tallies.insert(pods, Tally { found: 5, taken: 2, copies, ..Tally::default() });
+            let text = report.to_string();
+            assert!(!report.is_clean() && text.contains("copies left: 3 pods controlled by ReplicaSet"), "{text}");
+            assert!(dry_run || text.contains("all              5         3"), "{text}");
+        }
     }
 
     #[test]

@@ -74,6 +74,22 @@ async fn a_resource_that_left_is_let_go_of_before_what_follows_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_copy_on_an_object_of_another_controller_stays_and_holds_up_nothing() {
+    let (api, leftovers, task, _ring) = start();
+    let copy = path(SECRETS, "copy");
+    put(&api, &copy, "a");
+    let mut object = api.get(&copy).unwrap();
+    object["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true}]);
+    api.put(&copy, object);
+    sleep(Duration::from_secs(180)).await;
+    assert_ne!(labels(&api, &copy), json!({}));
+    assert_eq!(labels(&api, &path(SECRETS, "child")), json!({}));
+    assert_eq!(left(&leftovers), Vec::<String>::new());
+    task.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_does_not_narrow_it_any_more_is_not_waited_for_beyond_the_deadline() {
     let (api, leftovers, task, _ring) = start();
     sleep(Duration::from_secs(59)).await;

@@ -1,19 +1,27 @@
 //! A ring that is removed leaves nothing behind, whoever takes it off.
 
-use std::process::{Command, Output};
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Pod, Secret},
+};
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, ListParams, PostParams},
 };
 use ringside_e2e::{
+    control_plane::{ControlPlane, Options},
     eventually::eventually,
-    system::Settings,
+    system::{NAMESPACE, Settings},
     toolchain::{self, built},
     website::Website,
 };
-use ringside_ring::{ClusterRing, cluster_ring::Fence, labels::webhook_configuration_name};
+use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::Fence, labels::webhook_configuration_name};
+use serde_json::json;
 
 use crate::labels::{
     belongings::{FENCE, KINDS, api},
@@ -76,10 +84,14 @@ async fn assert_nothing_is_left(fixture: &Fixture) {
 
 /// Runs `ringside-sharder cleanup` with the rights of an administrator.
 async fn cleanup(fixture: &Fixture, arguments: &[&str]) -> (bool, String) {
+    cleanup_of(&fixture.ring, fixture.system.control_plane().kubeconfig_path(), arguments).await
+}
+
+async fn cleanup_of(ring: &RingName, kubeconfig: PathBuf, arguments: &[&str]) -> (bool, String) {
     let program = built(toolchain::ringside).await.unwrap();
     let mut command = Command::new(program.sharder);
-    command.args(["cleanup", "--ring", fixture.ring.as_str()]).args(arguments);
-    command.env("KUBECONFIG", fixture.system.control_plane().kubeconfig_path());
+    command.args(["cleanup", "--ring", ring.as_str()]).args(arguments);
+    command.env("KUBECONFIG", kubeconfig);
     let Output { status, stdout, stderr } =
         tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let text = format!("{}{}", String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
@@ -176,4 +188,46 @@ pub(crate) async fn the_command_takes_a_whole_ring_off_while_everything_runs() {
         assert_eq!(row(&table, resource), [count.to_string(), "0".to_owned()]);
     }
     assert_nothing_is_left(&fixture).await;
+}
+
+/// A Deployment was written with the labels of a ring that is gone, in its selector as well: without them its Pods would be
+/// replaced, and these again.
+pub(crate) async fn the_command_leaves_what_a_selector_needs_and_names_it() {
+    const PODS: usize = 3;
+    let options = Options { controller_manager: true, ..Options::default() };
+    let plane = ControlPlane::start(options).await.unwrap();
+    let ring: RingName = "gone".parse().unwrap();
+    let labels = json!({"app": "db", RingLabels::of(&ring).shard: "shard-0"});
+    let deployment = json!({"metadata": {"name": "db"}, "spec": {"replicas": PODS, "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "db:1"}]}}}});
+    let deployments: Api<Deployment> = Api::namespaced(plane.client(), NAMESPACE);
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    let config_map = json!({"metadata": {"name": "alone", "labels": labels}});
+    let config_maps: Api<ConfigMap> = Api::namespaced(plane.client(), NAMESPACE);
+    config_maps.create(&PostParams::default(), &serde_json::from_value(config_map).unwrap()).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(plane.client(), NAMESPACE);
+    let names = async || -> Vec<String> {
+        let pods = pods.list(&ListParams::default().labels("app=db")).await.unwrap();
+        pods.iter().map(|pod| pod.name_any()).collect()
+    };
+    eventually("the Pods are there", DEADLINE, || async {
+        let count = names().await.len();
+        if count == PODS { Ok(()) } else { Err(format!("{count} are")) }
+    })
+    .await
+    .unwrap();
+    let before = names().await;
+
+    for arguments in [&["--dry-run"][..], &[], &[]] {
+        let (clean, table) = cleanup_of(&ring, plane.kubeconfig_path(), arguments).await;
+        let template = format!(
+            "template: deployments.apps {NAMESPACE}/db: the ring's label is in spec.selector.matchLabels, spec.template.metadata.labels"
+        );
+        assert!(!clean && table.contains(&template) && table.matches("template: ").count() == 1, "{table}");
+        assert!(table.contains(&format!("copies left: {PODS} pods controlled by ReplicaSet")), "{table}");
+        assert_eq!(row(&table, "pods"), [PODS.to_string(), PODS.to_string()]);
+    }
+    assert_eq!(names().await, before);
+    let alone = config_maps.get("alone").await.unwrap().metadata.labels.unwrap();
+    assert_eq!(alone.into_keys().collect::<Vec<_>>(), ["app"]);
 }
