@@ -27,7 +27,7 @@ pub(crate) use scope::Scope;
 use crate::{assign::writes::Writes, pauses::Pauses, resources::Resource, target::Target};
 
 /// How long after a ring has gone somebody may still be setting its labels. The longest of these: a review of the webhook
-/// that began before (5 s), a write of the sharder's that was under way (2 s), a policy that puts labels back until the API
+/// that began before (2 s), a write of the sharder's that was under way (2 s), a policy that puts labels back until the API
 /// servers have learned that it is gone (about 1 s).
 pub(crate) const SETTLED: Duration = Duration::from_secs(5);
 /// What is cleaned up.

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use kube::{Client, client::Body};
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
@@ -25,6 +25,8 @@ pub(crate) struct Asked {
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) body: Value,
+    /// Whether it is a server-side apply, which makes what is not there.
+    pub(crate) applies: bool,
 }
 
 #[derive(Default)]
@@ -54,7 +56,9 @@ impl FakeApi {
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap();
+                let media = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
                 let asked = Asked {
+                    applies: media.starts_with(b"application/apply-patch"),
                     method: parts.method,
                     path: parts.uri.path().to_owned(),
                     query: parts.uri.query().unwrap_or_default().to_owned(),
@@ -173,7 +177,10 @@ impl FakeApi {
                 None => failure(StatusCode::NOT_FOUND),
             },
             Method::POST if is_collection(&asked.path) && asked.body["metadata"]["name"].is_string() => {
-                state.create(asked)
+                state.create(format!("{}/{}", asked.path, asked.body["metadata"]["name"].as_str().unwrap()), asked)
+            }
+            Method::PATCH if asked.applies && !objects.contains_key(&asked.path) => {
+                state.create(asked.path.clone(), asked)
             }
             // A question, such as a review: what is stored there is the answer.
             Method::POST if objects.contains_key(&asked.path) => success(&objects[&asked.path]),
@@ -220,8 +227,7 @@ fn is_selected(query: &str, object: &Value) -> bool {
 }
 
 impl State {
-    fn create(&mut self, asked: &Asked) -> Response<Body> {
-        let path = format!("{}/{}", asked.path, asked.body["metadata"]["name"].as_str().unwrap());
+    fn create(&mut self, path: String, asked: &Asked) -> Response<Body> {
         if self.objects.contains_key(&path) {
             return failure(StatusCode::CONFLICT);
         }

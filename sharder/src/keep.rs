@@ -3,8 +3,9 @@
 //!
 //! The webhook configuration and the admission policies of a ring are such objects. They have the ring as their owner, so
 //! the garbage collector removes them together with it. An object is replaced as a whole and not applied: what others add
-//! to it, such as a condition that is never met, would stay. A replacement that changes nothing is no write: the API server
-//! keeps what it has stored.
+//! to it, such as a condition that is never met, would stay. Only what its kind leaves to others is taken over. The same edit
+//! that comes back after each write is left as it is, and told ([`edits`]). An object without our label is not ours: another
+//! installation may have one of that name, and it is neither changed nor deleted.
 
 use std::{collections::BTreeSet, convert::Infallible, sync::Arc, time::Duration};
 
@@ -12,7 +13,7 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
     core::{DynamicObject, PartialObjectMeta, TypeMeta},
     discovery::ApiResource,
     runtime::{
@@ -26,7 +27,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::{FIELD_MANAGER, news::tell};
+mod edits;
+
+use self::edits::{Edit, Edits};
+use crate::{FIELD_MANAGER, news::tell, snapshot::MANAGED};
 use ringside_runtime::explain::{code, explain, explain_watch};
 
 /// How long something must have been stored before it is known to be acted on. An API server follows its configuration by
@@ -40,6 +44,11 @@ const ATTEMPTS: usize = 3;
 /// How long it is left to somebody who changes it again right after it was written, at first and at last: whoever does so
 /// all the time must not keep the API server busy.
 const TRUCE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];
+/// How long an edit is left that comes back after each write.
+const LEFT: Duration = Duration::from_secs(600);
+
+/// Takes over into what is wanted what is stored and is others' to set.
+type KeepForeign = fn(stored: &DynamicObject, wanted: &mut DynamicObject);
 
 /// How an object should be.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,6 +77,16 @@ pub(crate) enum Standing {
     Disturbed {
         /// They did so right after it was written, and are left in peace for longer.
         again: bool,
+    },
+    /// The same edit came back after each write, and is left as it is.
+    Edited {
+        /// What users are told.
+        why: String,
+    },
+    /// There is one of that name without our label. It stays as it is.
+    NotOurs {
+        /// What users are told.
+        why: String,
     },
     /// It is not wanted, and not there.
     Absent,
@@ -103,7 +122,7 @@ impl Kept {
             kind: kind.kind.clone(),
             name,
             period,
-            left_to_others: &[],
+            keep_foreign: |_, _| {},
         };
         (kept, keeper)
     }
@@ -136,14 +155,29 @@ pub(crate) struct Keeper {
     kind: String,
     name: String,
     period: Duration,
-    /// Fields that are others' to set, as JSON pointers.
-    left_to_others: &'static [&'static str],
+    keep_foreign: KeepForeign,
+}
+
+/// What came of a look at the object, and of the write if one was due.
+enum Found {
+    AsWanted(Option<DynamicObject>),
+    Edited(DynamicObject, String),
+    NotOurs(ObjectMeta),
+}
+
+/// What is known of the last look.
+#[derive(Default)]
+struct Last {
+    /// As it is stored, and how it should be there.
+    stored: Option<Stored>,
+    wish: Wish,
+    edits: Edits,
 }
 
 impl Keeper {
-    /// The same, but these fields, which the object does not say, may be what others make of them.
-    pub(crate) fn leaving_to_others(self, left_to_others: &'static [&'static str]) -> Self {
-        Self { left_to_others, ..self }
+    /// The same, but this takes over what others have set.
+    pub(crate) fn keeping_foreign(self, keep_foreign: KeepForeign) -> Self {
+        Self { keep_foreign, ..self }
     }
 
     /// Keeps it until it is dropped. Begins once it is known how it should be.
@@ -153,16 +187,13 @@ impl Keeper {
             return std::future::pending().await;
         }
         let mut seen = std::pin::pin!(versions(self.watched.clone(), self.name.clone()));
-        let mut stored: Option<Stored> = None;
-        let mut truce = TRUCE[0];
+        let (mut last, mut truce) = (Last::default(), TRUCE[0]);
         loop {
             let wish = self.wish.borrow_and_update().clone();
-            let pause = match self.write(&wish).await {
-                Ok(object) => {
-                    stored = object.map(|object| Stored::after(object, stored.take()));
-                    self.tell(stored.as_ref().map_or(Standing::Absent, Stored::standing));
-                    self.period
-                }
+            let found = self.write(&wish, &mut last).await;
+            let is_left = matches!(found, Ok(Found::Edited(..) | Found::NotOurs(_)));
+            let pause = match found {
+                Ok(found) => self.take_in(found, wish, &mut last),
                 Err(error) => {
                     let (code, why) = (code(&error), explain(&error));
                     tracing::warn!(
@@ -187,54 +218,114 @@ impl Keeper {
                         }
                         break;
                     }
-                    Some(seen) = seen.next() => if !disturbed && !is_stored(seen.as_ref(), stored.as_ref()) {
+                    Some(seen) = seen.next() => if !disturbed && !is_stored(seen.as_ref(), last.stored.as_ref()) {
                         disturbed = true;
-                        tracing::info!(kind = self.kind, name = self.name, "somebody changed an object of a ring; writing it again");
                         truce = if wrote_at.elapsed() < truce * 2 { (truce * 2).min(TRUCE[1]) } else { TRUCE[0] };
-                        self.tell(Standing::Disturbed { again: truce > TRUCE[0] });
+                        if !is_left {
+                            tracing::info!(kind = self.kind, name = self.name, "somebody changed an object of a ring; writing it again");
+                            self.tell(Standing::Disturbed { again: truce > TRUCE[0] });
+                        }
                         due.as_mut().reset(wrote_at + truce);
                     },
-                    () = &mut due => break,
+                    () = &mut due => {
+                        if !disturbed {
+                            last.edits.rested();
+                            last.stored.take_if(|_| is_left);
+                        }
+                        break;
+                    }
                 }
             }
         }
     }
 
-    /// Returns what is there now.
-    async fn write(&self, wish: &Wish) -> Result<Option<DynamicObject>, kube::Error> {
+    /// Tells how it stands; returns when to look again.
+    fn take_in(&self, found: Found, wish: Wish, last: &mut Last) -> Duration {
+        let (stored, told, pause) = match found {
+            Found::AsWanted(object) => {
+                let stored = object.map(|object| Stored::after(object, last.stored.take()));
+                let standing = stored.as_ref().map_or(Standing::Absent, Stored::standing);
+                (stored, standing, self.period)
+            }
+            Found::Edited(object, by) => {
+                let why =
+                    format!("{} {} was edited again and again by {by}, and is left as it is", self.kind, self.name);
+                (Some(Stored::after(object, None)), Standing::Edited { why }, LEFT)
+            }
+            Found::NotOurs(metadata) => {
+                let (Self { kind, name, .. }, (key, value)) = (self, MANAGED);
+                let why = format!(
+                    "{kind} {name} has no label {key}={value}, so it is not this sharder's and stays as it is: delete it, or give it that label"
+                );
+                let object = DynamicObject { types: None, metadata, data: Value::Null };
+                (Some(Stored::after(object, None)), Standing::NotOurs { why }, self.period)
+            }
+        };
+        if let (Standing::Edited { why } | Standing::NotOurs { why }, true) = (&told, *self.standing.borrow() != told) {
+            tracing::warn!(why, "an object of a ring is not as it should be");
+        }
+        (last.stored, last.wish) = (stored, wish);
+        self.tell(told);
+        pause
+    }
+
+    /// Writes it, unless it is as it should be.
+    async fn write(&self, wish: &Wish, last: &mut Last) -> Result<Found, kube::Error> {
         let Wish::Like(object) = wish else {
             // What is not there needs no permission to delete it.
-            if self.objects.get_metadata_opt(&self.name).await?.is_none() {
-                return Ok(None);
+            let Some(stored) = self.objects.get_metadata_opt(&self.name).await? else {
+                return Ok(Found::AsWanted(None));
+            };
+            if !is_ours(&stored.metadata) {
+                return Ok(Found::NotOurs(stored.metadata));
             }
-            return match self.objects.delete(&self.name, &DeleteParams::background()).await {
-                Ok(_) => Ok(None),
-                Err(error) if code(&error) == Some(404) => Ok(None),
+            let that = Preconditions { uid: stored.metadata.uid, resource_version: None };
+            return match self.objects.delete(&self.name, &DeleteParams::background().preconditions(that)).await {
+                Ok(_) => Ok(Found::AsWanted(None)),
+                Err(error) if code(&error) == Some(404) => Ok(Found::AsWanted(None)),
                 Err(error) => Err(error),
             };
         };
         let mut attempt = 1;
         loop {
-            match self.put(object).await {
+            match self.put(object, wish, last).await {
                 // Somebody was faster, be it with a change or by making it.
                 Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS => attempt += 1,
-                outcome => return outcome.map(Some),
+                outcome => return outcome,
             }
         }
     }
 
-    async fn put(&self, object: &DynamicObject) -> Result<DynamicObject, kube::Error> {
-        let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let Some(mut stored) = self.objects.get_opt(&self.name).await? else {
-            return self.objects.create(&parameters, object).await;
+    async fn put(&self, object: &DynamicObject, wish: &Wish, last: &mut Last) -> Result<Found, kube::Error> {
+        let Some(stored) = self.objects.get_opt(&self.name).await? else {
+            // Not by POST: permission to create can be limited to names only where the request has one.
+            let (parameters, apply) = (PatchParams::apply(FIELD_MANAGER), Patch::Apply(object));
+            return self.objects.patch(&self.name, &parameters, &apply).await.map(Some).map(Found::AsWanted);
         };
-        adorn(&mut stored.metadata, &object.metadata);
-        let mut data = object.data.clone();
-        for field in self.left_to_others {
-            carry_over(field, &stored.data, &mut data);
+        let before = last.stored.as_ref().map(|stored| &stored.object.metadata);
+        if !is_ours(&stored.metadata)
+            && !before.is_some_and(|before| before.uid == stored.metadata.uid && is_ours(before))
+        {
+            return Ok(Found::NotOurs(stored.metadata));
         }
-        let replacement = DynamicObject { types: object.types.clone(), metadata: stored.metadata, data };
-        self.objects.replace(&self.name, &parameters, &replacement).await
+        let (is_news, is_edited) = (last.wish != *wish, !is_stored(Some(&stored.metadata), last.stored.as_ref()));
+        let mut wanted = object.clone();
+        (self.keep_foreign)(&stored, &mut wanted);
+        let mut metadata = stored.metadata.clone();
+        adorn(&mut metadata, &wanted.metadata);
+        if (wanted.data == stored.data && metadata == stored.metadata) || !(is_news || is_edited) {
+            return Ok(Found::AsWanted(Some(stored)));
+        }
+        let edit = (!is_news).then(|| Edit::of(&stored, object));
+        if edit.as_ref().is_some_and(|edit| last.edits.has_come_back(edit)) {
+            let by = edits::editor(&stored.metadata);
+            return Ok(Found::Edited(stored, by));
+        }
+        let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let replacement = DynamicObject { types: object.types.clone(), metadata, data: wanted.data };
+        let replaced = self.objects.replace(&self.name, &parameters, &replacement).await?;
+        edit.into_iter().for_each(|edit| last.edits.undid(edit));
+        Ok(Found::AsWanted(Some(replaced)))
     }
 
     /// Not about what is no longer wanted.
@@ -272,12 +363,9 @@ impl Stored {
     }
 }
 
-/// Leaves a field as it is stored, where nobody wants it to be otherwise.
-fn carry_over(field: &str, stored: &Value, wanted: &mut Value) {
-    let (Some((parent, name)), Some(theirs)) = (field.rsplit_once('/'), stored.pointer(field)) else { return };
-    if let Some(parent) = wanted.pointer_mut(parent).and_then(Value::as_object_mut) {
-        parent.entry(name).or_insert_with(|| theirs.clone());
-    }
+/// Whether an object has the label of what the sharder keeps.
+pub(crate) fn is_ours(metadata: &ObjectMeta) -> bool {
+    metadata.labels.as_ref().and_then(|labels| labels.get(MANAGED.0)).is_some_and(|value| value == MANAGED.1)
 }
 
 /// Sets what is ours in an object's metadata; what others have set stays, as it changes nothing about what the object does.
@@ -285,8 +373,9 @@ fn adorn(stored: &mut ObjectMeta, wanted: &ObjectMeta) {
     // What this said once and no longer does.
     let ours = annotated_by_us(stored);
     stored.annotations.iter_mut().for_each(|all| all.retain(|key, _| !ours.contains(key)));
-    stored.labels.get_or_insert_default().extend(wanted.labels.clone().unwrap_or_default());
-    stored.annotations.get_or_insert_default().extend(wanted.annotations.clone().unwrap_or_default());
+    for (stored, wanted) in [(&mut stored.labels, &wanted.labels), (&mut stored.annotations, &wanted.annotations)] {
+        wanted.iter().for_each(|wanted| stored.get_or_insert_default().extend(wanted.clone()));
+    }
     stored.owner_references.clone_from(&wanted.owner_references);
 }
 

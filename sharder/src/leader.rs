@@ -29,7 +29,7 @@ use crate::{
     namespaces::Namespaces,
     notices::Notices,
     pauses::Pauses,
-    probe::{self, Home, Verdicts},
+    probe::{self, Home, Verdicts, WebhookModes},
     rings::{self, ClientConfig, Support, Told, Trust, reconcile},
     snapshot::{Snapshot, Snapshots},
 };
@@ -55,6 +55,8 @@ pub(crate) struct Leader {
     pub(crate) departed: Departed,
     /// Whether the API server reaches the webhook.
     pub(crate) reach: Verdicts,
+    /// Whether the API server is told to ask it.
+    pub(crate) modes: WebhookModes,
     /// Whether it goes by MutatingAdmissionPolicies, and what else has to be known for that.
     pub(crate) mutating: Verdicts,
     pub(crate) support: watch::Sender<Option<Support>>,
@@ -148,7 +150,7 @@ impl Leader {
         let (clients, period) = ((&self.client, &self.watches), self.sync_period);
         let home = &Home::find(&self.client, &self.client_config.namespace).await;
         let (config, trust) = (&self.client_config, self.trust.clone());
-        let webhook = probe::webhook::look(clients, home, (config, trust), period, &self.reach);
+        let webhook = probe::webhook::look(clients, home, (config, trust), period, (&self.reach, &self.modes));
         let validating = probe::policies::validating(clients, home, self.snapshots.clone(), period, &self.fences);
         let mutating = probe::policies::mutating(clients, home, self.support.subscribe(), period, &self.mutating);
         // Each keeps objects by watches, which makes it large: in a debug build the whole of it is on the stack many times.
@@ -230,6 +232,7 @@ impl Leader {
             drains: drains.clone(),
             census: census.clone(),
             reach: self.reach.clone(),
+            modes: self.modes.clone(),
             asked: asked.clone(),
             support: self.support.subscribe(),
             mutating: self.mutating.clone(),

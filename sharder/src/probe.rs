@@ -1,4 +1,4 @@
-//! What becomes of a write on its way through the API server: whether it is asked about at the webhook, and judged by
+//! What becomes of a write on its mode through the API server: whether it is asked about at the webhook, and judged by
 //! policies. Nobody but the API server can say: it lets a write pass that it could not ask about (`failurePolicy: Ignore`),
 //! and one that no policy was tried on because their admission plugin is turned off, and what is stored tells neither.
 //!
@@ -24,17 +24,20 @@ use tokio::{
 use crate::{
     keep::{ACTED_ON, Kept, Standing},
     pauses::Pauses,
-    snapshot::BELONGING,
+    snapshot::belonging_labels,
 };
 
+mod mode;
 pub(crate) mod policies;
 pub(crate) mod webhook;
+
+pub(crate) use mode::{WebhookMode, WebhookModes};
 
 /// The name of each of our objects, and of the Lease that is never made.
 const NAME: &str = "ringside-sharder-probe";
 /// The label of that Lease; its value says what it is for.
 const LABEL: &str = "ringside.dev/probe";
-/// How often it is looked.
+/// How often it is looked, as a rule.
 const PAUSE: Duration = Duration::from_secs(10);
 /// For how long what was found out counts, and nothing is concluded, while probes tell nothing: three of them. Beyond it what
 /// is not seen to work is taken not to. Nothing may wait for ever for an answer that never comes, and nothing may rely on one
@@ -75,7 +78,7 @@ impl Home {
         let owner = Namespace { metadata: self.0.clone(), ..Namespace::default() }.owner_ref(&());
         ObjectMeta {
             name: Some(NAME.to_owned()),
-            labels: Some([(BELONGING.0.to_owned(), BELONGING.1.to_owned())].into()),
+            labels: Some(belonging_labels()),
             owner_references: Some(owner.into_iter().collect()),
             ..ObjectMeta::default()
         }
@@ -127,7 +130,9 @@ struct Probe<'a> {
     client: &'a Client,
     home: &'a Home,
     what: &'static str,
-    read: fn(Result<Lease, kube::Error>) -> Answer,
+    read: &'a (dyn Fn(Result<Lease, kube::Error>) -> Answer + Sync),
+    /// How often it is made.
+    pause: Duration,
     /// What the API server does where it is treated.
     does: &'static str,
     /// What it means that it passed.
@@ -135,7 +140,7 @@ struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    /// Makes it every ten seconds, and whenever it changes how the objects stand by which it is treated.
+    /// Makes it again and again, and whenever it changes how the objects stand by which it is treated.
     async fn repeat(&self, objects: &[&Kept], tell: impl Fn(Verdict)) -> Infallible {
         let tell = Telling(tell);
         let mut stands: Vec<_> = objects.iter().map(|object| object.changes()).collect();
@@ -172,7 +177,7 @@ impl Probe<'_> {
             tokio::select! {
                 // The senders live in `objects`.
                 _ = select_all(changes) => {}
-                () = sleep(PAUSE) => {}
+                () = sleep(self.pause) => {}
             }
         }
     }
@@ -209,7 +214,7 @@ impl<T: Fn(Verdict)> Drop for Telling<T> {
 /// Why nothing is found out by an object that stands so.
 fn why_not(standing: Standing) -> String {
     match standing {
-        Standing::Refused { why, .. } => why,
+        Standing::Refused { why, .. } | Standing::Edited { why } | Standing::NotOurs { why } => why,
         Standing::Disturbed { .. } => format!("somebody changes or deletes {NAME}"),
         Standing::Pending | Standing::InPlace { .. } | Standing::Absent => format!("{NAME} is not written yet"),
     }

@@ -14,6 +14,7 @@ use kube::{
 use ringside_ring::ClusterRing;
 use tokio::sync::watch;
 
+mod additions;
 mod announce;
 mod figures;
 mod label_policy;
@@ -21,6 +22,7 @@ mod reconcile;
 mod status;
 mod webhook_configuration;
 
+pub(crate) use additions::{keep_foreign, noted};
 pub(crate) use label_policy::{Support, bindings_of, follow as follow_support};
 pub(crate) use reconcile::{Told, reconcile};
 pub(crate) use webhook_configuration::{ClientConfig, Trust, WEBHOOK_PATH};

@@ -25,7 +25,7 @@ use crate::{
     metrics::Metrics,
     notices::Notices,
     observe::{Clients, Observed, observe, until},
-    probe::Verdicts,
+    probe::{Verdicts, WebhookModes},
     rings::{ClientConfig, Trust},
     webhook::{
         Room, ServingIdentity,
@@ -211,6 +211,7 @@ impl Setup {
             sync_period: config.sync_period,
             departed: Departed::default(),
             reach: Verdicts::default(),
+            modes: WebhookModes::default(),
             mutating: Verdicts::default(),
             support: watch::Sender::default(),
         };

@@ -91,15 +91,23 @@ pub(crate) struct Snapshot {
     pub(crate) status: Option<ClusterRingStatus>,
 }
 
-/// The label of what the sharder writes for rings (CONTRACT, "Assignment", of the webhook's configuration).
+/// The label of what the sharder writes for rings (CONTRACT, "Assignment", of the webhook's configuration). The project that
+/// the contract comes from sets it too.
 pub(crate) const BELONGING: (&str, &str) = ("app.kubernetes.io/name", "controller-sharding");
+/// And the one that is ours alone: what has it not is neither changed nor deleted.
+pub(crate) const MANAGED: (&str, &str) = ("app.kubernetes.io/managed-by", "ringside-sharder");
+
+/// The labels of what the sharder keeps.
+pub(crate) fn belonging_labels() -> BTreeMap<String, String> {
+    [BELONGING, MANAGED].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
 
 impl Snapshot {
     /// The metadata of an object that belongs to the ring: its name, its label, and the ring as its owner.
     pub(crate) fn belonging(&self, name: String) -> ObjectMeta {
         ObjectMeta {
             name: Some(name),
-            labels: Some([(BELONGING.0.to_owned(), BELONGING.1.to_owned())].into()),
+            labels: Some(belonging_labels()),
             // The garbage collector removes it together with its ring.
             owner_references: Some(vec![OwnerReference {
                 api_version: ClusterRing::api_version(&()).into_owned(),

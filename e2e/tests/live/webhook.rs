@@ -6,6 +6,7 @@ mod injected;
 mod missed;
 mod outage;
 mod trust;
+mod unconcerned;
 
 use ringside_e2e::{case, live::Group};
 
@@ -22,6 +23,9 @@ pub(crate) fn group() -> Group {
             case!(missed::children_that_came_in_a_moment_without_the_webhook_have_their_labels_at_once).alone(),
             case!(outage::after_an_outage_of_all_sharders_every_object_has_an_owner_at_once).alone(),
             case!(outage::without_its_webhook_configuration_the_sharder_assigns_objects_right_after_their_creation)
+                .alone(),
+            case!(unconcerned::what_nothing_of_the_ring_controls_never_reaches_the_webhook).alone(),
+            case!(unconcerned::a_webhook_that_says_nothing_holds_up_only_what_is_the_rings_and_is_out_of_the_way_soon)
                 .alone(),
         ],
     )

@@ -2,6 +2,7 @@
 //!
 //! The garbage collector removes them with their ring, a while later, and as long as one is there it may put labels back.
 
+use crate::keep::is_ours;
 use kube::{Api, Client, api::DeleteParams, core::DynamicObject};
 use ringside_ring::{RingName, cluster_ring::GroupResource, labels::webhook_configuration_name};
 use ringside_runtime::{
@@ -38,9 +39,11 @@ pub(crate) async fn remove(client: &Client, ring: &RingName, dry_run: bool) -> V
         let outcome = match group.as_ref().map_err(Clone::clone).and_then(|group| group.find(&resource)) {
             Ok(served) => {
                 let api: Api<DynamicObject> = Api::all_with(client.clone(), &served.api);
-                let done = match dry_run {
-                    true => api.get(&name).await.map(drop),
-                    false => api.delete(&name, &DeleteParams::background()).await.map(drop),
+                let done = match api.get_metadata(&name).await {
+                    // Another installation's.
+                    Ok(there) if !is_ours(&there.metadata) => continue,
+                    Ok(_) if !dry_run => api.delete(&name, &DeleteParams::background()).await.map(drop),
+                    looked => looked.map(drop),
                 };
                 match done {
                     Ok(()) => None,

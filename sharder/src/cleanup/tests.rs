@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     assign::tests::{CONFIG_MAPS, SECRETS, path},
     fixtures::FakeApi,
-    snapshot::tests::resource,
+    snapshot::{belonging_labels, tests::resource},
 };
 
 fn cleanup(api: &FakeApi) -> Cleanup {
@@ -175,4 +175,29 @@ fn of_a_ring_that_is_gone_what_labelled_objects_control_is_its_own() {
     assert_eq!(inferred(object(Some(("ConfigMap", "owner")))), 2, "so what it controls in turn is");
     assert_eq!(inferred(object(Some(("ReplicaSet", "owner")))), 1);
     assert_eq!(inferred(copy), 1, "its controller selects by the label");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_not_our_label_stays() {
+    let api = FakeApi::default();
+    let (group, version) = ("admissionregistration.k8s.io", "admissionregistration.k8s.io/v1");
+    let served = json!({"name": "mutatingwebhookconfigurations", "kind": "MutatingWebhookConfiguration",
+        "singularName": "", "namespaced": false, "verbs": ["get", "delete"]});
+    api.put("/apis", json!({"groups": [{"name": group, "versions": [{"groupVersion": version, "version": "v1"}]}]}));
+    api.put(&format!("/apis/{version}"), json!({"groupVersion": version, "resources": [served]}));
+    let path = format!("/apis/{version}/mutatingwebhookconfigurations/sharding-clusterring-50d858e0-example");
+    let ring = "example".parse().unwrap();
+    for (labels, is_ours) in
+        [(json!({"app.kubernetes.io/name": "controller-sharding"}), false), (json!(belonging_labels()), true)]
+    {
+        api.put(&path, json!({"metadata": {"name": "w", "labels": labels}}));
+        for dry_run in [true, false] {
+            let found = belongings::remove(&api.client(), &ring, dry_run).await;
+            assert_eq!(
+                (found.len(), api.get(&path).is_none()),
+                (usize::from(is_ours), is_ours && !dry_run),
+                "{found:?}"
+            );
+        }
+    }
 }

@@ -104,6 +104,7 @@ fn start_in(namespaces: Namespaces, api: &FakeApi, latest: watch::Receiver<Arc<S
         sync_period: Duration::from_secs(60),
         departed: Departed::default(),
         reach: Verdicts::default(),
+        modes: crate::probe::WebhookModes::default(),
         mutating: Verdicts::default(),
         support: watch::Sender::default(),
     };

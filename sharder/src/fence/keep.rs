@@ -226,7 +226,13 @@ impl Fence {
                     self.refused(code, &why);
                     return None;
                 }
-                Standing::Pending | Standing::Disturbed { .. } | Standing::Absent => return None,
+                Standing::NotOurs { why } => {
+                    self.findings.refused = Some(format!("the API server's fence: {why}, {OR}"));
+                    return None;
+                }
+                Standing::Pending | Standing::Disturbed { .. } | Standing::Edited { .. } | Standing::Absent => {
+                    return None;
+                }
             }
         }
         since

@@ -15,7 +15,7 @@ use ringside_runtime::explain::{code, explain_watch};
 use serde::de::DeserializeOwned;
 
 use super::{Fences, keep::impossible};
-use crate::snapshot::BELONGING;
+use crate::snapshot::MANAGED;
 
 /// Follows what is stored of all fences.
 pub(crate) fn follow(client: Client) -> (Fences, impl Future<Output = Result<(), Infallible>> + Send) {
@@ -35,7 +35,7 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Hash + Eq + Clone,
 {
-    let config = watcher::Config::default().labels(&format!("{}={}", BELONGING.0, BELONGING.1));
+    let config = watcher::Config::default().labels(&format!("{}={}", MANAGED.0, MANAGED.1));
     // By list and watch, so that what is stored never goes back in time: see `leases::follow`.
     let mut events = std::pin::pin!(watcher(Api::<K>::all(client), config).default_backoff());
     loop {

@@ -14,14 +14,19 @@ const PERIOD: Duration = Duration::from_secs(3_000);
 
 /// An object that is kept, of a kind without a namespace.
 fn kept(api: &FakeApi) -> (Kept, impl Future<Output = Infallible> + Send + 'static) {
-    api.put(PATH, json!({"metadata": {"name": "kept", "resourceVersion": "1"}}));
+    api.put(PATH, json!({"metadata": {"name": "kept", "resourceVersion": "1", "labels": ours()}}));
     let kind = ApiResource::erase::<Namespace>(&());
     let (kept, keeper) = Kept::new((&api.client(), &api.client()), &kind, "kept".to_owned(), PERIOD);
     (kept, keeper.run())
 }
 
+fn ours() -> Value {
+    json!(crate::snapshot::belonging_labels())
+}
+
 fn object(says: &str) -> DynamicObject {
-    serde_json::from_value(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kept"}, "says": says}))
+    let metadata = json!({"name": "kept", "labels": ours()});
+    serde_json::from_value(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "says": says}))
         .unwrap()
 }
 
@@ -57,11 +62,13 @@ async fn what_somebody_changes_or_deletes_is_written_again() {
     let mut changes = kept.changes();
     changes.wait_for(|standing| matches!(standing, Standing::InPlace { .. })).await.unwrap();
     let Standing::InPlace { since, .. } = kept.standing() else { panic!("it is in place") };
-    let adorned = json!({"name": "kept", "uid": "u", "resourceVersion": "of somebody", "labels": {"a": "b"}});
+    let mut labels = ours();
+    labels["a"] = json!("b");
+    let adorned = json!({"name": "kept", "uid": "u", "resourceVersion": "of somebody", "labels": labels});
     api.put(PATH, json!({"metadata": adorned, "says": "this", "and": "something else"}));
     tokio::time::sleep(PERIOD / 10).await;
     assert_eq!((says(&api), api.get(PATH).unwrap().get("and")), (json!("this"), None), "also where it was added to");
-    assert_eq!(api.get(PATH).unwrap()["metadata"]["labels"], json!({"a": "b"}), "labels of others do no harm");
+    assert_eq!(api.get(PATH).unwrap()["metadata"]["labels"], labels, "labels of others do no harm");
     let Standing::InPlace { since: again, .. } = kept.standing() else { panic!("it is in place") };
     assert!(again > since, "whoever relies on it has to wait anew");
     let mut marked = api.get(PATH).unwrap();
@@ -114,7 +121,8 @@ async fn what_is_written_at_the_same_time_by_somebody_else_is_written_at_once_ag
     api.intercept(move |asked, objects| {
         if asked.method == Method::PUT && others > 0 {
             others -= 1;
-            objects.insert(PATH.to_owned(), json!({"metadata": {"name": "kept", "resourceVersion": "of somebody"}}));
+            let metadata = json!({"name": "kept", "resourceVersion": "of somebody", "labels": ours()});
+            objects.insert(PATH.to_owned(), json!({"metadata": metadata}));
         }
         None
     });
@@ -130,7 +138,8 @@ async fn a_status_of_others_is_no_change_and_a_new_wish_waits_for_no_truce() {
     let api = FakeApi::default();
     let (kept, keeper) = kept(&api);
     let keeper = tokio::spawn(keeper);
-    api.put(PATH, json!({"metadata": {"name": "kept", "uid": "u", "generation": 1, "resourceVersion": "1"}}));
+    let metadata = json!({"name": "kept", "uid": "u", "generation": 1, "resourceVersion": "1", "labels": ours()});
+    api.put(PATH, json!({"metadata": metadata}));
     kept.want(Some(object("this")));
     tokio::time::sleep(PERIOD / 10).await;
     let writes = api.writes().len();
@@ -159,26 +168,91 @@ async fn a_status_of_others_is_no_change_and_a_new_wish_waits_for_no_truce() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_left_to_others_stays_and_what_it_said_once_goes() {
-    let api = FakeApi::default();
     let managed = json!([{"manager": FIELD_MANAGER, "operation": "Update", "fieldsType": "FieldsV1",
         "fieldsV1": {"f:metadata": {"f:annotations": {".": {}, "f:once": {}}}}}]);
     let annotations = json!({"once": "ours", "of": "others"});
-    let metadata =
-        json!({"name": "kept", "resourceVersion": "1", "annotations": annotations, "managedFields": managed});
+    let metadata = json!({"name": "kept", "resourceVersion": "1", "labels": ours(), "annotations": annotations,
+        "managedFields": managed});
     let kind = ApiResource::erase::<Namespace>(&());
-    let others: [&'static [&'static str]; 2] = [&["/list/0/theirs"], &[]];
-    for (left, kept_as) in others.into_iter().zip([json!({"ours": 1, "theirs": 2}), json!({"ours": 1})]) {
-        api.put(PATH, json!({"metadata": metadata, "list": [{"ours": 0, "theirs": 2}]}));
+    let theirs: KeepForeign = |stored, wanted| wanted.data["theirs"] = stored.data["theirs"].clone();
+    for (keep_foreign, kept_as) in [(theirs, json!(2)), (|_, _| {}, Value::Null)] {
+        let api = FakeApi::default();
+        api.put(PATH, json!({"metadata": metadata, "says": "that", "theirs": 2}));
         let (kept, keeper) = Kept::new((&api.client(), &api.client()), &kind, "kept".to_owned(), PERIOD);
-        let keeper = tokio::spawn(keeper.leaving_to_others(left).run());
-        let mut wanted = object("this");
-        wanted.data["list"] = json!([{"ours": 1}]);
-        kept.want(Some(wanted));
+        let keeper = tokio::spawn(keeper.keeping_foreign(keep_foreign).run());
+        kept.want(Some(object("this")));
         tokio::time::sleep(Duration::from_secs(1)).await;
         let now = api.get(PATH).unwrap();
-        assert_eq!((&now["list"][0], &now["metadata"]["annotations"]), (&kept_as, &json!({"of": "others"})));
+        assert_eq!((&now["theirs"], &now["metadata"]["annotations"]), (&kept_as, &json!({"of": "others"})));
+        let writes = api.writes().len();
+        edit(&api, "theirs", json!(3));
+        tokio::time::sleep(PERIOD / 10).await;
+        let written = api.writes().len() - writes;
+        assert_eq!(written, usize::from(kept_as.is_null()), "what stays is no reason to write");
+        assert!(matches!(kept.standing(), Standing::InPlace { .. }));
         keeper.abort();
     }
+}
+
+/// Somebody sets this.
+fn edit(api: &FakeApi, field: &str, to: Value) {
+    let mut object = api.get(PATH).unwrap();
+    object[field] = to;
+    object["metadata"]["resourceVersion"] = json!(format!("{}+", object["metadata"]["resourceVersion"]));
+    object["metadata"]["managedFields"] = json!([{"manager": "enforcer", "operation": "Update"}]);
+    api.put(PATH, object);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_that_comes_back_after_each_write_is_left_and_told() {
+    let api = FakeApi::default();
+    let (kept, keeper) = kept(&api);
+    let keeper = tokio::spawn(keeper);
+    kept.want(Some(object("this")));
+    tokio::time::sleep(PERIOD / 10).await;
+    let writes = || api.writes().len();
+    let (before, begun) = (writes(), Instant::now());
+    let mut told = None;
+    while begun.elapsed() < Duration::from_secs(15 * 60) {
+        if says(&api) == "this" {
+            edit(&api, "says", json!("something else"));
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        if let Standing::Edited { why } = kept.standing() {
+            told.get_or_insert((begun.elapsed(), why));
+        }
+    }
+    let (after, why) = told.unwrap();
+    assert!(after <= Duration::from_secs(5) && why.contains("\"enforcer\""), "{after:?}: {why}");
+    assert_eq!((writes() - before, says(&api)), (3, json!("something else")));
+    // What it does otherwise is looked at, and what is gone is written again.
+    edit(&api, "says", json!("another thing"));
+    tokio::time::sleep(PERIOD / 10).await;
+    assert_eq!(says(&api), "this");
+    assert!(matches!(kept.standing(), Standing::InPlace { .. }));
+    keeper.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_not_our_label_is_neither_changed_nor_deleted() {
+    let api = FakeApi::default();
+    let (kept, keeper) = kept(&api);
+    let theirs = json!({"metadata": {"name": "kept", "uid": "theirs", "resourceVersion": "1",
+        "labels": {"app.kubernetes.io/name": "controller-sharding"}}, "says": "theirs"});
+    api.put(PATH, theirs.clone());
+    let keeper = tokio::spawn(keeper);
+    for wish in [Some(object("this")), None, Some(object("this"))] {
+        kept.want(wish);
+        tokio::time::sleep(PERIOD * 2).await;
+        assert_eq!((api.writes().len(), api.get(PATH)), (0, Some(theirs.clone())));
+        let Standing::NotOurs { why } = kept.standing() else { panic!("{:?}", kept.standing()) };
+        assert!(why.contains("app.kubernetes.io/managed-by=ringside-sharder"), "{why}");
+    }
+    api.remove(PATH);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(says(&api), "this");
+    assert_eq!(api.writes(), [format!("PATCH {PATH}")], "by its name");
+    keeper.abort();
 }
 
 #[tokio::test(start_paused = true)]

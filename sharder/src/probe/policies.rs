@@ -12,7 +12,7 @@ use ringside_runtime::explain::explain;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Answer, Concerned, Home, NAME, Probe, Verdict, Verdicts};
+use super::{Answer, Concerned, Home, NAME, PAUSE, Probe, Verdict, Verdicts};
 use crate::{
     cel::quoted,
     fence::Fences,
@@ -58,7 +58,8 @@ pub(crate) async fn validating(
         client: clients.0,
         home,
         what: VALIDATING,
-        read: refused,
+        read: &refused,
+        pause: PAUSE,
         does: "it judges writes by ValidatingAdmissionPolicies",
         passed: "it judges writes by no ValidatingAdmissionPolicies; is its admission plugin ValidatingAdmissionPolicy turned off?",
     };
@@ -108,7 +109,8 @@ async fn changing(
         client: clients.0,
         home,
         what: MUTATING,
-        read: |made| Answer::by_mark(made, MARK),
+        read: &|made| Answer::by_mark(made, MARK),
+        pause: PAUSE,
         does: "it changes writes by MutatingAdmissionPolicies",
         passed: "it changes writes by no MutatingAdmissionPolicies; is its admission plugin MutatingAdmissionPolicy turned off?",
     };

@@ -24,6 +24,10 @@ fn read(made: Result<Lease, kube::Error>) -> Answer {
     }
 }
 
+fn probe<'a>(client: &'a kube::Client, home: &'a Home) -> Probe<'a> {
+    Probe { client, home, what: "this", read: &read, pause: PAUSE, does: "it works", passed: "off" }
+}
+
 /// An API server that answers probes so, by HTTP status.
 fn answering() -> (FakeApi, Arc<AtomicU16>) {
     let (api, answer) = (FakeApi::default(), Arc::new(AtomicU16::new(200)));
@@ -49,7 +53,7 @@ async fn what_passes_tells_after_a_margin_that_nothing_treats_it_and_what_is_unc
     let kind = ApiResource::erase::<Namespace>(&());
     let (kept, keeper) = Kept::new((&client, &client), &kind, "kept".to_owned(), Duration::from_secs(3_000));
     let verdicts = Verdicts::default();
-    let probe = Probe { client: &client, home: &home, what: "this", read, does: "it works", passed: "off" };
+    let probe = probe(&client, &home);
     let now = || verdicts.borrow().clone();
     let off = Some(Err("off".to_owned()));
     {
@@ -65,8 +69,9 @@ async fn what_passes_tells_after_a_margin_that_nothing_treats_it_and_what_is_unc
         };
         wait(PAUSE).await;
         assert_eq!((now(), api.asked().len()), (None, 0), "nothing is there that could treat it");
-        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kept"}});
-        kept.want(Some(serde_json::from_value::<DynamicObject>(object).unwrap()));
+        let metadata = json!({"name": "kept", "labels": belonging_labels()});
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+        kept.want(Some(serde_json::from_value::<DynamicObject>(object.clone()).unwrap()));
         wait(ACTED_ON / 2).await;
         assert_eq!(now(), None, "an API server may not act on it yet");
         wait(ACTED_ON + PAUSE).await;
@@ -92,10 +97,7 @@ async fn what_passes_tells_after_a_margin_that_nothing_treats_it_and_what_is_unc
         wait(PATIENCE * 2).await;
         assert_eq!(now(), None, "however long");
         answer.store(503, Ordering::Relaxed);
-        kept.want(Some(
-            serde_json::from_value(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kept"}}))
-                .unwrap(),
-        ));
+        kept.want(Some(serde_json::from_value(object).unwrap()));
         wait(PATIENCE - PAUSE).await;
         assert_eq!(now(), None);
         wait(PAUSE * 2).await;

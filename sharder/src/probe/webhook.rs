@@ -14,11 +14,14 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Answer, Concerned, Home, NAME, Probe, Verdicts};
+use super::{
+    Answer, Concerned, Home, NAME, Probe, Verdicts,
+    mode::{Switch, WebhookModes},
+};
 use crate::{
     keep::Kept,
     news::tell,
-    rings::{ClientConfig, Trust},
+    rings::{ClientConfig, Trust, keep_foreign, noted},
 };
 
 /// The path of the webhook that is asked about nothing but this.
@@ -26,6 +29,9 @@ pub(crate) const PATH: &str = "/webhooks/sharder/probe";
 
 const WEBHOOK: &str = "probe.sharder.ringside.dev";
 const WHAT: &str = "webhook";
+/// How often it is looked, and how long the webhook may take: where it falls silent, creates wait until that is noticed.
+const PAUSE: Duration = Duration::from_secs(2);
+const TIMEOUT_SECONDS: i32 = 1;
 /// The webhook's mark, an annotation.
 const MARK: &str = "ringside.dev/webhook";
 
@@ -35,17 +41,22 @@ pub(crate) async fn look(
     home: &Home,
     (config, mut trust): (&ClientConfig, watch::Receiver<Option<Trust>>),
     period: Duration,
-    verdicts: &Verdicts,
+    (verdicts, modes): (&Verdicts, &WebhookModes),
 ) -> Infallible {
-    let left_to_others = trust.borrow().as_ref().map(Trust::left_to_others).unwrap_or_default();
     let kind = ApiResource::erase::<MutatingWebhookConfiguration>(&());
     let (kept, keeper) = Kept::new((client, watches), &kind, NAME.to_owned(), period);
-    let keeper = keeper.leaving_to_others(left_to_others);
+    let keeper = keeper.keeping_foreign(keep_foreign);
+    let switch = Switch::new(modes);
     let probe = Probe {
         client,
         home,
         what: WHAT,
-        read,
+        read: &|made| {
+            let answer = read(made);
+            switch.heard(&answer);
+            answer
+        },
+        pause: PAUSE,
         does: "it calls webhooks",
         passed: "it calls no webhooks; is its admission plugin MutatingAdmissionWebhook turned off?",
     };
@@ -94,13 +105,16 @@ fn configuration(config: &ClientConfig, trust: &Trust, home: &Home) -> DynamicOb
         "namespaceSelector": namespaces,
         // Nobody but the probe is refused anything.
         "failurePolicy": "Fail",
-        "timeoutSeconds": 5,
+        "timeoutSeconds": TIMEOUT_SECONDS,
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
+        // The API server's defaults, so that what is stored can be compared.
+        "matchPolicy": "Equivalent",
+        "reinvocationPolicy": "Never",
     });
-    DynamicObject {
+    noted(DynamicObject {
         types: Some(TypeMeta::resource::<MutatingWebhookConfiguration>()),
         metadata: ObjectMeta { annotations: trust.annotations(), ..home.belonging() },
         data: json!({"webhooks": [webhook]}),
-    }
+    })
 }

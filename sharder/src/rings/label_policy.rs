@@ -201,10 +201,12 @@ async fn keep(protector: &Protector, policies: &ApiResource, sharder: &str) -> I
 /// What both amount to; none while it is not known.
 fn come_of(rule: &Standing, link: &Standing) -> Option<Outcome> {
     match (rule, link) {
-        (Standing::Refused { why, .. }, _) | (_, Standing::Refused { why, .. }) => Some(Outcome::Refused(why.clone())),
+        (Standing::Refused { why, .. } | Standing::NotOurs { why }, _)
+        | (_, Standing::Refused { why, .. } | Standing::NotOurs { why }) => Some(Outcome::Refused(why.clone())),
         (Standing::Pending, _) | (_, Standing::Pending) => None,
         (Standing::Absent, _) | (_, Standing::Absent) => Some(Outcome::Needless),
-        (Standing::Disturbed { again: true }, _) | (_, Standing::Disturbed { again: true }) => Some(Outcome::Disturbed),
+        (Standing::Disturbed { again: true } | Standing::Edited { .. }, _)
+        | (_, Standing::Disturbed { again: true } | Standing::Edited { .. }) => Some(Outcome::Disturbed),
         // One that was disturbed once is back in no time.
         _ => Some(Outcome::InPlace),
     }

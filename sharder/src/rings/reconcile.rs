@@ -6,6 +6,7 @@ use k8s_openapi::{api::admissionregistration::v1::MutatingWebhookConfiguration, 
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
+    core::DynamicObject,
     discovery::ApiResource,
 };
 use ringside_ring::{ClusterRing, cluster_ring::ClusterRingStatus, labels::webhook_configuration_name};
@@ -16,11 +17,12 @@ use tokio::{
 };
 
 use super::{
+    additions::{added, keep_foreign},
     announce::Announcer,
     figures::{Figures, figures},
     label_policy::{Protection, Support},
     status::{Finding, fenced_by, in_time, reached, status, weighed, worked_on},
-    webhook_configuration::{ClientConfig, Trust, webhook_configuration},
+    webhook_configuration::{ClientConfig, Trust, asks, webhook_configuration},
 };
 use crate::{
     census::Census,
@@ -33,7 +35,7 @@ use crate::{
     metrics::{Metrics, RingFigures},
     news::tell,
     notices::Notices,
-    probe::{Verdict, Verdicts},
+    probe::{Verdict, Verdicts, WebhookMode, WebhookModes},
     snapshot::Snapshot,
 };
 use ringside_runtime::explain::explain;
@@ -68,6 +70,8 @@ pub(crate) struct Told {
     /// Whether the API server reaches the webhook, and whether it is configured to ask it about this ring.
     pub(crate) reach: Verdicts,
     pub(crate) asked: Verdicts,
+    /// Whether it is told to.
+    pub(crate) modes: WebhookModes,
     /// What has to be known for the policy that keeps the labels, and whether the API server goes by it.
     pub(crate) support: watch::Receiver<Option<Support>>,
     pub(crate) mutating: Verdicts,
@@ -82,27 +86,33 @@ pub(crate) async fn reconcile(told: Told, snapshots: watch::Receiver<Arc<Snapsho
     let name = webhook_configuration_name(&snapshots.borrow().ring);
     let clients = (&told.client, &told.watches);
     let kind = ApiResource::erase::<MutatingWebhookConfiguration>(&());
-    let left_to_others = told.trust.borrow().as_ref().map(Trust::left_to_others).unwrap_or_default();
     let (webhook, keeper) = Kept::new(clients, &kind, name.clone(), told.period);
-    let keeper = keeper.leaving_to_others(left_to_others);
+    let keeper = keeper.keeping_foreign(keep_foreign);
+    // Where that can't be read, nothing is lost by asking.
+    let stored = Api::<DynamicObject>::all_with(told.client.clone(), &kind).get_opt(&name).await;
+    let before = match stored {
+        Ok(stored) if !stored.as_ref().is_some_and(asks) => WebhookMode::Disabled,
+        _ => WebhookMode::Enabled,
+    };
     let (protection, protector) =
         Protection::new(clients, (told.support.clone(), told.mutating.subscribe()), name, told.period);
     tokio::select! {
         never = keeper.run() => never,
         never = protector.run() => never,
-        never = report_on(&told, &webhook, &protection, snapshots) => never,
+        never = report_on(&told, (&webhook, before), &protection, snapshots) => never,
     }
 }
 
 /// Says how everything should be, and reports how it stands.
 async fn report_on(
     told: &Told,
-    webhook: &Kept,
+    (webhook, before): (&Kept, WebhookMode),
     protection: &Protection,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
 ) -> Infallible {
     let (mut refused, mut fenced) = (told.faults.changes(), told.fences.changes());
     let (mut reach, mut mutating) = (told.reach.subscribe(), told.mutating.subscribe());
+    let mut modes = told.modes.subscribe();
     let mut withdrawn = told.leftovers.changes();
     let (mut webhook_stands, mut labels_stand) = (webhook.changes(), protection.changes());
     let mut trust = told.trust.clone();
@@ -118,20 +128,15 @@ async fn report_on(
         mutating.borrow_and_update();
         webhook_stands.borrow_and_update();
         labels_stand.borrow_and_update();
-        if let Some(trust) = &*trust.borrow_and_update() {
-            webhook.want(Some(webhook_configuration(&snapshot, &told.client_config, trust)));
+        let mode = Some(*modes.borrow_and_update()).filter(|mode| *mode != WebhookMode::AsStored).unwrap_or(before);
+        // Not before it is known what the resources are: the API server learns each configuration anew.
+        if let (Some(trust), false) = (&*trust.borrow_and_update(), snapshot.pending) {
+            webhook.want(Some(webhook_configuration(&snapshot, &told.client_config, trust, mode)));
         }
         protection.want(&snapshot);
-        let standing = match webhook.standing() {
-            Standing::Pending if trust.borrow().is_none() && begun.elapsed() >= CERTIFIED => {
-                // As of a request that is bad whenever it is sent: there is none that could be.
-                Standing::Refused {
-                    code: Some(400),
-                    why: "it has no certificate; the sharder's log says why".to_owned(),
-                }
-            }
-            standing => standing,
-        };
+        let is_overdue = trust.borrow().is_none() && begun.elapsed() >= CERTIFIED;
+        let standing = Some(webhook.standing()).filter(|it| *it != Standing::Pending || !is_overdue);
+        let standing = standing.unwrap_or_else(without_certificate);
         if let Some(asked) = asked(&standing, &told.reach.borrow()) {
             tell(&told.asked, asked);
         }
@@ -156,6 +161,7 @@ async fn report_on(
             _ = withdrawn.changed() => {}
             _ = fenced.changed() => {}
             _ = reach.changed() => {}
+            _ = modes.changed() => {}
             _ = mutating.changed() => {}
             _ = webhook_stands.changed() => {}
             _ = labels_stand.changed() => {}
@@ -164,20 +170,33 @@ async fn report_on(
     }
 }
 
+/// As of a request that is bad whenever it is sent: there is none that could be.
+fn without_certificate() -> Standing {
+    Standing::Refused { code: Some(400), why: "it has no certificate; the sharder's log says why".to_owned() }
+}
+
 /// Whether the API server asks the webhook about a ring: it needs its configuration for that, and to reach it. Nothing where it
 /// is left open what was known before.
 fn asked(configuration: &Standing, reach: &Verdict) -> Option<Verdict> {
     let away = |why: &str| Some(Some(Err(why.to_owned())));
     match configuration {
+        Standing::InPlace { object, .. } if !asks(object) => away("it is out of the way until it is in reach"),
+        Standing::InPlace { object, .. } if !added(object).is_empty() => away("others have narrowed its configuration"),
         Standing::InPlace { since, .. } if since.elapsed() >= ACTED_ON => Some(reach.clone()),
         // An API server takes a moment until it acts on it. Who has just begun to lead can't tell whether it was there before.
         Standing::InPlace { .. } => away("its configuration was written a moment ago"),
         Standing::Disturbed { .. } => away("somebody changed or deleted its configuration"),
+        Standing::Edited { why } | Standing::NotOurs { why } => away(why),
         Standing::Absent => away("it has no configuration"),
         // What is refused for a moment only may be there all the same.
-        Standing::Refused { code: Some(400..=407 | 410..=428), why } => away(why),
+        Standing::Refused { code, why } if lasts(*code) => away(why),
         Standing::Refused { .. } | Standing::Pending => None,
     }
+}
+
+/// Whether what is refused so is refused until somebody does something about it.
+pub(super) fn lasts(code: Option<u16>) -> bool {
+    matches!(code, Some(400..=407 | 410..=428))
 }
 
 /// The status as everything stands.
@@ -189,7 +208,7 @@ fn status_of(
     figures: &Figures,
 ) -> ClusterRingStatus {
     let mut problems = Vec::new();
-    if let Standing::Refused { why, .. } = webhook {
+    if let Standing::Refused { why, .. } | Standing::NotOurs { why } = webhook {
         problems.push(format!("the webhook can't be configured: {why}"));
     }
     problems.extend(told.faults.of(snapshot));
@@ -200,7 +219,7 @@ fn status_of(
     let reach = told.reach.borrow().clone();
     let findings = [
         Some(worked_on(snapshot)),
-        reached(reach.as_ref()),
+        reached(reach.as_ref(), webhook),
         Some(in_time(snapshot, &figures.overdue)),
         Some(weighed(snapshot)),
         protected,

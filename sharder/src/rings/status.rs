@@ -10,8 +10,8 @@ use ringside_ring::cluster_ring::{
     CONDITION_READY, ClusterRingStatus, MESSAGE_SUCCEEDED, ObjectCounts, REASON_SUCCEEDED,
 };
 
-use super::announce::PENDING;
-use crate::{fence::Report, snapshot::Snapshot};
+use super::{additions::added, announce::PENDING, reconcile::lasts, webhook_configuration::asks};
+use crate::{fence::Report, keep::Standing, snapshot::Snapshot};
 
 /// The reason in the condition when something could not be set up.
 const REASON_FAILED: &str = "ReconciliationFailed";
@@ -83,17 +83,37 @@ pub(super) fn worked_on(snapshot: &Snapshot) -> Finding {
     Finding { type_: "ShardsAvailable", holds, reason, message }
 }
 
-/// Whether the API server reaches the webhook; nothing while nobody knows.
-pub(super) fn reached(reach: Option<&Result<(), String>>) -> Option<Finding> {
-    let (holds, reason, message) = match reach? {
-        Ok(()) => (true, "Reached", "the API server reaches the webhook".to_owned()),
-        Err(why) => (
-            false,
-            "NotReached",
-            format!(
-                "the API server does not reach the webhook, so objects are assigned a moment after they are created, not with it: {why}"
-            ),
-        ),
+/// Whether the API server asks the webhook about the ring: it has to reach it, and to be told. Nothing while that is not known.
+pub(super) fn reached(reach: Option<&Result<(), String>>, configuration: &Standing) -> Option<Finding> {
+    const LATE: &str = "so objects are assigned a moment after they are created, not with it";
+    let (holds, reason, message) = match (configuration, reach) {
+        (Standing::NotOurs { why }, _) => (false, "NotOurs", format!("the webhook is not asked, {LATE}: {why}")),
+        (Standing::Edited { why }, _) => (false, "Edited", format!("the webhook may not be asked, {LATE}: {why}")),
+        (_, Some(Err(why))) => {
+            let asked = match configuration {
+                Standing::InPlace { object, .. } if !asks(object) => ", and is not told to ask it until it does",
+                _ => "",
+            };
+            (false, "NotReached", format!("the API server does not reach the webhook{asked}, {LATE}: {why}"))
+        }
+        (Standing::Refused { why, code }, _) if lasts(*code) => {
+            (false, "NotConfigured", format!("the webhook can't be configured, {LATE}: {why}"))
+        }
+        (Standing::InPlace { object, .. }, Some(Ok(()))) => match &*added(object) {
+            _ if !asks(object) => {
+                let message =
+                    "the webhook was out of reach: the API server is told to ask it again after some more probes";
+                (false, "OutOfTheWay", format!("{message}, {LATE}"))
+            }
+            [] => (true, "Reached", "the API server reaches the webhook".to_owned()),
+            added => {
+                let added = added.join(", ");
+                let message =
+                    "others have added conditions to its configuration; what they leave out is assigned a moment later";
+                (true, "Narrowed", format!("the API server reaches the webhook, but {message}: {added}"))
+            }
+        },
+        _ => return None,
     };
     Some(Finding { type_: "WebhookReachable", holds, reason, message })
 }
@@ -275,10 +295,23 @@ mod tests {
         assert_eq!(of(&[]).reason, "NoShards");
         assert!(of(&[]).message.ends_with("see that its --ring is 'example'"));
         assert_eq!(of(&[("a", ShardState::Dead), ("b", ShardState::Orphaned)]).reason, "NoneAvailable");
-        assert_eq!(reached(None), None);
-        assert!(reached(Some(&Ok(()))).unwrap().holds);
+        let configuration = |rules: usize| Standing::InPlace {
+            since: tokio::time::Instant::now(),
+            object: std::sync::Arc::new(
+                serde_json::from_value(serde_json::json!({"metadata": {}, "webhooks": [{"rules": vec![1; rules]}]}))
+                    .unwrap(),
+            ),
+        };
+        assert_eq!(reached(None, &configuration(1)), None);
+        assert!(reached(Some(&Ok(())), &configuration(1)).unwrap().holds);
+        assert!(!reached(Some(&Ok(())), &configuration(0)).unwrap().holds, "it is still out of the way");
         let why = "failed calling webhook: connection refused".to_owned();
-        assert!(reached(Some(&Err(why.clone()))).unwrap().message.ends_with(&why));
+        let told = |rules| reached(Some(&Err(why.clone())), &configuration(rules)).unwrap().message;
+        assert!(told(1).ends_with(&why) && !told(1).contains("not told to ask"));
+        assert!(told(0).ends_with(&why) && told(0).contains("not told to ask"));
+        for standing in [Standing::NotOurs { why: why.clone() }, Standing::Edited { why: why.clone() }] {
+            assert!(!reached(Some(&Ok(())), &standing).unwrap().holds, "its own configuration is not in place");
+        }
         assert!(in_time(&ring, &BTreeMap::new()).holds);
         assert!(weighed(&ring).holds);
         let unweighed = |shards: usize| {

@@ -15,11 +15,13 @@ use ringside_ring::{
     cluster_ring::GroupResource,
     labels::{ACKNOWLEDGER, webhook_configuration_name},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::additions::noted;
 use crate::{
     cel::{POD_NAME, names_one_of, quoted},
     config::WebhookUrl,
+    probe::WebhookMode,
     snapshot::Snapshot,
 };
 
@@ -52,14 +54,6 @@ pub(crate) enum Trust {
 }
 
 impl Trust {
-    /// The fields of a configuration that are others' to set, as JSON pointers.
-    pub(crate) fn left_to_others(&self) -> &'static [&'static str] {
-        match self {
-            Self::Bundle(_) => &[],
-            Self::InjectedFrom(_) => &["/webhooks/0/clientConfig/caBundle"],
-        }
-    }
-
     /// What a configuration has to say about that.
     pub(crate) fn annotations(&self) -> Option<BTreeMap<String, String>> {
         match self {
@@ -92,15 +86,28 @@ impl ClientConfig {
     }
 }
 
-/// The configuration of a ring's webhook.
-pub(super) fn webhook_configuration(snapshot: &Snapshot, client_config: &ClientConfig, trust: &Trust) -> DynamicObject {
+/// Whether a configuration has the API server ask about anything.
+pub(super) fn asks(configuration: &DynamicObject) -> bool {
+    configuration.data.pointer("/webhooks/0/rules").and_then(Value::as_array).is_some_and(|rules| !rules.is_empty())
+}
+
+/// The configuration of a ring's webhook. One that is out of the way has no rules, and is there all the same: what others have
+/// added stays.
+pub(super) fn webhook_configuration(
+    snapshot: &Snapshot,
+    client_config: &ClientConfig,
+    trust: &Trust,
+    mode: WebhookMode,
+) -> DynamicObject {
     let mut metadata = snapshot.belonging(webhook_configuration_name(&snapshot.ring));
     metadata.annotations = trust.annotations();
-    DynamicObject {
+    let webhook = webhook(snapshot, client_config, trust);
+    let rules = webhook.rules.filter(|_| mode != WebhookMode::Disabled);
+    noted(DynamicObject {
         types: Some(TypeMeta::resource::<MutatingWebhookConfiguration>()),
         metadata,
-        data: json!({"webhooks": [webhook(snapshot, client_config, trust)]}),
-    }
+        data: json!({"webhooks": [MutatingWebhook { rules, ..webhook }]}),
+    })
 }
 
 fn webhook(snapshot: &Snapshot, client_config: &ClientConfig, trust: &Trust) -> MutatingWebhook {
@@ -236,13 +243,21 @@ mod tests {
 
     #[test]
     fn the_configuration_is_that_of_the_contract() {
-        let made = serde_json::to_value(webhook_configuration(&snapshot(), &client_config(None), &ours())).unwrap();
+        let made = serde_json::to_value(webhook_configuration(
+            &snapshot(),
+            &client_config(None),
+            &ours(),
+            WebhookMode::Enabled,
+        ))
+        .unwrap();
         let wanted = json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "MutatingWebhookConfiguration",
             "metadata": {
                 "name": "sharding-clusterring-50d858e0-example",
-                "labels": {"app.kubernetes.io/name": "controller-sharding"},
+                "labels": {"app.kubernetes.io/name": "controller-sharding", "app.kubernetes.io/managed-by": "ringside-sharder"},
+                "annotations": {"ringside.dev/own-conditions":
+                    r#"["shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example","not-assigned","of-the-ring","not-let-go"]"#},
                 "ownerReferences": [{"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing",
                     "name": "example", "uid": "ring-uid", "controller": true}],
             },
@@ -312,8 +327,22 @@ mod tests {
     }
 
     #[test]
+    fn out_of_the_way_it_is_there_and_asks_about_nothing() {
+        let of = |mode| webhook_configuration(&snapshot(), &client_config(None), &ours(), mode);
+        let (mut there, out) = (of(WebhookMode::Enabled), of(WebhookMode::Disabled));
+        assert!(asks(&there) && asks(&of(WebhookMode::AsStored)) && !asks(&out));
+        there.data["webhooks"][0].as_object_mut().unwrap().remove("rules");
+        assert_eq!(out, there);
+    }
+
+    #[test]
     fn a_url_takes_the_place_of_the_service() {
-        let made = webhook_configuration(&snapshot(), &client_config(Some("https://127.0.0.1:9443")), &ours());
+        let made = webhook_configuration(
+            &snapshot(),
+            &client_config(Some("https://127.0.0.1:9443")),
+            &ours(),
+            WebhookMode::Enabled,
+        );
         let made = &made.data["webhooks"][0]["clientConfig"];
         assert_eq!(made["url"], "https://127.0.0.1:9443/webhooks/sharder/clusterring/example");
         assert_eq!(made.get("service"), None);
@@ -322,11 +351,12 @@ mod tests {
     #[test]
     fn an_authority_that_cert_manager_injects_is_only_named() {
         let trust = Trust::InjectedFrom("sharding-system/webhook".into());
-        let made = webhook_configuration(&snapshot(), &client_config(None), &trust);
+        let made = webhook_configuration(&snapshot(), &client_config(None), &trust, WebhookMode::Enabled);
         let annotations = made.metadata.annotations.unwrap();
         assert_eq!(annotations["cert-manager.io/inject-ca-from"], "sharding-system/webhook");
         assert_eq!(made.data["webhooks"][0]["clientConfig"].get("caBundle"), None);
-        assert_eq!(webhook_configuration(&snapshot(), &client_config(None), &ours()).metadata.annotations, None);
+        let made = webhook_configuration(&snapshot(), &client_config(None), &ours(), WebhookMode::Enabled);
+        assert!(!made.metadata.annotations.unwrap().contains_key(INJECT_CA_FROM));
     }
 
     #[test]

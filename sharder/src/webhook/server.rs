@@ -50,7 +50,7 @@ use crate::{
 };
 use ringside_runtime::explain::explain;
 
-/// A client that can't finish a TLS handshake in this time is none that waits 5 seconds for an answer.
+/// A client that can't finish a TLS handshake in this time is none that waits 2 seconds for an answer.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection may wait for a request's headers. That includes the time between requests, and the API server
 /// keeps idle connections for 90 s (Go's default transport): it is to be the one who closes them, else a review might
@@ -60,8 +60,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(100);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the end takes at most.
 pub(crate) const ENDS_WITHIN: Duration = LONGEST.saturating_add(DRAIN_TIMEOUT);
-/// How long reading an owner may take: it leaves time to answer within the API server's 5 seconds.
-const OWNER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long reading an owner may take: it leaves time to answer within the 2 seconds that the API server waits.
+const OWNER_TIMEOUT: Duration = Duration::from_millis(1_200);
 /// How soon an owner without a shard is read again: a move leaves it without one for some milliseconds.
 const BETWEEN_OWNERS: Duration = Duration::from_millis(20);
 /// Pause after a failure to accept, such as too many open files: an immediate next attempt would fail alike.

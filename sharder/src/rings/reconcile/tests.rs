@@ -24,6 +24,7 @@ struct Ground {
     drains: Drains,
     reach: Verdicts,
     asked: Verdicts,
+    modes: WebhookModes,
     notices: Notices,
     task: tokio::task::JoinHandle<Infallible>,
 }
@@ -32,13 +33,19 @@ fn start() -> Ground {
     start_trusting(watch::channel(Some(Trust::Bundle(Vec::new()))).1)
 }
 
+fn start_knowing(mode: WebhookMode) -> Ground {
+    let ground = start();
+    ground.modes.send_replace(mode);
+    ground
+}
+
 fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
     let api = FakeApi::default();
     let ring = json!({"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": "example"}, "spec": {}});
     api.put(STATUS, ring);
     let (snapshot, notices) = (Arc::new(snapshot()), Notices::new(api.client()));
     let (census, drains, faults) = (Census::default(), Drains::default(), Faults::default());
-    let (reach, asked) = (Verdicts::default(), Verdicts::default());
+    let (reach, asked, modes) = (Verdicts::default(), Verdicts::default(), WebhookModes::new(WebhookMode::Enabled));
     let told = Told {
         client: api.client(),
         watches: api.client(),
@@ -51,6 +58,7 @@ fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
         census: census.clone(),
         reach: reach.clone(),
         asked: asked.clone(),
+        modes: modes.clone(),
         support: watch::Sender::new(Some(Support::NotServed)).subscribe(),
         mutating: Verdicts::default(),
         leases: held_by(&["a", "b"]),
@@ -60,7 +68,7 @@ fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
     };
     let (snapshots, receiver) = watch::channel(snapshot.clone());
     let task = tokio::spawn(async move { reconcile(told, receiver).await });
-    Ground { api, snapshot, snapshots, faults, census, drains, reach, asked, notices, task }
+    Ground { api, snapshot, snapshots, faults, census, drains, reach, asked, modes, notices, task }
 }
 
 impl Ground {
@@ -194,10 +202,98 @@ async fn what_begins_to_be_wrong_is_told_at_once_in_the_status_and_by_an_event()
     ground.task.abort();
 }
 
+const WEBHOOK: &str =
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/sharding-clusterring-50d858e0-example";
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_out_of_reach_is_taken_out_of_the_way_and_that_is_told_and_what_it_misses_is_looked_for() {
+    let ground = start_knowing(WebhookMode::AsStored);
+    let asks = || ground.api.get(WEBHOOK).unwrap()["webhooks"][0]["rules"].is_array();
+    let is_missed = || matches!(*ground.asked.borrow(), Some(Err(_)));
+    ground.pass(Duration::from_secs(1)).await;
+    assert!(!asks() && is_missed(), "before a probe has passed nothing waits for it");
+    for (mode, reach) in [
+        (WebhookMode::Enabled, Ok(())),
+        (WebhookMode::Disabled, Err("connection refused".to_owned())),
+        (WebhookMode::Disabled, Ok(())),
+        (WebhookMode::Enabled, Ok(())),
+    ] {
+        ground.reach.send_replace(Some(reach.clone()));
+        ground.modes.send_replace(mode);
+        ground.pass(ACTED_ON + LOOK).await;
+        assert_eq!(
+            (asks(), is_missed()),
+            (mode == WebhookMode::Enabled, mode != WebhookMode::Enabled),
+            "{mode:?}, {reach:?}"
+        );
+        let (status, message) = ground.condition("WebhookReachable");
+        assert_eq!(
+            (&*status, message.contains("told to ask it")),
+            if mode == WebhookMode::Enabled { ("True", false) } else { ("False", true) }
+        );
+    }
+    ground.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_begins_to_lead_leaves_the_webhook_as_it_was_until_a_probe_tells() {
+    let ground = start_knowing(WebhookMode::AsStored);
+    ground.api.put(WEBHOOK, json!({"metadata": {"name": "w"}, "webhooks": [{"rules": [{}]}]}));
+    ground.api.intercept(|asked, objects| {
+        let stored = objects.get_mut(WEBHOOK).unwrap();
+        stored["metadata"]["labels"] = json!(crate::snapshot::belonging_labels());
+        assert!(
+            asked.path != WEBHOOK || asked.method == http::Method::GET || asked.body["webhooks"][0]["rules"].is_array()
+        );
+        None
+    });
+    ground.pass(Duration::from_secs(60)).await;
+    assert!(ground.api.get(WEBHOOK).unwrap()["webhooks"][0]["clientConfig"].is_object(), "it is up to date otherwise");
+    ground.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_add_to_the_configuration_stays_is_told_and_what_it_leaves_out_is_looked_for() {
+    let ground = start();
+    ground.reach.send_replace(Some(Ok(())));
+    ground.pass(ACTED_ON + LOOK).await;
+    assert_eq!(*ground.asked.borrow(), Some(Ok(())));
+    let mut configuration = ground.api.get(WEBHOOK).unwrap();
+    let added = json!([{"key": "control-plane", "operator": "NotIn", "values": ["true"]}]);
+    configuration["webhooks"][0]["namespaceSelector"]["matchExpressions"] = added.clone();
+    configuration["metadata"]["resourceVersion"] = json!("of others");
+    ground.api.put(WEBHOOK, configuration);
+    ground.pass(Duration::from_secs(900)).await;
+    let (now, (status, message)) = (ground.api.get(WEBHOOK).unwrap(), ground.condition("WebhookReachable"));
+    assert_eq!((&now["webhooks"][0]["namespaceSelector"]["matchExpressions"], &*status), (&added, "True"));
+    assert!(message.ends_with(": control-plane"), "{message}");
+    assert_eq!(ground.api.writes().into_iter().filter(|write| write.ends_with(WEBHOOK)).count(), 1, "as it was made");
+    assert!(matches!(*ground.asked.borrow(), Some(Err(_))));
+    ground.task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_of_another_installation_stays_and_the_ring_says_so() {
+    let ground = start();
+    let theirs = json!({"metadata": {"name": "w", "labels": {"app.kubernetes.io/name": "controller-sharding"}}});
+    ground.api.put(WEBHOOK, theirs.clone());
+    ground.pass(Duration::from_secs(600)).await;
+    assert_eq!(ground.api.get(WEBHOOK), Some(theirs));
+    for condition in ["Ready", "WebhookReachable"] {
+        let (status, message) = ground.condition(condition);
+        assert!(status == "False" && message.contains("delete it, or give it that label"), "{condition}: {message}");
+    }
+    ground.task.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_ring_without_its_webhook_configuration_is_not_asked_about() {
     let reach = Some(Ok(()));
-    let object = Arc::new(kube::core::DynamicObject { types: None, metadata: Default::default(), data: json!({}) });
+    let object = Arc::new(kube::core::DynamicObject {
+        types: None,
+        metadata: Default::default(),
+        data: json!({"webhooks": [{"rules": [{}]}]}),
+    });
     let in_place = |since| Standing::InPlace { since, object: object.clone() };
     let refused = |code| Standing::Refused { code, why: "no".to_owned() };
     let is_away = |asked: Option<Verdict>| matches!(asked, Some(Some(Err(_))));

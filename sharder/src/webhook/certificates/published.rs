@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{Api, Client, api::ListParams};
 
 use super::Certificates;
-use crate::snapshot::BELONGING;
+use crate::snapshot::MANAGED;
 
 /// Whether every configuration that leads to this webhook trusts the authority, given as PEM. Those of others that have the
 /// same label trust none of ours.
@@ -13,7 +13,7 @@ pub(super) async fn is_published(
     certificates: &Certificates,
     authority: &str,
 ) -> Result<bool, kube::Error> {
-    let ours = ListParams::default().labels(&format!("{}={}", BELONGING.0, BELONGING.1));
+    let ours = ListParams::default().labels(&format!("{}={}", MANAGED.0, MANAGED.1));
     let all = Api::<MutatingWebhookConfiguration>::all(client.clone()).list(&ours).await?;
     let bundles = all
         .items
