@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
-use clap::Args;
+use clap::{Args, builder::FalseyValueParser};
 use ringside_ring::{RingName, ShardName, Weight};
 use ringside_runtime::{
     config::{Faults, parse_address, parse_duration, parse_namespace, parse_object_name},
@@ -54,6 +54,9 @@ pub(crate) struct Options {
     /// what a person wrote on the Lease.
     #[arg(long, env = "RINGSIDE_WEIGHT")]
     weight: Option<String>,
+    /// Shows the labels of the ring to the controller, and leaves them to it in what it writes.
+    #[arg(long, env = "RINGSIDE_SHOW_LABELS", value_parser = FalseyValueParser::new())]
+    show_labels: bool,
     /// What to log, such as info or info,ringside_proxy=debug.
     #[arg(long, env = "RINGSIDE_LOG_FILTER", default_value = LOG_FILTER)]
     log_filter: String,
@@ -114,6 +117,8 @@ pub struct Config {
     pub drain_grace: Duration,
     /// The shard's weight, if it was given.
     pub weight: Option<Weight>,
+    /// Whether the controller sees the labels of the ring.
+    pub show_labels: bool,
     /// What to log.
     pub log_filter: String,
     /// How to log.
@@ -193,6 +198,7 @@ impl Config {
                 lease_duration: lease_duration?,
                 drain_grace: drain_grace?,
                 weight: weight?,
+                show_labels: options.show_labels,
                 log_filter: options.log_filter,
                 log_format: log_format?,
             })
@@ -244,6 +250,8 @@ mod tests {
         assert_eq!(config.lease_duration, Duration::from_secs(15));
         assert_eq!(config.drain_grace, Duration::from_secs(2));
         assert_eq!(config.foreign_tokens, ForeignTokens::Pass);
+        assert!(!config.show_labels);
+        assert!(parse(&["--ring", "example", "--show-labels"]).unwrap().show_labels);
     }
 
     #[test]

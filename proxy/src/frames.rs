@@ -19,7 +19,7 @@ mod protobuf;
 mod sieve;
 mod websocket;
 
-pub(crate) use cut::{behind_length, line};
+pub(crate) use cut::{behind_length, line, with_length};
 pub use deleted::Deleted;
 pub use sieve::{Lets, Sieve};
 

@@ -32,6 +32,7 @@ pub mod fence;
 pub mod frames;
 pub mod gap;
 pub mod handover;
+pub mod labels;
 pub mod membership;
 pub mod metadata;
 pub mod metrics;
@@ -191,6 +192,7 @@ fn shared(
         views: views::Views::new(),
         fence: fence::Fence::new(restarted),
         labels: Arc::new(ringside_ring::RingLabels::of(ring)),
+        hides_labels: !config.show_labels,
         metrics: metrics::Metrics::default(),
         upgraded: TaskTracker::new(),
         closing: CancellationToken::new(),

@@ -37,6 +37,7 @@ pub struct Metrics {
     unseen: Family<What, Counter>,
     foreign: Family<Outcome, Counter>,
     unlabelled: Family<Outcome, Counter>,
+    unfiltered: Family<Encoding, Counter>,
     kinds: Gauge,
     kinds_evicted: Counter,
 }
@@ -55,6 +56,11 @@ struct What {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Outcome {
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Encoding {
+    encoding: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -110,6 +116,11 @@ impl Metrics {
         self.unlabelled.get_or_create(&Outcome { outcome }).inc();
     }
 
+    /// An answer about objects of the ring passed with its labels, as it is in this encoding.
+    pub fn unfiltered(&self, encoding: &'static str) {
+        self.unfiltered.get_or_create(&Encoding { encoding }).inc();
+    }
+
     /// So many kinds of owners are known now, and so many were forgotten for that.
     pub fn kinds(&self, known: usize, evicted: usize) {
         self.kinds.set(i64::try_from(known).unwrap_or(i64::MAX));
@@ -132,6 +143,11 @@ impl Metrics {
     }
 
     #[cfg(test)]
+    pub(crate) fn were_unfiltered(&self, encoding: &'static str) -> u64 {
+        self.unfiltered.get_or_create(&Encoding { encoding }).get()
+    }
+
+    #[cfg(test)]
     pub(crate) fn were_unseen(&self, what: &'static str) -> u64 {
         self.unseen.get_or_create(&What { what }).get()
     }
@@ -150,6 +166,8 @@ impl Metrics {
         registry.register("foreign_token_requests", foreign, self.foreign.clone());
         let unlabelled = "Controlled objects that were created without label, by what came of it";
         registry.register("unlabelled_children", unlabelled, self.unlabelled.clone());
+        let unfiltered = "Answers about the ring's resources that had its labels, as they were not in JSON";
+        registry.register("unfiltered_answers", unfiltered, self.unfiltered.clone());
         let kinds = "Kinds of owners whose resource is remembered";
         registry.register("known_kinds", kinds, self.kinds.clone());
         registry.register(

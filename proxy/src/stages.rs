@@ -7,6 +7,7 @@
 //! | [`classify`] | finds out what is asked, and adds it to the request |
 //! | [`negotiate`] | keeps CBOR out, of answers and of requests |
 //! | [`admit`] | holds requests for resources until this is a shard that knows its ring, and while nobody knows who leads; cuts their answers when that ends, but for watches of main resources, which say what leaves |
+//! | [`hide`] | hides the labels of the ring from the controller, in all answers about its resources |
 //! | [`elect`] | answers requests for the lock of the controller's election itself |
 //! | [`peer`] | keeps what the controller says of itself to kopf's peers, and shows it no other shard among them |
 //! | [`fence`] | refuses writes to what is another shard's, and shows nothing of it by name |
@@ -34,6 +35,7 @@ use crate::{
     election::{Hold, Locks},
     fence::Fence,
     gap::Gaps,
+    labels::Keys,
     membership::{Gate, Term},
     metrics::Metrics,
     peering::{Peerings, Presence},
@@ -50,6 +52,7 @@ pub mod classify;
 pub mod elect;
 pub mod fence;
 pub mod forward;
+pub mod hide;
 pub mod narrow;
 pub mod negotiate;
 pub mod peer;
@@ -110,6 +113,8 @@ pub struct Shared {
     pub fence: Fence,
     /// The labels of the ring's objects.
     pub labels: Arc<RingLabels>,
+    /// Whether the controller does not see them.
+    pub hides_labels: bool,
     /// Counters.
     pub metrics: Metrics,
     /// What outlives its request: upgraded connections, and the wait for an answer that nobody else waits for.
@@ -154,6 +159,10 @@ where
             let (locks, hold) = (shared.locks.clone(), shared.hold.clone());
             admit::Admit::new(next, admit::State { gate, knowledge, locks, hold })
         })
+        .layer_fn(|next| {
+            let keys = shared.hides_labels.then(|| Keys::of(&shared.labels));
+            hide::Hide::new(next, keys, shared.metrics.clone())
+        })
         .layer_fn(|next| elect::Elect::new(next, shared.locks.clone(), shared.hold.clone(), shared.closing.clone()))
         .layer_fn(|next| peer::Peers::new(next, shared.peerings.clone(), shared.presence.clone()))
         .layer_fn(|next| {
@@ -162,6 +171,7 @@ where
                 fence: shared.fence.clone(),
                 views: shared.views.clone(),
                 labels: shared.labels.clone(),
+                hides_labels: shared.hides_labels,
             };
             fence::Fence::new(next, state, shared.metrics.clone(), alone)
         })

@@ -30,4 +30,4 @@ macro_rules! replays {
     };
 }
 
-replays! { accept election frames_json frames_protobuf frames_websocket ownership path query selector }
+replays! { accept election frames_json frames_protobuf frames_websocket labels ownership path query selector }

@@ -6,6 +6,7 @@ pub mod frames;
 pub mod frames_json;
 pub mod frames_protobuf;
 pub mod frames_websocket;
+pub mod labels;
 pub mod ownership;
 pub mod path;
 pub mod query;

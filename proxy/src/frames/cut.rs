@@ -48,12 +48,17 @@ pub(crate) fn behind_length(event: &[u8]) -> Bytes {
     [&length.to_be_bytes()[..], event].concat().into()
 }
 
-/// An event as a message of a WebSocket (RFC 6455, section 5.2).
+/// An event as a message of a WebSocket.
 pub(super) fn message(encoding: Encoding, event: &[u8]) -> Bytes {
-    let opcode = match encoding {
+    let first = match encoding {
         Encoding::Json => TEXT,
         Encoding::Protobuf => BINARY,
     };
+    with_length(first, event)
+}
+
+/// A frame of a WebSocket with this first byte (RFC 6455, section 5.2).
+pub(crate) fn with_length(first: u8, event: &[u8]) -> Bytes {
     let length = match u8::try_from(event.len()) {
         Ok(short) if short < LENGTH_IN_TWO_BYTES => vec![short],
         _ => match u16::try_from(event.len()) {
@@ -61,7 +66,7 @@ pub(super) fn message(encoding: Encoding, event: &[u8]) -> Bytes {
             Err(_) => [&[LENGTH_IN_EIGHT_BYTES][..], &(event.len() as u64).to_be_bytes()].concat(),
         },
     };
-    [&[opcode], &length[..], event].concat().into()
+    [&[first], &length[..], event].concat().into()
 }
 
 /// As a message, and the closing of the WebSocket behind it (section 5.5.1).

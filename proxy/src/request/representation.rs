@@ -26,10 +26,22 @@ pub(crate) const NOTHING: &str = "application/x-nothing";
 ///
 /// What is left decides. client-go and every other client that knows CBOR accept JSON beside it.
 pub fn refuse_cbor(headers: &mut HeaderMap) {
-    if !accepted(headers).any(is_cbor) {
+    refuse(headers, is_cbor);
+}
+
+/// Takes protobuf and YAML out of `Accept` where JSON is accepted as well.
+pub(crate) fn prefer_json(headers: &mut HeaderMap) {
+    let essence = |entry: &[u8]| essence(&String::from_utf8_lossy(entry));
+    if accepted(headers).any(|entry| Encoding::named(&essence(entry)) == Some(Encoding::Json)) {
+        refuse(headers, |entry| ["protobuf", "yaml"].iter().any(|other| essence(entry).contains(other)));
+    }
+}
+
+fn refuse(headers: &mut HeaderMap, is_refused: impl Fn(&[u8]) -> bool) {
+    if !accepted(headers).any(&is_refused) {
         return;
     }
-    let rest: Vec<_> = accepted(headers).filter(|entry| !is_cbor(entry)).collect();
+    let rest: Vec<_> = accepted(headers).filter(|entry| !is_refused(entry)).collect();
     // Parts of valid header values make a valid one.
     let rest = HeaderValue::from_bytes(&rest.join(&b','));
     let accept = rest.ok().filter(|rest| !rest.is_empty()).unwrap_or(HeaderValue::from_static(NOTHING));
@@ -147,6 +159,26 @@ mod tests {
             let mut only = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_bytes(odd.as_bytes()).unwrap())]);
             refuse_cbor(&mut only);
             assert_eq!(only[header::ACCEPT], NOTHING, "{odd}");
+        }
+    }
+
+    #[test]
+    fn json_is_preferred_where_it_is_accepted() {
+        for (value, left) in [
+            // As client-go asks for objects that have protobuf, and for metadata.
+            ("application/vnd.kubernetes.protobuf,application/json", "application/json"),
+            ("application/vnd.kubernetes.protobuf, */*", "*/*"),
+            (
+                "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+            ),
+            ("application/yaml, text/html, application/*;q=0.1", "text/html,application/*;q=0.1"),
+            ("application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"),
+            ("application/json", "application/json"),
+        ] {
+            let mut headers = accept(value);
+            prefer_json(&mut headers);
+            assert_eq!(headers[header::ACCEPT], left, "{value}");
         }
     }
 

@@ -12,8 +12,9 @@
 //! | deletecollection | narrowed by a later stage; of a controlled resource the same for the controllers of what it selects |
 //!
 //! A controlled object that is created without label is cared for (`unlabelled`).
-//! What changes something is counted while it is under way ([`crate::fence`]). Changes no request.
-//! Bodies are collected of answers to gets by name, of what writes controlled resources, and of answers to what creates them:
+//! What changes something is counted while it is under way ([`crate::fence`]). Changes no request, but that an
+//! object in JSON that is replaced has this shard's label again, where the labels are hidden.
+//! Bodies are collected of answers to gets by name, of such objects, of what writes controlled resources, and of answers to what creates them:
 //! one object each, which etcd keeps to 1.5 MiB by default; labels and owners can stand anywhere in it. All other bodies pass as streams. Requests
 //! for resources that are not the ring's are not touched: Events about an object that moved pass.
 
@@ -52,7 +53,7 @@ use kinds::Kinds;
 use unlabelled::Unlabelled;
 
 /// Subresources that connect the client to something: by GET too, they change what they like.
-const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
+pub(super) const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 
 /// On a request: its place among the writes under way, for whoever joins its connections.
 #[derive(Clone, Debug)]
@@ -67,6 +68,8 @@ pub struct State {
     pub views: Views,
     /// The labels of the ring's objects.
     pub labels: Arc<RingLabels>,
+    /// Whether the controller does not see them.
+    pub hides_labels: bool,
 }
 
 /// See the module.
@@ -176,6 +179,7 @@ impl<S: Next> Service<Request<Body>> for Fence<S> {
                 fence: self.state.fence.clone(),
                 views: self.state.views.clone(),
                 labels: self.state.labels.clone(),
+                hides_labels: self.state.hides_labels,
                 kinds: self.kinds.clone(),
                 era,
                 version: resource.version.clone(),

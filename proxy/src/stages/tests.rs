@@ -40,6 +40,7 @@ use crate::{
 mod authentication;
 mod election;
 mod fencing;
+mod hiding;
 mod missing;
 mod narrowing;
 mod peering;
@@ -55,6 +56,7 @@ struct Seen {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
+    body: Bytes,
 }
 
 type Respond = Arc<dyn Fn(&Seen) -> Result<Response<Body>, UpstreamError> + Send + Sync>;
@@ -102,7 +104,19 @@ impl Lab {
         Self::over(move |seen| respond(seen).map(Ok))
     }
 
+    /// With the labels of the ring hidden, as is usual.
+    fn hiding(respond: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static) -> Self {
+        Self::with(true, move |seen| Some(Ok(respond(seen))))
+    }
+
     fn over(respond: impl Fn(&Seen) -> Option<Result<Response<Body>, UpstreamError>> + Send + Sync + 'static) -> Self {
+        Self::with(false, respond)
+    }
+
+    fn with(
+        hides_labels: bool,
+        respond: impl Fn(&Seen) -> Option<Result<Response<Body>, UpstreamError>> + Send + Sync + 'static,
+    ) -> Self {
         let (respond, real) = (Arc::new(respond), Server::default());
         let peerings = Arc::new(Peerings::new(&"example".parse().unwrap()));
         let shared = Shared {
@@ -118,6 +132,7 @@ impl Lab {
             views: Views::new(),
             fence: Fence::new(false),
             labels: Arc::new(RingLabels { shard: "s".into(), drain: "d".into() }),
+            hides_labels,
             metrics: Metrics::default(),
             upgraded: TaskTracker::new(),
             closing: CancellationToken::new(),
@@ -129,8 +144,10 @@ impl Lab {
         let upstream = service_fn({
             let seen = seen.clone();
             move |request: Request<Body>| {
-                let (parts, _) = request.into_parts();
-                let this = Seen { method: parts.method, uri: parts.uri, headers: parts.headers };
+                let (parts, body) = request.into_parts();
+                let body = body.collect().now_or_never().and_then(Result::ok).map(http_body_util::Collected::to_bytes);
+                let body = body.unwrap_or_default();
+                let this = Seen { method: parts.method, uri: parts.uri, headers: parts.headers, body };
                 let answer = respond(&this);
                 seen.lock().push(this);
                 async move {

@@ -1,6 +1,6 @@
 //! Joins the two connections of an upgraded request: exec, attach, port-forward, a watch by WebSocket.
 //!
-//! Changes no byte of what passes, but for what [`Watched`] takes out of a watch, and pings of the proxy's own between the
+//! Changes no byte of what passes, but for what [`Watched`] and [`Messages`] take out of a watch, and pings of the proxy's own between the
 //! client's frames ([`heartbeat`]). Ends the connection when the Lease is lost or the proxy ends by force, and a watch when
 //! [`Watched`] says so, or when its pings are not answered. In sessions of exec, attach and port-forward nobody asks but
 //! the client.
@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
-mod borders;
+pub(crate) mod borders;
 pub mod heartbeat;
 #[cfg(test)]
 mod tests;
@@ -31,9 +31,10 @@ use super::{
     Next,
     admit::Admitted,
     fence::Counted,
+    hide::Hidden,
     tap::{Handed, Watched},
 };
-use crate::{body::Body, request::RequestInfo, status::Refusal};
+use crate::{body::Body, labels::websocket::Messages, request::RequestInfo, status::Refusal};
 
 /// What is read of either side at once; as much as `tokio::io::copy` takes.
 const BUFFER: usize = 8 << 10;
@@ -68,6 +69,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
         let (true, Some(client)) = (wants, client) else { return self.next.call(request).boxed() };
         let over = request.extensions().get::<Admitted>().map(Admitted::over);
         let counted = request.extensions_mut().remove::<Counted>();
+        let hidden = request.extensions_mut().remove::<Hidden>();
         let answered = self.next.call(request);
         let (upgraded, abort) = (self.upgraded.clone(), self.abort.clone());
         let joined = async move {
@@ -78,6 +80,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
             let server = response.extensions_mut().remove::<OnUpgrade>();
             let watched = response.extensions_mut().remove::<Handed>().and_then(|handed| handed.take());
             let heartbeat = (watched.is_some() && is_websocket(response.headers())).then(Heartbeat::new);
+            let messages = hidden.filter(|_| heartbeat.is_some()).map(|Hidden(keys)| Messages::new(keys));
             if let Some(server) = server {
                 upgraded.spawn(contained(async move {
                     // Under way for as long as it is joined.
@@ -89,7 +92,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
                         }
                     };
                     tokio::select! {
-                        () = join(client, server, watched, heartbeat) => {}
+                        () = join(client, server, (watched, messages), heartbeat) => {}
                         () = until => {}
                         () = abort.cancelled() => {}
                     }
@@ -101,7 +104,12 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
     }
 }
 
-async fn join(client: OnUpgrade, server: OnUpgrade, watched: Option<Watched>, heartbeat: Option<Heartbeat>) {
+async fn join(
+    client: OnUpgrade,
+    server: OnUpgrade,
+    watched: (Option<Watched>, Option<Messages>),
+    heartbeat: Option<Heartbeat>,
+) {
     let (client, server) = match tokio::try_join!(client, server) {
         Ok(both) => both,
         Err(error) => {
@@ -153,16 +161,20 @@ async fn up(
     }
 }
 
-/// Copies what the server sends, but for answers to `heartbeat`; a watch has come as far as what was written to the client.
+/// Copies what the server sends, but for answers to `heartbeat` and hidden labels in `messages`; a watch has come as far as what was written to the client.
 async fn down(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    mut watched: Option<Watched>,
+    (mut watched, mut messages): (Option<Watched>, Option<Messages>),
     heartbeat: Option<&Heartbeat>,
 ) -> io::Result<()> {
+    let mut shown = move |bytes: Bytes| match &mut messages {
+        Some(messages) => messages.pass(&bytes).into(),
+        None => bytes,
+    };
     let (mut buffer, mut pongs) = (vec![0; BUFFER], heartbeat.map(Heartbeat::pongs));
     if let Some((watched, first)) = watched.as_mut().and_then(|it| it.first().map(|first| (it, first))) {
-        to.write_all(&first).await?;
+        to.write_all(&shown(first)).await?;
         to.flush().await?;
         watched.delivered();
     }
@@ -191,7 +203,7 @@ async fn down(
         }
         match &mut watched {
             Some(watched) => {
-                to.write_all(&watched.pass(piece.into())).await?;
+                to.write_all(&shown(watched.pass(piece.into()))).await?;
                 to.flush().await?;
                 watched.delivered();
             }

@@ -25,6 +25,7 @@ pub(super) struct Judge {
     pub(super) fence: Fence,
     pub(super) views: Views,
     pub(super) labels: Arc<RingLabels>,
+    pub(super) hides_labels: bool,
     pub(super) kinds: Kinds,
     pub(super) era: Era,
     /// The API version of the request.

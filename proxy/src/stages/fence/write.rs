@@ -1,9 +1,10 @@
 //! What changes something: counted while it is under way, and refused where it is about what is another shard's.
+//! A PUT of an object gets back the label that its writer does not see.
 
 use std::sync::Arc;
 
 use futures::FutureExt;
-use http::{Request, Response, StatusCode, request::Parts};
+use http::{Request, Response, StatusCode, header, request::Parts};
 use tower::ServiceExt;
 
 use super::{
@@ -18,9 +19,10 @@ use super::{
 use crate::{
     access::credentials::is_foreign,
     body::{Body, full, holding},
-    fence::{About, Target, Ticket, Uid},
+    fence::{About, Standing, Target, Ticket, Uid},
+    labels::insert::with_label,
     metadata::{self, Owner, Written},
-    request::{Query, RequestInfo, Resource, Verb, selector::Selector},
+    request::{Query, RequestInfo, Resource, Verb, representation::Encoding, selector::Selector},
     stages::{admit::Admitted, narrow::joined, whole},
     status::Refusal,
     upstream::UpstreamError,
@@ -52,7 +54,7 @@ pub(super) async fn write<S: Next>(
     let target = target(&resource);
     let creates = resource.name.is_none() && info.verb == Verb::Create;
     let (request, Written { name, controllers: owners }) = read(&judge, request, info.verb, &resource).await?;
-    let (mut head, body) = request.into_parts();
+    let (mut head, mut body) = request.into_parts();
     // Before anything is asked: an object that is ours then stays so until this is answered, and who works on an owner waits
     // for that.
     let ticket = Arc::new(judge.fence.enter(About { target: (!creates).then(|| target.clone()), uids: Vec::new() }));
@@ -69,6 +71,10 @@ pub(super) async fn write<S: Next>(
         judge.fence.adopts(&target);
     } else if info.verb == Verb::Delete {
         judge.fence.forget(&target);
+    }
+    let replaces = info.verb == Verb::Update && resource.subresource.is_none();
+    if replaces && judge.hides_labels && matches!(judge.fence.standing(&judge.era, &target), Standing::Ours(_)) {
+        body = with_shard_label(&judge, &mut head, body).await?;
     }
     if info.upgrade {
         head.extensions.insert(Counted(ticket.clone()));
@@ -90,6 +96,25 @@ pub(super) async fn write<S: Next>(
     // What is created is none of the objects that are known to be there: these are those that it follows.
     let above = Above { controllers: owners, uids };
     Ok(unlabelled.look(answer, (target, name.filter(|_| creates), above), judge, around).await)
+}
+
+/// Returns the object in a PUT with this shard's label, which its writer could not see.
+///
+/// Policy and webhook put the label back themselves; where neither acts the object would have no shard. A PUT of an object
+/// that is drained meanwhile, and of no resourceVersion, then takes the drain label off and keeps the object here: the policy
+/// puts that back in the same write, and else the sharder drains it again. Without the shard label it would count as
+/// released, before it is.
+async fn with_shard_label(judge: &Judge, head: &mut Parts, body: Body) -> Result<Body, Refusal> {
+    if Encoding::of_body(&head.headers) != Some(Encoding::Json) {
+        return Ok(body);
+    }
+    let object = whole(body).await?;
+    let Some(labelled) = with_label(&object, &judge.labels.shard, judge.era.term.shard.as_str()) else {
+        return Ok(full(object));
+    };
+    // The client library writes the new one.
+    head.headers.remove(header::CONTENT_LENGTH);
+    Ok(full(labelled))
 }
 
 /// Whether the API server may still carry out what was answered so: a gateway's word, or its own, that it took too long.

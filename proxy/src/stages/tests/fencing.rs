@@ -17,16 +17,16 @@ mod names;
 mod unlabelled;
 
 const GRACE: Duration = Duration::from_secs(2);
-const THINGS: &str = "/apis/x.io/v1/namespaces/a/things";
+pub(super) const THINGS: &str = "/apis/x.io/v1/namespaces/a/things";
 const PARTS: &str = "/apis/x.io/v1/namespaces/a/parts";
 
 /// The labels of one object: shard and drain.
-type Labels = (Option<&'static str>, Option<&'static str>);
+pub(super) type Labels = (Option<&'static str>, Option<&'static str>);
 
-const OURS: Labels = (Some("me"), None);
-const DRAINING: Labels = (Some("me"), Some("m1"));
+pub(super) const OURS: Labels = (Some("me"), None);
+pub(super) const DRAINING: Labels = (Some("me"), Some("m1"));
 const OTHERS: Labels = (Some("other"), None);
-const NOBODYS: Labels = (None, None);
+pub(super) const NOBODYS: Labels = (None, None);
 
 /// What the API server has: metadata by path.
 type Objects = Arc<Mutex<BTreeMap<String, Value>>>;
@@ -36,8 +36,8 @@ fn parts() -> GroupResource {
 }
 
 /// A shard of things, which control parts, which control parts.
-struct Fenced {
-    lab: Lab,
+pub(super) struct Fenced {
+    pub(super) lab: Lab,
     objects: Objects,
 }
 
@@ -75,10 +75,17 @@ fn answer(objects: &Objects, seen: &Seen) -> Response<Body> {
 }
 
 impl Fenced {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let objects = Objects::default();
         let served = objects.clone();
         Self::over(Lab::new(move |seen| answer(&served, seen)), objects)
+    }
+
+    /// With the labels of the ring hidden.
+    pub(super) fn hiding() -> Self {
+        let objects = Objects::default();
+        let served = objects.clone();
+        Self::over(Lab::hiding(move |seen| answer(&served, seen)), objects)
     }
 
     fn over(lab: Lab, objects: Objects) -> Self {
@@ -94,7 +101,7 @@ impl Fenced {
     }
 
     /// A thing `b`, as its labels say.
-    fn thing(&self, labels: Labels) {
+    pub(super) fn thing(&self, labels: Labels) {
         self.put(&format!("{THINGS}/b"), labels, None);
     }
 
@@ -108,7 +115,7 @@ impl Fenced {
     }
 
     /// The thing `b`, whose drain began within this hold on the Lease.
-    fn drained(&self) -> Guard {
+    pub(super) fn drained(&self) -> Guard {
         self.listed();
         self.found_drained()
     }
@@ -131,7 +138,13 @@ impl Fenced {
         self.lab.send(ask(method, uri)).await.status()
     }
 
-    async fn write(&self, method: &str, uri: &str, content_type: &str, body: impl Into<Bytes>) -> StatusCode {
+    pub(super) async fn write(
+        &self,
+        method: &str,
+        uri: &str,
+        content_type: &str,
+        body: impl Into<Bytes>,
+    ) -> StatusCode {
         let mut request = ask(method, uri).map(|_| full(body));
         request.headers_mut().insert(header::CONTENT_TYPE, content_type.parse().unwrap());
         self.lab.send(request).await.status()

@@ -89,6 +89,20 @@ async fn bytes_pass_both_ways_and_tell_how_far_the_watch_has_come() {
 }
 
 #[tokio::test]
+async fn labels_of_the_ring_stay_here_and_the_length_is_right() {
+    let lab = Lab::hiding(|_| ok());
+    let (mut client, mut server) = joined(&lab.shared).await;
+    let message = |text: &str| [&[0x81, u8::try_from(text.len()).unwrap()][..], text.as_bytes()].concat();
+    server.write_all(&message(r#"{"type":"ADDED","object":{"labels":{"a":"b","s":"me"}}}"#)).await.unwrap();
+    let expected = message(r#"{"type":"ADDED","object":{"labels":{"a":"b"}}}"#);
+    let mut shown = vec![0; expected.len()];
+    timeout(DEADLINE, client.read_exact(&mut shown)).await.unwrap().unwrap();
+    assert_eq!(shown, expected);
+    drop(server);
+    assert_eq!(rest(client).await, CLOSED);
+}
+
+#[tokio::test]
 async fn bookmarks_that_nobody_asked_for_take_the_watch_further_and_stay_here() {
     let lab = Lab::new(|_| ok());
     let (mut client, mut server) = joined_as(&lab.shared, &ASKED.replace("allowWatchBookmarks=true&", "")).await;

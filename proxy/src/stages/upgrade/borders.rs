@@ -8,7 +8,7 @@ const CLOSE: u8 = 8;
 
 /// What one side of a connection has sent so far.
 #[derive(Debug)]
-pub(super) struct Borders(State);
+pub(crate) struct Borders(State);
 
 #[derive(Debug)]
 enum State {
@@ -24,22 +24,22 @@ const BORDER: State = State::Header([0; MAX_HEADER], 0);
 
 impl Borders {
     /// Of a connection on which nothing was sent.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(BORDER)
     }
 
     /// Whether a frame of somebody else may stand here.
-    pub(super) fn at_border(&self) -> bool {
+    pub(crate) fn at_border(&self) -> bool {
         matches!(self.0, State::Header(_, 0))
     }
 
     /// Whether the end was said.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         matches!(self.0, State::Closed)
     }
 
     /// Takes bytes up to the end of the frame that they belong to, and returns how many.
-    pub(super) fn advance(&mut self, bytes: &[u8]) -> usize {
+    pub(crate) fn advance(&mut self, bytes: &[u8]) -> usize {
         let mut taken = 0;
         while let [first, ..] = &bytes[taken..] {
             match &mut self.0 {
@@ -67,7 +67,7 @@ impl Borders {
     }
 
     /// Takes all of the bytes, however many frames they are.
-    pub(super) fn pass(&mut self, mut bytes: &[u8]) {
+    pub(crate) fn pass(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             bytes = &bytes[self.advance(bytes)..];
         }

@@ -39,7 +39,7 @@ async fn a_watch_by_websocket_has_come_as_far_as_what_the_client_took() {
     let ((mut server, from), (to, mut client)) = (duplex(1024), duplex(message.len() / 2));
     server.write_all(&message).await.unwrap();
     let watched = Watched::new(Frames::websocket(), Some(view), true, pending().boxed());
-    let mut copying = Box::pin(down(from, to, Some(watched), None));
+    let mut copying = Box::pin(down(from, to, (Some(watched), None), None));
     let (twelve, mut taken) = (leaving(things, None, 12), vec![0; message.len()]);
     assert!(poll_immediate(&mut copying).await.is_none());
     assert_eq!(views.behind(&twelve), 1);
@@ -63,7 +63,7 @@ fn watch() -> (DuplexStream, DuplexStream) {
         let ((from_client, to_client), (from_server, to_server)) = (tokio::io::split(near), tokio::io::split(far));
         let both = tokio::try_join!(
             up(from_client, to_server, &heartbeat),
-            down(from_server, to_client, Some(watched), Some(&heartbeat))
+            down(from_server, to_client, (Some(watched), None), Some(&heartbeat))
         );
         both.is_ok()
     });

@@ -1,0 +1,136 @@
+//! Hides the labels of the ring in all answers about its resources, unless the proxy is told to show them.
+//!
+//! May change `Accept`, from which it takes what it can't filter where JSON is accepted as well, and `Accept-Encoding`. Of
+//! answers in JSON it removes the entries, and the length that they had; of a watch by WebSocket a later stage does
+//! ([`Hidden`]). Counts what passes with its labels. Connections to Pods, and what is behind the API server, are not touched.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, TryFutureExt, future::BoxFuture};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use tower::Service;
+
+use super::{Next, admit::Admitted, fence::CONNECTS};
+use crate::{
+    body::{Body, BodyError},
+    labels::{Filter, Keys},
+    metrics::Metrics,
+    request::{
+        RequestInfo, Verb,
+        representation::{Encoding, JSON, PROTOBUF, YAML, essence, is_compressed, prefer_json},
+    },
+    status::Refusal,
+};
+
+/// On a request: the labels that its answer must not have, for the stage that joins its connections.
+#[derive(Clone, Debug)]
+pub struct Hidden(pub Keys);
+
+/// Hides labels in answers.
+#[derive(Clone, Debug)]
+pub struct Hide<S> {
+    next: S,
+    /// `None` where they are shown.
+    keys: Option<Keys>,
+    metrics: Metrics,
+}
+
+impl<S> Hide<S> {
+    /// Wraps the stages that answer.
+    pub fn new(next: S, keys: Option<Keys>, metrics: Metrics) -> Self {
+        Self { next, keys, metrics }
+    }
+
+    /// Returns the labels to hide in the answer, if it is about objects of the ring.
+    fn keys(&self, request: &Request<Body>) -> Option<Keys> {
+        let resource = request.extensions().get::<RequestInfo>()?.resource.as_ref()?;
+        let connects = resource.subresource.as_deref().is_some_and(|it| CONNECTS.contains(&it));
+        let is_of_ring = request.extensions().get::<Admitted>()?.policy.resources.contains(&resource.kind);
+        self.keys.clone().filter(|_| is_of_ring && !connects)
+    }
+}
+
+impl<S: Next> Service<Request<Body>> for Hide<S> {
+    type Response = Response<Body>;
+    type Error = Refusal;
+    type Future = BoxFuture<'static, Result<Response<Body>, Refusal>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        self.next.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let Some(keys) = self.keys(&request) else { return self.next.call(request).boxed() };
+        prefer_json(request.headers_mut());
+        request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        request.extensions_mut().insert(Hidden(keys.clone()));
+        let is_watch = request.extensions().get::<RequestInfo>().is_some_and(|info| info.verb == Verb::Watch);
+        let in_messages = Encoding::negotiated(request.headers()).media_type();
+        let metrics = self.metrics.clone();
+        let hidden = move |response: Response<Body>| {
+            let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+            let form = if upgraded && is_watch { in_messages.to_owned() } else { form(response.headers()) };
+            match &*form {
+                JSON if upgraded => response,
+                JSON if !is_compressed(response.headers()) => filtered(response, keys),
+                JSON | PROTOBUF | YAML => {
+                    metrics.unfiltered(if form == PROTOBUF { "protobuf" } else { "other" });
+                    response
+                }
+                _ => response,
+            }
+        };
+        self.next.call(request).map_ok(hidden).boxed()
+    }
+}
+
+fn form(headers: &HeaderMap) -> String {
+    headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(essence).unwrap_or_default()
+}
+
+fn filtered(mut response: Response<Body>, keys: Keys) -> Response<Body> {
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    response.map(|body| Filtered { body, filter: Filter::new(keys), last: None, ended: false }.boxed_unsync())
+}
+
+/// A body in JSON without the labels.
+struct Filtered {
+    body: Body,
+    filter: Filter,
+    /// Trailers, which come after what is held back.
+    last: Option<Frame<Bytes>>,
+    ended: bool,
+}
+
+impl http_body::Body for Filtered {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        loop {
+            if self.ended {
+                return Poll::Ready(self.last.take().map(Ok));
+            }
+            let passed = match ready!(Pin::new(&mut self.body).poll_frame(context)).transpose()?.map(Frame::into_data) {
+                Some(Ok(data)) => self.filter.push(data),
+                end => {
+                    self.ended = true;
+                    self.last = end.and_then(Result::err);
+                    self.filter.end()
+                }
+            };
+            if !passed.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(passed))));
+            }
+        }
+    }
+}

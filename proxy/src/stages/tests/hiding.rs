@@ -1,0 +1,125 @@
+//! The labels of the ring in answers about its resources, and in what is written without them.
+
+use serde_json::{Value, json as value};
+
+use super::{
+    fencing::{DRAINING, Fenced, NOBODYS, OURS, THINGS},
+    *,
+};
+
+const OBJECT: &str = r#"{"metadata":{"name":"b","uid":"uid-b","labels":{"a":"b","s":"me"}},"d":"x"}"#;
+const HIDDEN: &str = r#"{"metadata":{"name":"b","uid":"uid-b","labels":{"a":"b"}}}"#;
+
+/// What an API server answers so in this form, and the answer's headers.
+async fn answered(uri: &str, form: &'static str) -> (String, HeaderMap, Lab) {
+    let lab = Lab::hiding(move |seen| {
+        if seen.uri.query().is_some_and(|query| query.contains("fieldSelector")) {
+            return json(full(format!(r#"{{"items":[{OBJECT}]}}"#)));
+        }
+        let mut response = json(full(format!("{OBJECT}\n")));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(form));
+        response.headers_mut().insert(header::CONTENT_LENGTH, (OBJECT.len() + 1).into());
+        response
+    });
+    let mut request = ask("GET", uri);
+    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/vnd.kubernetes.protobuf, */*"));
+    request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+    let response = lab.send(request).await;
+    let headers = response.headers().clone();
+    let body = text(response).await;
+    (body.trim_end().to_owned(), headers, lab)
+}
+
+#[tokio::test]
+async fn answers_about_the_rings_resources_have_no_labels_of_the_ring() {
+    for uri in
+        ["/apis/x.io/v1/things", "/apis/x.io/v1/namespaces/a/things/b", "/apis/x.io/v1/namespaces/a/things/b/status"]
+    {
+        for form in ["application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"] {
+            let (body, headers, lab) = answered(uri, form).await;
+            assert_eq!(body, HIDDEN, "{uri} {form}");
+            assert!(!headers.contains_key(header::CONTENT_LENGTH), "{uri}");
+            let sent = lab.last().headers;
+            assert_eq!(
+                (&sent[header::ACCEPT], &sent[header::ACCEPT_ENCODING]),
+                (&"*/*".parse().unwrap(), &"identity".parse().unwrap())
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn everything_else_passes_as_it_is() {
+    for (uri, form) in [
+        ("/api/v1/pods", "application/json"),
+        ("/apis/x.io/v1", "application/json"),
+        ("/apis/x.io/v1/namespaces/a/things/b/proxy/x", "application/json"),
+        ("/apis/x.io/v1/namespaces/a/things/b/log", "text/plain"),
+    ] {
+        assert_eq!(answered(uri, form).await.0, OBJECT, "{uri}");
+    }
+}
+
+#[tokio::test]
+async fn what_can_not_be_filtered_passes_and_is_counted() {
+    for (form, encoding) in [("application/vnd.kubernetes.protobuf", "protobuf"), ("application/yaml", "other")] {
+        let (body, headers, lab) = answered("/apis/x.io/v1/things", form).await;
+        assert_eq!((body.as_str(), lab.shared.metrics.were_unfiltered(encoding)), (OBJECT, 1), "{form}");
+        assert!(headers.contains_key(header::CONTENT_LENGTH));
+    }
+}
+
+#[tokio::test]
+async fn a_label_cut_between_two_pieces_does_not_pass_and_the_rest_comes_at_once() {
+    let (sender, respond) = streaming();
+    let lab = Lab::hiding(respond);
+    let mut body = lab.get("/apis/x.io/v1/things?watch=1").await.into_body();
+    let mut next = async |text| {
+        sender.unbounded_send(text).unwrap();
+        String::from_utf8(body.frame().await.unwrap().unwrap().into_data().unwrap().to_vec()).unwrap()
+    };
+    assert_eq!(
+        next(r#"{"type":"ADDED","object":{"labels":{"a":"b", "s"#).await,
+        r#"{"type":"ADDED","object":{"labels":{"a":"b""#
+    );
+    assert_eq!(next("\" : \"me\"}}}\n").await, "}}}\n");
+    // A line that is whole does not wait for the next.
+    assert_eq!(
+        next("{\"type\":\"DELETED\",\"object\":{\"s\":\"x\"}}\n").await,
+        "{\"type\":\"DELETED\",\"object\":{}}\n"
+    );
+}
+
+/// The labels that a PUT of thing `b` has as it reaches the API server.
+async fn put(fenced: &Fenced, uri: &str, content_type: &str) -> Value {
+    let object = r#"{"metadata":{"name":"b","labels":{"a":"b"}}}"#;
+    assert_eq!(fenced.write("PUT", uri, content_type, object).await, StatusCode::OK);
+    let sent = fenced.lab.last();
+    assert_eq!(sent.method, Method::PUT);
+    serde_json::from_slice::<Value>(&sent.body).unwrap()["metadata"]["labels"].clone()
+}
+
+#[tokio::test]
+async fn a_put_of_what_is_ours_gets_back_the_label_that_its_writer_does_not_see() {
+    let bare = value!({"a": "b"});
+    let (thing, status) = (format!("{THINGS}/b"), format!("{THINGS}/b/status"));
+    for (labels, uri, content_type, expected) in [
+        (OURS, &thing, "application/json", value!({"a": "b", "s": "me"})),
+        (OURS, &status, "application/json", bare.clone()),
+        (OURS, &thing, "application/yaml", bare.clone()),
+        (NOBODYS, &thing, "application/json", bare.clone()),
+    ] {
+        let fenced = Fenced::hiding();
+        fenced.thing(labels);
+        assert_eq!(put(&fenced, uri, content_type).await, expected, "{labels:?} {uri} {content_type}");
+    }
+    // Without any label it would count as released, before it is.
+    let draining = Fenced::hiding();
+    draining.thing(DRAINING);
+    let known = draining.drained();
+    assert_eq!(put(&draining, &thing, "application/json").await, value!({"a": "b", "s": "me"}));
+    drop(known);
+    let shown = Fenced::new();
+    shown.thing(OURS);
+    assert_eq!(put(&shown, &thing, "application/json").await, bare);
+}
