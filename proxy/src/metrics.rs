@@ -37,7 +37,7 @@ pub struct Metrics {
     unseen: Family<What, Counter>,
     foreign: Family<Outcome, Counter>,
     unlabelled: Family<Outcome, Counter>,
-    unfiltered: Family<Encoding, Counter>,
+    unfiltered: Counter,
     kinds: Gauge,
     kinds_evicted: Counter,
 }
@@ -56,11 +56,6 @@ struct What {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Outcome {
     outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Encoding {
-    encoding: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -116,9 +111,9 @@ impl Metrics {
         self.unlabelled.get_or_create(&Outcome { outcome }).inc();
     }
 
-    /// An answer about objects of the ring passed with its labels, as it is in this encoding.
-    pub fn unfiltered(&self, encoding: &'static str) {
-        self.unfiltered.get_or_create(&Encoding { encoding }).inc();
+    /// The client of a request about objects of the ring accepts no JSON, so it sees their labels.
+    pub fn unfiltered(&self) {
+        self.unfiltered.inc();
     }
 
     /// So many kinds of owners are known now, and so many were forgotten for that.
@@ -143,8 +138,8 @@ impl Metrics {
     }
 
     #[cfg(test)]
-    pub(crate) fn were_unfiltered(&self, encoding: &'static str) -> u64 {
-        self.unfiltered.get_or_create(&Encoding { encoding }).get()
+    pub(crate) fn were_unfiltered(&self) -> u64 {
+        self.unfiltered.get()
     }
 
     #[cfg(test)]
@@ -166,8 +161,8 @@ impl Metrics {
         registry.register("foreign_token_requests", foreign, self.foreign.clone());
         let unlabelled = "Controlled objects that were created without label, by what came of it";
         registry.register("unlabelled_children", unlabelled, self.unlabelled.clone());
-        let unfiltered = "Answers about the ring's resources that had its labels, as they were not in JSON";
-        registry.register("unfiltered_answers", unfiltered, self.unfiltered.clone());
+        let unfiltered = "Requests about the ring's resources whose client accepts no JSON, and sees the ring's labels";
+        registry.register("unfiltered_requests", unfiltered, self.unfiltered.clone());
         let kinds = "Kinds of owners whose resource is remembered";
         registry.register("known_kinds", kinds, self.kinds.clone());
         registry.register(

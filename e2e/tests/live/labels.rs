@@ -6,6 +6,7 @@ mod acknowledgement;
 mod belongings;
 mod copies;
 mod fixture;
+mod hidden;
 mod history;
 mod removal;
 mod status;
@@ -31,6 +32,8 @@ pub(crate) fn group() -> Group {
             case!(labels_are_kept_without_the_webhook).alone(),
             case!(labels_are_kept_by_the_webhook_alone).alone(),
             case!(what_nobody_kept_is_assigned_again).alone(),
+            case!(hidden::no_answer_shows_labels_of_the_ring).works(),
+            case!(hidden::a_copy_of_labels_stays_the_same_as_its_object_moves).works(),
             case!(status::labels_are_kept_when_a_status_is_written),
             case!(copies::a_copied_child_is_with_its_owner_at_once_with_webhook_and_policy).alone(),
             case!(copies::a_copied_child_is_with_its_owner_soon_while_the_webhook_is_away).alone(),
@@ -48,6 +51,8 @@ async fn labels_are_kept_with_webhook_and_policy() {
     let fixture = Fixture::on(Keeps::Both, "labels-kept").await;
     writes::strips_and_copies(&fixture).await;
     writes::strips_of_children(&fixture).await;
+    hidden::a_put_keeps_them(&fixture).await;
+    hidden::a_put_of_a_child_keeps_them(&fixture).await;
     writes::changes_of_owner(&fixture).await;
     fixture.assert_nobody_lost_anything();
     fixture.assert_all_was_in_time();
@@ -57,6 +62,8 @@ async fn labels_are_kept_without_the_webhook() {
     let fixture = Fixture::on(Keeps::Policy, "labels-kept").await;
     writes::strips_and_copies(&fixture).await;
     writes::strips_of_children(&fixture).await;
+    hidden::a_put_keeps_them(&fixture).await;
+    hidden::a_put_of_a_child_keeps_them(&fixture).await;
     writes::changes_of_owner(&fixture).await;
     fixture.assert_nobody_lost_anything();
     fixture.assert_all_was_in_time();
@@ -66,6 +73,8 @@ async fn labels_are_kept_by_the_webhook_alone() {
     let fixture = Fixture::on(Keeps::Webhook, "labels-kept").await;
     writes::strips_and_copies(&fixture).await;
     writes::strips_of_children(&fixture).await;
+    hidden::a_put_keeps_them(&fixture).await;
+    hidden::a_put_of_a_child_keeps_them(&fixture).await;
     fixture.assert_nobody_lost_anything();
     fixture.assert_all_was_in_time();
 }
@@ -75,5 +84,6 @@ async fn what_nobody_kept_is_assigned_again() {
     let fixture = Fixture::on(Keeps::Nothing, "labels-kept").await;
     writes::strips_and_copies(&fixture).await;
     writes::to_nobody(&fixture).await;
+    hidden::a_put_keeps_them(&fixture).await;
     fixture.assert_all_was_in_time();
 }

@@ -236,6 +236,8 @@ impl Proxy {
         let to_door = folder.path().join("door.kubeconfig");
         fs::write(&to_door, kubeconfig.replace(&control_plane.url(), &door.url()))?;
         let mut command = std::process::Command::new(&fixture.programs.proxy);
+        // Whole bodies are compared, of Pods of a ring too.
+        command.arg("--show-labels");
         command.arg("--kubeconfig").arg(&to_door);
         let running =
             proxy::Proxy::start(command, Identity { ring, shard: name, namespace: "default" }, folder.path())?;

@@ -1,58 +1,44 @@
 //! Puts a label into an object in JSON that has no label of this key. Every other byte stays as it is.
 
-use std::ops::Range;
-
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 /// Returns the object with the label; `None` where it has one of this key, or can't be read for sure.
 pub(crate) fn with_label(object: &[u8], key: &str, value: &str) -> Option<Vec<u8>> {
-    let entry = format!("\"{key}\":\"{value}\"");
-    let metadata = only(members(object)?, "metadata")??;
-    let in_metadata = members(&object[metadata.clone()])?;
-    let has_others = !in_metadata.is_empty();
-    let (place, text) = match only(in_metadata, "labels")? {
-        None => {
-            let at = metadata.start + behind(&object[metadata], 0, b'{')?;
-            (at..at, format!("\"labels\":{{{entry}}}{}", if has_others { "," } else { "" }))
-        }
-        Some(labels) => {
-            let labels = metadata.start + labels.start..metadata.start + labels.end;
-            let text = &object[labels.clone()];
-            if text.trim_ascii() == b"null" {
-                (labels, format!("{{{entry}}}"))
-            } else {
-                let entries = members(text)?;
-                let others = if entries.is_empty() { "" } else { "," };
-                if entries.iter().any(|(name, _)| name == key) {
-                    return None;
-                }
-                let at = labels.start + behind(text, 0, b'{')?;
-                (at..at, format!("{entry}{others}"))
-            }
-        }
-    };
-    Some([&object[..place.start], text.as_bytes(), &object[place.end..]].concat())
+    let label = format!("\"{key}\":\"{value}\"");
+    let metadata = only(members(object, 0)?, "metadata")??;
+    match only(members(object, metadata)?, "labels")? {
+        Some(labels) => with_member(object, labels, key, &label),
+        None => with_member(object, metadata, "labels", &format!("\"labels\":{{{label}}}")),
+    }
 }
 
-/// Returns the member of this name, if there is one; `None` where there are several.
-fn only(members: Vec<(String, Range<usize>)>, name: &str) -> Option<Option<Range<usize>>> {
+/// Returns the text with a member more in the map that begins at `at`; `None` where it has one of this name.
+fn with_member(json: &[u8], at: usize, name: &str, member: &str) -> Option<Vec<u8>> {
+    let (others, begin) = (members(json, at)?, behind(json, at, b'{')?);
+    let comma: &[u8] = if others.is_empty() { b"" } else { b"," };
+    let is_new = others.iter().all(|(it, _)| it != name);
+    is_new.then(|| [&json[..begin], member.as_bytes(), comma, &json[begin..]].concat())
+}
+
+/// Returns where the member of this name is, if there is one; `None` where there are several.
+fn only(members: Vec<(String, usize)>, name: &str) -> Option<Option<usize>> {
     let mut found = members.into_iter().filter(|(it, _)| it == name).map(|(_, value)| value);
     let first = found.next();
     found.next().is_none().then_some(first)
 }
 
-/// Returns the names of an object's members, and where their values are.
-fn members(json: &[u8]) -> Option<Vec<(String, Range<usize>)>> {
+/// Returns the names of the members of the map that begins at `at`, and where their values begin.
+fn members(json: &[u8], mut at: usize) -> Option<Vec<(String, usize)>> {
     let mut members = Vec::new();
-    let mut at = behind(json, 0, b'{')?;
+    at = behind(json, at, b'{')?;
     if behind(json, at, b'}').is_some() {
         return Some(members);
     }
     loop {
         let (name, length) = value::<String>(&json[at..])?;
         at = behind(json, at + length, b':')?;
+        members.push((name, at));
         let (IgnoredAny, length) = value(&json[at..])?;
-        members.push((name, at..at + length));
         at += length;
         match behind(json, at, b',') {
             Some(next) => at = next,
@@ -87,7 +73,7 @@ mod tests {
                 r#"{"metadata":{"name":"a","labels":{"b":"c"}},"n":1e400}"#,
                 r#"{"metadata":{"name":"a","labels":{"k":"me","b":"c"}},"n":1e400}"#,
             ),
-            (r#"{"metadata": { "labels" : null }}"#, r#"{"metadata": { "labels" :{"k":"me"} }}"#),
+            (r#"{"metadata": { "labels" : { } }}"#, r#"{"metadata": { "labels" : {"k":"me" } }}"#),
             (r#"{"metadata":{"labels":{}}}"#, r#"{"metadata":{"labels":{"k":"me"}}}"#),
             (
                 r#"{"a":[{"labels":{}}],"metadata":{"name":"a"}} "#,
@@ -108,6 +94,7 @@ mod tests {
             r#"{"metadata":{"labels":{}},"metadata":{"labels":{}}}"#,
             r#"{"metadata":{"labels":{},"labels":null}}"#,
             r#"{"metadata":{"labels":"x"}}"#,
+            r#"{"metadata":{"labels":null}}"#,
             r#"{"metadata":"x"}"#,
             r#"{"kind":"x"}"#,
             r#"[{"metadata":{}}]"#,

@@ -29,12 +29,15 @@ pub fn refuse_cbor(headers: &mut HeaderMap) {
     refuse(headers, is_cbor);
 }
 
-/// Takes protobuf and YAML out of `Accept` where JSON is accepted as well.
-pub(crate) fn prefer_json(headers: &mut HeaderMap) {
+/// Takes protobuf and YAML out of `Accept` where JSON is accepted as well. Returns whether it is.
+pub(crate) fn prefer_json(headers: &mut HeaderMap) -> bool {
     let essence = |entry: &[u8]| essence(&String::from_utf8_lossy(entry));
-    if accepted(headers).any(|entry| Encoding::named(&essence(entry)) == Some(Encoding::Json)) {
+    let is_json = |entry: &[u8]| Encoding::named(&essence(entry)) == Some(Encoding::Json);
+    let accepts_json = accepted(headers).next().is_none() || accepted(headers).any(is_json);
+    if accepts_json {
         refuse(headers, |entry| ["protobuf", "yaml"].iter().any(|other| essence(entry).contains(other)));
     }
+    accepts_json
 }
 
 fn refuse(headers: &mut HeaderMap, is_refused: impl Fn(&[u8]) -> bool) {
@@ -177,7 +180,7 @@ mod tests {
             ("application/json", "application/json"),
         ] {
             let mut headers = accept(value);
-            prefer_json(&mut headers);
+            assert_eq!(prefer_json(&mut headers), left != "application/vnd.kubernetes.protobuf", "{value}");
             assert_eq!(headers[header::ACCEPT], left, "{value}");
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! May change `Accept`, from which it takes what it can't filter where JSON is accepted as well, and `Accept-Encoding`. Of
 //! answers in JSON it removes the entries, and the length that they had; of a watch by WebSocket a later stage does
-//! ([`Hidden`]). Counts what passes with its labels. Connections to Pods, and what is behind the API server, are not touched.
+//! ([`Hidden`]). Counts requests of clients that accept no JSON. Connections to Pods, and what is behind the API server, are not touched.
 
 use std::{
     pin::Pin,
@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, TryFutureExt, future::BoxFuture};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, header};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use tower::Service;
@@ -22,8 +22,8 @@ use crate::{
     labels::{Filter, Keys},
     metrics::Metrics,
     request::{
-        RequestInfo, Verb,
-        representation::{Encoding, JSON, PROTOBUF, YAML, essence, is_compressed, prefer_json},
+        RequestInfo,
+        representation::{JSON, essence, prefer_json},
     },
     status::Refusal,
 };
@@ -67,31 +67,18 @@ impl<S: Next> Service<Request<Body>> for Hide<S> {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let Some(keys) = self.keys(&request) else { return self.next.call(request).boxed() };
-        prefer_json(request.headers_mut());
+        if !prefer_json(request.headers_mut()) {
+            self.metrics.unfiltered();
+        }
         request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         request.extensions_mut().insert(Hidden(keys.clone()));
-        let is_watch = request.extensions().get::<RequestInfo>().is_some_and(|info| info.verb == Verb::Watch);
-        let in_messages = Encoding::negotiated(request.headers()).media_type();
-        let metrics = self.metrics.clone();
-        let hidden = move |response: Response<Body>| {
-            let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-            let form = if upgraded && is_watch { in_messages.to_owned() } else { form(response.headers()) };
-            match &*form {
-                JSON if upgraded => response,
-                JSON if !is_compressed(response.headers()) => filtered(response, keys),
-                JSON | PROTOBUF | YAML => {
-                    metrics.unfiltered(if form == PROTOBUF { "protobuf" } else { "other" });
-                    response
-                }
+        let hidden =
+            |response: Response<Body>| match response.headers().get(header::CONTENT_TYPE).map(HeaderValue::to_str) {
+                Some(Ok(form)) if essence(form) == JSON => filtered(response, keys),
                 _ => response,
-            }
-        };
+            };
         self.next.call(request).map_ok(hidden).boxed()
     }
-}
-
-fn form(headers: &HeaderMap) -> String {
-    headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(essence).unwrap_or_default()
 }
 
 fn filtered(mut response: Response<Body>, keys: Keys) -> Response<Body> {

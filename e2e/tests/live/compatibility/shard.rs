@@ -77,6 +77,8 @@ impl Shard {
         let mut command = Command::new(built.await??.proxy);
         command.args(["--ring", ring, "--kubeconfig"]).arg(&through_relay).arg("--access-dir").arg(&access);
         command.args(["--listen", &format!("{address}"), "--admin-listen", &format!("{admin}")]);
+        // What is compared is everything that passes; what is hidden is no part of it.
+        command.arg("--show-labels");
         let process = Process::spawn(name, &command, &dir.join(format!("{name}.log")))?;
         let proxied = eventually("the proxy answers", DEADLINE, || async {
             process.check_running().map_err(|error| error.to_string())?;

@@ -94,7 +94,8 @@ impl Sides {
             ShardIdentity::create(&control_plane, "default", "shard", SHARD, control_plane.dir()).await.unwrap();
         let programs = built(toolchain::ringside).await.unwrap();
         let mut command = Command::new(programs.proxy);
-        command.args(["--drain-grace", "100ms"]).arg("--kubeconfig").arg(shard.kubeconfig());
+        // Whole objects are compared.
+        command.args(["--drain-grace", "100ms", "--show-labels"]).arg("--kubeconfig").arg(shard.kubeconfig());
         let identity = Identity { ring: "pairs", shard: SHARD, namespace: "default" };
         let proxy = Proxy::start(command, identity, control_plane.dir()).unwrap();
         proxy.until_ready().await.unwrap();

@@ -72,8 +72,11 @@ pub(super) async fn write<S: Next>(
     } else if info.verb == Verb::Delete {
         judge.fence.forget(&target);
     }
-    let replaces = info.verb == Verb::Update && resource.subresource.is_none();
-    if replaces && judge.hides_labels && matches!(judge.fence.standing(&judge.era, &target), Standing::Ours(_)) {
+    if info.verb == Verb::Update
+        && is_whole(&resource)
+        && judge.hides_labels
+        && matches!(judge.fence.standing(&judge.era, &target), Standing::Ours(_))
+    {
         body = with_shard_label(&judge, &mut head, body).await?;
     }
     if info.upgrade {
@@ -98,7 +101,7 @@ pub(super) async fn write<S: Next>(
     Ok(unlabelled.look(answer, (target, name.filter(|_| creates), above), judge, around).await)
 }
 
-/// Returns the object in a PUT with this shard's label, which its writer could not see.
+/// Returns the object in a PUT, of its status too, with this shard's label, which its writer could not see.
 ///
 /// Policy and webhook put the label back themselves; where neither acts the object would have no shard. A PUT of an object
 /// that is drained meanwhile, and of no resourceVersion, then takes the drain label off and keeps the object here: the policy
