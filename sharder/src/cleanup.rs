@@ -11,7 +11,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::Client;
-use ringside_ring::{RingLabels, RingName, cluster_ring::GroupResource};
+use ringside_ring::{RingLabels, RingName, cluster_ring::GroupResource, patch};
 use ringside_runtime::explain::explain;
 use tokio::time::sleep;
 
@@ -21,6 +21,7 @@ mod labels;
 mod scope;
 pub(crate) mod templates;
 
+use labels::write_all;
 pub(crate) use labels::{change, list};
 pub(crate) use scope::Scope;
 
@@ -98,8 +99,13 @@ impl Cleanup {
             let mut taken = 0;
             for (resource, objects) in &mut open {
                 let Some(objects) = objects else { continue };
+                let release = |object: &Target| {
+                    scope
+                        .includes(&resource.id, object)
+                        .then(|| patch::release(&labels, &object.uid, &object.ownership()))?
+                };
                 let clients = (&self.client, &self.writes);
-                let written = labels::take_off(clients, &labels, (resource, scope), std::mem::take(objects)).await;
+                let written = write_all(clients, &labels, resource, std::mem::take(objects), &release).await;
                 let tally = tallies.entry(resource.id.clone()).or_default();
                 taken += written.taken;
                 tally.taken += written.taken;

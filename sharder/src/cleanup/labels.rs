@@ -3,7 +3,7 @@
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use json_patch::Patch;
 use kube::{Client, api::ListParams};
-use ringside_ring::{RingLabels, patch};
+use ringside_ring::RingLabels;
 
 use super::{Scope, Tally};
 use crate::{
@@ -54,20 +54,8 @@ pub(super) struct Written {
     pub(super) fault: Option<String>,
 }
 
-/// Takes both labels off these objects.
-pub(super) async fn take_off(
-    (client, writes): (&Client, &Writes),
-    labels: &RingLabels,
-    (resource, scope): (&Resource, &Scope),
-    objects: Vec<Target>,
-) -> Written {
-    let decide = |object: &Target| {
-        scope.includes(&resource.id, object).then(|| patch::release(labels, &object.uid, &object.ownership()))?
-    };
-    write_all((client, writes), labels, resource, objects, &decide).await
-}
-
-async fn write_all(
+/// Writes to each of these objects what `decide` says.
+pub(super) async fn write_all(
     (client, writes): (&Client, &Writes),
     labels: &RingLabels,
     resource: &Resource,
