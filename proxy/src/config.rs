@@ -127,8 +127,9 @@ pub struct Config {
 
 /// kube's client logs every failed attempt as an error, besides returning it to us who log it with its meaning.
 const LOG_FILTER: &str = "info,kube_client::client::builder=off";
-/// A Lease counts in seconds, and is renewed five times in its duration.
-const LEASE_DURATIONS: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(3600);
+/// A Lease counts in seconds, and is renewed five times in its duration. The sharder goes by no longer one.
+const LEASE_DURATIONS: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(5)..=Duration::from_secs(*ringside_ring::lease::DURATION_SECONDS.end());
 
 impl Config {
     /// Writes log records as it says, from now on.
@@ -219,7 +220,7 @@ fn ring(name: &str) -> Result<RingName, String> {
 fn lease_duration(text: &str) -> Result<Duration, String> {
     let duration = parse_duration(text).map_err(|error| error.to_string())?;
     if duration.subsec_nanos() != 0 || !LEASE_DURATIONS.contains(&duration) {
-        return Err(format!("'{text}' can't be a Lease's duration: write whole seconds from 5s to 1h"));
+        return Err(format!("'{text}' can't be a Lease's duration: write whole seconds from 5s to 120s"));
     }
     Ok(duration)
 }
@@ -252,6 +253,16 @@ mod tests {
         assert_eq!(config.foreign_tokens, ForeignTokens::Pass);
         assert!(!config.show_labels);
         assert!(parse(&["--ring", "example", "--show-labels"]).unwrap().show_labels);
+    }
+
+    #[test]
+    fn a_lease_duration_that_the_sharder_does_not_go_by_is_refused() {
+        let duration = |text: &str| parse(&["--ring", "example", "--lease-duration", text]);
+        assert_eq!(duration("120s").unwrap().lease_duration, Duration::from_secs(120));
+        for text in ["121s", "15000s", "1s"] {
+            let told = duration(text).unwrap_err().to_string();
+            assert!(told.contains("--lease-duration: ") && told.contains("from 5s to 120s"), "{told}");
+        }
     }
 
     #[test]

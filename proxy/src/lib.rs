@@ -119,6 +119,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let registry = Arc::new(shared.metrics.registry(live(&shared, &drains, &tenure, &clock)));
     let server = server(listener, access.tls, &shared);
+    let of_ring = (config.ring.clone(), namespace.clone());
     let shard = shard::Shard {
         config: config.clone(),
         namespace,
@@ -144,7 +145,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let (stack, until, after) = (stages::stack(&shared, upstream), shutdown.clone(), served.clone());
     tasks.spawn("the server", server.run(stack, until).map_ok(move |()| after.trigger()));
     tasks.spawn("the admin server", admin::serve(admin_listener, health, registry, served.clone()));
-    tasks.spawn("following the ring", policy::follow(client, config.ring, knowledge, ring_check, served.clone()));
+    tasks.spawn("following the ring", policy::follow(client, of_ring, knowledge, ring_check, served.clone()));
     tasks.spawn("following the credentials", api_server.follow(served.clone()));
     tasks.spawn("the shard", shard.run(served));
     tracing::info!(%address, %admin, "ready for the controller to connect");

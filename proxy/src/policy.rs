@@ -120,13 +120,14 @@ pub fn channel() -> watch::Sender<Knowledge> {
 /// Follows the ring until the shutdown.
 pub async fn follow(
     client: Client,
-    ring: RingName,
+    (ring, namespace): (RingName, String),
     knowledge: watch::Sender<Knowledge>,
     check: Check,
     shutdown: Shutdown,
 ) -> Result<(), Infallible> {
     let mut events = events(client.clone(), &ring, Duration::ZERO);
-    let mut follower = Follower { ring, knowledge, check, listed: false, refused: None, last: Arc::default() };
+    let mut follower =
+        Follower { ring, namespace, knowledge, check, listed: false, refused: None, last: Arc::default() };
     loop {
         tokio::select! {
             () = shutdown.wait() => return Ok(()),
@@ -151,6 +152,8 @@ fn events(
 
 struct Follower {
     ring: RingName,
+    /// The namespace of the shard's Lease.
+    namespace: String,
     knowledge: watch::Sender<Knowledge>,
     check: Check,
     /// Whether the list that is under way has named the ring.
@@ -168,7 +171,14 @@ impl Follower {
             Ok(watcher::Event::Init) => self.listed = false,
             Ok(watcher::Event::InitApply(ring) | watcher::Event::Apply(ring)) => {
                 self.listed = true;
-                self.learn(Policy::of(&ring));
+                match ring.spec.has_shards_in(&self.namespace) {
+                    true => self.learn(Policy::of(&ring)),
+                    // Its Lease makes no shard: objects with its name may be those of another one.
+                    false => self.forget(format!(
+                        "ClusterRing '{}' has no shards in namespace '{}': name it in spec.shardNamespaces, or run the shard in one of those",
+                        self.ring, self.namespace
+                    )),
+                }
             }
             Ok(watcher::Event::InitDone) if self.listed => {}
             Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => self
@@ -282,6 +292,7 @@ mod tests {
         (
             Follower {
                 ring: "example".parse().unwrap(),
+                namespace: "here".to_owned(),
                 knowledge,
                 check,
                 listed: false,
@@ -311,6 +322,23 @@ mod tests {
         follower.take(Ok(watcher::Event::Delete(ring("things"))));
         assert!(!knowledge.borrow().shards(&things));
         assert_eq!(health.failures(Probe::Ready).len(), 1);
+    }
+
+    #[test]
+    fn a_ring_whose_shards_are_in_other_namespaces_is_unknown() {
+        let (mut follower, health, knowledge) = follower();
+        let of = |namespaces: &[&str]| {
+            let mut ring = ring("things");
+            ring.spec.shard_namespaces = namespaces.iter().map(|it| (*it).to_owned()).collect();
+            Ok(watcher::Event::Apply(ring))
+        };
+        follower.take(of(&["elsewhere", "here"]));
+        assert!(matches!(*knowledge.borrow(), Knowledge::Known(_)));
+        follower.take(of(&["elsewhere"]));
+        assert!(matches!(*knowledge.borrow(), Knowledge::Unknown(_)));
+        assert!(health.failures(Probe::Ready)[0].contains("spec.shardNamespaces"));
+        follower.take(of(&[]));
+        assert!(health.failures(Probe::Ready).is_empty());
     }
 
     #[test]

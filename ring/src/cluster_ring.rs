@@ -44,6 +44,10 @@ pub struct ClusterRingSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 3600))]
     pub drain_deadline_seconds: Option<u16>,
+    /// The namespaces of the shards: a Lease in another one makes no shard. Every namespace when it is absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schema::namespaces")]
+    pub shard_namespaces: Vec<String>,
 }
 
 /// Who keeps a shard from writing to objects that are not its own (DESIGN, "The fence has two layers").
@@ -232,6 +236,11 @@ impl ClusterRingSpec {
         self.drain_deadline_seconds.map_or(DRAIN_DEADLINE, |seconds| Duration::from_secs(seconds.into()))
     }
 
+    /// Whether a Lease in this namespace may be a shard's.
+    pub fn has_shards_in(&self, namespace: &str) -> bool {
+        self.shard_namespaces.is_empty() || self.shard_namespaces.iter().any(|one| one == namespace)
+    }
+
     /// Every resource of the ring, the controlled ones included, each once.
     pub fn all_resources(&self) -> std::collections::BTreeSet<GroupResource> {
         let controlled = self.resources.iter().flat_map(|resource| resource.controlled_resources.iter().cloned());
@@ -308,6 +317,16 @@ mod tests {
         let said = |spec: serde_json::Value| serde_json::from_value::<ClusterRingSpec>(spec).unwrap().fence;
         assert_eq!(said(serde_json::json!({"resources": []})), Fence::Proxy);
         assert_eq!(said(serde_json::json!({"resources": [], "fence": "APIServer"})), Fence::ApiServer);
+    }
+
+    #[test]
+    fn shards_may_be_anywhere_unless_the_ring_names_their_namespaces() {
+        let has_shards_in = |spec: serde_json::Value, namespace: &str| {
+            serde_json::from_value::<ClusterRingSpec>(spec).unwrap().has_shards_in(namespace)
+        };
+        assert!(has_shards_in(serde_json::json!({"resources": []}), "a"));
+        let named = serde_json::json!({"resources": [], "shardNamespaces": ["a", "b"]});
+        assert!(has_shards_in(named.clone(), "b") && !has_shards_in(named, "c"));
     }
 
     #[test]

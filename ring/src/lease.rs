@@ -1,6 +1,6 @@
 //! The state of a shard's Lease, as a function of the Lease, of when the judge saw it change, and of now.
 
-use std::{fmt, time::Duration};
+use std::{fmt, ops::RangeInclusive, time::Duration};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 
@@ -8,6 +8,9 @@ use crate::moment::Moment;
 
 /// How long a shard's Lease lasts unless configured otherwise (CONTRACT, "Shard Lease").
 pub const DEFAULT_LEASE_DURATION: Duration = Duration::from_secs(15);
+/// The durations, in seconds, that count where a shard's Lease has them: a shorter one is late with any delay, and with a
+/// longer one the objects of a shard that is gone wait for too long.
+pub const DURATION_SECONDS: RangeInclusive<u64> = 2..=120;
 /// The holder that the sharder acquires an uncertain Lease as.
 pub const SHARDER_HOLDER: &str = "shardlease-controller";
 /// How long after its expiry a Lease that its shard does not hold is kept.
@@ -68,10 +71,67 @@ impl LeaseFacts {
     /// Reads them from a Lease. One without a usable duration counts with the default one.
     pub fn of(lease: &Lease) -> Self {
         let spec = lease.spec.as_ref();
-        let name = lease.metadata.name.as_deref().unwrap_or_default();
-        Self {
-            held_by_shard: !name.is_empty() && holder(spec) == Some(name),
-            duration: duration(spec).unwrap_or(DEFAULT_LEASE_DURATION),
+        let held_by_shard = is_held_by_shard(lease);
+        // The sharder holds it for twice as long.
+        let holds = if holder(spec) == Some(SHARDER_HOLDER) { 2 } else { 1 };
+        let longest = Duration::from_secs(DURATION_SECONDS.end() * holds);
+        let usable = Duration::from_secs(*DURATION_SECONDS.start())..=longest;
+        let duration = duration(spec).filter(|duration| usable.contains(duration)).unwrap_or(DEFAULT_LEASE_DURATION);
+        Self { held_by_shard, duration }
+    }
+}
+
+fn is_held_by_shard(lease: &Lease) -> bool {
+    let name = lease.metadata.name.as_deref().filter(|name| !name.is_empty());
+    name.is_some() && holder(lease.spec.as_ref()) == name
+}
+
+/// Why the duration in a Lease that its shard holds does not count, for people.
+pub fn duration_fault(lease: &Lease) -> Option<String> {
+    let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+    let usable = seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    if !is_held_by_shard(lease) || usable.is_some_and(|seconds| DURATION_SECONDS.contains(&seconds)) {
+        return None;
+    }
+    let (least, most, counts) = (DURATION_SECONDS.start(), DURATION_SECONDS.end(), DEFAULT_LEASE_DURATION.as_secs());
+    let has =
+        seconds.map_or("it has no leaseDurationSeconds".to_owned(), |it| format!("its leaseDurationSeconds is {it}"));
+    Some(format!("{has}, so {counts} counts: write {least} to {most}"))
+}
+
+/// Why a Lease with a ring's label is not as a shard's should be, for people; `in_namespace` says whether the ring has shards
+/// where it is.
+pub fn fault(lease: &Lease, owner: LeaseOwner, in_namespace: bool) -> Option<String> {
+    let fault = match owner {
+        LeaseOwner::Other => "another program holds it, so it is no shard's: take the ring's label off".to_owned(),
+        _ if !in_namespace => "it makes no shard, as spec.shardNamespaces does not name its namespace".to_owned(),
+        LeaseOwner::Shard | LeaseOwner::Unknown => duration_fault(lease)?,
+    };
+    let [namespace, name] =
+        [&lease.metadata.namespace, &lease.metadata.name].map(|it| it.as_deref().unwrap_or_default());
+    Some(format!("Lease '{namespace}/{name}': {fault}"))
+}
+
+/// What holds a Lease with a ring's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseOwner {
+    /// A shard: the holder is or was the Lease's name, or the sharder in its place.
+    Shard,
+    /// None is known: it counts as the Lease of a shard that was released.
+    Unknown,
+    /// Another program, under another name: an election lock, for instance, that got the label with all its neighbours.
+    Other,
+}
+
+impl LeaseOwner {
+    /// Judges a Lease of which this was known `before`.
+    pub fn of(lease: &Lease, before: Option<Self>) -> Self {
+        match holder(lease.spec.as_ref()) {
+            Some(SHARDER_HOLDER) => Self::Shard,
+            Some(_) if is_held_by_shard(lease) => Self::Shard,
+            _ if before == Some(Self::Shard) => Self::Shard,
+            Some(_) => Self::Other,
+            None => before.unwrap_or(Self::Unknown),
         }
     }
 }
@@ -134,6 +194,10 @@ mod tests {
     }
 
     fn lease(name: &str, holder: Option<&str>, seconds: Option<i32>) -> LeaseFacts {
+        LeaseFacts::of(&of(name, holder, seconds))
+    }
+
+    fn of(name: &str, holder: Option<&str>, seconds: Option<i32>) -> Lease {
         let mut lease = Lease::default();
         lease.metadata.name = Some(name.into());
         lease.spec = Some(LeaseSpec {
@@ -141,7 +205,7 @@ mod tests {
             lease_duration_seconds: seconds,
             ..LeaseSpec::default()
         });
-        LeaseFacts::of(&lease)
+        lease
     }
 
     #[test]
@@ -172,10 +236,48 @@ mod tests {
 
     #[test]
     fn a_lease_without_a_usable_duration_has_the_default_one() {
-        for seconds in [None, Some(0), Some(-5)] {
-            assert_eq!(lease("a", None, seconds).duration, DEFAULT_LEASE_DURATION);
+        for seconds in [None, Some(0), Some(-5), Some(1), Some(121), Some(15_000), Some(i32::MAX)] {
+            for holder in [Some("a"), None] {
+                assert_eq!(lease("a", holder, seconds).duration, DEFAULT_LEASE_DURATION, "{seconds:?}");
+            }
+            let told = duration_fault(&of("a", Some("a"), seconds)).expect("it is told");
+            assert!(
+                told.contains(&seconds.map_or("no leaseDurationSeconds".to_owned(), |it| format!("is {it},"))),
+                "{told}"
+            );
+        }
+        for seconds in [2, 15, 120] {
+            assert_eq!(
+                lease("a", Some("a"), Some(seconds)).duration.as_secs(),
+                u64::try_from(seconds).expect("positive")
+            );
+            assert_eq!(duration_fault(&of("a", Some("a"), Some(seconds))), None);
         }
         assert!(!LeaseFacts::of(&Lease::default()).held_by_shard);
+        // Client libraries write 1 when they release.
+        assert_eq!(duration_fault(&of("a", None, Some(1))), None);
+    }
+
+    #[test]
+    fn the_sharder_holds_a_lease_for_twice_its_duration() {
+        assert_eq!(lease("a", Some(SHARDER_HOLDER), Some(240)).duration, Duration::from_secs(240));
+        assert_eq!(lease("a", Some(SHARDER_HOLDER), Some(241)).duration, DEFAULT_LEASE_DURATION);
+    }
+
+    #[test]
+    fn a_lease_is_a_shards_once_it_was_held_under_its_name() {
+        use LeaseOwner::{Other, Shard, Unknown};
+        let owner = |holder, before| LeaseOwner::of(&of("a", holder, Some(15)), before);
+        for before in [None, Some(Shard), Some(Unknown), Some(Other)] {
+            for holder in ["a", SHARDER_HOLDER] {
+                assert_eq!(owner(Some(holder), before), Shard, "{before:?}");
+            }
+        }
+        assert_eq!((owner(None, None), owner(Some(""), None)), (Unknown, Unknown), "as after a release");
+        assert_eq!(owner(Some("b_uuid"), None), Other);
+        assert_eq!(owner(Some("b_uuid"), Some(Unknown)), Other);
+        assert_eq!(owner(None, Some(Other)), Other, "the lock is free for a moment");
+        assert_eq!(owner(Some("b_uuid"), Some(Shard)), Shard);
     }
 
     proptest! {

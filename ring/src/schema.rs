@@ -88,3 +88,13 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
 pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "format": "date-time", "nullable": true})
 }
+
+/// The schema of a list of names of namespaces.
+pub(crate) fn namespaces(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "minItems": 1,
+        "items": {"type": "string", "minLength": 1, "maxLength": 63},
+        "x-kubernetes-list-type": "set",
+    })
+}

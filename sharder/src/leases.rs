@@ -2,7 +2,11 @@
 //!
 //! Every replica observes them ([`book`], [`vanished`], [`watch`]); the leader alone acts on them ([`plan`], [`act`]).
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    sync::Arc,
+};
 
 use k8s_openapi::api::{
     coordination::v1::{Lease, LeaseSpec},
@@ -11,7 +15,7 @@ use k8s_openapi::api::{
 use kube::{Api, Client, Resource as _, api::ListParams, runtime::watcher::Event};
 use parking_lot::Mutex;
 use ringside_ring::{
-    Grace, Members, Moment, RingName,
+    ClusterRing, Grace, Members, Moment, RingName,
     labels::{LEASE_INSTANCE, LEASE_RING, LEASE_TOKEN_POD, LEASE_WEIGHT},
 };
 use ringside_runtime::clock::{Boottime, SharedClock, sleep_until};
@@ -85,6 +89,22 @@ impl Leases {
         self.book.lock().members(now, Moment::default())
     }
 
+    /// Takes in which namespaces the shards of each ring are in, where it names them.
+    pub(crate) fn confine<'a>(&self, rings: impl IntoIterator<Item = &'a ClusterRing>) {
+        let named = rings.into_iter().filter(|ring| !ring.spec.shard_namespaces.is_empty());
+        let namespaces = |ring: &ClusterRing| ring.spec.shard_namespaces.iter().cloned().collect();
+        let namespaces = named.filter_map(|ring| Some((ring.metadata.name.as_ref()?.parse().ok()?, namespaces(ring))));
+        if self.book.lock().confine(namespaces.collect(), self.clock.now()) {
+            self.membership.send_replace(());
+            self.attention.send_replace(());
+        }
+    }
+
+    /// Which Leases with a ring's label are not as a shard's should be, for people.
+    pub(crate) fn faults(&self, ring: &RingName) -> Vec<String> {
+        self.book.lock().faults(ring).collect()
+    }
+
     /// What can't be read of the weights of a ring's shards, for people.
     pub(crate) fn weight_faults(&self, ring: &RingName) -> Vec<String> {
         let book = self.book.lock();
@@ -141,10 +161,12 @@ impl Leases {
         let of_shard =
             ListParams::default().labels(&format!("{LEASE_RING}={ring}")).fields(&format!("metadata.name={shard}"));
         let leases = self.read(client, &of_shard).await?;
+        let of_shards: BTreeSet<_> = self.book.lock().iter().map(|(_, seen)| seen.lease.metadata.uid.clone()).collect();
         // What the answer changed makes a new snapshot; unknown is not gone.
         let is_there =
             self.members().is_none_or(|rings| rings.get(ring).is_some_and(|members| members.is_available(shard)));
-        let absence = leases.into_iter().map(|lease| (lease.metadata.uid, lease.spec));
+        let leases = leases.into_iter().filter(|lease| of_shards.contains(&lease.metadata.uid));
+        let absence = leases.map(|lease| (lease.metadata.uid, lease.spec));
         Ok((!is_there).then(|| Absence(absence.collect())))
     }
 

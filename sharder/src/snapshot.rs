@@ -83,6 +83,8 @@ pub(crate) struct Snapshot {
     pub(crate) problems: Vec<String>,
     /// Which shards count with weight 1 because theirs can't be read.
     pub(crate) unweighed: Vec<String>,
+    /// Which Leases with the ring's label are not as a shard's should be.
+    pub(crate) lease_faults: Vec<String>,
     pub(crate) members: Members,
     pub(crate) hash_ring: Arc<HashRing>,
     /// Main resources whose objects are given to nobody yet: the API server's fence is about to be around them.
@@ -161,6 +163,7 @@ impl Snapshot {
             namespaces,
             problems,
             unweighed: Vec::new(),
+            lease_faults: Vec::new(),
             members,
             hash_ring,
         }
@@ -169,6 +172,11 @@ impl Snapshot {
     /// The same ring, of whose shards these weights can't be read.
     pub(crate) fn with_unweighed(self, unweighed: Vec<String>) -> Self {
         Self { unweighed, ..self }
+    }
+
+    /// The same ring, with Leases that are not as a shard's should be.
+    pub(crate) fn with_lease_faults(self, lease_faults: Vec<String>) -> Self {
+        Self { lease_faults, ..self }
     }
 
     /// The ring, for Events about it.

@@ -3,6 +3,7 @@
 
 mod clocks;
 mod fixture;
+mod foreign;
 mod history;
 mod killed;
 mod leader;
@@ -32,6 +33,7 @@ pub(crate) fn group() -> Group {
             case!("nobody_goes_by_wall_clocks", clocks::wrong(&*fixture().await)),
             case!("a_new_leader_judges_anew", leader::change()),
             case!("a_pod_of_the_same_name_waits_for_the_lease_of_the_one_before", recreated::waits(&*fixture().await)),
+            case!("leases_that_are_no_shards_are_left_alone", foreign::are_left_alone(&*fixture().await)),
             case!("who_wakes_when_others_have_its_objects_is_told_so", waking::tells(&*fixture().await)),
             case!("objects_of_a_killed_shard_have_owners_again_in_time", killed::bounds(&*fixture().await)),
         ],

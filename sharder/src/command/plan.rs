@@ -138,6 +138,7 @@ impl Plan {
         let client = self.of.connect()?;
         let ring = self.read_ring(&client).await?;
         let leases = Leases::look(&client, &self.ring).await.map_err(unread("the Leases of the shards"))?;
+        leases.confine([&ring]);
         let now = leases.members().unwrap_or_default().remove(&self.ring).unwrap_or_default();
         let rolls =
             Rolls::look(&client, &leases, Arc::new(Boottime)).await.map_err(unread("the Pods of the shards"))?;
@@ -145,7 +146,8 @@ impl Plan {
         let names = resources::concerned(&ring);
         let catalog = resources::look_up(&client, &names, &resources::Catalog::new()).await;
         let snapshot = Snapshot::build(self.ring.clone(), &ring, &catalog, then, None, self.tokens_per_shard)
-            .with_unweighed(leases.weight_faults(&self.ring));
+            .with_unweighed(leases.weight_faults(&self.ring))
+            .with_lease_faults(leases.faults(&self.ring));
         let namespaces = selected(&client, &snapshot.namespaces).await.map_err(unread("the namespaces"))?;
         let mut forecast = Forecast::new(&snapshot, &now, self.tokens_per_shard);
         count(&client, &snapshot, &namespaces, &mut forecast).await;

@@ -10,7 +10,7 @@ use kube::runtime::watcher::Event;
 use ringside_ring::{
     Members, Moment, ResourceVersion, RingName, ShardName, Weight,
     labels::{LEASE_RING, LEASE_STATE},
-    lease::{Judgement, LeaseFacts, ShardState, judge},
+    lease::{Judgement, LeaseFacts, LeaseOwner, ShardState, duration_fault, fault, judge},
     members::Member,
     weight::InvalidWeight,
 };
@@ -30,6 +30,7 @@ pub(super) struct Observed {
     pub(super) ring: RingName,
     pub(super) shard: ShardName,
     pub(super) facts: LeaseFacts,
+    owner: LeaseOwner,
     pub(super) weight: Result<Weight, InvalidWeight>,
     /// When its spec was last seen to change, or it was first seen.
     pub(super) changed: Moment,
@@ -104,7 +105,10 @@ pub(super) enum Change {
 /// All shard Leases.
 #[derive(Debug, Default)]
 pub(super) struct Book {
+    /// All with the label of a ring; [`Self::iter`] has those of shards.
     leases: BTreeMap<LeaseKey, Observed>,
+    /// The namespaces of the shards of the rings that name them.
+    namespaces: BTreeMap<RingName, BTreeSet<String>>,
     /// What a list has shown that has not ended; `None` between lists.
     arriving: Option<Arriving>,
     vanished: Vanished,
@@ -156,7 +160,8 @@ impl Book {
     pub(super) fn expire(&mut self, now: Moment) -> (bool, Option<Moment>) {
         let vanished = self.vanished.expire(now);
         let late = self.note_late(now);
-        let ready = self.leases.values().filter(|seen| seen.state(now, Moment::default()) == ShardState::Ready);
+        let ready =
+            self.iter().map(|(_, seen)| seen).filter(|seen| seen.state(now, Moment::default()) == ShardState::Ready);
         let first = ready.filter_map(|seen| seen.judge(now, Moment::default()).until).min();
         (vanished || late, first.into_iter().chain(self.vanished.next()).min())
     }
@@ -165,14 +170,45 @@ impl Book {
     fn note_late(&mut self, now: Moment) -> bool {
         let is_late =
             |seen: &Observed| matches!(seen.state(now, Moment::default()), ShardState::Expired | ShardState::Uncertain);
-        let late = self.leases.iter().filter(|(_, seen)| is_late(seen)).map(|(key, _)| key.clone()).collect();
+        let late = self.iter().filter(|(_, seen)| is_late(seen)).map(|(key, _)| key.clone()).collect();
         let before = std::mem::replace(&mut self.late, late);
         before != self.late
     }
 
-    /// All Leases.
+    /// The Leases of shards.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&LeaseKey, &Observed)> {
-        self.leases.iter()
+        self.leases.iter().filter(|(key, seen)| self.counts(key, seen))
+    }
+
+    fn counts(&self, key: &LeaseKey, seen: &Observed) -> bool {
+        seen.owner != LeaseOwner::Other && self.has_shards_in(&seen.ring, &key.namespace)
+    }
+
+    fn has_shards_in(&self, ring: &RingName, namespace: &str) -> bool {
+        self.namespaces.get(ring).is_none_or(|namespaces| namespaces.contains(namespace))
+    }
+
+    /// Takes in the namespaces of the shards of the rings that name them; returns whether they are others. A shard that is
+    /// elsewhere now has the time to notice that it has when its Lease vanishes.
+    pub(super) fn confine(&mut self, namespaces: BTreeMap<RingName, BTreeSet<String>>, now: Moment) -> bool {
+        if self.namespaces == namespaces {
+            return false;
+        }
+        let before: Vec<_> = self.iter().map(|(key, seen)| (key.clone(), seen.clone())).collect();
+        self.namespaces = namespaces;
+        for (key, seen) in before {
+            match self.counts(&key, &seen) {
+                true => self.vanished.appeared(&key, &seen.ring),
+                false => self.vanished.insert(&key, &seen, now),
+            }
+        }
+        true
+    }
+
+    /// Which Leases with the label of a ring are not as a shard's should be, for people.
+    pub(super) fn faults(&self, ring: &RingName) -> impl Iterator<Item = String> {
+        let of_ring = self.leases.iter().filter(move |(_, seen)| seen.ring == *ring);
+        of_ring.filter_map(|(key, seen)| fault(&seen.lease, seen.owner, self.has_shards_in(&seen.ring, &key.namespace)))
     }
 
     /// The shards of each ring for a judge that has been watching since `since`; `None` before the first list has ended.
@@ -190,7 +226,7 @@ impl Book {
                 *known = member;
             }
         };
-        for observed in self.leases.values() {
+        for (_, observed) in self.iter() {
             let member = Member { state: observed.state(now, since), weight: observed.weight() };
             count(&observed.ring, &observed.shard, member);
         }
@@ -211,12 +247,14 @@ impl Book {
                 Some(known) => seen.after(known),
                 None => seen,
             };
-            self.vanished.appeared(&key, &seen.ring);
+            if self.counts(&key, &seen) {
+                self.vanished.appeared(&key, &seen.ring);
+            }
             self.leases.insert(key, seen);
         }
         for (key, last) in &before {
             if self.leases.get(key).is_none_or(|seen| seen.ring != last.ring) {
-                self.vanished.insert(key, last, now);
+                self.vanish(key, last, now);
             }
         }
         let first = !std::mem::replace(&mut self.complete, true);
@@ -227,8 +265,14 @@ impl Book {
 
     fn remove(&mut self, key: &LeaseKey, now: Moment) -> Change {
         let Some(last) = self.leases.remove(key) else { return Change::Nothing };
-        self.vanished.insert(key, &last, now);
+        self.vanish(key, &last, now);
         Change::Membership
+    }
+
+    fn vanish(&mut self, key: &LeaseKey, last: &Observed, now: Moment) {
+        if self.counts(key, last) {
+            self.vanished.insert(key, last, now);
+        }
     }
 
     fn apply_one(&mut self, lease: Lease, now: Moment) -> Change {
@@ -242,9 +286,12 @@ impl Book {
         // Judged right after a change, a held Lease is ready and any other dead.
         let fits = seen.state_label() == Some(seen.judge(seen.changed, seen.changed).state.as_str());
         let renewed = before.is_none_or(|before| before.changed != seen.changed);
-        self.vanished.appeared(&key, &seen.ring);
-        if let Some(last) = before.filter(|before| before.ring != seen.ring) {
-            self.vanished.insert(&key, last, now);
+        let counts = self.counts(&key, &seen);
+        if counts {
+            self.vanished.appeared(&key, &seen.ring);
+        }
+        if let Some(last) = before.filter(|before| before.ring != seen.ring).cloned() {
+            self.vanish(&key, &last, now);
         }
         // Ready again: what it was passed over for may come to it.
         let back = self.late.contains(&key) && seen.state(now, Moment::default()) == ShardState::Ready;
@@ -252,7 +299,7 @@ impl Book {
             self.late.remove(&key);
         }
         self.leases.insert(key, seen);
-        match (joined || back, renewed && !fits) {
+        match (joined || back, counts && renewed && !fits) {
             (true, _) => Change::Membership,
             (false, true) => Change::Attention,
             (false, false) => Change::Nothing,
@@ -282,8 +329,11 @@ impl Book {
         }
         let late = [ShardState::Expired, ShardState::Uncertain].map(|state| Some(state.as_str()));
         let late_before = facts.held_by_shard && late.contains(&state_label(&lease));
-        let seen = Observed { ring, shard, facts, weight, changed: now, late_before, lease: Arc::new(lease) };
-        let seen = match self.leases.get(&key) {
+        let known = self.leases.get(&key);
+        let before = known.filter(|known| known.lease.metadata.uid == lease.metadata.uid).map(|known| known.owner);
+        let owner = LeaseOwner::of(&lease, before);
+        let seen = Observed { ring, shard, facts, owner, weight, changed: now, late_before, lease: Arc::new(lease) };
+        let seen = match known {
             Some(known) => seen.after(known),
             None => seen,
         };
@@ -311,10 +361,11 @@ fn key_of(lease: &Lease) -> Option<LeaseKey> {
 }
 
 /// What decides about membership, about what belongs to whom, and about when that is next to be looked at.
-type Facts<'a> = (&'a RingName, &'a LeaseFacts, &'a Result<Weight, InvalidWeight>);
+type Facts<'a> = (&'a RingName, &'a LeaseFacts, LeaseOwner, &'a Result<Weight, InvalidWeight>, Option<String>);
 
 fn facts_of(observed: &Observed) -> Facts<'_> {
-    (&observed.ring, &observed.facts, &observed.weight)
+    let Observed { ring, facts, owner, weight, lease, .. } = observed;
+    (ring, facts, *owner, weight, duration_fault(lease))
 }
 
 fn membership(leases: &BTreeMap<LeaseKey, Observed>) -> BTreeMap<&LeaseKey, Facts<'_>> {

@@ -6,7 +6,7 @@ use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v
 use ringside_ring::{
     Moment,
     labels::LEASE_STATE,
-    lease::{SHARDER_HOLDER, ShardState, duration},
+    lease::{LeaseFacts, SHARDER_HOLDER, ShardState},
 };
 
 use super::book::{Book, LeaseKey, Observed, state_label};
@@ -70,9 +70,8 @@ fn action(observed: &Observed, state: ShardState) -> Option<Action> {
 ///
 /// The resourceVersion stays, so a renewal that came in between makes the API server refuse.
 pub(super) fn acquired(lease: &Lease, wall_clock: Timestamp) -> Lease {
-    let mut lease = lease.clone();
+    let (mut lease, seconds) = (lease.clone(), LeaseFacts::of(lease).duration.as_secs());
     let spec = lease.spec.get_or_insert_default();
-    let seconds = duration(Some(spec)).unwrap_or(ringside_ring::lease::DEFAULT_LEASE_DURATION).as_secs();
     spec.holder_identity = Some(SHARDER_HOLDER.to_owned());
     spec.lease_duration_seconds = Some(i32::try_from(seconds.saturating_mul(2)).unwrap_or(i32::MAX));
     spec.acquire_time = Some(MicroTime(wall_clock));

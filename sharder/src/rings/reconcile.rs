@@ -21,7 +21,7 @@ use super::{
     announce::Announcer,
     figures::{Figures, figures},
     label_policy::{Protection, Support},
-    status::{Finding, fenced_by, in_time, reached, status, weighed, worked_on},
+    status::{Finding, fenced_by, in_time, leased, reached, status, weighed, worked_on},
     webhook_configuration::{ClientConfig, Trust, asks, webhook_configuration},
 };
 use crate::{
@@ -222,6 +222,7 @@ fn status_of(
         reached(reach.as_ref(), webhook),
         Some(in_time(snapshot, &figures.overdue)),
         Some(weighed(snapshot)),
+        Some(leased(snapshot)),
         protected,
         fenced_by(&fence),
     ];

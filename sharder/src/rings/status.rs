@@ -121,16 +121,25 @@ pub(super) fn reached(reach: Option<&Result<(), String>>, configuration: &Standi
 /// Whether the weights of all shards can be read. One that can't makes the ring no less ready: its shard counts like any
 /// other, and whoever may write one Lease must not raise the alarm of a whole ring.
 pub(super) fn weighed(snapshot: &Snapshot) -> Finding {
-    let (type_, faults) = ("WeightsValid", &snapshot.unweighed);
+    let valid = "every weight that a shard's Lease has is a number";
+    without("WeightsValid", "InvalidWeight", &snapshot.unweighed, valid)
+}
+
+/// Whether every Lease with the ring's label is one of a shard that can be used as it is.
+pub(super) fn leased(snapshot: &Snapshot) -> Finding {
+    without("LeasesValid", "InvalidLease", &snapshot.lease_faults, "every Lease with the ring's label is a shard's")
+}
+
+/// Whether there are no faults of a kind; some of them are named.
+fn without(type_: &'static str, reason: &'static str, faults: &[String], valid: &str) -> Finding {
     if faults.is_empty() {
-        let message = "every weight that a shard's Lease has is a number".to_owned();
-        return Finding { type_, holds: true, reason: "Valid", message };
+        return Finding { type_, holds: true, reason: "Valid", message: valid.to_owned() };
     }
     let mut message = faults.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
     if faults.len() > NAMED {
-        message = format!("{message}; and so do {} more shards", faults.len() - NAMED);
+        message = format!("{message}; and {} more", faults.len() - NAMED);
     }
-    Finding { type_, holds: false, reason: "InvalidWeight", message }
+    Finding { type_, holds: false, reason, message }
 }
 
 /// Whether the shards let go in time of what they are asked to.
@@ -288,6 +297,14 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_that_is_no_shards_is_named_and_leaves_the_ring_ready() {
+        assert!(leased(&snapshot()).holds);
+        let ring = snapshot().with_lease_faults(vec!["Lease 'a/lock': why".into()]);
+        let told = leased(&ring);
+        assert_eq!((told.type_, told.holds, &*told.message), ("LeasesValid", false, "Lease 'a/lock': why"));
+    }
+
+    #[test]
     fn what_is_wrong_is_one_sentence() {
         let ring = snapshot();
         assert!(worked_on(&ring).holds);
@@ -319,7 +336,7 @@ mod tests {
             weighed(&snapshot().with_unweighed(faults))
         };
         assert_eq!(unweighed(1).message, "shard 's-0' counts with weight 1: why");
-        assert!(unweighed(7).message.ends_with("shard 's-4' counts with weight 1: why; and so do 2 more shards"));
+        assert!(unweighed(7).message.ends_with("shard 's-4' counts with weight 1: why; and 2 more"));
         let late = |shards: usize| (0..shards).map(|shard| (format!("s-{shard}"), 3)).collect();
         let told = in_time(&ring, &late(1)).message;
         assert!(

@@ -68,10 +68,12 @@ pub(crate) async fn maintain(
 
 /// `odd` are the rings that were complained about.
 fn build(sources: &Sources, previous: Option<&Snapshots>, odd: &mut BTreeSet<String>) -> Option<Snapshots> {
+    let rings = sources.rings.state();
+    sources.leases.confine(rings.iter().map(|ring| &**ring));
     let mut members = sources.leases.members()?;
     let catalog = sources.catalog.borrow().clone();
     let (mut snapshots, complained) = (Snapshots::new(), std::mem::take(odd));
-    for ring in sources.rings.state() {
+    for ring in rings {
         let name = match ring.name_any().parse::<RingName>() {
             Ok(name) => name,
             Err(fault) => {
@@ -86,7 +88,8 @@ fn build(sources: &Sources, previous: Option<&Snapshots>, odd: &mut BTreeSet<Str
         let members = members.remove(&name).unwrap_or_default().replacing(sources.rolls.outgoing(&name));
         let snapshot = Snapshot::build(name.clone(), &ring, &catalog, members, before, sources.tokens_per_shard)
             .withholding(sources.fences.withheld(&name, &ring))
-            .with_unweighed(sources.leases.weight_faults(&name));
+            .with_unweighed(sources.leases.weight_faults(&name))
+            .with_lease_faults(sources.leases.faults(&name));
         if before.is_none_or(|before| !Arc::ptr_eq(&before.hash_ring, &snapshot.hash_ring)) {
             sources.metrics.ring_calculated(&name);
         }

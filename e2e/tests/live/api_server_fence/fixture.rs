@@ -195,7 +195,7 @@ impl Fixture {
             },
             spec: Some(LeaseSpec {
                 holder_identity: Some(name.to_owned()),
-                lease_duration_seconds: Some(3600),
+                lease_duration_seconds: Some(120),
                 renew_time: Some(MicroTime(Timestamp::now())),
                 ..LeaseSpec::default()
             }),

@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) async fn clients_recover_from_an_api_server_that_hangs_and_restarts(mut fixture: Fixture) -> Fixture {
     let identity = fixture.identity(SHARD).await;
     // So that it is not the Lease that ends the streams.
-    let options = vec!["--lease-duration=300s".to_owned()];
+    let options = vec!["--lease-duration=120s".to_owned()];
     let mut command = command();
     command.args(options).arg("--kubeconfig").arg(identity.kubeconfig());
     let proxy = fixture.start_proxy(SHARD, command).await;
@@ -85,7 +85,7 @@ async fn connection(fixture: &Fixture) -> TcpStream {
 /// The same beneath whole shards: Go clients with all that they do, and the sharder.
 pub(crate) async fn operators_recover_from_an_api_server_that_restarts() {
     // So that it is not the Lease that ends what the operators do: they would have to end themselves.
-    let settings = Settings { lease_duration: Duration::from_secs(300), ..Settings::default() };
+    let settings = Settings { lease_duration: Duration::from_secs(120), ..Settings::default() };
     let mut system = System::start(settings).await.unwrap();
     system.start_sharding(1).await.unwrap();
     for shard in ["shard-0", "shard-1"] {

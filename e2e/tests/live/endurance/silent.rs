@@ -96,7 +96,7 @@ pub(crate) async fn a_server_without_http2_that_hangs_is_noticed(fixture: &Fixtu
     let identity = fixture.identity_by("hung", &balancer.url()).await;
     let mut command = command();
     // So that it is not the Lease that ends the streams.
-    command.arg("--lease-duration=300s").arg("--kubeconfig").arg(identity.kubeconfig());
+    command.arg("--lease-duration=120s").arg("--kubeconfig").arg(identity.kubeconfig());
     let proxy = fixture.start_proxy("hung", command).await;
     let follower = Follower::start(objects_by(&proxy).await).await;
     let (mut watch, by_http1) = (Client::new(&proxy).await.watch(NAMES).await, Watch::by_http1(&proxy).await);
@@ -130,7 +130,7 @@ pub(crate) async fn what_no_question_reaches_stays_silent(fixture: &Fixture) {
     let identity = fixture.identity_by("unasked", &balancer.url()).await;
     let mut command = command();
     // So that it is not the Lease that ends the streams.
-    command.arg("--lease-duration=300s").arg("--kubeconfig").arg(identity.kubeconfig());
+    command.arg("--lease-duration=120s").arg("--kubeconfig").arg(identity.kubeconfig());
     let proxy = fixture.start_proxy("unasked", command).await;
     let mut watch = Watch::of_nothing(&proxy).await;
     let sessions = SESSIONS.map(|protocol| Upgraded::exec(&proxy, protocol, SAID));
@@ -164,7 +164,7 @@ pub(crate) async fn packets_that_vanish_are_noticed(fixture: &Fixture) {
     let identity = fixture.identity_by("vanished", &format!("https://{address}")).await;
     let mut command = network.command(program());
     // So that it is not the Lease that ends the streams: no connection works for longer than it would last.
-    command.arg("--lease-duration=300s").arg("--kubeconfig").arg(identity.kubeconfig());
+    command.arg("--lease-duration=120s").arg("--kubeconfig").arg(identity.kubeconfig());
     let proxy = fixture.begin("vanished", command);
     for port in [proxy.port, proxy.admin_port] {
         publish(&network, port).await;

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::labels::fixture::DEADLINE;
 
 /// Longer than any test: nobody renews it.
-const LEASE_SECONDS: i32 = 3600;
+const LEASE_SECONDS: i32 = 120;
 
 /// A shard that holds its Lease, and lets go of nothing by itself.
 const SHARD: &str = "shard-0";

@@ -34,7 +34,7 @@ const OBJECTS: usize = 120;
 const SENT: usize = 3;
 
 /// Far longer than all of it: nobody takes the shard for dead.
-const LEASE: Duration = Duration::from_secs(300);
+const LEASE: Duration = Duration::from_secs(120);
 
 /// The shortest that a ring may have.
 const DRAIN_DEADLINE_SECONDS: u32 = 5;

@@ -114,7 +114,13 @@ impl Forecast {
             ways: BTreeMap::new(),
             objects: 0,
             children: 0,
-            problems: snapshot.problems.iter().chain(&snapshot.unweighed).cloned().collect(),
+            problems: snapshot
+                .problems
+                .iter()
+                .chain(&snapshot.unweighed)
+                .chain(&snapshot.lease_faults)
+                .cloned()
+                .collect(),
             unread: Vec::new(),
         }
     }

@@ -296,3 +296,98 @@ fn a_shard_with_leases_in_two_namespaces_is_there_while_one_is_held() {
     let book = book([lease("a", "a", 0, 1), other], at(0));
     assert_eq!(state(&book, "a", 5), Some(ShardState::Ready));
 }
+
+fn in_namespace(mut lease: Lease, namespace: &str) -> Lease {
+    lease.metadata.namespace = Some(namespace.to_owned());
+    lease
+}
+
+/// What the leader would do about the Leases of a book, by the names of these.
+fn planned(book: &Book, now: u64) -> Vec<String> {
+    plan(book, at(now), at(0)).0.into_iter().map(|todo| todo.key.name).collect()
+}
+
+fn faults(book: &Book) -> Vec<String> {
+    book.faults(&"example".parse().unwrap()).collect()
+}
+
+fn confined(book: &mut Book, namespaces: &[&str], now: u64) -> bool {
+    let named = namespaces.iter().map(|it| (*it).to_owned()).collect();
+    let all = if namespaces.is_empty() { BTreeMap::new() } else { [("example".parse().unwrap(), named)].into() };
+    book.confine(all, at(now))
+}
+
+/// A label that all objects of an installation get is on its election lock as well.
+#[test]
+fn a_lock_of_another_program_is_never_labelled_acquired_or_deleted() {
+    let lock = |holder: &str, version| lease("lock", holder, 0, version);
+    let mut book = book([lock("operator-0_uuid", 1), lease("a", "a", 0, 1)], at(0));
+    for second in [0, 20, 100, 10_000] {
+        assert_eq!(state(&book, "lock", second), None);
+        assert!(!planned(&book, second).contains(&"lock".to_owned()), "after {second} s");
+    }
+    assert_eq!(
+        faults(&book),
+        ["Lease 'default/lock': another program holds it, so it is no shard's: take the ring's label off"]
+    );
+    assert_eq!(
+        book.apply(Event::Apply(lock("operator-1_uuid", 2)), at(3)),
+        Change::Nothing,
+        "its renewals wake nobody"
+    );
+    // It is free for a moment, between two holders.
+    book.apply(Event::Apply(lock("", 3)), at(4));
+    assert_eq!((state(&book, "lock", 4), planned(&book, 10_000)), (None, vec!["a".to_owned()]));
+    assert_eq!(book.apply(Event::Delete(lock("", 3)), at(5)), Change::Membership);
+    assert_eq!((state(&book, "lock", 5), faults(&book)), (None, vec![]));
+}
+
+#[test]
+fn what_a_shard_has_released_is_collected_by_whoever_leads() {
+    // One that begins to watch has not seen who held it.
+    for holder in ["", SHARDER_HOLDER] {
+        assert_eq!(planned(&book([lease("a", holder, 0, 1)], at(0)), 70), ["a"]);
+    }
+    // Another program takes the Lease of a shard that was there.
+    let mut book = book([lease("a", "a", 0, 1)], at(0));
+    assert_eq!(book.apply(Event::Apply(lease("a", "thief", 1, 2)), at(1)), Change::Membership);
+    assert_eq!((state(&book, "a", 1), planned(&book, 71)), (Some(ShardState::Dead), vec!["a".to_owned()]));
+}
+
+#[test]
+fn only_leases_in_the_namespaces_of_the_ring_are_shards() {
+    let elsewhere = |name: &str, holder: &str, renewed| in_namespace(lease(name, holder, renewed, 1), "elsewhere");
+    let mut book = book([lease("a", "a", 0, 1), elsewhere("b", "b", 0), elsewhere("gone", "", 0)], at(0));
+    assert_eq!(planned(&book, 0).len(), 3);
+    assert!(confined(&mut book, &["default"], 0) && !confined(&mut book, &["default"], 0));
+    assert_eq!((planned(&book, 0), planned(&book, 9_999)), (vec!["a".to_owned()], vec!["a".to_owned()]));
+    assert!(faults(&book)[0].starts_with("Lease 'elsewhere/b': it makes no shard, as spec.shardNamespaces"));
+    // It was a shard, and has the time to notice that it is none any more.
+    book.apply(Event::Apply(elsewhere("b", "b", 5)), at(5));
+    assert_eq!(state(&book, "b", 19), Some(ShardState::Expired));
+    assert_eq!(book.expire(at(20)), (true, None));
+    assert_eq!(state(&book, "b", 20), None);
+    // One that comes later is none at any time.
+    book.apply(Event::Apply(elsewhere("c", "c", 21)), at(21));
+    book.apply(Event::Delete(elsewhere("c", "c", 21)), at(22));
+    assert_eq!(state(&book, "c", 22), None);
+    assert!(confined(&mut book, &[], 23));
+    assert_eq!((state(&book, "b", 14), faults(&book).len()), (Some(ShardState::Ready), 0));
+}
+
+#[test]
+fn a_duration_out_of_bounds_is_told_at_once_and_does_not_count() {
+    let lasting = |seconds: i32, version| {
+        let mut lease = labelled(lease("a", "a", 0, version), "ready");
+        lease.spec.as_mut().unwrap().lease_duration_seconds = Some(seconds);
+        lease
+    };
+    let mut book = book([lasting(15, 1)], at(0));
+    assert_eq!(faults(&book), [""; 0]);
+    assert_eq!(book.apply(Event::Apply(lasting(15_000, 2)), at(0)), Change::Membership);
+    assert_eq!(faults(&book), ["Lease 'default/a': its leaseDurationSeconds is 15000, so 15 counts: write 2 to 120"]);
+    assert_eq!(state(&book, "a", 30), Some(ShardState::Uncertain));
+    let (todos, _) = plan(&book, at(30), at(0));
+    let acquired = crate::leases::plan::acquired(&todos[0].lease, k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+    assert_eq!(acquired.spec.unwrap().lease_duration_seconds, Some(30));
+}
