@@ -71,7 +71,7 @@ pub(crate) async fn a_webhook_that_says_nothing_holds_up_only_what_is_the_rings_
     let fixture = Fixture::start(Settings { lines: true, ..Settings::default() }).await;
     let client = fixture.client();
     let rings: Api<ClusterRing> = Api::all(client.clone());
-    other_rings(&rings).await;
+    other_rings(&fixture, &rings).await;
     let until_asking = async |asking: usize, within| {
         let told = eventually("the API server is told so", within, || async {
             let now = configured_to_ask(&client).await;
@@ -128,11 +128,12 @@ pub(crate) async fn a_webhook_that_says_nothing_holds_up_only_what_is_the_rings_
 }
 
 /// Of Deployments, whose children are ConfigMaps too.
-async fn other_rings(rings: &Api<ClusterRing>) {
+async fn other_rings(fixture: &Fixture, rings: &Api<ClusterRing>) {
     for number in 0..RINGS {
         let spec = json!({"resources": [{"group": "apps", "resource": "deployments",
             "controlledResources": [{"group": "", "resource": "configmaps"}]}]});
         let ring = ClusterRing::new(&format!("other-{number}"), serde_json::from_value(spec).unwrap());
+        fixture.system.allow(&ring, &[NAMESPACE]).await.unwrap();
         rings.create(&PostParams::default(), &ring).await.unwrap();
     }
 }
