@@ -5,6 +5,8 @@ mod clients;
 mod elsewhere;
 mod exposure;
 mod refusals;
+mod starting;
+mod tenant;
 
 use std::{sync::Arc, time::Duration};
 
@@ -49,6 +51,11 @@ pub(crate) fn group() -> Group {
             case!("a_wrong_token_is_answered_as_by_the_api_server", refusals::wrong_token(&*fixture().await)),
             case!("no_token_is_a_wrong_token", refusals::no_token(&*fixture().await)),
             case!("a_browsers_token_is_taken_as_by_the_api_server", refusals::subprotocol(&*fixture().await)),
+            case!("another_accounts_token_does_what_that_account_may", tenant::does_what_it_may(&*fixture().await)),
+            case!(
+                "a_controller_that_serves_its_own_conversion_may_start",
+                starting::before_its_conversion_answers(&*fixture().await)
+            ),
             case!("what_is_open_to_others_is_warned_of", exposure::warned_of(&*fixture().await)),
         ],
     )

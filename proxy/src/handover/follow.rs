@@ -35,6 +35,11 @@ const DISCOVER_AGAIN: Duration = Duration::from_secs(5);
 /// How long after its list a watch must not have failed to count as there: a refusal takes one round trip.
 const SETTLES: Duration = Duration::from_secs(1);
 
+/// How long the first list in one of several versions may take before another is tried, and how often that is doubled at most. An
+/// API server whose cache can't convert the objects asks for pauses of half a minute, again and again.
+const LISTS_WITHIN: Duration = Duration::from_secs(5);
+const DOUBLED: u32 = 6;
+
 type Object = PartialObjectMeta<DynamicObject>;
 
 /// Why a version of a resource is followed no longer.
@@ -48,7 +53,7 @@ enum Ended {
 /// Never returns; ends when it is dropped. Follows the resource in the first of its versions in which its objects can be listed:
 /// the controller itself may serve the conversion webhook that others need, and starts after the proxy.
 pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupResource) {
-    let (mut said, mut turn) = (BTreeSet::new(), 0);
+    let (mut said, mut turn) = (BTreeSet::new(), 0_usize);
     loop {
         let group = discovery::group(&client, &resource.group).await;
         let mut versions = match group.and_then(|group| group.in_each_version(&resource)) {
@@ -65,13 +70,14 @@ pub(super) async fn follow(handover: &Handover, client: Client, resource: GroupR
             }
         };
         let count = versions.len();
-        turn %= count;
-        let api = versions.swap_remove(turn).api;
-        let ended = watch(handover, client.clone(), &resource, (&api, count > 1), &mut said).await;
+        let api = versions.swap_remove(turn % count).api;
+        let doubled = u32::try_from(turn / count).unwrap_or(DOUBLED).min(DOUBLED);
+        let lists_within = (count > 1).then(|| LISTS_WITHIN * 2_u32.pow(doubled));
+        let ended = watch(handover, client.clone(), &resource, (&api, lists_within), &mut said).await;
         let (reason, is_last) = match ended {
             Ended::Unreadable(reason) => {
                 turn += 1;
-                (format!("{}: {reason}", api.version), turn == count)
+                (format!("{}: {reason}", api.version), turn.is_multiple_of(count))
             }
             Ended::Refused(reason) => (reason, true),
         };
@@ -91,12 +97,13 @@ fn say(resource: &GroupResource, reason: String, said: &mut BTreeSet<String>) {
     }
 }
 
-/// Follows one version of a resource, which may be one of several, until it can't go on by itself: returns why.
+/// Follows one version of a resource, until it can't go on by itself: returns why. Where there are others it has to be listed in
+/// time.
 async fn watch(
     handover: &Handover,
     client: Client,
     resource: &GroupResource,
-    (api, has_others): (&ApiResource, bool),
+    (api, lists_within): (&ApiResource, Option<Duration>),
     said: &mut BTreeSet<String>,
 ) -> Ended {
     let by_patch = ByPatch {
@@ -111,12 +118,14 @@ async fn watch(
     let mut work = Work::new(handover.clone(), resource.clone(), &api.kind, by_patch);
     // When the watch that was begun counts as established. A watcher does not say it: only its failures show.
     let mut settles: Option<Instant> = None;
+    let mut late = lists_within.map(|within| Instant::now() + within);
     loop {
         tokio::select! {
             Some(event) = events.next() => match event {
                 Ok(event) => {
                     if matches!(event, watcher::Event::InitDone) {
                         settles = Some(Instant::now() + SETTLES);
+                        late = None;
                     }
                     work.take(event);
                 }
@@ -126,7 +135,7 @@ async fn watch(
                         // The resource, or this version of it, is not served any more.
                         Some(404) => return Ended::Refused(reason),
                         Some(401 | 403) => return Ended::Refused(format!("{reason}; {}", rule(resource))),
-                        Some(code) if has_others && is_unreadable(&error, code) => return Ended::Unreadable(reason),
+                        Some(code) if lists_within.is_some() && is_unreadable(&error, code) => return Ended::Unreadable(reason),
                         _ => {}
                     }
                     tracing::warn!(%resource, error = reason, "the watch on drained objects failed; trying again");
@@ -140,6 +149,10 @@ async fn watch(
                 said.clear();
                 handover.followed.nothing_missed(resource);
             }
+            () = sleep_until(late.unwrap_or_else(Instant::now)), if late.is_some() => {
+                let why = "the API server did not list it in time; does a conversion webhook answer?";
+                return Ended::Unreadable(why.to_owned());
+            }
             Some(ended) = work.under_way.next() => work.forget(ended.as_ref()),
         }
     }
@@ -148,8 +161,7 @@ async fn watch(
 /// Whether another version may be readable. A failed conversion is answered with 500, and by an API server's cache, which fills
 /// itself by a list, with 429.
 fn is_unreadable(error: &watcher::Error, code: u16) -> bool {
-    let lists = matches!(error, watcher::Error::InitialListFailed(_));
-    code == 500 || lists && (code == 429 || code > 500)
+    matches!(code, 429 | 500) || matches!(error, watcher::Error::InitialListFailed(_)) && code > 500
 }
 
 /// What to allow, since the API server names one verb at a time.

@@ -27,6 +27,8 @@ enum Older {
     #[default]
     NotServed,
     Readable,
+    /// `v1` is asked for again and again, as its cache can't convert what is stored.
+    Silent,
     /// In neither version, as the conversion webhook does not answer.
     Unreadable,
 }
@@ -54,6 +56,7 @@ fn api_server(allowed: Arc<Mutex<Allowed>>) -> Client {
                     let version = &request.uri().path()["/apis/".len()..];
                     (StatusCode::OK, json!({"groupVersion": version, "resources": resources}))
                 }
+                path if allowed.older == Older::Silent && path.contains("/v1/") => std::future::pending().await,
                 path if allowed.older == Older::Unreadable
                     || allowed.older == Older::Readable && path.contains("/v1/") =>
                 {
@@ -130,6 +133,22 @@ async fn a_resource_that_is_not_served_has_nothing_to_let_go_of_until_it_is() {
         *allowed.lock() = Allowed { served: true, list: true, watch: true, ..Allowed::default() };
         tokio::time::sleep(LONG).await;
         assert!(health.failures(Probe::Ready).is_empty());
+    };
+    tokio::select! {
+        () = running => unreachable!("it runs for ever"),
+        () = story => {}
+    }
+}
+
+/// As real API servers do it: the client waits for the pauses that they ask for.
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_not_listed_in_time_is_left_for_another() {
+    let silent = Allowed { served: true, list: true, watch: true, older: Older::Silent };
+    let (allowed, health) = (Arc::new(Mutex::new(silent)), Health::new());
+    let (running, _ring) = follow(&health, &allowed);
+    let story = async {
+        tokio::time::sleep(LONG).await;
+        assert_eq!(health.failures(Probe::Ready), [""; 0]);
     };
     tokio::select! {
         () = running => unreachable!("it runs for ever"),
