@@ -275,10 +275,45 @@ async fn what_can_never_work_ends_the_proxy_with_the_reason() {
 
 /// The program by itself, with these options; its log comes by its standard error.
 fn program(folder: &TempDir, more: &[&str]) -> tokio::process::Child {
+    command(folder, more).spawn().unwrap()
+}
+
+fn command(folder: &TempDir, more: &[&str]) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_ringside-proxy"));
     command.arg("--ring=example").arg("--kubeconfig").arg(folder.path().join("upstream")).arg("--access-dir");
     command.arg(folder.path().join("access")).args(more).env_clear();
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap()
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+/// As kubectl reads the environment: only what NO_PROXY leaves to a proxy can't be reached.
+#[tokio::test]
+async fn a_proxy_in_the_environment_stops_only_what_no_proxy_does_not_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "c", "cluster": {"server": "https://192.0.2.1:6443", "insecure-skip-tls-verify": true}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "", "namespace": "ns"}}],
+    });
+    fs::write(folder.path().join("upstream"), kubeconfig.to_string()).unwrap();
+    for (no_proxy, starts) in [("127.0.0.1,.svc", false), ("192.0.2.0/24", true)] {
+        let mut command = command(&folder, &["--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"]);
+        let mut program = command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("NO_PROXY", no_proxy).spawn().unwrap();
+        let started = async {
+            while !folder.path().join("access/kubeconfig").exists() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let ended = tokio::select! {
+            ended = program.wait() => !ended.unwrap().success(),
+            started = timeout(DEADLINE, started) => started.is_err(),
+        };
+        assert_eq!(ended, !starts, "{no_proxy}");
+        let _ = program.start_kill();
+        let output = program.wait_with_output().await.unwrap();
+        let says = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(says.contains("add 192.0.2.1 to NO_PROXY"), !starts, "{says}");
+    }
 }
 
 /// Where a process listens, by the system's own table.

@@ -16,6 +16,7 @@ mod api_server;
 mod connector;
 mod handshake;
 mod http2;
+mod no_proxy;
 mod pauses;
 mod place;
 mod requests;
@@ -68,11 +69,14 @@ pub enum ConnectError {
     /// The name that the server's certificate has to have.
     #[error("the name that the API server's certificate must have can't be used: {0}; check tls-server-name")]
     ServerName(#[source] InvalidDnsNameError),
-    /// A proxy on the way there.
-    #[error(
-        "the kubeconfig names a proxy-url, or HTTPS_PROXY in the environment does, which is not supported: the API server has to be reached directly"
-    )]
+    /// The kubeconfig wants a proxy on the way there.
+    #[error("the kubeconfig names a proxy-url, which is not supported: the API server has to be reached directly")]
     ProxyUrl,
+    /// The environment wants a proxy on the way there.
+    #[error(
+        "HTTPS_PROXY in the environment is not supported: the API server has to be reached directly; if it can be, add {0} to NO_PROXY"
+    )]
+    Proxied(String),
     /// Asked only of credentials that replace others.
     #[error("no answer with the new credentials: {0}")]
     Refused(#[source] BoxError),

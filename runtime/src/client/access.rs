@@ -1,20 +1,14 @@
 //! What connections are made with, and when it has to be read anew.
 
-use std::{
-    fmt::{self, Debug, Formatter},
-    sync::Arc,
-};
+use std::fmt::{self, Debug, Formatter};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::{
     Client, Config,
     client::{AuthError, ConfigExt, middleware::AuthLayer},
+    config::AuthInfo,
 };
-use rustls::{
-    ClientConfig, SignatureScheme,
-    client::{ResolvesClientCert, Resumption},
-    sign::CertifiedKey,
-};
+use rustls::ClientConfig;
 
 use super::{
     ConnectError,
@@ -46,13 +40,11 @@ impl Access {
         Ok(Self { config, tls, auth, files, valid_until })
     }
 
-    /// For connections without a client certificate of this process, on which a request's own credentials count. No session is
-    /// resumed that began with one.
-    pub(super) fn anonymous_tls(&self) -> ClientConfig {
-        let mut tls = self.tls.clone();
-        tls.client_auth_cert_resolver = Arc::new(NoCertificate);
-        tls.resumption = Resumption::default();
-        tls
+    /// For connections without a client certificate of this process, on which a request's own credentials count.
+    pub(super) fn anonymous_tls(&self) -> kube::Result<ClientConfig> {
+        let mut config = self.config.clone();
+        config.auth_info = AuthInfo::default();
+        config.rustls_client_config()
     }
 
     /// Whether it would be another if it was read now, or ends soon.
@@ -68,24 +60,16 @@ impl Debug for Access {
     }
 }
 
-#[derive(Debug)]
-struct NoCertificate;
-
-impl ResolvesClientCert for NoCertificate {
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        None
-    }
-
-    fn has_certs(&self) -> bool {
-        false
-    }
-}
-
 impl From<kube::Error> for ConnectError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Auth(fault) => Self::Credentials(without_output(&fault)),
-            other => Self::Credentials(other.to_string()),
+            other => Self::Credentials(match other.to_string() {
+                text if text.contains("UnsupportedCertVersion") => {
+                    format!("the client certificate is of X.509 version 1: issue one of version 3 ({text})")
+                }
+                text => text,
+            }),
         }
     }
 }

@@ -109,7 +109,7 @@ impl Connector {
         let attempt = async |address| {
             let attempt = async { greet(self.connect_to(address).await?).await };
             let ended: Result<T, BoxError> = attempt.await;
-            (address, ended.map_err(|error| format!("{address}: {}", causes(&*error)).into()))
+            (address, ended.map_err(|error| format!("{address}: {}", refused(&causes(&*error))).into()))
         };
         loop {
             attempts.extend(left.next().map(&attempt));
@@ -150,6 +150,20 @@ impl Service<Uri> for Connector {
     }
 }
 
+/// Why there is no connection, with a remedy where rustls refuses a certificate that other clients take.
+fn refused(causes: &str) -> String {
+    let remedy = match causes {
+        it if it.contains("CaUsedAsEndEntity") => {
+            "the API server's certificate is that of an authority (CA:TRUE), which may not serve: issue one with CA:FALSE"
+        }
+        it if it.contains("UnsupportedCertVersion") => {
+            "the API server's certificate is of X.509 version 1: issue one of version 3, with the name that it serves"
+        }
+        _ => return causes.to_owned(),
+    };
+    format!("{remedy} ({causes})")
+}
+
 fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -163,10 +177,10 @@ fn tcp() -> HttpConnector {
 }
 
 /// Without the brackets of an IPv6 address.
-fn host(uri: &Uri) -> &str {
+pub(super) fn host(uri: &Uri) -> &str {
     uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
 }
 
-fn port(uri: &Uri) -> u16 {
+pub(super) fn port(uri: &Uri) -> u16 {
     uri.port_u16().unwrap_or(if uri.scheme() == Some(&Scheme::HTTP) { 80 } else { 443 })
 }

@@ -1,13 +1,16 @@
 //! Where it stands how to reach the API server: a kubeconfig file, or what is mounted in a pod.
 
 use std::{
-    fs,
+    env, fs,
     path::{Path, PathBuf},
 };
 
-use kube::{Config, config::Kubeconfig};
+use kube::{
+    Config,
+    config::{Cluster, Context, Kubeconfig},
+};
 
-use super::ConnectError;
+use super::{ConnectError, connector::host, no_proxy::is_proxied};
 
 /// Where to look.
 #[derive(Clone, Debug)]
@@ -38,7 +41,17 @@ impl Source {
                     let content = content(&named)?;
                     files.push((named, content));
                 }
-                Config::try_from(kubeconfig).map_err(error)?
+                let cluster = current_cluster(&kubeconfig);
+                if cluster.is_some_and(|cluster| cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty())) {
+                    return Err(ConnectError::ProxyUrl);
+                }
+                let mut config = Config::try_from(kubeconfig).map_err(error)?;
+                if is_proxied(&config.cluster_url, |name| env::var(name).ok()) {
+                    return Err(ConnectError::Proxied(host(&config.cluster_url).to_owned()));
+                }
+                // Of HTTPS_PROXY: kube does not go by NO_PROXY.
+                config.proxy_url = None;
+                config
             }
             Self::Pod => {
                 let mut config = Config::incluster()?;
@@ -53,7 +66,6 @@ impl Source {
             }
         };
         match &config {
-            Config { proxy_url: Some(_), .. } => Err(ConnectError::ProxyUrl),
             Config { root_cert: Some(bundle), .. } if bundle.is_empty() => Err(ConnectError::NoAuthority),
             _ => Ok((config, files)),
         }
@@ -69,12 +81,20 @@ fn content(path: &Path) -> Result<Vec<u8>, ConnectError> {
     fs::read(path).map_err(|source| ConnectError::File { path: path.to_owned(), source })
 }
 
+fn current_context(kubeconfig: &Kubeconfig) -> Option<&Context> {
+    let mut contexts = kubeconfig.contexts.iter();
+    contexts.find(|named| Some(&named.name) == kubeconfig.current_context.as_ref())?.context.as_ref()
+}
+
+fn current_cluster(kubeconfig: &Kubeconfig) -> Option<&Cluster> {
+    let name = &current_context(kubeconfig)?.cluster;
+    kubeconfig.clusters.iter().find(|named| named.name == *name)?.cluster.as_ref()
+}
+
 /// The files with certificates and keys that the current context uses; those of others may be missing.
 fn named_files(kubeconfig: &Kubeconfig) -> Vec<PathBuf> {
-    let context = kubeconfig.contexts.iter().find(|named| Some(&named.name) == kubeconfig.current_context.as_ref());
-    let Some(context) = context.and_then(|named| named.context.as_ref()) else { return Vec::new() };
-    let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster);
-    let authority = cluster.and_then(|named| named.cluster.as_ref()?.certificate_authority.as_ref());
+    let Some(context) = current_context(kubeconfig) else { return Vec::new() };
+    let authority = current_cluster(kubeconfig).and_then(|cluster| cluster.certificate_authority.as_ref());
     let user = kubeconfig.auth_infos.iter().find(|named| Some(&named.name) == context.user.as_ref());
     let user = user.and_then(|named| named.auth_info.as_ref());
     let pair = user.map(|user| [user.client_certificate.as_ref(), user.client_key.as_ref()]);
@@ -151,5 +171,18 @@ contexts: [{name: x, context: {cluster: c, user: u, namespace: n}}]
         fs::write(&bundle, authority()).unwrap();
         fs::write(&kubeconfig, &KUBECONFIG[..60]).unwrap();
         assert!(matches!(source.read(), Err(ConnectError::Kubeconfig { .. })));
+    }
+
+    #[test]
+    fn a_proxy_url_of_another_cluster_does_not_matter_and_of_the_current_one_it_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        fs::write(folder.path().join("ca.crt"), authority()).unwrap();
+        let proxied = "clusters: [{name: d, cluster: {server: \"https://a\", proxy-url: \"http://p\"}}, ";
+        let text = KUBECONFIG.replace("clusters: [", proxied);
+        fs::write(&kubeconfig, &text).unwrap();
+        Source::new(Some(&kubeconfig)).read().unwrap();
+        fs::write(&kubeconfig, text.replace("cluster: c, user", "cluster: d, user")).unwrap();
+        assert!(matches!(Source::new(Some(&kubeconfig)).read(), Err(ConnectError::ProxyUrl)));
     }
 }

@@ -137,7 +137,7 @@ where
         let config = &access.config;
         let credentials = access.auth.as_ref().map(|auth| layer_fn(|inner| auth.layer(inner)));
         let exchange = Exchange::new(server, (&access, &access.tls), settings)?;
-        let anonymous = Exchange::new(server, (&access, &access.anonymous_tls()), settings)?;
+        let anonymous = Exchange::new(server, (&access, &access.anonymous_tls()?), settings)?;
         // kube's layers: its base path, its credentials (refreshed from files and commands), its extra headers.
         let stack = ServiceBuilder::new()
             .layer(config.base_uri_layer())

@@ -13,7 +13,7 @@ use http::{Method, Request, StatusCode, header};
 use http_body_util::Full;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
-use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedKey, IsCa, KeyPair, generate_simple_self_signed};
 use ringside_runtime::{
     client::{ApiServer, NoAnswer},
     shutdown::Shutdown,
@@ -27,7 +27,7 @@ use tokio::{
 use tower::ServiceExt;
 
 use super::{
-    Client, DEADLINE, Settings, USUAL, get, send,
+    Client, DEADLINE, Settings, USUAL, client, get, send,
     server::{Server, nothing},
 };
 
@@ -283,4 +283,24 @@ async fn a_request_with_credentials_of_its_own_is_sent_with_none_of_the_process(
         let shown: Vec<_> = shown.lock().iter().map(|it| it.as_ref().unwrap().to_str().unwrap().to_owned()).collect();
         assert_eq!(shown, ["Bearer ours", "Bearer theirs", "Bearer theirs", "Bearer ours"]);
     }
+}
+
+/// What `openssl req -x509` makes, and what old authorities issue: kubectl takes both.
+#[tokio::test]
+async fn a_certificate_that_is_not_taken_is_named_with_the_remedy() {
+    let mut parameters = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let signing_key = KeyPair::generate().unwrap();
+    let cert = parameters.self_signed(&signing_key).unwrap();
+    let server =
+        Server::listen_with(CertifiedKey { cert, signing_key }, true, |_, _| std::future::ready(()).boxed()).await;
+    let error = send(&client(&server), Method::GET, "/").await.unwrap_err().to_string();
+    assert!(error.contains("the API server's certificate") && error.contains("issue one with CA:FALSE"), "{error}");
+
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("tls.crt"), include_str!("version-1.crt")).unwrap();
+    fs::write(folder.path().join("tls.key"), include_str!("version-1.key")).unwrap();
+    let user = json!({"client-certificate": "tls.crt", "client-key": "tls.key"});
+    let error = ApiServer::find(Some(&kubeconfig(&server, folder.path(), &user)), "test").unwrap_err().to_string();
+    assert!(error.contains("the client certificate is of X.509 version 1: issue one of version 3"), "{error}");
 }

@@ -21,7 +21,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::{
     DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
     client::danger::HandshakeSignatureValid,
@@ -70,7 +70,15 @@ impl Server {
     where
         F: Fn(TlsStream<TcpStream>, usize) -> BoxFuture<'static, ()> + Send + Sync + 'static,
     {
-        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        Self::listen_with(generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap(), http2, serve).await
+    }
+
+    /// With this certificate, which is its own authority.
+    pub(crate) async fn listen_with<F>(certified: CertifiedKey<KeyPair>, http2: bool, serve: F) -> Self
+    where
+        F: Fn(TlsStream<TcpStream>, usize) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    {
+        let CertifiedKey { cert, signing_key } = certified;
         let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
         let tls = ServerConfig::builder().with_client_cert_verifier(Arc::new(AnyCertificate));
         let tls = tls.with_single_cert(vec![cert.der().clone()], key).unwrap();
