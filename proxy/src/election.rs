@@ -46,6 +46,7 @@ mod messages;
 mod object;
 mod patch;
 mod record;
+mod room;
 mod selected;
 #[cfg(test)]
 mod tests;
@@ -58,10 +59,9 @@ use lock::Lock;
 pub use lock::LockRefusal;
 use object::Object;
 pub use object::{Kind, LockName};
+use ringside_runtime::admin::Check;
+use room::{MAX_BYTES, OVERHEAD, Refused};
 
-/// How many locks are kept here, besides those that are named. A controller has one, a big manager one for each of its
-/// parts; much more is a client that elects under ever new names, and each may hold a body's length of memory.
-const MAX_LOCKS: usize = 32;
 /// An elector that was told to lead is not believed to do so for longer than this without being told again, whatever its
 /// record says.
 const MAX_BELIEF: Duration = Duration::from_hours(1);
@@ -82,6 +82,9 @@ pub struct Locks {
     believed: Mutex<HashMap<LockName, Belief>>,
     /// Where that is kept for the proxy that comes after this one.
     kept: Option<Kept>,
+    /// What those may take that are not named, in bytes.
+    room: usize,
+    refused: Refused,
 }
 
 /// That the controller leads by a lock.
@@ -152,6 +155,8 @@ impl Locks {
             changes: watch::Sender::default(),
             believed: Mutex::default(),
             kept: None,
+            room: MAX_BYTES,
+            refused: Refused::default(),
         }
     }
 
@@ -159,6 +164,22 @@ impl Locks {
     pub(crate) fn kept_in(namespace: String, kept: Kept) -> Self {
         let believed = kept.read().into_iter().map(|(name, lasts)| (name, Belief::new(lasts))).collect();
         Self { believed: Mutex::new(believed), kept: Some(kept), ..Self::new(namespace) }
+    }
+
+    /// With a check that fails while a lock finds no room.
+    #[must_use]
+    pub fn with_check(self, check: Check) -> Self {
+        Self { refused: Refused::new(check), ..self }
+    }
+
+    #[cfg(test)]
+    fn with_room(self, room: usize) -> Self {
+        Self { room, ..self }
+    }
+
+    /// Forgets what found no room and is not tried any more.
+    pub(crate) fn review_refused(&self) {
+        self.refused.review(None);
     }
 
     /// What has one of these names is a lock by its holder alone.
@@ -314,34 +335,46 @@ impl Locks {
     /// There is room for this one.
     ///
     /// # Errors
-    /// [`LockRefusal::TooMany`] when there is none.
-    pub fn make_room(&self, name: &LockName) -> Result<(), LockRefusal> {
-        self.make_room_in(&mut self.learned.lock(), name)
+    /// [`LockRefusal::NoRoom`] when there is none.
+    pub fn make_room(&self, Judged { name, object, .. }: &Judged) -> Result<(), LockRefusal> {
+        self.make_room_in(&mut self.learned.lock(), name, object.bytes())
     }
 
     /// What the controller leads by no more is found again where it asks about it. Those that are named don't count: what
     /// only looks like a lock takes no room from them, nor they from others.
-    fn make_room_in(&self, learned: &mut HashMap<LockName, Lock>, name: &LockName) -> Result<(), LockRefusal> {
-        let counts = |name: &LockName| !self.is_named(name);
-        let kept = learned.keys().filter(|name| counts(name)).count();
-        if kept >= MAX_LOCKS && counts(name) && !learned.contains_key(name) {
-            let deleted = learned.iter().find(|(name, lock)| counts(name) && lock.is_deleted()).map(|(name, _)| name);
-            let idle = learned.keys().find(|name| counts(name) && !self.is_believed(name));
-            let idle = deleted.or(idle).cloned();
-            learned.remove(&idle.ok_or_else(|| LockRefusal::TooMany { name: name.clone(), most: MAX_LOCKS })?);
+    fn make_room_in(
+        &self,
+        learned: &mut HashMap<LockName, Lock>,
+        name: &LockName,
+        bytes: usize,
+    ) -> Result<(), LockRefusal> {
+        let counts = |other: &LockName| other != name && !self.is_named(other);
+        let taken = |learned: &HashMap<LockName, Lock>| -> usize {
+            learned.iter().filter(|(other, _)| counts(other)).map(|(_, lock)| lock.bytes()).sum()
+        };
+        while !self.is_named(name) && taken(learned) + OVERHEAD + bytes > self.room {
+            let deleted =
+                learned.iter().find(|(other, lock)| counts(other) && lock.is_deleted()).map(|(other, _)| other);
+            let idle = learned.keys().find(|other| counts(other) && !self.is_believed(other));
+            let Some(idle) = deleted.or(idle).cloned() else {
+                self.refused.add(name);
+                return Err(LockRefusal::NoRoom { name: name.clone(), most: self.room });
+            };
+            learned.remove(&idle);
             self.changes.send_replace(());
         }
+        self.refused.review(Some(name));
         Ok(())
     }
 
     /// The ring holds one that the controller has not written here, in this version: it is free for this shard's.
     ///
     /// # Errors
-    /// [`LockRefusal::TooMany`] when there is no room.
+    /// [`LockRefusal::NoRoom`] when there is none for it.
     pub fn learn_free(&self, name: &LockName, version: Option<&str>) -> Result<(), LockRefusal> {
         {
             let mut learned = self.learned.lock();
-            self.make_room_in(&mut learned, name)?;
+            self.make_room_in(&mut learned, name, 0)?;
             learned.entry(name.clone()).or_insert_with(|| Lock::free(name.clone(), version));
         }
         self.changes.send_replace(());
@@ -393,13 +426,20 @@ impl Locks {
             Asked::Replace(name) | Asked::Patch(name) if !learned.contains_key(name) => return None,
             Asked::Create(kind) if !learned.keys().any(|name| name.kind == *kind) => return None,
             write => {
-                let (lock, write) = match write {
-                    Asked::Patch(name) => (learned.get_mut(name)?, None),
+                let (name, write) = match write {
+                    Asked::Patch(name) => (name.clone(), None),
                     _ => {
                         let object = codec::decode(write.kind(), &parts.headers, body)?;
-                        (learned.get_mut(&object.name()?)?, Some(object))
+                        (object.name()?, Some(object))
                     }
                 };
+                // A patch may add as much as it has.
+                let known = learned.get(&name)?.bytes();
+                let bytes = write.as_ref().map_or_else(|| known + body.len(), Object::bytes);
+                if let Err(refusal) = self.make_room_in(&mut learned, &name, bytes) {
+                    return Some(Err(refusal));
+                }
+                let lock = learned.get_mut(&name)?;
                 let written = match (asked, write) {
                     (Asked::Create(_), Some(object)) => {
                         lock.create(object, &self.namespace, now).map(|it| (StatusCode::CREATED, it))
@@ -464,7 +504,7 @@ impl Locks {
             let mut learned = self.learned.lock();
             let first = learned.get(&name).is_none_or(Lock::is_deleted);
             first.then(|| {
-                self.make_room_in(&mut learned, &name)?;
+                self.make_room_in(&mut learned, &name, object.bytes())?;
                 learn(&mut learned, name.clone(), object, Timestamp::now())
             })
         };

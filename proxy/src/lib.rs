@@ -115,7 +115,9 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let kept = election::Kept::new(access.handout.clone());
     let gaps = gap::Gaps::new(access.handout, access.generation, health.check("gap", Probe::Controller));
     let clock: SharedClock = Arc::new(Boottime);
-    let shared = shared((access.token, access.restarted, gaps, kept), (of_elections, &clock), &knowledge, &config);
+    let locks_check = health.check("locks", Probe::Ready);
+    let shared =
+        shared((access.token, access.restarted, gaps, kept, locks_check), (of_elections, &clock), &knowledge, &config);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let registry = Arc::new(shared.metrics.registry(live(&shared, &drains, &tenure, &clock)));
     let server = server(listener, access.tls, &shared);
@@ -170,13 +172,14 @@ fn server(listener: TcpListener, tls: ServerConfig, shared: &stages::Shared) -> 
 }
 
 fn shared(
-    (token, restarted, gaps, kept): (access::Token, bool, gap::Gaps, election::Kept),
+    (token, restarted, gaps, kept, locks_check): (access::Token, bool, gap::Gaps, election::Kept, admin::Check),
     ((namespace, lease_client), clock): ((&str, Client), &SharedClock),
     knowledge: &tokio::sync::watch::Sender<policy::Knowledge>,
     config: &Config,
 ) -> stages::Shared {
     let ring = &config.ring;
     let locks = election::Locks::kept_in(namespace.to_owned(), kept).with_named(config.election_locks.clone());
+    let locks = locks.with_check(locks_check);
     let peerings = Arc::new(peering::Peerings::new(ring));
     let hold = election::Hold::new(lease_client.clone(), namespace.to_owned(), ring, clock.clone());
     let presence = Arc::new(peering::Presence::new(lease_client, peerings.ring().to_owned()));
@@ -219,5 +222,5 @@ fn live(
 }
 
 async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, RunError> {
-    TcpListener::bind(address).await.map_err(|source| RunError::Listen { flag, address, source })
+    ringside_runtime::listen::listen(address).await.map_err(|source| RunError::Listen { flag, address, source })
 }

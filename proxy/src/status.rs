@@ -172,6 +172,9 @@ impl Refusal {
             }
             Self::Owners(_) | Self::Cut(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "owners"),
             Self::TooLong(_) => answer(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", "length"),
+            Self::Lock(refusal @ LockRefusal::NoRoom { .. }) => {
+                answer(refusal.code(), refusal.reason(), "lock_without_room")
+            }
             Self::Lock(refusal) => answer(refusal.code(), refusal.reason(), "lock"),
             Self::Peers(NotThere { refused, .. }) => match *refused {
                 Some(code @ StatusCode::FORBIDDEN) => answer(code, "Forbidden", "peers"),

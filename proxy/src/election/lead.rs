@@ -5,7 +5,14 @@
 //! may be until the controller can't believe any more that it leads, nothing is done for it but what is asked about the locks
 //! themselves: by these it finds out.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     sync::watch,
@@ -20,8 +27,19 @@ use crate::{body::BoxError, status::Refusal};
 #[derive(Clone, Default)]
 pub struct Lead {
     over: CancellationToken,
-    /// Since when it is over.
-    doubted: Option<Instant>,
+    state: State,
+}
+
+/// What is known of the locks that the controller may believe to lead by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// The ring held them when it was looked last, or it was not looked yet.
+    #[default]
+    Held,
+    /// In this term of the shard Lease no look has succeeded yet.
+    Unknown(Instant),
+    /// The ring may have lost one.
+    Doubted(Instant),
 }
 
 impl Lead {
@@ -44,13 +62,20 @@ impl Lead {
 
 impl fmt::Debug for Lead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lead").field("doubted", &self.doubted).finish_non_exhaustive()
+        f.debug_struct("Lead").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
 /// The lead of now.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Leads(watch::Sender<Lead>);
+pub(super) struct Leads {
+    lead: watch::Sender<Lead>,
+    /// Whether the locks were covered once since the term of the shard Lease began.
+    known: Arc<AtomicBool>,
+}
+
+/// How long the first looks of a term may take before it is warned of.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 impl Leads {
     /// Waits for up to `patience` until the controller may act.
@@ -58,9 +83,9 @@ impl Leads {
     /// # Errors
     /// When it may not by then.
     pub(super) async fn pass(&self, covered: impl Fn() -> bool, patience: Duration) -> Result<Lead, Refusal> {
-        let mut leads = self.0.subscribe();
+        let mut leads = self.lead.subscribe();
         // The clock is asked as well: a time runs out whether or not anybody runs to notice.
-        let led = leads.wait_for(|lead| lead.doubted.is_none() && covered());
+        let led = leads.wait_for(|lead| lead.state == State::Held && covered());
         match timeout(patience, led).await {
             Ok(Ok(lead)) => Ok(lead.clone()),
             _ => Err(Refusal::LeadInDoubt),
@@ -69,23 +94,33 @@ impl Leads {
 
     /// Takes up whether it may.
     pub(super) fn review(&self, covered: bool, locks: &Locks) {
-        self.0.send_if_modified(|lead| {
-            match (covered, lead.doubted) {
-                (false, None) => {
-                    lead.doubted = Some(Instant::now());
+        let was_known = self.known.fetch_or(covered, Ordering::Relaxed);
+        let doubt = |lead: &mut Lead, since| {
+            lead.state = State::Doubted(since);
+            tracing::warn!(
+                locks = locks.believed_names(),
+                "the ring may have lost the real lock of the controller's election: nothing is done for the controller until the lock is the ring's again, or the controller knows that it does not lead"
+            );
+        };
+        self.lead.send_if_modified(|lead| {
+            match (covered, lead.state) {
+                (false, State::Held) => {
                     lead.over.cancel();
-                    tracing::warn!(
-                        locks = locks.believed_names(),
-                        "the ring may have lost the real lock of the controller's election: nothing is done for the controller until the lock is the ring's again, or the controller knows that it does not lead"
-                    );
+                    if was_known {
+                        doubt(lead, Instant::now());
+                    } else {
+                        lead.state = State::Unknown(Instant::now());
+                    }
                 }
-                (true, Some(since)) => {
+                (false, State::Unknown(since)) if since.elapsed() >= PATIENCE => doubt(lead, since),
+                (true, State::Unknown(_)) => *lead = Lead::default(),
+                (true, State::Doubted(since)) => {
                     tracing::info!(seconds = since.elapsed().as_secs(), "the controller may go on");
                     *lead = Lead::default();
                 }
                 // Who waits asks the clock again.
-                (true, None) => {}
-                (false, Some(_)) => return false,
+                (true, State::Held) => {}
+                (false, _) => return false,
             }
             true
         });
@@ -93,6 +128,19 @@ impl Leads {
 
     /// How long the controller has waited by now; zero when it may act.
     pub(super) fn doubted_for(&self) -> Duration {
-        self.0.borrow().doubted.map_or(Duration::ZERO, |since| since.elapsed())
+        match self.lead.borrow().state {
+            State::Held => Duration::ZERO,
+            State::Unknown(since) | State::Doubted(since) => since.elapsed(),
+        }
+    }
+
+    /// Another term of the shard Lease begins, and the locks have to be looked at.
+    pub(super) fn knows_nothing(&self) {
+        self.known.store(false, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_doubted(&self) -> bool {
+        matches!(self.lead.borrow().state, State::Doubted(_))
     }
 }

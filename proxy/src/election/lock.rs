@@ -9,6 +9,7 @@ use k8s_openapi::{
 use super::{
     object::{LockName, Object},
     patch,
+    room::OVERHEAD,
 };
 
 /// Why a request to a lock is not done, as the API server would say it.
@@ -31,14 +32,15 @@ pub enum LockRefusal {
     /// The patch is of a kind that is not known.
     #[error("a patch of type '{0}' is not supported for an election's lock")]
     PatchType(String),
-    /// There are as many locks as are kept.
+    /// The locks that are kept leave no room.
     #[error(
-        "{name} can't be an election's lock: {most} others are, and no more are kept in memory; delete those that nobody needs"
+        "{name} can't be an election's lock: with the others it would take more than {most} bytes of memory; delete those that \
+         are not needed, or name them by --election-lock"
     )]
-    TooMany {
-        /// The one too many.
+    NoRoom {
+        /// The one that was refused.
         name: LockName,
-        /// The bound.
+        /// What all may take.
         most: usize,
     },
     /// The ring can't hold it, so whoever elects past the proxies could lead beside the shards.
@@ -65,7 +67,7 @@ impl LockRefusal {
             Self::Body(_) => StatusCode::BAD_REQUEST,
             Self::PatchType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             // As for an exceeded ResourceQuota.
-            Self::TooMany { .. } | Self::NotHeld { forbidden: true, .. } => StatusCode::FORBIDDEN,
+            Self::NoRoom { .. } | Self::NotHeld { forbidden: true, .. } => StatusCode::FORBIDDEN,
             // It is worth to try again.
             Self::NotHeld { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Answer => StatusCode::BAD_GATEWAY,
@@ -78,7 +80,7 @@ impl LockRefusal {
             Self::AlreadyExists(name)
             | Self::NotFound(name)
             | Self::Conflict(name)
-            | Self::TooMany { name, .. }
+            | Self::NoRoom { name, .. }
             | Self::NotHeld { name, .. } => Some(name),
             Self::Body(_) | Self::PatchType(_) | Self::Answer => None,
         }
@@ -92,7 +94,7 @@ impl LockRefusal {
             Self::Conflict(_) => "Conflict",
             Self::Body(_) => "BadRequest",
             Self::PatchType(_) => "UnsupportedMediaType",
-            Self::TooMany { .. } | Self::NotHeld { forbidden: true, .. } => "Forbidden",
+            Self::NoRoom { .. } | Self::NotHeld { forbidden: true, .. } => "Forbidden",
             Self::NotHeld { .. } => "ServiceUnavailable",
             Self::Answer => "InternalError",
         }
@@ -108,6 +110,8 @@ pub(super) struct Lock {
     name: LockName,
     /// Gone once it was deleted; its name stays learned, and its versions go on rising.
     object: Option<Object>,
+    /// The length of its text.
+    length: usize,
     version: u64,
     /// The version in which the object was made, or deleted: it is there, or not, since then.
     since: u64,
@@ -125,7 +129,7 @@ impl Lock {
     pub(super) fn free(name: LockName, version: Option<&str>) -> Self {
         let known = version.and_then(|it| it.parse().ok()).unwrap_or(0_u64);
         let version = known.saturating_add(APART);
-        Self { name, object: None, version, since: version }
+        Self { name, object: None, length: 0, version, since: version }
     }
 
     pub(super) fn name(&self) -> &LockName {
@@ -134,6 +138,11 @@ impl Lock {
 
     pub(super) fn is_deleted(&self) -> bool {
         self.object.is_none()
+    }
+
+    /// What it takes in memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        OVERHEAD + self.name.name.len() + self.length
     }
 
     pub(super) fn object(&self) -> Option<&Object> {
@@ -169,6 +178,7 @@ impl Lock {
         metadata.creation_timestamp.get_or_insert(Time(now));
         metadata.resource_version = Some(self.version.to_string());
         metadata.managed_fields = None;
+        self.length = object.bytes();
         self.object.insert(object).clone()
     }
 
@@ -237,7 +247,7 @@ impl Lock {
 
     pub(super) fn delete(&mut self) -> Result<Object, LockRefusal> {
         let last = self.read()?;
-        self.object = None;
+        (self.object, self.length) = (None, 0);
         self.version += 1;
         self.since = self.version;
         Ok(last)

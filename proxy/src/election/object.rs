@@ -149,6 +149,11 @@ impl Object {
         }
     }
 
+    /// The length of its text, about what it takes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.json().map_or(0, |json| json.to_string().len())
+    }
+
     /// Who leads, by the record in it.
     pub(super) fn holder(&self) -> Option<String> {
         match self {

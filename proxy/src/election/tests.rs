@@ -15,6 +15,7 @@ use k8s_openapi::{
 };
 use prost::Message;
 use ringside_ring::labels::LEASE_RING;
+use ringside_runtime::admin::{Health, Probe};
 
 use super::{lock::APART, object::RECORD, *};
 use crate::{request::representation::Encoding, wire};
@@ -470,39 +471,79 @@ fn how_long_a_lock_lasts_is_read_in_every_form_that_clients_write() {
 
 #[test]
 fn no_more_locks_are_kept_than_fit_and_deleted_ones_make_room() {
-    let server = Server::new();
+    let check = Health::new().check("locks", Probe::Ready);
+    let server = Server(Locks::new("ns".into()).with_room(40 << 10).with_check(check));
     // Of both kinds together.
     let kind = |n: usize| if n.is_multiple_of(2) { Kind::Lease } else { Kind::ConfigMap };
     let create = |n| server.ask(&Asked::Create(kind(n)), JSON, &record(kind(n), &format!("lock-{n}"), "a")).unwrap();
-    for n in 0..MAX_LOCKS {
-        assert_eq!(create(n).unwrap().0, 201);
-    }
-    let refused = create(MAX_LOCKS).unwrap_err();
+    let full = (0..1000).find(|n| create(*n).is_err()).unwrap();
+    assert!(full > 20, "{full}");
+    let refused = create(full).unwrap_err();
     assert!(
-        refused.to_string().contains("leases.coordination.k8s.io \"lock-32\"")
-            && refused.to_string().contains("32 others"),
+        refused.to_string().contains(&format!("\"lock-{full}\"")) && refused.to_string().contains("40960"),
         "{refused}"
     );
     assert_eq!(refused.code(), 403);
+    // One that is kept may not outgrow the room either.
+    let mut grown = record(kind(0), "lock-0", "a");
+    grown.metadata_mut().annotations = Some([("x".to_owned(), "x".repeat(40 << 10))].into());
+    let replaced = server.ask(&Asked::Replace(lock(kind(0), "lock-0")), JSON, &grown).unwrap();
+    assert_eq!(replaced.unwrap_err().code(), 403);
     let knows = |n| server.0.knows(&lock(kind(n), &format!("lock-{n}")));
-    server.delete(&lock(kind(7), "lock-7"), JSON);
-    assert_eq!(create(MAX_LOCKS).unwrap().0, 201);
-    assert!(!knows(7) && knows(8), "it is forgotten");
+    for n in [6, 7] {
+        server.delete(&lock(kind(n), &format!("lock-{n}")), JSON);
+    }
+    assert_eq!(create(full).unwrap().0, 201);
+    assert!(knows(8), "only what was deleted makes room");
+}
+
+/// As of a controller whose reconcilers each elect by buckets.
+#[test]
+fn a_controller_may_lead_by_hundreds_of_locks() {
+    let server = Server::new();
+    for n in 0..600 {
+        let name = format!("r{}.{:02}-of-10", n / 10, n % 10);
+        assert_eq!(
+            server.ask(&Asked::Create(Kind::Lease), JSON, &record(Kind::Lease, &name, "a")).unwrap().unwrap().0,
+            201
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_finds_no_room_shows_in_readiness_until_it_is_given_up() {
+    let health = Health::new();
+    let locks = Locks::new("ns".into()).with_room(2 << 10).with_check(health.check("locks", Probe::Ready));
+    assert_eq!(health.failures(Probe::Ready), [""; 0]);
+    let server = Server(locks);
+    let create =
+        |n| server.ask(&Asked::Create(Kind::Lease), JSON, &record(Kind::Lease, &format!("lock-{n}"), "a")).unwrap();
+    let full = (0..10).find(|n| create(*n).is_err()).unwrap();
+    let failures = health.failures(Probe::Ready).join("");
+    assert!(failures.contains(&format!("\"lock-{full}\"")) && failures.contains("--election-lock"), "{failures}");
+    tokio::time::advance(Duration::from_secs(119)).await;
+    server.0.review_refused();
+    assert_eq!(health.failures(Probe::Ready).len(), 1);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    server.0.review_refused();
+    assert_eq!(health.failures(Probe::Ready), [""; 0]);
+    assert!(create(full).is_err());
+    server.delete(&lock(Kind::Lease, "lock-0"), JSON);
+    assert_eq!(create(full).unwrap().0, 201);
+    assert_eq!(health.failures(Probe::Ready), [""; 0]);
 }
 
 /// Objects that look like locks, and are written once: one for each node, for instance.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_the_controller_leads_by_no_more_makes_room() {
-    let server = Server::new();
+    let server = Server(Locks::new("ns".into()).with_room(40 << 10));
     let create =
         |n| server.ask(&Asked::Create(Kind::Lease), JSON, &record(Kind::Lease, &format!("lock-{n}"), "a")).unwrap();
-    for n in 0..MAX_LOCKS {
-        assert_eq!(create(n).unwrap().0, 201);
-    }
+    let full = (0..1000).find(|n| create(*n).is_err()).unwrap();
     tokio::time::advance(STANDSTILL).await;
-    assert_eq!(create(MAX_LOCKS).unwrap_err().code(), 403);
+    assert_eq!(create(full).unwrap_err().code(), 403);
     tokio::time::advance(Duration::from_secs(16)).await;
-    assert_eq!(create(MAX_LOCKS).unwrap().0, 201);
+    assert_eq!(create(full).unwrap().0, 201);
 }
 
 /// Each of these would make the lock twice as long, or nest it once more.

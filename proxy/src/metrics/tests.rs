@@ -34,6 +34,7 @@ fn text(happens: impl FnOnce(&Fence, &Views)) -> String {
     metrics.answered(Verb::Get, StatusCode::OK);
     metrics.refused("not_ours");
     metrics.unseen("subresource");
+    metrics.foreign("passed");
     metrics.unlabelled("labelled");
     happens(&live.fence, &live.views);
     let mut text = String::new();

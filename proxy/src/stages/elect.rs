@@ -137,7 +137,7 @@ impl<S: Next> Elect<S> {
             let body = Limited::new(body, MAX_OBJECT).collect().await.map_err(|_| LockRefusal::Answer)?;
             match locks.judge(&asked, &bytes, &Response::from_parts(head, body.to_bytes()), shard.as_str())? {
                 Judgement::Begins(judged) => {
-                    locks.make_room(judged.name())?;
+                    locks.make_room(&judged)?;
                     let judged = judged.taken_for(hold).await?;
                     return Ok(locks.adopt(&asked, &parts, &bytes, judged)?);
                 }

@@ -11,7 +11,11 @@ use prost::Message;
 
 use super::*;
 use crate::{
-    election::{Kind, MAX_LOCKS, codec, tests::record},
+    election::{
+        Judged, Kind, codec,
+        room::{MAX_BYTES, OVERHEAD},
+        tests::record,
+    },
     wire,
 };
 
@@ -126,11 +130,10 @@ async fn who_follows_a_lock_that_is_kept_no_more_is_told() {
     assert_eq!(next(), None);
     locks.learned.lock().get_mut(&name).unwrap().delete().unwrap();
     let others = |n| LockName { kind: Kind::Lease, name: format!("lock-{n}") };
-    for n in 1..MAX_LOCKS {
-        let name = others(n);
-        let lock = Lock::adopt(name.clone(), record(Kind::Lease, &name.name, "me"), Timestamp::now());
-        locks.learned.lock().insert(name, lock);
-    }
-    locks.make_room(&others(0)).unwrap();
+    let mut large = record(Kind::Lease, "lock-0", "me");
+    // It has room alone.
+    let padding = MAX_BYTES - OVERHEAD - large.bytes() - 100;
+    large.metadata_mut().annotations = Some([("x".to_owned(), "x".repeat(padding))].into());
+    locks.make_room(&Judged { name: others(0), object: large, status: http::StatusCode::OK }).unwrap();
     assert_eq!(next(), Some(expired(Encoding::Json)));
 }

@@ -34,6 +34,7 @@ impl Hold {
         loop {
             tick.tick().await;
             self.leads.review(self.covers(locks), locks);
+            locks.review_refused();
         }
     }
 
