@@ -13,6 +13,7 @@ pub mod contained;
 pub mod discovery;
 pub mod explain;
 pub mod lease;
+pub mod listen;
 pub mod logging;
 pub mod probe;
 pub mod shutdown;

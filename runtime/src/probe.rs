@@ -1,6 +1,10 @@
 //! Asks an [admin server](crate::admin): as an exec probe of a kubelet, or to wait until a program is ready.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
 
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
@@ -60,7 +64,10 @@ pub async fn ask(address: SocketAddr, probe: Probe, within: Duration) -> Result<
 async fn get(address: SocketAddr, path: &str) -> Result<(StatusCode, String), ProbeError> {
     let unreachable = |source| ProbeError::Unreachable { address, source };
     let foreign = |error: &dyn std::error::Error| ProbeError::Foreign { address, what: causes(error) };
-    let stream = TcpStream::connect(address).await.map_err(unreachable)?;
+    // What was to listen on `[::]` may do so on IPv4 alone.
+    let by_ipv4 = (address.ip() == Ipv6Addr::LOCALHOST).then(|| (Ipv4Addr::LOCALHOST, address.port()).into());
+    let addresses: Vec<_> = [address].into_iter().chain(by_ipv4).collect();
+    let stream = TcpStream::connect(&*addresses).await.map_err(unreachable)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| foreign(&error))?;
     let request = Request::get(path).header(header::HOST, address.to_string()).body(Empty::<Bytes>::new());
     let request = request.map_err(|error| foreign(&error))?;
@@ -107,6 +114,8 @@ mod tests {
         let (lease, ring) = (health.check("lease", Probe::Ready), health.check("ring", Probe::Ready));
         tokio::spawn(admin::serve(listener, health, Arc::new(Registry::default()), Shutdown::new()));
         ring.fail("there is no ClusterRing 'example'");
+        let by_ipv6 = SocketAddr::from((Ipv6Addr::LOCALHOST, address.port()));
+        assert!(ask(by_ipv6, Probe::Live, LONG).await.is_ok(), "where `[::]` was asked for, and is not there");
         let error = ask(address, Probe::Ready, LONG).await.unwrap_err().to_string();
         assert_eq!(error, "lease: not there yet\nring: there is no ClusterRing 'example'");
         ask(address, Probe::Live, LONG).await.unwrap();

@@ -22,7 +22,7 @@ pub struct Options {
     #[arg(long, env = "RINGSIDE_NAMESPACE", default_value = "sharding-system")]
     namespace: String,
     /// Address that the webhook is served on.
-    #[arg(long, env = "RINGSIDE_WEBHOOK_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9443")]
+    #[arg(long, env = "RINGSIDE_WEBHOOK_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:9443")]
     webhook_listen: String,
     /// URL at which the API server reaches the webhook, instead of the Service `sharder`: for a sharder outside the cluster.
     #[arg(long, env = "RINGSIDE_WEBHOOK_URL", value_name = "URL")]
@@ -38,7 +38,7 @@ pub struct Options {
     webhook_inject_ca_from: Option<String>,
     /// Address of /livez, /readyz and /metrics. The probes come from the kubelet and the scrapes from other
     /// pods, so loopback would not do.
-    #[arg(long, env = "RINGSIDE_ADMIN_LISTEN", value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
+    #[arg(long, env = "RINGSIDE_ADMIN_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:8080")]
     admin_listen: String,
     /// How often all objects are looked through, for what was missed.
     #[arg(long, env = "RINGSIDE_SYNC_PERIOD", value_name = "DURATION", default_value = "5m")]

@@ -229,7 +229,7 @@ fn connect(server: &ApiServer, writes: &AllWrites) -> Result<Clients, RunError> 
 }
 
 async fn listen(address: SocketAddr, option: &'static str) -> Result<TcpListener, RunError> {
-    TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, option, source })
+    ringside_runtime::listen::listen(address).await.map_err(|source| RunError::Listen { address, option, source })
 }
 
 #[cfg(test)]
