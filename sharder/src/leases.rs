@@ -30,7 +30,7 @@ mod watch;
 pub(crate) use act::keep_states;
 pub(crate) use watch::follow;
 
-use book::{Book, Change};
+use book::{Answer, Book, Change, LeaseKey};
 
 /// Where a shard is, by its Lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,13 +57,16 @@ pub(crate) struct Leases {
     membership: channel::Sender<()>,
     /// A Lease changed in a way that its state label does not say yet.
     attention: channel::Sender<()>,
+    /// The API server shows an older state than before: what is known of versions is void.
+    went_back: channel::Sender<()>,
 }
 
 impl Leases {
     /// None observed yet.
     pub(crate) fn new(clock: SharedClock) -> Self {
         let signal = || channel::Sender::new(());
-        Self { book: Arc::new(Mutex::new(Book::default())), clock, membership: signal(), attention: signal() }
+        let book = Arc::new(Mutex::new(Book::default()));
+        Self { book, clock, membership: signal(), attention: signal(), went_back: signal() }
     }
 
     /// The Leases of a ring as they are now, for who does not follow them.
@@ -81,6 +84,11 @@ impl Leases {
     /// Tells when shards come, go, or change between ready, late and gone.
     pub(crate) fn membership(&self) -> channel::Receiver<()> {
         self.membership.subscribe()
+    }
+
+    /// Tells when the API server's time went back, as after a restore of etcd: watches must begin anew.
+    pub(crate) fn went_back(&self) -> channel::Receiver<()> {
+        self.went_back.subscribe()
     }
 
     /// The shards of each ring; `None` until all Leases have been seen: a shard that is missing from half a list is not gone.
@@ -206,6 +214,21 @@ impl Leases {
                 () = timer => {}
             }
         }
+    }
+
+    /// Takes in what the API server answered about a Lease; none: it is gone, which the watch will say. Returns whether it was
+    /// not older than what is known.
+    fn take_answer(&self, key: &LeaseKey, answer: Option<Lease>) -> bool {
+        let is = self.book.lock().compare(key, answer.as_ref());
+        if is == Answer::TimeWentBack {
+            let (namespace, lease) = (&key.namespace, &key.name);
+            tracing::warn!(namespace, lease, "the API server's state is older than before; listing all Leases anew");
+            self.went_back.send_replace(());
+        }
+        if let Some(lease) = answer {
+            self.observe(Event::Apply(lease));
+        }
+        is == Answer::News
     }
 
     /// Takes in what was seen of the Leases.

@@ -7,7 +7,6 @@ use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::{
     Api, Client, Resource as _,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
-    runtime::watcher::Event,
 };
 use ringside_ring::{Moment, labels::LEASE_STATE, lease::ShardState};
 use ringside_runtime::clock::sleep_until;
@@ -64,9 +63,12 @@ pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics
             metrics.states(&book.members(now, since).unwrap_or_default());
             plan(&book, now, since)
         };
-        let failed = carry_out(&client, &leases, &notices, todos).await;
-        let wake = failed.then(|| leases.clock.now() + RETRY).into_iter().chain(next).min();
-        wait(&leases, &mut attention, wake).await;
+        if carry_out(&client, &leases, &notices, todos).await {
+            wait(&leases, &mut attention, next).await;
+        } else {
+            // Whatever is seen meanwhile: that may bring about the same conflict.
+            sleep_until(&*leases.clock, leases.clock.now() + RETRY).await;
+        }
     }
 }
 
@@ -84,7 +86,7 @@ async fn wait(leases: &Leases, attention: &mut tokio::sync::watch::Receiver<()>,
     }
 }
 
-/// Returns whether anything failed.
+/// Returns whether all was as it was known, and done.
 async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: Vec<Todo>) -> bool {
     let outcomes = stream::iter(todos).map(|todo| async move {
         let outcome = act((client, notices), leases, &todo).await;
@@ -92,13 +94,13 @@ async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: V
             let (namespace, lease, action) = (&todo.key.namespace, &todo.key.name, &todo.action);
             tracing::warn!(namespace, lease, ?action, %error, "can't write to a shard's Lease; trying again");
         }
-        outcome.is_err()
+        outcome.unwrap_or(false)
     });
-    outcomes.buffer_unordered(PARALLEL_WRITES).fold(false, |any, failed| async move { any | failed }).await
+    outcomes.buffer_unordered(PARALLEL_WRITES).fold(true, async |all, done| all & done).await
 }
 
-/// Does it, and tells of it on the Lease.
-async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Todo) -> Result<(), WriteError> {
+/// Does it, and tells of it on the Lease; returns whether the Lease was as it was known.
+async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Todo) -> Result<bool, WriteError> {
     let api: Api<Lease> = Api::namespaced(client.clone(), &todo.key.namespace);
     let outcome = match &todo.action {
         Action::Label(state) => label(&api, todo, *state).await.map(Some),
@@ -108,7 +110,7 @@ async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Tod
                 // renewal, which then counts.
                 let lease = label(&api, todo, ShardState::Uncertain).await?;
                 tell(notices, todo, &lease);
-                leases.observe(Event::Apply(lease));
+                leases.take_answer(&todo.key, Some(lease));
                 Err(error)
             }
             outcome => outcome.map(Some),
@@ -116,19 +118,21 @@ async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Tod
         Action::Delete => delete(&api, todo).await.map(|()| None),
     };
     match outcome {
-        Ok(None) => Ok(()),
+        Ok(None) => Ok(true),
         Ok(Some(lease)) => {
             tell(notices, todo, &lease);
             // Not only by the watch: the next action is decided on the answer, resourceVersion included.
-            leases.observe(Event::Apply(lease));
+            let is_news = leases.take_answer(&todo.key, Some(lease));
             leases.attention.send_replace(());
-            Ok(())
+            Ok(is_news)
         }
         Err(error) => match error.code() {
-            // Deleted meanwhile; the watch will say so.
-            Some(404) => Ok(()),
-            // Written meanwhile, most likely a renewal: what it says now decides.
-            Some(409) => reread(&api, leases, &todo.key.name).await,
+            // Deleted or written meanwhile, most likely a renewal: what it says now decides.
+            Some(404 | 409) => {
+                let lease = api.get_opt(&todo.key.name).await?;
+                leases.take_answer(&todo.key, lease);
+                Ok(false)
+            }
             _ => Err(error),
         },
     }
@@ -155,14 +159,6 @@ fn tell(notices: &Notices, todo: &Todo, lease: &Lease) {
     let warns = now != ShardState::Ready.as_str() && !released;
     let notice = Notice { warns, reason: reason.to_owned(), action: "Judge", note: format!("{what}{before}") };
     notices.tell(lease.object_ref(&()), None, notice);
-}
-
-async fn reread(api: &Api<Lease>, leases: &Leases, name: &str) -> Result<(), WriteError> {
-    if let Some(lease) = api.get_opt(name).await? {
-        leases.observe(Event::Apply(lease));
-        leases.attention.send_replace(());
-    }
-    Ok(())
 }
 
 async fn label(api: &Api<Lease>, todo: &Todo, state: ShardState) -> Result<Lease, WriteError> {

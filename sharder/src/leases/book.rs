@@ -36,6 +36,8 @@ pub(super) struct Observed {
     pub(super) changed: Moment,
     /// Whether a judge before had found it late when it was first seen, and it has not been renewed since.
     late_before: bool,
+    /// Whether an answer of the API server was older than this: overtaken by the watch, as may be once.
+    contradicted: bool,
     pub(super) lease: Arc<Lease>,
 }
 
@@ -62,14 +64,12 @@ impl Observed {
     /// Whether `self` was seen by somebody who looked into the past: a write's answer overtakes the watch,
     /// and another API server may lag. Taking it would bring a dead shard back to life for a moment.
     fn is_older_than(&self, other: &Self) -> bool {
-        let version = |of: &Self| of.lease.metadata.resource_version.as_deref().and_then(|v| v.parse().ok());
-        let (this, that): (Option<ResourceVersion>, Option<ResourceVersion>) = (version(self), version(other));
-        self.is_same_lease(other) && this.zip(that).is_some_and(|(this, that)| this < that)
+        is_older(&self.lease, &other.lease)
     }
 
-    /// What is known of a Lease that was seen as `self` when it was known as `known`.
-    fn after(mut self, known: &Self) -> Self {
-        if self.is_older_than(known) {
+    /// What is known of a Lease that was seen as `self` when it was known as `known`, or before time went back.
+    fn after(mut self, known: &Self, time_went_back: bool) -> Self {
+        if self.is_older_than(known) && !time_went_back {
             return known.clone();
         }
         // Metadata is no sign of life: the state label is written by the sharder itself.
@@ -102,6 +102,17 @@ pub(super) enum Change {
     Membership,
 }
 
+/// What an answer of the API server about one Lease is, beside what is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// As new, or newer.
+    News,
+    /// Older, or the Lease is gone: the watch overtakes answers, or comes later than they do.
+    Old,
+    /// The same once more. So it is where etcd was restored: the watch shows nothing for a long time then.
+    TimeWentBack,
+}
+
 /// All shard Leases.
 #[derive(Debug, Default)]
 pub(super) struct Book {
@@ -115,6 +126,8 @@ pub(super) struct Book {
     /// The Leases that were known to be late when that was last looked at.
     late: BTreeSet<LeaseKey>,
     complete: bool,
+    /// Whether the API server's time went back: the next list counts, however old it is.
+    time_went_back: bool,
     /// What was complained about last of each Lease: once is enough.
     complaints: BTreeMap<LeaseKey, String>,
 }
@@ -153,6 +166,17 @@ impl Book {
                 if same { self.remove(&key, now) } else { Change::Nothing }
             }
         }
+    }
+
+    /// Compares the API server's answer about a Lease, none if it is gone, with what is known.
+    pub(super) fn compare(&mut self, key: &LeaseKey, answer: Option<&Lease>) -> Answer {
+        let Some(known) = self.leases.get_mut(key) else { return Answer::News };
+        if answer.is_some_and(|answer| !is_older(answer, &known.lease)) {
+            return Answer::News;
+        }
+        // Once while a list is under way that ends this.
+        let is_first = !std::mem::replace(&mut known.contradicted, true);
+        if is_first || std::mem::replace(&mut self.time_went_back, true) { Answer::Old } else { Answer::TimeWentBack }
     }
 
     /// Forgets vanished shards whose time is over, and notes which Leases are late by now; returns whether there were any,
@@ -241,10 +265,11 @@ impl Book {
     fn replace_all(&mut self, now: Moment) -> Change {
         let before = std::mem::take(&mut self.leases);
         let Arriving { leases, complaints } = self.arriving.take().unwrap_or_default();
+        let time_went_back = std::mem::take(&mut self.time_went_back);
         self.complaints.retain(|key, _| complaints.contains(key));
         for (key, seen) in leases {
             let seen = match before.get(&key) {
-                Some(known) => seen.after(known),
+                Some(known) => seen.after(known, time_went_back),
                 None => seen,
             };
             if self.counts(&key, &seen) {
@@ -332,9 +357,10 @@ impl Book {
         let known = self.leases.get(&key);
         let before = known.filter(|known| known.lease.metadata.uid == lease.metadata.uid).map(|known| known.owner);
         let owner = LeaseOwner::of(&lease, before);
-        let seen = Observed { ring, shard, facts, owner, weight, changed: now, late_before, lease: Arc::new(lease) };
+        let (changed, contradicted, lease) = (now, false, Arc::new(lease));
+        let seen = Observed { ring, shard, facts, owner, weight, changed, late_before, contradicted, lease };
         let seen = match known {
-            Some(known) => seen.after(known),
+            Some(known) => seen.after(known, self.time_went_back && self.arriving.is_some()),
             None => seen,
         };
         Some((key, seen))
@@ -354,6 +380,13 @@ impl Book {
 /// The state that a Lease's label tells people.
 pub(super) fn state_label(lease: &Lease) -> Option<&str> {
     lease.metadata.labels.as_ref()?.get(LEASE_STATE).map(String::as_str)
+}
+
+/// Whether `this` is an older state of the same Lease.
+fn is_older(this: &Lease, that: &Lease) -> bool {
+    let version = |of: &Lease| of.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+    let (older, newer): (Option<ResourceVersion>, Option<ResourceVersion>) = (version(this), version(that));
+    this.metadata.uid == that.metadata.uid && older.zip(newer).is_some_and(|(older, newer)| older < newer)
 }
 
 fn key_of(lease: &Lease) -> Option<LeaseKey> {

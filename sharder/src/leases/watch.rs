@@ -20,22 +20,29 @@ use ringside_runtime::explain::explain_watch;
 ///
 /// By list and watch, not by a streaming list: kube-rs begins that at resourceVersion 0, which a lagging API server
 /// answers with the past (CONTROL-PLANE, 10), and a shard that is missing there would lose its objects without a drain.
+///
+/// After a restore of etcd the watch shows nothing until the API server's time has come to where it was, so it begins anew.
 pub(crate) async fn follow(client: Client, leases: Leases) -> Result<(), Infallible> {
     let api: Api<Lease> = Api::all(client);
-    let config = watcher::Config::default().labels(LEASE_RING);
-    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
-    let observe = async {
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => leases.observe(event),
-                Err(error) => {
-                    tracing::warn!(error = %explain_watch(&error), "can't watch the Leases of shards; trying again");
+    let mut went_back = leases.went_back();
+    loop {
+        let config = watcher::Config::default().labels(LEASE_RING);
+        let mut events = std::pin::pin!(watcher(api.clone(), config).default_backoff());
+        let observe = async {
+            while let Some(event) = events.next().await {
+                match event {
+                    Ok(event) => leases.observe(event),
+                    Err(error) => {
+                        tracing::warn!(error = %explain_watch(&error), "can't watch the Leases of shards; trying again");
+                    }
                 }
             }
+        };
+        tokio::select! {
+            () = observe => return Ok(()),
+            never = leases.expire() => match never {},
+            // The sender lives in `leases`, so this fails never.
+            _ = went_back.changed() => {}
         }
-    };
-    tokio::select! {
-        () = observe => Ok(()),
-        never = leases.expire() => match never {},
     }
 }
