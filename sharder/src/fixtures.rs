@@ -37,6 +37,7 @@ struct State {
     version: u64,
     drops_labels: bool,
     puts_labels_back: bool,
+    hides_labels: bool,
     write_takes: Duration,
     list_takes: Duration,
     /// How long what is asked of one object takes, by method and path.
@@ -101,6 +102,11 @@ impl FakeApi {
     /// From now on labels are after a write as they were before it, as with an admission policy that protects them.
     pub(crate) fn put_labels_back(&self) {
         self.0.lock().puts_labels_back = true;
+    }
+
+    /// From now on objects are shown without labels, and written as they are shown, as by a conversion that loses labels.
+    pub(crate) fn hide_labels(&self, hides: bool) {
+        self.0.lock().hides_labels = hides;
     }
 
     /// From now on writes take this long; one whose client has gone away is carried out all the same.
@@ -245,8 +251,12 @@ impl State {
         if asked.method == Method::PATCH && asked.body["kind"].is_string() {
             self.objects.entry(asked.path.clone()).or_insert_with(|| json!({}));
         }
-        let Some(object) = self.objects.get_mut(&asked.path) else { return failure(StatusCode::NOT_FOUND) };
-        let before = object["metadata"]["labels"].clone();
+        let Some(stored) = self.objects.get_mut(&asked.path) else { return failure(StatusCode::NOT_FOUND) };
+        let before = stored["metadata"]["labels"].clone();
+        let object = &mut stored.clone();
+        if self.hides_labels {
+            object["metadata"].as_object_mut().unwrap().remove("labels");
+        }
         match &asked.body {
             Value::Array(_) => {
                 let patch: json_patch::Patch = serde_json::from_value(asked.body.clone()).unwrap();
@@ -268,8 +278,14 @@ impl State {
         if self.puts_labels_back {
             object["metadata"]["labels"] = before;
         }
-        self.version += 1;
-        object["metadata"]["resourceVersion"] = json!((1_000 + self.version).to_string());
+        if !asked.query.contains("dryRun=All") {
+            self.version += 1;
+            object["metadata"]["resourceVersion"] = json!((1_000 + self.version).to_string());
+            *stored = object.clone();
+        }
+        if self.hides_labels {
+            object["metadata"].as_object_mut().unwrap().remove("labels");
+        }
         success(object)
     }
 }

@@ -58,6 +58,11 @@ impl Resource {
         group_of(&reference.api_version) == self.id.group && reference.kind == self.api.kind
     }
 
+    /// Whether a webhook may convert its objects: it is a custom resource, whose group has a dot.
+    pub(crate) fn may_be_converted(&self) -> bool {
+        self.id.group.contains('.')
+    }
+
     /// The partition key of an object of this resource.
     pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> PartitionKey {
         PartitionKey::of(&self.id.group, &self.api.kind, namespace.unwrap_or_default(), name)

@@ -1,13 +1,14 @@
 //! A write that was decided on a view of an object, and is decided anew when the view turns out to be old.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Client,
-    api::{Patch, PatchParams},
+    Api, Client,
+    api::{ListParams, Patch, PatchParams},
     core::Status,
 };
 use ringside_ring::{RingLabels, patch};
 
-use super::writes::Writes;
+use super::writes::{Kept, Writes};
 use crate::{resources::Resource, target::Target};
 use ringside_runtime::explain::code;
 
@@ -37,8 +38,12 @@ pub(crate) enum Outcome {
 /// admission policy or a webhook which takes it back in the same write: that is an error ([`is_undone`]), as the object is not
 /// where the write was to bring it.
 ///
+/// A conversion that hides labels costs an object all that it has, by any write in that version. So until a write of a resource
+/// that may be converted was seen to keep its labels, each is carried out as a dry run first.
+///
 /// A patch tests what it was decided on. When such a test fails (422), or the object is written by others
-/// all the time (409), it is read again; one of another uid is another object.
+/// all the time (409), it is read again; one of another uid is another object. An object that is unchanged by then was refused
+/// for another reason, and would be again.
 pub(crate) async fn write(
     writes: &Writes,
     (client, resource): (&Client, &Resource),
@@ -47,30 +52,47 @@ pub(crate) async fn write(
     decide: impl Fn(&Target) -> Option<json_patch::Patch>,
 ) -> Result<Outcome, kube::Error> {
     let api = resource.objects(client, target.namespace.as_deref());
-    let mut attempt = 1;
+    let (mut attempt, mut tried) = (1, false);
     loop {
         let Some(patch) = decide(&target) else { return Ok(Outcome::Needless(Box::new(target))) };
         let (to, name) = (api.clone(), target.name.clone());
+        let dry_run = !tried && resource.may_be_converted() && writes.kept(resource) != Some(Kept::Yes);
         let leaves_shard = patch::leaves_shard(labels, &patch, &target.ownership());
-        let patched = async move { to.patch(&name, &PatchParams::default(), &Patch::<()>::Json(patch)).await };
-        match writes.carry_out(&resource.id, patched).await {
+        let parameters = PatchParams { dry_run, ..PatchParams::default() };
+        let patched = async move { to.patch(&name, &parameters, &Patch::<()>::Json(patch)).await };
+        let error = match writes.carry_out(&resource.id, patched).await {
             Ok(written) => {
                 let now = labels.ownership(written.metadata.labels.as_ref());
                 if now == target.ownership() || (now.shard.is_none() && leaves_shard) {
-                    return Err(undone());
+                    return Err(undone(writes, client, resource).await);
+                }
+                if dry_run {
+                    writes.note(resource, Kept::Yes);
+                    tried = true;
+                    continue;
                 }
                 let version = written.metadata.resource_version.unwrap_or_default();
                 return Ok(Outcome::Written { on: Box::new(target), version });
             }
-            Err(error) => match code(&error) {
-                Some(404) => return Ok(Outcome::Gone),
-                Some(409 | 422) if attempt < ATTEMPTS => attempt += 1,
-                _ => return Err(error),
-            },
+            // A webhook with side effects refuses every dry run, so the write itself must show it.
+            Err(error) if dry_run && code(&error) == Some(400) => {
+                tried = true;
+                continue;
+            }
+            Err(error) => error,
+        };
+        match code(&error) {
+            Some(404) => return Ok(Outcome::Gone),
+            Some(409 | 422) if attempt < ATTEMPTS => attempt += 1,
+            _ => return Err(error),
         }
         match api.get_opt(&target.name).await? {
             Some(object) if object.metadata.uid.as_deref() == Some(&target.uid) => {
-                target = Target::of(&object.metadata, labels);
+                let now = Target::of(&object.metadata, labels);
+                if code(&error) == Some(422) && now == target {
+                    return Err(error);
+                }
+                target = now;
             }
             _ => return Ok(Outcome::Gone),
         }
@@ -80,11 +102,40 @@ pub(crate) async fn write(
 /// The reason of an error that is not the API server's own.
 const UNDONE: &str = "LabelsUndone";
 
-/// Somebody takes back what was written: to the sharder a refusal, which may pass.
-fn undone() -> kube::Error {
-    let why = "the answer to a write of the ring's labels does not show it: is an admission policy or a webhook taking it back?";
+/// The error of a write that was accepted and does not show: to the sharder a refusal, which may pass.
+async fn undone(writes: &Writes, client: &Client, resource: &Resource) -> kube::Error {
+    let why = match writes.kept(resource) {
+        Some(Kept::No(known)) => known,
+        _ => {
+            let who = match stored_version(client, resource).await {
+                Some(stored) => format!(
+                    "does the conversion webhook of CustomResourceDefinition '{}.{}' lose labels between version '{}' and version '{stored}', which is stored?",
+                    resource.id.resource, resource.id.group, resource.api.version
+                ),
+                None => "is an admission policy or a webhook taking it back?".to_owned(),
+            };
+            let why = format!("the answer to a write of the ring's labels does not show it: {who}");
+            writes.note(resource, Kept::No(why.clone()));
+            why
+        }
+    };
     // What it answered, and what came of it.
-    kube::Error::Api(Status::failure(why, UNDONE).with_code(200).boxed())
+    kube::Error::Api(Status::failure(&why, UNDONE).with_code(200).boxed())
+}
+
+/// Returns the version from which a webhook converts what is read of `resource`, if one does.
+async fn stored_version(client: &Client, resource: &Resource) -> Option<String> {
+    if !resource.may_be_converted() {
+        return None;
+    }
+    let name = format!("{}.{}", resource.id.resource, resource.id.group);
+    let which = ListParams::default().fields(&format!("metadata.name={name}"));
+    // The sharder may list definitions, not get each. Where it may not, the sentence names no conversion.
+    let found = Api::<CustomResourceDefinition>::all(client.clone()).list(&which).await.ok()?;
+    let spec = found.items.into_iter().find(|found| found.metadata.name.as_ref() == Some(&name))?.spec;
+    let converts = spec.conversion.is_some_and(|conversion| conversion.strategy == "Webhook");
+    let stored = spec.versions.into_iter().find(|version| version.storage)?.name;
+    (converts && stored != resource.api.version).then_some(stored)
 }
 
 /// Whether the API server accepted a write, and somebody took it back in the same moment.
@@ -102,4 +153,108 @@ pub(crate) fn is_refused(error: &kube::Error) -> bool {
 /// Gives the object to `to`.
 pub(crate) fn assign(labels: &RingLabels, target: &Target, to: &ringside_ring::ShardName) -> json_patch::Patch {
     patch::assign(labels, &target.seen(), to)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use http::{Method, StatusCode};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{fixtures::FakeApi, snapshot::tests::resource};
+
+    const PATH: &str = "/apis/x.example/v1/namespaces/default/things/o";
+    const DEFINITION: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.x.example";
+
+    /// A custom resource that a webhook converts to the version that is read, and an object with a label of its user's.
+    fn api() -> FakeApi {
+        let api = FakeApi::default();
+        let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage});
+        api.put(
+            DEFINITION,
+            json!({"metadata": {"name": "things.x.example"}, "spec": {"group": "x.example", "scope": "Namespaced",
+                "names": {"kind": "Thing", "plural": "things"}, "conversion": {"strategy": "Webhook"},
+                "versions": [version("v1", false), version("v0", true)]}}),
+        );
+        let metadata =
+            json!({"namespace": "default", "name": "o", "uid": "u", "resourceVersion": "7", "labels": {"app": "x"}});
+        api.put(PATH, json!({ "metadata": metadata }));
+        api
+    }
+
+    /// Assigns the object to shard `a`, as it is seen without labels or with those of its user.
+    async fn assigned(api: &FakeApi, writes: &Writes, has_labels: bool) -> Result<Outcome, kube::Error> {
+        let labels = RingLabels::of(&"example".parse().unwrap());
+        let thing = resource("x.example", "Thing", "things");
+        let seen = Target {
+            uid: "u".into(),
+            resource_version: api.get(PATH).unwrap()["metadata"]["resourceVersion"].as_str().unwrap().into(),
+            namespace: Some("default".into()),
+            name: "o".into(),
+            has_labels,
+            ..Target::default()
+        };
+        let to = "a".parse().unwrap();
+        write(writes, (&api.client(), &thing), &labels, seen, |target| {
+            target.shard.is_none().then(|| assign(&labels, target, &to))
+        })
+        .await
+    }
+
+    fn user_label(api: &FakeApi) -> Value {
+        api.get(PATH).unwrap()["metadata"]["labels"]["app"].clone()
+    }
+
+    /// Of each write, whether it was a dry run.
+    fn dry_runs(api: &FakeApi) -> Vec<bool> {
+        let writes = api.asked().into_iter().filter(|asked| asked.method == Method::PATCH);
+        writes.map(|asked| asked.query.contains("dryRun=All")).collect()
+    }
+
+    #[tokio::test]
+    async fn a_conversion_that_hides_labels_costs_no_object_its_own() {
+        let (api, writes) = (api(), Writes::default());
+        api.hide_labels(true);
+        for _ in 0..2 {
+            let error = assigned(&api, &writes, false).await.unwrap_err();
+            assert!(is_undone(&error));
+            let told = error.to_string();
+            for part in ["conversion webhook", "'things.x.example'", "'v1'", "'v0'"] {
+                assert!(told.contains(part), "{told}");
+            }
+        }
+        assert_eq!(user_label(&api), "x");
+        assert_eq!(dry_runs(&api), [true, true]);
+        let definitions = api.asked().iter().filter(|asked| asked.path.contains("customresourcedefinitions")).count();
+        assert_eq!(definitions, 1, "it is looked up once");
+        api.hide_labels(false);
+        assert!(matches!(assigned(&api, &writes, true).await, Ok(Outcome::Written { .. })), "it was mended");
+    }
+
+    #[tokio::test]
+    async fn only_the_first_write_of_a_custom_resource_is_tried_before_it_is_carried_out() {
+        let (api, writes) = (api(), Writes::default());
+        for _ in 0..2 {
+            assert!(matches!(assigned(&api, &writes, true).await, Ok(Outcome::Written { .. })));
+        }
+        assert_eq!((dry_runs(&api), user_label(&api)), (vec![true, false, false], json!("x")));
+    }
+
+    #[tokio::test]
+    async fn a_webhook_that_refuses_dry_runs_refuses_no_write() {
+        let (api, writes) = (api(), Writes::default());
+        api.intercept(|asked, _| asked.query.contains("dryRun=All").then_some(StatusCode::BAD_REQUEST));
+        assert!(matches!(assigned(&api, &writes, true).await, Ok(Outcome::Written { .. })));
+        assert_eq!(dry_runs(&api), [true, false]);
+    }
+
+    #[tokio::test]
+    async fn a_write_that_is_refused_for_what_the_object_is_costs_one_write_and_one_read() {
+        let (api, writes) = (api(), Writes::default());
+        api.intercept(|asked, _| (asked.method == Method::PATCH).then_some(StatusCode::UNPROCESSABLE_ENTITY));
+        let error = assigned(&api, &writes, true).await.unwrap_err();
+        assert_eq!((code(&error), api.asked().len()), (Some(422), 2));
+    }
 }

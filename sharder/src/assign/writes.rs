@@ -7,6 +7,7 @@
 //! would take any more.
 
 use std::{
+    collections::BTreeMap,
     panic::resume_unwind,
     sync::{
         Arc,
@@ -15,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::{sync::oneshot, time::sleep};
 use tokio_util::task::TaskTracker;
@@ -22,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use crate::{
     metrics::Metrics,
     pacing::{Lane, Pace, Rank},
+    resources::Resource,
 };
 
 /// How long a write goes on that nobody waits for: twice what Kubernetes promises for 99 of 100 writes to one object
@@ -31,17 +34,30 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// the API server (CONTROL-PLANE, 13).
 pub(crate) const LATE: Duration = Duration::from_secs(35);
 
+/// Whether the last write of a resource that could show it kept the ring's labels.
+#[derive(Clone, PartialEq)]
+pub(super) enum Kept {
+    /// It did.
+    Yes,
+    /// It did not, for this reason.
+    No(String),
+}
+
+/// What is known of each resource, by its version in which it was written.
+type Labels = Arc<Mutex<BTreeMap<(String, String), Kept>>>;
+
 /// The writes of all rings, for who gives up leading; clones share them.
 #[derive(Clone)]
 pub(crate) struct AllWrites {
     under_way: TaskTracker,
     pace: Pace,
+    labels: Labels,
 }
 
 impl AllWrites {
     /// None yet.
     pub(crate) fn new(metrics: Metrics) -> Self {
-        Self { under_way: TaskTracker::new(), pace: Pace::new(metrics) }
+        Self { under_way: TaskTracker::new(), pace: Pace::new(metrics), labels: Labels::default() }
     }
 
     /// What the API server says about their pace.
@@ -62,6 +78,7 @@ pub(crate) struct Writes {
     rank: Rank,
     ring: TaskTracker,
     all: TaskTracker,
+    labels: Labels,
     /// Whether one was given up, and may be carried out all the same.
     given_up: Arc<AtomicBool>,
 }
@@ -81,6 +98,7 @@ impl Writes {
             rank: Rank::Soon,
             ring: TaskTracker::new(),
             all: all.under_way.clone(),
+            labels: all.labels.clone(),
             given_up: Arc::default(),
         }
     }
@@ -93,6 +111,16 @@ impl Writes {
     /// The seats that they take.
     pub(crate) fn lane(&self) -> &Lane {
         &self.lane
+    }
+
+    /// What writes of the resource have shown.
+    pub(super) fn kept(&self, resource: &Resource) -> Option<Kept> {
+        self.labels.lock().get(&version_of(resource)).cloned()
+    }
+
+    /// Notes what a write of the resource has shown.
+    pub(super) fn note(&self, resource: &Resource, kept: Kept) {
+        self.labels.lock().insert(version_of(resource), kept);
     }
 
     /// Carries out a write to an object of `resource`: it goes on for a while when this is dropped.
@@ -145,6 +173,10 @@ impl Writes {
         ended(&self.ring).await;
         !self.given_up.swap(false, Ordering::Relaxed)
     }
+}
+
+fn version_of(resource: &Resource) -> (String, String) {
+    (resource.api.plural.clone(), resource.api.api_version.clone())
 }
 
 async fn ended(writes: &TaskTracker) {
