@@ -174,6 +174,14 @@ mod tests {
         let mut newer = object(&[]);
         newer["metadata"]["resourceVersion"] = json!("8");
         assert_eq!(apply(&assign(&keys, &seen(Ownership::default(), true), &to), newer), None);
+        let mut labelled = object(&[("app", "x")]);
+        labelled["metadata"]["resourceVersion"] = json!("8");
+        let bare = seen(Ownership::default(), false);
+        assert_eq!(
+            apply(&assign(&keys, &bare, &to), labelled),
+            None,
+            "it would lose what its user has put there since"
+        );
         let from = Ownership { shard: Some("dead"), drain: None };
         assert_eq!(apply(&assign(&keys, &seen(from, true), &to), object(&[(&keys.shard, "b")])), None);
         assert_eq!(apply(&drain(&keys, "u1", "a", "m"), object(&[(&keys.shard, "b")])), None);

@@ -102,6 +102,11 @@ impl Newest {
 }
 
 impl Scope {
+    /// A write to the object failed: it is tried again after a pause, whatever is shown of it.
+    fn failed(&self, target: &Target, error: &kube::Error) {
+        self.carried.retries(&self.main.resource.id).failed(target, error);
+    }
+
     fn newest(&self) -> Arc<Snapshot> {
         self.newest.0.lock().as_ref().unwrap_or(&self.snapshot).clone()
     }
@@ -179,6 +184,7 @@ pub(crate) fn queue() -> (Queue, mpsc::Receiver<Target>) {
 /// Finds unowned objects and gives them owners, and finds the children of owners that stay after all. Begins anew, with
 /// all of them, when some could not be kept in mind.
 pub(crate) async fn assign(scope: &Scope) -> Infallible {
+    let mut went_back = scope.leases.went_back();
     loop {
         let (sender, receiver) = queue();
         let feeding = async {
@@ -187,6 +193,8 @@ pub(crate) async fn assign(scope: &Scope) -> Infallible {
         tokio::select! {
             never = feeding => match never {},
             () = work(scope, receiver) => {}
+            // Its watch would show nothing, and versions that are remembered are none any more.
+            _ = went_back.changed() => drop(scope.carried.take_watch(&scope.main.resource)),
         }
         // What was dropped with its writes under way is read next.
         sleep(writes::PATIENCE).await;

@@ -399,6 +399,10 @@ fn report(scope: &Scope, outcomes: Vec<Result<Given, Failed>>) -> Done {
                 done.again.extend(apart);
             }
             Err(Failed { target, child, error }) => {
+                // The next version of a child is shown by no watch.
+                if child.is_none() {
+                    scope.failed(&target, &error);
+                }
                 done.again.push(target);
                 child.map_or(&mut failures, |child| children.entry(child).or_default()).add(error);
             }

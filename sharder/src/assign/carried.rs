@@ -15,7 +15,7 @@ use kube::runtime::watcher::{self, Event};
 use parking_lot::Mutex;
 use ringside_ring::cluster_ring::GroupResource;
 
-use super::BATCH;
+use super::{BATCH, retries::Retries};
 use crate::{
     resources::{Object, Resource},
     target::Target,
@@ -36,6 +36,7 @@ struct Over {
     /// With the resource as it was.
     watch: Option<(Arc<Resource>, Events)>,
     targets: Vec<Target>,
+    retries: Retries,
 }
 
 impl Carried {
@@ -56,6 +57,11 @@ impl Carried {
         let kept = &mut all.entry(resource.clone()).or_default().targets;
         let room = CAPACITY.saturating_sub(kept.len());
         kept.extend(targets.into_iter().take(room));
+    }
+
+    /// The objects that could not be written to.
+    pub(super) fn retries(&self, resource: &GroupResource) -> Retries {
+        self.0.lock().entry(resource.clone()).or_default().retries.clone()
     }
 
     /// Forgets the objects of all other resources, and ends the watches on them.

@@ -1,95 +1,174 @@
-//! Objects that could not be written to: each is tried again by itself, so that one which is refused for ever makes no other
-//! wait longer.
+//! Objects that could not be written to: each is tried again by itself, after a pause that grows, whatever the watch shows.
+//!
+//! One that is refused for ever makes no other wait, nor do thousands. They outlive the worker: its successor does not begin
+//! with them.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
+use ringside_runtime::explain::code;
 use tokio::time::Instant;
 
-use super::BATCH;
+use super::{BATCH, tasks::version, write::is_undone};
 use crate::target::Target;
 
 /// How soon an object that could not be written to is tried again, at first and at last.
 pub(super) const RETRY: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
+/// How soon an unchanged object that was refused twice is tried again: what refuses it may be mended.
+pub(super) const SYNC: Duration = Duration::from_secs(300);
+/// Objects that wait at most: memory must not grow with the objects. A new list shows the others.
+pub(super) const CAPACITY: usize = 5_000;
 
-/// Those that wait, by when their time comes, and how long each has waited last.
+/// How the write of an object failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// It may work in a moment.
+    Passing,
+    /// It will be refused, or taken back, for as long as the object is the same.
+    Refused,
+}
+
+/// The objects of one resource that wait; clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Retries(Arc<Mutex<State>>);
+
 #[derive(Default)]
-pub(super) struct Retries {
-    waiting: BTreeMap<Instant, Vec<Target>>,
-    count: usize,
-    pauses: HashMap<String, Duration>,
+struct State {
+    waiting: HashMap<String, Waiting>,
+    due: BTreeSet<(Instant, String)>,
+    /// What is about to be added, by uid.
+    failed: HashMap<String, Failure>,
+}
+
+struct Waiting {
+    target: Target,
+    /// None where it waits for something else than a write.
+    failure: Option<Failure>,
+    pause: Duration,
+    /// When the pause is over.
+    over: Instant,
+    /// When it is tried again; none while it is.
+    due: Option<Instant>,
 }
 
 impl Retries {
     pub(super) fn is_empty(&self) -> bool {
-        self.count == 0
+        self.0.lock().waiting.is_empty()
+    }
+
+    pub(super) fn contains(&self, uid: &str) -> bool {
+        self.0.lock().waiting.contains_key(uid)
     }
 
     /// When the first is to be tried again, if there is one.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.waiting.keys().next().copied()
+        self.0.lock().due.first().map(|(due, _)| *due)
     }
 
-    /// Those whose time has come.
-    pub(super) fn take_due(&mut self) -> Vec<Target> {
-        let later = self.waiting.split_off(&(Instant::now() + Duration::from_nanos(1)));
-        let due: Vec<_> = std::mem::replace(&mut self.waiting, later).into_values().flatten().collect();
-        self.count -= due.len();
-        due
+    /// The longest pause. It grows with those that wait, so that no more than a batch is tried within [`RETRY`].
+    pub(super) fn longest(&self) -> Duration {
+        self.0.lock().longest()
     }
 
-    /// These could not be written to. Returns whether all of them are kept: there is room for one batch, and the oldest go.
-    pub(super) fn add(&mut self, failed: Vec<Target>) -> bool {
-        let now = Instant::now();
-        for target in failed {
-            self.forget(&target.uid);
-            let [first, longest] = RETRY;
-            let pause = self.pauses.get(&target.uid).map_or(first, |pause| (*pause * 2).min(longest));
-            self.pauses.insert(target.uid.clone(), pause);
-            self.waiting.entry(now + pause).or_default().push(target);
-            self.count += 1;
-        }
-        let kept = self.count <= BATCH;
-        while self.count > BATCH
-            && let Some(mut entry) = self.waiting.first_entry()
+    /// Those whose time has come, as many as are worked on together with others.
+    pub(super) fn take_due(&self) -> Vec<Target> {
+        let (state, now) = (&mut *self.0.lock(), Instant::now());
+        let mut taken = Vec::new();
+        while taken.len() < BATCH / 4
+            && state.due.first().is_some_and(|(due, _)| *due <= now)
+            && let Some((_, uid)) = state.due.pop_first()
         {
-            if let Some(target) = entry.get_mut().pop() {
-                self.pauses.remove(&target.uid);
-                self.count -= 1;
+            taken.extend(state.waiting.get_mut(&uid).map(|waiting| {
+                waiting.due = None;
+                waiting.target.clone()
+            }));
+        }
+        taken
+    }
+
+    /// A write to the object failed, which is added when its batch ends.
+    pub(super) fn failed(&self, target: &Target, error: &kube::Error) {
+        let is_refused = is_undone(error) || matches!(code(error), Some(400 | 413 | 422));
+        let failed = &mut self.0.lock().failed;
+        if failed.len() < CAPACITY {
+            failed.insert(target.uid.clone(), if is_refused { Failure::Refused } else { Failure::Passing });
+        }
+    }
+
+    /// These were not done; those that failed wait whatever is shown of them. Returns whether there was room for all.
+    pub(super) fn add(&self, again: Vec<Target>) -> bool {
+        let (state, now, mut kept) = (&mut *self.0.lock(), Instant::now(), true);
+        for target in again {
+            let (failure, before) = (state.failed.remove(&target.uid), state.remove(&target.uid));
+            if before.is_none() && state.waiting.len() >= CAPACITY {
+                kept = false;
+                continue;
             }
-            if entry.get().is_empty() {
-                entry.remove();
-            }
+            let longest = if failure == Some(Failure::Refused) { SYNC } else { state.longest() };
+            let pause = before.as_ref().map_or(RETRY[0], |before| (before.pause * 2).min(longest));
+            let same = before.filter(|before| before.failure == failure && version(&before.target) == version(&target));
+            let is_final = failure == Some(Failure::Refused) && same.is_some();
+            let (over, due) = (now + pause, now + if is_final { SYNC } else { pause });
+            state.due.insert((due, target.uid.clone()));
+            state.waiting.insert(target.uid.clone(), Waiting { target, failure, pause, over, due: Some(due) });
         }
         kept
     }
 
-    /// The longest that one of these has waited.
-    pub(super) fn pause(&self, uids: &[String]) -> Duration {
-        uids.iter().filter_map(|uid| self.pauses.get(uid)).max().copied().unwrap_or_default()
+    /// Whether an object that is shown is to be worked on now. One that failed is not before its time, which a new version
+    /// brings nearer.
+    pub(super) fn admit(&self, shown: &Target) -> bool {
+        let State { waiting, due: all, .. } = &mut *self.0.lock();
+        let Some(waiting) = waiting.get_mut(&shown.uid) else { return true };
+        let (Some(mut due), Some(_)) = (waiting.due, waiting.failure) else { return true };
+        if version(shown) > version(&waiting.target) && waiting.over < due {
+            all.remove(&(due, shown.uid.clone()));
+            due = waiting.over;
+            all.insert((due, shown.uid.clone()));
+            waiting.due = Some(due);
+        }
+        due <= Instant::now()
     }
 
-    /// One that waits already is not to be tried twice.
-    fn forget(&mut self, uid: &str) {
-        if !self.pauses.contains_key(uid) {
-            return;
-        }
-        self.waiting.values_mut().for_each(|targets| targets.retain(|target| target.uid != uid));
-        self.waiting.retain(|_, targets| !targets.is_empty());
-        self.count = self.waiting.values().map(Vec::len).sum();
+    /// The longest that one of these has waited, as far as it matters.
+    pub(super) fn pause(&self, uids: &[String]) -> Duration {
+        let waiting = &self.0.lock().waiting;
+        let pauses = uids.iter().filter_map(|uid| waiting.get(uid)).map(|waiting| waiting.pause);
+        pauses.max().unwrap_or_default().min(RETRY[1])
     }
 
     /// These have been worked on: whatever fails next begins anew.
-    pub(super) fn worked<'a>(&mut self, uids: impl Iterator<Item = &'a String>) {
-        // One that failed waits to be tried again, or has been: it is one of few.
-        if !self.pauses.is_empty() {
-            uids.for_each(|uid| {
-                self.forget(uid);
-                self.pauses.remove(uid);
-            });
+    pub(super) fn worked<'a>(&self, uids: impl Iterator<Item = &'a String>) {
+        let state = &mut *self.0.lock();
+        uids.for_each(|uid| drop(state.remove(uid)));
+    }
+
+    /// Those that the worker before had begun with wait again.
+    pub(super) fn resume(&self) {
+        let State { waiting, due, .. } = &mut *self.0.lock();
+        for (uid, waiting) in waiting.iter_mut().filter(|(_, waiting)| waiting.due.is_none()) {
+            let over = Instant::now() + waiting.pause;
+            waiting.due = Some(over);
+            due.insert((over, uid.clone()));
         }
+    }
+}
+
+impl State {
+    fn longest(&self) -> Duration {
+        RETRY[1] * u32::try_from(self.waiting.len().div_ceil(BATCH)).unwrap_or(u32::MAX).max(1)
+    }
+
+    fn remove(&mut self, uid: &str) -> Option<Waiting> {
+        let waiting = self.waiting.remove(uid)?;
+        if let Some(due) = waiting.due {
+            self.due.remove(&(due, uid.to_owned()));
+        }
+        Some(waiting)
     }
 }
 
@@ -100,53 +179,111 @@ mod tests {
     use super::*;
 
     fn target(uid: &str) -> Target {
-        Target { uid: uid.to_owned(), ..Target::default() }
+        at(uid, 1)
     }
 
-    async fn next(retries: &mut Retries) -> Vec<String> {
+    fn at(uid: &str, version: u32) -> Target {
+        Target { uid: uid.to_owned(), resource_version: version.to_string(), ..Target::default() }
+    }
+
+    fn add(retries: &Retries, again: Vec<Target>, failure: Failure) -> bool {
+        let code = if failure == Failure::Refused { 422 } else { 403 };
+        let error = kube::Error::Api(kube::core::Status::failure("no", "no").with_code(code).boxed());
+        again.iter().for_each(|target| retries.failed(target, &error));
+        retries.add(again)
+    }
+
+    async fn next(retries: &Retries) -> Vec<String> {
         tokio::time::sleep_until(retries.due().unwrap()).await;
         retries.take_due().into_iter().map(|target| target.uid).collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_that_is_refused_for_ever_makes_no_other_wait() {
-        let mut retries = Retries::default();
+        let retries = Retries::default();
         for _ in 0..8 {
-            assert!(retries.add(vec![target("stuck")]));
-            assert_eq!(next(&mut retries).await, ["stuck"]);
+            assert!(add(&retries, vec![target("stuck")], Failure::Passing));
+            assert_eq!(next(&retries).await, ["stuck"]);
         }
-        assert!(retries.add(vec![target("stuck"), target("once")]));
+        assert!(add(&retries, vec![target("stuck"), target("once")], Failure::Passing));
         let start = Instant::now();
-        assert_eq!(next(&mut retries).await, ["once"]);
+        assert_eq!(next(&retries).await, ["once"]);
         assert_eq!(start.elapsed(), RETRY[0]);
-        assert_eq!(next(&mut retries).await, ["stuck"]);
+        assert_eq!(next(&retries).await, ["stuck"]);
         assert_eq!(start.elapsed(), RETRY[1]);
-        assert!(retries.is_empty() && retries.due().is_none());
+        assert!(retries.due().is_none());
         retries.worked([&"stuck".to_owned()].into_iter());
-        retries.add(vec![target("stuck")]);
+        add(&retries, vec![target("stuck")], Failure::Passing);
         let start = Instant::now();
-        next(&mut retries).await;
+        next(&retries).await;
         assert_eq!(start.elapsed(), RETRY[0], "it was written to in between");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_waits_already_is_not_tried_twice() {
-        let mut retries = Retries::default();
-        for _ in 0..3 {
-            assert!(retries.add(vec![target("twice"), target("once")]));
+    async fn what_was_refused_twice_at_one_version_waits_for_a_new_one() {
+        for (changes, waits) in [(true, RETRY[0] * 2), (false, SYNC)] {
+            let (retries, start) = (Retries::default(), Instant::now());
+            for _ in 0..2 {
+                add(&retries, vec![at("o", 1)], Failure::Refused);
+            }
+            assert!(!retries.admit(&at("o", 1 + u32::from(changes))), "not before its pause is over");
+            assert_eq!(next(&retries).await, ["o"]);
+            assert_eq!(start.elapsed(), waits, "changes: {changes}");
         }
-        assert_eq!(retries.count, 2);
-        let mut tried = next(&mut retries).await;
-        tried.sort_unstable();
-        assert_eq!((tried, retries.is_empty()), (vec!["once".to_owned(), "twice".to_owned()], true));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn there_are_no_more_than_a_batch() {
-        let mut retries = Retries::default();
-        assert!(retries.add((0..BATCH).map(|number| target(&number.to_string())).collect()));
-        assert!(!retries.add(vec![target("more")]));
-        assert_eq!((retries.count, retries.pauses.len()), (BATCH, BATCH));
-        assert_eq!(next(&mut retries).await.len(), BATCH);
+    async fn what_is_taken_back_each_time_waits_longer_and_longer_also_when_that_makes_new_versions() {
+        let (retries, start, mut tries) = (Retries::default(), Instant::now(), 0);
+        while start.elapsed() < SYNC * 2 {
+            tries += 1;
+            add(&retries, vec![at("o", tries)], Failure::Refused);
+            assert!(!retries.admit(&at("o", tries + 1)), "its own write is shown");
+            next(&retries).await;
+        }
+        assert!(tries < 12, "{tries}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_something_else_than_a_write_is_taken_up_when_it_is_shown() {
+        let retries = Retries::default();
+        retries.add(vec![at("o", 1)]);
+        assert!(retries.admit(&at("o", 1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_waits_already_is_not_tried_twice() {
+        let retries = Retries::default();
+        for _ in 0..3 {
+            assert!(add(&retries, vec![target("twice"), target("once")], Failure::Passing));
+        }
+        let mut tried = next(&retries).await;
+        tried.sort_unstable();
+        assert_eq!((tried, retries.due()), (vec!["once".to_owned(), "twice".to_owned()], None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn they_are_bounded_and_the_more_there_are_the_longer_each_waits() {
+        let retries = Retries::default();
+        let all = || (0..CAPACITY).map(|number| target(&number.to_string())).collect();
+        assert!(add(&retries, all(), Failure::Passing));
+        assert!(!add(&retries, vec![target("more")], Failure::Passing));
+        assert!(!retries.contains("more") && retries.admit(&target("more")));
+        for _ in 0..12 {
+            add(&retries, all(), Failure::Passing);
+        }
+        let start = Instant::now();
+        next(&retries).await;
+        assert_eq!(start.elapsed(), SYNC, "no more than a batch within the longest pause of one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_begun_by_a_worker_that_ended_waits_again() {
+        let retries = Retries::default();
+        add(&retries, vec![target("o")], Failure::Passing);
+        next(&retries).await;
+        assert_eq!(retries.due(), None);
+        retries.resume();
+        assert_eq!(next(&retries).await, ["o"]);
     }
 }

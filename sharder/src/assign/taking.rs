@@ -55,6 +55,7 @@ pub(super) async fn take(scope: &Scope, group: Vec<Move>, absent: &Absent) -> Ta
         match outcome {
             Ok(claimed) => taken.moves.extend(claimed),
             Err((target, error)) => {
+                scope.failed(&target, &error);
                 taken.wait.push(target);
                 failures.add(error);
             }

@@ -1,14 +1,14 @@
 //! What a worker has to do: objects wait in lanes, by how long their work takes, so that none waits for slower ones.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     hash::{BuildHasher as _, RandomState},
     mem::take,
 };
 
 use tokio::sync::mpsc;
 
-use super::{BATCH, PARALLEL, Scope};
+use super::{BATCH, PARALLEL, Scope, retries::Retries};
 use crate::target::Target;
 
 /// Batches at once where children must be looked for. While one waits for answers the next objects to come needn't wait for
@@ -57,18 +57,15 @@ pub(super) struct Tasks<'a> {
     queue: mpsc::Receiver<Target>,
     busy: Busy,
     given: Given,
-    /// Those of which something failed last, by uid. When they are too many, nothing more is taken in until all is begun anew,
-    /// which it is soon then.
-    failed: HashSet<String>,
+    retries: Retries,
     waiting: [Vec<Target>; LANES.len()],
     under_way: [usize; LANES.len()],
 }
 
 impl<'a> Tasks<'a> {
-    pub(super) fn new(scope: &'a Scope, queue: mpsc::Receiver<Target>) -> Self {
-        let (busy, given) = (Busy::default(), Given::default());
-        let failed = HashSet::new();
-        Self { scope, queue, busy, given, failed, waiting: Default::default(), under_way: [0; LANES.len()] }
+    pub(super) fn new(scope: &'a Scope, queue: mpsc::Receiver<Target>, retries: &Retries) -> Self {
+        let (busy, given, retries) = (Busy::default(), Given::default(), retries.clone());
+        Self { scope, queue, busy, given, retries, waiting: Default::default(), under_way: [0; LANES.len()] }
     }
 
     /// Whether more can be taken in.
@@ -79,9 +76,6 @@ impl<'a> Tasks<'a> {
     fn room(&self) -> usize {
         // What failed has a bound of its own, and makes nothing else wait.
         let waiting = self.waiting[..Lane::Again as usize].iter().map(Vec::len).sum();
-        if self.failed.len() >= REMEMBERED {
-            return 0;
-        }
         BATCH.saturating_sub(waiting).min(IN_HAND.saturating_sub(self.busy.begun.len()))
     }
 
@@ -93,6 +87,11 @@ impl<'a> Tasks<'a> {
             std::future::pending::<()>().await;
         }
         self.wait(seen);
+    }
+
+    /// Whether more of what failed can be tried again: not before what is there has begun, so that nothing else waits for it.
+    pub(super) fn can_retry(&self) -> bool {
+        self.waiting[Lane::Again as usize].is_empty()
     }
 
     /// These are tried again, but for those that are being worked on: they come back if that fails.
@@ -113,21 +112,17 @@ impl<'a> Tasks<'a> {
 
     /// The work on a batch has ended; what has changed meanwhile waits again, but for what was seen before it was given an
     /// owner.
-    pub(super) fn end(&mut self, lane: Lane, uids: &[String], given: HashMap<String, String>, failed: &[Target]) {
+    pub(super) fn end(&mut self, lane: Lane, uids: &[String], given: HashMap<String, String>) {
         self.under_way[lane as usize] -= 1;
         self.given.add(given);
-        for uid in uids {
-            self.failed.remove(uid);
-        }
-        self.failed.extend(failed.iter().map(|target| target.uid.clone()));
         let changed = self.busy.end(uids);
         self.wait(changed);
     }
 
     fn wait(&mut self, mut seen: Vec<Target>) {
-        seen.retain(|target| !self.given.is_before(target));
+        seen.retain(|target| !self.given.is_before(target) && self.retries.admit(target));
         for target in self.busy.take(seen) {
-            let lane = if self.failed.contains(&target.uid) {
+            let lane = if self.retries.contains(&target.uid) {
                 Lane::Again
             } else if self.scope.foresight.knows(self.scope, &target) {
                 Lane::Known
@@ -193,11 +188,12 @@ struct Given {
     fingerprints: RandomState,
 }
 
-fn version(seen: &Target) -> Option<u128> {
+/// The version of an object as a number, by which the later of two is known.
+pub(super) fn version(seen: &Target) -> Option<u128> {
     seen.resource_version.parse().ok()
 }
 
-/// Objects in each of the two, and of those that failed.
+/// Objects in each of the two.
 const REMEMBERED: usize = 5_000;
 
 impl Given {
@@ -233,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        assign::{queue, tests::scope},
+        assign::{queue, retries::RETRY, tests::scope},
         fixtures::FakeApi,
     };
 
@@ -258,7 +254,7 @@ mod tests {
         let api = FakeApi::default();
         let scope = scope(&api);
         let (sender, receiver) = queue();
-        let mut tasks = Tasks::new(&scope, receiver);
+        let mut tasks = Tasks::new(&scope, receiver, &Retries::default());
         let at = |version: &str| Target { resource_version: version.into(), ..seen("o", None) };
         sender.send(at("9")).await.unwrap();
         tasks.take_in().await;
@@ -266,7 +262,7 @@ mod tests {
         // While it is worked on, and after.
         sender.send(at("10")).await.unwrap();
         tasks.take_in().await;
-        tasks.end(batch.lane, &["o".to_owned()], [("o".to_owned(), "11".to_owned())].into(), &[]);
+        tasks.end(batch.lane, &["o".to_owned()], [("o".to_owned(), "11".to_owned())].into());
         sender.send(at("9")).await.unwrap();
         tasks.take_in().await;
         assert!(tasks.next_batch().is_none());
@@ -281,49 +277,62 @@ mod tests {
         let api = FakeApi::default();
         let scope = scope(&api);
         let (sender, receiver) = queue();
-        let mut tasks = Tasks::new(&scope, receiver);
+        let mut tasks = Tasks::new(&scope, receiver, &Retries::default());
         let at = |version: &str| Target { resource_version: version.into(), ..seen("o", None) };
         sender.send(at("10")).await.unwrap();
         tasks.take_in().await;
         let batch = tasks.next_batch().unwrap();
         tasks.retry(vec![at("9")]);
-        tasks.end(batch.lane, &["o".to_owned()], HashMap::new(), &[]);
+        tasks.end(batch.lane, &["o".to_owned()], HashMap::new());
         assert!(tasks.next_batch().is_none());
         tasks.retry(vec![at("9")]);
         assert_eq!(tasks.next_batch().map(|batch| batch.lane), Some(Lane::Again));
     }
 
-    #[tokio::test]
-    async fn what_failed_once_and_then_did_not_is_like_any_other() {
+    #[tokio::test(start_paused = true)]
+    async fn what_failed_is_not_taken_up_before_its_time_whatever_is_shown() {
         let api = FakeApi::default();
         let scope = scope(&api);
-        let (sender, receiver) = queue();
-        let mut tasks = Tasks::new(&scope, receiver);
-        let uids = ["o".to_owned()];
-        for (lane, failed) in [(Lane::Unowned, Some("o")), (Lane::Again, None), (Lane::Unowned, None)] {
-            sender.send(seen("o", None)).await.unwrap();
-            tasks.take_in().await;
-            assert_eq!(tasks.next_batch().unwrap().lane, lane);
-            let failed: Vec<_> = failed.map(|uid| seen(uid, None)).into_iter().collect();
-            tasks.end(lane, &uids, HashMap::new(), &failed);
-        }
+        let ((sender, receiver), retries) = (queue(), scope.carried.retries(&scope.main.resource.id));
+        let refused = kube::Error::Api(kube::core::Status::failure("no", "no").with_code(422).boxed());
+        let mut tasks = Tasks::new(&scope, receiver, &retries);
+        let at = |version: &str| Target { resource_version: version.into(), ..seen("o", None) };
+        sender.send(at("1")).await.unwrap();
+        tasks.take_in().await;
+        let batch = tasks.next_batch().unwrap();
+        // Its own write is shown while it is worked on.
+        sender.send(at("2")).await.unwrap();
+        tasks.take_in().await;
+        scope.failed(&at("1"), &refused);
+        retries.add(vec![at("1")]);
+        tasks.end(batch.lane, &["o".to_owned()], HashMap::new());
+        sender.send(at("3")).await.unwrap();
+        tasks.take_in().await;
+        assert!(tasks.next_batch().is_none());
+        tokio::time::sleep(RETRY[0]).await;
+        sender.send(at("4")).await.unwrap();
+        tasks.take_in().await;
+        assert_eq!(tasks.next_batch().map(|batch| batch.lane), Some(Lane::Again), "it is read first");
+        retries.worked([&"o".to_owned()].into_iter());
+        tasks.end(Lane::Again, &["o".to_owned()], HashMap::new());
+        sender.send(at("5")).await.unwrap();
+        tasks.take_in().await;
+        assert_eq!(tasks.next_batch().map(|batch| batch.lane), Some(Lane::Unowned), "it is like any other");
     }
 
     #[tokio::test]
-    async fn what_failed_takes_no_room_from_others_and_is_bounded() {
+    async fn what_failed_takes_no_room_from_others() {
         let api = FakeApi::default();
         let scope = scope(&api);
         let (_sender, receiver) = queue();
-        let mut tasks = Tasks::new(&scope, receiver);
+        let mut tasks = Tasks::new(&scope, receiver, &Retries::default());
         let some = |count: usize| (0..count).map(|number| seen(&number.to_string(), None)).collect::<Vec<_>>();
-        tasks.retry(some(BATCH));
-        assert!(tasks.has_room());
-        assert_eq!(tasks.next_batch().unwrap().targets.len(), BATCH);
+        tasks.retry(some(BATCH / 4));
+        assert!(tasks.has_room() && !tasks.can_retry());
+        assert_eq!(tasks.next_batch().unwrap().targets.len(), BATCH / 4);
+        assert!(tasks.can_retry());
         tasks.retry(vec![seen("other", None)]);
         assert_eq!(tasks.next_batch().unwrap().lane, Lane::Again, "one batch that hangs holds up no other");
-        tasks.under_way[Lane::Unowned as usize] += 1;
-        tasks.end(Lane::Unowned, &[], HashMap::new(), &some(REMEMBERED));
-        assert!(!tasks.has_room());
     }
 
     #[tokio::test]
@@ -331,7 +340,7 @@ mod tests {
         let api = FakeApi::default();
         let scope = scope(&api);
         let (sender, receiver) = queue();
-        let mut tasks = Tasks::new(&scope, receiver);
+        let mut tasks = Tasks::new(&scope, receiver, &Retries::default());
         let (mut sent, mut batches) = (0, Vec::new());
         loop {
             while tasks.has_room() && tasks.waiting[Lane::Left as usize].len() < BATCH {
@@ -346,7 +355,7 @@ mod tests {
         }
         assert_eq!((sent, batches.len()), (IN_HAND, IN_HAND / BATCH));
         let ended: Vec<_> = batches.remove(0).targets.into_iter().map(|target| target.uid).collect();
-        tasks.end(Lane::Left, &ended, HashMap::new(), &[]);
+        tasks.end(Lane::Left, &ended, HashMap::new());
         assert!(tasks.has_room());
     }
 
@@ -359,7 +368,7 @@ mod tests {
         let api = FakeApi::default();
         let scope = scope(&api);
         let (sender, receiver) = queue();
-        let mut tasks = Tasks::new(&scope, receiver);
+        let mut tasks = Tasks::new(&scope, receiver, &Retries::default());
         for number in 0..BATCHES + 1 {
             sender.send(seen(&format!("left-{number}"), Some("gone"))).await.unwrap();
             tasks.take_in().await;
@@ -370,7 +379,7 @@ mod tests {
         let batch = tasks.next_batch().unwrap();
         assert_eq!((batch.lane, &*batch.targets[0].uid), (Lane::Unowned, "free"));
         sender.send(seen("queued", None)).await.unwrap();
-        tasks.end(Lane::Left, &["left-0".to_owned()], HashMap::new(), &[]);
+        tasks.end(Lane::Left, &["left-0".to_owned()], HashMap::new());
         assert_eq!(tasks.next_batch().unwrap().targets[0].uid, "left-3");
         drop(tasks);
         let mut kept: Vec<_> =

@@ -29,6 +29,7 @@ pub(crate) fn unowned(labels: &RingLabels, available: &[ringside_ring::ShardName
 /// before its last move (CONTROL-PLANE, 10). Among other shards than then it would be sent elsewhere, its children first.
 pub(crate) async fn feed(scope: &Scope, queue: &Queue) -> Infallible {
     let before = scope.carried.take_watch(&scope.main.resource);
+    let retries = scope.carried.retries(&scope.main.resource.id);
     let mut watching = Watching { scope, before, now: None, caught_up: false };
     loop {
         let target = match watching.next().await {
@@ -39,8 +40,9 @@ pub(crate) async fn feed(scope: &Scope, queue: &Queue) -> Infallible {
                 }
                 match event {
                     Ok(Event::Apply(object) | Event::InitApply(object)) => Some(scope.target(&object)),
-                    // Gone, or owned by an available shard now.
-                    Ok(Event::Delete(_) | Event::Init) => None,
+                    // Gone, or owned by an available shard now: what failed waits for nothing any more.
+                    Ok(Event::Delete(object)) => Some(scope.target(&object)).filter(|gone| retries.contains(&gone.uid)),
+                    Ok(Event::Init) => None,
                     Ok(Event::InitDone) => {
                         (watching.before, watching.caught_up) = (None, true);
                         None

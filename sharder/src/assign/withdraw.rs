@@ -49,6 +49,7 @@ pub(crate) async fn withdraw(scope: &Scope, targets: Vec<Target>) -> (Vec<Target
     let mut writes = stream::iter(release).map(|target| take_off(scope, target)).buffer_unordered(PARALLEL);
     while let Some(outcome) = writes.next().await {
         if let Err((target, error)) = outcome {
+            scope.failed(&target, &error);
             again.push(target);
             failures.add(error);
         }

@@ -1,6 +1,6 @@
 //! The worker of a resource: takes unowned objects from the queue, in batches.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::{sync::mpsc, time::Instant};
@@ -8,7 +8,6 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{
     Scope,
     batch::{Done, carry_out, carry_out_anew},
-    retries::{RETRY, Retries},
     tasks::{Lane, Tasks},
 };
 use crate::{faults::Task, pacing::Rank, pauses::at, target::Target};
@@ -23,10 +22,11 @@ const READ: Duration = Duration::from_secs(5);
 /// share the list of their children. Nothing is lost when it is dropped: its successor looks at what is left first, and its
 /// watch begins with all objects that are still unowned.
 pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
-    let (mut retries, mut anew): (Retries, Option<Instant>) = (Retries::default(), None);
+    let (retries, mut anew) = (scope.carried.retries(&scope.main.resource.id), None);
+    retries.resume();
     // What shards left behind comes by the hundred.
     let many = Scope { writes: scope.writes.of_rank(Rank::Many), ..scope.clone() };
-    let (mut tasks, mut batches) = (Tasks::new(scope, queue), FuturesUnordered::new());
+    let (mut tasks, mut batches) = (Tasks::new(scope, queue, &retries), FuturesUnordered::new());
     loop {
         while let Some(batch) = tasks.next_batch() {
             let lane = batch.lane;
@@ -41,27 +41,30 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
             };
             batches.push(work.map(move |done| (lane, uids, done)));
         }
-        let (lane, uids, Done { again: failed, given }) = tokio::select! {
+        let (lane, uids, Done { again, given }) = tokio::select! {
             // Whatever fails, new objects are taken: theirs may be another fate.
             () = tasks.take_in(), if tasks.has_room() => continue,
-            () = at(retries.due()) => {
+            () = at(retries.due()), if tasks.can_retry() => {
                 tasks.retry(retries.take_due());
                 continue;
             }
             () = at(anew) => return,
             Some(ended) = batches.next() => ended,
         };
-        tasks.end(lane, &uids, given, &failed);
-        retries.worked(uids.iter().filter(|uid| !failed.iter().any(|target| target.uid == **uid)));
-        if failed.is_empty() {
+        let waits: HashSet<_> = again.iter().map(|target| target.uid.clone()).collect();
+        retries.worked(uids.iter().filter(|uid| !waits.contains(*uid)));
+        let all_kept = retries.add(again);
+        // What was shown meanwhile may be one of these.
+        tasks.end(lane, &uids, given);
+        if waits.is_empty() {
             if retries.is_empty() && anew.is_none() && batches.is_empty() {
                 scope.faults.works(&scope.main.resource.id, Task::Assign);
             }
             continue;
         }
         // Failures are bounded as well.
-        if !retries.add(failed) {
-            anew.get_or_insert(Instant::now() + RETRY[1]);
+        if !all_kept {
+            anew.get_or_insert(Instant::now() + retries.longest());
         }
     }
 }
@@ -79,7 +82,8 @@ mod tests {
     use super::*;
     use crate::{
         assign::{
-            BATCH, Queue, assign, queue,
+            Queue, assign, queue,
+            retries::{CAPACITY, RETRY, SYNC},
             tests::{CONFIG_MAPS, SECRETS, late, name_of, object, owned, owner_and_child, path, scope, target},
             writes::PATIENCE,
         },
@@ -296,7 +300,7 @@ mod tests {
         let (_, main, child) = owner_and_child(&api, &scope, "a", "gone");
         api.slow(Method::PATCH, &main, RETRY[1] + PATIENCE / 2);
         // More than can be kept in mind.
-        for number in 0..2 * BATCH {
+        for number in 0..=CAPACITY {
             let stuck = format!("stuck-{number}");
             api.put(&path(CONFIG_MAPS, &stuck), object(&scope, &stuck, None));
         }
@@ -306,10 +310,12 @@ mod tests {
         });
         let worker_scope = scope.clone();
         let worker = tokio::spawn(async move { assign(&worker_scope).await });
-        tokio::time::sleep(RETRY[1] / 2).await;
+        tokio::time::sleep(SYNC / 2).await;
         scope.newest.set(Some(late("a")));
-        tokio::time::sleep(RETRY[1] * 2).await;
-        assert!(patched(&api, &path(CONFIG_MAPS, "stuck-0")) > 2, "it was begun anew");
+        let lists = || api.asked().iter().filter(|asked| asked.path.ends_with("/configmaps")).count();
+        let before = lists();
+        tokio::time::sleep(SYNC).await;
+        assert!(lists() > before, "it was begun anew");
         assert_eq!((patched(&api, &main), patched(&api, &child)), (1, 1));
         worker.abort();
     }
@@ -358,7 +364,7 @@ mod tests {
             (asked.method == Method::PATCH && asked.path.contains("stuck")).then_some(StatusCode::FORBIDDEN)
         });
         let ((sender, worker), start) = (begin(&scope), Instant::now());
-        let stuck = (0..=BATCH).map(|i| format!("stuck-{i}"));
+        let stuck = (0..=CAPACITY).map(|i| format!("stuck-{i}"));
         for name in stuck.chain(["later".to_owned()]) {
             let object = object(&scope, &name, None);
             api.put(&path(CONFIG_MAPS, &name), object.clone());
@@ -368,6 +374,61 @@ mod tests {
         assert!(is_owned(&api, &scope, "later"));
         assert_eq!(scope.faults.of(&scope.snapshot).len(), 1, "they are told in the status");
         worker.await.unwrap();
-        assert_eq!(start.elapsed().as_secs(), RETRY[1].as_secs(), "the watch begins anew, with all of them");
+        assert_eq!(start.elapsed().as_secs(), SYNC.as_secs(), "the watch begins anew, with all of them");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn thousands_that_are_refused_hold_up_no_other_object_and_are_seldom_tried() {
+        let api = FakeApi::default();
+        let mut scope = scope(&api);
+        scope.main.controlled.clear();
+        api.intercept(|asked, _| {
+            (asked.method == Method::PATCH && asked.path.contains("stuck")).then_some(StatusCode::UNPROCESSABLE_ENTITY)
+        });
+        let (sender, worker) = begin(&scope);
+        let put = async |name: String| {
+            let object = object(&scope, &name, None);
+            api.put(&path(CONFIG_MAPS, &name), object.clone());
+            sender.send(target(&scope, &object)).await.unwrap();
+        };
+        for number in 0..CAPACITY {
+            put(format!("stuck-{number}")).await;
+        }
+        tokio::time::sleep(RETRY[0] * 10).await;
+        let before = api.asked().len();
+        put("good".to_owned()).await;
+        tokio::time::sleep(RETRY[0]).await;
+        assert!(is_owned(&api, &scope, "good"));
+        assert!(api.asked().len() - before < 10, "{}", api.asked().len() - before);
+        tokio::time::sleep(SYNC * 2).await;
+        let tries = api.writes().len() / CAPACITY;
+        assert!(tries <= 4, "each was tried {tries} times");
+        // What is mended is not waited for.
+        api.intercept(|_, _| None);
+        let mut mended = object(&scope, "stuck-0", None);
+        mended["metadata"]["resourceVersion"] = json!("8");
+        api.put(&path(CONFIG_MAPS, "stuck-0"), mended.clone());
+        sender.send(target(&scope, &mended)).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert!(is_owned(&api, &scope, "stuck-0"));
+        worker.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_whose_label_is_taken_back_is_written_seldom_although_each_write_is_shown() {
+        let api = FakeApi::default();
+        let mut scope = scope(&api);
+        scope.main.controlled.clear();
+        let at = path(CONFIG_MAPS, "o");
+        api.put(&at, object(&scope, "o", None));
+        api.put_labels_back();
+        let (sender, worker) = begin(&scope);
+        for _ in 0..1_200 {
+            let shown = target(&scope, &api.get(&at).unwrap());
+            sender.send(shown).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        assert!((5..15).contains(&patched(&api, &at)), "{}", patched(&api, &at));
+        worker.abort();
     }
 }
