@@ -63,5 +63,7 @@ mod tests {
             "deploy/clusterring-crd.yaml is out of date; write it anew:\n  \
              cargo run -p ringside-ring --example crd > deploy/clusterring-crd.yaml"
         );
+        let installed = include_str!("../../deploy/sharder.yaml").contains(&format!("\n{kept}---\n"));
+        assert!(installed, "put the same text into deploy/sharder.yaml, as its first document");
     }
 }

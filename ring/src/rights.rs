@@ -15,9 +15,9 @@ use crate::{
     labels::webhook_configuration_name,
 };
 
-/// The resources of which the sharder keeps one object for each ring.
-const MANAGED: [&str; 5] = [
-    "mutatingwebhookconfigurations",
+/// The policies that the sharder keeps for each ring. The API server asks no policy about these, so they are limited by name;
+/// webhook configurations are the guard's, in the sharder's own manifest.
+const POLICIES: [&str; 4] = [
     "mutatingadmissionpolicies",
     "mutatingadmissionpolicybindings",
     "validatingadmissionpolicies",
@@ -51,15 +51,12 @@ impl FromStr for Shards {
 pub fn rights(ring: &RingName, spec: &ClusterRingSpec, sharder_namespace: &str, shards: &[Shards]) -> Vec<Value> {
     let sharder_role = format!("ringside-ring-{ring}");
     let sharder = json!([account(sharder_namespace, SHARDER)]);
-    let mut rules = vec![
-        rule("sharding.timebertt.dev", &["clusterrings/status"], &["get", "patch"], Some(ring.as_str())),
-        rule(
-            "admissionregistration.k8s.io",
-            &MANAGED,
-            &["get", "create", "patch", "update", "delete"],
-            Some(&webhook_configuration_name(ring)),
-        ),
-    ];
+    let mut rules = vec![rule(
+        "admissionregistration.k8s.io",
+        &POLICIES,
+        &["get", "create", "patch", "update", "delete"],
+        Some(&webhook_configuration_name(ring)),
+    )];
     rules.extend(by_group(spec.all_resources(), &["get", "list", "watch", "patch"]));
     let mut role = role("ClusterRole", &sharder_role, None, &rules);
     role["metadata"]["labels"] = json!({"ringside.dev/aggregate-to-sharder": "true"});

@@ -57,7 +57,7 @@ pub(super) fn options(settings: &Settings) -> Options {
 pub(super) async fn resources_and_roles(client: &Client) -> Result<(), SystemError> {
     manifests::define(client, &Website::crd()).await?;
     manifests::apply(client, &[usual_account(NAMESPACE)?]).await?;
-    for file in ["clusterring-crd.yaml", "sharder.yaml", "example/roles.yaml"] {
+    for file in ["sharder.yaml", "example/roles.yaml"] {
         let mut objects = manifests::read(&deploy(file))?;
         // What a node would run, the harness starts itself.
         objects.retain(|object| !matches!(object.types.as_ref(), Some(types) if types.kind == "Deployment"));

@@ -1,11 +1,17 @@
 //! The permissions of `deploy/`: what sharder and proxies do under them, and what the bearer of the sharder's token can't do.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use http::Method;
 use k8s_openapi::{
     api::{
-        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingAdmissionPolicyBinding},
+        admissionregistration::v1::{
+            MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+        },
         apps::v1::Deployment,
         authentication::v1::TokenRequest,
         coordination::v1::Lease,
@@ -188,10 +194,13 @@ async fn stolen_sharder_token_changes_labels_of_rings_alone() {
     let meta = |name: &str| json!({"name": name, "labels": {"app": "web"}, "annotations": {"a": "b"}, "finalizers": ["example.com/kept"]});
     let secret = json!({"metadata": meta("secret"), "stringData": {"password": "right"}});
     let secrets: Api<Secret> = thief.given(secret).await;
-    let stolen = json!({"stringData": {"password": "wrong"}});
+    // Another one each time: what changes nothing passes.
+    let attempts = AtomicUsize::new(0);
+    let stolen = || json!({"stringData": {"password": format!("wrong {}", attempts.fetch_add(1, Ordering::Relaxed))}});
     // An API server looks for new policies once a second.
     eventually("the guard stands", DEADLINE, || async {
-        let outcome = merge(&secrets, "secret", &stolen).await;
+        let taken = stolen();
+        let outcome = merge(&secrets, "secret", &taken).await;
         if is_guarded(&outcome) { Ok(()) } else { Err(format!("{outcome:?}")) }
     })
     .await
@@ -200,13 +209,15 @@ async fn stolen_sharder_token_changes_labels_of_rings_alone() {
     objects(&thief, &meta).await;
     is_labelled(&secrets, "secret").await;
     leases(&thief).await;
+    webhooks(&thief).await;
     names(&thief).await;
     priorities(&thief).await;
 
     // Without the guard the Secret is the thief's: these refusals were its own.
     let guards: Api<ValidatingAdmissionPolicyBinding> = Api::all(thief.admin.clone());
     guards.delete("ringside-sharder-guard", &DeleteParams::default()).await.unwrap();
-    eventually("the guard is gone", DEADLINE, || merge(&secrets, "secret", &stolen)).await.unwrap();
+    let wrong = stolen();
+    eventually("the guard is gone", DEADLINE, || merge(&secrets, "secret", &wrong)).await.unwrap();
     thief.system.check().unwrap();
 }
 
@@ -259,15 +270,40 @@ async fn leases(thief: &Thief) {
     assert!(is_forbidden(system.delete("any", &DeleteParams::default()).await));
 }
 
+/// Webhook configurations: those of rings and of the sharder, and no others.
+async fn webhooks(thief: &Thief) {
+    let of = |name: &str, labels: Value| -> MutatingWebhookConfiguration {
+        serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}, "webhooks": []})).unwrap()
+    };
+    let ours = json!({"app.kubernetes.io/managed-by": "ringside-sharder"});
+    let admin: Api<MutatingWebhookConfiguration> = Api::all(thief.admin.clone());
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(thief.client.clone());
+    let adopted = json!({"metadata": {"labels": ours}});
+    // The second has the name that another project gives to its own.
+    for name in ["foreign", "sharding-clusterring-50d858e0-example"] {
+        let create = (PostParams::default(), of(name, json!({})));
+        let made = webhooks.create(&create.0, &create.1).await.map(drop).map_err(|error| error.to_string());
+        assert!(is_guarded(&made), "{made:?}");
+        admin.create(&create.0, &create.1).await.unwrap();
+        assert!(is_guarded(&merge(&webhooks, name, &adopted).await));
+        let deleted = webhooks.delete(name, &DeleteParams::default()).await.map(drop);
+        assert!(is_guarded(&deleted.map_err(|error| error.to_string())));
+    }
+    let foreign_name = webhooks.create(&PostParams::default(), &of("another", ours.clone())).await.map(drop);
+    assert!(is_guarded(&foreign_name.map_err(|error| error.to_string())));
+    let own = "sharding-clusterring-50d858e0-own";
+    let applied = Patch::Apply(of(own, ours.clone()));
+    webhooks.patch(own, &PatchParams::apply("sharder"), &applied).await.unwrap();
+    webhooks.delete(own, &DeleteParams::default()).await.unwrap();
+}
+
 /// What RBAC alone refuses.
 async fn names(thief: &Thief) {
-    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(thief.client.clone());
-    let webhook = serde_json::from_value(json!({"metadata": {"name": "foreign"}, "webhooks": []})).unwrap();
-    assert!(is_forbidden(webhooks.create(&PostParams::default(), &webhook).await));
-    assert!(is_forbidden(
-        webhooks.patch("foreign", &PatchParams::default(), &Patch::Merge(json!({"webhooks": []}))).await
-    ));
-    assert!(is_forbidden(webhooks.patch("foreign", &PatchParams::apply("thief"), &Patch::Apply(&webhook)).await));
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(thief.client.clone());
+    let emptied = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    let policy = serde_json::from_value(json!({"metadata": {"name": "foreign"}, "spec": {}})).unwrap();
+    assert!(is_forbidden(policies.patch("foreign", &PatchParams::default(), &emptied).await));
+    assert!(is_forbidden(policies.create(&PostParams::default(), &policy).await));
     let bindings: Api<ClusterRoleBinding> = Api::all(thief.client.clone());
     let binding = json!({"metadata": {"name": "thief"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io",
         "kind": "ClusterRole", "name": "cluster-admin"}});

@@ -208,7 +208,7 @@ pub(crate) async fn the_command_leaves_what_a_selector_needs_and_names_it() {
     let pods: Api<Pod> = Api::namespaced(plane.client(), NAMESPACE);
     let names = async || -> Vec<String> {
         let pods = pods.list(&ListParams::default().labels("app=db")).await.unwrap();
-        pods.iter().map(|pod| pod.name_any()).collect()
+        pods.iter().map(kube::ResourceExt::name_any).collect()
     };
     eventually("the Pods are there", DEADLINE, || async {
         let count = names().await.len();
