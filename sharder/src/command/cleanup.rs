@@ -104,7 +104,12 @@ impl Cleanup {
     pub async fn run(self) -> Result<Report, CleanupError> {
         let client = self.of.connect()?;
         let rings: Api<ClusterRing> = Api::all(client.clone());
-        let ring = rings.get_opt(self.ring.as_str()).await.map_err(|error| self.failed(explain(&error)))?;
+        let ring = match rings.get(self.ring.as_str()).await {
+            Ok(ring) => Some(ring),
+            // Also where the API server knows no ClusterRings.
+            Err(error) if code(&error) == Some(404) => None,
+            Err(error) => return Err(self.failed(explain(&error))),
+        };
         let own = ring.as_ref().map_or_else(|| self.resources.clone(), resources::concerned);
         let (resources, unknown) = self.look_up(&client, &own).await?;
         let mut scope = Scope {
