@@ -17,6 +17,7 @@ use ringside_e2e::{
     process::Folder,
     system::{KeptCertificate, Settings, Sharder},
 };
+use ringside_ring::labels::webhook_configuration_name;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::json;
 use tokio::time::Instant;
@@ -55,17 +56,19 @@ fn issue(authority: &Authority, folder: &Path) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()
 }
 
-/// What the injector does with a configuration that names the Certificate.
+/// What the injector does with the configurations that name the Certificate: the ring's, and that of the probes.
 async fn inject(fixture: &Fixture, authority: &Authority) {
-    let mut injected = configuration(fixture).await;
-    for webhook in injected.webhooks.iter_mut().flatten() {
-        webhook.client_config.ca_bundle = Some(ByteString(authority.pem().into_bytes()));
-    }
     let api: Api<MutatingWebhookConfiguration> = Api::all(fixture.client());
-    let (name, webhooks) = (injected.metadata.name.unwrap(), json!({"webhooks": injected.webhooks}));
-    let by_injector =
-        PatchParams { field_manager: Some("cert-manager-cainjector".to_owned()), ..PatchParams::default() };
-    api.patch(&name, &by_injector, &Patch::Merge(webhooks)).await.unwrap();
+    for name in [webhook_configuration_name(&fixture.ring), "ringside-sharder-probe".to_owned()] {
+        let mut injected = api.get(&name).await.unwrap();
+        for webhook in injected.webhooks.iter_mut().flatten() {
+            webhook.client_config.ca_bundle = Some(ByteString(authority.pem().into_bytes()));
+        }
+        let webhooks = json!({"webhooks": injected.webhooks});
+        let by_injector =
+            PatchParams { field_manager: Some("cert-manager-cainjector".to_owned()), ..PatchParams::default() };
+        api.patch(&name, &by_injector, &Patch::Merge(webhooks)).await.unwrap();
+    }
 }
 
 pub(crate) async fn a_certificate_that_somebody_else_keeps_is_shown_and_exchanged_and_what_is_injected_stays() {
