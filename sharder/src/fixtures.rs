@@ -247,10 +247,6 @@ impl State {
     }
 
     fn write(&mut self, asked: &Asked) -> Response<Body> {
-        // An apply names its kind, and creates.
-        if asked.method == Method::PATCH && asked.body["kind"].is_string() {
-            self.objects.entry(asked.path.clone()).or_insert_with(|| json!({}));
-        }
         let Some(stored) = self.objects.get_mut(&asked.path) else { return failure(StatusCode::NOT_FOUND) };
         let before = stored["metadata"]["labels"].clone();
         let object = &mut stored.clone();
