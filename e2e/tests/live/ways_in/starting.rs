@@ -14,6 +14,7 @@ use ringside_e2e::{
     shard_identity::ShardIdentity,
     toolchain::{self, Environment},
 };
+use ringside_ring::ClusterRing;
 use ringside_runtime::{admin::Probe, probe};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -42,7 +43,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: starting}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: starting}
-subjects: [{kind: ServiceAccount, name: controller, namespace: elsewhere}]
+subjects: [{kind: ServiceAccount, name: website-controller, namespace: elsewhere}]
 ";
 
 fn definition(conversion: &Value) -> CustomResourceDefinition {
@@ -85,7 +86,9 @@ pub(crate) async fn before_its_conversion_answers(world: &World) {
     .unwrap();
 
     manifests::apply(&client, &manifests::parse(SETTING).unwrap()).await.unwrap();
-    let identity = ShardIdentity::create(control_plane, NAMESPACE, "controller", SHARD, dir).await.unwrap();
+    let ring = Api::<ClusterRing>::all(client.clone()).get("starting").await.unwrap();
+    world.system.allow(&ring, &[NAMESPACE]).await.unwrap();
+    let identity = ShardIdentity::create(control_plane, NAMESPACE, "website-controller", SHARD, dir).await.unwrap();
     let mut command = Command::new(toolchain::ringside(&Environment::of_process()).unwrap().proxy);
     command.arg("--kubeconfig").arg(identity.kubeconfig());
     let shard = Identity { ring: "starting", shard: SHARD, namespace: NAMESPACE };
