@@ -17,7 +17,8 @@ use super::World;
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// Of each answer alone, whoever gives it.
-const OF_ITS_OWN: [HeaderName; 3] = [header::DATE, header::CONTENT_LENGTH, HeaderName::from_static("audit-id")];
+const OF_ITS_OWN: [HeaderName; 4] =
+    [header::DATE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, HeaderName::from_static("audit-id")];
 
 const WEBSITES: &str = "/apis/web.example.com/v1/websites";
 const WATCH: &str = "/apis/web.example.com/v1/websites?watch=1";
