@@ -5,11 +5,7 @@ use std::process::ExitCode;
 use ringside_sharder::{Command, CommandError, run};
 
 #[tokio::main]
-#[allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "what a command has to say, and faults before there is a log"
-)]
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "what a command says, and faults before a log")]
 async fn main() -> ExitCode {
     let said = match Command::parse(std::env::args_os()) {
         Ok(Command::Run(config)) => run(*config).await.map(|()| None).map_err(anyhow::Error::from),

@@ -323,6 +323,8 @@ mod tests {
         assert!(reached(Some(&Ok(())), &configuration(1)).unwrap().holds);
         assert!(!reached(Some(&Ok(())), &configuration(0)).unwrap().holds, "it is still out of the way");
         let why = "failed calling webhook: connection refused".to_owned();
+        let refused = Standing::Refused { code: Some(403), why: why.clone() };
+        assert_eq!(reached(None, &refused).unwrap().reason, "NotConfigured");
         let told = |rules| reached(Some(&Err(why.clone())), &configuration(rules)).unwrap().message;
         assert!(told(1).ends_with(&why) && !told(1).contains("not told to ask"));
         assert!(told(0).ends_with(&why) && told(0).contains("not told to ask"));
