@@ -173,7 +173,11 @@ pub(crate) struct StatusDetails {
 /// An object in its envelope.
 pub(crate) fn wrap(api_version: &str, kind: &str, object: &impl Message) -> Bytes {
     let type_meta = TypeMeta { api_version: api_version.to_owned(), kind: kind.to_owned() };
-    let unknown = Unknown { type_meta: Some(type_meta), raw: object.encode_to_vec().into(), ..Unknown::default() };
+    enveloped(&Unknown { type_meta: Some(type_meta), raw: object.encode_to_vec().into(), ..Unknown::default() })
+}
+
+/// The envelope as it is sent.
+pub(crate) fn enveloped(unknown: &Unknown) -> Bytes {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(unknown.encode_to_vec());
     bytes.into()

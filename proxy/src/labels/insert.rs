@@ -1,11 +1,34 @@
-//! Puts a label into an object in JSON that has no label of this key. Every other byte stays as it is.
+//! Puts a label into an object that has none of this key, in JSON and in protobuf. All else stays as it is.
+//!
+//! An object without a resourceVersion stays as it is, too: its write replaces whatever is there. With the label it would take
+//! off a drain that its writer never saw. Without any label policy and webhook put back what was there.
 
+use bytes::Bytes;
+use http::HeaderMap;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-/// Returns the object with the label; `None` where it has one of this key, or can't be read for sure.
-pub(crate) fn with_label(object: &[u8], key: &str, value: &str) -> Option<Vec<u8>> {
+use crate::request::representation::Encoding;
+
+mod protobuf;
+
+/// Returns the body with the label in its object; `None` where it stays as it is, as what can't be read for sure does.
+pub fn with_label(headers: &HeaderMap, body: &Bytes, key: &str, value: &str) -> Option<Bytes> {
+    match Encoding::of_body(headers)? {
+        Encoding::Json => in_json(body, key, value).map(Bytes::from),
+        Encoding::Protobuf => protobuf::with_label(body, key, value),
+    }
+}
+
+/// Whether a write with this resourceVersion fails when the object has changed. An API server takes zero for none.
+fn is_a_condition(version: &str) -> bool {
+    version.bytes().any(|byte| byte != b'0')
+}
+
+fn in_json(object: &[u8], key: &str, value: &str) -> Option<Vec<u8>> {
     let label = format!("\"{key}\":\"{value}\"");
     let metadata = only(members(object, 0)?, "metadata")??;
+    let version = only(members(object, metadata)?, "resourceVersion")??;
+    self::value::<String>(&object[version..]).filter(|(version, _)| is_a_condition(version))?;
     match only(members(object, metadata)?, "labels")? {
         Some(labels) => with_member(object, labels, key, &label),
         None => with_member(object, metadata, "labels", &format!("\"labels\":{{{label}}}")),
@@ -66,42 +89,65 @@ mod tests {
 
     use super::*;
 
+    const VERSION: &str = r#""resourceVersion":"1""#;
+
+    /// What becomes of an object in JSON, in which `%` stands for its resourceVersion.
+    fn labelled(object: &str) -> Option<String> {
+        let object = Bytes::from(object.replace('%', VERSION));
+        let labelled = with_label(&HeaderMap::new(), &object, "k", "me")?;
+        Some(String::from_utf8(labelled.to_vec()).unwrap().replace(VERSION, "%"))
+    }
+
     #[test]
     fn a_label_that_lacks_is_put_in_and_nothing_else_changes() {
         for (object, with) in [
             (
-                r#"{"metadata":{"name":"a","labels":{"b":"c"}},"n":1e400}"#,
-                r#"{"metadata":{"name":"a","labels":{"k":"me","b":"c"}},"n":1e400}"#,
+                r#"{"metadata":{"name":"a","labels":{"b":"c"},%},"n":1e400}"#,
+                r#"{"metadata":{"name":"a","labels":{"k":"me","b":"c"},%},"n":1e400}"#,
             ),
-            (r#"{"metadata": { "labels" : { } }}"#, r#"{"metadata": { "labels" : {"k":"me" } }}"#),
-            (r#"{"metadata":{"labels":{}}}"#, r#"{"metadata":{"labels":{"k":"me"}}}"#),
+            (r#"{"metadata": { "labels" : { } ,%}}"#, r#"{"metadata": { "labels" : {"k":"me" } ,%}}"#),
+            (r#"{"metadata":{%,"labels":{}}}"#, r#"{"metadata":{%,"labels":{"k":"me"}}}"#),
             (
-                r#"{"a":[{"labels":{}}],"metadata":{"name":"a"}} "#,
-                r#"{"a":[{"labels":{}}],"metadata":{"labels":{"k":"me"},"name":"a"}} "#,
+                r#"{"a":[{"labels":{}}],"metadata":{"name":"a",%}} "#,
+                r#"{"a":[{"labels":{}}],"metadata":{"labels":{"k":"me"},"name":"a",%}} "#,
             ),
-            (r#"{"metadata":{ }}"#, r#"{"metadata":{"labels":{"k":"me"} }}"#),
+            (r#"{"metadata":{ %}}"#, r#"{"metadata":{"labels":{"k":"me"}, %}}"#),
         ] {
-            let got = with_label(object.as_bytes(), "k", "me").unwrap();
-            assert_eq!(String::from_utf8(got).unwrap(), with);
+            assert_eq!(labelled(object).as_deref(), Some(with));
         }
     }
 
     #[test]
     fn what_has_it_or_is_not_read_for_sure_stays() {
         for object in [
-            r#"{"metadata":{"labels":{"k":"other"}}}"#,
-            r#"{"metadata":{"labels":{"\u006b":""}}}"#,
-            r#"{"metadata":{"labels":{}},"metadata":{"labels":{}}}"#,
-            r#"{"metadata":{"labels":{},"labels":null}}"#,
-            r#"{"metadata":{"labels":"x"}}"#,
-            r#"{"metadata":{"labels":null}}"#,
+            r#"{"metadata":{%,"labels":{"k":"other"}}}"#,
+            r#"{"metadata":{%,"labels":{"\u006b":""}}}"#,
+            r#"{"metadata":{%,"labels":{}},"metadata":{%,"labels":{}}}"#,
+            r#"{"metadata":{%,"labels":{},"labels":null}}"#,
+            r#"{"metadata":{%,"labels":"x"}}"#,
+            r#"{"metadata":{%,"labels":null}}"#,
             r#"{"metadata":"x"}"#,
             r#"{"kind":"x"}"#,
-            r#"[{"metadata":{}}]"#,
-            r#"{"metadata":{"labels":{}}"#,
+            r#"[{"metadata":{%}}]"#,
+            r#"{"metadata":{%,"labels":{}}"#,
             "",
         ] {
-            assert_eq!(with_label(object.as_bytes(), "k", "me"), None, "{object}");
+            assert_eq!(labelled(object), None, "{object}");
+        }
+    }
+
+    #[test]
+    fn what_replaces_any_version_stays() {
+        for metadata in [
+            r#"{"labels":{}}"#,
+            r#"{"resourceVersion":""}"#,
+            r#"{"resourceVersion":"0"}"#,
+            r#"{"resourceVersion":null}"#,
+            r#"{"resourceVersion":1}"#,
+            r#"{%,"resourceVersion":"2"}"#,
+            r#"{"annotations":{%}}"#,
+        ] {
+            assert_eq!(labelled(&format!(r#"{{"metadata":{metadata}}}"#)), None, "{metadata}");
         }
     }
 }

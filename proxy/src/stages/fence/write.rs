@@ -104,17 +104,15 @@ pub(super) async fn write<S: Next>(
 /// Returns the object in a PUT, of its status too, with this shard's label, which its writer could not see.
 ///
 /// Policy and webhook put the label back themselves; where neither acts the object would have no shard. A PUT of an object
-/// that is drained meanwhile, and of no resourceVersion, then takes the drain label off and keeps the object here: the policy
-/// puts that back in the same write, and else the sharder drains it again. Without the shard label it would count as
-/// released, before it is.
+/// that is drained by then takes the drain label off and keeps the object here: the policy puts that back in the same write,
+/// and else the sharder drains it again. Without the shard label it would count as released, before it is.
 async fn with_shard_label(judge: &Judge, head: &mut Parts, body: Body) -> Result<Body, Refusal> {
-    if Encoding::of_body(&head.headers) != Some(Encoding::Json) {
+    if Encoding::of_body(&head.headers).is_none() {
         return Ok(body);
     }
     let object = whole(body).await?;
-    let Some(labelled) = with_label(&object, &judge.labels.shard, judge.era.term.shard.as_str()) else {
-        return Ok(full(object));
-    };
+    let (key, shard) = (&judge.labels.shard, judge.era.term.shard.as_str());
+    let Some(labelled) = with_label(&head.headers, &object, key, shard) else { return Ok(full(object)) };
     // The client library writes the new one.
     head.headers.remove(header::CONTENT_LENGTH);
     Ok(full(labelled))

@@ -1,11 +1,13 @@
 //! The labels of the ring in answers about its resources, and in what is written without them.
 
+use prost::Message;
 use serde_json::{Value, json as value};
 
 use super::{
     fencing::{DRAINING, Fenced, NOBODYS, OURS, THINGS},
     *,
 };
+use crate::{request::representation::PROTOBUF, wire};
 
 const OBJECT: &str = r#"{"metadata":{"name":"b","uid":"uid-b","labels":{"a":"b","s":"me"}},"d":"x"}"#;
 const HIDDEN: &str = r#"{"metadata":{"name":"b","uid":"uid-b","labels":{"a":"b"}}}"#;
@@ -98,37 +100,78 @@ async fn a_label_cut_between_two_pieces_does_not_pass_and_the_rest_comes_at_once
     );
 }
 
-/// The labels that a PUT of thing `b` has as it reaches the API server.
+/// The labels that a PUT of thing `b` has as it reaches the API server. It names a version, and has one label.
 async fn put(fenced: &Fenced, uri: &str, content_type: &str) -> Value {
-    let object = r#"{"metadata":{"name":"b","labels":{"a":"b"}}}"#;
+    put_of(fenced, uri, content_type, Some("7")).await
+}
+
+async fn put_of(fenced: &Fenced, uri: &str, content_type: &str, version: Option<&str>) -> Value {
+    let mut metadata = value!({"name": "b", "labels": {"a": "b"}});
+    if let Some(version) = version {
+        metadata["resourceVersion"] = version.into();
+    }
+    let is_protobuf = content_type == PROTOBUF;
+    let object = if is_protobuf {
+        let metadata = wire::Ownership {
+            name: Some("b".into()),
+            labels: [("a".into(), "b".into())].into(),
+            resource_version: version.map(str::to_owned),
+            ..wire::Ownership::default()
+        };
+        wire::wrap("x.io/v1", "Thing", &wire::OwnedObject { metadata: Some(metadata) })
+    } else {
+        value!({ "metadata": metadata }).to_string().into()
+    };
     assert_eq!(fenced.write("PUT", uri, content_type, object).await, StatusCode::OK);
     let sent = fenced.lab.last();
     assert_eq!(sent.method, Method::PUT);
+    if is_protobuf {
+        let raw = wire::unwrap(&sent.body).unwrap().raw;
+        return value!(wire::OwnedObject::decode(raw).unwrap().metadata.unwrap().labels);
+    }
     serde_json::from_slice::<Value>(&sent.body).unwrap()["metadata"]["labels"].clone()
 }
 
 #[tokio::test]
 async fn a_put_of_what_is_ours_gets_back_the_label_that_its_writer_does_not_see() {
-    let bare = value!({"a": "b"});
+    let (bare, whole) = (value!({"a": "b"}), value!({"a": "b", "s": "me"}));
     let [thing, status, scale] = ["", "/status", "/scale"].map(|subresource| format!("{THINGS}/b{subresource}"));
     for (labels, uri, content_type, expected) in [
-        (OURS, &thing, "application/json", value!({"a": "b", "s": "me"})),
-        (OURS, &status, "application/json", value!({"a": "b", "s": "me"})),
-        (OURS, &scale, "application/json", bare.clone()),
-        (OURS, &thing, "application/yaml", bare.clone()),
-        (NOBODYS, &thing, "application/json", bare.clone()),
+        (OURS, &thing, "application/json", &whole),
+        (OURS, &status, "application/json", &whole),
+        (OURS, &scale, "application/json", &bare),
+        (OURS, &thing, PROTOBUF, &whole),
+        (OURS, &status, PROTOBUF, &whole),
+        (OURS, &scale, PROTOBUF, &bare),
+        (OURS, &thing, "application/yaml", &bare),
+        (NOBODYS, &thing, "application/json", &bare),
+        (NOBODYS, &thing, PROTOBUF, &bare),
     ] {
         let fenced = Fenced::hiding();
         fenced.thing(labels);
-        assert_eq!(put(&fenced, uri, content_type).await, expected, "{labels:?} {uri} {content_type}");
+        assert_eq!(&put(&fenced, uri, content_type).await, expected, "{labels:?} {uri} {content_type}");
     }
-    // Without any label it would count as released, before it is.
-    let draining = Fenced::hiding();
-    draining.thing(DRAINING);
-    let known = draining.drained();
-    assert_eq!(put(&draining, &thing, "application/json").await, value!({"a": "b", "s": "me"}));
-    drop(known);
-    let shown = Fenced::new();
-    shown.thing(OURS);
-    assert_eq!(put(&shown, &thing, "application/json").await, bare);
+    for content_type in ["application/json", PROTOBUF] {
+        // Without any label it would count as released, before it is.
+        let draining = Fenced::hiding();
+        draining.thing(DRAINING);
+        let known = draining.drained();
+        assert_eq!(put(&draining, &thing, content_type).await, whole);
+        drop(known);
+        let shown = Fenced::new();
+        shown.thing(OURS);
+        assert_eq!(put(&shown, &thing, content_type).await, bare);
+    }
+}
+
+#[tokio::test]
+async fn a_put_that_replaces_any_version_comes_as_it_is() {
+    for content_type in ["application/json", PROTOBUF] {
+        for version in [None, Some(""), Some("0")] {
+            let fenced = Fenced::hiding();
+            fenced.thing(OURS);
+            let labels = put_of(&fenced, &format!("{THINGS}/b"), content_type, version).await;
+            assert_eq!(labels, value!({"a": "b"}), "{content_type} {version:?}");
+        }
+    }
 }
