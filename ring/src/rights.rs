@@ -61,7 +61,8 @@ pub fn rights(ring: &RingName, spec: &ClusterRingSpec, sharder_namespace: &str, 
     let mut role = role("ClusterRole", &sharder_role, None, &rules);
     role["metadata"]["labels"] = json!({"ringside.dev/aggregate-to-sharder": "true"});
     let mut objects = vec![role];
-    let namespaces: BTreeSet<&str> = shards.iter().map(|shards| shards.namespace.as_str()).collect();
+    let told = shards.iter().map(|shards| &shards.namespace);
+    let namespaces: BTreeSet<&str> = told.chain(&spec.shard_namespaces).map(String::as_str).collect();
     for namespace in &namespaces {
         let rules = [
             rule("coordination.k8s.io", &["leases"], &["update", "patch", "delete"], None),
@@ -200,6 +201,15 @@ mod tests {
                 rule("", &["secrets"], &["list", "patch"], None),
             ]
         );
+    }
+
+    #[test]
+    fn sharder_may_write_leases_in_every_namespace_of_the_spec() {
+        let spec = ClusterRingSpec { shard_namespaces: vec!["a".to_owned(), "b".to_owned()], ..spec() };
+        let objects = rights(&"example".parse().unwrap(), &spec, "sharding-system", &["a".parse().unwrap()]);
+        let roles = objects.iter().filter(|one| one["kind"] == "Role");
+        let namespaces: Vec<_> = roles.map(|role| role["metadata"]["namespace"].as_str().unwrap()).collect();
+        assert_eq!(namespaces, ["a", "b"]);
     }
 
     #[test]
