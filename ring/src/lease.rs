@@ -4,7 +4,10 @@ use std::{fmt, ops::RangeInclusive, time::Duration};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 
-use crate::moment::Moment;
+use crate::{
+    labels::{LEASE_INSTANCE, LEASE_STATE},
+    moment::Moment,
+};
 
 /// How long a shard's Lease lasts unless configured otherwise (CONTRACT, "Shard Lease").
 pub const DEFAULT_LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -105,7 +108,10 @@ pub fn fault(lease: &Lease, owner: LeaseOwner, in_namespace: bool) -> Option<Str
     let fault = match owner {
         LeaseOwner::Other => "another program holds it, so it is no shard's: take the ring's label off".to_owned(),
         _ if !in_namespace => "it makes no shard, as spec.shardNamespaces does not name its namespace".to_owned(),
-        LeaseOwner::Shard | LeaseOwner::Unknown => duration_fault(lease)?,
+        LeaseOwner::Unknown => {
+            "it is free, and nothing says that a shard held it: delete it, or take the ring's label off".to_owned()
+        }
+        LeaseOwner::Shard => duration_fault(lease)?,
     };
     let [namespace, name] =
         [&lease.metadata.namespace, &lease.metadata.name].map(|it| it.as_deref().unwrap_or_default());
@@ -117,7 +123,7 @@ pub fn fault(lease: &Lease, owner: LeaseOwner, in_namespace: bool) -> Option<Str
 pub enum LeaseOwner {
     /// A shard: the holder is or was the Lease's name, or the sharder in its place.
     Shard,
-    /// None is known: it counts as the Lease of a shard that was released.
+    /// None is known, and nothing on it says that a shard held it: an election lock that is free looks like this.
     Unknown,
     /// Another program, under another name: an election lock, for instance, that got the label with all its neighbours.
     Other,
@@ -131,9 +137,17 @@ impl LeaseOwner {
             Some(_) if is_held_by_shard(lease) => Self::Shard,
             _ if before == Some(Self::Shard) => Self::Shard,
             Some(_) => Self::Other,
+            None if shows_a_shard(lease) => Self::Shard,
             None => before.unwrap_or(Self::Unknown),
         }
     }
+}
+
+/// Whether the sharder judged this Lease, or a proxy wrote it.
+fn shows_a_shard(lease: &Lease) -> bool {
+    let metadata = &lease.metadata;
+    metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(LEASE_STATE))
+        || metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(LEASE_INSTANCE))
 }
 
 /// The holder of a Lease; an empty one means that it was released.
@@ -273,7 +287,13 @@ mod tests {
                 assert_eq!(owner(Some(holder), before), Shard, "{before:?}");
             }
         }
-        assert_eq!((owner(None, None), owner(Some(""), None)), (Unknown, Unknown), "as after a release");
+        assert_eq!((owner(None, None), owner(Some(""), None)), (Unknown, Unknown), "as a free lock");
+        let mut released = of("a", None, Some(15));
+        released.metadata.labels = Some([(LEASE_STATE.to_owned(), "ready".to_owned())].into());
+        assert_eq!(LeaseOwner::of(&released, None), Shard, "a sharder has judged it");
+        let mut released = of("a", Some(""), Some(15));
+        released.metadata.annotations = Some([(LEASE_INSTANCE.to_owned(), "i".to_owned())].into());
+        assert_eq!(LeaseOwner::of(&released, None), Shard, "a proxy has written it");
         assert_eq!(owner(Some("b_uuid"), None), Other);
         assert_eq!(owner(Some("b_uuid"), Some(Unknown)), Other);
         assert_eq!(owner(None, Some(Other)), Other, "the lock is free for a moment");

@@ -306,7 +306,7 @@ mod tests {
         }
         let is_stuck = |path: &str| path.contains("/stuck-");
         api.intercept(move |asked, _| {
-            (asked.method == Method::PATCH && is_stuck(&asked.path)).then_some(StatusCode::FORBIDDEN)
+            (asked.method == Method::PATCH && is_stuck(&asked.path)).then_some(StatusCode::UNPROCESSABLE_ENTITY)
         });
         let worker_scope = scope.clone();
         let worker = tokio::spawn(async move { assign(&worker_scope).await });

@@ -74,8 +74,8 @@ pub(crate) async fn write(
                 let version = written.metadata.resource_version.unwrap_or_default();
                 return Ok(Outcome::Written { on: Box::new(target), version });
             }
-            // A webhook with side effects refuses every dry run, so the write itself must show it.
-            Err(error) if dry_run && code(&error) == Some(400) => {
+            // A webhook with side effects refuses every dry run, and others may: the write itself must show it.
+            Err(error) if dry_run && matches!(code(&error), Some(400 | 403)) => {
                 tried = true;
                 continue;
             }

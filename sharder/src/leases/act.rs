@@ -18,6 +18,7 @@ use super::{
     plan::{Action, Todo, acquired, plan},
 };
 use crate::{
+    faults::lasts,
     metrics::Metrics,
     notices::{Notice, Notices},
 };
@@ -94,7 +95,17 @@ async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: V
             let (namespace, lease, action) = (&todo.key.namespace, &todo.key.name, &todo.action);
             tracing::warn!(namespace, lease, ?action, %error, "can't write to a shard's Lease; trying again");
         }
-        outcome.unwrap_or(false)
+        let stays = |error: &&WriteError| matches!(error, WriteError::Request(error) if lasts(error));
+        let refused = outcome.as_ref().err().filter(stays).map(ToString::to_string);
+        let waits = refused.is_some();
+        if leases.book.lock().wrote(&todo.key, refused, leases.clock.now()) {
+            leases.membership.send_replace(());
+        }
+        if waits {
+            // The plan does not know yet how long.
+            leases.attention.send_replace(());
+        }
+        outcome.unwrap_or(waits)
     });
     outcomes.buffer_unordered(PARALLEL_WRITES).fold(true, async |all, done| all & done).await
 }

@@ -6,7 +6,7 @@ use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v
 use ringside_ring::{
     Moment,
     labels::LEASE_STATE,
-    lease::{LeaseFacts, SHARDER_HOLDER, ShardState},
+    lease::{LeaseFacts, LeaseOwner, SHARDER_HOLDER, ShardState},
 };
 
 use super::book::{Book, LeaseKey, Observed, state_label};
@@ -48,7 +48,9 @@ pub(super) fn plan(book: &Book, now: Moment, since: Moment) -> (Vec<Todo>, Optio
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        if let Some(action) = action(observed, judgement.state) {
+        let refused_until = book.refused_until(key).filter(|until| now < *until);
+        next = refused_until.map_or(next, |until| Some(next.map_or(until, |next| next.min(until))));
+        if let Some(action) = action(observed, judgement.state).filter(|_| refused_until.is_none()) {
             todos.push(Todo { key: key.clone(), lease: observed.lease.clone(), action });
         }
     }
@@ -56,6 +58,9 @@ pub(super) fn plan(book: &Book, now: Moment, since: Moment) -> (Vec<Todo>, Optio
 }
 
 fn action(observed: &Observed, state: ShardState) -> Option<Action> {
+    if observed.owner == LeaseOwner::Unknown {
+        return None;
+    }
     match state {
         // Without a label first: it would only be one more write, and one that can fail.
         ShardState::Orphaned => Some(Action::Delete),

@@ -191,6 +191,23 @@ async fn a_state_label_that_somebody_drops_is_not_written_all_the_time() {
     assert!(!world.available(), "and it keeps no shard alive");
 }
 
+/// As in a namespace whose Role does not name the sharder.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_may_not_be_written_is_told_and_asked_for_ever_less_often() {
+    let world = world().await;
+    world
+        .api
+        .intercept(|asked, _| matches!(asked.method, Method::PUT | Method::PATCH).then_some(StatusCode::FORBIDDEN));
+    world.pass(600).await;
+    let attempts = world.api.asked().iter().filter(|asked| asked.method != Method::POST).count();
+    assert!((5..50).contains(&attempts), "{attempts}");
+    let told = || world.leases.faults(&"example".parse().unwrap());
+    assert!(told()[0].starts_with("Lease 'default/a': the sharder can't write to it: "), "{:?}", told());
+    world.api.intercept(|_, _| None);
+    world.pass(61).await;
+    assert!(!world.available() && told().is_empty(), "{:?}", told());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_renews_is_left_alone() {
     let world = world().await;

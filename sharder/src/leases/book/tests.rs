@@ -346,8 +346,11 @@ fn a_lock_of_another_program_is_never_labelled_acquired_or_deleted() {
 fn what_a_shard_has_released_is_collected_by_whoever_leads() {
     // One that begins to watch has not seen who held it.
     for holder in ["", SHARDER_HOLDER] {
-        assert_eq!(planned(&book([lease("a", holder, 0, 1)], at(0)), 70), ["a"]);
+        assert_eq!(planned(&book([labelled(lease("a", holder, 0, 1), "ready")], at(0)), 70), ["a"]);
     }
+    // An election lock that is free has no sign of a shard.
+    let lock = book([lease("a", "", 0, 1)], at(0));
+    assert_eq!((planned(&lock, 70), faults(&lock).len()), (vec![], 1));
     // Another program takes the Lease of a shard that was there.
     let mut book = book([lease("a", "a", 0, 1)], at(0));
     assert_eq!(book.apply(Event::Apply(lease("a", "thief", 1, 2)), at(1)), Change::Membership);
@@ -357,7 +360,8 @@ fn what_a_shard_has_released_is_collected_by_whoever_leads() {
 #[test]
 fn only_leases_in_the_namespaces_of_the_ring_are_shards() {
     let elsewhere = |name: &str, holder: &str, renewed| in_namespace(lease(name, holder, renewed, 1), "elsewhere");
-    let mut book = book([lease("a", "a", 0, 1), elsewhere("b", "b", 0), elsewhere("gone", "", 0)], at(0));
+    let mut book =
+        book([lease("a", "a", 0, 1), elsewhere("b", "b", 0), labelled(elsewhere("gone", "", 0), "ready")], at(0));
     assert_eq!(planned(&book, 0).len(), 3);
     assert!(confined(&mut book, &["default"], 0) && !confined(&mut book, &["default"], 0));
     assert_eq!((planned(&book, 0), planned(&book, 9_999)), (vec!["a".to_owned()], vec!["a".to_owned()]));
