@@ -64,6 +64,11 @@ impl Retries {
         self.0.lock().waiting.contains_key(uid)
     }
 
+    /// Whether it is not being tried right now.
+    pub(super) fn rests(&self, uid: &str) -> bool {
+        self.0.lock().waiting.get(uid).is_some_and(|waiting| waiting.due.is_some())
+    }
+
     /// When the first is to be tried again, if there is one.
     pub(super) fn due(&self) -> Option<Instant> {
         self.0.lock().due.first().map(|(due, _)| *due)
@@ -131,7 +136,12 @@ impl Retries {
             all.insert((due, shown.uid.clone()));
             waiting.due = Some(due);
         }
-        due <= Instant::now()
+        let is_due = due <= Instant::now();
+        if is_due {
+            all.remove(&(due, shown.uid.clone()));
+            waiting.due = None;
+        }
+        is_due
     }
 
     /// The longest that one of these has waited, as far as it matters.
@@ -227,7 +237,9 @@ mod tests {
                 add(&retries, vec![at("o", 1)], Failure::Refused);
             }
             assert!(!retries.admit(&at("o", 1 + u32::from(changes))), "not before its pause is over");
+            assert!(retries.rests("o"));
             assert_eq!(next(&retries).await, ["o"]);
+            assert!(!retries.rests("o"), "what is shown now may be what its own write made of it");
             assert_eq!(start.elapsed(), waits, "changes: {changes}");
         }
     }

@@ -40,8 +40,9 @@ pub(crate) async fn feed(scope: &Scope, queue: &Queue) -> Infallible {
                 }
                 match event {
                     Ok(Event::Apply(object) | Event::InitApply(object)) => Some(scope.target(&object)),
-                    // Gone, or owned by an available shard now: what failed waits for nothing any more.
-                    Ok(Event::Delete(object)) => Some(scope.target(&object)).filter(|gone| retries.contains(&gone.uid)),
+                    // Gone, or owned by an available shard now: what failed waits for nothing any more. While it is tried, it
+                    // may be that very write which is shown, and as the object was before.
+                    Ok(Event::Delete(object)) => Some(scope.target(&object)).filter(|gone| retries.rests(&gone.uid)),
                     Ok(Event::Init) => None,
                     Ok(Event::InitDone) => {
                         (watching.before, watching.caught_up) = (None, true);
