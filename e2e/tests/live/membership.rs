@@ -30,7 +30,7 @@ pub(crate) fn group() -> Group {
                 "the_gate_closes_before_the_sharder_takes_over_and_opens_after_it_gave_back",
                 troubles::long(&*fixture().await)
             ),
-            case!("nobody_goes_by_wall_clocks", clocks::wrong(&*fixture().await)),
+            case!("nobody_goes_by_wall_clocks", clocks::wrong(&*fixture().await)).alone(),
             case!("a_new_leader_judges_anew", leader::change()),
             case!("a_pod_of_the_same_name_waits_for_the_lease_of_the_one_before", recreated::waits(&*fixture().await)),
             case!("leases_that_are_no_shards_are_left_alone", foreign::are_left_alone(&*fixture().await)),
