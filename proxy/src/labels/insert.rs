@@ -26,26 +26,27 @@ fn is_a_condition(version: &str) -> bool {
 
 fn in_json(object: &[u8], key: &str, value: &str) -> Option<Vec<u8>> {
     let label = format!("\"{key}\":\"{value}\"");
-    let metadata = only(members(object, 0)?, "metadata")??;
-    let version = only(members(object, metadata)?, "resourceVersion")??;
+    let metadata = only(&members(object, 0)?, "metadata")??;
+    let known = members(object, metadata)?;
+    let version = only(&known, "resourceVersion")??;
     self::value::<String>(&object[version..]).filter(|(version, _)| is_a_condition(version))?;
-    match only(members(object, metadata)?, "labels")? {
-        Some(labels) => with_member(object, labels, key, &label),
-        None => with_member(object, metadata, "labels", &format!("\"labels\":{{{label}}}")),
+    match only(&known, "labels")? {
+        Some(labels) => with_member((object, labels), &members(object, labels)?, key, &label),
+        None => with_member((object, metadata), &known, "labels", &format!("\"labels\":{{{label}}}")),
     }
 }
 
-/// Returns the text with a member more in the map that begins at `at`; `None` where it has one of this name.
-fn with_member(json: &[u8], at: usize, name: &str, member: &str) -> Option<Vec<u8>> {
-    let (others, begin) = (members(json, at)?, behind(json, at, b'{')?);
+/// Returns the text with a member more in the map that begins at `at`; `None` where one of the others has its name.
+fn with_member((json, at): (&[u8], usize), others: &[(String, usize)], name: &str, member: &str) -> Option<Vec<u8>> {
+    let begin = behind(json, at, b'{')?;
     let comma: &[u8] = if others.is_empty() { b"" } else { b"," };
     let is_new = others.iter().all(|(it, _)| it != name);
     is_new.then(|| [&json[..begin], member.as_bytes(), comma, &json[begin..]].concat())
 }
 
 /// Returns where the member of this name is, if there is one; `None` where there are several.
-fn only(members: Vec<(String, usize)>, name: &str) -> Option<Option<usize>> {
-    let mut found = members.into_iter().filter(|(it, _)| it == name).map(|(_, value)| value);
+fn only(members: &[(String, usize)], name: &str) -> Option<Option<usize>> {
+    let mut found = members.iter().filter(|(it, _)| it == name).map(|(_, value)| *value);
     let first = found.next();
     found.next().is_none().then_some(first)
 }

@@ -50,7 +50,7 @@ impl Edits {
         self.last = Some(edit);
     }
 
-    /// Nobody has edited it for long: what comes now may be undone once.
+    /// It was not edited for long: what comes now may be undone once.
     pub(super) fn rested(&mut self) {
         self.undone = self.undone.min(UNDONE - 1);
     }
