@@ -24,6 +24,7 @@ use tokio::sync::watch as channel;
 mod act;
 mod book;
 mod plan;
+mod refusals;
 mod vanished;
 mod watch;
 

@@ -2,9 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::RangeInclusive,
     sync::Arc,
-    time::Duration,
 };
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -17,7 +15,7 @@ use ringside_ring::{
     weight::InvalidWeight,
 };
 
-use super::vanished::Vanished;
+use super::{refusals::Refusals, vanished::Vanished};
 
 /// Where a Lease is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,22 +128,10 @@ pub(super) struct Book {
     complete: bool,
     /// Whether the API server's time went back: the next list counts, however old it is.
     time_went_back: bool,
-    /// Of which Leases the API server has refused the last write.
-    refused: BTreeMap<LeaseKey, Refusal>,
+    pub(super) refusals: Refusals,
     /// What was complained about last of each Lease: once is enough.
     complaints: BTreeMap<LeaseKey, String>,
 }
-
-/// A write to a Lease that the API server refused, as it will until a person does something about it.
-#[derive(Debug)]
-struct Refusal {
-    why: String,
-    until: Moment,
-    pause: Duration,
-}
-
-/// How soon a refused write to a Lease is tried again, at first and at last.
-const REFUSAL_PAUSE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60);
 
 /// What a list has shown so far.
 #[derive(Debug, Default)]
@@ -249,28 +235,17 @@ impl Book {
         let of_ring = self.leases.iter().filter(move |(_, seen)| seen.ring == *ring);
         of_ring.filter_map(|(key, seen)| {
             let refused = || {
-                let why = &self.refused.get(key)?.why;
+                let why = self.refusals.why(key)?;
                 Some(format!("Lease '{}/{}': the sharder can't write to it: {why}", key.namespace, key.name))
             };
             fault(&seen.lease, seen.owner, self.has_shards_in(&seen.ring, &key.namespace)).or_else(refused)
         })
     }
 
-    /// Until when a Lease is left alone, as a write to it was refused.
-    pub(super) fn refused_until(&self, key: &LeaseKey) -> Option<Moment> {
-        self.refused.get(key).map(|refusal| refusal.until)
-    }
-
     /// Takes in how a write to a Lease went; returns whether that is news to people.
     pub(super) fn wrote(&mut self, key: &LeaseKey, refused: Option<String>, now: Moment) -> bool {
-        self.refused.retain(|known, _| self.leases.contains_key(known));
-        let before = self.refused.remove(key);
-        let Some(why) = refused else { return before.is_some() };
-        let (first, last) = (*REFUSAL_PAUSE.start(), *REFUSAL_PAUSE.end());
-        let pause = before.as_ref().map_or(first, |before| (before.pause * 2).min(last));
-        let is_news = before.is_none_or(|before| before.why != why);
-        self.refused.insert(key.clone(), Refusal { why, until: now + pause, pause });
-        is_news
+        self.refusals.keep_only(|known| self.leases.contains_key(known));
+        self.refusals.wrote(key, refused, now)
     }
 
     /// The shards of each ring for a judge that has been watching since `since`; `None` before the first list has ended.

@@ -48,7 +48,7 @@ pub(super) fn plan(book: &Book, now: Moment, since: Moment) -> (Vec<Todo>, Optio
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        let refused_until = book.refused_until(key).filter(|until| now < *until);
+        let refused_until = book.refusals.until(key).filter(|until| now < *until);
         next = refused_until.map_or(next, |until| Some(next.map_or(until, |next| next.min(until))));
         if let Some(action) = action(observed, judgement.state).filter(|_| refused_until.is_none()) {
             todos.push(Todo { key: key.clone(), lease: observed.lease.clone(), action });
