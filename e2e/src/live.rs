@@ -1,18 +1,23 @@
 //! The runner of live tests: one program, in which each case gets the share of the machine that it needs.
 //!
 //! A case panics when it fails. Some cost more than a change is worth: these are left to `--include-ignored`.
+//! A case that missed a deadline while others ran is run once more, alone: the machine may have been too busy. The end
+//! of the output names those that passed only then. What breaks an assertion is not run again.
 
 mod case;
 mod fixture;
 
 use std::{
+    any::Any,
     collections::BTreeMap,
     io::Write as _,
+    panic::{AssertUnwindSafe, resume_unwind},
     process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
+use futures::{FutureExt as _, future::LocalBoxFuture};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use tokio::{runtime::Handle, sync::Semaphore, time::timeout};
 
@@ -38,6 +43,8 @@ struct Stage {
     /// The cases of each group that have not ended, and those that have passed.
     open: Mutex<BTreeMap<&'static str, Open>>,
     seconds: Mutex<Vec<(Duration, String)>>,
+    /// The cases that passed only when they ran alone.
+    passed_alone: Mutex<Vec<String>>,
     /// Whether cases run that cost too much for every change.
     all: bool,
 }
@@ -60,6 +67,17 @@ enum Outcome {
     Passed,
     Failed,
     Ignored,
+}
+
+/// What came of one attempt at a case.
+enum Attempt {
+    Ended(Result<(), String>),
+    Panicked(Box<dyn Any + Send>),
+}
+
+/// Whether it is the panic of an unwrapped [`TimedOut`](crate::eventually::TimedOut).
+fn missed_deadline(panic: &(dyn Any + Send)) -> bool {
+    panic.downcast_ref::<String>().is_some_and(|message| message.contains("TimedOut {"))
 }
 
 /// Notes the end of a case, also of one that panics.
@@ -137,11 +155,19 @@ impl Runner {
     pub fn run_in(self, handle: &Handle) -> ExitCode {
         let Self { arguments, cases, open, all } = self;
         let (handle, tokens) = (handle.clone(), Semaphore::new(CAPACITY as usize));
-        let stage = Arc::new(Stage { handle, tokens, open: Mutex::new(open), seconds: Mutex::default(), all });
+        let stage = Arc::new(Stage {
+            handle,
+            tokens,
+            open: Mutex::new(open),
+            seconds: Mutex::default(),
+            passed_alone: Mutex::default(),
+            all,
+        });
         let trials = cases.into_iter().map(|(group, case)| stage.trial(group, case));
         let conclusion = libtest_mimic::run(&arguments, trials.collect());
         if !arguments.list {
             stage.name_slowest();
+            stage.name_passed_alone();
         }
         let pages = stage.pages(&arguments);
         let settled = libtest_mimic::run(&arguments, pages);
@@ -157,22 +183,44 @@ impl Stage {
         Trial::ignorable_test(name, move || stage.play(group, &shown, case)).with_ignored_flag(ignored)
     }
 
-    fn play(&self, group: &'static str, name: &str, case: Case) -> Result<Completion, Failed> {
+    fn play(&self, group: &'static str, name: &str, mut case: Case) -> Result<Completion, Failed> {
         let mut end = EndGuard { stage: self, group, outcome: Outcome::Failed };
         if let Some(reason) = case.left_out(self.all) {
             end.outcome = Outcome::Ignored;
             return Ok(Completion::ignored_with(reason));
         }
         self.handle.block_on(async {
-            let _permit = self.tokens.acquire_many(case.weight.tokens()).await;
-            let begin = Instant::now();
-            let played = timeout(CASE_TIMEOUT, (case.run)()).await;
-            let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
-            seconds.push((begin.elapsed(), name.to_owned()));
-            played.map_err(|_| format!("it has not ended after {CASE_TIMEOUT:?}"))
+            let Some(run) = (case.run)() else { return Ok(()) };
+            let panic = match self.attempt(name, case.weight, run).await {
+                Attempt::Ended(result) => return result,
+                Attempt::Panicked(panic) => panic,
+            };
+            let again = if case.weight != Weight::Alone && missed_deadline(&*panic) { (case.run)() } else { None };
+            let Some(run) = again else { resume_unwind(panic) };
+            match self.attempt(name, Weight::Alone, run).await {
+                Attempt::Ended(Err(hung)) => Err(hung),
+                Attempt::Ended(Ok(())) => {
+                    self.passed_alone.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
+                    Ok(())
+                }
+                Attempt::Panicked(panic) => resume_unwind(panic),
+            }
         })?;
         end.outcome = Outcome::Passed;
         Ok(Completion::Completed)
+    }
+
+    /// Runs the case once, with this share of the machine.
+    async fn attempt(&self, name: &str, weight: Weight, run: LocalBoxFuture<'static, ()>) -> Attempt {
+        let _permit = self.tokens.acquire_many(weight.tokens()).await;
+        let begin = Instant::now();
+        let played = AssertUnwindSafe(timeout(CASE_TIMEOUT, run)).catch_unwind().await;
+        let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);
+        seconds.push((begin.elapsed(), name.to_owned()));
+        match played {
+            Ok(ended) => Attempt::Ended(ended.map_err(|_| format!("it has not ended after {CASE_TIMEOUT:?}"))),
+            Err(panic) => Attempt::Panicked(panic),
+        }
     }
 
     fn end(&self, group: &'static str, outcome: Outcome) {
@@ -202,6 +250,13 @@ impl Stage {
         }
     }
 
+    #[allow(clippy::print_stderr, reason = "who reads a green run is to see what was close")]
+    fn name_passed_alone(&self) {
+        for name in std::mem::take(&mut *self.passed_alone.lock().unwrap_or_else(PoisonError::into_inner)) {
+            eprintln!("passed only alone, after a missed deadline: {name}");
+        }
+    }
+
     /// The pages that groups write, of those of which every case has passed.
     fn pages(self: &Arc<Self>, arguments: &Arguments) -> Vec<Trial> {
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,3 +275,6 @@ impl Stage {
         written.map(page).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,8 +24,8 @@ impl Weight {
     }
 }
 
-/// What a case does: it panics when it fails.
-type Run = Box<dyn FnOnce() -> LocalBoxFuture<'static, ()> + Send>;
+/// Begins what a case does, which panics when it fails. `None` when it can't be begun again.
+type Run = Box<dyn FnMut() -> Option<LocalBoxFuture<'static, ()>> + Send>;
 
 /// A case: its name, and what it does.
 pub struct Case {
@@ -38,9 +38,19 @@ pub struct Case {
 
 impl Case {
     /// A case that mostly waits, and can be run everywhere. The last part of a path is its name.
-    pub fn new(path: &str, run: impl FnOnce() -> LocalBoxFuture<'static, ()> + Send + 'static) -> Self {
+    pub fn new(path: &str, run: impl Fn() -> LocalBoxFuture<'static, ()> + Send + 'static) -> Self {
+        Self::of(path, Box::new(move || Some(run())))
+    }
+
+    /// The same, of what can be begun once.
+    pub fn once(path: &str, run: impl FnOnce() -> LocalBoxFuture<'static, ()> + Send + 'static) -> Self {
+        let mut run = Some(run);
+        Self::of(path, Box::new(move || run.take().map(|run| run())))
+    }
+
+    fn of(path: &str, run: Run) -> Self {
         let name = path.rsplit("::").next().unwrap_or(path).trim().to_owned();
-        Self { name, weight: Weight::Waits, cost: None, obstacle: Box::new(|| None), run: Box::new(run) }
+        Self { name, weight: Weight::Waits, cost: None, obstacle: Box::new(|| None), run }
     }
 
     /// The same, in which controllers work all the time.
@@ -117,7 +127,7 @@ macro_rules! case {
         $crate::live::Case::new(stringify!($run), || Box::pin($run()))
     };
     ($name:expr, $run:expr) => {
-        $crate::live::Case::new($name, move || {
+        $crate::live::Case::once($name, move || {
             Box::pin(async move {
                 $run.await;
             })

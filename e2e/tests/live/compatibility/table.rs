@@ -92,7 +92,7 @@ pub(crate) fn group() -> Group {
 fn of_part(part: usize, place: usize, case: Case) -> live::Case {
     let Case { behaviour, representation, pair, run } = case;
     let name = format!("{behaviour}: {representation}");
-    live::Case::new(&name, move || {
+    live::Case::once(&name, move || {
         Box::pin(async move {
             // Short, and the same in each run: it is also the audit id.
             let running = run(Probe::by(fixture().await, format!("case-{part}-{place}"), pair));
