@@ -197,6 +197,13 @@ pub fn vanished_until(last: &LeaseFacts, seen: Moment) -> Option<Moment> {
     last.held_by_shard.then(|| seen + last.duration + last.duration)
 }
 
+/// Until when a name without Lease may be that of a working shard, for a judge that sees all Leases since `complete`.
+///
+/// Its Lease may have been deleted just before, and its duration is unknown: the default one counts.
+pub fn unknown_until(complete: Moment) -> Moment {
+    complete + DEFAULT_LEASE_DURATION + DEFAULT_LEASE_DURATION
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

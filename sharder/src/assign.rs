@@ -166,6 +166,12 @@ impl Scope {
         shard.parse().ok()
     }
 
+    /// How long the shard of an object may still be working although it has no Lease.
+    pub(crate) fn unknown_for(&self, target: &Target) -> Duration {
+        let unknown = |shard: &String| self.leases.unknown_for(&self.snapshot.ring, shard);
+        target.shard.as_ref().map(unknown).unwrap_or_default()
+    }
+
     /// Whether the object lies in a namespace of the ring.
     pub(crate) async fn selects(&self, target: &Target) -> Result<bool, kube::Error> {
         self.namespaces.selects(&self.snapshot.namespaces, target.namespace.as_deref()).await

@@ -6,6 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
     sync::Arc,
+    time::Duration,
 };
 
 use k8s_openapi::api::{
@@ -167,6 +168,9 @@ impl Leases {
         ring: &RingName,
         shard: &str,
     ) -> Result<Option<Absence>, kube::Error> {
+        if self.unknown_for(ring, shard) > Duration::ZERO {
+            return Ok(None);
+        }
         let of_shard =
             ListParams::default().labels(&format!("{LEASE_RING}={ring}")).fields(&format!("metadata.name={shard}"));
         let leases = self.read(client, &of_shard).await?;
@@ -177,6 +181,11 @@ impl Leases {
         let leases = leases.into_iter().filter(|lease| of_shards.contains(&lease.metadata.uid));
         let absence = leases.map(|lease| (lease.metadata.uid, lease.spec));
         Ok((!is_there).then(|| Absence(absence.collect())))
+    }
+
+    /// How long a shard without Lease may still be working: nothing may be taken from it meanwhile.
+    pub(crate) fn unknown_for(&self, ring: &RingName, shard: &str) -> Duration {
+        self.book.lock().unknown_for(ring, shard, self.clock.now())
     }
 
     /// Takes in all Leases as they are now. Those that are gone are left to the watch.

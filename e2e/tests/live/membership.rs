@@ -31,7 +31,7 @@ pub(crate) fn group() -> Group {
                 troubles::long(&*fixture().await)
             ),
             case!("nobody_goes_by_wall_clocks", clocks::wrong(&*fixture().await)).alone(),
-            case!("a_new_leader_judges_anew", leader::change()),
+            case!("a_new_leader_lets_a_late_shard_renew", leader::change()),
             case!("a_pod_of_the_same_name_waits_for_the_lease_of_the_one_before", recreated::waits(&*fixture().await)),
             case!("leases_that_are_no_shards_are_left_alone", foreign::are_left_alone(&*fixture().await)),
             case!("who_wakes_when_others_have_its_objects_is_told_so", waking::tells(&*fixture().await)),

@@ -104,8 +104,9 @@ impl Retries {
         }
     }
 
-    /// These were not done; those that failed wait whatever is shown of them. Returns whether there was room for all.
-    pub(super) fn add(&self, again: Vec<Target>) -> bool {
+    /// These were not done; those that failed wait whatever is shown of them. `wait` says for how long nothing can come of
+    /// one. Returns whether there was room for all.
+    pub(super) fn add(&self, again: Vec<Target>, wait: impl Fn(&Target) -> Duration) -> bool {
         let (state, now, mut kept) = (&mut *self.0.lock(), Instant::now(), true);
         for target in again {
             let (failure, before) = (state.failed.remove(&target.uid), state.remove(&target.uid));
@@ -117,7 +118,7 @@ impl Retries {
             let pause = before.as_ref().map_or(RETRY[0], |before| (before.pause * 2).min(longest));
             let same = before.filter(|before| before.failure == failure && version(&before.target) == version(&target));
             let is_final = failure == Some(Failure::Refused) && same.is_some();
-            let (over, due) = (now + pause, now + if is_final { SYNC } else { pause });
+            let (over, due) = (now + pause, now + if is_final { SYNC } else { pause.max(wait(&target)) });
             state.due.insert((due, target.uid.clone()));
             state.waiting.insert(target.uid.clone(), Waiting { target, failure, pause, over, due: Some(due) });
         }
@@ -200,7 +201,7 @@ mod tests {
         let code = if failure == Failure::Refused { 422 } else { 403 };
         let error = kube::Error::Api(kube::core::Status::failure("no", "no").with_code(code).boxed());
         again.iter().for_each(|target| retries.failed(target, &error));
-        retries.add(again)
+        retries.add(again, |_| Duration::ZERO)
     }
 
     async fn next(retries: &Retries) -> Vec<String> {
@@ -259,7 +260,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_waits_for_something_else_than_a_write_is_taken_up_when_it_is_shown() {
         let retries = Retries::default();
-        retries.add(vec![at("o", 1)]);
+        retries.add(vec![at("o", 1)], |_| Duration::ZERO);
         assert!(retries.admit(&at("o", 1)));
     }
 

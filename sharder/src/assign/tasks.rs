@@ -304,7 +304,7 @@ mod tests {
         sender.send(at("2")).await.unwrap();
         tasks.take_in().await;
         scope.failed(&at("1"), &refused);
-        retries.add(vec![at("1")]);
+        retries.add(vec![at("1")], |_| std::time::Duration::ZERO);
         tasks.end(batch.lane, &["o".to_owned()], HashMap::new());
         sender.send(at("3")).await.unwrap();
         tasks.take_in().await;

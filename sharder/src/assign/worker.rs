@@ -53,7 +53,7 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
         };
         let waits: HashSet<_> = again.iter().map(|target| target.uid.clone()).collect();
         retries.worked(uids.iter().filter(|uid| !waits.contains(*uid)));
-        let all_kept = retries.add(again);
+        let all_kept = retries.add(again, |target| scope.unknown_for(target));
         // What was shown meanwhile may be one of these.
         tasks.end(lane, &uids, given);
         if waits.is_empty() {
@@ -158,6 +158,24 @@ mod tests {
         let asked = api.asked().len();
         tokio::time::sleep(RETRY[1] * 2).await;
         assert_eq!(api.asked().len(), asked, "nothing is left to do");
+        worker.abort();
+    }
+
+    /// The leader has just begun, so the Lease of `unseen` may have been deleted a moment ago.
+    #[tokio::test(start_paused = true)]
+    async fn objects_of_a_name_without_lease_wait_until_its_shard_is_gone_and_cost_nothing_meanwhile() {
+        let api = FakeApi::default();
+        let scope = Scope { leases: crate::leases::tests::just_seen(&["a", "b"]), ..scope(&api) };
+        let object = object(&scope, "o", Some("unseen"));
+        api.put(&path(CONFIG_MAPS, "o"), object.clone());
+        let (sender, worker) = begin(&scope);
+        sender.send(target(&scope, &object)).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(29)).await;
+        assert_eq!(shard_at(&api, &scope, &path(CONFIG_MAPS, "o")), "unseen");
+        let about = api.asked().into_iter().filter(|asked| !asked.path.ends_with("/namespaces/default")).count();
+        assert_eq!(about, 0);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_ne!(shard_at(&api, &scope, &path(CONFIG_MAPS, "o")), "unseen");
         worker.abort();
     }
 

@@ -51,8 +51,8 @@ impl WriteError {
 
 /// Keeps the states of all Leases, for as long as this replica leads.
 ///
-/// Leadership begins a new observation: before that, somebody else judged, and what this replica
-/// missed or saw late must not cost a shard its time (DESIGN, "Shard membership").
+/// It judges by what this replica itself observed, also before it led: a leader that often changes would declare no shard
+/// dead otherwise. What it missed costs no shard its Lease, as the acquisition fails after any renewal.
 pub(crate) async fn keep_states(client: Client, leases: Leases, metrics: Metrics, notices: Notices) -> Infallible {
     let since = leases.clock.now();
     let mut attention = leases.attention.subscribe();

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -42,9 +43,13 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// Its state for a judge that has been watching since `since`.
-    pub(super) fn judge(&self, now: Moment, since: Moment) -> Judgement {
-        judge(&self.facts, self.changed.max(since), now)
+    /// Its state, by what this replica itself observed; `led_since`: for a replica that leads since then.
+    ///
+    /// An outage of the API server ends with a new leader, too, and then no shard has renewed. So the first half duration of a
+    /// leader makes no Lease uncertain.
+    pub(super) fn judge(&self, now: Moment, led_since: Moment) -> Judgement {
+        let duration = self.facts.duration;
+        judge(&self.facts, self.changed.max(led_since - (duration + duration / 2)), now)
     }
 
     /// The state that its label tells people.
@@ -205,6 +210,18 @@ impl Book {
         self.leases.iter().filter(|(key, seen)| self.counts(key, seen))
     }
 
+    /// How long a shard of this name may still be working although no Lease says so.
+    pub(super) fn unknown_for(&self, ring: &RingName, shard: &str, now: Moment) -> Duration {
+        let is_known = self.iter().any(|(_, seen)| seen.ring == *ring && seen.shard.as_str() == shard);
+        if is_known { Duration::ZERO } else { self.vanished.unknown_for(ring, shard, now) }
+    }
+
+    /// As after a long time of watching.
+    #[cfg(test)]
+    pub(super) fn know_all(&mut self) {
+        self.vanished.know_all();
+    }
+
     fn counts(&self, key: &LeaseKey, seen: &Observed) -> bool {
         seen.owner != LeaseOwner::Other && self.has_shards_in(&seen.ring, &key.namespace)
     }
@@ -296,6 +313,9 @@ impl Book {
             }
         }
         let first = !std::mem::replace(&mut self.complete, true);
+        if first {
+            self.vanished.complete(now);
+        }
         let late = self.note_late(now);
         let same = !first && !late && membership(&before) == membership(&self.leases);
         if same { Change::Attention } else { Change::Membership }

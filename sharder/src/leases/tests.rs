@@ -12,8 +12,15 @@ use super::{
     *,
 };
 
-/// What a replica knows that has seen the Leases of these shards of the ring `example`, each held.
+/// What a replica knows that has seen the Leases of these shards of the ring `example`, each held, and all others go.
 pub(crate) fn held_by(shards: &[&str]) -> Leases {
+    let leases = just_seen(shards);
+    leases.book.lock().know_all();
+    leases
+}
+
+/// The same of a replica that has just begun to watch.
+pub(crate) fn just_seen(shards: &[&str]) -> Leases {
     let leases = Leases::new(Arc::new(TokioClock::start()));
     leases.observe(Event::Init);
     for shard in shards {
@@ -66,6 +73,25 @@ async fn a_shard_without_its_lease_goes_by_itself_when_its_time_is_over() {
     assert!(membership.has_changed().unwrap(), "whoever makes snapshots is told");
     assert!(leases.clock.now() < at(23));
     expire.abort();
+}
+
+/// Its Lease may have been deleted just before this replica began to watch.
+#[tokio::test(start_paused = true)]
+async fn a_name_without_lease_is_not_gone_before_twice_the_default_duration() {
+    let (client, ring) = (crate::fixtures::FakeApi::default().client(), "example".parse().unwrap());
+    let leases = just_seen(&["deleted", "released"]);
+    leases.observe(Event::Apply(lease("released", "", 0, 2)));
+    leases.observe(Event::Delete(lease("released", "", 0, 2)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    leases.observe(Event::Delete(lease("deleted", "deleted", 0, 1)));
+    let gone = async |shard| leases.confirm(&client, &ring, shard).await.unwrap().is_some();
+    assert!(gone("released").await, "this replica saw its release");
+    assert!(!gone("unseen").await && !gone("deleted").await);
+    tokio::time::sleep(Duration::from_secs(28)).await;
+    leases.book.lock().expire(leases.now());
+    assert!(!gone("unseen").await && gone("deleted").await, "its duration was 10 s");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(gone("unseen").await);
 }
 
 #[tokio::test]

@@ -1,18 +1,33 @@
-//! Shards whose Lease vanished while they held it: somebody deleted it, or took its ring label off.
+//! Shards without Lease: when they are gone.
 //!
-//! Such a shard works on until it notices, at its next renewal at the latest. There is no Lease that the sharder could
-//! acquire, so time alone says when it is gone; until then it takes part in partitioning, and is counted, as an
-//! expired one: it is there, and does not renew. It keeps its weight: what moves now would move again when it is gone.
+//! A Lease vanishes when a user deletes it, or takes its ring label off. Its shard works on until it notices, at its next
+//! renewal at the latest. There is no Lease that the sharder could acquire, so time alone says when the shard is gone.
+//!
+//! Where this replica saw the Lease vanish, the shard takes part in partitioning until then, as an expired one. It keeps its
+//! weight: what moves now would move again when it is gone. A replica that has just begun can't know which Leases vanished
+//! before. So any name that an object carries may be that of a working shard, and keeps that object for as long.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use ringside_ring::{Moment, RingName, ShardName, Weight, lease::vanished_until};
+use ringside_ring::{
+    Moment, RingName, ShardName, Weight,
+    lease::{unknown_until, vanished_until},
+};
 
 use super::book::{LeaseKey, Observed};
 
-/// The shards, and until when each of them counts. A process that starts later does not know them.
+/// The shards whose Lease this replica saw vanish, and how long any other name counts.
 #[derive(Debug, Default)]
-pub(super) struct Vanished(BTreeMap<(LeaseKey, RingName), Last>);
+pub(super) struct Vanished {
+    shards: BTreeMap<(LeaseKey, RingName), Last>,
+    /// Until when names that were never seen may be those of working shards; `None` before all Leases were seen.
+    unknown_until: Option<Moment>,
+    /// The shards that were seen to be gone before that.
+    gone: BTreeSet<(RingName, ShardName)>,
+}
 
 #[derive(Debug)]
 struct Last {
@@ -22,35 +37,59 @@ struct Last {
 }
 
 impl Vanished {
+    /// All Leases were seen for the first time.
+    pub(super) fn complete(&mut self, now: Moment) {
+        self.unknown_until = Some(unknown_until(now));
+    }
+
+    /// How long a name without Lease may still be that of a working shard.
+    pub(super) fn unknown_for(&self, ring: &RingName, shard: &str, now: Moment) -> Duration {
+        let is_gone = self.gone.iter().any(|(of, gone)| of == ring && gone.as_str() == shard);
+        self.unknown_until.filter(|_| !is_gone).map(|until| until.since(now)).unwrap_or_default()
+    }
+
+    /// Names that were never seen count as gone from now on.
+    #[cfg(test)]
+    pub(super) fn know_all(&mut self) {
+        self.unknown_until = Some(Moment::default());
+    }
+
     /// The Lease, last seen as `last`, was seen to be gone at `now`.
     pub(super) fn insert(&mut self, key: &LeaseKey, last: &Observed, now: Moment) {
         if let Some(until) = vanished_until(&last.facts, now) {
             let (namespace, shard, ring) = (&key.namespace, &last.shard, &last.ring);
             tracing::warn!(%ring, %shard, namespace, "the Lease of a shard that held it vanished; giving the shard time to notice");
             let last_seen = Last { shard: shard.clone(), weight: last.weight(), until };
-            self.0.insert((key.clone(), ring.clone()), last_seen);
+            self.shards.insert((key.clone(), ring.clone()), last_seen);
+        } else if self.unknown_until.is_some_and(|until| now < until) {
+            self.gone.insert((last.ring.clone(), last.shard.clone()));
         }
     }
 
     /// There is a Lease again, which says what its shard is.
     pub(super) fn appeared(&mut self, key: &LeaseKey, ring: &RingName) {
-        self.0.remove(&(key.clone(), ring.clone()));
+        self.shards.remove(&(key.clone(), ring.clone()));
     }
 
     /// Forgets those whose time is over; returns whether there were any.
     pub(super) fn expire(&mut self, now: Moment) -> bool {
-        let before = self.0.len();
-        self.0.retain(|_, last| now < last.until);
-        self.0.len() != before
+        let over = self.shards.extract_if(.., |_, last| last.until <= now);
+        let gone: Vec<_> = over.map(|((_, ring), last)| (ring, last.shard)).collect();
+        let any = !gone.is_empty();
+        self.gone.extend(gone);
+        if self.unknown_until.is_some_and(|until| until <= now) {
+            self.gone.clear();
+        }
+        any
     }
 
     /// When the time of the first is over.
     pub(super) fn next(&self) -> Option<Moment> {
-        self.0.values().map(|last| last.until).min()
+        self.shards.values().map(|last| last.until).min()
     }
 
     /// The shards with their rings and weights.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&RingName, &ShardName, Weight)> {
-        self.0.iter().map(|((_, ring), last)| (ring, &last.shard, last.weight))
+        self.shards.iter().map(|((_, ring), last)| (ring, &last.shard, last.weight))
     }
 }

@@ -240,8 +240,11 @@ async fn judge<'a>(
     let Some(owner) = known.owner(scope, kind, child, &controller).await? else { return Ok(Verdict::Stays) };
     if scope.namespaces.excludes(&scope.snapshot.namespaces, child.namespace.as_deref()) {
         // Not before its owner: until then somebody works on both.
-        let is_free =
-            is_labelled && known.read(scope, child, &owner).await?.is_none_or(|owner| scope.shard_of(&owner).is_none());
+        let is_free = is_labelled
+            && known
+                .read(scope, child, &owner)
+                .await?
+                .is_none_or(|owner| scope.shard_of(&owner).is_none() && scope.unknown_for(&owner).is_zero());
         return Ok(if is_free { Verdict::Stranger } else { Verdict::Stays });
     }
     // Without shards there is nowhere to bring it.

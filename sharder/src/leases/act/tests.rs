@@ -48,14 +48,19 @@ async fn world_with(first: Lease, observed_before: u64) -> World {
         leases.observe(event);
     }
     advance(Duration::from_secs(observed_before)).await;
+    let leader = lead(&api, &leases);
+    World { api, leases, leader }
+}
+
+/// A leader that begins now.
+fn lead(api: &FakeApi, leases: &Leases) -> tokio::task::JoinHandle<Infallible> {
     let (client, book, notices) = (api.client(), leases.clone(), Notices::new(api.client()));
-    let leader = tokio::spawn(async move {
+    tokio::spawn(async move {
         tokio::select! {
             never = keep_states(client, book, Metrics::default(), notices.clone()) => never,
             never = notices.write() => never,
         }
-    });
-    World { api, leases, leader }
+    })
 }
 
 impl World {
@@ -163,13 +168,30 @@ async fn a_renewal_that_the_labels_answer_shows_counts() {
     assert_eq!((world.puts(), world.stored_label().as_deref()), (1, Some("ready")));
 }
 
+/// With an outage of the API server: that ends with a new leader, and by then no shard has renewed.
 #[tokio::test(start_paused = true)]
-async fn a_new_leader_gives_every_shard_its_full_time() {
-    let world = world_with(labelled(lease("a", "a", 0, 1), "ready"), 60).await;
-    world.pass(19).await;
-    assert_eq!(world.puts(), 0);
-    world.pass(2).await;
-    assert_eq!(world.puts(), 1);
+async fn a_new_leader_judges_by_what_it_saw_before_and_gives_every_shard_time_for_a_renewal() {
+    for renews in [false, true] {
+        let world = world_with(labelled(lease("a", "a", 0, 1), "ready"), 60).await;
+        world.pass(4).await;
+        assert_eq!((world.puts(), world.stored_label().as_deref()), (0, Some("expired")));
+        if renews {
+            world.renew(9);
+        }
+        world.pass(2).await;
+        assert_eq!((world.puts(), world.available()), (usize::from(!renews), renews));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaders_that_change_often_declare_a_shard_dead() {
+    let mut world = world().await;
+    for _ in 0..4 {
+        world.pass(7).await;
+        world.leader.abort();
+        world.leader = lead(&world.api, &world.leases);
+    }
+    assert_eq!((world.puts(), world.available()), (1, false));
 }
 
 #[tokio::test(start_paused = true)]
