@@ -49,6 +49,14 @@ pub(super) struct Asker {
 type Answer = BoxFuture<'static, Result<Response<Body>, Refusal>>;
 type Send = Arc<dyn Fn(Request<Body>) -> Answer + std::marker::Send + Sync>;
 
+/// What the API server has under a name.
+pub(super) enum Found {
+    There(Metadata),
+    Absent,
+    /// It does not know the resource in that version: a list of what is not there is empty.
+    NotServed,
+}
+
 /// Why there is no answer.
 pub(super) struct Failed {
     why: String,
@@ -96,14 +104,22 @@ impl Asker {
 
     /// The metadata of the object as it is now, if there is one.
     pub(super) async fn metadata(&self, target: &Target, version: &str) -> Result<Option<Metadata>, Failed> {
+        match self.find(target, version).await? {
+            Found::There(metadata) => Ok(Some(metadata)),
+            Found::Absent | Found::NotServed => Ok(None),
+        }
+    }
+
+    /// Finds an object by its name, as it is now.
+    pub(super) async fn find(&self, target: &Target, version: &str) -> Result<Found, Failed> {
         self.metrics.asked();
         let name = target.name.as_deref().unwrap_or_default();
         let Some(answer) = self.get(&list(target, version, name), METADATA).await? else {
-            // The resource is not served: there is no such object.
-            return Ok(None);
+            return Ok(Found::NotServed);
         };
         let found = metadata::of_list(&answer).map_err(|error| Failed::passing(&error))?;
-        Ok(found.items.into_iter().find(|it| it.name.as_deref() == Some(name)))
+        let found = found.items.into_iter().find(|it| it.name.as_deref() == Some(name));
+        Ok(found.map_or(Found::Absent, Found::There))
     }
 
     /// The metadata of all objects of a collection that a query selects, in parts.

@@ -2,11 +2,11 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use ringside_ring::{RingLabels, labels::Ownership};
+use ringside_ring::{RingLabels, cluster_ring::GroupResource, labels::Ownership};
 
 use super::{
-    ask::{Asker, Failed, named},
-    kinds::Kinds,
+    ask::{Asker, Failed, Found, named},
+    kinds::{Kinds, group_of},
 };
 use crate::{
     fence::{Asked, Era, Fence, Standing, Target, Ticket, Uid},
@@ -16,8 +16,8 @@ use crate::{
     views::Views,
 };
 
-/// How many owners above an object are asked about. A chain of more is not one that the sharder moves.
-const MOST_OWNERS: usize = 8;
+/// How many objects a chain of owners may have, the written one included. The sharder moves no longer chains.
+const MAX_CHAIN: usize = 8;
 
 /// Judges what one request concerns.
 pub(super) struct Judge {
@@ -37,6 +37,16 @@ struct Seen {
     target: Target,
     metadata: Metadata,
     asked: Asked,
+}
+
+/// What an owner reference names.
+enum Named {
+    /// No object of the ring's resources.
+    Foreign,
+    /// An object of the ring that is deleted. The garbage collector deletes what names it.
+    Gone,
+    /// An object of the ring.
+    There(Box<Seen>),
 }
 
 /// What labels say.
@@ -136,9 +146,7 @@ impl Judge {
 
     /// Whether one of these owners may be an object of the ring, as far as their groups say.
     pub(super) fn may_be_the_rings(&self, owners: &[Owner]) -> bool {
-        let group =
-            |owner: &Owner| owner.api_version.split_once('/').map_or(String::new(), |(group, _)| group.to_owned());
-        owners.iter().any(|owner| self.era.policy.resources.iter().any(|of| of.group == group(owner)))
+        owners.iter().any(|owner| self.era.policy.resources.iter().any(|of| of.group == group_of(owner)))
     }
 
     /// Whether an object of this resource belongs where one of these owners is worked on.
@@ -147,8 +155,8 @@ impl Judge {
     /// When nobody can say what kind an owner is of.
     pub(super) async fn follows(&self, child: &Target, owners: &[Owner]) -> Result<bool, Failed> {
         for owner in owners {
-            let above = self.kinds.target(&self.asker, owner, child.namespace.as_deref()).await?;
-            if above.is_some_and(|(above, _)| self.era.policy.follows(&child.resource, &above.resource)) {
+            let (above, _) = self.kinds.target(&self.asker, owner, child.namespace.as_deref()).await?;
+            if self.era.policy.follows(&child.resource, &above.resource) {
                 return Ok(true);
             }
         }
@@ -187,42 +195,62 @@ impl Judge {
             return Ok(uids);
         }
         match self.owner(owner, namespace).await? {
-            None => Ok(Vec::new()),
-            Some((_, Some(seen))) => self.with_owners(seen, asks, ticket).await,
-            Some((target, None)) if self.fence.has_moved(&uid) => Err(moved(&target, Why::LetGo)),
-            // It is gone, and what names it will be collected.
-            Some((_, None)) => Ok(Vec::new()),
+            Named::Foreign | Named::Gone => Ok(Vec::new()),
+            Named::There(seen) => self.with_owners(*seen, asks, ticket).await,
         }
     }
 
-    /// What an owner reference names, if that is a resource of the ring, and the object if it is there.
-    async fn owner(&self, owner: &Owner, namespace: Option<&str>) -> Result<Option<(Target, Option<Seen>)>, Refusal> {
-        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        if !self.era.policy.resources.iter().any(|resource| resource.group == group) {
-            return Ok(None);
+    /// Decides what an owner reference names. Whatever can't be told for sure is refused:
+    ///
+    /// | of a group of the ring | it was let go | else |
+    /// | --- | --- | --- |
+    /// | the object is there | its labels decide: it may be back | its labels decide |
+    /// | the object is gone | 409 | passes |
+    /// | its kind is another resource's by now | 409 | passes |
+    /// | no served version knows its kind, or the question fails | 409 | 503 |
+    ///
+    /// An owner of any other group passes, and costs no question.
+    ///
+    /// # Errors
+    /// When the write must not be sent.
+    async fn owner(&self, owner: &Owner, namespace: Option<&str>) -> Result<Named, Refusal> {
+        if !self.may_be_the_rings(std::slice::from_ref(owner)) {
+            return Ok(Named::Foreign);
         }
-        let reference = || Target {
-            resource: ringside_ring::cluster_ring::GroupResource { group: group.into(), resource: owner.kind.clone() },
-            namespace: None,
-            name: Some(owner.name.clone()),
-        };
-        let named = self.kinds.target(&self.asker, owner, namespace).await;
-        let Some((target, version)) = named.map_err(|failed| failed.about(&reference()))? else { return Ok(None) };
-        if !self.era.policy.resources.contains(&target.resource) {
-            return Ok(None);
+        let resource = GroupResource { group: group_of(owner).into(), resource: owner.kind.clone() };
+        let reference = Target { resource, namespace: None, name: Some(owner.name.clone()) };
+        match (self.look_up(owner, namespace).await, self.fence.has_moved(&owner.uid)) {
+            (Ok(Named::There(seen)), _) => Ok(Named::There(seen)),
+            (_, true) => Err(moved(&reference, Why::LetGo)),
+            (found, false) => found.map_err(|failed| failed.about(&reference)),
         }
-        let asked = self.fence.asking();
-        let metadata = self.asker.metadata(&target, &version).await.map_err(|failed| failed.about(&target))?;
-        let same = metadata.filter(|it| it.uid.as_deref() == Some(&owner.uid));
-        let seen = same.map(|metadata| Seen { target: target.clone(), metadata, asked });
-        Ok(Some((target, seen)))
+    }
+
+    /// Asks for the object that an owner reference of a group of the ring names.
+    async fn look_up(&self, owner: &Owner, namespace: Option<&str>) -> Result<Named, Failed> {
+        // A kind that is remembered may not be served any more: then it is looked up once more.
+        for _ in 0..2 {
+            let (target, version) = self.kinds.target(&self.asker, owner, namespace).await?;
+            if !self.era.policy.resources.contains(&target.resource) {
+                return Ok(Named::Foreign);
+            }
+            let asked = self.fence.asking();
+            match self.asker.find(&target, &version).await? {
+                Found::There(metadata) if metadata.uid.as_deref() == Some(&owner.uid) => {
+                    return Ok(Named::There(Box::new(Seen { target, metadata, asked })));
+                }
+                Found::There(_) | Found::Absent => return Ok(Named::Gone),
+                Found::NotServed => self.kinds.forget(owner),
+            }
+        }
+        Err(Failed::passing(&"the API server lists its resource, and does not serve it"))
     }
 
     /// Whose an object is and all who control it, as far up as they are the ring's; those above what is labelled ours are asked
     /// about where they are not known, or it `asks`. What is found to be ours is learned.
     async fn with_owners(&self, mut seen: Seen, asks: bool, ticket: &Ticket) -> Result<Vec<Uid>, Refusal> {
         let mut uids: Vec<Uid> = Vec::new();
-        while uids.len() < MOST_OWNERS {
+        while uids.len() < MAX_CHAIN {
             let Seen { target, metadata, asked } = seen;
             let uid: Uid = metadata.uid.as_deref().unwrap_or_default().into();
             let whose = self.whose(&metadata);
@@ -259,21 +287,17 @@ impl Judge {
             }
             let above = match controller {
                 Some(owner) => self.owner(owner, target.namespace.as_deref()).await?,
-                None => None,
+                None => Named::Foreign,
             };
-            let controller: Option<Uid> = controller.filter(|_| above.is_some()).map(|owner| owner.uid.as_str().into());
+            let controller = controller.filter(|_| !matches!(above, Named::Foreign));
             if whose == Whose::Ours {
-                self.fence.learn(&self.era, &target, &uid, controller.clone(), asked);
+                self.fence.learn(&self.era, &target, &uid, controller.map(|owner| owner.uid.as_str().into()), asked);
             }
-            match (above, controller) {
-                (Some((_, Some(next))), _) => seen = next,
-                (Some((owner, None)), Some(uid)) if self.fence.has_moved(&uid) => {
-                    return Err(moved(&owner, Why::LetGo));
-                }
-                _ => return Ok(uids),
-            }
+            let Named::There(next) = above else { return Ok(uids) };
+            seen = *next;
         }
-        Ok(uids)
+        let why = format!("more than {MAX_CHAIN} objects own each other in a chain, or in a circle");
+        Err(Failed::passing(&why).about(&seen.target))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::{
 mod children;
 mod flight;
 mod names;
+mod owners;
 mod unlabelled;
 
 const GRACE: Duration = Duration::from_secs(2);
