@@ -81,7 +81,7 @@ pub struct RequestInfo {
     pub resource: Option<Resource>,
     /// The query of a verb that selects; empty for the others, whose query is nobody's business.
     pub query: Query,
-    /// Whether the connection becomes something else: exec, attach, port-forward, a watch by WebSocket.
+    /// Whether the connection may become something else: exec, attach, port-forward, `proxy`, a watch by WebSocket.
     pub upgrade: bool,
 }
 
@@ -102,9 +102,8 @@ impl RequestInfo {
     /// # Errors
     /// When the path is ambiguous, or the query of a verb that selects too long.
     pub fn of(method: &Method, uri: &http::Uri, headers: &HeaderMap) -> Result<Self, BadRequest> {
-        let upgrade = asks_for_upgrade(headers);
         let Some(target) = path::parse(uri.path())? else {
-            return Ok(Self { verb: of_method(method), resource: None, query: Query::default(), upgrade });
+            return Ok(Self { verb: of_method(method), resource: None, query: Query::default(), upgrade: false });
         };
         let named = target.resource.name.is_some();
         let mut verb = target.verb.unwrap_or_else(|| of_method(method));
@@ -118,6 +117,7 @@ impl RequestInfo {
                 other => other,
             };
         }
+        let upgrade = may_upgrade(headers, verb, &target.resource);
         Ok(Self { verb, resource: Some(target.resource), query, upgrade })
     }
 
@@ -129,10 +129,23 @@ impl RequestInfo {
 }
 
 /// By both headers (RFC 9110, section 7.8). Without `Connection` the other one is nothing that was asked for here.
-fn asks_for_upgrade(headers: &HeaderMap) -> bool {
+pub(crate) fn asks_for_upgrade(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(header::CONNECTION).iter().filter_map(|line| line.to_str().ok());
     let named = lines.flat_map(|line| line.split(',')).any(|name| name.trim().eq_ignore_ascii_case("upgrade"));
     named && headers.contains_key(header::UPGRADE)
+}
+
+/// Whether the connection may change to the protocol that is asked for. Of any other, a server on the way could make a
+/// tunnel past the selector and the fence.
+fn may_upgrade(headers: &HeaderMap, verb: Verb, resource: &Resource) -> bool {
+    let protocol = headers.get(header::UPGRADE).filter(|_| asks_for_upgrade(headers));
+    let is = |name: &str| protocol.is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(name.as_bytes()));
+    let of_pod = resource.kind.group.is_empty() && resource.kind.resource == "pods";
+    let streams = match resource.subresource.as_deref() {
+        Some("exec" | "attach" | "portforward") => of_pod,
+        _ => resource.is_behind_api_server(),
+    };
+    is("websocket") && (streams || verb == Verb::Watch) || is("SPDY/3.1") && streams
 }
 
 fn of_method(method: &Method) -> Verb {

@@ -3,8 +3,9 @@
 //! | stage | what it may do |
 //! | --- | --- |
 //! | [`answer`] | turns refusals into `Status` objects, counts |
+//! | [`enter`] | takes off what belongs to the client's connection, and refuses CONNECT and TRACE |
 //! | [`authenticate`] | refuses requests without the local token or another account's, and takes the local one off |
-//! | [`classify`] | finds out what is asked, and adds it to the request |
+//! | [`classify`] | finds out what is asked, and adds it to the request; takes off the wish to upgrade where it may not be |
 //! | [`negotiate`] | keeps CBOR out, of answers and of requests |
 //! | [`admit`] | holds requests for resources until this is a shard that knows its ring, and while nobody knows who leads; cuts their answers when that ends, but for watches of main resources, which say what leaves |
 //! | [`hide`] | hides the labels of the ring from the controller, in all answers about its resources |
@@ -16,7 +17,7 @@
 //! | [`resume`] | marks watches that go on from before the ring's resources changed |
 //! | [`raise`] | keeps reads of the ring's resources from beginning in the past |
 //! | [`tap`] | notes how far each watch has come; ends it when the ring's resources change |
-//! | [`forward`] | takes off what belongs to the client's connection, and sends the request |
+//! | [`forward`] | sends the request |
 
 use std::sync::Arc;
 
@@ -50,6 +51,7 @@ pub mod answer;
 pub mod authenticate;
 pub mod classify;
 pub mod elect;
+pub mod enter;
 pub mod fence;
 pub mod forward;
 pub mod hide;
@@ -147,6 +149,7 @@ where
 {
     ServiceBuilder::new()
         .layer_fn(|next| answer::Answer::new(next, shared.metrics.clone()))
+        .layer_fn(enter::Enter::new)
         .layer_fn(|next| {
             let (token, gaps) = (shared.token.clone(), shared.gaps.clone());
             let foreign = authenticate::Foreign::new(shared.foreign_tokens, shared.metrics.clone());

@@ -31,6 +31,9 @@ pub enum Refusal {
     /// The local token is missing or wrong.
     #[error("the request does not carry the token of this proxy: use the kubeconfig in its access folder")]
     Unauthorized,
+    /// What it asks for is a tunnel, or an echo of its credentials.
+    #[error("the methods CONNECT and TRACE do not pass: send a request of the Kubernetes API")]
+    Method,
     /// The request is ambiguous.
     #[error(transparent)]
     BadRequest(#[from] BadRequest),
@@ -142,6 +145,7 @@ impl Refusal {
             |label| Answer { code: StatusCode::SERVICE_UNAVAILABLE, reason: "ServiceUnavailable", label, retry: true };
         match self {
             Self::Unauthorized => answer(StatusCode::UNAUTHORIZED, "Unauthorized", "token"),
+            Self::Method => answer(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "method"),
             Self::BadRequest(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "ambiguous"),
             Self::Selector(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "selector"),
             // Each as the API server refuses it (tried).
@@ -217,6 +221,10 @@ impl Refusal {
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(encoding.media_type()));
         // What the API server puts on every answer.
         response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        if code == StatusCode::METHOD_NOT_ALLOWED {
+            let methods = HeaderValue::from_static("GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE");
+            response.headers_mut().insert(header::ALLOW, methods);
+        }
         if retry {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER));
         }

@@ -125,7 +125,7 @@ pub const OWN: &str = "answer of the proxy's own";
 
 /// What becomes of a request's headers.
 #[rustfmt::skip]
-pub const REQUEST: [Change; 17] = [
+pub const REQUEST: [Change; 19] = [
     change("authorization", true, "the pod's own token",
         "the local token opens the proxy; for the API server the controller is who it was before: its pod"),
     change("host", true, "the API server's address", "RFC 9110, section 7.2: it names the server that is asked"),
@@ -143,11 +143,15 @@ pub const REQUEST: [Change; 17] = [
     of_front_proxy("x-remote-uid"),
     of_front_proxy("x-remote-group"),
     of_front_proxy("x-remote-extra-*"),
-    change("connection", true, "left out; `Upgrade` where an upgrade is asked for", CONNECTION),
+    change("connection", true, "left out; `Upgrade` where an upgrade is asked for and passes", CONNECTION),
+    change("upgrade", false, "left out, but for WebSocket and SPDY/3.1 to `exec`, `attach`, `portforward` and `proxy`, and \
+        WebSocket to watches",
+        "a server on the way may make a tunnel of any other, past the selector and the fence"),
     of_connection(NAMED),
     of_connection("keep-alive"),
     of_connection("proxy-authenticate"),
     of_connection("proxy-authorization"),
+    of_connection("proxy-connection"),
     change("te", true, "`trailers`, where it says so; else left out",
         "RFC 9110, section 10.1.4: it is about one connection, but trailers pass the proxy"),
     of_connection("transfer-encoding"),

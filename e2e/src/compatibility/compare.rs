@@ -60,7 +60,7 @@ pub fn arrival(sent: &HeaderMap, arrived: &HeaderMap, server: &Endpoint, rewritt
         listed.is_some_and(|change| change.always || rewritten.contains(&name))
     };
     let named = changes::named(sent);
-    let upgrades = sent.contains_key(header::UPGRADE);
+    let upgrades = sent.contains_key(header::UPGRADE) && !rewritten.contains(&"upgrade");
     let of_connection = |name: &HeaderName| named.contains(name) && name != header::UPGRADE && name != header::TE;
     let stayed = arrived.keys().find(|name| changes::is_left_out(name.as_str()) || of_connection(name));
     ensure!(stayed.is_none(), "{stayed:?} arrived");
@@ -73,7 +73,7 @@ pub fn arrival(sent: &HeaderMap, arrived: &HeaderMap, server: &Endpoint, rewritt
         let value = arrived.get(*name);
         let expected = match *name {
             "accept-encoding" => value.is_some_and(|it| it == "identity"),
-            "sec-websocket-extensions" => value.is_none(),
+            "sec-websocket-extensions" | "upgrade" => value.is_none(),
             // The case looks at it.
             "accept" | "sec-websocket-protocol" => true,
             _ => bail!("the list has no {name}"),

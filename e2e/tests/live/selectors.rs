@@ -94,6 +94,8 @@ fn unclean(target: &str) -> Option<&'static str> {
     let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
     if segments.iter().any(|segment| matches!(*segment, "." | "..")) {
         Some("dot segments")
+    } else if !matches!(segments[0], "api" | "apis") && segments.iter().any(|it| matches!(*it, "api" | "apis")) {
+        Some("the API behind a prefix")
     } else {
         segments.contains(&"").then_some("empty segments")
     }

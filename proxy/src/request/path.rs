@@ -14,6 +14,12 @@ pub enum BadPath {
     /// A path that says something else once a server on the way has cleaned it up.
     #[error("the path '{0}' has empty, '.' or '..' segments")]
     NotClean(String),
+    /// A path behind a prefix, which some servers take for a resource and the API server does not.
+    #[error(
+        "the path '{0}' has the API behind a prefix, where nothing can be filtered: begin the path with /api or /apis, and \
+         write the prefix into the address of the server in the kubeconfig of the proxy"
+    )]
+    Prefixed(String),
     /// With the shard's selector it is longer than an HTTP library takes.
     #[error("path and query are too long: {0} bytes with the shard's selector in it, 65,534 at most")]
     TooLong(usize),
@@ -29,6 +35,25 @@ pub(super) struct Target {
 /// What Kubernetes calls subresources of a namespace; anything else there is a resource in that namespace.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
+/// First segments of paths that are about no resource, behind which `api` and `apis` are names.
+const ROOTS: [&str; 15] = [
+    "api",
+    "apis",
+    "openapi",
+    "version",
+    "healthz",
+    "livez",
+    "readyz",
+    "metrics",
+    "logs",
+    ".well-known",
+    "openid",
+    "debug",
+    "swagger",
+    "swaggerapi",
+    "static",
+];
+
 /// The resource in a path, or `None` if it is not about one.
 pub(super) fn parse(raw: &str) -> Result<Option<Target>, BadPath> {
     if !is_whole(raw) {
@@ -43,9 +68,15 @@ pub(super) fn parse(raw: &str) -> Result<Option<Target>, BadPath> {
     // (`services/x/proxy//y`), but must not climb out of there.
     let merged: Vec<&str> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
     let climbs = parts.iter().any(|part| matches!(*part, "." | ".."));
-    let mentions_api = parts.iter().any(|part| matches!(*part, "api" | "apis"));
-    if (climbs && mentions_api) || self::target(&merged) != target {
+    let is_api = |part: &&str| matches!(*part, "api" | "apis");
+    if (climbs && parts.iter().any(is_api)) || self::target(&merged) != target {
         return Err(BadPath::NotClean(raw.to_owned()));
+    }
+    if let [first, rest @ ..] = &merged[..]
+        && !ROOTS.contains(first)
+        && rest.iter().any(is_api)
+    {
+        return Err(BadPath::Prefixed(raw.to_owned()));
     }
     Ok(target)
 }

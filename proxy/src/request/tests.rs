@@ -1,6 +1,8 @@
 //! Classification against the examples in the API server's own documentation of `RequestInfo`, and hostile ones.
 #![allow(clippy::unwrap_used)]
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn info(method: &Method, uri: &str) -> Result<RequestInfo, BadRequest> {
@@ -52,7 +54,7 @@ fn an_upgrade_is_asked_for_by_two_headers() {
         RequestInfo::of(&Method::GET, &"/api/v1/pods?watch=1".parse().unwrap(), &headers).unwrap().upgrade
     };
     assert!(upgrade(&[("connection", "Upgrade"), ("upgrade", "websocket")]));
-    assert!(upgrade(&[("connection", "keep-alive"), ("connection", "x, upgrade"), ("upgrade", "SPDY/3.1")]));
+    assert!(upgrade(&[("connection", "keep-alive"), ("connection", "x, upgrade"), ("upgrade", "WebSocket")]));
     assert!(!upgrade(&[("upgrade", "websocket")]));
     assert!(!upgrade(&[("connection", "keep-alive"), ("upgrade", "websocket")]));
     assert!(!upgrade(&[("connection", "Upgrade")]));
@@ -124,4 +126,56 @@ fn what_go_cannot_decode_in_a_query_changes_nothing() {
         assert_eq!(info(&Method::GET, &format!("/api/v1/pods?{query}")).unwrap().verb, Verb::List, "{query}");
     }
     assert!(info(&Method::POST, "/api/v1/namespaces/a/pods/b/exec?command=a;b").is_ok());
+}
+
+/// What servers know that serve several clusters, or stand behind a router.
+fn prefix() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("clusters/x".to_owned()),
+        Just("k8s/clusters/c-1".to_owned()),
+        Just("//a".to_owned()),
+        Just("API".to_owned()),
+        Just("api%20".to_owned()),
+        "[a-z]{1,3}-[a-z0-9]{1,4}(/[a-z0-9]{1,6}){0,2}",
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_list_hides_behind_a_prefix(
+        prefix in prefix(),
+        root in prop_oneof![Just("api/v1/pods"), Just("apis/x.io/v1/things"), Just("%61pis/x.io/v1/things"), Just("apis")],
+        behind in "(/[a-z0-9]{1,6}){0,2}/?(\\?watch=1)?",
+        slash in prop_oneof![Just("/"), Just("%2f"), Just("//")],
+    ) {
+        let uri = format!("/{prefix}{slash}{root}{behind}");
+        let refused = info(&Method::GET, &uri);
+        prop_assert!(matches!(refused, Err(BadRequest::Path(BadPath::Prefixed(_)))), "{uri}: {refused:?}");
+    }
+
+    #[test]
+    fn api_and_apis_are_names_like_others(
+        name in prop_oneof![Just("api"), Just("apis")],
+        other in prop_oneof![Just("api"), Just("apis"), Just("x")],
+    ) {
+        let get = |uri: String| summary(&Method::GET, &uri);
+        prop_assert_eq!(get(format!("/api/v1/namespaces/{name}")), format!("Get namespaces - -/{name}"));
+        prop_assert_eq!(get(format!("/api/v1/namespaces/{name}/pods/{other}")), format!("Get pods - {name}/{other}"));
+        prop_assert_eq!(get(format!("/apis/{name}/v1/{other}")), format!("List {other}.{name} - -/-"));
+        prop_assert_eq!(get(format!("/api/v1/namespaces/a/services/y/proxy/{name}/v1/pods")), "Get services proxy a/y");
+        prop_assert_eq!(get(format!("/apis/{name}/{other}")), "none");
+    }
+
+    #[test]
+    fn what_is_about_no_resource_passes_whatever_it_is_called(
+        root in prop_oneof![
+            Just("openapi/v3"), Just("version"), Just("healthz"), Just("livez"), Just("readyz"), Just("metrics"),
+            Just("logs"), Just(".well-known"), Just("openid/v1"), Just("debug/pprof"), Just("swaggerapi"),
+        ],
+        name in prop_oneof![Just("api"), Just("apis"), Just("x")],
+        behind in "(/[0-9]{1,6}){0,2}",
+    ) {
+        prop_assert_eq!(summary(&Method::GET, &format!("/{root}/{name}{behind}")), "none");
+        prop_assert_eq!(summary(&Method::GET, &format!("/x{behind}")), "none", "nothing of the API is in it");
+    }
 }

@@ -1,6 +1,7 @@
 //! Finds out what is asked and adds it to the request, as an extension of type [`RequestInfo`].
 //!
-//! Refuses what is ambiguous. Changes nothing else, but for a note of the verb on the response, for the counters.
+//! Refuses what is ambiguous. Takes off the wish to upgrade where it may not be; changes nothing else, but for a note of
+//! the verb on the response, for the counters.
 
 use std::task::{Context, Poll};
 
@@ -8,7 +9,7 @@ use futures::{
     FutureExt, TryFutureExt,
     future::{BoxFuture, ready},
 };
-use http::{Request, Response};
+use http::{Request, Response, header};
 use tower::Service;
 
 use super::Next;
@@ -48,6 +49,11 @@ impl<S: Next> Service<Request<Body>> for Classify<S> {
         match RequestInfo::of(request.method(), request.uri(), request.headers()) {
             Ok(info) => {
                 let verb = info.verb;
+                if !info.upgrade {
+                    for name in [header::CONNECTION, header::UPGRADE] {
+                        request.headers_mut().remove(name);
+                    }
+                }
                 request.extensions_mut().insert(info);
                 let noted = move |mut response: Response<Body>| {
                     response.extensions_mut().insert(VerbSeen(verb));

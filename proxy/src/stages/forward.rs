@@ -1,21 +1,17 @@
-//! Innermost: takes off what belongs to the client's connection, and sends the request.
+//! Innermost: sends the request, and takes off the answer what belongs to the connection to the API server.
 //!
-//! May change hop-by-hop headers and `Host`, both ways; everything else passes as it is, impersonation too.
+//! May change `Host`, and hop-by-hop headers of the answer; everything else passes as it is, impersonation too.
 
 use std::task::{Context, Poll};
 
 use futures::{FutureExt, TryFutureExt, future::BoxFuture};
-use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{Request, Response, StatusCode, Version, header};
 use tower::Service;
 
 use crate::{
     body::Body,
-    request::RequestInfo,
     status::Refusal,
-    upstream::{
-        UpstreamError,
-        headers::{strip_hop_by_hop, takes_trailers},
-    },
+    upstream::{UpstreamError, headers::strip_hop_by_hop},
 };
 
 /// See the module.
@@ -45,12 +41,6 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let upgrade = request.extensions().get::<RequestInfo>().is_some_and(|info| info.upgrade);
-        let trailers = takes_trailers(request.headers());
-        strip_hop_by_hop(request.headers_mut(), upgrade);
-        if trailers {
-            request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
-        }
         // The client library writes the API server's own.
         request.headers_mut().remove(header::HOST);
         *request.version_mut() = Version::HTTP_11;

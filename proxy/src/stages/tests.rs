@@ -39,6 +39,7 @@ use crate::{
 
 mod authentication;
 mod election;
+mod entering;
 mod fencing;
 mod hiding;
 mod missing;

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// Hop-by-hop headers, named by RFC 9110 and by practice. (`Trailer` is none: it tells who is behind the proxy too what
 /// follows, section 6.6.2.)
-const HOP_BY_HOP: [HeaderName; 7] = [
+const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     header::PROXY_AUTHENTICATE,
     header::PROXY_AUTHORIZATION,
@@ -12,6 +12,7 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
     HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
 ];
 
 /// Removes them, together with those that `Connection` names; `upgrade` keeps the wish to upgrade.

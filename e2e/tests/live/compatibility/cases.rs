@@ -24,8 +24,8 @@ use super::{
     changes::{self, part},
     client::{Answer, Ask, Endpoint, Http},
     compare::{
-        AS_SENT, Bodies, Expected, Extent, Moment, OF_A_WRITE, Probe, Rewritten, SELECTED, WATCHED, answers, contains,
-        difference, own_answer, passed_on, steady,
+        AS_SENT, Bodies, Expected, Extent, Moment, OF_A_WRITE, PLAIN, Probe, Rewritten, SELECTED, WATCHED, answers,
+        contains, difference, own_answer, passed_on, steady,
     },
     fixture::{DEADLINE, Fixture, NAMESPACE},
     objects::{FIXED, map, site},

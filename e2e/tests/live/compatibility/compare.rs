@@ -31,6 +31,8 @@ pub(crate) struct Rewritten {
 
 /// Nothing.
 pub(crate) const AS_SENT: Rewritten = Rewritten { selects: false, headers: &[] };
+/// What becomes of a request that asks for an upgrade where none may be.
+pub(crate) const PLAIN: Rewritten = Rewritten { selects: false, headers: &["upgrade"] };
 /// What becomes of a request for what the ring shards.
 pub(crate) const SELECTED: Rewritten = Rewritten { selects: true, headers: &[] };
 /// What becomes of a watch of that.
