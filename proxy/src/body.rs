@@ -2,13 +2,19 @@
 
 use std::{
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, BodyStream, Empty, Full, StreamBody, combinators::UnsyncBoxBody};
+use tokio::time::{Sleep, sleep};
 
 /// Any error on the way of a body; nobody but the log looks inside.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -17,13 +23,21 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// that the stages' futures are `Send`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct BodyError(#[source] BoxError);
+pub struct BodyError(#[source] pub(crate) BoxError);
 
 impl From<BoxError> for BodyError {
     fn from(error: BoxError) -> Self {
         Self(error)
     }
 }
+
+/// How long a client may send no byte of a body that has not ended.
+pub const BODY_SILENCE: Duration = Duration::from_secs(30);
+
+/// A client sent no byte of a request's body for [`BODY_SILENCE`].
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no byte of the request's body came for {silence:?}", silence = BODY_SILENCE)]
+pub struct BodyStalled;
 
 /// A request's or response's body, whatever it is made of.
 pub type Body = UnsyncBoxBody<Bytes, BodyError>;
@@ -58,16 +72,39 @@ where
     Until { body, end: Some(Box::pin(end)) }.boxed_unsync()
 }
 
+/// Ends a request's body with [`BodyStalled`] when the client sends no byte for [`BODY_SILENCE`]; `stalled` says so then.
+pub(crate) fn with_deadline(body: Body) -> (Body, Arc<AtomicBool>) {
+    let stalled = Arc::<AtomicBool>::default();
+    if body.is_end_stream() {
+        return (body, stalled);
+    }
+    let body = Deadline { body, silence: None, stalled: stalled.clone() };
+    (body.boxed_unsync(), stalled)
+}
+
+/// What a body says when it is asked for more.
+pub(crate) type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+
 /// Passes a body on and drops `held` when the body has ended or is dropped itself.
 pub(crate) fn holding(body: Body, held: impl Send + Unpin + 'static) -> Body {
+    observed(body, held, |_, _| {})
+}
+
+/// The same; `observe` sees what comes, and when nothing comes.
+pub(crate) fn observed<H: Send + Unpin + 'static>(
+    body: Body,
+    held: H,
+    observe: impl Fn(&H, &Polled) + Send + 'static,
+) -> Body {
     let mut whole = Some((body, held));
     let ended = futures::stream::poll_fn(move |context| {
-        let Some((body, _)) = &mut whole else { return Poll::Ready(None) };
-        let frame = ready!(Pin::new(body).poll_frame(context));
-        if frame.is_none() {
+        let Some((body, held)) = &mut whole else { return Poll::Ready(None) };
+        let polled = Pin::new(body).poll_frame(context);
+        observe(held, &polled);
+        if matches!(polled, Poll::Ready(None)) {
             whole = None;
         }
-        Poll::Ready(frame)
+        polled
     });
     StreamBody::new(ended).boxed_unsync()
 }
@@ -92,6 +129,40 @@ pub(crate) async fn peek(mut body: Body, most: usize) -> (Option<Bytes>, Body) {
     let whole = rest.is_none() && frames.iter().all(Result::is_ok);
     let rest = stream::iter(rest).flatten();
     (whole.then(|| collected.into()), StreamBody::new(stream::iter(frames).chain(rest)).boxed_unsync())
+}
+
+struct Deadline {
+    body: Body,
+    /// While nothing comes.
+    silence: Option<Pin<Box<Sleep>>>,
+    stalled: Arc<AtomicBool>,
+}
+
+impl http_body::Body for Deadline {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
+        if self.stalled.load(Ordering::Relaxed) {
+            return Poll::Ready(None);
+        }
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if frame.is_ready() {
+            self.silence = None;
+            return frame;
+        }
+        ready!(self.silence.get_or_insert_with(|| Box::pin(sleep(BODY_SILENCE))).as_mut().poll(context));
+        self.stalled.store(true, Ordering::Relaxed);
+        Poll::Ready(Some(Err(BoxError::from(BodyStalled).into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 struct Until<F> {

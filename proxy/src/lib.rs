@@ -27,6 +27,7 @@ pub mod access;
 pub mod body;
 pub mod command;
 pub mod config;
+mod connection;
 pub mod election;
 pub mod fence;
 pub mod frames;

@@ -30,7 +30,7 @@ use ringside_runtime::explain::causes;
 
 mod floor;
 
-pub use floor::{Floor, Read};
+pub use floor::{ANSWER, Floor, Read};
 
 /// How long the ring as last seen is used while the API server refuses to show it. A refusal may pass: an API
 /// server that starts knows roles and CustomResourceDefinitions a little later than it answers, and kube reads

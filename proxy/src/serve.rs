@@ -31,7 +31,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::{Service, ServiceBuilder};
 
-use crate::body::{Body, boxed};
+use crate::{
+    body::{Body, boxed},
+    connection::closable,
+};
 
 /// How long to go on for a controller that was asked to end together with us. With [`DRAIN`], which only who goes on beyond it
 /// needs, or with what is let go after it has left, and with the release of the Lease it stays below the 30 s that Kubernetes
@@ -162,7 +165,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 
 /// Until it has ended, or all are aborted.
 async fn contained(connection: impl Future<Output = ()>, abort: CancellationToken) {
-    abort.run_until_cancelled_owned(contained::contained(connection)).await;
+    abort.run_until_cancelled_owned(contained::contained(closable(connection))).await;
 }
 
 /// Runs what HTTP/2 makes of a connection's requests in the same way.

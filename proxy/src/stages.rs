@@ -31,7 +31,7 @@ use tower::{Service, ServiceBuilder};
 
 use crate::{
     access::Token,
-    body::Body,
+    body::{Body, BodyError, BodyStalled},
     config::ForeignTokens,
     election::{Hold, Locks},
     fence::Fence,
@@ -83,7 +83,10 @@ impl<S> Next for S where
 async fn whole(body: Body) -> Result<Bytes, Refusal> {
     let collected = Limited::new(body, MAX_BODY).collect().await.map_err(|error| match error {
         long if long.is::<LengthLimitError>() => Refusal::TooLong(MAX_BODY),
-        cut => Refusal::Cut(cut.to_string()),
+        cut => match cut.downcast_ref::<BodyError>() {
+            Some(BodyError(cut)) if cut.is::<BodyStalled>() => Refusal::BodyStalled(BodyStalled),
+            _ => Refusal::Cut(cut.to_string()),
+        },
     })?;
     Ok(collected.to_bytes())
 }

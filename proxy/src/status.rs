@@ -6,10 +6,11 @@ use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use serde_json::json;
 
 use crate::{
-    body::{Body, full},
+    body::{Body, BodyStalled, full},
     election::LockRefusal,
     metadata::Unreadable,
     peering::presence::NotThere,
+    policy::ANSWER,
     request::{BadRequest, representation::Encoding, selector::ParseSelector},
     upstream::UpstreamError,
     views::Expired,
@@ -116,9 +117,19 @@ pub enum Refusal {
     /// It is longer than the API server takes, which says so in these words.
     #[error("Request entity too large: limit is {0}")]
     TooLong(usize),
+    /// The client has stopped to send the body.
+    #[error("{0}: nothing was written, send the request again")]
+    BodyStalled(BodyStalled),
     /// The client did not send the whole body.
     #[error("the body did not come whole: {0}")]
     Cut(String),
+    /// The API server does not say in time how far a resource is.
+    #[error(
+        "the API server did not say within {answer:?} at which resourceVersion {0} are, which every list and watch is compared \
+         with: try again",
+        answer = ANSWER
+    )]
+    FloorUnknown(GroupResource),
     /// A request to an election's lock that is answered here.
     #[error(transparent)]
     Lock(#[from] LockRefusal),
@@ -160,6 +171,8 @@ impl Refusal {
             // answered with one, a POST with generateName too, which may have made an object already.
             Self::LostMeanwhile => answer(StatusCode::BAD_GATEWAY, "InternalError", "lease"),
             Self::PolicyUnknown(_) => later("ring"),
+            Self::FloorUnknown(_) => later("floor"),
+            Self::BodyStalled(_) => answer(StatusCode::REQUEST_TIMEOUT, "Timeout", "stalled"),
             // The controller has to find out anew whether there is something to create. A 503 some clients (fabric8) repeat as
             // it is, and a 409 many take for the word that it exists.
             Self::Interrupted(_) => answer(StatusCode::PRECONDITION_FAILED, "PreconditionFailed", "interrupted"),

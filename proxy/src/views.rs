@@ -19,13 +19,14 @@ use std::{
     time::Duration,
 };
 
+use http::HeaderValue;
 use parking_lot::Mutex;
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep_until},
 };
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 #[cfg(test)]
 pub(crate) mod fixtures;
@@ -50,6 +51,9 @@ const NEXT_PAGE: Duration = Duration::from_secs(2);
 const MOST_ENDED: usize = 1_000;
 /// The most drained objects of a resource that are remembered for watches that begin behind them; the oldest make room.
 const MOST_LEAVING: usize = 4_096;
+
+/// Characters of a `User-Agent` that are remembered.
+const LONGEST_AGENT: usize = 100;
 
 /// The open views of the controller. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -110,13 +114,15 @@ pub struct Missed {
 #[error("objects were handed to other shards since this list began: list again from its beginning")]
 pub struct Expired;
 
-/// A watch that holds an object and is told by nothing whether it ever showed it.
+/// An open view that holds an object.
 #[derive(Clone, Debug)]
 pub struct Holding {
     /// Which one.
     pub id: u64,
     /// What it shows.
     pub scope: Arc<Scope>,
+    /// Whether it is a watch, and no list.
+    pub is_watch: bool,
     /// Whether it is known how far it has come.
     pub is_placed: bool,
     /// When the API server answered.
@@ -157,14 +163,14 @@ impl Views {
         self.of(&object.resource, |of| of.holding(object).count())
     }
 
-    /// The open watches among them of which the client took all that came.
-    pub fn idle_behind(&self, object: &Leaving) -> Vec<Holding> {
-        let idle = |open: &Open| open.is_watch && open.ends.is_none() && open.state.idle.load(Ordering::Acquire);
+    /// Those among them that are open.
+    pub fn open_behind(&self, object: &Leaving) -> Vec<Holding> {
         self.of(&object.resource, |of| {
-            let holding = of.holding(object).filter(|(_, open)| idle(open));
+            let holding = of.holding(object).filter(|(_, open)| open.ends.is_none());
             let holding = holding.map(|(id, open)| Holding {
                 id,
                 scope: open.scope.clone(),
+                is_watch: open.is_watch,
                 is_placed: open.position.is_some(),
                 opened: open.opened,
                 state: open.state.clone(),
@@ -328,15 +334,35 @@ impl View {
         self.state.broken_off.store(true, Ordering::Release);
     }
 
-    /// Whether the client took all that came.
-    pub fn idle(&self, idle: bool) {
-        let before = self.state.idle.swap(idle, Ordering::AcqRel);
-        if idle && !before && !self.scope.labels.is_empty() {
+    /// The client took all that came.
+    pub fn idle(&self) {
+        let before = self.state.idle.swap(true, Ordering::AcqRel);
+        if !before && !self.scope.labels.is_empty() {
             self.of(|of| {
-                let at = of.open.get(&self.id).and_then(|open| open.position.clone());
+                let Some(open) = of.open.get(&self.id).filter(|open| open.is_watch) else { return };
+                let at = open.position.clone();
                 of.wake(at.as_ref(), None);
             });
         }
+    }
+
+    /// So many bytes are handed to the client's connection, which took all before them.
+    pub fn passes(&self, bytes: usize) {
+        self.state.idle.store(false, Ordering::Release);
+        self.state.waiting.store(bytes, Ordering::Relaxed);
+        self.state.pieces.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is shown to a client that calls itself so, on a connection that is closed by the token.
+    pub fn shown_to(&self, agent: Option<&HeaderValue>, connection: CancellationToken) {
+        let agent = agent.and_then(|agent| agent.to_str().ok()).unwrap_or("without a name");
+        // Once.
+        let _ = self.state.client.set((agent.chars().take(LONGEST_AGENT).collect(), connection));
+    }
+
+    /// Ready when its connection has to be closed, as its client does not read what drains wait for.
+    pub fn closed(&self) -> Option<WaitForCancellationFutureOwned> {
+        self.state.client.get().map(|(_, connection)| connection.clone().cancelled_owned())
     }
 
     /// Ready when the watch has to end, because nobody can say how far it has come.
@@ -382,6 +408,29 @@ impl Drop for View {
 }
 
 impl Holding {
+    /// Whether its client took all that came.
+    pub fn is_idle(&self) -> bool {
+        self.state.idle.load(Ordering::Acquire)
+    }
+
+    /// How many pieces its client's connection was handed so far.
+    pub fn pieces(&self) -> u64 {
+        self.state.pieces.load(Ordering::Relaxed)
+    }
+
+    /// What its client calls itself, and how many bytes wait for it here; its connection may have more.
+    pub fn client(&self) -> (&str, usize) {
+        let agent = self.state.client.get().map_or("unknown", |(agent, _)| agent);
+        (agent, self.state.waiting.load(Ordering::Relaxed))
+    }
+
+    /// Closes its client's connection, or the stream on it: a body that nobody reads is not asked for its end.
+    /// Returns whether that is new.
+    pub fn close(&self) -> bool {
+        let connection = self.state.client.get().map(|(_, connection)| connection).filter(|it| !it.is_cancelled());
+        connection.inspect(|it| it.cancel()).is_some()
+    }
+
     /// Ends the watch, so that its client lists again. Returns whether nobody had done so before.
     pub fn cut(&self) -> bool {
         let is_first = !self.state.cut.is_cancelled();

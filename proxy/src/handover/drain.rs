@@ -77,7 +77,7 @@ pub(super) async fn let_go(handover: Handover, object: Arc<Drained>, fence: Guar
     let mut pause = FIRST_RETRY;
     loop {
         under_way.phase(Phase::Views);
-        settle(&handover, &object, &leaving, &acknowledge).await;
+        settle(&handover, &object, &leaving, &acknowledge, &under_way).await;
         under_way.phase(Phase::Grace);
         fence.quiet().await;
         under_way.phase(Phase::Acknowledgement);

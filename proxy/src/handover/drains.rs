@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
 use super::drain::Drained;
+use crate::views::Holding;
 
 /// The drains under way. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +26,8 @@ struct Entry {
     object: Arc<Drained>,
     since: Instant,
     phase: Phase,
+    /// The last client that did not read what it waits for.
+    reader: Option<String>,
     /// What the API server said to the last attempt to acknowledge it.
     refused: Option<String>,
     reported: bool,
@@ -89,11 +92,17 @@ impl Drains {
         self.0.lock().deadline = deadline;
     }
 
+    /// What was set last; zero before that.
+    pub(super) fn deadline(&self) -> Duration {
+        self.0.lock().deadline
+    }
+
     pub(super) fn begin(&self, object: Arc<Drained>, now: Instant) -> UnderWay {
         let mut register = self.0.lock();
         register.next_id += 1;
         let id = register.next_id;
-        register.entries.insert(id, Entry { object, since: now, phase: Phase::Views, refused: None, reported: false });
+        let entry = Entry { object, since: now, phase: Phase::Views, reader: None, refused: None, reported: false };
+        register.entries.insert(id, entry);
         UnderWay { drains: self.clone(), id }
     }
 
@@ -141,7 +150,10 @@ impl Entry {
 
     fn waits_for(&self) -> String {
         match &self.refused {
-            None => self.phase.describe().to_owned(),
+            None => match self.reader.as_ref().filter(|_| self.phase == Phase::Views) {
+                Some(reader) => format!("{}: {reader}", self.phase.describe()),
+                None => self.phase.describe().to_owned(),
+            },
             Some(error) => format!("the API server to take it from this shard: {error}"),
         }
     }
@@ -176,6 +188,15 @@ impl UnderWay {
     pub(super) fn phase(&self, phase: Phase) {
         if let Some(entry) = self.drains.0.lock().entries.get_mut(&self.id) {
             entry.phase = phase;
+        }
+    }
+
+    /// It waits for this view, whose client has something to read.
+    pub(super) fn waits_for_reader(&self, view: &Holding) {
+        let (agent, bytes) = view.client();
+        let reader = format!("{bytes} bytes or more wait to be read by the client {agent}");
+        if let Some(entry) = self.drains.0.lock().entries.get_mut(&self.id) {
+            entry.reader = Some(reader);
         }
     }
 

@@ -1,11 +1,15 @@
 //! Waits until no view of the controller can show a drained object, and sees to it that none keeps it for long that never
-//! did.
+//! did, or that its client does not read.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::time::{Instant, timeout};
 
-use super::{Handover, acknowledge::Acknowledge, ask::Shown, drain::Drained};
+use super::{Handover, acknowledge::Acknowledge, ask::Shown, drain::Drained, drains::UnderWay};
 use crate::views::{Holding, Leaving};
 
 /// How long a drain waits before the API server is asked about the watches that hold it. Not at once: each watch has its
@@ -21,10 +25,26 @@ pub(super) async fn settle(
     object: &Drained,
     leaving: &Arc<Leaving>,
     acknowledge: &impl Acknowledge,
+    under_way: &UnderWay,
 ) {
-    let (began, mut asked) = (Instant::now(), HashSet::new());
+    let (began, mut asked, mut taken) = (Instant::now(), HashSet::new(), HashMap::new());
     while timeout(ASK_AFTER, handover.views.past(leaving)).await.is_err() {
-        for watch in handover.views.idle_behind(leaving) {
+        for watch in handover.views.open_behind(leaving) {
+            let (pieces, since) = taken.entry(watch.id).or_insert((watch.pieces(), began.max(watch.opened)));
+            if *pieces != watch.pieces() {
+                (*pieces, *since) = (watch.pieces(), Instant::now());
+            }
+            if !watch.is_idle() && watch.pieces() > 0 {
+                under_way.waits_for_reader(&watch);
+                let deadline = handover.drains.deadline();
+                if !deadline.is_zero() && since.elapsed() >= deadline / 2 {
+                    close(object, &watch);
+                }
+                continue;
+            }
+            if !watch.is_idle() || !watch.is_watch {
+                continue;
+            }
             let is_exact = object.is_exact && watch.is_placed;
             // One that has just begun has yet to say where it is: its initial events end with a bookmark.
             let is_young = watch.opened.elapsed() < ASK_AFTER;
@@ -43,6 +63,19 @@ pub(super) async fn settle(
                 }
             }
         }
+    }
+}
+
+/// Of a client that took nothing for half of the drain's deadline.
+fn close(object: &Drained, watch: &Holding) {
+    if watch.close() {
+        let (user_agent, waiting_bytes) = watch.client();
+        tracing::warn!(
+            resource = %object.resource,
+            user_agent,
+            waiting_bytes,
+            "closed a stream that its client does not read, as drained objects wait for it"
+        );
     }
 }
 

@@ -134,3 +134,41 @@ async fn a_connection_is_small() {
     let size = size_of_val(&connection(ours, stack, CancellationToken::new(), CancellationToken::new()));
     assert!(size <= 3 << 10, "{size} bytes");
 }
+
+/// Nobody asks its body for more, so its end can't be told.
+#[tokio::test]
+async fn a_stream_that_is_not_read_can_be_closed() {
+    for http2 in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, port) = server(folder.path(), Duration::from_millis(50)).await;
+        let (opened, mut streams) = tokio::sync::mpsc::unbounded_channel();
+        let stack = service_fn(move |_: Request<Body>| {
+            let opened = opened.clone();
+            async move {
+                let (close, body) = (crate::connection::current(), CancellationToken::new());
+                let open = body.clone().drop_guard();
+                let piece = move |_: ()| {
+                    Ok::<_, BodyError>(Frame::data(Bytes::from(vec![b' '; 1 << 16]))).inspect(|_| {
+                        let _ = &open;
+                    })
+                };
+                opened.send((close, body)).unwrap();
+                Ok::<_, Infallible>(Response::new(boxed(StreamBody::new(futures::stream::repeat(()).map(piece)))))
+            }
+        });
+        let shutdown = Shutdown::new();
+        let ended = tokio::spawn(server.run(stack, shutdown.clone()));
+        let client = client(folder.path(), http2);
+        let url: http::Uri = format!("https://localhost:{port}/").parse().unwrap();
+        let unread = client.get(url.clone()).await.unwrap();
+        let (close, body) = streams.recv().await.unwrap();
+        assert!(timeout(Duration::from_millis(100), body.cancelled()).await.is_err(), "HTTP/2: {http2}");
+        close.cancel();
+        timeout(DEADLINE, body.cancelled()).await.expect("its body is there still");
+        // Others go on.
+        client.get(url).await.unwrap();
+        shutdown.trigger();
+        drop((unread, client));
+        timeout(DEADLINE, ended).await.unwrap().unwrap().unwrap();
+    }
+}

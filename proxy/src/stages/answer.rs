@@ -1,10 +1,12 @@
 //! Outermost: turns every refusal of an inner stage into a `Status` object in the client's representation, and counts
 //! what happened.
 //!
-//! Changes nothing about requests, and of responses only those that are refusals.
+//! Ends a request's body that does not come on ([`Stalled`]). Changes nothing else about requests, and of responses only those
+//! that are refusals.
 
 use std::{
     convert::Infallible,
+    sync::{Arc, atomic::AtomicBool},
     task::{Context, Poll},
 };
 
@@ -14,7 +16,7 @@ use tower::Service;
 
 use super::Next;
 use crate::{
-    body::{Body, empty},
+    body::{Body, empty, with_deadline},
     metrics::Metrics,
     request::{
         Verb,
@@ -22,6 +24,10 @@ use crate::{
     },
     stages::classify::VerbSeen,
 };
+
+/// On a request: whether its client has stopped to send its body.
+#[derive(Clone, Debug)]
+pub struct Stalled(pub Arc<AtomicBool>);
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -47,7 +53,10 @@ impl<S: Next> Service<Request<Body>> for Answer<S> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let (body, stalled) = with_deadline(std::mem::replace(request.body_mut(), empty()));
+        *request.body_mut() = body;
+        request.extensions_mut().insert(Stalled(stalled));
         let metrics = self.metrics.clone();
         let (method, encoding) = (request.method().clone(), Encoding::negotiated(request.headers()));
         let is_yaml = encoding == Encoding::Json && asks_for_yaml(request.headers());

@@ -2,14 +2,18 @@
 //!
 //! May change `Host`, and hop-by-hop headers of the answer; everything else passes as it is, impersonation too.
 
-use std::task::{Context, Poll};
+use std::{
+    sync::atomic::Ordering,
+    task::{Context, Poll},
+};
 
 use futures::{FutureExt, TryFutureExt, future::BoxFuture};
 use http::{Request, Response, StatusCode, Version, header};
 use tower::Service;
 
+use super::answer::Stalled;
 use crate::{
-    body::Body,
+    body::{Body, BodyStalled},
     status::Refusal,
     upstream::{UpstreamError, headers::strip_hop_by_hop},
 };
@@ -44,7 +48,11 @@ where
         // The client library writes the API server's own.
         request.headers_mut().remove(header::HOST);
         *request.version_mut() = Version::HTTP_11;
-        let answered = self.upstream.call(request).map_err(Refusal::from);
+        let stalled = request.extensions_mut().remove::<Stalled>();
+        let is_stalled = move || stalled.is_some_and(|Stalled(it)| it.load(Ordering::Relaxed));
+        // Of what came in part the API server does nothing, and over HTTP/2 the reason of the reset is lost.
+        let refusal = |error| if is_stalled() { Refusal::BodyStalled(BodyStalled) } else { Refusal::from(error) };
+        let answered = self.upstream.call(request).map_err(refusal);
         answered
             .map_ok(|mut response| {
                 let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;

@@ -67,11 +67,13 @@ impl<S: Next> Service<Request<Body>> for Resume<S> {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let Some((floor, from, question)) = concern(&request) else { return self.next.call(request).boxed() };
+        let Some((resource, floor, from, question)) = concern(&request) else {
+            return self.next.call(request).boxed();
+        };
         let next = self.next.clone();
         let version = collection_version(next.clone(), question);
         let decided = async move {
-            match floor.get_or_try_init(|| version).await {
+            match floor.or_ask(version).await.map_err(|_| Refusal::FloorUnknown(resource))? {
                 Ok(floor) if from.is_some_and(|from| from < *floor) => drop(request.extensions_mut().insert(Stale)),
                 Ok(_) | Err(Unknown::MayNotList) => {}
                 Err(Unknown::Answer(answer)) => return Ok(*answer),
@@ -83,8 +85,8 @@ impl<S: Next> Service<Request<Body>> for Resume<S> {
     }
 }
 
-/// What a list or watch is compared with, from where it goes on, and how to ask for the former.
-fn concern(request: &Request<Body>) -> Option<(Read, Option<ResourceVersion>, Request<Body>)> {
+/// What a list or watch of this resource is compared with, from where it goes on, and how to ask for the former.
+fn concern(request: &Request<Body>) -> Option<(GroupResource, Read, Option<ResourceVersion>, Request<Body>)> {
     let admitted = request.extensions().get::<Admitted>()?;
     let info = request.extensions().get::<RequestInfo>()?;
     let resource = info.resource.as_ref()?;
@@ -97,7 +99,7 @@ fn concern(request: &Request<Body>) -> Option<(Read, Option<ResourceVersion>, Re
     *question.uri_mut() = self::question(resource, &info.query)?;
     *question.headers_mut() = of_question(request.headers());
     question.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info.clone() });
-    Some((floor, from, question))
+    Some((resource.kind.clone(), floor, from, question))
 }
 
 /// The headers of a list of the proxy's own, which is asked for as the client: without those that say something of a body, since

@@ -6,7 +6,8 @@
 //! watches when the proxy ends. Without the Lease a watch of the objects that the ring shards says no more than what leaves
 //! (`leave`); it ends when the Lease is held again. Cuts a list when its resource joins or leaves the ring. A watch by WebSocket is
 //! handed to whoever joins its connections, who does the same. No watch of the ring's resources goes on that can't be
-//! understood: one that is answered so is refused, one that becomes so ends.
+//! understood: one that is answered so is refused, one that becomes so ends. One whose client does not read ends with its
+//! connection, when drains have waited for it for long ([`crate::handover`]).
 //!
 //! Where the API server is gone between two events, a watch ends as when the API server's own timeout ends it, and the
 //! client opens the next from where it is. In the middle of an event it is an error, and so it is for all that is no
@@ -17,11 +18,12 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures::{
     FutureExt,
     future::{BoxFuture, pending, ready},
 };
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -46,7 +48,8 @@ use super::{
     resume::Stale,
 };
 use crate::{
-    body::{Body, holding, until},
+    body::{Body, observed, until},
+    connection,
     frames::Frames,
     request::{RequestInfo, Verb, representation::Form},
     status::Refusal,
@@ -90,6 +93,9 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
         let (view, may_show) = self.view(shows);
         let info = request.extensions().get::<RequestInfo>();
         let verb = info.map(|info| info.verb);
+        if let Some(view) = &view {
+            view.shown_to(request.headers().get(header::USER_AGENT), connection::current());
+        }
         let watch = view.as_ref().filter(|_| verb == Some(Verb::Watch));
         let asks = watch.and_then(|view| Asks::of(&request, view.scope()));
         let form = Form::negotiated(request.headers());
@@ -241,5 +247,11 @@ fn tap_list(response: Response<Body>, view: Option<View>) -> Response<Body> {
         // A list tells its client what is not there.
         drop(view.begun());
     }
-    response.map(|body| holding(body, view))
+    response.map(|body| {
+        observed(body, view, |view, polled| match polled {
+            Poll::Pending => view.idle(),
+            Poll::Ready(Some(Ok(frame))) => view.passes(frame.data_ref().map_or(0, Bytes::len)),
+            Poll::Ready(_) => {}
+        })
+    })
 }

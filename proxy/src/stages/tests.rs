@@ -146,12 +146,17 @@ impl Lab {
             let seen = seen.clone();
             move |request: Request<Body>| {
                 let (parts, body) = request.into_parts();
-                let body = body.collect().now_or_never().and_then(Result::ok).map(http_body_util::Collected::to_bytes);
-                let body = body.unwrap_or_default();
+                let mut collected = Box::pin(body.collect());
+                let body = collected.as_mut().now_or_never();
+                let rest = body.is_none().then_some(collected);
+                let body = body.and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
                 let this = Seen { method: parts.method, uri: parts.uri, headers: parts.headers, body };
                 let answer = respond(&this);
                 seen.lock().push(this);
                 async move {
+                    if let Some(rest) = rest {
+                        rest.await.map_err(|error| UpstreamError::Failed(error.into()))?;
+                    }
                     let late = answer.as_ref().and_then(|answer| answer.as_ref().ok()?.extensions().get().copied());
                     if let Some(Late(time)) = late {
                         tokio::time::sleep(time).await;

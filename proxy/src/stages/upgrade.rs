@@ -2,22 +2,30 @@
 //!
 //! Changes no byte of what passes, but for what [`Watched`] and [`Messages`] take out of a watch, and pings of the proxy's own between the
 //! client's frames ([`heartbeat`]). Ends the connection when the Lease is lost or the proxy ends by force, and a watch when
-//! [`Watched`] says so, or when its pings are not answered. In sessions of exec, attach and port-forward nobody asks but
-//! the client.
+//! [`Watched`] says so, or when its pings are not answered, and each a while after one of its sides has ended. In sessions of
+//! exec, attach and port-forward nobody asks but the client.
 
 use std::{
     future::poll_fn,
     io,
+    pin::pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, OptionFuture, select},
+};
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use ringside_runtime::contained::contained;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy},
+    time::timeout,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service;
 
@@ -36,6 +44,8 @@ use super::{
 };
 use crate::{body::Body, labels::websocket::Messages, request::RequestInfo, status::Refusal};
 
+/// How long one side has to end when the other has ended.
+const OTHER_SIDE: Duration = Duration::from_secs(10);
 /// What is read of either side at once; as much as `tokio::io::copy` takes.
 const BUFFER: usize = 8 << 10;
 
@@ -79,6 +89,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
             }
             let server = response.extensions_mut().remove::<OnUpgrade>();
             let watched = response.extensions_mut().remove::<Handed>().and_then(|handed| handed.take());
+            let closed = OptionFuture::from(watched.as_ref().and_then(Watched::closed));
             let heartbeat = (watched.is_some() && is_websocket(response.headers())).then(Heartbeat::new);
             let messages = hidden.filter(|_| heartbeat.is_some()).map(|Hidden(keys)| Messages::new(keys));
             if let Some(server) = server {
@@ -94,6 +105,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
                     tokio::select! {
                         () = join(client, server, (watched, messages), heartbeat) => {}
                         () = until => {}
+                        Some(()) = closed => {}
                         () = abort.cancelled() => {}
                     }
                 }));
@@ -126,9 +138,17 @@ async fn join(
         }
         to_server.shutdown().await
     };
-    if let Err(error) = tokio::try_join!(up, down(from_server, to_client, watched, heartbeat.as_ref())) {
+    if let Err(error) = both(up, down(from_server, to_client, watched, heartbeat.as_ref())).await {
         tracing::debug!(%error, "an upgraded connection ended early");
     }
+}
+
+/// Runs both directions. When one has ended, the other has [`OTHER_SIDE`]: what is joined holds drains for as long.
+async fn both(up: impl Future<Output = io::Result<()>>, down: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+    let (up, down) = (pin!(up), pin!(down));
+    let (ended, other) = select(up, down).await.factor_first();
+    ended?;
+    timeout(OTHER_SIDE, other).await?
 }
 
 /// Copies what the client sends, and between two of its frames asks the API server what `heartbeat` has to ask.

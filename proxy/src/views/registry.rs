@@ -6,8 +6,8 @@ use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     ops::Bound,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -88,6 +88,11 @@ pub(super) struct State {
     pub(super) broken_off: AtomicBool,
     /// The client took all that came.
     pub(super) idle: AtomicBool,
+    /// Pieces that the client's connection was handed, and bytes of the last one.
+    pub(super) pieces: AtomicU64,
+    pub(super) waiting: AtomicUsize,
+    /// What the client calls itself, and what closes its connection.
+    pub(super) client: OnceLock<(Box<str>, CancellationToken)>,
     pub(super) cut: CancellationToken,
 }
 

@@ -109,9 +109,9 @@ async fn labels_decide_for_a_watch_whose_client_took_all_that_came() {
         let ten = object(10);
         let mut past = Box::pin(views.past(&ten));
         assert!((&mut past).now_or_never().is_none(), "{labels}: it may be on the way that it is selected no more");
-        view.idle(true);
+        view.idle();
         assert_eq!((&mut past).now_or_never().is_none(), holds, "{labels}");
-        view.idle(false);
+        view.passes(1);
         assert_eq!(views.behind(&ten), 1, "{labels}: there is something in hand again");
         view.advance(&at(10));
         assert_eq!(views.behind(&ten), 0, "{labels}");
@@ -123,7 +123,7 @@ async fn a_list_with_selectors_may_show_an_older_state() {
     let views = Views::new();
     let labels = Selector::parse("tier=back").unwrap();
     let list = views.open(Scope { labels, ..scope(things(), None) }, Kind::List).unwrap();
-    list.idle(true);
+    list.idle();
     assert_eq!(views.behind(&object(10)), 1);
 }
 
@@ -132,9 +132,9 @@ async fn who_is_excused_holds_that_object_no_more() {
     let views = Views::new();
     let view = selecting(&views, "", "spec.x=1");
     let (ten, eleven) = (object(10), object(11));
-    assert!(views.idle_behind(&ten).is_empty(), "it has something in hand");
-    view.idle(true);
-    let [holding] = &views.idle_behind(&ten)[..] else { panic!("one holds it") };
+    assert!(views.open_behind(&ten).iter().all(|it| !it.is_idle()), "it has something in hand");
+    view.idle();
+    let [holding] = &views.open_behind(&ten)[..] else { panic!("one holds it") };
     assert!(holding.is_placed && holding.scope.fields.is_undecided());
     ten.excuse(holding.id);
     assert_eq!((views.behind(&ten), views.behind(&eleven)), (0, 1));

@@ -1,5 +1,8 @@
 //! Watches that hold a drain, and what is asked and done about them.
 
+use http::HeaderValue;
+use tokio_util::sync::CancellationToken;
+
 use super::*;
 use crate::handover::settle::{ASK_AFTER, CUT_AFTER};
 
@@ -8,7 +11,7 @@ fn selecting(views: &Views, labels: &str, fields: &str, from: Option<u64>) -> Vi
     let scope = Scope { labels, fields, ..fixtures::scope(things(), None) };
     let view = views.open(scope, Kind::Watch(from.map(at))).unwrap();
     view.begun().inspect(|missed| view.told(missed));
-    view.idle(true);
+    view.idle();
     view
 }
 
@@ -124,4 +127,32 @@ async fn a_page_of_an_old_list_is_refused_once_the_object_may_be_let_go_and_hold
     scene.pass(2 * GRACE).await;
     assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
     assert!(page(&scene.views).is_err());
+}
+
+/// What was handed to it may be the object, or what comes before its `DELETED`.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_its_client_does_not_read_is_closed_after_half_the_deadline_and_named() {
+    let open: [fn(&Views) -> View; 2] = [|views| watch(views, Some(5)), list];
+    for open in open {
+        let (mut scene, connection) = (Scene::new(), CancellationToken::new());
+        let view = open(&scene.views);
+        view.shown_to(Some(&HeaderValue::from_static("client-java/27")), connection.clone());
+        view.begun();
+        scene.drained("a", 10, "m1");
+        scene.pass(DEADLINE).await;
+        assert!(!connection.is_cancelled(), "nothing came that it could read");
+        // One that reads, if seldom, goes on.
+        for _ in 0..2 {
+            view.passes(4096);
+            scene.pass(DEADLINE / 2 - 2 * ASK_AFTER).await;
+        }
+        assert!(!connection.is_cancelled());
+        scene.pass(3 * ASK_AFTER).await;
+        assert!(connection.is_cancelled());
+        let [Report { line, .. }] = &scene.drains.report(Instant::now())[..] else { panic!("one") };
+        assert!(line.contains("4096 bytes or more wait to be read by the client client-java/27"), "{line}");
+        drop(view);
+        scene.pass(DEADLINE + 2 * GRACE).await;
+        assert_eq!(scene.acknowledged(), [ack("a", "m1")]);
+    }
 }

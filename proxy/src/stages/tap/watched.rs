@@ -13,6 +13,7 @@ use futures::{
 use parking_lot::Mutex;
 use ringside_ring::ResourceVersion;
 use tokio::time::Instant;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::{
     super::{Next, admit::Admitted},
@@ -167,7 +168,7 @@ impl Watched {
         let Some(end) = &mut self.end else { return Poll::Ready(None) };
         let Poll::Ready(end) = end.as_mut().poll(context) else {
             // Who asks now has the client's connection take what was there.
-            self.idle(true);
+            self.view.iter().for_each(View::idle);
             return Poll::Pending;
         };
         self.end = None;
@@ -259,15 +260,14 @@ impl Watched {
         self.first = Some(events.concat().into());
     }
 
-    fn idle(&self, idle: bool) {
-        if let Some(view) = &self.view {
-            view.idle(idle);
-        }
+    /// Ready when the client's connection has to be closed.
+    pub fn closed(&self) -> Option<WaitForCancellationFutureOwned> {
+        self.view.as_ref().and_then(View::closed)
     }
 
     /// Looks at a piece that passes; returns what of it the client gets now.
     pub fn pass(&mut self, piece: Bytes) -> Bytes {
-        self.idle(false);
+        self.view.iter().for_each(|view| view.passes(piece.len()));
         let (pending, is_refused) = (&mut self.pending, &mut self.is_refused);
         let found = |event: Event| {
             *is_refused |= event.kind == Kind::Other;

@@ -1,6 +1,7 @@
 //! Clients that go on from before their resource joined the ring, or left it.
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use tokio::time::timeout;
 
 use super::*;
 use crate::{fence::Moving, policy::Policy};
@@ -154,4 +155,28 @@ async fn a_list_under_way_is_cut_when_its_resource_joins_or_leaves() {
         lab.shared.knowledge.send_replace(of(joins));
         assert!(body.frame().await.unwrap().is_err());
     }
+}
+
+/// As where one object's conversion webhook does not answer.
+#[tokio::test(start_paused = true)]
+async fn a_question_that_hangs_is_given_up_and_blocks_no_others() {
+    let lab = Lab::stuck(|seen| {
+        let hangs = is_question(seen) && seen.uri.path().contains("/namespaces/a/");
+        (!hangs).then(|| at_ten(seen))
+    });
+    let policy =
+        Policy { families: [(things(), Vec::new())].into(), resources: [things()].into(), ..Policy::default() };
+    lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(policy.after(&Policy::default()))));
+    let questions = || lab.seen.lock().iter().filter(|seen| is_question(seen)).count();
+    for asked in 1..3 {
+        let answer = timeout(Duration::from_secs(12), lab.get(WATCH)).await.expect("it waits for ever");
+        assert_eq!((answer.status(), questions()), (StatusCode::SERVICE_UNAVAILABLE, asked));
+        assert!(text(answer).await.contains("did not say within 10s at which resourceVersion things.x.io are"));
+    }
+    let mut hanging = Box::pin(lab.get(WATCH));
+    assert!(timeout(Duration::from_millis(1), &mut hanging).await.is_err());
+    let other = timeout(Duration::from_secs(2), lab.get("/apis/x.io/v1/namespaces/b/things")).await;
+    assert_eq!(other.expect("it waits for the question of another").status(), StatusCode::OK);
+    let same = timeout(Duration::from_millis(1), lab.get(WATCH)).await;
+    assert_eq!(same.expect("it is known by now").status(), StatusCode::OK);
 }

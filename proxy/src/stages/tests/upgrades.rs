@@ -167,3 +167,32 @@ async fn a_change_of_the_ring_makes_its_client_list_again_but_not_in_the_middle_
         assert_eq!(rest(server).await, b"", "nobody follows it any more");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_which_one_side_has_ended_is_closed() {
+    for server_ends in [true, false] {
+        let lab = Lab::new(|_| ok());
+        let (client, server) = joined(&lab.shared).await;
+        let (ended, kept) = if server_ends { (server, client) } else { (client, server) };
+        drop(ended);
+        lab.shared.upgraded.close();
+        timeout(Duration::from_secs(11), lab.shared.upgraded.wait()).await.expect("it is joined still");
+        drop(kept);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_read_is_no_obstacle_to_a_close() {
+    let lab = Lab::new(|_| ok());
+    let (client, mut server) = joined(&lab.shared).await;
+    // More than has room on the way.
+    let message = [&[0x81, 127][..], &(4 * ROOM as u64).to_be_bytes()].concat();
+    server.write_all(&message).await.unwrap();
+    let written = timeout(DEADLINE, server.write_all(&vec![b' '; 4 * ROOM])).await;
+    assert!(written.is_err(), "it was read");
+    let [view] = &lab.shared.views.open_behind(&leaving(things(), None, 12))[..] else { panic!("one") };
+    assert!(!view.is_idle() && view.close());
+    lab.shared.upgraded.close();
+    timeout(DEADLINE, lab.shared.upgraded.wait()).await.expect("it is joined still");
+    drop(client);
+}

@@ -1,6 +1,7 @@
 //! What is under way holds a drain.
 
 use super::*;
+use crate::body::BODY_SILENCE;
 
 /// A shard whose API server never answers a write.
 fn stuck() -> (Fenced, Arc<tokio::sync::Notify>) {
@@ -179,4 +180,24 @@ async fn each_write_begins_the_grace_anew_and_a_refused_one_leaves_nothing() {
     advance(GRACE).await;
     assert!(quiet.now_or_never().is_some());
     assert_eq!(fenced.lab.shared.fence.numbers().writes, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_a_body_is_answered_and_holds_no_drain_any_more() {
+    // One that is sent on as it comes, and one that is read here.
+    for (method, uri) in [("PUT", format!("{THINGS}/b")), ("PUT", format!("{PARTS}/p"))] {
+        let fenced = Fenced::new();
+        fenced.thing(OURS);
+        fenced.put(&format!("{PARTS}/p"), OURS, Some(owner("Thing", "b")));
+        let guard = fenced.drained();
+        let half = futures::stream::once(std::future::ready(Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"{")))));
+        let half = boxed(StreamBody::new(half.chain(futures::stream::pending())));
+        let mut request = ask(method, &uri).map(|_| half);
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let answer = timeout(2 * BODY_SILENCE, fenced.lab.send(request)).await.expect("no answer");
+        assert_eq!(answer.status(), StatusCode::REQUEST_TIMEOUT, "{uri}");
+        assert!(text(answer).await.contains("no byte of the request's body came for 30s"));
+        assert!(fenced.lab.shared.fence.is_idle(), "{uri}");
+        assert!(!holds(&guard, 2 * GRACE).await, "{uri}");
+    }
 }
