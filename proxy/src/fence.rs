@@ -25,7 +25,7 @@ mod writes;
 use adopted::Adopted;
 use moved::Moved;
 pub use moves::Guard;
-use moves::{Moves, Sent};
+use moves::Moves;
 pub use territory::Era;
 use territory::Territory;
 pub use writes::{About, Target, Ticket};
@@ -167,7 +167,6 @@ impl Fence {
     pub fn enter(&self, about: About) -> Ticket {
         let now = Instant::now();
         let mut registry = self.0.lock();
-        registry.moves.touch(&about, Sent::NotYet, now);
         let id = registry.writes.begin(about, now);
         Ticket::new(self.clone(), id)
     }
@@ -176,7 +175,7 @@ impl Fence {
     pub fn settled(&self, ticket: u64) {
         let mut registry = self.0.lock();
         if let Some(about) = registry.writes.end(ticket) {
-            registry.moves.touch(&about, Sent::Yes, Instant::now());
+            registry.moves.end_write(&about, Some(Instant::now()));
         }
     }
 

@@ -114,6 +114,9 @@ pub enum Refusal {
     /// The body of a write to a controlled resource can't be read for sure.
     #[error("the owners in the body can't be read: {0}")]
     Owners(#[from] Unreadable),
+    /// A deletion of many that concerns more owners than can be judged at once.
+    #[error("it selects children of more than {0} objects: delete in smaller selections, by label or by namespace")]
+    TooManyOwners(usize),
     /// It is longer than the API server takes, which says so in these words.
     #[error("Request entity too large: limit is {0}")]
     TooLong(usize),
@@ -189,6 +192,7 @@ impl Refusal {
             }
             Self::Owners(_) | Self::Cut(_) => answer(StatusCode::BAD_REQUEST, "BadRequest", "owners"),
             Self::TooLong(_) => answer(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", "length"),
+            Self::TooManyOwners(_) => answer(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", "owners"),
             Self::Lock(refusal @ LockRefusal::NoRoom { .. }) => {
                 answer(refusal.code(), refusal.reason(), "lock_without_room")
             }

@@ -37,13 +37,6 @@ struct Move {
     notify: Arc<Notify>,
 }
 
-/// Whether a request was sent, as far as it has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sent {
-    Yes,
-    NotYet,
-}
-
 impl Moves {
     pub(super) fn begin(
         &mut self,
@@ -90,9 +83,15 @@ impl Moves {
         self.by_name.get(target)
     }
 
-    /// Something is sent about these, or has ended.
-    pub(super) fn touch(&mut self, about: &About, sent: Sent, now: Instant) {
-        self.sent(now);
+    /// Something is sent, or was carried out, about whatever.
+    pub(super) fn sent(&mut self, then: Instant) {
+        self.last = self.last.max(Some(then));
+    }
+
+    /// A request about these has ended. The grace begins anew from when it was last `sent` or carried out; a request that was
+    /// refused before it was sent leaves the grace as it was.
+    pub(super) fn end_write(&mut self, about: &About, sent: Option<Instant>) {
+        sent.into_iter().for_each(|sent| self.sent(sent));
         if self.by_uid.is_empty() {
             return;
         }
@@ -107,10 +106,7 @@ impl Moves {
             if let Some(it) = self.by_uid.get_mut(uid)
                 && about.concerns(&it.object)
             {
-                // Of what was drained before nothing is sent: who tries again and again holds nothing by that.
-                if sent == Sent::Yes || it.began.is_some() {
-                    it.last = it.last.max(now);
-                }
+                it.last = sent.map_or(it.last, |sent| it.last.max(sent));
                 it.notify.notify_one();
             }
         }
@@ -122,10 +118,6 @@ impl Moves {
         self.ended = true;
         self.by_uid.values().for_each(|it| it.notify.notify_one());
         self.last
-    }
-
-    fn sent(&mut self, then: Instant) {
-        self.last = self.last.max(Some(then));
     }
 
     /// Something about any of them may have been carried out then.
@@ -149,7 +141,7 @@ impl Registry {
     /// Forgets what can't be carried out any more: up to its end it could, so the grace is counted from there.
     pub(super) fn prune(&mut self, now: Instant) {
         while let Some((until, about)) = self.writes.pop_ended(now) {
-            self.moves.touch(&about, Sent::Yes, until);
+            self.moves.end_write(&about, Some(until));
         }
         if let Some(until) = self.writes.pop_unknown_ended(now) {
             self.moves.touch_all(until);

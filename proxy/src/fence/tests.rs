@@ -1,6 +1,8 @@
 //! When an object counts as quiet, under a paused clock.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::HashSet;
+
 use futures::FutureExt;
 use tokio::time::{advance, timeout};
 
@@ -19,16 +21,16 @@ fn object(name: &str) -> Moving {
 }
 
 fn named(name: &str) -> About {
-    About { target: Some(Target::of(&object(name))), uids: Vec::new() }
+    About { target: Some(Target::of(&object(name))), uids: HashSet::new() }
 }
 
 fn all(namespace: Option<&str>) -> About {
     let target = Target { resource: things(), namespace: namespace.map(str::to_owned), name: None };
-    About { target: Some(target), uids: Vec::new() }
+    About { target: Some(target), uids: HashSet::new() }
 }
 
 fn owned_by(uid: &str) -> About {
-    About { target: None, uids: vec![uid.into()] }
+    About { target: None, uids: [uid.into()].into() }
 }
 
 fn era() -> Era {

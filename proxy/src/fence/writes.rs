@@ -1,7 +1,7 @@
 //! The requests under way that may change something, and those that may still be carried out though nobody waits.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -9,7 +9,7 @@ use std::{
 use ringside_ring::cluster_ring::GroupResource;
 use tokio::time::Instant;
 
-use super::{Fence, Moving, Registry, Uid, moves::Sent};
+use super::{Fence, Moving, Registry, Uid};
 
 /// How long the API server may still carry out a request that nobody waits for any more: its handler goes on until its
 /// own deadline (tried: 34 s, CONTROL-PLANE 13).
@@ -35,7 +35,7 @@ pub struct About {
     /// The object or objects that it names.
     pub target: Option<Target>,
     /// These objects, and those that control them.
-    pub uids: Vec<Uid>,
+    pub uids: HashSet<Uid>,
 }
 
 impl Target {
@@ -182,12 +182,7 @@ impl Registry {
     /// The request concerns the objects of these uids, too.
     fn name(&mut self, ticket: u64, uids: &[Uid]) {
         let Some(about) = self.writes.about(ticket) else { return };
-        for uid in uids {
-            if !about.uids.contains(uid) {
-                about.uids.push(uid.clone());
-            }
-        }
-        self.moves.touch(about, Sent::NotYet, Instant::now());
+        about.uids.extend(uids.iter().cloned());
     }
 }
 
@@ -220,8 +215,8 @@ impl Ticket {
         Ok(())
     }
 
-    /// It may concern the objects of these uids: it holds their drains while their labels are asked for. The controller is at
-    /// work on one of them until it is answered, and be that by a refusal.
+    /// It may concern the objects of these uids: it holds their drains while their labels are asked for, and no longer if it is
+    /// refused then.
     pub fn may_be_about(&self, uids: &[Uid]) {
         self.fence.0.lock().name(self.id, uids);
     }
@@ -235,6 +230,7 @@ impl Ticket {
     pub fn sent(&self) {
         self.sent.store(true, Ordering::Relaxed);
         self.at_large.store(true, Ordering::Relaxed);
+        self.fence.0.lock().moves.sent(Instant::now());
     }
 
     /// The API server has carried it out, or refused it, or never got it.
@@ -251,8 +247,7 @@ impl Drop for Ticket {
         let about =
             if *self.at_large.get_mut() { registry.writes.linger(self.id, now) } else { registry.writes.end(self.id) };
         if let Some(about) = about {
-            let sent = if *self.sent.get_mut() { Sent::Yes } else { Sent::NotYet };
-            registry.moves.touch(&about, sent, now);
+            registry.moves.end_write(&about, self.sent.get_mut().then_some(now));
         }
     }
 }

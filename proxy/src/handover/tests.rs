@@ -23,7 +23,7 @@ use super::{
     follow::Work,
 };
 use crate::{
-    fence::{About, Era, Fence, Target},
+    fence::{About, Era, Fence, Target, Ticket},
     membership::Term,
     request::selector::Selector,
     views::{Fields, Kind, Scope, View, Views, fixtures},
@@ -377,14 +377,22 @@ async fn an_acknowledgement_that_is_refused_for_good_is_counted_and_told_and_lea
 
 fn about(name: &str) -> About {
     let target = Target { resource: things(), namespace: Some("ns".into()), name: Some(name.into()) };
-    About { target: Some(target), uids: Vec::new() }
+    About { target: Some(target), uids: std::collections::HashSet::new() }
+}
+
+/// A write that is sent, and answered when it is dropped.
+fn write(fence: &Fence, name: &str) -> Ticket {
+    let ticket = fence.enter(about(name));
+    ticket.sent();
+    ticket.answered();
+    ticket
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_under_way_holds_the_acknowledgement_and_none_begins_after_it() {
     let mut scene = Scene::new();
     let fence = scene.handover.fence.clone();
-    let writing = fence.enter(about("a"));
+    let writing = write(&fence, "a");
     scene.drained("a", 10, "m1");
     scene.pass(10 * GRACE).await;
     assert_eq!(scene.acknowledged(), []);
@@ -404,7 +412,7 @@ async fn a_request_while_the_acknowledgement_waits_for_a_seat_holds_it() {
     let all = seats.acquire_many(u32::try_from(CONCURRENT).unwrap()).await.unwrap();
     scene.drained("a", 10, "m1");
     scene.pass(2 * GRACE).await;
-    let writing = scene.handover.fence.enter(about("a"));
+    let writing = write(&scene.handover.fence, "a");
     drop(all);
     scene.pass(10 * GRACE).await;
     assert_eq!(scene.acknowledged(), []);

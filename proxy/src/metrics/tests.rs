@@ -70,7 +70,8 @@ async fn each_memory_that_has_a_bound_is_counted_and_so_is_what_it_forgets() {
         for n in 0..4_100 {
             drop(drained(fence, format!("uid-{n}")));
             views.leaves(&fixtures::leaving(things(), None, n));
-            let written = fence.enter(About { target: Some(target(n.to_string())), uids: Vec::new() });
+            let written =
+                fence.enter(About { target: Some(target(n.to_string())), uids: std::collections::HashSet::new() });
             written.sent();
         }
         (0..1_030).for_each(|n| fence.adopts(&target(n.to_string())));

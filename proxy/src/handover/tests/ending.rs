@@ -18,7 +18,7 @@ fn finish(scene: &Scene) -> tokio::task::JoinHandle<Duration> {
 #[tokio::test(start_paused = true)]
 async fn the_grace_counts_from_what_was_sent_last_and_what_is_under_way_is_waited_for() {
     let mut scene = Scene::new();
-    let writing = scene.handover.fence.enter(about("b"));
+    let writing = write(&scene.handover.fence, "b");
     let (before, after) = (watch(&scene.views, Some(5)), watch(&scene.views, Some(5)));
     drop(before);
     for name in ["a", "b"] {
@@ -26,7 +26,7 @@ async fn the_grace_counts_from_what_was_sent_last_and_what_is_under_way_is_waite
     }
     scene.pass(2 * GRACE).await;
     assert_eq!(scene.acknowledged(), [], "a watch that ended may be continued");
-    drop(scene.handover.fence.enter(about("another")));
+    drop(write(&scene.handover.fence, "another"));
     scene.pass(GRACE / 2).await;
     finish(&scene);
     tokio::task::yield_now().await;
@@ -50,7 +50,7 @@ async fn the_grace_counts_from_what_was_sent_last_and_what_is_under_way_is_waite
 #[tokio::test(start_paused = true)]
 async fn the_end_waits_for_what_is_drained_and_not_for_what_can_not_be_let_go() {
     let mut scene = Scene::new();
-    drop(scene.handover.fence.enter(about("a")));
+    drop(write(&scene.handover.fence, "a"));
     assert_eq!(finish(&scene).await.unwrap(), Duration::ZERO, "nothing is drained");
     scene.drained("a", 10, "m1");
     let waits = finish(&scene);
@@ -66,7 +66,7 @@ async fn the_end_waits_for_what_is_drained_and_not_for_what_can_not_be_let_go() 
     assert_eq!(waits.await.unwrap(), GRACE, "the API server does not take it");
 
     let mut scene = Scene::new();
-    let _writing = scene.handover.fence.enter(about("a"));
+    let _writing = write(&scene.handover.fence, "a");
     scene.drained("a", 10, "m1");
     for (passes, takes) in [(Duration::ZERO, FINISHES_WITHIN), (GRACE, ANSWERS_WITHIN)] {
         scene.pass(passes).await;
@@ -77,7 +77,7 @@ async fn the_end_waits_for_what_is_drained_and_not_for_what_can_not_be_let_go() 
 
     let mut scene = Scene::new();
     scene.handover.grace = FINISHES_WITHIN + MOMENT;
-    drop(scene.handover.fence.enter(about("a")));
+    drop(write(&scene.handover.fence, "a"));
     scene.drained("a", 10, "m1");
     scene.pass(Duration::ZERO).await;
     assert_eq!(scene.drains.all(Instant::now()).0, 1);
@@ -87,7 +87,7 @@ async fn the_end_waits_for_what_is_drained_and_not_for_what_can_not_be_let_go() 
 #[tokio::test(start_paused = true)]
 async fn before_the_end_the_grace_begins_with_the_drain_however_long_nothing_was_sent() {
     let mut scene = Scene::new();
-    drop(scene.handover.fence.enter(about("a")));
+    drop(write(&scene.handover.fence, "a"));
     scene.pass(10 * GRACE).await;
     scene.drained("a", 10, "m1");
     scene.pass(GRACE - MOMENT).await;

@@ -3,7 +3,7 @@
 //! The question is a list of one name, which needs no permission that a shard does not have for its watches, and which the API
 //! server answers from etcd as it does a get. The proxy asks as itself, whomever the client impersonates.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
@@ -18,7 +18,7 @@ use super::{Next, write::may_go_on};
 use crate::{
     body::{Body, empty, full},
     fence::{Target, Ticket},
-    metadata::{self, Metadata},
+    metadata::{self, Metadata, Owner},
     metrics::Metrics,
     request::{Query, RequestInfo, Verb},
     status::{Named, Refusal},
@@ -38,6 +38,8 @@ const JSON: &str = "application/json";
 const ONE_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 /// RFC 7386.
 const MERGE_PATCH: &str = "application/merge-patch+json";
+/// RFC 6902.
+pub(super) const JSON_PATCH: &str = "application/json-patch+json";
 
 /// Who asks. Cheap to clone.
 #[derive(Clone)]
@@ -122,22 +124,28 @@ impl Asker {
         Ok(found.map_or(Found::Absent, Found::There))
     }
 
-    /// The metadata of all objects of a collection that a query selects, in parts.
-    pub(super) async fn selected(
+    /// Lists the controllers of all objects that a query selects, each once, of those that are `wanted`. None where there are
+    /// more than `most`.
+    pub(super) async fn controllers(
         &self,
-        target: &Target,
-        version: &str,
+        (target, version): (&Target, &str),
         mut query: Query,
-        mut each: impl FnMut(Metadata),
-    ) -> Result<(), Failed> {
+        wanted: impl Fn(&Owner) -> bool,
+        most: usize,
+    ) -> Result<Option<Vec<Owner>>, Failed> {
+        let (mut owners, mut uids) = (Vec::new(), HashSet::new());
         query.set("limit", PAGE);
         loop {
             self.metrics.asked();
             let path = format!("{}?{query}", collection(target, version));
-            let Some(answer) = self.get(&path, METADATA).await? else { return Ok(()) };
+            let Some(answer) = self.get(&path, METADATA).await? else { return Ok(Some(owners)) };
             let page = metadata::of_list(&answer).map_err(|error| Failed::passing(&error))?;
-            page.items.into_iter().for_each(&mut each);
-            let Some(next) = page.next else { return Ok(()) };
+            let controllers = page.items.iter().flat_map(Metadata::controllers).filter(|owner| wanted(owner));
+            owners.extend(controllers.filter(|owner| uids.insert(owner.uid.clone())).cloned());
+            if owners.len() > most {
+                return Ok(None);
+            }
+            let Some(next) = page.next else { return Ok(Some(owners)) };
             query.set("continue", &next);
         }
     }
@@ -147,21 +155,32 @@ impl Asker {
         self.get(path, JSON).await
     }
 
-    /// Writes to the object with this uid what changes nothing, so that admission looks at it: its metadata after that, if it is
-    /// still there. It is under way as long as the ticket.
+    /// Patches the object with this uid by what changes nothing, so that admission looks at it.
     pub(super) async fn touch(
         &self,
         (target, uid): (&Target, &str),
         version: &str,
         ticket: &Ticket,
     ) -> Result<Option<Metadata>, Failed> {
-        let name = target.name.as_deref().unwrap_or_default();
-        let path = format!("{}/{}?fieldManager=ringside-proxy", collection(target, version), segment(name));
         // Of an object with another uid it is refused.
         let patch = serde_json::json!({"metadata": {"uid": uid}}).to_string();
+        self.patch(target, version, ("ringside-proxy", MERGE_PATCH, patch), ticket).await
+    }
+
+    /// Patches an object as this field manager; returns its metadata after that, if it is still there. The patch is under way
+    /// as long as the ticket.
+    pub(super) async fn patch(
+        &self,
+        target: &Target,
+        version: &str,
+        (manager, form, patch): (&str, &'static str, String),
+        ticket: &Ticket,
+    ) -> Result<Option<Metadata>, Failed> {
+        let name = target.name.as_deref().unwrap_or_default();
+        let path = format!("{}/{}?fieldManager={manager}", collection(target, version), segment(name));
         let mut request = request(Verb::Patch, &path, ONE_METADATA)?.map(|_| full(patch));
         *request.method_mut() = Method::PATCH;
-        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MERGE_PATCH));
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(form));
         ticket.sent();
         let settle = |answered: &_| {
             if !may_go_on(answered) {

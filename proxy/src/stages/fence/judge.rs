@@ -1,8 +1,10 @@
 //! Whose an object is: by what the fence remembers, or else by the labels that the object has at this moment.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{sync::Arc, time::Duration};
 
+use futures::future::try_join_all;
 use ringside_ring::{RingLabels, cluster_ring::GroupResource, labels::Ownership};
+use tokio::time::timeout;
 
 use super::{
     ask::{Asker, Failed, Found, named},
@@ -18,6 +20,12 @@ use crate::{
 
 /// How many objects a chain of owners may have, the written one included. The sharder moves no longer chains.
 const MAX_CHAIN: usize = 8;
+/// How many owners of the ring a deletion of many may concern: each may cost a question, and is named under the fence's lock.
+const MAX_OWNERS: usize = 2_000;
+/// How many owners are asked about at once.
+const AT_ONCE: usize = 16;
+/// How long it may take to find out what a deletion of many concerns: it holds all drains of that meanwhile.
+const DELETION: Duration = Duration::from_secs(30);
 
 /// Judges what one request concerns.
 pub(super) struct Judge {
@@ -134,14 +142,14 @@ impl Judge {
         asks: bool,
         ticket: &Ticket,
     ) -> Result<Vec<Uid>, Refusal> {
-        let mut owners: Vec<Owner> = Vec::new();
-        let mut uids: HashSet<String> = HashSet::new();
-        let each = |metadata: Metadata| {
-            owners.extend(metadata.controllers().filter(|owner| uids.insert(owner.uid.clone())).cloned());
+        let wanted = |owner: &Owner| self.may_be_the_rings(std::slice::from_ref(owner));
+        let judged = async {
+            let owners = self.asker.controllers((target, &self.version), selecting, wanted, MAX_OWNERS).await;
+            let owners = owners.map_err(|failed| failed.about(target))?.ok_or(Refusal::TooManyOwners(MAX_OWNERS))?;
+            self.controlled_by(&owners, target.namespace.as_deref(), asks, ticket).await
         };
-        let asked = self.asker.selected(target, &self.version, selecting, each).await;
-        asked.map_err(|failed| failed.about(target))?;
-        self.controlled_by(&owners, target.namespace.as_deref(), asks, ticket).await
+        let late = |_| Failed::passing(&format!("the owners of what it selects were not known within {DELETION:?}"));
+        timeout(DELETION, judged).await.map_err(|elapsed| late(elapsed).about(target))?
     }
 
     /// Whether one of these owners may be an object of the ring, as far as their groups say.
@@ -177,8 +185,9 @@ impl Judge {
     ) -> Result<Vec<Uid>, Refusal> {
         ticket.may_be_about(&uids_of(owners));
         let mut uids = Vec::new();
-        for owner in owners {
-            uids.extend(self.controller(owner, namespace, asks, ticket).await?);
+        for batch in owners.chunks(AT_ONCE) {
+            let asked = batch.iter().map(|owner| self.controller(owner, namespace, asks, ticket));
+            uids.extend(try_join_all(asked).await?.into_iter().flatten());
         }
         Ok(uids)
     }

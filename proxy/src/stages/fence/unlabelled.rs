@@ -9,6 +9,7 @@
 //! It is a write like the controller's own: counted, and not sent once the child's owner was let go.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -221,7 +222,7 @@ impl Cared {
 
 /// The child's metadata after another write to it; none if it is gone, or not to be written to any more.
 async fn attempt(Child { target, uid, above }: &Child, judge: &Judge) -> Result<Option<Metadata>, Failed> {
-    let ticket = judge.fence.enter(About { target: Some(target.clone()), uids: Vec::new() });
+    let ticket = judge.fence.enter(About { target: Some(target.clone()), uids: HashSet::new() });
     if ticket.also_about(&above.uids).is_err() {
         return Ok(None);
     }

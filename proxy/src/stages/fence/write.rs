@@ -1,7 +1,7 @@
 //! What changes something: counted while it is under way, and refused where it is about what is another shard's.
 //! A PUT of an object gets back the label that its writer does not see.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use futures::FutureExt;
 use http::{Request, Response, StatusCode, header, request::Parts};
@@ -57,7 +57,8 @@ pub(super) async fn write<S: Next>(
     let (mut head, mut body) = request.into_parts();
     // Before anything is asked: an object that is ours then stays so until this is answered, and who works on an owner waits
     // for that.
-    let ticket = Arc::new(judge.fence.enter(About { target: (!creates).then(|| target.clone()), uids: Vec::new() }));
+    let ticket =
+        Arc::new(judge.fence.enter(About { target: (!creates).then(|| target.clone()), uids: HashSet::new() }));
     ticket.may_be_about(&uids_of(&owners));
     let brings = creates && judge.may_be_the_rings(&owners);
     let began = judge.era.term.began;

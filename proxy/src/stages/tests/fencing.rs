@@ -13,6 +13,7 @@ use crate::{
 
 mod children;
 mod flight;
+mod many;
 mod names;
 mod owners;
 mod unlabelled;

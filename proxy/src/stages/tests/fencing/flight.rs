@@ -201,3 +201,37 @@ async fn half_a_body_is_answered_and_holds_no_drain_any_more() {
         assert!(!holds(&guard, 2 * GRACE).await, "{uri}");
     }
 }
+
+/// Each refusal comes sooner than the grace would end.
+#[tokio::test(start_paused = true)]
+async fn writes_refused_each_second_do_not_hold_a_drain() {
+    let under = value!({"metadata": {"name": "p", "ownerReferences": [owner("Thing", "b")]}}).to_string();
+    for (method, uri, refused) in [("POST", PARTS.to_owned(), 412), ("PUT", format!("{PARTS}/p"), 409)] {
+        let objects = Objects::default();
+        let served = objects.clone();
+        let lab = Lab::new(move |seen| match seen.uri.query() {
+            // A watch that breaks off at once.
+            Some(query) if query.contains("watch=1") => {
+                json(boxed(StreamBody::new(futures::stream::empty::<Result<Frame<Bytes>, BoxError>>())))
+            }
+            _ => answer(&served, seen),
+        });
+        let fenced = Fenced::over(lab, objects);
+        fenced.thing(OURS);
+        fenced.put(&format!("{PARTS}/p"), OTHERS, None);
+        let mut watch = fenced.lab.get("/apis/x.io/v1/parts?watch=1&resourceVersion=5").await.into_body();
+        assert!(watch.frame().await.is_none());
+        drop(watch);
+        let guard = fenced.drained();
+        let again = async {
+            for _ in 0..8 {
+                assert_eq!(fenced.write(method, &uri, "application/json", under.clone()).await, refused, "{method}");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::select! {
+            () = guard.quiet() => assert!(guard.close()),
+            () = again => panic!("held by what is refused: {method}"),
+        }
+    }
+}
