@@ -106,7 +106,7 @@ impl Metrics {
         self.foreign.get_or_create(&Outcome { outcome }).inc();
     }
 
-    /// A controlled object was created without label: it has one now, or was left to the sharder.
+    /// A controlled object had no label: it has one now, or was left to the sharder.
     pub fn unlabelled(&self, outcome: &'static str) {
         self.unlabelled.get_or_create(&Outcome { outcome }).inc();
     }
@@ -159,7 +159,8 @@ impl Metrics {
         registry.register("unseen_requests", unseen, self.unseen.clone());
         let foreign = "Requests with another account's token, by whether they were passed or refused";
         registry.register("foreign_token_requests", foreign, self.foreign.clone());
-        let unlabelled = "Controlled objects that were created without label, by what came of it";
+        let unlabelled =
+            "Controlled objects that the controller was to create and that had no label, by what came of it";
         registry.register("unlabelled_children", unlabelled, self.unlabelled.clone());
         let unfiltered = "Requests about the ring's resources whose client accepts no JSON, and sees the ring's labels";
         registry.register("unfiltered_requests", unfiltered, self.unfiltered.clone());

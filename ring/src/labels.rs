@@ -30,6 +30,9 @@ pub const LEASE_GRACE: &str = "ringside.dev/grace";
 /// whoever drops both labels under another name, such as a controller that PUTs its own object from a template, has let go
 /// of nothing. A shard that promises no grace acknowledges as the contract says, under any name.
 pub const ACKNOWLEDGER: &str = "ringside-acknowledgement";
+/// The field manager of a shard that labels an existing object without controller, for an owner's controller to adopt. An
+/// addition of ours: the policy that keeps labels lets nobody else but the sharder add one.
+pub const ADOPTION: &str = "ringside-adoption";
 
 const SHARD_PREFIX: &str = "shard.alpha.sharding.timebertt.dev";
 const DRAIN_PREFIX: &str = "drain.alpha.sharding.timebertt.dev";

@@ -3,6 +3,7 @@
 //! the API server, with both, and with neither.
 
 mod acknowledgement;
+mod adopted;
 mod belongings;
 mod copies;
 mod fixture;
@@ -38,6 +39,8 @@ pub(crate) fn group() -> Group {
             case!(copies::a_copied_child_is_with_its_owner_at_once_with_webhook_and_policy).alone(),
             case!(copies::a_copied_child_is_with_its_owner_soon_while_the_webhook_is_away).alone(),
             case!(copies::a_copied_child_is_with_its_owner_after_a_period_where_nothing_keeps_labels).alone(),
+            case!(adopted::children_made_before_their_owners_are_adopted_with_webhook_and_policy).works(),
+            case!(adopted::children_made_before_their_owners_are_adopted_behind_the_api_servers_fence),
             case!(removal::removing_the_ring_takes_everything_off).works(),
             case!(removal::the_command_takes_off_what_no_sharder_saw_go).works(),
             case!(removal::the_command_takes_a_whole_ring_off_while_everything_runs).works(),

@@ -6,7 +6,10 @@
 //! can tell by the answer, and who creates it once more can tell, too. So the proxy writes to the child what changes nothing, and
 //! the API server asks the webhook about that.
 //!
-//! It is a write like the controller's own: counted, and not sent once the child's owner was let go.
+//! One that is there before it is created, and has no controller either, was made by hand or restored. It gets this shard's
+//! label, so that the owner's controller sees it, and can adopt it as it would without shards.
+//!
+//! Both are writes like the controller's own: counted, and not sent once the child's owner was let go.
 
 use std::{
     collections::HashSet,
@@ -18,6 +21,10 @@ use std::{
 };
 
 use http::{Response, StatusCode};
+use ringside_ring::{
+    labels::ADOPTION,
+    patch::{Seen, assign},
+};
 use ringside_runtime::contained::contained;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -27,7 +34,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     alone::Alone,
-    ask::Failed,
+    ask::{Failed, JSON_PATCH},
     judge::{Judge, Whose},
 };
 use crate::{
@@ -138,14 +145,16 @@ impl Unlabelled {
         let care = async move {
             let asked = judge.fence.asking();
             let Ok(Some(there)) = judge.ask(&target).await else { return };
-            let Some(controller) = there.controllers().map(|owner| Uid::from(owner.uid.as_str())).next() else {
-                return;
-            };
-            let Some(uid) = there.uid.clone().filter(|_| above.uids.contains(&controller)) else { return };
-            match judge.whose(&there) {
-                Whose::Ours => judge.fence.learn(&judge.era, &target, &uid.into(), Some(controller), asked),
-                Whose::Nobodys => cared.until_labelled(Child { target, uid, above }, &judge, &tasks).await,
-                Whose::Draining | Whose::Others(_) => {}
+            let Some(uid) = there.uid.clone() else { return };
+            let controller = there.controllers().map(|owner| Uid::from(owner.uid.as_str())).next();
+            match (controller, judge.whose(&there)) {
+                (None, Whose::Nobodys) => cared.offer(&Child { target, uid, above }, &there, &judge, &tasks).await,
+                (Some(controller), _) if !above.uids.contains(&controller) => {}
+                (controller @ Some(_), Whose::Ours) => {
+                    judge.fence.learn(&judge.era, &target, &uid.into(), controller, asked);
+                }
+                (Some(_), Whose::Nobodys) => cared.until_labelled(Child { target, uid, above }, &judge, &tasks).await,
+                _ => {}
             }
         };
         begin(care, place, around);
@@ -189,7 +198,7 @@ impl Cared {
             if tasks.is_closed() || judge.fence.is_leaving(&above.uids) {
                 return;
             }
-            match tasks.track_future(attempt(&child, judge)).await {
+            match tasks.track_future(write(&child, judge, None)).await {
                 Ok(Some(now)) if judge.whose(&now) == Whose::Nobodys => last = None,
                 Ok(Some(_)) => {
                     judge.asker.metrics.unlabelled("labelled");
@@ -211,20 +220,59 @@ impl Cared {
         self.left(target, judge, last.as_ref().map_or("the webhook does not label it", Failed::why));
     }
 
-    /// The sharder will find it. The first one is told, and the first after one that was labelled.
+    /// Gives an object without controller this shard's label. Once: who creates it will do so again.
+    async fn offer(&self, child: &Child, there: &Metadata, judge: &Judge, tasks: &TaskTracker) {
+        let Child { target, uid, above } = child;
+        if !matches!(judge.follows(target, &above.controllers).await, Ok(true))
+            || tasks.is_closed()
+            || judge.fence.is_leaving(&above.uids)
+            || judge.fence.has_moved(uid)
+        {
+            return;
+        }
+        let seen = Seen {
+            uid,
+            resource_version: there.resource_version.as_deref().unwrap_or_default(),
+            ownership: judge.labels.ownership(there.labels.as_ref()),
+            has_labels: there.labels.is_some(),
+        };
+        let patch = serde_json::json!(assign(&judge.labels, &seen, &judge.era.term.shard)).to_string();
+        match tasks.track_future(write(child, judge, Some(patch))).await {
+            Ok(Some(now)) if judge.whose(&now) == Whose::Ours => {
+                judge.asker.metrics.unlabelled("adoptable");
+                let Target { resource, namespace, name } = target;
+                tracing::info!(%resource, namespace, name, "labelled an existing object for its owner's controller to adopt");
+            }
+            Ok(Some(_)) => {
+                self.left(target, judge, "admission takes the shard's label off an object without controller");
+            }
+            Ok(None) => {}
+            Err(failed) => self.left(target, judge, failed.why()),
+        }
+    }
+
+    /// Nobody sees it but the sharder. The first one is told, and the first after one that was labelled.
     fn left(&self, Target { resource, namespace, name }: &Target, judge: &Judge, why: &str) {
         judge.asker.metrics.unlabelled("left");
         if !self.told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%resource, namespace, name, why, "a child without label waits for the sharder, and others may too");
+            tracing::warn!(%resource, namespace, name, why, "a child has no label, so its controller does not see it; others may have none too");
         }
     }
 }
 
-/// The child's metadata after another write to it; none if it is gone, or not to be written to any more.
-async fn attempt(Child { target, uid, above }: &Child, judge: &Judge) -> Result<Option<Metadata>, Failed> {
+/// Writes a JSON patch to the child, or what changes nothing; returns its metadata after that. None if it is gone, or not to be
+/// written to any more.
+async fn write(
+    Child { target, uid, above }: &Child,
+    judge: &Judge,
+    patch: Option<String>,
+) -> Result<Option<Metadata>, Failed> {
     let ticket = judge.fence.enter(About { target: Some(target.clone()), uids: HashSet::new() });
     if ticket.also_about(&above.uids).is_err() {
         return Ok(None);
     }
-    judge.asker.touch((target, uid), &judge.version, &ticket).await
+    match patch {
+        None => judge.asker.touch((target, uid), &judge.version, &ticket).await,
+        Some(patch) => judge.asker.patch(target, &judge.version, (ADOPTION, JSON_PATCH, patch), &ticket).await,
+    }
 }

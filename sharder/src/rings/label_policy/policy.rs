@@ -2,12 +2,12 @@
 //!
 //! It runs before the webhooks do, and once: so a shard label that an object is created with was written by the client,
 //! and what the webhook assigns in the same write is not undone. Only writes that change the labels get as far as a patch:
-//! all others cost the evaluation of three short conditions.
+//! all others cost the evaluation of a few short conditions.
 
 use kube::{core::DynamicObject, discovery::ApiResource};
 use ringside_ring::{
     grace::CARRIES_GRACE,
-    labels::{ACKNOWLEDGER, webhook_configuration_name},
+    labels::{ACKNOWLEDGER, ADOPTION, webhook_configuration_name},
 };
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ fn rules(snapshot: &Snapshot) -> Vec<Value> {
 
 /// The parts of the policy that are CEL.
 struct Expressions {
-    conditions: [(&'static str, String); 3],
+    conditions: [(&'static str, String); 4],
     variables: [(&'static str, String); 5],
     patch: String,
 }
@@ -69,8 +69,8 @@ impl Expressions {
         let (shard, drain) = (quoted(&snapshot.labels.shard), quoted(&snapshot.labels.drain));
         let path = |key: &str| quoted(&format!("/metadata/labels/{}", key.replace('~', "~0").replace('/', "~1")));
         let (shard_path, drain_path) = (path(&snapshot.labels.shard), path(&snapshot.labels.drain));
-        let (manager, acknowledger, graced) = (MANAGER, quoted(ACKNOWLEDGER), quoted(CARRIES_GRACE));
-        let (sharder, pod, child) = (quoted(sharder), POD, &is_child(snapshot));
+        let [sharder, acknowledger, adoption] = [sharder, ACKNOWLEDGER, ADOPTION].map(quoted);
+        let (manager, pod, child, graced) = (MANAGER, POD, &is_child(snapshot), quoted(CARRIES_GRACE));
         let follows = &format!("({child} && {CONTROLLED})");
         let new = |key: &str| format!("object.metadata.?labels[?{key}]");
         let old = |key: &str| format!("oldObject.metadata.?labels[?{key}]");
@@ -100,6 +100,15 @@ impl Expressions {
                         "request.operation == 'CREATE' || {new_shard}.hasValue() || {new_drain}.hasValue() \
                          || !{old_drain}.hasValue() || !({pod} in ['', {old_shard}.orValue('')]) \
                          || ({manager} != {acknowledger} && {old_drain}.orValue('').matches({graced}))"
+                    ),
+                ),
+                // The shard's own label added to an object that would be a child, and has no controller: its proxy does that
+                // where the shard's controller was to create the object. To no object that has a shard.
+                (
+                    "not-for-adoption",
+                    format!(
+                        "request.operation == 'CREATE' || {manager} != {adoption} || !({child}) || {CONTROLLED} \
+                         || {old_shard}.hasValue() || {new_drain}.hasValue() || !({pod} in ['', {new_shard}.orValue('')])"
                     ),
                 ),
             ],

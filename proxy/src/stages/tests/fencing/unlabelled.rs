@@ -64,7 +64,9 @@ fn answering(status: u16, labels: Labels, script: impl Fn(usize) -> Patched + Se
 }
 
 fn is_own(seen: &Seen) -> bool {
-    seen.uri.query().is_some_and(|query| query == "fieldManager=ringside-proxy")
+    seen.uri
+        .query()
+        .is_some_and(|query| ["fieldManager=ringside-proxy", "fieldManager=ringside-adoption"].contains(&query))
 }
 
 impl Fenced {
@@ -213,7 +215,7 @@ async fn so_it_is_about_one_that_is_there_already_and_that_nobody_sees() {
         fenced.create(Some(owner("Thing", "b"))).await;
     }
     assert_eq!((fenced.patches().await, fenced.questions() - questions), (0, 0));
-    for (labels, by) in [(OTHERS, Some(owner("Thing", "b"))), (NOBODYS, Some(owner("Thing", "c"))), (NOBODYS, None)] {
+    for (labels, by) in [(OTHERS, Some(owner("Thing", "b"))), (NOBODYS, Some(owner("Thing", "c")))] {
         let fenced = there(labels, by.clone());
         fenced.create(Some(owner("Thing", "b"))).await;
         assert_eq!((fenced.patches().await, fenced.outcomes()), (0, [0, 0]), "{labels:?} {by:?}");
@@ -225,4 +227,78 @@ async fn so_it_is_about_one_that_is_there_already_and_that_nobody_sees() {
     fenced.objects.lock().remove(&format!("{PARTS}/p"));
     fenced.create(Some(owner("Thing", "b"))).await;
     assert_eq!(fenced.patches().await, 0);
+}
+
+/// A shard whose create of the part `p` is answered that it is there: with these labels, without controller.
+fn made_before(labels: Labels, script: impl Fn(usize) -> Patched + Send + Sync + 'static) -> Fenced {
+    let fenced = answering(409, NOBODYS, script);
+    let mut there = metadata("p", labels, None);
+    there["resourceVersion"] = "7".into();
+    fenced.objects.lock().insert(format!("{PARTS}/p"), there);
+    fenced
+}
+
+impl Fenced {
+    /// The patches that the proxy makes for adoption, when nothing more comes.
+    async fn offers(&self) -> Vec<Value> {
+        tokio::time::sleep(LONGEST).await;
+        let seen = self.lab.seen.lock();
+        let offers = seen.iter().filter(|seen| seen.uri.query() == Some("fieldManager=ringside-adoption"));
+        offers.map(|seen| serde_json::from_slice(&seen.body).unwrap()).collect()
+    }
+
+    fn adoptable(&self) -> u64 {
+        self.lab.shared.metrics.were_unlabelled("adoptable")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn existing_object_without_controller_gets_the_label_of_the_owners_shard() {
+    let fenced = made_before(NOBODYS, |_| Patched::Labelled);
+    let answer = fenced.create(Some(owner("Thing", "b"))).await;
+    assert_eq!(answer.status(), 409, "the answer is passed on");
+    let patch = value!([
+        {"op": "test", "path": "/metadata/uid", "value": "uid-p"},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+        {"op": "add", "path": "/metadata/labels/s", "value": "me"},
+    ]);
+    assert_eq!(fenced.offers().await, [patch]);
+    assert_eq!((fenced.adoptable(), fenced.outcomes()), (1, [0, 0]));
+    // Where admission takes the label off, or the object was changed meanwhile, the next create tries again.
+    for (patched, left) in [(Patched::Unlabelled, 1), (Patched::Status(422), 1), (Patched::Another, 0)] {
+        let fenced = made_before(NOBODYS, move |_| patched);
+        fenced.create(Some(owner("Thing", "b"))).await;
+        assert_eq!((fenced.offers().await.len(), fenced.adoptable(), fenced.outcomes()), (1, 0, [0, left]));
+        fenced.create(Some(owner("Thing", "b"))).await;
+        assert_eq!(fenced.offers().await.len(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn existing_object_stays_as_it_is_where_the_shard_has_no_claim() {
+    for labels in [OURS, OTHERS, DRAINING] {
+        let fenced = made_before(labels, |_| Patched::Labelled);
+        fenced.create(Some(owner("Thing", "b"))).await;
+        assert!(fenced.offers().await.is_empty(), "{labels:?}");
+    }
+    let foreign =
+        value!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "b", "uid": "uid-d", "controller": true});
+    for owner in [None, Some(foreign), Some(owner("Thing", "gone"))] {
+        let fenced = made_before(NOBODYS, |_| Patched::Labelled);
+        fenced.create(owner.clone()).await;
+        assert!(fenced.offers().await.is_empty(), "{owner:?}");
+    }
+    // Of no family of the owner's.
+    let fenced = made_before(NOBODYS, |_| Patched::Labelled);
+    let Knowledge::Known(policy) = fenced.lab.shared.knowledge.borrow().clone() else { panic!("it is known") };
+    let others = GroupResource { resource: "others".into(), ..things() };
+    let families = [(things(), [].into()), (others, [parts()].into())].into();
+    fenced.lab.shared.knowledge.send_replace(Knowledge::Known(Arc::new(Policy { families, ..(*policy).clone() })));
+    fenced.create(Some(owner("Thing", "b"))).await;
+    assert!(fenced.offers().await.is_empty());
+    // The owner is to leave.
+    let fenced = made_before(NOBODYS, |_| Patched::Labelled);
+    let _drained = fenced.drained();
+    fenced.create(Some(owner("Thing", "b"))).await;
+    assert!(fenced.offers().await.is_empty());
 }
