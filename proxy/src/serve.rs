@@ -6,6 +6,7 @@
 
 use std::{
     convert::Infallible,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -20,7 +21,12 @@ use hyper_util::{
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
-use ringside_runtime::{contained, shutdown::Shutdown};
+use ringside_runtime::{
+    connection_limit::{ConnectionLimit, ConnectionPermit},
+    contained,
+    listen::accept,
+    shutdown::Shutdown,
+};
 use rustls::ServerConfig;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -45,17 +51,20 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// All of the end, for whoever waits for it. A release that takes longer than what is left then is broken off: the Lease
 /// runs out by itself.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(28);
-/// How long a client may take for the TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long it may take for the head of the first request, or of the next on HTTP/1.1. This must be longer than clients
+/// How long a client may take to show a token, from its connection on.
+const FIRST_TOKEN: Duration = Duration::from_secs(10);
+/// How long it may take for the head of the next request on HTTP/1.1. This must be longer than clients
 /// keep an unused connection (Go: 90 s): who sends just when we close has a failed request.
 const NEXT_REQUEST: Duration = Duration::from_secs(120);
 /// After how much silence a client's HTTP/2 connection is checked, and how long the client may take to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Requests on one HTTP/2 connection: a controller may well have hundreds of watches, and not every client opens
+/// Connections at the same time, and those among them that have shown no right token yet.
+const CONNECTIONS: usize = 512;
+const UNPROVEN: usize = 64;
+/// Requests on one HTTP/2 connection: a controller may well have a hundred watches, and not every client opens
 /// another connection where a server allows too few.
-const STREAMS: u32 = 1024;
+const STREAMS: u32 = 256;
 /// What one request's body may have on the way here, and those of a connection together: enough for [`UPLOADS`] that
 /// don't get on, without a delay for others.
 const STREAM_WINDOW: u32 = 256 << 10;
@@ -63,12 +72,10 @@ const CONNECTION_WINDOW: u32 = UPLOADS * STREAM_WINDOW;
 const UPLOADS: u32 = 64;
 /// What waits for one slow reader, beside what its connection's buffers hold.
 const SEND_BUFFER: usize = 64 << 10;
-/// A request's headers together: as much as Go's servers take.
-const HEADERS: u32 = 1 << 20;
+/// A request's head.
+const HEAD: u32 = 64 << 10;
 /// How many headers a request may have by HTTP/1.1, where they are counted: impersonation has one for each value.
 const HTTP1_HEADERS: usize = 500;
-/// How long to wait after the system refused a connection, as it does when no file descriptors are left.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// The connections of the controller.
 #[derive(Debug)]
@@ -128,9 +135,12 @@ impl Server {
         tokio::select! {
             () = gone => {}
             () = async {
+                let limit = ConnectionLimit::new(CONNECTIONS, UNPROVEN);
                 loop {
                     let stream = accept(&self.listener).await;
-                    let serve = secured(stream, acceptor.clone(), stack.clone(), drain.clone(), self.abort.clone());
+                    let caller = Arc::new(Caller::new(limit.admit().await));
+                    let (acceptor, stack, drain) = (acceptor.clone(), stack.clone(), drain.clone());
+                    let serve = secured(stream, acceptor, caller, stack, drain, self.abort.clone());
                     connections.spawn(contained(serve, self.abort.clone()));
                 }
             } => {}
@@ -151,14 +161,45 @@ impl Server {
     }
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return stream,
-            Err(error) => {
-                tracing::warn!(%error, "can't accept a connection");
-                tokio::time::sleep(ACCEPT_AGAIN).await;
+/// The client of a connection, on each of its requests.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    permit: ConnectionPermit,
+    /// Whether it has shown a token that is right, or that the API server is asked about.
+    has_token: AtomicBool,
+}
+
+impl Caller {
+    pub(crate) fn new(permit: ConnectionPermit) -> Self {
+        Self { permit, has_token: AtomicBool::new(false) }
+    }
+
+    /// Notes that it has shown a token; `proven` if that is known to be right.
+    pub(crate) fn shows_token(&self, proven: bool) {
+        self.has_token.store(true, Ordering::Relaxed);
+        if proven {
+            self.permit.prove();
+        }
+    }
+
+    /// Whether its token is known to be right.
+    #[cfg(test)]
+    pub(crate) fn is_proven(&self) -> bool {
+        self.permit.is_proven()
+    }
+
+    /// Serves its connection, until another one needs the place or no token is shown in time.
+    async fn bound(&self, serving: Pin<&mut impl Future<Output = ()>>) {
+        let silent = async {
+            sleep(FIRST_TOKEN).await;
+            if self.has_token.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
             }
+        };
+        tokio::select! {
+            () = serving => {}
+            () = silent => tracing::debug!("a connection without a token is closed"),
+            () = self.permit.revoked() => tracing::debug!("a connection without a right token is closed for another one"),
         }
     }
 }
@@ -181,6 +222,7 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Contain
 async fn secured<S>(
     stream: TcpStream,
     acceptor: TlsAcceptor,
+    caller: Arc<Caller>,
     stack: S,
     drain: CancellationToken,
     abort: CancellationToken,
@@ -189,15 +231,18 @@ async fn secured<S>(
 {
     // Small answers should not wait for an acknowledgement of the last one; failing to say so does no harm.
     let _ = stream.set_nodelay(true);
-    match timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => connection(stream, stack, drain, abort).await,
-        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-        Err(_) => tracing::debug!("a TLS handshake took too long"),
-    }
+    let serving = pin!(async {
+        match acceptor.accept(stream).await {
+            Ok(stream) => connection(stream, caller.clone(), stack, drain, abort).await,
+            Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+        }
+    });
+    caller.bound(serving).await;
 }
 
 async fn connection<S>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    caller: Arc<Caller>,
     stack: S,
     drain: CancellationToken,
     abort: CancellationToken,
@@ -205,28 +250,15 @@ async fn connection<S>(
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send> + Clone + Send + 'static,
 {
     let builder = protocols(Contained(abort));
-    let asked = Arc::new(AtomicBool::new(false));
-    let asks = asked.clone();
-    let note = move |request: Request<Incoming>| {
-        asks.store(true, Ordering::Relaxed);
+    let from = move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(caller.clone());
         request.map(boxed)
     };
-    let stack = ServiceBuilder::new().map_request(note).service(stack);
+    let stack = ServiceBuilder::new().map_request(from).service(stack);
     let serving = builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(stack));
-    let mut serving = std::pin::pin!(serving);
-    // hyper has no limit for what comes before the first request, be it the choice of the protocol.
-    let silent = async {
-        sleep(NEXT_REQUEST).await;
-        if asked.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
-    };
+    let mut serving = pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
-        () = silent => {
-            tracing::debug!("a connection without a request is closed");
-            return;
-        }
         () = drain.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await
@@ -241,6 +273,7 @@ fn protocols(executor: Contained) -> Builder<Contained> {
     let mut builder = Builder::new(executor);
     // Names of headers as the client wrote them, and in answers as Go's servers do.
     builder.http1().preserve_header_case(true).title_case_headers(true).max_headers(HTTP1_HEADERS);
+    builder.http1().max_buf_size(HEAD as usize);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(NEXT_REQUEST);
     builder
         .http2()
@@ -251,7 +284,7 @@ fn protocols(executor: Contained) -> Builder<Contained> {
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
-        .max_header_list_size(HEADERS);
+        .max_header_list_size(HEAD);
     builder
 }
 

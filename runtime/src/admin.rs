@@ -1,6 +1,6 @@
 //! The admin server: `/livez`, `/readyz`, `/metrics`, and beside a controller `/startedz` and `/controllerz`.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -9,10 +9,30 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use tokio::{net::TcpListener, sync::watch};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    time::timeout,
+};
 
-use crate::shutdown::Shutdown;
+use crate::{
+    connection_limit::{ConnectionLimit, ConnectionPermit},
+    contained::contained,
+    listen::accept,
+    shutdown::Shutdown,
+};
+
+/// Connections at the same time: of a kubelet and of what collects metrics, a few each.
+const CONNECTIONS: usize = 32;
+/// How long a client may take for its request's head, and for all.
+const HEAD: Duration = Duration::from_secs(5);
+const ALL: Duration = Duration::from_secs(30);
 
 /// Which probe a check belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,17 +165,39 @@ pub fn router(health: Health, registry: Arc<Registry>) -> Router {
         .with_state(Admin { health, registry })
 }
 
-/// Serves the routes until the shutdown.
+/// Serves the routes until the shutdown. Then answers under way go on for as long as the process does.
 ///
 /// # Errors
-/// When the listener fails.
+/// Never; the type is what a supervised task returns.
 pub async fn serve(
     listener: TcpListener,
     health: Health,
     registry: Arc<Registry>,
     shutdown: Shutdown,
-) -> io::Result<()> {
-    axum::serve(listener, router(health, registry)).with_graceful_shutdown(async move { shutdown.wait().await }).await
+) -> Result<(), Infallible> {
+    let (router, limit) = (router(health, registry), ConnectionLimit::new(CONNECTIONS, CONNECTIONS));
+    let serving = async {
+        loop {
+            let stream = accept(&listener).await;
+            let permit = limit.admit().await;
+            tokio::spawn(contained(connection(stream, router.clone(), permit)));
+        }
+    };
+    tokio::select! {
+        () = shutdown.wait() => Ok(()),
+        () = serving => Ok(()),
+    }
+}
+
+/// Answers one request: a connection that is kept would hold a place.
+async fn connection(stream: TcpStream, router: Router, permit: ConnectionPermit) {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD).keep_alive(false);
+    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    tokio::select! {
+        _ = timeout(ALL, serving) => {}
+        () = permit.revoked() => {}
+    }
 }
 
 fn probe(health: &Health, probe: Probe) -> Response {
@@ -179,7 +221,52 @@ fn metrics(registry: &Registry) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
+
+    async fn server() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(serve(listener, Health::new(), Arc::default(), Shutdown::new()));
+        address
+    }
+
+    async fn connect(address: SocketAddr) -> TcpStream {
+        TcpStream::connect(address).await.expect("it is reached")
+    }
+
+    #[tokio::test]
+    async fn who_keeps_many_connections_open_keeps_no_probe_out() {
+        let address = server().await;
+        let mut idle = Vec::new();
+        for _ in 0..3 * CONNECTIONS {
+            idle.push(connect(address).await);
+        }
+        let mut probe = connect(address).await;
+        probe.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("it is open");
+        let mut answer = String::new();
+        probe.read_to_string(&mut answer).await.expect("an answer, and the end of the connection");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let mut open = 0;
+        for stream in &mut idle {
+            open += usize::from(timeout(Duration::ZERO, stream.read_u8()).await.is_err());
+        }
+        assert!(open <= CONNECTIONS, "{open}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_request_is_closed_soon() {
+        let address = server().await;
+        for sent in ["", "GET /livez HTTP/1.1\r\n"] {
+            let mut stream = connect(address).await;
+            stream.write_all(sent.as_bytes()).await.expect("it is open");
+            let closed = timeout(2 * HEAD, stream.read_to_end(&mut Vec::new())).await;
+            assert!(closed.is_ok(), "{sent}");
+        }
+    }
 
     #[test]
     fn a_check_fails_until_it_passes_and_liveness_is_part_of_readiness() {

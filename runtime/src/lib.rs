@@ -9,6 +9,7 @@ pub mod certificates;
 pub mod client;
 pub mod clock;
 pub mod config;
+pub mod connection_limit;
 pub mod contained;
 pub mod discovery;
 pub mod explain;

@@ -3,10 +3,11 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
 };
 
 use rustix::io::Errno;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 /// Listens on an address. Where the machine has no IPv6, `0.0.0.0` takes the place of `[::]`.
 ///
@@ -14,6 +15,22 @@ use tokio::net::TcpListener;
 /// When the system does not let it.
 pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     bind(address, TcpListener::bind).await
+}
+
+/// How long to wait after the system refused a connection, as it does when no file descriptors are left.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// Returns the next connection.
+pub async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => {
+                tracing::warn!(%error, "can't accept a connection");
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+        }
+    }
 }
 
 async fn bind<T>(address: SocketAddr, bind: impl AsyncFn(SocketAddr) -> io::Result<T>) -> io::Result<T> {

@@ -14,7 +14,7 @@ use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tower::service_fn;
 
 use super::*;
@@ -94,44 +94,115 @@ async fn what_goes_on_after_all_patience_is_cut() {
     }
 }
 
+/// A client of a server that has room for it alone.
+async fn caller() -> Arc<Caller> {
+    Arc::new(Caller::new(ConnectionLimit::new(1, 1).admit().await))
+}
+
+/// Answers, and takes each token for a right one.
+async fn hi(request: Request<Body>) -> Result<Response<Body>, Infallible> {
+    if request.headers().contains_key("authorization") {
+        request.extensions().get::<Arc<Caller>>().unwrap().shows_token(true);
+    }
+    Ok(Response::new(full("hi")))
+}
+
+async fn serve(ours: DuplexStream) {
+    let (caller, never) = (caller().await, CancellationToken::new);
+    caller.bound(pin!(connection(ours, caller.clone(), service_fn(hi), never(), never()))).await;
+}
+
+async fn ask(client: &mut DuplexStream, headers: &str) -> String {
+    client.write_all(format!("GET / HTTP/1.1\r\nHost: x\r\n{headers}\r\n").as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let ended = |answer: &[u8]| answer.starts_with(b"HTTP/1.1 431") && answer.ends_with(b"\r\n\r\n");
+    while !ended(&answer) && !answer.ends_with(b"hi") {
+        assert_ne!(client.read_buf(&mut answer).await.unwrap(), 0, "the connection was closed");
+    }
+    String::from_utf8(answer).unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unused_connection_is_kept_longer_than_clients_keep_it() {
     let (mut client, ours) = duplex(1 << 10);
-    let stack = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(full("hi"))) });
-    let serving = connection(ours, stack, CancellationToken::new(), CancellationToken::new());
-    let serving = tokio::spawn(serving);
+    let serving = tokio::spawn(serve(ours));
     for _ in 0..2 {
-        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"hi") {
-            assert_ne!(client.read_buf(&mut answer).await.unwrap(), 0, "the connection was closed");
-        }
+        assert!(ask(&mut client, "Authorization: Bearer x\r\n").await.ends_with("hi"));
         // Go's idle time.
-        tokio::time::sleep(Duration::from_secs(90)).await;
+        sleep(Duration::from_secs(90)).await;
     }
     // But not for ever.
     serving.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_without_a_request_is_closed_however_far_it_has_come() {
-    for sent in [&b""[..], b"P", b"PRI * HTTP/2.0\r\n", b"GET / HTTP/1.1\r\n", HTTP2_WITHOUT_REQUEST] {
+async fn a_connection_without_a_token_is_closed_however_far_it_has_come() {
+    let asked = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    for sent in [&b""[..], b"P", b"PRI * HTTP/2.0\r\n", b"GET / HTTP/1.1\r\n", asked, HTTP2_WITHOUT_REQUEST] {
         let (mut client, ours) = duplex(1 << 10);
-        let stack = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(full("hi"))) });
-        let serving = tokio::spawn(connection(ours, stack, CancellationToken::new(), CancellationToken::new()));
+        let serving = tokio::spawn(serve(ours));
         client.write_all(sent).await.unwrap();
         let start = tokio::time::Instant::now();
         timeout(2 * NEXT_REQUEST, serving).await.expect("it is kept for ever").unwrap();
-        assert!(start.elapsed() <= NEXT_REQUEST + DEADLINE, "{sent:?}");
+        assert!(start.elapsed() <= Duration::from_secs(10), "{sent:?}");
     }
+}
+
+#[tokio::test]
+async fn a_head_has_64_kib_at_most() {
+    for (length, code) in [(48 << 10, "200"), (192 << 10, "431")] {
+        let (mut client, ours) = duplex(1 << 20);
+        tokio::spawn(serve(ours));
+        let answer = ask(&mut client, &format!("X-Long: {}\r\n", "x".repeat(length))).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code}")), "{length}: {answer}");
+    }
+}
+
+/// By HTTP/2 the server says so beforehand (RFC 9113, section 6.5.2).
+#[tokio::test]
+async fn a_client_of_http2_is_told_of_64_kib_and_256_streams() {
+    const STREAMS_OF_SETTINGS: u16 = 3;
+    const HEAD_OF_SETTINGS: u16 = 6;
+    let (mut client, ours) = duplex(1 << 20);
+    tokio::spawn(serve(ours));
+    client.write_all(HTTP2_WITHOUT_REQUEST).await.unwrap();
+    let mut head = [0; 9];
+    client.read_exact(&mut head).await.unwrap();
+    assert_eq!(head[3], 4, "its settings come first");
+    let mut settings = vec![0; usize::from(head[2])];
+    client.read_exact(&mut settings).await.unwrap();
+    let setting = |name: u16| {
+        let named = settings.chunks(6).find(|it| it[..2] == name.to_be_bytes()).unwrap();
+        u32::from_be_bytes(named[2..].try_into().unwrap())
+    };
+    assert_eq!((setting(STREAMS_OF_SETTINGS), setting(HEAD_OF_SETTINGS)), (256, 64 << 10));
+}
+
+#[tokio::test]
+async fn who_opens_many_connections_without_a_token_keeps_no_controller_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, port) = server(folder.path(), DEADLINE).await;
+    tokio::spawn(server.run(service_fn(hi), Shutdown::new()));
+    let mut idle = Vec::new();
+    for _ in 0..600 {
+        idle.push(TcpStream::connect(("127.0.0.1", port)).await.unwrap());
+    }
+    let client = client(folder.path(), true);
+    let ask = Request::get(format!("https://localhost:{port}/")).header("authorization", "Bearer x");
+    let answer = timeout(DEADLINE, client.request(ask.body(Empty::new()).unwrap())).await.expect("it is kept out");
+    assert_eq!(answer.unwrap().status(), 200);
+    let mut open = 0;
+    for stream in &mut idle {
+        open += usize::from(timeout(Duration::ZERO, stream.read_u8()).await.is_err());
+    }
+    assert!(open <= UNPROVEN, "{open} connections without a token are open");
 }
 
 /// Each connection of the controller has one of these for as long as it is open.
 #[tokio::test]
 async fn a_connection_is_small() {
     let (_client, ours) = duplex(1);
-    let stack = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(full(""))) });
-    let size = size_of_val(&connection(ours, stack, CancellationToken::new(), CancellationToken::new()));
+    let size = size_of_val(&serve(ours));
     assert!(size <= 3 << 10, "{size} bytes");
 }
 

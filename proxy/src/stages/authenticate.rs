@@ -9,8 +9,11 @@ use std::{
     time::Duration,
 };
 
-use futures::future::{Either, Ready, ready};
-use http::{Request, Response, header};
+use futures::{
+    FutureExt, TryFutureExt,
+    future::{BoxFuture, Either, ready},
+};
+use http::{Request, Response, StatusCode, header};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::Service;
@@ -25,6 +28,7 @@ use crate::{
     config::ForeignTokens,
     gap::Gaps,
     metrics::Metrics,
+    serve::Caller,
     status::Refusal,
     views::Views,
 };
@@ -82,18 +86,29 @@ impl<S> Authenticate<S> {
 impl<S: Next> Service<Request<Body>> for Authenticate<S> {
     type Response = Response<Body>;
     type Error = Refusal;
-    type Future = Either<S::Future, Ready<Result<Response<Body>, Refusal>>>;
+    type Future = Either<S::Future, BoxFuture<'static, Result<Response<Body>, Refusal>>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         self.next.poll_ready(context)
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let caller = request.extensions().get::<Arc<Caller>>().cloned();
+        let shows_token = move |proven| caller.iter().for_each(|caller| caller.shows_token(proven));
         match credentials::take(request.headers_mut(), &self.token) {
-            Credentials::Own(generation) => self.gaps.seen(generation, || self.views.follow_others()),
-            Credentials::Foreign if self.foreign.passes(&request) => {}
-            Credentials::Foreign | Credentials::None => return Either::Right(ready(Err(Refusal::Unauthorized))),
+            Credentials::Own(generation) => {
+                shows_token(true);
+                self.gaps.seen(generation, || self.views.follow_others());
+                Either::Left(self.next.call(request))
+            }
+            Credentials::Foreign if self.foreign.passes(&request) => {
+                shows_token(false);
+                // Whether it is right, the API server knows.
+                let is_right = |status: StatusCode| status != StatusCode::UNAUTHORIZED && !status.is_server_error();
+                let answered = self.next.call(request);
+                Either::Right(answered.inspect_ok(move |answer| shows_token(is_right(answer.status()))).boxed())
+            }
+            Credentials::Foreign | Credentials::None => Either::Right(ready(Err(Refusal::Unauthorized)).boxed()),
         }
-        Either::Left(self.next.call(request))
     }
 }

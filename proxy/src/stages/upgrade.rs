@@ -9,6 +9,7 @@ use std::{
     future::poll_fn,
     io,
     pin::pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -42,7 +43,7 @@ use super::{
     hide::Hidden,
     tap::{Handed, Watched},
 };
-use crate::{body::Body, labels::websocket::Messages, request::RequestInfo, status::Refusal};
+use crate::{body::Body, labels::websocket::Messages, request::RequestInfo, serve::Caller, status::Refusal};
 
 /// How long one side has to end when the other has ended.
 const OTHER_SIDE: Duration = Duration::from_secs(10);
@@ -78,7 +79,8 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let (true, Some(client)) = (wants, client) else { return self.next.call(request).boxed() };
         let over = request.extensions().get::<Admitted>().map(Admitted::over);
-        let counted = request.extensions_mut().remove::<Counted>();
+        let (counted, caller) =
+            (request.extensions_mut().remove::<Counted>(), request.extensions_mut().remove::<Arc<Caller>>());
         let hidden = request.extensions_mut().remove::<Hidden>();
         let answered = self.next.call(request);
         let (upgraded, abort) = (self.upgraded.clone(), self.abort.clone());
@@ -95,7 +97,7 @@ impl<S: Next> Service<Request<Body>> for Upgrade<S> {
             if let Some(server) = server {
                 upgraded.spawn(contained(async move {
                     // Under way for as long as it is joined.
-                    let _counted = counted;
+                    let _under_way = (counted, caller);
                     let until = async {
                         match over {
                             Some(over) => drop(over.await),

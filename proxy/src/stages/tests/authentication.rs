@@ -1,7 +1,11 @@
 //! Who may pass, and what the others are told.
 
+use ringside_runtime::connection_limit::ConnectionLimit;
+use tokio::time::timeout;
+
 use super::*;
 use crate::{
+    serve::Caller,
     stages::authenticate::{Authenticate, Foreign},
     status::Refusal,
 };
@@ -149,4 +153,35 @@ async fn another_accounts_token_is_refused_where_an_option_says_so() {
     assert!(matches!(refused, Err(Refusal::Unauthorized)));
     assert_eq!(metrics.were_foreign("refused"), 1);
     assert!(stage.oneshot(ask("GET", "/version")).await.is_ok());
+}
+
+/// Whether the connection of a request is kept, whoever else comes.
+async fn proves(lab: &Lab, token: &'static str) -> bool {
+    let limit = ConnectionLimit::new(1, 1);
+    let caller = Arc::new(Caller::new(limit.admit().await));
+    let mut request = as_tenant("GET", "/version", "");
+    request.headers_mut().insert(header::AUTHORIZATION, HeaderValue::from_static(token));
+    request.extensions_mut().insert(caller.clone());
+    drop(lab.send(request).await);
+    let crowded_out = timeout(Duration::from_secs(1), limit.admit()).await.is_ok();
+    assert!(!crowded_out, "its place is taken while it is open");
+    caller.is_proven()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_proves_itself_by_the_right_token_and_by_another_one_that_the_api_server_takes() {
+    let knowing = Lab::new(|seen| {
+        let mut answer = ok();
+        if seen.headers.get(header::AUTHORIZATION).is_some_and(|it| it != "Bearer tenant") {
+            *answer.status_mut() = StatusCode::UNAUTHORIZED;
+        }
+        answer
+    });
+    assert!(proves(&knowing, "Bearer secret.1").await);
+    assert!(proves(&knowing, "Bearer tenant").await);
+    assert!(!proves(&knowing, "Bearer invented").await);
+    assert!(!proves(&knowing, "Basic secret.1").await);
+    let silent = Lab::failing(Arc::new(|_| Err(UpstreamError::Unreachable("connection refused".into()))));
+    assert!(!proves(&silent, "Bearer invented").await, "nothing is known of it");
+    assert!(proves(&silent, "Bearer secret.1").await);
 }
