@@ -2,10 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
-use ringside_ring::{PartitionKey, ShardName, cluster_ring::GroupResource};
+use ringside_ring::{PartitionKey, cluster_ring::GroupResource};
 
 use crate::{
-    leases::Leases,
     resources::Resource,
     snapshot::{Above, Main, Snapshot},
     target::Target,
@@ -41,7 +40,7 @@ impl Owner<'_> {
 }
 
 /// The object as it is now. None when there is no such object any more.
-async fn read(
+pub(crate) async fn read(
     client: &Client,
     snapshot: &Snapshot,
     resource: &Resource,
@@ -79,19 +78,4 @@ pub(crate) async fn owner<'a>(
         }
     }
     Ok(None)
-}
-
-/// The available shard that works on an owner, or is about to let go of it. None when no available shard has it.
-///
-/// A shard that is not available as far as this replica knows may have come back: then its controller already creates
-/// children, and only the API server can tell.
-pub(crate) async fn live_shard(
-    (client, leases): (&Client, &Leases),
-    snapshot: &Snapshot,
-    owner: &Target,
-) -> Result<Option<ShardName>, kube::Error> {
-    let Some(shard) = &owner.shard else { return Ok(None) };
-    let available =
-        snapshot.members.is_available(shard) || leases.confirm(client, &snapshot.ring, shard).await?.is_none();
-    Ok(if available { shard.parse().ok() } else { None })
 }

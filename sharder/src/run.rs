@@ -118,6 +118,7 @@ fn start(
         snapshots: observed.snapshots.clone(),
         metrics: metrics.clone(),
         room: Room::default(),
+        owners: Arc::default(),
     };
     tasks.spawn("the webhook", serve(webhook, identity.acceptor()?, reviewer, shutdown.clone()));
     let trust = keep_certificate(tasks, &config, &clients.requests, (identity, certified), shutdown);

@@ -25,7 +25,7 @@ pub(super) struct Vanished {
     shards: BTreeMap<(LeaseKey, RingName), Last>,
     /// Until when names that were never seen may be those of working shards; `None` before all Leases were seen.
     unknown_until: Option<Moment>,
-    /// The shards that were seen to be gone before that.
+    /// The shards that were seen to have released their Lease, or to have lost it, before that.
     gone: BTreeSet<(RingName, ShardName)>,
 }
 
@@ -73,14 +73,9 @@ impl Vanished {
 
     /// Forgets those whose time is over; returns whether there were any.
     pub(super) fn expire(&mut self, now: Moment) -> bool {
-        let over = self.shards.extract_if(.., |_, last| last.until <= now);
-        let gone: Vec<_> = over.map(|((_, ring), last)| (ring, last.shard)).collect();
-        let any = !gone.is_empty();
-        self.gone.extend(gone);
-        if self.unknown_until.is_some_and(|until| until <= now) {
-            self.gone.clear();
-        }
-        any
+        let before = self.shards.len();
+        self.shards.retain(|_, last| now < last.until);
+        self.shards.len() != before
     }
 
     /// When the time of the first is over.

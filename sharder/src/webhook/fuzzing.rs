@@ -58,6 +58,7 @@ impl Webhook {
             snapshots: watch::channel(Some(snapshots)).1,
             metrics: Metrics::default(),
             room: Room::default(),
+            owners: Arc::default(),
         };
         Some(Self { runtime, reviewer, ring: name })
     }

@@ -12,6 +12,7 @@ use axum::{
     middleware::from_fn_with_state,
     routing::post,
 };
+use futures::TryFutureExt;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::{
@@ -22,6 +23,7 @@ use hyper_util::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
+use ringside_ring::ShardName;
 use ringside_runtime::{contained::Contained, shutdown::Shutdown};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -35,6 +37,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{
     body::{Arrived, Room},
     farewell::{Farewell, LONGEST},
+    owner_reads::{Answer as Found, OwnerReads},
     request::{Request, Unreadable, parse},
     response::Answer,
     review::{Decision, decide, followed},
@@ -43,10 +46,11 @@ use crate::{
     leases::Leases,
     metrics::Metrics,
     move_id,
-    owners::{Owner, live_shard, owner},
+    owners::{self, Owner, owner},
     probe,
     rings::WEBHOOK_PATH,
-    snapshot::{Snapshot, Snapshots},
+    snapshot::{Above, Snapshot, Snapshots},
+    target::Target,
 };
 use ringside_runtime::explain::explain;
 
@@ -75,6 +79,7 @@ pub(crate) struct Reviewer {
     pub(crate) snapshots: watch::Receiver<Option<Arc<Snapshots>>>,
     pub(crate) metrics: Metrics,
     pub(crate) room: Room,
+    pub(crate) owners: Arc<OwnerReads>,
 }
 
 /// Serves the webhook until the shutdown, and then until nobody asks it any more ([`Farewell`]).
@@ -230,16 +235,24 @@ impl Reviewer {
 
     /// Decides, looking up the owner where that counts. A draining owner is still its shard's: the child goes along
     /// when it moves.
-    async fn decide<'a>(&self, request: &'a Request, snapshot: &'a Snapshot) -> Decision<'a> {
+    async fn decide<'a>(&self, request: &'a Request, snapshot: &'a Arc<Snapshot>) -> Decision<'a> {
         let controller = match decide(request, snapshot) {
             Decision::Follow(controller) => controller,
             decision => return decision,
         };
-        let mut known = None;
-        let fault = match timeout(OWNER_TIMEOUT, self.follow(request, snapshot, controller, &mut known)).await {
-            Ok(Ok(decision)) => return decision,
-            Ok(Err(error)) => explain(&error),
-            Err(_) => "no shard has it, or the API server takes too long".to_owned(),
+        let mut known = match snapshot.above(&request.resource, controller) {
+            Some(Above::Owner(main)) => Some(Owner { main, reference: controller.clone() }),
+            _ => None,
+        };
+        let following = async {
+            let _permit = self.owners.room.try_acquire().ok()?;
+            Some(timeout(OWNER_TIMEOUT, self.follow(request, snapshot, controller, &mut known)).await)
+        };
+        let fault = match following.await {
+            Some(Ok(Ok(decision))) => return decision,
+            Some(Ok(Err(error))) => explain(&error),
+            Some(Err(_)) => "no shard has it, or the API server takes too long".to_owned(),
+            None => "too many others wait for theirs".to_owned(),
         };
         let (ring, namespace, owner) = (&snapshot.ring, request.namespace(), &controller.name);
         tracing::warn!(%ring, namespace, owner, fault, "can't tell who works on the owner of an object");
@@ -252,18 +265,18 @@ impl Reviewer {
     async fn follow<'a>(
         &self,
         request: &'a Request,
-        snapshot: &'a Snapshot,
+        snapshot: &'a Arc<Snapshot>,
         controller: &OwnerReference,
         known: &mut Option<Owner<'a>>,
-    ) -> Result<Decision<'a>, kube::Error> {
+    ) -> Found<Decision<'a>> {
         let namespace = request.namespace();
         let owner = owner(&self.client, snapshot, &request.resource, controller, namespace).await?;
         let Some(owner) = owner else { return Ok(Decision::Leave) };
         let owner = known.insert(owner);
         loop {
-            let found = owner.read(&self.client, snapshot, namespace).await?;
+            let found = self.read_owner(snapshot, owner, namespace).await?;
             let live = match &found {
-                Some(found) => live_shard((&self.client, &self.leases), snapshot, found).await?,
+                Some(found) => self.live_shard(snapshot, found).await?,
                 None => None,
             };
             let between = found.is_some_and(|found| found.shard.is_none());
@@ -273,6 +286,35 @@ impl Reviewer {
             }
             tokio::time::sleep(BETWEEN_OWNERS).await;
         }
+    }
+
+    /// The owner as it is now.
+    async fn read_owner(&self, snapshot: &Arc<Snapshot>, owner: &Owner<'_>, of: Option<&str>) -> Found<Option<Target>> {
+        let (reference, resource) = (owner.reference.clone(), owner.main.resource.clone());
+        let key = format!("{} {} {of:?} {} {}", snapshot.ring, resource.id, reference.name, reference.uid);
+        let (client, snapshot, namespace) = (self.client.clone(), snapshot.clone(), of.map(str::to_owned));
+        let read = async move {
+            let read = owners::read(&client, &snapshot, &resource, &reference, namespace.as_deref());
+            read.await.map_err(Arc::new)
+        };
+        self.owners.objects.join(key, read).await
+    }
+
+    /// The available shard that works on an owner, or is about to let go of it. None when no available shard has it.
+    ///
+    /// A shard that is not available as far as this replica knows may have come back: then its controller already creates
+    /// children, and only the API server can tell.
+    async fn live_shard(&self, snapshot: &Snapshot, owner: &Target) -> Found<Option<ShardName>> {
+        let Some(shard) = owner.shard.clone() else { return Ok(None) };
+        let named = shard.parse().ok();
+        if snapshot.members.is_available(&shard) {
+            return Ok(named);
+        }
+        let (leases, client, ring) = (self.leases.clone(), self.client.clone(), snapshot.ring.clone());
+        let key = format!("{ring} {shard}");
+        let is_there = async move { leases.confirm(&client, &ring, &shard).await.map(|absence| absence.is_none()) };
+        let is_there = self.owners.shards.join(key, is_there.map_err(Arc::new)).await?;
+        Ok(named.filter(|_| is_there))
     }
 }
 

@@ -48,6 +48,7 @@ fn reviewer(api: &FakeApi, snapshots: Option<Arc<Snapshots>>) -> Reviewer {
         snapshots,
         metrics: Metrics::default(),
         room: Room::default(),
+        owners: Arc::default(),
     }
 }
 
