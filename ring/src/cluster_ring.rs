@@ -39,6 +39,7 @@ pub struct ClusterRingSpec {
     /// Who keeps a shard from writing to objects that are not its own.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fence: Fence,
+    printcolumn(name = "Lone", type_ = "integer", json_path = ".status.objects.lone"),
     /// How many seconds a shard may take to let go of an object; 60 when it is absent. An object that is held longer is
     /// reported, and taken from its shard where the fence is the API server's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -228,6 +229,9 @@ pub const MESSAGE_SUCCEEDED: &str = "ClusterRing was successfully reconciled";
 pub const EXCLUDED_NAMESPACES: [&str; 2] = ["kube-system", "sharding-system"];
 
 /// How long a shard may take to let go of an object where the ring does not say.
+    /// Objects of controlled resources that no object of the ring controls, in its namespaces: no shard sees them.
+    #[serde(default)]
+    pub lone: Option<i64>,
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(60);
 
 impl ClusterRingSpec {

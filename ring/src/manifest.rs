@@ -49,7 +49,7 @@ mod tests {
         assert!(version.subresources.as_ref().unwrap().status.is_some());
         let columns: Vec<_> =
             version.additional_printer_columns.as_ref().unwrap().iter().map(|column| column.name.as_str()).collect();
-        assert_eq!(columns, ["Ready", "Available", "Shards", "Age"]);
+        assert_eq!(columns, ["Ready", "Available", "Shards", "Lone", "Age"]);
     }
 
     #[test]

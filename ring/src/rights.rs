@@ -58,6 +58,8 @@ pub fn rights(ring: &RingName, spec: &ClusterRingSpec, sharder_namespace: &str, 
         Some(&webhook_configuration_name(ring)),
     )];
     rules.extend(by_group(spec.all_resources(), &["get", "list", "watch", "patch"]));
+    // On objects that are refused, wherever they are.
+    rules.push(rule("events.k8s.io", &["events"], &["create", "patch"], None));
     let mut role = role("ClusterRole", &sharder_role, None, &rules);
     role["metadata"]["labels"] = json!({"ringside.dev/aggregate-to-sharder": "true"});
     let mut objects = vec![role];
@@ -174,7 +176,8 @@ mod tests {
     fn no_write_outside_the_rings_resources_is_unnamed_cluster_wide() {
         for (namespace, rule) in rules(&of(&["default/controller", "other"])) {
             let group = rule["apiGroups"][0].as_str().unwrap();
-            let is_of_ring = ["", "web.example.com"].contains(&group);
+            // Events say something of the ring's objects.
+            let is_of_ring = ["", "web.example.com", "events.k8s.io"].contains(&group);
             assert!(namespace.is_some() || is_of_ring || rule["resourceNames"].is_array(), "{rule}");
             let text = rule.to_string();
             assert!(!text.contains("\"*\"") && !text.contains("deletecollection"), "{rule}");

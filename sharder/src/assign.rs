@@ -37,7 +37,13 @@ pub(crate) mod writes;
 #[cfg(test)]
 pub(crate) use self::batch::process;
 pub(crate) use self::{
-    begun::Begun, carried::Carried, claims::Claims, foresight::Foresight, plan::Sought, withdraw::withdraw,
+    begun::Begun,
+    carried::Carried,
+    claims::Claims,
+    foresight::Foresight,
+    plan::Sought,
+    retries::{Refused, Retries},
+    withdraw::withdraw,
 };
 use self::{foresight::look_ahead, overdue::overdue, revisit::revisit, watch::feed, worker::work, writes::Writes};
 use crate::{

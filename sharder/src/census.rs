@@ -15,6 +15,9 @@ use parking_lot::Mutex;
 use ringside_ring::{Members, cluster_ring::GroupResource};
 use tokio::time::Instant;
 
+mod lone;
+
+pub(crate) use self::lone::Lone;
 use crate::resources::Object;
 
 /// Objects without owner that are known one by one at most (DESIGN, "Sharder": memory must not grow with the objects). More
@@ -33,6 +36,8 @@ struct State {
     counts: BTreeMap<GroupResource, Counts>,
     /// Of resources that nothing is known of yet, since when the leader before knew something to be without owner.
     before: BTreeMap<GroupResource, SystemTime>,
+    /// By controlled resource, as the last whole pass found them.
+    lone: BTreeMap<GroupResource, Lone>,
 }
 
 #[derive(Default)]
@@ -189,10 +194,25 @@ impl Census {
         });
     }
 
+    /// A whole pass over the objects of a controlled resource found these.
+    pub(crate) fn found_lone(&self, resource: &GroupResource, lone: Lone) {
+        self.0.lock().lone.insert(resource.clone(), lone);
+    }
+
+    /// What was found of controlled resources; none of those that were not looked through yet.
+    pub(crate) fn lone(&self, controlled: &BTreeSet<&GroupResource>) -> BTreeMap<GroupResource, Lone> {
+        let known = &self.0.lock().lone;
+        known
+            .iter()
+            .filter(|(resource, _)| controlled.contains(resource))
+            .map(|(id, lone)| (id.clone(), lone.clone()))
+            .collect()
+    }
+
     /// Forgets the counts of all other resources. What the leader before knew of those that the ring names, but which are not
     /// served yet, stays.
     pub(crate) fn keep_only<T>(&self, resources: &BTreeSet<&GroupResource>, named: &BTreeMap<GroupResource, T>) {
-        let State { counts, before } = &mut *self.0.lock();
+        let State { counts, before, .. } = &mut *self.0.lock();
         counts.retain(|resource, _| resources.contains(resource));
         before.retain(|resource, _| named.contains_key(resource));
     }
@@ -204,7 +224,7 @@ impl Census {
     }
 
     fn with<T>(&self, resource: &GroupResource, change: impl FnOnce(&mut Counts) -> T) -> T {
-        let State { counts, before } = &mut *self.0.lock();
+        let State { counts, before, .. } = &mut *self.0.lock();
         match counts.get_mut(resource) {
             Some(counts) => change(counts),
             None => {

@@ -1,15 +1,24 @@
 //! What the API server refuses while a ring's objects are distributed, for the ring's status.
 //!
 //! A ring whose permissions are missing is not ready, although its webhook was configured. What passes by itself, such
-//! as an API server that restarts, is only logged.
+//! as an API server that restarts, is only logged. What is refused of single objects is told when it has lasted.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use parking_lot::Mutex;
 
 use ringside_ring::cluster_ring::GroupResource;
 use ringside_runtime::explain::{code, explain};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
-use crate::{assign::write::is_undone, snapshot::Snapshot};
+use crate::{
+    assign::{Retries, write::is_undone},
+    snapshot::Snapshot,
+};
+
+/// How soon the sentences about objects are others, while there are any: each change is a write of the status.
+const OBJECTS: Duration = Duration::from_secs(10);
 
 /// A part of the work on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,42 +46,106 @@ impl fmt::Display for Task {
 
 type Refused = BTreeMap<(GroupResource, Task), String>;
 
-/// The last refusal of each task of one ring; clones share them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Faults(watch::Sender<Refused>);
+/// What is refused of one ring; clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Faults {
+    /// The last refusal of each task.
+    tasks: watch::Sender<Refused>,
+    objects: Arc<Mutex<Objects>>,
+}
+
+/// The objects that are refused.
+#[derive(Default)]
+struct Objects {
+    of: BTreeMap<GroupResource, Retries>,
+    /// A sentence for each resource, and when it was made.
+    told: BTreeMap<GroupResource, String>,
+    at: Option<Instant>,
+}
 
 impl Faults {
     /// The task failed.
     pub(crate) fn failed(&self, resource: &GroupResource, task: Task, error: &kube::Error) {
-        if !lasts(error) {
-            return;
+        if lasts(error) {
+            self.refused(resource, task, error);
         }
+    }
+
+    /// The task was refused for good.
+    pub(crate) fn refused(&self, resource: &GroupResource, task: Task, error: &kube::Error) {
         let fault = explain(error);
-        self.0.send_if_modified(|refused| {
+        self.tasks.send_if_modified(|refused| {
             refused.insert((resource.clone(), task), fault.clone()).as_ref() != Some(&fault)
         });
     }
 
     /// The task does what it should.
     pub(crate) fn works(&self, resource: &GroupResource, task: Task) {
-        self.0.send_if_modified(|refused| refused.remove(&(resource.clone(), task)).is_some());
+        self.tasks.send_if_modified(|refused| refused.remove(&(resource.clone(), task)).is_some());
     }
 
     /// There is nothing to do.
     pub(crate) fn clear(&self) {
-        self.0.send_if_modified(|refused| !std::mem::take(refused).is_empty());
+        self.objects.lock().of.clear();
+        self.tasks.send_if_modified(|refused| !std::mem::take(refused).is_empty());
     }
 
-    /// Tells when they change.
+    /// These objects of the resource could not be written to.
+    pub(crate) fn follow(&self, resource: &GroupResource, objects: &Retries) {
+        self.objects.lock().of.insert(resource.clone(), objects.clone());
+    }
+
+    /// Tells when those of tasks change.
     pub(crate) fn changes(&self) -> watch::Receiver<Refused> {
-        self.0.subscribe()
+        self.tasks.subscribe()
     }
 
     /// As sentences; those of resources that the ring no longer has don't count.
     pub(crate) fn of(&self, snapshot: &Snapshot) -> Vec<String> {
-        let refused = self.0.borrow();
+        let objects = self.of_objects(snapshot);
+        let refused = self.tasks.borrow();
         let ours = refused.iter().filter(|((resource, _), _)| snapshot.main(resource).is_some());
-        ours.map(|((resource, task), fault)| format!("objects of '{resource}' {task}: {fault}")).collect()
+        // Told with more of it below.
+        let ours = ours.filter(|((resource, task), _)| *task != Task::Assign || !objects.contains_key(resource));
+        let ours = ours.map(|((resource, task), fault)| format!("objects of '{resource}' {task}: {fault}"));
+        ours.chain(objects.values().cloned()).collect()
+    }
+
+    fn of_objects(&self, snapshot: &Snapshot) -> BTreeMap<GroupResource, String> {
+        let Objects { of, told, at } = &mut *self.objects.lock();
+        // Without shards none is tried.
+        of.retain(|resource, _| !snapshot.is_vacant() && snapshot.main(resource).is_some());
+        let is_fresh = !told.is_empty() && at.is_some_and(|at| at.elapsed() < OBJECTS);
+        if !is_fresh {
+            let refused = of.iter().filter_map(|(resource, objects)| Some((resource, objects.refused()?)));
+            let sentence = |(resource, refused): (&GroupResource, crate::assign::Refused)| {
+                let (objects, first, why) = (refused.objects, refused.first.place(), refused.why);
+                let sentence =
+                    format!("objects of '{resource}' can't be labelled, {objects} of them, such as '{first}': {why}");
+                (resource.clone(), sentence)
+            };
+            *told = refused.map(sentence).collect();
+            *at = Some(Instant::now());
+        }
+        told.clone()
+    }
+
+    /// An object that has been refused for long, and why, if that was not told yet.
+    pub(crate) fn take_untold(&self, snapshot: &Snapshot) -> Option<(ObjectReference, String)> {
+        let objects = self.objects.lock();
+        let mut of = objects.of.iter().filter_map(|(resource, objects)| Some((snapshot.main(resource)?, objects)));
+        of.find_map(|(main, objects)| {
+            let (target, why) = objects.take_untold()?;
+            let reference = ObjectReference {
+                api_version: Some(main.resource.api.api_version.clone()),
+                kind: Some(main.resource.api.kind.clone()),
+                namespace: target.namespace,
+                name: Some(target.name),
+                uid: Some(target.uid),
+                ..ObjectReference::default()
+            };
+            Some((reference, why))
+        })
     }
 }
 

@@ -31,7 +31,7 @@ use crate::{
     pauses::Pauses,
     survey::Way,
 };
-use ringside_runtime::explain::explain;
+use ringside_runtime::explain::{code, explain};
 
 /// How soon a look that failed is made again.
 const RETRY: Duration = Duration::from_secs(5);
@@ -144,7 +144,8 @@ pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
                     scope.begun.know(resource);
                 }
                 match refused {
-                    Some(error) if lasts(&error) => scope.faults.failed(resource, task, &error),
+                    // The same objects are looked at minutes later: what is refused by then is told.
+                    Some(error) if lasts(&error) || is_final(&error) => scope.faults.refused(resource, task, &error),
                     // Everything was looked at: what was refused before is not any more.
                     _ => scope.faults.works(resource, task),
                 }
@@ -162,6 +163,11 @@ pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
             }
         }
     }
+}
+
+/// Whether an object is refused as it is: what may pass was tried again in the pass.
+fn is_final(error: &kube::Error) -> bool {
+    matches!(code(error), Some(400 | 413 | 422))
 }
 
 #[cfg(test)]

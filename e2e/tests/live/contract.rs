@@ -91,7 +91,7 @@ async fn the_published_manifest_is_accepted_as_it_stands() {
     assert_eq!(status.conditions[0].message, "ClusterRing was successfully reconciled");
 
     let (columns, cells) = table(&client, "example").await;
-    assert_eq!(columns, ["Name", "Ready", "Available", "Shards", "Age"]);
+    assert_eq!(columns, ["Name", "Ready", "Available", "Shards", "Lone", "Age"]);
     assert_eq!(cells[..4], [Value::from("example"), Value::from("True"), Value::from(0), Value::from(0)]);
 
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(client);

@@ -45,6 +45,8 @@ pub(crate) fn group() -> Group {
             case!(a_webhook_that_the_api_server_does_not_reach_is_told_in_its_words),
             case!(a_policy_that_the_sharder_may_not_write_is_told),
             case!(a_resource_that_is_missing_is_named_until_it_is_there),
+            case!(objects_that_no_shard_sees_are_counted_and_named),
+            case!(an_object_whose_labels_are_refused_is_told_until_it_is_gone),
         ],
     )
 }
@@ -469,4 +471,75 @@ async fn a_resource_that_is_missing_is_named_until_it_is_there() {
     fixture.until_condition("Ready", "True").await;
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(fixture.client.clone());
     assert!(configurations.list(&ListParams::default()).await.unwrap().items.len() >= 2);
+}
+
+async fn objects_that_no_shard_sees_are_counted_and_named() {
+    let mut fixture = Fixture::start(Settings { sync_period: Duration::from_secs(5), ..Settings::default() }).await;
+    fixture.add_shards(&["shard-0"]).await;
+    let controlled = fixture.until_condition("ChildrenHaveControllers", "True").await;
+    assert_eq!(controlled.reason, "AllControlled");
+    let config_maps: Api<ConfigMap> = Api::namespaced(fixture.client.clone(), NAMESPACE);
+    let of_users: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "of-users"}})).unwrap();
+    config_maps.create(&PostParams::default(), &of_users).await.unwrap();
+    let told = fixture.until_condition("ChildrenHaveControllers", "False").await;
+    assert_eq!(told.reason, "LoneObjects");
+    assert!(
+        told.message.contains(&format!("of 'configmaps' 1 without a controller, such as '{NAMESPACE}/of-users'")),
+        "{}",
+        told.message
+    );
+    fixture.until_condition("Ready", "True").await;
+    fixture.until_counts("it is counted", |counts| counts.lone == Some(1)).await;
+    let labels = format!("ring=\"{}\",group=\"\",resource=\"configmaps\",controller=\"none\"", fixture.ring);
+    fixture.until_metric(&format!("controller_sharding_lone_objects{{{labels}}} 1")).await;
+    config_maps.delete("of-users", &DeleteParams::default()).await.unwrap();
+    fixture.until_condition("ChildrenHaveControllers", "True").await;
+    fixture.until_counts("nothing is left", |counts| counts.lone == Some(0)).await;
+}
+
+/// Admits no labels but those of the house.
+const HOUSE_LABELS: &str = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: house-labels}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules: [{apiGroups: [web.example.com], apiVersions: ['*'], operations: [CREATE, UPDATE], resources: [websites]}]
+  validations:
+  - expression: \"!has(object.metadata.labels) || object.metadata.labels.all(key, key in ['app', 'team'])\"
+    message: only the labels app and team are allowed
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: house-labels}
+spec: {policyName: house-labels, validationActions: [Deny]}
+";
+
+async fn an_object_whose_labels_are_refused_is_told_until_it_is_gone() {
+    let mut system = System::start(Settings::default()).await.unwrap();
+    let client = system.control_plane().client();
+    let websites: Api<Website> = Api::namespaced(client.clone(), NAMESPACE);
+    let [before, other] = ["before", "probe"].map(|name| Website::new(name, WebsiteSpec::default()));
+    websites.create(&PostParams::default(), &before).await.unwrap();
+    manifests::apply(&client, &manifests::parse(HOUSE_LABELS).unwrap()).await.unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let mut labelled = other.clone();
+    labelled.metadata.labels = Some([("x".to_owned(), "y".to_owned())].into());
+    eventually("the policy acts", DEADLINE, || async {
+        websites.create(&dry, &labelled).await.err().map(drop).ok_or_else(|| "it was created".to_owned())
+    })
+    .await
+    .unwrap();
+    let ring = system.start_sharding(1).await.unwrap();
+    let mut fixture = Fixture { system, ring, client };
+    fixture.system.add_shard("shard-0").await.unwrap();
+    let told = fixture.until_condition("Ready", "False").await.message;
+    let about =
+        format!("objects of 'websites.web.example.com' can't be labelled, 1 of them, such as '{NAMESPACE}/before': ");
+    assert!(told.contains(&about) && told.contains("only the labels app and team are allowed"), "{told}");
+    let note = fixture.until_event("Website", "before", "LabelsRefused").await;
+    assert!(note.contains("only the labels app and team are allowed"), "{note}");
+    websites.delete("before", &DeleteParams::default()).await.unwrap();
+    fixture.until_condition("Ready", "True").await;
 }

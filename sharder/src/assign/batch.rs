@@ -399,9 +399,9 @@ fn report(scope: &Scope, outcomes: Vec<Result<Given, Failed>>) -> Done {
                 done.again.extend(apart);
             }
             Err(Failed { target, child, error }) => {
-                // The next version of a child is shown by no watch.
-                if child.is_none() {
-                    scope.failed(&target, &error);
+                match &child {
+                    None => scope.failed(&target, &error),
+                    Some(child) => scope.carried.retries(resource).child_failed(&target, child, &error),
                 }
                 done.again.push(target);
                 child.map_or(&mut failures, |child| children.entry(child).or_default()).add(error);

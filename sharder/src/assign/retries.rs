@@ -10,7 +10,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use ringside_runtime::explain::code;
+use ringside_ring::cluster_ring::GroupResource;
+use ringside_runtime::explain::{code, explain};
 use tokio::time::Instant;
 
 use super::{BATCH, tasks::version, write::is_undone};
@@ -23,6 +24,11 @@ pub(super) const SYNC: Duration = Duration::from_secs(300);
 /// Objects that wait at most: memory must not grow with the objects. A new list shows the others.
 pub(super) const CAPACITY: usize = 5_000;
 
+/// For how long an object is refused until people are told.
+pub(crate) const LASTS: Duration = Duration::from_secs(60);
+/// Characters that are kept of why an object is refused: there may be thousands.
+const MAX_REASON_LENGTH: usize = 512;
+
 /// How the write of an object failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
@@ -32,22 +38,44 @@ enum Failure {
     Refused,
 }
 
+/// What came of the last attempt at an object.
+struct Attempt {
+    /// None where the object itself was not to blame: the next version of a child is shown by no watch.
+    failure: Option<Failure>,
+    /// In the API server's words; none while it takes no writes at all.
+    why: Option<String>,
+}
+
+/// Objects whose labels the API server has refused to write for [`LASTS`].
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Refused {
+    pub(crate) objects: usize,
+    /// The one that has waited for the longest.
+    pub(crate) first: Target,
+    pub(crate) why: String,
+}
+
 /// The objects of one resource that wait; clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Retries(Arc<Mutex<State>>);
+pub(crate) struct Retries(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     waiting: HashMap<String, Waiting>,
     due: BTreeSet<(Instant, String)>,
     /// What is about to be added, by uid.
-    failed: HashMap<String, Failure>,
+    failed: HashMap<String, Attempt>,
 }
 
 struct Waiting {
     target: Target,
     /// None where it waits for something else than a write.
     failure: Option<Failure>,
+    /// Why it is refused, if it is, and since when.
+    why: Option<String>,
+    since: Instant,
+    /// Whether this was told of this version.
+    told: bool,
     pause: Duration,
     /// When the pause is over.
     over: Instant,
@@ -98,10 +126,40 @@ impl Retries {
     /// A write to the object failed, which is added when its batch ends.
     pub(super) fn failed(&self, target: &Target, error: &kube::Error) {
         let is_refused = is_undone(error) || matches!(code(error), Some(400 | 413 | 422));
+        let failure = Some(if is_refused { Failure::Refused } else { Failure::Passing });
+        self.note(target, Attempt { failure, why: is_about_object(error).then(|| explain(error)) });
+    }
+
+    /// A write to something that it controls failed, which is to be moved first.
+    pub(super) fn child_failed(&self, target: &Target, child: &GroupResource, error: &kube::Error) {
+        let why = is_about_object(error).then(|| format!("of '{child}' that it controls: {}", explain(error)));
+        self.note(target, Attempt { failure: None, why });
+    }
+
+    fn note(&self, target: &Target, mut attempt: Attempt) {
+        if let Some(why) = &mut attempt.why {
+            why.truncate(why.floor_char_boundary(MAX_REASON_LENGTH));
+        }
         let failed = &mut self.0.lock().failed;
         if failed.len() < CAPACITY {
-            failed.insert(target.uid.clone(), if is_refused { Failure::Refused } else { Failure::Passing });
+            failed.insert(target.uid.clone(), attempt);
         }
+    }
+
+    /// What has been refused for long.
+    pub(crate) fn refused(&self) -> Option<Refused> {
+        let state = self.0.lock();
+        let first = state.refused().min_by_key(|waiting| (waiting.since, &waiting.target.uid))?;
+        let (first, why) = (first.target.clone(), first.why.clone().unwrap_or_default());
+        Some(Refused { objects: state.refused().count(), first, why })
+    }
+
+    /// One of those, and why, if it was not told yet of this version.
+    pub(crate) fn take_untold(&self) -> Option<(Target, String)> {
+        let mut state = self.0.lock();
+        let untold = state.waiting.values_mut().find(|waiting| waiting.is_refused() && !waiting.told)?;
+        untold.told = true;
+        Some((untold.target.clone(), untold.why.clone()?))
     }
 
     /// These were not done; those that failed wait whatever is shown of them. `wait` says for how long nothing can come of
@@ -109,18 +167,28 @@ impl Retries {
     pub(super) fn add(&self, again: Vec<Target>, wait: impl Fn(&Target) -> Duration) -> bool {
         let (state, now, mut kept) = (&mut *self.0.lock(), Instant::now(), true);
         for target in again {
-            let (failure, before) = (state.failed.remove(&target.uid), state.remove(&target.uid));
+            let (attempt, before) = (state.failed.remove(&target.uid), state.remove(&target.uid));
+            let failure = attempt.as_ref().and_then(|attempt| attempt.failure);
             if before.is_none() && state.waiting.len() >= CAPACITY {
                 kept = false;
                 continue;
             }
             let longest = if failure == Some(Failure::Refused) { SYNC } else { state.longest() };
             let pause = before.as_ref().map_or(RETRY[0], |before| (before.pause * 2).min(longest));
-            let same = before.filter(|before| before.failure == failure && version(&before.target) == version(&target));
-            let is_final = failure == Some(Failure::Refused) && same.is_some();
+            let is_same = before.as_ref().is_some_and(|before| version(&before.target) == version(&target));
+            let is_final = failure == Some(Failure::Refused)
+                && is_same
+                && before.as_ref().is_some_and(|before| before.failure == failure);
+            let told = is_same && before.as_ref().is_some_and(|before| before.told);
+            let (since, known) = before.map_or((now, None), |before| (before.since, before.why));
+            let since = if known.is_some() { since } else { now };
+            // While no write is taken it is as it was.
+            let why = attempt.and_then(|attempt| attempt.why.or(known));
             let (over, due) = (now + pause, now + if is_final { SYNC } else { pause.max(wait(&target)) });
             state.due.insert((due, target.uid.clone()));
-            state.waiting.insert(target.uid.clone(), Waiting { target, failure, pause, over, due: Some(due) });
+            state
+                .waiting
+                .insert(target.uid.clone(), Waiting { target, failure, why, since, told, pause, over, due: Some(due) });
         }
         kept
     }
@@ -169,7 +237,22 @@ impl Retries {
     }
 }
 
+impl Waiting {
+    fn is_refused(&self) -> bool {
+        self.why.is_some() && self.since.elapsed() >= LASTS
+    }
+}
+
+/// Whether it is about what was written: no answer, or one that asks for a pause, is not.
+fn is_about_object(error: &kube::Error) -> bool {
+    code(error).is_some_and(|code| !matches!(code, 429 | 502..=504))
+}
+
 impl State {
+    fn refused(&self) -> impl Iterator<Item = &Waiting> {
+        self.waiting.values().filter(|waiting| waiting.is_refused())
+    }
+
     fn longest(&self) -> Duration {
         RETRY[1] * u32::try_from(self.waiting.len().div_ceil(BATCH)).unwrap_or(u32::MAX).max(1)
     }
@@ -298,5 +381,60 @@ mod tests {
         assert_eq!(retries.due(), None);
         retries.resume();
         assert_eq!(next(&retries).await, ["o"]);
+    }
+
+    fn refuse(retries: &Retries, target: Target, code: u16) {
+        let error = kube::Error::Api(kube::core::Status::failure("too large", "").with_code(code).boxed());
+        retries.failed(&target, &error);
+        retries.add(vec![target], |_| Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_for_a_minute_is_told_until_it_was_worked_on() {
+        for code in [400, 403, 409, 413, 422, 500] {
+            let retries = Retries::default();
+            refuse(&retries, at("first", 1), code);
+            tokio::time::advance(LASTS / 2).await;
+            refuse(&retries, at("first", 1), code);
+            refuse(&retries, at("second", 1), code);
+            assert_eq!(retries.refused(), None, "it may pass");
+            tokio::time::advance(LASTS / 2).await;
+            let told = |told: Option<Refused>| told.map(|it| (it.objects, it.first.uid, it.why));
+            let why = if code == 403 {
+                "missing permission: too large".to_owned()
+            } else {
+                format!("the API server answered {code}: too large")
+            };
+            assert_eq!(told(retries.refused()), Some((1, "first".to_owned(), why.clone())));
+            tokio::time::advance(LASTS / 2).await;
+            assert_eq!(told(retries.refused()), Some((2, "first".to_owned(), why)));
+            retries.worked(["first".to_owned(), "second".to_owned()].iter());
+            assert_eq!(retries.refused(), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_is_away_refuses_no_object_and_mends_none() {
+        let retries = Retries::default();
+        refuse(&retries, at("waits", 1), 503);
+        refuse(&retries, at("refused", 1), 422);
+        tokio::time::advance(LASTS).await;
+        for uid in ["waits", "refused"] {
+            refuse(&retries, at(uid, 1), 503);
+        }
+        assert_eq!(retries.refused().map(|it| (it.objects, it.first.uid)), Some((1, "refused".to_owned())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_version_that_is_refused_is_told_once() {
+        let retries = Retries::default();
+        refuse(&retries, at("o", 1), 422);
+        assert_eq!(retries.take_untold(), None);
+        tokio::time::advance(LASTS).await;
+        for version in [1, 2] {
+            refuse(&retries, at("o", version), 422);
+            assert_eq!(retries.take_untold().map(|(target, _)| target), Some(at("o", version)));
+            assert_eq!(retries.take_untold(), None);
+        }
     }
 }

@@ -24,6 +24,7 @@ const READ: Duration = Duration::from_secs(5);
 pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
     let (retries, mut anew) = (scope.carried.retries(&scope.main.resource.id), None);
     retries.resume();
+    scope.faults.follow(&scope.main.resource.id, &retries);
     // What shards left behind comes by the hundred.
     let many = Scope { writes: scope.writes.of_rank(Rank::Many), ..scope.clone() };
     let (mut tasks, mut batches) = (Tasks::new(scope, queue, &retries), FuturesUnordered::new());
@@ -83,7 +84,7 @@ mod tests {
     use crate::{
         assign::{
             Queue, assign, queue,
-            retries::{CAPACITY, RETRY, SYNC},
+            retries::{CAPACITY, LASTS, RETRY, SYNC},
             tests::{CONFIG_MAPS, SECRETS, late, name_of, object, owned, owner_and_child, path, scope, target},
             writes::PATIENCE,
         },
@@ -447,6 +448,53 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         assert!((5..15).contains(&patched(&api, &at)), "{}", patched(&api, &at));
+        worker.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_is_refused_for_a_minute_is_told_until_it_is_assigned() {
+        for is_child in [false, true] {
+            let api = FakeApi::default();
+            let scope = scope(&api);
+            let (name, main, child) = owner_and_child(&api, &scope, "a", "gone");
+            let refused = if is_child { child } else { main.clone() };
+            api.intercept(move |asked, _| {
+                (asked.method == Method::PATCH && asked.path == refused).then_some(StatusCode::UNPROCESSABLE_ENTITY)
+            });
+            let (sender, worker) = begin(&scope);
+            sender.send(target(&scope, &object(&scope, &name, None))).await.unwrap();
+            tokio::time::sleep(LASTS / 2).await;
+            assert_eq!(scope.faults.of(&scope.snapshot), Vec::<String>::new());
+            tokio::time::sleep(LASTS).await;
+            let told = scope.faults.of(&scope.snapshot).join("; ");
+            let begins = format!("objects of 'configmaps' can't be labelled, 1 of them, such as 'default/{name}': ");
+            assert!(told.starts_with(&begins) && told.contains("422"), "{told}");
+            assert_eq!(told.contains("'secrets' that it controls"), is_child, "{told}");
+            let (of, why) = scope.faults.take_untold(&scope.snapshot).unwrap();
+            assert_eq!((of.kind.as_deref(), of.name.as_deref()), (Some("ConfigMap"), Some(&*name)));
+            assert!(why.contains("422"), "{why}");
+            api.intercept(|_, _| None);
+            tokio::time::sleep(SYNC * 2).await;
+            assert!(is_owned(&api, &scope, &name));
+            assert_eq!(scope.faults.of(&scope.snapshot), Vec::<String>::new());
+            worker.abort();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_is_refused_and_gone_is_told_no_longer() {
+        let api = FakeApi::default();
+        let scope = scope(&api);
+        let gone = path(CONFIG_MAPS, "x");
+        api.put(&gone, object(&scope, "x", None));
+        api.intercept(|asked, _| (asked.method == Method::PATCH).then_some(StatusCode::INTERNAL_SERVER_ERROR));
+        let (sender, worker) = begin(&scope);
+        sender.send(target(&scope, &object(&scope, "x", None))).await.unwrap();
+        tokio::time::sleep(LASTS * 2).await;
+        assert_eq!(scope.faults.of(&scope.snapshot).len(), 1);
+        api.remove(&gone);
+        tokio::time::sleep(RETRY[1] * 2).await;
+        assert_eq!(scope.faults.of(&scope.snapshot), Vec::<String>::new());
         worker.abort();
     }
 }

@@ -18,6 +18,7 @@ use prometheus_client::{
 use ringside_ring::{RingName, cluster_ring::GroupResource};
 
 use super::{ResourceLabels, RingLabel, labels, ring_label};
+use crate::census::Lone;
 
 /// What is known of one ring.
 #[derive(Clone, Debug, Default)]
@@ -25,13 +26,15 @@ pub(crate) struct RingFigures {
     pub(crate) shards: i32,
     pub(crate) available_shards: i32,
     pub(crate) resources: BTreeMap<GroupResource, Objects>,
+    /// By controlled resource, the objects without a controller of the ring.
+    pub(crate) lone: BTreeMap<GroupResource, Lone>,
     pub(crate) unassigned_since: Option<SystemTime>,
     pub(crate) draining_since: Option<SystemTime>,
     /// When all objects were counted last.
     pub(crate) counted_at: Option<SystemTime>,
     pub(crate) max_to_mean: Option<f64>,
-    /// By type, whether it holds, and since when, in seconds since 1970.
-    pub(crate) conditions: BTreeMap<String, (bool, i64)>,
+    /// By type, whether it holds, since when, in seconds since 1970, and why.
+    pub(crate) conditions: BTreeMap<String, (bool, i64, String)>,
 }
 
 /// What is known of the objects of one resource.
@@ -53,6 +56,15 @@ pub(crate) struct Rings(Arc<Mutex<BTreeMap<RingName, RingFigures>>>);
 struct ConditionLabels {
     ring: String,
     r#type: String,
+    reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LoneLabels {
+    ring: String,
+    group: String,
+    resource: String,
+    controller: &'static str,
 }
 
 impl Rings {
@@ -110,14 +122,14 @@ const OF_RESOURCES: [OfResource; 4] = [
 ];
 
 /// The same of their conditions.
-type OfCondition = (&'static str, &'static str, fn(&(bool, i64)) -> i64);
+type OfCondition = (&'static str, &'static str, fn(&(bool, i64, String)) -> i64);
 
 const OF_CONDITIONS: [OfCondition; 2] = [
-    ("clusterring_condition", "Whether a condition of the ring's status holds", |(holds, _)| i64::from(*holds)),
+    ("clusterring_condition", "Whether a condition of the ring's status holds", |(holds, ..)| i64::from(*holds)),
     (
         "clusterring_condition_transition_timestamp_seconds",
         "Since when it has been so, in seconds since 1970",
-        |(_, since)| *since,
+        |(_, since, _)| *since,
     ),
 ];
 
@@ -150,11 +162,23 @@ impl Collector for Rings {
                 }
             }
         }
+        let help = "Objects of a controlled resource that no shard sees, as no object of the ring controls them";
+        let mut family = encoder.encode_descriptor("lone_objects", help, None, MetricType::Gauge)?;
+        for (ring, figures) in rings.iter() {
+            for (of, lone) in &figures.lone {
+                for (controller, objects) in [("none", lone.uncontrolled), ("foreign", lone.foreign)] {
+                    let ResourceLabels { ring, group, resource } = labels(ring, of);
+                    let labels = LoneLabels { ring, group, resource, controller };
+                    family.encode_family(&labels)?.encode_gauge(&objects)?;
+                }
+            }
+        }
         for (name, help, value) in OF_CONDITIONS {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (ring, figures) in rings.iter() {
                 for (type_, condition) in &figures.conditions {
-                    let labels = ConditionLabels { ring: ring.to_string(), r#type: type_.clone() };
+                    let labels =
+                        ConditionLabels { ring: ring.to_string(), r#type: type_.clone(), reason: condition.2.clone() };
                     family.encode_family(&labels)?.encode_gauge(&value(condition))?;
                 }
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::census::Lone;
 
 fn text(registry: &Registry) -> String {
     let mut text = String::new();
@@ -14,6 +15,13 @@ fn ring() -> RingName {
     "example".parse().unwrap()
 }
 
+fn lone() -> Lone {
+    let resource = GroupResource { group: String::new(), resource: "secrets".into() };
+    let mut lone = Lone::default();
+    lone.count(&resource, &crate::target::Target::default());
+    lone
+}
+
 fn all() -> RingFigures {
     let at = |seconds| Some(UNIX_EPOCH + Duration::from_secs(seconds));
     let objects = Objects { assigned: Some(5), unassigned: 2, draining: 3, overdue: 1 };
@@ -21,11 +29,12 @@ fn all() -> RingFigures {
         shards: 2,
         available_shards: 1,
         resources: [(GroupResource { group: "apps".into(), resource: "deployments".into() }, objects)].into(),
+        lone: [(GroupResource { group: String::new(), resource: "secrets".into() }, lone())].into(),
         unassigned_since: at(8),
         draining_since: at(9),
         counted_at: at(7),
         max_to_mean: Some(1.25),
-        conditions: [("Ready".to_owned(), (true, 6))].into(),
+        conditions: [("Ready".to_owned(), (true, 6, "ReconciliationSucceeded".to_owned()))].into(),
     }
 }
 
@@ -64,9 +73,11 @@ fn the_names_are_those_of_the_contract() {
         r#"controller_sharding_shard_state{ring="example",state="orphaned"} 0"#,
         r#"controller_sharding_draining_objects{ring="example",group="apps",resource="deployments"} 3"#,
         r#"controller_sharding_oldest_drain_timestamp_seconds{ring="example"} 9"#,
-        r#"controller_sharding_clusterring_condition{ring="example",type="Ready"} 1"#,
-        r#"controller_sharding_clusterring_condition_transition_timestamp_seconds{ring="example",type="Ready"} 6"#,
+        r#"controller_sharding_clusterring_condition{ring="example",type="Ready",reason="ReconciliationSucceeded"} 1"#,
+        r#"controller_sharding_clusterring_condition_transition_timestamp_seconds{ring="example",type="Ready",reason="ReconciliationSucceeded"} 6"#,
         r#"controller_sharding_move_duration_seconds_bucket{le="2.5",ring="example"} 1"#,
+        r#"controller_sharding_lone_objects{ring="example",group="",resource="secrets",controller="none"} 1"#,
+        r#"controller_sharding_lone_objects{ring="example",group="",resource="secrets",controller="foreign"} 0"#,
         r#"controller_sharding_leader 1"#,
         r#"controller_sharding_webhook_certificate_expiration_timestamp_seconds{} 1900000000"#,
     ] {

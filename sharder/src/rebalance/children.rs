@@ -23,6 +23,7 @@ use crate::{
         failures::Failures,
         write::{Outcome, assign, is_undone, write},
     },
+    census::Lone,
     faults::graver,
     owners::{Owner, owner},
     resources::Resource,
@@ -46,8 +47,9 @@ pub(super) async fn pass(scope: &Scope, way: Way) -> Result<Option<kube::Error>,
     for kind in &scope.main.controlled {
         let all = survey(kind.objects(&scope.watches, None), scope.snapshot.labels.clone(), way).await?;
         let mut pages = std::pin::pin!(all.try_chunks(BATCH).map_err(|error| error.1));
-        let mut objects = 0_usize;
+        let (mut objects, mut lone) = (0_usize, Lone::default());
         while let Some(page) = pages.try_next().await? {
+            page.iter().filter(|child| is_lone(scope, kind, child)).for_each(|child| lone.count(&kind.id, child));
             let brought = bring_patiently(scope, kind, page, &mut pauses).await?;
             objects += brought.objects;
             fault = graver(fault, graver(brought.refused, brought.error));
@@ -58,6 +60,7 @@ pub(super) async fn pass(scope: &Scope, way: Way) -> Result<Option<kube::Error>,
                 scope.begun.scatter(&scope.main.resource.id, owner);
             }
         }
+        scope.census.found_lone(&kind.id, lone);
         if objects > 0 {
             let (ring, resource) = (&scope.snapshot.ring, &kind.id);
             tracing::info!(%ring, %resource, objects, "brought children to their owners' shards");
@@ -255,6 +258,14 @@ async fn judge<'a>(
     let settled = owner.and_then(|owner| settled_shard(scope, &owner).map(|shard| (owner, shard)));
     let elsewhere = settled.filter(|(_, shard)| !is_with(child, shard));
     Ok(elsewhere.map_or(Verdict::Stays, |(owner, shard)| Verdict::Strays(Box::new(owner), shard)))
+}
+
+/// Whether no shard sees the object, as it is in a namespace of the ring and has no controller of it.
+fn is_lone(scope: &Scope, kind: &Resource, child: &Target) -> bool {
+    let may_follow = |controller| scope.snapshot.may_be_above(controller);
+    controller_in_ring(scope, kind, child).is_none()
+        && !child.controller.as_ref().is_some_and(may_follow)
+        && !scope.namespaces.excludes(&scope.snapshot.namespaces, child.namespace.as_deref())
 }
 
 /// The controller of a child, if its resource is one that is followed in this ring.

@@ -20,6 +20,7 @@ use crate::{
 };
 
 mod failing;
+mod lone;
 mod unanswered;
 
 fn labels_of(api: &FakeApi, path: &str) -> Value {

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use ringside_ring::cluster_ring::ClusterRingStatus;
+use tokio::time::{Duration, Instant};
 
-use super::figures::LISTED;
+use super::{figures::LISTED, status::LONE_OBJECTS};
 use crate::{
+    faults::Faults,
     leases::Leases,
     notices::{Notice, Notices},
     snapshot::Snapshot,
@@ -15,6 +17,9 @@ use crate::{
 
 /// The reason of a condition that is about to hold.
 pub(super) const PENDING: &str = "Pending";
+
+/// How soon the next object is told of that is refused: there may be thousands.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(6);
 
 /// Tells of one ring.
 pub(super) struct Announcer {
@@ -24,12 +29,14 @@ pub(super) struct Announcer {
     before: Option<BTreeSet<String>>,
     /// Shards that were late when it was looked at last.
     late: BTreeSet<String>,
+    /// When it was told of an object that is refused.
+    refusal: Option<Instant>,
 }
 
 impl Announcer {
     /// Nothing told yet.
     pub(super) fn new(notices: Notices, leases: Leases) -> Self {
-        Self { notices, leases, before: None, late: BTreeSet::new() }
+        Self { notices, leases, before: None, late: BTreeSet::new(), refusal: None }
     }
 
     /// Tells which shards take part now that did not before, and which don't any more. At first, that is since a leader before
@@ -68,6 +75,21 @@ impl Announcer {
         self.late = overdue.keys().cloned().collect();
     }
 
+    /// Tells why an object gets no shard, on the object itself: of each version once, and of one after the other.
+    pub(super) fn refused(&mut self, snapshot: &Snapshot, faults: &Faults) {
+        if self.refusal.is_some_and(|at| at.elapsed() < REFUSAL_PAUSE) {
+            return;
+        }
+        let Some((object, why)) = faults.take_untold(snapshot) else { return };
+        self.refusal = Some(Instant::now());
+        let note = format!(
+            "the labels of ClusterRing '{}' can't be written, so its shard does not change: {why}",
+            snapshot.ring
+        );
+        let notice = Notice { warns: true, reason: "LabelsRefused".to_owned(), action: "Assign", note };
+        self.notices.tell(object, Some(snapshot.reference()), notice);
+    }
+
     /// Tells which conditions hold that did not, which don't hold any more, and what else is wrong with one that does not.
     pub(super) fn conditions(&self, snapshot: &Snapshot, before: Option<&ClusterRingStatus>, told: &ClusterRingStatus) {
         let before = before.map(|status| &*status.conditions).unwrap_or_default();
@@ -94,7 +116,8 @@ fn told_before(snapshot: &Snapshot) -> Option<BTreeSet<String>> {
 /// What is to be told about a condition.
 fn notice(before: Option<&Condition>, now: &Condition) -> Option<Notice> {
     let holds = now.status == "True";
-    let same = before.is_some_and(|before| before.status == now.status && (holds || before.message == now.message));
+    let is_same = |before: &Condition| holds || now.reason == LONE_OBJECTS || before.message == now.message;
+    let same = before.is_some_and(|before| before.status == now.status && is_same(before));
     if same || now.reason == PENDING || (before.is_none() && holds) {
         return None;
     }
@@ -135,6 +158,8 @@ mod tests {
         assert_eq!(told(Some(bad.clone()), &worse), Some(true));
         assert_eq!(told(Some(bad), &well), Some(false));
         assert_eq!(told(Some(condition("True", "it is well")), &well), None);
+        let lone = |message| Condition { reason: LONE_OBJECTS.into(), ..condition("False", message) };
+        assert_eq!(told(Some(lone("1 of them")), &lone("2 of them")), None, "they may come and go all the time");
         assert_eq!(told(Some(well), &Condition { reason: PENDING.into(), ..condition("False", "in a moment") }), None);
     }
 

@@ -2,18 +2,18 @@
 //! objects without owner that are being worked on, and the drains under way.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use ringside_ring::{
     HashRing, ShardName,
-    cluster_ring::{ObjectCounts, ShardObjects},
+    cluster_ring::{GroupResource, ObjectCounts, ShardObjects},
 };
 
 use crate::{
-    census::Census,
+    census::{Census, Lone},
     drains::Drains,
     metrics::{Objects, RingFigures},
     snapshot::Snapshot,
@@ -29,6 +29,8 @@ pub(super) struct Figures {
     pub(super) objects: Option<ObjectCounts>,
     /// By shard, the objects that it has not let go of in time, and keeps.
     pub(super) overdue: BTreeMap<String, usize>,
+    /// By controlled resource, the objects without a controller of the ring; none before all were looked through.
+    pub(super) lone: Option<BTreeMap<GroupResource, Lone>>,
     /// For the metrics.
     pub(super) measured: RingFigures,
 }
@@ -42,12 +44,12 @@ pub(super) fn figures(snapshot: &Snapshot, census: &Census, drains: &Drains) -> 
     for main in &snapshot.mains {
         let of = counted.get(&main.resource.id).cloned().unwrap_or_default();
         let drains = drains.remove(&main.resource.id).unwrap_or_default();
-        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let of_drains = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let objects = Objects {
             assigned: of.shards.as_ref().map(|shards| shards.values().sum()),
             unassigned: of.unassigned,
-            draining: number(drains.draining),
-            overdue: number(drains.overdue.values().sum()),
+            draining: of_drains(drains.draining),
+            overdue: of_drains(drains.overdue.values().sum()),
         };
         measured.resources.insert(main.resource.id.clone(), objects);
         measured.unassigned_since = first(measured.unassigned_since, of.unassigned_since);
@@ -65,7 +67,14 @@ pub(super) fn figures(snapshot: &Snapshot, census: &Census, drains: &Drains) -> 
     }
     let shards = shards.filter(|_| !snapshot.mains.is_empty());
     measured.max_to_mean = shards.as_ref().and_then(|shards| max_to_mean(shards, &snapshot.hash_ring));
+    let controlled: BTreeSet<_> = snapshot.mains.iter().flat_map(|main| &main.controlled).map(|of| &of.id).collect();
+    measured.lone = census.lone(&controlled);
+    figures.lone = (measured.lone.len() == controlled.len()).then(|| measured.lone.clone());
     figures.objects = shards.map(|shards| counts(measured, shards));
+    let lone = figures.lone.as_ref().map(|lone| lone.values().map(Lone::objects).sum());
+    if let (Some(counts), Some(lone)) = (&mut figures.objects, lone) {
+        counts.lone = Some(number(lone));
+    }
     figures
 }
 
@@ -83,8 +92,11 @@ fn max_to_mean(shards: &BTreeMap<String, u64>, ring: &HashRing) -> Option<f64> {
     (all > 0.0).then(|| sharing().map(|(objects, share)| objects / share * shares / all).fold(0.0, f64::max))
 }
 
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
 fn counts(measured: &RingFigures, shards: BTreeMap<String, u64>) -> ObjectCounts {
-    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let sum = |of: fn(&Objects) -> u64| number(measured.resources.values().map(of).sum());
     let mut listed: Vec<_> =
         shards.into_iter().map(|(name, objects)| ShardObjects { name, objects: number(objects) }).collect();
@@ -99,6 +111,7 @@ fn counts(measured: &RingFigures, shards: BTreeMap<String, u64>) -> ObjectCounts
         unassigned_since: time(measured.unassigned_since),
         draining: sum(|of| of.draining),
         draining_since: time(measured.draining_since),
+        lone: None,
         max_to_mean: measured.max_to_mean.map(|ratio| format!("{ratio:.2}")),
         shards: listed,
         counted_at: time(measured.counted_at),
@@ -189,5 +202,21 @@ mod tests {
         let listed = counts(&RingFigures::default(), shards).shards;
         assert_eq!(listed.len(), LISTED);
         assert!(listed.iter().all(|shard| shard.objects == 1) && listed.is_sorted_by_key(|shard| &shard.name));
+    }
+
+    #[test]
+    fn lone_objects_are_told_when_each_controlled_resource_was_looked_through() {
+        let (snapshot, census, drains) = (snapshot(), Census::default(), Drains::default());
+        census.pass(&snapshot.mains[0].resource.id).end();
+        assert_eq!(figures(&snapshot, &census, &drains).objects.unwrap().lone, None);
+        let controlled = &snapshot.mains[0].controlled[0].id;
+        let mut lone = Lone::default();
+        lone.count(controlled, &crate::target::Target::default());
+        census.found_lone(controlled, lone);
+        let of_no_ring = GroupResource { group: "x.y".into(), resource: "zs".into() };
+        census.found_lone(&of_no_ring, Lone::default());
+        let figures = figures(&snapshot, &census, &drains);
+        assert_eq!(figures.objects.unwrap().lone, Some(1));
+        assert_eq!(figures.lone.unwrap().keys().collect::<Vec<_>>(), [controlled]);
     }
 }

@@ -21,7 +21,7 @@ use super::{
     announce::Announcer,
     figures::{Figures, figures},
     label_policy::{Protection, Support},
-    status::{Finding, fenced_by, in_time, leased, reached, status, weighed, worked_on},
+    status::{Finding, controlled, fenced_by, in_time, leased, reached, status, weighed, worked_on},
     webhook_configuration::{ClientConfig, Trust, asks, webhook_configuration},
 };
 use crate::{
@@ -143,6 +143,7 @@ async fn report_on(
         report.announcer.members(&snapshot);
         let figures = figures(&snapshot, &told.census, &told.drains);
         report.announcer.overdue(&snapshot, &figures.overdue);
+        report.announcer.refused(&snapshot, &told.faults);
         if standing != Standing::Pending && protection.is_settled() {
             let before = report.stored(&snapshot);
             let wanted = status_of((&snapshot, before.as_ref()), told, &standing, protection.finding(), &figures);
@@ -223,6 +224,7 @@ fn status_of(
         Some(in_time(snapshot, &figures.overdue)),
         Some(weighed(snapshot)),
         Some(leased(snapshot)),
+        figures.lone.as_ref().map(controlled),
         protected,
         fenced_by(&fence),
     ];
@@ -264,7 +266,9 @@ impl<'a> Report<'a> {
         (measured.shards, measured.available_shards) = (wanted.shards, wanted.available_shards);
         let conditions = wanted.conditions.iter();
         measured.conditions = conditions
-            .map(|it| (it.type_.clone(), (it.status == "True", it.last_transition_time.0.as_second())))
+            .map(|it| {
+                (it.type_.clone(), (it.status == "True", it.last_transition_time.0.as_second(), it.reason.clone()))
+            })
             .collect();
         self.told.metrics.ring(&snapshot.ring, measured);
         let now = Instant::now();

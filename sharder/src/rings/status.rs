@@ -7,18 +7,21 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use ringside_ring::cluster_ring::{
-    CONDITION_READY, ClusterRingStatus, MESSAGE_SUCCEEDED, ObjectCounts, REASON_SUCCEEDED,
+    CONDITION_READY, ClusterRingStatus, GroupResource, MESSAGE_SUCCEEDED, ObjectCounts, REASON_SUCCEEDED,
 };
 
 use super::{additions::added, announce::PENDING, reconcile::lasts, webhook_configuration::asks};
-use crate::{fence::Report, keep::Standing, snapshot::Snapshot};
+use crate::{census::Lone, fence::Report, keep::Standing, snapshot::Snapshot};
 
 /// The reason in the condition when something could not be set up.
 const REASON_FAILED: &str = "ReconciliationFailed";
 /// The type of the condition that says whether the API server's fence is in place, where the ring asks for it.
 const CONDITION_FENCED: &str = "Fenced";
 
-/// Shards that are named in one sentence at most.
+/// The reason in the condition while there are objects without a controller, which may be so for good.
+pub(super) const LONE_OBJECTS: &str = "LoneObjects";
+
+/// Shards, or other things, that are named in one sentence at most.
 const NAMED: usize = 5;
 
 /// What is found out about one aspect of a ring: a condition without its times.
@@ -41,6 +44,8 @@ pub(super) fn status(
     now: Timestamp,
 ) -> ClusterRingStatus {
     let before = before.cloned().unwrap_or_default();
+    let lone_before = before.objects.as_ref().and_then(|objects| objects.lone);
+    let objects = objects.map(|now| ObjectCounts { lone: now.lone.or(lone_before), ..now });
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     // Conditions that others set stay as they are.
     let mut conditions = before.conditions;
@@ -158,6 +163,28 @@ pub(super) fn in_time(snapshot: &Snapshot, overdue: &BTreeMap<String, usize>) ->
         "objects were not let go of within {deadline} s: {late}; they stay with it: look at its proxy, end its pod, or let the API server fence the ring (fence: APIServer)"
     );
     Finding { type_, holds: false, reason: "DrainOverdue", message }
+}
+
+/// Whether each object of a controlled resource has a controller of the ring. Many a cluster has others for good: that makes the
+/// ring no less ready. Those whose controller is outside the ring are told, and are most likely no business of the ring's.
+pub(super) fn controlled(lone: &BTreeMap<GroupResource, Lone>) -> Finding {
+    let some = || lone.iter().filter(|(_, lone)| lone.objects() > 0);
+    let (holds, reason) = match () {
+        () if some().any(|(_, lone)| lone.uncontrolled > 0) => (false, LONE_OBJECTS),
+        () if some().next().is_some() => (true, "ControlledByOthers"),
+        () => (true, "AllControlled"),
+    };
+    let mut message = "each object of a controlled resource has a controller of the ring".to_owned();
+    if some().next().is_some() {
+        let all: Vec<_> = some().map(|(resource, lone)| format!("of '{resource}' {lone}")).collect();
+        let named = all.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+        let more =
+            if all.len() > NAMED { format!("; and {} more resources", all.len() - NAMED) } else { String::new() };
+        message = format!(
+            "no shard sees objects that no object of the ring controls: {named}{more}; if the controller needs them, take the resource out of controlledResources"
+        );
+    }
+    Finding { type_: "ChildrenHaveControllers", holds, reason, message }
 }
 
 /// Nothing where the ring leaves it to the shards themselves.
@@ -356,5 +383,46 @@ mod tests {
         ring.status = Some(status(&ring, &[], [], counts(7), at(1)));
         assert_eq!(status(&ring, &[], [], None, at(2)).objects, counts(7));
         assert_eq!(status(&ring, &[], [], counts(8), at(2)).objects, counts(8));
+    }
+
+    #[test]
+    fn objects_that_no_shard_sees_are_told_and_leave_the_ring_ready() {
+        let of = |name: &str| GroupResource { group: String::new(), resource: name.into() };
+        let lone = |controllers: &[bool]| {
+            let mut lone = Lone::default();
+            for (number, has_one) in controllers.iter().enumerate() {
+                let controller = has_one.then(Default::default);
+                let name = format!("o-{number}");
+                lone.count(&of("secrets"), &crate::target::Target { name, controller, ..Default::default() });
+            }
+            lone
+        };
+        let told =
+            |secrets: &[bool]| controlled(&[(of("configmaps"), lone(&[])), (of("secrets"), lone(secrets))].into());
+        let (none, foreign, both) = (told(&[]), told(&[true]), told(&[true, false]));
+        assert_eq!(
+            (none.holds, none.reason, foreign.holds, foreign.reason),
+            (true, "AllControlled", true, "ControlledByOthers")
+        );
+        assert_eq!((both.holds, both.reason), (false, LONE_OBJECTS));
+        assert!(
+            both.message
+                .contains(": of 'secrets' 1 without a controller and 1 with one outside the ring, such as 'o-1';"),
+            "{}",
+            both.message
+        );
+        assert!(!both.message.contains("configmaps"));
+        let ready = &status(&snapshot(), &[], [both], None, at(1)).conditions[0];
+        assert_eq!((&*ready.type_, &*ready.status), (CONDITION_READY, "True"));
+    }
+
+    #[test]
+    fn lone_objects_stay_told_until_they_were_looked_for_again() {
+        let mut ring = snapshot();
+        let counts = |lone| Some(ObjectCounts { lone, ..ObjectCounts::default() });
+        ring.status = Some(status(&ring, &[], [], counts(Some(7)), at(1)));
+        for (found, told) in [(None, Some(7)), (Some(0), Some(0))] {
+            assert_eq!(status(&ring, &[], [], counts(found), at(2)).objects.unwrap().lone, told);
+        }
     }
 }
