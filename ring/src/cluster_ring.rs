@@ -25,12 +25,18 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
     printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableShards"),
     printcolumn(name = "Shards", type_ = "integer", json_path = ".status.shards"),
+    printcolumn(name = "Lone", type_ = "integer", json_path = ".status.objects.lone"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
+#[x_kube(validation = Rule::new("has(self.resources) && self.resources.size() > 0")
+    .message("a ring without resources shares nothing: name at least one resource in spec.resources"))]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterRingSpec {
     /// The resources whose objects are distributed among the shards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new("self.all(one, self.exists_one(other, other.group == one.group && other.resource == one.resource))")
+        .message("a resource is in spec.resources twice: name it once, with all of its controlledResources"))]
     pub resources: Vec<RingResource>,
     /// The namespaces whose objects are distributed; all but `kube-system` and `sharding-system` when it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,7 +45,6 @@ pub struct ClusterRingSpec {
     /// Who keeps a shard from writing to objects that are not its own.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fence: Fence,
-    printcolumn(name = "Lone", type_ = "integer", json_path = ".status.objects.lone"),
     /// How many seconds a shard may take to let go of an object; 60 when it is absent. An object that is held longer is
     /// reported, and taken from its shard where the fence is the API server's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,16 +70,27 @@ pub enum Fence {
 }
 
 /// A resource of a ring, with the resources that its objects control.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
+#[x_kube(
+    validation = Rule::new("!has(self.controlledResources) || !self.controlledResources.exists(one, one.group == self.group && one.resource == self.resource)")
+        .message("a resource is in its own controlledResources: take it out there, as its objects are placed each by itself"),
+    validation = Rule::new("!has(self.controlledResources) || self.controlledResources.all(one, self.controlledResources.exists_one(other, other == one))")
+        .message("a resource is in controlledResources twice: name it once"),
+    validation = Rule::new("([self.resource + '.' + self.group] + (has(self.controlledResources) ? self.controlledResources.map(one, one.resource + '.' + one.group) : [])).all(name, !name.endsWith('.admissionregistration.k8s.io') && !(name in ['leases.coordination.k8s.io', 'clusterrings.sharding.timebertt.dev']))")
+        .message("Leases, ClusterRings and resources of admissionregistration.k8s.io are what sharding itself works with, and can't be shared among shards: take them out of the ring")
+)]
 #[serde(rename_all = "camelCase")]
 pub struct RingResource {
     /// The API group of the resource, empty for the core group.
     #[serde(default)]
+    #[schemars(length(max = 253))]
     pub group: String,
     /// The plural name of the resource, as in `kubectl api-resources`.
+    #[schemars(length(max = 63))]
     pub resource: String,
     /// Resources whose objects belong to the shard of the object that controls them (`ownerReferences` with `controller: true`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
     pub controlled_resources: Vec<GroupResource>,
     /// Which objects of the resource a shard may get by name.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -107,8 +123,10 @@ impl RingResource {
 pub struct GroupResource {
     /// The API group, empty for the core group.
     #[serde(default)]
+    #[schemars(length(max = 253))]
     pub group: String,
     /// The plural name of the resource.
+    #[schemars(length(max = 63))]
     pub resource: String,
 }
 
@@ -197,6 +215,9 @@ pub struct ObjectCounts {
     #[serde(default)]
     #[schemars(schema_with = "crate::schema::time")]
     pub draining_since: Option<Time>,
+    /// Objects of controlled resources that no object of the ring controls, in its namespaces: no shard sees them.
+    #[serde(default)]
+    pub lone: Option<i64>,
     /// How many times as many objects the shard with the most has as a shard has on average.
     #[serde(default)]
     pub max_to_mean: Option<String>,
@@ -229,9 +250,6 @@ pub const MESSAGE_SUCCEEDED: &str = "ClusterRing was successfully reconciled";
 pub const EXCLUDED_NAMESPACES: [&str; 2] = ["kube-system", "sharding-system"];
 
 /// How long a shard may take to let go of an object where the ring does not say.
-    /// Objects of controlled resources that no object of the ring controls, in its namespaces: no shard sees them.
-    #[serde(default)]
-    pub lone: Option<i64>,
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(60);
 
 impl ClusterRingSpec {

@@ -11,8 +11,8 @@ use ringside_e2e::{
     eventually::eventually,
     manifests::{apply, parse},
 };
-use ringside_ring::ClusterRing;
-use serde_json::Value;
+use ringside_ring::{ClusterRing, cluster_ring::ClusterRingSpec};
+use serde_json::{Value, json};
 
 /// The cases.
 pub(crate) fn group() -> Group {
@@ -21,6 +21,7 @@ pub(crate) fn group() -> Group {
         vec![
             case!(the_published_manifest_is_accepted_as_it_stands),
             case!(a_ring_whose_name_is_no_label_value_is_refused_with_a_reason),
+            case!(a_ring_that_can_not_work_is_refused_with_a_reason_and_a_remedy),
         ],
     )
 }
@@ -110,9 +111,54 @@ async fn the_published_manifest_is_accepted_as_it_stands() {
 async fn a_ring_whose_name_is_no_label_value_is_refused_with_a_reason() {
     let plane = plane(Keeps::Both).await;
     let rings: Api<ClusterRing> = Api::all(plane.control_plane().client());
-    let ring = ClusterRing::new(&"a".repeat(64), ringside_ring::cluster_ring::ClusterRingSpec::default());
+    let ring = ClusterRing::new(&"a".repeat(64), spec(&json!([{"resource": "configmaps"}])));
     let refused = rings.create(&PostParams::default(), &ring).await.unwrap_err();
     assert!(refused.to_string().contains("63 characters at most"), "{refused}");
     let ring = ClusterRing::new(&"a".repeat(63), ring.spec);
     rings.create(&PostParams::default(), &ring).await.unwrap();
+}
+
+fn spec(resources: &Value) -> ClusterRingSpec {
+    serde_json::from_value(json!({ "resources": resources })).unwrap()
+}
+
+async fn a_ring_that_can_not_work_is_refused_with_a_reason_and_a_remedy() {
+    let plane = plane(Keeps::Both).await;
+    let rings: Api<ClusterRing> = Api::all(plane.control_plane().client());
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let create = async |resources: Value| rings.create(&dry, &ClusterRing::new("refused", spec(&resources))).await;
+    let (main, secrets) = (json!({"resource": "configmaps"}), json!({"resource": "secrets"}));
+    let with = |controlled: Value| json!([{"resource": "configmaps", "controlledResources": controlled}]);
+    let of = |group: &str, resource: &str| json!({"group": group, "resource": resource});
+    let nothing = "name at least one resource in spec.resources";
+    let twice = "name it once";
+    let own = "take it out there";
+    let ours = "take them out of the ring";
+    for (bad, remedy) in [
+        (json!([]), nothing),
+        (json!([main, secrets, main]), twice),
+        (with(json!([secrets, secrets])), twice),
+        (with(json!([secrets, main])), own),
+        (json!([main, of("coordination.k8s.io", "leases")]), ours),
+        (with(json!([of("coordination.k8s.io", "leases")])), ours),
+        (json!([of("sharding.timebertt.dev", "clusterrings")]), ours),
+        (json!([of("admissionregistration.k8s.io", "mutatingwebhookconfigurations")]), ours),
+        (with(json!([of("admissionregistration.k8s.io", "validatingadmissionpolicies")])), ours),
+    ] {
+        let refused = create(bad.clone()).await.unwrap_err().to_string();
+        assert!(refused.contains(remedy), "{bad}: {refused}");
+    }
+    let many = |count: usize| (0..count).map(|number| of("x.example.com", &format!("r{number}s"))).collect::<Value>();
+    for good in [
+        json!([main]),
+        with(json!([secrets])),
+        // A chain, link by link.
+        json!([{"group": "apps", "resource": "deployments", "controlledResources": [main]}, with(json!([secrets]))[0]]),
+        // The same name in another group.
+        json!([of("", "events"), of("events.k8s.io", "events"), of("x.example.com", "leases")]),
+        many(64),
+        with(many(32)),
+    ] {
+        assert!(create(good.clone()).await.is_ok(), "{good}");
+    }
 }

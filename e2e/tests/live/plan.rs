@@ -230,7 +230,7 @@ async fn what_leaves_the_ring_is_planned_too() {
     // The namespace leaves it, then all that is left leaves it with its resource.
     let leavings = [
         json!({"namespaceSelector": {"matchLabels": {"team": "nobody"}}}),
-        json!({"resources": [], "drainDeadlineSeconds": 5}),
+        json!({"resources": [{"group": "networking.k8s.io", "resource": "ingresses"}], "drainDeadlineSeconds": 5}),
     ];
     for spec in leavings {
         system.kill_sharders().await.unwrap();
