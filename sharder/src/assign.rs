@@ -42,7 +42,7 @@ pub(crate) use self::{
     claims::Claims,
     foresight::Foresight,
     plan::Sought,
-    retries::{Refused, Retries},
+    retries::{RefusedObjects, Retries},
     withdraw::withdraw,
 };
 use self::{foresight::look_ahead, overdue::overdue, revisit::revisit, watch::feed, worker::work, writes::Writes};

@@ -13,7 +13,7 @@ use ringside_runtime::explain::{code, explain};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
-    assign::{Retries, write::is_undone},
+    assign::{RefusedObjects, Retries, write::is_undone},
     snapshot::Snapshot,
 };
 
@@ -115,17 +115,13 @@ impl Faults {
         let Objects { of, told, at } = &mut *self.objects.lock();
         // Without shards none is tried.
         of.retain(|resource, _| !snapshot.is_vacant() && snapshot.main(resource).is_some());
-        let is_fresh = !told.is_empty() && at.is_some_and(|at| at.elapsed() < OBJECTS);
-        if !is_fresh {
-            let refused = of.iter().filter_map(|(resource, objects)| Some((resource, objects.refused()?)));
-            let sentence = |(resource, refused): (&GroupResource, crate::assign::Refused)| {
-                let (objects, first, why) = (refused.objects, refused.first.place(), refused.why);
-                let sentence =
-                    format!("objects of '{resource}' can't be labelled, {objects} of them, such as '{first}': {why}");
-                (resource.clone(), sentence)
-            };
-            *told = refused.map(sentence).collect();
-            *at = Some(Instant::now());
+        if told.is_empty() || at.is_none_or(|at| at.elapsed() >= OBJECTS) {
+            let refused = of.iter().filter_map(|(resource, objects)| {
+                let RefusedObjects { count, first, why } = objects.refused()?;
+                let which = format!("{count} of them, such as '{}'", first.place());
+                Some((resource.clone(), format!("objects of '{resource}' can't be labelled, {which}: {why}")))
+            });
+            (*told, *at) = (refused.collect(), Some(Instant::now()));
         }
         told.clone()
     }

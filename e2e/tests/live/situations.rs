@@ -260,7 +260,7 @@ async fn a_ring_without_shards_says_so_until_there_is_one() {
     fixture.until_event("ClusterRing", &ring, "NoShards").await;
     fixture
         .until_metric(&format!(
-            "controller_sharding_clusterring_condition{{ring=\"{ring}\",type=\"ShardsAvailable\"}} 0"
+            "controller_sharding_clusterring_condition{{ring=\"{ring}\",type=\"ShardsAvailable\",reason=\"NoShards\"}} 0"
         ))
         .await;
     fixture.add_shards(&["shard-0"]).await;

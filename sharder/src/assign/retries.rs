@@ -48,8 +48,8 @@ struct Attempt {
 
 /// Objects whose labels the API server has refused to write for [`LASTS`].
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Refused {
-    pub(crate) objects: usize,
+pub(crate) struct RefusedObjects {
+    pub(crate) count: usize,
     /// The one that has waited for the longest.
     pub(crate) first: Target,
     pub(crate) why: String,
@@ -147,11 +147,11 @@ impl Retries {
     }
 
     /// What has been refused for long.
-    pub(crate) fn refused(&self) -> Option<Refused> {
+    pub(crate) fn refused(&self) -> Option<RefusedObjects> {
         let state = self.0.lock();
         let first = state.refused().min_by_key(|waiting| (waiting.since, &waiting.target.uid))?;
         let (first, why) = (first.target.clone(), first.why.clone().unwrap_or_default());
-        Some(Refused { objects: state.refused().count(), first, why })
+        Some(RefusedObjects { count: state.refused().count(), first, why })
     }
 
     /// One of those, and why, if it was not told yet of this version.
@@ -399,7 +399,7 @@ mod tests {
             refuse(&retries, at("second", 1), code);
             assert_eq!(retries.refused(), None, "it may pass");
             tokio::time::advance(LASTS / 2).await;
-            let told = |told: Option<Refused>| told.map(|it| (it.objects, it.first.uid, it.why));
+            let told = |told: Option<RefusedObjects>| told.map(|it| (it.count, it.first.uid, it.why));
             let why = if code == 403 {
                 "missing permission: too large".to_owned()
             } else {
@@ -422,7 +422,7 @@ mod tests {
         for uid in ["waits", "refused"] {
             refuse(&retries, at(uid, 1), 503);
         }
-        assert_eq!(retries.refused().map(|it| (it.objects, it.first.uid)), Some((1, "refused".to_owned())));
+        assert_eq!(retries.refused().map(|it| (it.count, it.first.uid)), Some((1, "refused".to_owned())));
     }
 
     #[tokio::test(start_paused = true)]

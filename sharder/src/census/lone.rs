@@ -16,8 +16,8 @@ pub(crate) struct Lone {
     pub(crate) uncontrolled: u64,
     /// Those whose controller is outside the ring.
     pub(crate) foreign: u64,
-    /// The first of them: whether it has a controller, its namespace and its name.
-    first: Option<(bool, Option<String>, String)>,
+    /// The first of them: whether it has a controller, and where it is.
+    first: Option<(bool, String)>,
 }
 
 impl Lone {
@@ -29,10 +29,9 @@ impl Lone {
         }
         let is_foreign = object.controller.is_some();
         *if is_foreign { &mut self.foreign } else { &mut self.uncontrolled } += 1;
-        let this = (is_foreign, object.namespace.as_deref(), &*object.name);
-        let first = self.first.as_ref().map(|(foreign, namespace, name)| (*foreign, namespace.as_deref(), &**name));
-        if first.is_none_or(|first| this < first) {
-            self.first = Some((is_foreign, object.namespace.clone(), object.name.clone()));
+        let this = (is_foreign, object.place());
+        if self.first.as_ref().is_none_or(|first| this < *first) {
+            self.first = Some(this);
         }
     }
 
@@ -50,11 +49,7 @@ impl fmt::Display for Lone {
             (0, some) => write!(f, "{some} with a controller outside the ring")?,
             (none, foreign) => write!(f, "{none} without a controller and {foreign} with one outside the ring")?,
         }
-        let Some((_, namespace, name)) = &self.first else { return Ok(()) };
-        match namespace {
-            Some(namespace) => write!(f, ", such as '{namespace}/{name}'"),
-            None => write!(f, ", such as '{name}'"),
-        }
+        self.first.as_ref().map_or(Ok(()), |(_, place)| write!(f, ", such as '{place}'"))
     }
 }
 
