@@ -74,7 +74,7 @@ pub(crate) fn group() -> Group {
         case!(webhook::a_replica_that_ends_or_is_killed_fails_no_create),
         case!(confinement::runs_as_confined_as_its_manifest_says),
         case!(confinement::nothing_leads_the_controller_past_the_proxy),
-        case!(confinement::nothing_of_the_proxy_listens_beyond_loopback),
+        case!(confinement::only_the_metrics_of_the_proxy_listen_beyond_loopback),
     ];
     crate::group("deployed", cases)
 }
