@@ -132,6 +132,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
         clock,
         // The kubeconfig is written by now.
         check: health.check("lease", Probe::Started),
+        admitted: health.check("admitted", Probe::Ready),
         drains_check: health.check("drains", Probe::Ready),
         left: server.left.clone(),
         tenure,

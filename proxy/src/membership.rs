@@ -13,7 +13,12 @@ use ringside_runtime::{
     lease::{Tenure, Terms, keep},
     shutdown::Shutdown,
 };
+use tokio::sync::watch;
 
+use crate::policy::Knowledge;
+use admission::Admission;
+
+mod admission;
 pub mod gate;
 pub mod identity;
 
@@ -38,8 +43,12 @@ pub struct Shard {
     pub weight: Option<Weight>,
     /// What requests pass while it is held.
     pub gate: Gate,
-    /// Readiness.
+    /// Whether the Lease is held.
     pub check: Check,
+    /// Whether this instance may work.
+    pub admitted: Check,
+    /// What is known of the ring.
+    pub knowledge: watch::Receiver<Knowledge>,
 }
 
 impl Shard {
@@ -93,16 +102,28 @@ impl Shard {
         loop {
             self.check.fail(format!("the Lease of shard '{shard}' is not held"));
             tenure.until_held().await;
-            let ask = tenure.clone();
-            self.gate.open(Term::new(shard.clone(), selector.clone(), move || ask.held()));
             self.check.pass();
-            tenure.until_lost().await;
+            let mut admission = Admission {
+                instance: identity.instance.clone(),
+                tenure: tenure.clone(),
+                knowledge: self.knowledge.clone(),
+            };
+            tokio::select! {
+                () = admission.until_admitted(&self.admitted) => {}
+                () = tenure.until_lost() => continue,
+            }
+            let ask = admission.clone();
+            self.gate.open(Term::new(shard.clone(), selector.clone(), move || ask.tenure.held() && ask.lasts()));
+            tokio::select! {
+                () = tenure.until_lost() => {}
+                () = admission.until_over() => tracing::error!(%shard, "another instance of this name is admitted"),
+            }
             self.gate.close();
             if release.is_triggered() {
                 // The keeper says when it is written.
                 return std::future::pending().await;
             }
-            tracing::error!(%shard, reason = tenure.reason(), "the Lease is not held any more: every stream was cut, but for what says which objects leave");
+            tracing::error!(%shard, reason = tenure.reason(), "the Lease is not held any more, or not for this instance: every stream was cut, but for what says which objects leave");
         }
     }
 }

@@ -18,7 +18,7 @@ use kube::{
 };
 use ringside_ring::{
     ClusterRing, RingName,
-    cluster_ring::{GroupResource, ReadsByName, RingResource},
+    cluster_ring::{ClusterRingStatus, GroupResource, ReadsByName, RingResource},
 };
 use ringside_runtime::{admin::Check, shutdown::Shutdown};
 use tokio::{
@@ -50,6 +50,8 @@ pub struct Policy {
     pub families: BTreeMap<GroupResource, Vec<GroupResource>>,
     /// Those of which a shard may get any object by name.
     pub read_by_all: BTreeSet<GroupResource>,
+    /// Whether the ring's sharder says which instance of a shard name may work.
+    pub admits_instances: bool,
     /// For every resource that is the ring's or has been: what is older than its joining or leaving.
     pub floors: BTreeMap<GroupResource, Floor>,
 }
@@ -63,6 +65,7 @@ impl Policy {
             families: ring.spec.families(),
             read_by_all: ring.spec.resources.iter().filter(all).map(RingResource::group_resource).collect(),
             drain_deadline: ring.spec.drain_deadline(),
+            admits_instances: ring.status.as_ref().is_some_and(ClusterRingStatus::admits_instances),
             floors: BTreeMap::new(),
         }
     }

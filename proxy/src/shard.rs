@@ -27,6 +27,8 @@ pub(crate) struct Shard {
     pub(crate) lease_client: Client,
     pub(crate) clock: SharedClock,
     pub(crate) check: Check,
+    /// Whether this instance may work.
+    pub(crate) admitted: Check,
     /// Readiness to let go of what is drained.
     pub(crate) drains_check: Check,
     /// Is triggered before the end when the controller has left: who was cut off may still be at work.
@@ -61,6 +63,8 @@ impl Shard {
             weight: self.config.weight,
             gate: self.shared.gate.clone(),
             check: self.check.clone(),
+            admitted: self.admitted.clone(),
+            knowledge: self.knowledge.clone(),
         };
         let tell = |tenure| drop(self.tenure.set(tenure));
         let release = Shutdown::new();

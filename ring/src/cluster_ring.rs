@@ -246,11 +246,21 @@ pub const CONDITION_READY: &str = "Ready";
 pub const REASON_SUCCEEDED: &str = "ReconciliationSucceeded";
 /// The message in that condition when it was.
 pub const MESSAGE_SUCCEEDED: &str = "ClusterRing was successfully reconciled";
+/// The type of the condition that says whether each shard name has one instance. A sharder that writes it admits instances:
+/// a proxy works only where its Lease names it as the admitted one.
+pub const CONDITION_ADMITTED: &str = "ShardsAdmitted";
 /// The namespaces that a ring without a selector of its own leaves alone (CONTRACT, "Assignment").
 pub const EXCLUDED_NAMESPACES: [&str; 2] = ["kube-system", "sharding-system"];
 
 /// How long a shard may take to let go of an object where the ring does not say.
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(60);
+
+impl ClusterRingStatus {
+    /// Whether the ring's sharder says which instance of a shard name may work.
+    pub fn admits_instances(&self) -> bool {
+        self.conditions.iter().any(|condition| condition.type_ == CONDITION_ADMITTED)
+    }
+}
 
 impl ClusterRingSpec {
     /// How long a shard may take to let go of an object.

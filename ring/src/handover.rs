@@ -73,6 +73,8 @@ impl Patience {
 /// The shard that an object without owner is given to: the one that it belongs to, or while that one's Lease has expired
 /// the one that it would belong to without those whose Leases have.
 ///
+/// None where more than one process may work under each name ([`Members::sharing`]).
+///
 /// If such a shard is gone for good the object is where it belongs then; if the shard is back it belongs there again. So
 /// it moves once more at most ([`next_step`] leaves it where it is until that is decided).
 pub fn receiver<'a>(key: &PartitionKey, members: &Members, ring: &'a HashRing) -> Option<&'a ShardName> {
@@ -80,7 +82,7 @@ pub fn receiver<'a>(key: &PartitionKey, members: &Members, ring: &'a HashRing) -
     if members.may_receive(home.as_str()) {
         return Some(home);
     }
-    ring.owner_among(key, |shard| members.may_receive(shard.as_str())).or(Some(home))
+    ring.owner_among(key, |shard| members.may_receive(shard.as_str()))
 }
 
 /// Decides what the sharder does next with a main object.

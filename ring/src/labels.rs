@@ -15,6 +15,9 @@ pub const LEASE_STATE: &str = "alpha.sharding.timebertt.dev/state";
 /// addition of ours, optional: it tells a restarted container, which may go on, from a re-created Pod or a second
 /// process of the same name, which are others.
 pub const LEASE_INSTANCE: &str = "ringside.dev/instance";
+/// Annotation on a shard Lease, by the sharder: the [instance](LEASE_INSTANCE) that may work under this shard's name. Two
+/// Leases of one name can exist in two namespaces; objects name a shard without its namespace, so one of them may work.
+pub const LEASE_ADMITTED: &str = "ringside.dev/admitted";
 /// On a shard Lease: the Pod that the shard's token is bound to, empty when it is bound to none. An addition of ours,
 /// optional: the API server's fence tells shards apart by that Pod, and only the shard itself knows its token.
 pub const LEASE_TOKEN_POD: &str = "ringside.dev/token-pod";

@@ -150,6 +150,11 @@ fn shows_a_shard(lease: &Lease) -> bool {
         || metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(LEASE_INSTANCE))
 }
 
+/// The value of an annotation of a Lease.
+pub fn annotation<'a>(lease: &'a Lease, key: &str) -> Option<&'a str> {
+    lease.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
 /// The holder of a Lease; an empty one means that it was released.
 pub fn holder(spec: Option<&LeaseSpec>) -> Option<&str> {
     spec?.holder_identity.as_deref().filter(|holder| !holder.is_empty())

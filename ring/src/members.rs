@@ -19,6 +19,8 @@ pub struct Members {
     shards: BTreeMap<ShardName, Member>,
     /// Those that are about to be replaced.
     outgoing: BTreeSet<ShardName>,
+    /// Those under whose name more than one process may work.
+    shared: BTreeSet<ShardName>,
 }
 
 impl Members {
@@ -49,7 +51,13 @@ impl Members {
         Self { outgoing: outgoing.into_iter().collect(), ..self }
     }
 
-    /// Whether an object without owner may be given to a shard: one that is ready, and not about to be replaced. Where
+    /// The same shards, of which more than one process may work under each of these names.
+    #[must_use]
+    pub fn sharing(self, shared: BTreeSet<ShardName>) -> Self {
+        Self { shared, ..self }
+    }
+
+    /// Whether an object without owner may be given to a shard: no shared name, but one that is ready, and not about to be replaced. Where
     /// there is none of these, one that is ready; and where there is none of those either, any that is available, as all of
     /// them are judged alike when it is the API server that does not answer. One that is to have no objects (weight 0) is in
     /// nobody's place.
@@ -73,7 +81,8 @@ impl Members {
     /// Why not to give an object to an available shard: the most important first.
     fn reluctance(&self, shard: &str) -> Option<[bool; 2]> {
         let (shard, Member { state, .. }) = self.shards.get_key_value(shard)?;
-        state.is_available().then(|| [*state != ShardState::Ready, self.outgoing.contains(shard)])
+        (state.is_available() && !self.shared.contains(shard))
+            .then(|| [*state != ShardState::Ready, self.outgoing.contains(shard)])
     }
 
     /// All shards with their states, sorted by name.
@@ -107,7 +116,7 @@ impl Members {
 
 impl FromIterator<(ShardName, Member)> for Members {
     fn from_iter<T: IntoIterator<Item = (ShardName, Member)>>(shards: T) -> Self {
-        Self { shards: shards.into_iter().collect(), outgoing: BTreeSet::new() }
+        Self { shards: shards.into_iter().collect(), ..Self::default() }
     }
 }
 
@@ -140,6 +149,16 @@ mod tests {
         assert_eq!(members.weighted().collect::<Vec<_>>(), [(&idle, Weight::ZERO)]);
         assert!(members.clone().without(&idle).is_some_and(|rest| rest.is_empty()));
         assert_eq!(Members::default().without(&idle), None);
+    }
+
+    #[test]
+    fn shared_name_receives_nothing_even_alone() {
+        let named = |name: &str| -> ShardName { name.parse().expect("valid") };
+        let alone: Members = [(named("shared"), ShardState::Ready)].into_iter().collect();
+        let alone = alone.sharing([named("shared")].into());
+        assert!(alone.is_available("shared") && !alone.may_receive("shared"));
+        let late = alone.with(named("late"), Member { state: ShardState::Expired, weight: Weight::ONE });
+        assert!(late.may_receive("late") && !late.may_receive("shared"));
     }
 
     #[test]

@@ -4,11 +4,11 @@
 //! renewals have a timeout each, apart from the validity; validity counts from the START of the last renewal that
 //! succeeded; another's Lease is judged by observed change; a conflict that the own writes don't explain is a loss.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::{
     clock::{SharedClock, sleep_until},
@@ -88,8 +88,9 @@ pub fn keep(
 ) -> (Tenure, impl Future<Output = ()> + Send + 'static) {
     let api: Api<Lease> = Api::namespaced(client, &terms.namespace);
     let (news, latest) = watch::channel(tenure::Standing::default());
-    let tenure = Tenure::new(latest, clock.clone());
-    let keeper = keeper::Keeper::new(api, terms, clock, news);
+    let looks = Arc::new(Notify::new());
+    let tenure = Tenure::new(latest, clock.clone(), looks.clone());
+    let keeper = keeper::Keeper::new(api, terms, clock, (news, looks));
     (tenure, keeper.run(shutdown))
 }
 

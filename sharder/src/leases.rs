@@ -17,13 +17,14 @@ use kube::{Api, Client, Resource as _, api::ListParams, runtime::watcher::Event}
 use parking_lot::Mutex;
 use ringside_ring::{
     ClusterRing, Grace, Members, Moment, RingName,
-    labels::{LEASE_INSTANCE, LEASE_RING, LEASE_TOKEN_POD, LEASE_WEIGHT},
+    labels::{LEASE_RING, LEASE_TOKEN_POD, LEASE_WEIGHT},
 };
 use ringside_runtime::clock::{Boottime, SharedClock, sleep_until};
 use tokio::sync::watch as channel;
 
 mod act;
 mod book;
+mod names;
 mod plan;
 mod refusals;
 mod vanished;
@@ -115,6 +116,14 @@ impl Leases {
         self.book.lock().faults(ring).collect()
     }
 
+    /// Which names of a ring have several Leases, for people; none while instances work that have not read whether they are
+    /// admitted.
+    pub(crate) fn shared_names(&self, ring: &RingName) -> (bool, Vec<String>) {
+        let book = self.book.lock();
+        let names = book.names();
+        (names.all_told(ring), names.faults(ring))
+    }
+
     /// What can't be read of the weights of a ring's shards, for people.
     pub(crate) fn weight_faults(&self, ring: &RingName) -> Vec<String> {
         let book = self.book.lock();
@@ -133,7 +142,7 @@ impl Leases {
             namespace: key.namespace.clone(),
             shard: key.name.clone(),
             token_pod: seen.lease.metadata.labels.as_ref().and_then(|all| all.get(LEASE_TOKEN_POD).cloned()),
-            instance: seen.lease.metadata.annotations.as_ref().and_then(|all| all.get(LEASE_INSTANCE).cloned()),
+            instance: names::instance(&seen.lease).map(str::to_owned),
         });
         place.collect()
     }
@@ -174,7 +183,8 @@ impl Leases {
         let of_shard =
             ListParams::default().labels(&format!("{LEASE_RING}={ring}")).fields(&format!("metadata.name={shard}"));
         let leases = self.read(client, &of_shard).await?;
-        let of_shards: BTreeSet<_> = self.book.lock().iter().map(|(_, seen)| seen.lease.metadata.uid.clone()).collect();
+        let of_shards: BTreeSet<_> =
+            self.book.lock().names().counting().map(|(_, seen)| seen.lease.metadata.uid.clone()).collect();
         // What the answer changed makes a new snapshot; unknown is not gone.
         let is_there =
             self.members().is_none_or(|rings| rings.get(ring).is_some_and(|members| members.is_available(shard)));

@@ -85,6 +85,8 @@ pub(crate) struct Snapshot {
     pub(crate) unweighed: Vec<String>,
     /// Which Leases with the ring's label are not as a shard's should be.
     pub(crate) lease_faults: Vec<String>,
+    /// Which names several shards have; none before every shard knows whether it is admitted.
+    pub(crate) shared_names: Option<Vec<String>>,
     pub(crate) members: Members,
     pub(crate) hash_ring: Arc<HashRing>,
     /// Main resources whose objects are given to nobody yet: the API server's fence is about to be around them.
@@ -164,6 +166,7 @@ impl Snapshot {
             problems,
             unweighed: Vec::new(),
             lease_faults: Vec::new(),
+            shared_names: None,
             members,
             hash_ring,
         }
@@ -177,6 +180,14 @@ impl Snapshot {
     /// The same ring, with Leases that are not as a shard's should be.
     pub(crate) fn with_lease_faults(self, lease_faults: Vec<String>) -> Self {
         Self { lease_faults, ..self }
+    }
+
+    /// The same ring with the names that several shards have. `all_told`: every shard knows whether it is admitted. A proxy that
+    /// is not told closes as soon as the ring says that this is done, so that is said when all are.
+    pub(crate) fn with_shared_names(mut self, (all_told, names): (bool, Vec<String>)) -> Self {
+        let is_said = self.status.as_ref().is_some_and(ClusterRingStatus::admits_instances);
+        self.shared_names = (all_told || is_said).then_some(names);
+        self
     }
 
     /// The ring, for Events about it.

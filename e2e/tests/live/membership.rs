@@ -9,6 +9,7 @@ mod killed;
 mod leader;
 mod recreated;
 mod shard;
+mod shared_name;
 mod troubles;
 mod waking;
 
@@ -33,6 +34,7 @@ pub(crate) fn group() -> Group {
             case!("nobody_goes_by_wall_clocks", clocks::wrong(&*fixture().await)).alone(),
             case!("a_new_leader_lets_a_late_shard_renew", leader::change()),
             case!("a_pod_of_the_same_name_waits_for_the_lease_of_the_one_before", recreated::waits(&*fixture().await)),
+            case!("one_of_two_pods_of_a_name_works", shared_name::one_works(&*fixture().await)),
             case!("leases_that_are_no_shards_are_left_alone", foreign::are_left_alone(&*fixture().await)),
             case!("who_wakes_when_others_have_its_objects_is_told_so", waking::tells(&*fixture().await)),
             case!("objects_of_a_killed_shard_have_owners_again_in_time", killed::bounds(&*fixture().await)),

@@ -8,6 +8,7 @@ use ringside_runtime::{
 };
 
 use super::*;
+use crate::policy::Policy;
 
 const VALIDITY: Duration = Duration::from_secs(12);
 
@@ -16,11 +17,13 @@ struct Scene {
     identity: Identity,
     health: Health,
     clock: Arc<TokioClock>,
+    knowledge: watch::Sender<Knowledge>,
 }
 
 impl Scene {
     fn new() -> Self {
         let health = Health::new();
+        let knowledge = watch::Sender::new(Knowledge::Known(Arc::default()));
         let shard = Shard {
             ring: "example".parse().unwrap(),
             namespace: "ns".into(),
@@ -29,9 +32,11 @@ impl Scene {
             weight: None,
             gate: Gate::new(),
             check: health.check("lease", Probe::Ready),
+            admitted: health.check("admitted", Probe::Ready),
+            knowledge: knowledge.subscribe(),
         };
         let identity = Identity { shard: "me".parse().unwrap(), instance: "u1".into(), token_pod: Some("me".into()) };
-        Self { shard, identity, health, clock: Arc::new(TokioClock::start()) }
+        Self { shard, identity, health, clock: Arc::new(TokioClock::start()), knowledge }
     }
 
     fn until(&self) -> Option<Moment> {
@@ -61,6 +66,62 @@ async fn a_validity_that_runs_out_cuts_what_passed_and_readiness() {
     };
     tokio::select! {
         () = minding => unreachable!("nobody asked for the end"),
+        () = story => {}
+    }
+}
+
+/// The sharder admits one instance of a name, by the Lease.
+#[tokio::test(start_paused = true)]
+async fn new_instance_works_once_its_lease_admits_it_and_ends_when_another_is_admitted() {
+    let scene = Scene::new();
+    let (lease, tenure) = Tenure::manual(scene.clock.clone());
+    let release = Shutdown::new();
+    let minding = scene.shard.mind_the_gate(&tenure, &scene.identity, &release);
+    let story = async {
+        let passes = || scene.shard.gate.pass(Duration::from_secs(1));
+        let admits = Policy { admits_instances: true, ..Policy::default() };
+        scene.knowledge.send_replace(Knowledge::Unknown("not read yet".to_owned()));
+        lease.set(Some(scene.clock.now() + 100 * VALIDITY));
+        assert!(passes().await.is_err(), "nothing says yet whether the sharder admits instances");
+        scene.knowledge.send_replace(Knowledge::Known(Arc::new(admits)));
+        for annotations in [[("ringside.dev/other", "x")], [("ringside.dev/admitted", "u0")]] {
+            lease.annotate(annotations);
+            assert!(passes().await.is_err(), "{annotations:?}");
+            assert!(scene.health.failures(Probe::Ready)[0].starts_with("admitted: the sharder has not admitted"));
+        }
+        lease.annotate([("ringside.dev/admitted", "u1")]);
+        let term = passes().await.unwrap();
+        assert!(scene.health.failures(Probe::Ready).is_empty());
+        scene.knowledge.send_replace(Knowledge::Unknown("gone".to_owned()));
+        lease.annotate([]);
+        passes().await.expect("neither says that another one works");
+        lease.annotate([("ringside.dev/admitted", "u2")]);
+        assert!(!term.is_on(), "in the same moment");
+        term.over().await;
+        assert!(passes().await.is_err());
+    };
+    tokio::select! {
+        () = minding => unreachable!("nothing asked for the end"),
+        () = story => {}
+    }
+}
+
+/// As beside a sharder of another make.
+#[tokio::test(start_paused = true)]
+async fn instance_works_where_no_instances_are_admitted_until_that_begins() {
+    let scene = Scene::new();
+    let (lease, tenure) = Tenure::manual(scene.clock.clone());
+    let release = Shutdown::new();
+    let minding = scene.shard.mind_the_gate(&tenure, &scene.identity, &release);
+    let story = async {
+        lease.set(scene.until());
+        let term = scene.shard.gate.pass(Duration::from_secs(1)).await.unwrap();
+        let admits = Policy { admits_instances: true, ..Policy::default() };
+        scene.knowledge.send_replace(Knowledge::Known(Arc::new(admits)));
+        term.over().await;
+    };
+    tokio::select! {
+        () = minding => unreachable!("nothing asked for the end"),
         () = story => {}
     }
 }

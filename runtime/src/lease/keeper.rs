@@ -2,7 +2,7 @@
 
 mod release;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
@@ -12,7 +12,7 @@ use k8s_openapi::{
 use kube::{Api, api::PostParams};
 use ringside_ring::{Moment, lease::holder};
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{sleep, timeout},
 };
 
@@ -42,6 +42,8 @@ pub(super) struct Keeper {
     terms: Terms,
     clock: SharedClock,
     news: watch::Sender<Standing>,
+    /// Asks for a look at the Lease before the next renewal.
+    looks: Arc<Notify>,
     /// The Lease as the API server last accepted it from us, while nobody else wrote its spec.
     mine: Option<Lease>,
     /// The `renewTime`s that we sent since then without an answer: one of them may have landed.
@@ -72,9 +74,14 @@ impl Attempt {
 }
 
 impl Keeper {
-    pub(super) fn new(api: Api<Lease>, terms: Terms, clock: SharedClock, news: watch::Sender<Standing>) -> Self {
+    pub(super) fn new(
+        api: Api<Lease>,
+        terms: Terms,
+        clock: SharedClock,
+        (news, looks): (watch::Sender<Standing>, Arc<Notify>),
+    ) -> Self {
         let patience = terms.answer_within();
-        Self { api, terms, clock, news, mine: None, unanswered: Vec::new(), observed: None, patience }
+        Self { api, terms, clock, news, looks, mine: None, unanswered: Vec::new(), observed: None, patience }
     }
 
     pub(super) async fn run(mut self, shutdown: Shutdown) {
@@ -114,7 +121,19 @@ impl Keeper {
     async fn rest(&mut self, next: Moment, others: &mut Others, shutdown: &Shutdown) -> bool {
         if self.mine.is_some() || !self.terms.prompt {
             others.rest();
-            return wait(&self.clock, next, shutdown).await;
+            let (clock, looks) = (self.clock.clone(), self.looks.clone());
+            let mut ended = std::pin::pin!(wait(&clock, next, shutdown));
+            loop {
+                let look = async {
+                    looks.notified().await;
+                    self.look().await;
+                };
+                tokio::select! {
+                    biased;
+                    ended = &mut ended => return ended,
+                    () = look => {}
+                }
+            }
         }
         loop {
             let seen = tokio::select! {
@@ -135,8 +154,12 @@ impl Keeper {
             Ok(Attempt::Held { since }) => {
                 self.unanswered.clear();
                 let valid_until = Some(since + self.terms.validity());
-                let before = self.news.send_replace(Standing { valid_until, reason: None });
-                if before.valid_until.is_none_or(|until| until <= since) {
+                let mut before = None;
+                self.news.send_modify(|standing| {
+                    before = std::mem::replace(&mut standing.valid_until, valid_until);
+                    standing.reason = None;
+                });
+                if before.is_none_or(|until| until <= since) {
                     tracing::info!(namespace, lease = name, holder, "holding the Lease");
                 }
                 due
@@ -153,6 +176,31 @@ impl Keeper {
                 due
             }
         }
+    }
+
+    /// Reads the Lease that is held: others may have written annotations. What it is otherwise shows the next renewal.
+    async fn look(&mut self) {
+        if self.mine.is_none() {
+            return;
+        }
+        if let Ok(Some(lease)) = self.answered(self.api.get_opt(&self.terms.name)).await
+            && self.is_own_write(&lease)
+        {
+            self.show(&lease);
+            self.mine = Some(lease);
+        }
+    }
+
+    /// Shows the annotations of the Lease as it was read.
+    fn show(&self, lease: &Lease) {
+        let annotations = lease.metadata.annotations.clone().unwrap_or_default();
+        self.news.send_if_modified(|standing| {
+            let is_news = *standing.annotations != annotations;
+            if is_news {
+                standing.annotations = Arc::new(annotations);
+            }
+            is_news
+        });
     }
 
     async fn attempt(&mut self) -> Result<Attempt, Failure> {
@@ -199,6 +247,7 @@ impl Keeper {
             let since = self.clock.now();
             return match self.answered(self.api.create(&PostParams::default(), &lease)).await {
                 Ok(created) => {
+                    self.show(&created);
                     self.mine = Some(created);
                     Ok(Attempt::Held { since })
                 }
@@ -227,14 +276,18 @@ impl Keeper {
         }
     }
 
-    /// Writes our renewal over `base`, whose resourceVersion must still be current.
+    /// Writes our renewal over `base`, whose resourceVersion must still be current. What others annotated on it is shown
+    /// before: they take a renewal for the sign that it was read.
     async fn replace(&mut self, base: Lease, taking: bool) -> Result<Attempt, Failure> {
+        self.show(&base);
         let spec = self.spec(base.spec.as_ref().map(|spec| (spec, taking)));
         self.send(&spec);
         let lease = self.dressed(Lease { spec: Some(spec), ..base });
         let since = self.clock.now();
         let written = self.answered(self.api.replace(&self.terms.name, &PostParams::default(), &lease)).await;
-        self.mine = Some(written.inspect_err(|error| self.refused(error))?);
+        let written = written.inspect_err(|error| self.refused(error))?;
+        self.show(&written);
+        self.mine = Some(written);
         Ok(Attempt::Held { since })
     }
 
@@ -293,7 +346,7 @@ impl Keeper {
     /// The Lease is not ours (any more): known at once to everybody who asks.
     fn lost(&mut self, reason: &str) {
         self.mine = None;
-        let before = self.news.send_replace(Standing { valid_until: None, reason: Some(reason.to_owned()) });
+        let before = self.news.send_replace(Standing { reason: Some(reason.to_owned()), ..Standing::default() });
         if before.valid_until.is_some() {
             tracing::error!(namespace = self.terms.namespace, lease = self.terms.name, reason, "lost the Lease");
         }

@@ -1,7 +1,9 @@
 //! What the holder of a Lease knows about its hold.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use ringside_ring::Moment;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::clock::{SharedClock, sleep_until};
 
@@ -12,6 +14,8 @@ pub(super) struct Standing {
     pub(super) valid_until: Option<Moment>,
     /// Why it is not, for people.
     pub(super) reason: Option<String>,
+    /// The annotations of the Lease as the keeper read it last: others write some of them.
+    pub(super) annotations: Arc<BTreeMap<String, String>>,
 }
 
 /// Whether the Lease is held, at any time: the clock is asked, not only the last news.
@@ -19,6 +23,7 @@ pub(super) struct Standing {
 pub struct Tenure {
     latest: watch::Receiver<Standing>,
     clock: SharedClock,
+    looks: Arc<Notify>,
 }
 
 impl std::fmt::Debug for Tenure {
@@ -28,14 +33,32 @@ impl std::fmt::Debug for Tenure {
 }
 
 impl Tenure {
-    pub(super) fn new(latest: watch::Receiver<Standing>, clock: SharedClock) -> Self {
-        Self { latest, clock }
+    pub(super) fn new(latest: watch::Receiver<Standing>, clock: SharedClock, looks: Arc<Notify>) -> Self {
+        Self { latest, clock, looks }
     }
 
     /// A tenure whose validity a test or a tool sets by hand.
     pub fn manual(clock: SharedClock) -> (ManualTenure, Self) {
         let (news, latest) = watch::channel(Standing::default());
-        (ManualTenure(news), Self::new(latest, clock))
+        (ManualTenure(news), Self::new(latest, clock, Arc::default()))
+    }
+
+    /// Returns the value of an annotation of the Lease, as the keeper read it last: with each renewal, and by
+    /// [`Self::look`]. A renewal is sent only after what it is written over was shown here.
+    pub fn annotation(&self, key: &str) -> Option<String> {
+        self.latest.borrow().annotations.get(key).cloned()
+    }
+
+    /// Asks the keeper to read the Lease before its next renewal.
+    pub fn look(&self) {
+        self.looks.notify_one();
+    }
+
+    /// Returns once anything about the Lease may have changed.
+    pub async fn changed(&mut self) {
+        if self.latest.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Until when the Lease is surely held, if it is.
@@ -88,6 +111,12 @@ pub struct ManualTenure(watch::Sender<Standing>);
 impl ManualTenure {
     /// Held until `until`, or not held.
     pub fn set(&self, valid_until: Option<Moment>) {
-        self.0.send_replace(Standing { valid_until, reason: None });
+        self.0.send_modify(|standing| (standing.valid_until, standing.reason) = (valid_until, None));
+    }
+
+    /// The Lease has these annotations.
+    pub fn annotate<const N: usize>(&self, annotations: [(&str, &str); N]) {
+        let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        self.0.send_modify(|standing| standing.annotations = Arc::new(annotations.into()));
     }
 }

@@ -137,6 +137,30 @@ async fn what_the_holder_says_of_itself_is_no_identity_is_written_with_each_rene
 }
 
 #[tokio::test(start_paused = true)]
+async fn annotations_of_others_are_shown_by_a_look_and_before_each_renewal() {
+    let world = World::start(None);
+    world.tenure.until_held().await;
+    let annotate = |value: &str| {
+        let mark = ("mark".to_owned(), value.to_owned());
+        world.fake.lock().unwrap().edit(|lease| lease.metadata.annotations.get_or_insert_default().extend([mark]));
+    };
+    let writes = world.fake.lock().unwrap().writes;
+    annotate("1");
+    world.tenure.look();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(world.tenure.annotation("mark").as_deref(), Some("1"));
+    assert_eq!(world.fake.lock().unwrap().writes, writes, "a look writes nothing");
+    annotate("2");
+    // The renewal has landed, and its answer is on its way.
+    world.fake.lock().unwrap().slow = Duration::from_secs(2);
+    while world.fake.lock().unwrap().writes == writes {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(world.tenure.annotation("mark").as_deref(), Some("2"));
+    assert!(world.tenure.held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_own_write_that_landed_without_an_answer_is_no_loss() {
     let world = World::start(None);
     world.tenure.until_held().await;

@@ -6,15 +6,19 @@ use futures::{StreamExt, stream};
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::{
     Api, Client, Resource as _,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use ringside_ring::{Moment, labels::LEASE_STATE, lease::ShardState};
+use ringside_ring::{
+    Moment,
+    labels::{LEASE_RING, LEASE_STATE},
+    lease::{ShardState, annotation},
+};
 use ringside_runtime::clock::sleep_until;
 use serde_json::json;
 
 use super::{
     Leases,
-    book::state_label,
+    book::{LeaseKey, state_label},
     plan::{Action, Todo, acquired, plan},
 };
 use crate::{
@@ -35,8 +39,8 @@ enum WriteError {
     /// The API server refused it, or is away.
     #[error("{}", explain(.0))]
     Request(#[from] kube::Error),
-    /// Somebody takes the label off in the same write: trying again at once would never end.
-    #[error("the state label is not in the answer; is an admission webhook or policy dropping it?")]
+    /// Something takes it off in the same write: trying again at once would never end.
+    #[error("the label or annotation is not in the answer; is an admission webhook or policy dropping it?")]
     Dropped,
 }
 
@@ -114,6 +118,7 @@ async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: V
 async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Todo) -> Result<bool, WriteError> {
     let api: Api<Lease> = Api::namespaced(client.clone(), &todo.key.namespace);
     let outcome = match &todo.action {
+        Action::Tell => tell_shard(&api, client, leases, todo).await.map(Some),
         Action::Label(state) => label(&api, todo, *state).await.map(Some),
         Action::Acquire => match acquire(&api, todo).await {
             Err(error) if error.code() != Some(409) && todo.state_label() != Some(ShardState::Uncertain.as_str()) => {
@@ -153,6 +158,9 @@ async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Tod
 /// when another replica leads.
 fn tell(notices: &Notices, todo: &Todo, lease: &Lease) {
     let (before, Some(now)) = (todo.state_label(), state_label(lease)) else { return };
+    if todo.action == Action::Tell {
+        return;
+    }
     let (reason, what) = match now {
         "ready" => ("ShardReady", "the shard holds its Lease"),
         "expired" => ("ShardExpired", "the shard has not renewed its Lease in time; it still takes part"),
@@ -170,6 +178,23 @@ fn tell(notices: &Notices, todo: &Todo, lease: &Lease) {
     let warns = now != ShardState::Ready.as_str() && !released;
     let notice = Notice { warns, reason: reason.to_owned(), action: "Judge", note: format!("{what}{before}") };
     notices.tell(lease.object_ref(&()), None, notice);
+}
+
+/// Writes on a Lease what its shard has to know, by all Leases of its name as the API server has them now. The uid is tested, and
+/// the version is not: a renewal in between is as good a Lease to write this on.
+async fn tell_shard(api: &Api<Lease>, client: &Client, leases: &Leases, todo: &Todo) -> Result<Lease, WriteError> {
+    let LeaseKey { namespace, name } = &todo.key;
+    let of_name = ListParams::default().labels(LEASE_RING).fields(&format!("metadata.name={name}"));
+    leases.read(client, &of_name).await?;
+    let marks = {
+        let book = leases.book.lock();
+        book.marks_for(&book.names(), &todo.key)
+    };
+    let patch = json!({"metadata": {"uid": todo.lease.metadata.uid, "annotations": marks}});
+    let lease = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    tracing::info!(namespace, shard = name, ?marks, "annotated a shard's Lease");
+    let is_there = marks.iter().all(|(mark, value)| annotation(&lease, mark) == Some(value));
+    if is_there { Ok(lease) } else { Err(WriteError::Dropped) }
 }
 
 async fn label(api: &Api<Lease>, todo: &Todo, state: ShardState) -> Result<Lease, WriteError> {

@@ -10,13 +10,20 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::runtime::watcher::Event;
 use ringside_ring::{
     Members, Moment, ResourceVersion, RingName, ShardName, Weight,
-    labels::{LEASE_RING, LEASE_STATE},
-    lease::{Judgement, LeaseFacts, LeaseOwner, ShardState, duration_fault, fault, judge},
+    labels::{LEASE_ADMITTED, LEASE_RING, LEASE_STATE},
+    lease::{Judgement, LeaseFacts, LeaseOwner, ShardState, annotation, duration_fault, fault, judge},
     members::Member,
     weight::InvalidWeight,
 };
 
-use super::{refusals::Refusals, vanished::Vanished};
+use super::{
+    names::{Names, instance},
+    refusals::Refusals,
+    vanished::Vanished,
+};
+
+/// What the sharder writes on the Lease of a shard for the shard to read.
+const MARKS: [&str; 1] = [LEASE_ADMITTED];
 
 /// Where a Lease is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +46,8 @@ pub(super) struct Observed {
     late_before: bool,
     /// Whether an answer of the API server was older than this: overtaken by the watch, as may be once.
     contradicted: bool,
+    /// The marks that its shard had read before its last renewal, or an earlier one.
+    read: [Option<String>; MARKS.len()],
     pub(super) lease: Arc<Lease>,
 }
 
@@ -62,6 +71,16 @@ impl Observed {
         self.weight.clone().unwrap_or_default()
     }
 
+    fn marks(&self) -> [Option<String>; MARKS.len()] {
+        MARKS.map(|mark| annotation(&self.lease, mark).map(str::to_owned))
+    }
+
+    /// Whether its shard has read this mark as it is now.
+    pub(super) fn has_read(&self, mark: &str) -> bool {
+        let now = annotation(&self.lease, mark);
+        now.is_some() && MARKS.iter().zip(&self.read).any(|(one, read)| *one == mark && read.as_deref() == now)
+    }
+
     fn is_same_lease(&self, other: &Self) -> bool {
         self.lease.metadata.uid == other.lease.metadata.uid
     }
@@ -81,8 +100,13 @@ impl Observed {
         if self.is_same_lease(known) && self.lease.spec == known.lease.spec {
             self.changed = known.changed;
             self.late_before = known.late_before;
+            self.read = known.read.clone();
         } else {
             self.late_before = false;
+            // A renewal is written over the Lease as its shard has read it, marks included.
+            if self.is_same_lease(known) && self.facts.held_by_shard {
+                self.read = known.marks();
+            }
         }
         self
     }
@@ -275,19 +299,42 @@ impl Book {
         let mut rings: BTreeMap<RingName, BTreeMap<ShardName, Member>> = BTreeMap::new();
         let mut count = |ring: &RingName, shard: &ShardName, member: Member| {
             let known = rings.entry(ring.clone()).or_default().entry(shard.clone()).or_insert(member);
-            // Two namespaces may have Leases of one name: that shard is there as long as one of them is held.
+            // More than one process may work under this name: it is there as long as one of them holds its Lease.
             if member.state < known.state {
                 *known = member;
             }
         };
-        for (_, observed) in self.iter() {
+        let names = self.names();
+        for (_, observed) in names.counting() {
             let member = Member { state: observed.state(now, since), weight: observed.weight() };
             count(&observed.ring, &observed.shard, member);
         }
         for (ring, shard, weight) in self.vanished.iter() {
             count(ring, shard, Member { state: ShardState::Expired, weight });
         }
-        Some(rings.into_iter().map(|(ring, shards)| (ring, shards.into_iter().collect())).collect())
+        let members = |(ring, mut shards): (RingName, BTreeMap<ShardName, Member>)| {
+            // What it has goes to others at the usual pace.
+            for name in names.shared(&ring, |seen| instance(&seen.lease).is_none()) {
+                shards.entry(name).and_modify(|member| member.weight = Weight::ZERO);
+            }
+            let members: Members = shards.into_iter().collect();
+            let members = members.sharing(names.shared(&ring, |_| true));
+            (ring, members)
+        };
+        Some(rings.into_iter().map(members).collect())
+    }
+
+    /// The Leases of shards, by the name that they share.
+    pub(super) fn names(&self) -> Names<'_> {
+        Names::of(self.iter())
+    }
+
+    /// Returns what the sharder should write on this Lease for its shard.
+    pub(super) fn marks_for(&self, names: &Names<'_>, key: &LeaseKey) -> BTreeMap<&'static str, String> {
+        let Some(seen) = self.leases.get(key) else { return BTreeMap::new() };
+        let wanted = [(LEASE_ADMITTED, names.admitted(key, seen, &self.vanished))];
+        let told = wanted.into_iter().filter_map(|(mark, value)| Some((mark, value?)));
+        told.filter(|(mark, value)| annotation(&seen.lease, mark) != Some(value)).collect()
     }
 
     /// A list has ended: what it does not have is gone. It may be older than what was seen meanwhile of a Lease that
@@ -391,7 +438,8 @@ impl Book {
         let before = known.filter(|known| known.lease.metadata.uid == lease.metadata.uid).map(|known| known.owner);
         let owner = LeaseOwner::of(&lease, before);
         let (changed, contradicted, lease) = (now, false, Arc::new(lease));
-        let seen = Observed { ring, shard, facts, owner, weight, changed, late_before, contradicted, lease };
+        let read = Default::default();
+        let seen = Observed { ring, shard, facts, owner, weight, changed, late_before, contradicted, read, lease };
         let seen = match known {
             Some(known) => seen.after(known, self.time_went_back && self.arriving.is_some()),
             None => seen,
@@ -427,11 +475,15 @@ fn key_of(lease: &Lease) -> Option<LeaseKey> {
 }
 
 /// What decides about membership, about what belongs to whom, and about when that is next to be looked at.
-type Facts<'a> = (&'a RingName, &'a LeaseFacts, LeaseOwner, &'a Result<Weight, InvalidWeight>, Option<String>);
+type Facts<'a> =
+    (&'a RingName, &'a LeaseFacts, LeaseOwner, &'a Result<Weight, InvalidWeight>, Option<String>, Told<'a>);
+
+/// The instance, and what it was told, and has read.
+type Told<'a> = (Option<&'a str>, [Option<String>; MARKS.len()], &'a [Option<String>; MARKS.len()]);
 
 fn facts_of(observed: &Observed) -> Facts<'_> {
-    let Observed { ring, facts, owner, weight, lease, .. } = observed;
-    (ring, facts, *owner, weight, duration_fault(lease))
+    let Observed { ring, facts, owner, weight, lease, read, .. } = observed;
+    (ring, facts, *owner, weight, duration_fault(lease), (instance(lease), observed.marks(), read))
 }
 
 fn membership(leases: &BTreeMap<LeaseKey, Observed>) -> BTreeMap<&LeaseKey, Facts<'_>> {

@@ -16,6 +16,8 @@ use super::book::{Book, LeaseKey, Observed, state_label};
 pub(super) enum Action {
     /// Write its state where people see it.
     Label(ShardState),
+    /// Write on it what its shard has to know.
+    Tell,
     /// Acquire it: only when the API server accepted that is the shard dead (CONTRACT, "Shard Lease").
     Acquire,
     /// Delete it: its shard is gone for good.
@@ -42,6 +44,7 @@ impl Todo {
 pub(super) fn plan(book: &Book, now: Moment, since: Moment) -> (Vec<Todo>, Option<Moment>) {
     let mut todos = Vec::new();
     let mut next: Option<Moment> = None;
+    let names = book.names();
     for (key, observed) in book.iter() {
         let judgement = observed.judge(now, since);
         next = match (next, judgement.until) {
@@ -50,7 +53,10 @@ pub(super) fn plan(book: &Book, now: Moment, since: Moment) -> (Vec<Todo>, Optio
         };
         let refused_until = book.refusals.until(key).filter(|until| now < *until);
         next = refused_until.map_or(next, |until| Some(next.map_or(until, |next| next.min(until))));
-        if let Some(action) = action(observed, judgement.state).filter(|_| refused_until.is_none()) {
+        // Its shard waits for what it is told.
+        let is_told = judgement.state != ShardState::Ready || book.marks_for(&names, key).is_empty();
+        let action = if is_told { action(observed, judgement.state) } else { Some(Action::Tell) };
+        if let Some(action) = action.filter(|_| refused_until.is_none()) {
             todos.push(Todo { key: key.clone(), lease: observed.lease.clone(), action });
         }
     }

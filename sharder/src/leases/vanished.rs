@@ -71,6 +71,11 @@ impl Vanished {
         self.shards.remove(&(key.clone(), ring.clone()));
     }
 
+    /// Whether a shard of the same name, in another namespace, has not had the time to notice.
+    pub(super) fn has_other(&self, key: &LeaseKey, ring: &RingName) -> bool {
+        self.0.keys().any(|(other, of)| of == ring && other.name == key.name && other != key)
+    }
+
     /// Forgets those whose time is over; returns whether there were any.
     pub(super) fn expire(&mut self, now: Moment) -> bool {
         let before = self.shards.len();

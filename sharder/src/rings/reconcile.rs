@@ -21,7 +21,7 @@ use super::{
     announce::Announcer,
     figures::{Figures, figures},
     label_policy::{Protection, Support},
-    status::{Finding, controlled, fenced_by, in_time, leased, reached, status, weighed, worked_on},
+    status::{Finding, admitted, controlled, fenced_by, in_time, leased, reached, status, weighed, worked_on},
     webhook_configuration::{ClientConfig, Trust, asks, webhook_configuration},
 };
 use crate::{
@@ -225,6 +225,7 @@ fn status_of(
         Some(weighed(snapshot)),
         Some(leased(snapshot)),
         figures.lone.as_ref().map(controlled),
+        admitted(snapshot),
         protected,
         fenced_by(&fence),
     ];

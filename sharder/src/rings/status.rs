@@ -7,7 +7,8 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use ringside_ring::cluster_ring::{
-    CONDITION_READY, ClusterRingStatus, GroupResource, MESSAGE_SUCCEEDED, ObjectCounts, REASON_SUCCEEDED,
+    CONDITION_ADMITTED, CONDITION_READY, ClusterRingStatus, GroupResource, MESSAGE_SUCCEEDED, ObjectCounts,
+    REASON_SUCCEEDED,
 };
 
 use super::{additions::added, announce::PENDING, reconcile::lasts, webhook_configuration::asks};
@@ -133,6 +134,12 @@ pub(super) fn weighed(snapshot: &Snapshot) -> Finding {
 /// Whether every Lease with the ring's label is one of a shard that can be used as it is.
 pub(super) fn leased(snapshot: &Snapshot) -> Finding {
     without("LeasesValid", "InvalidLease", &snapshot.lease_faults, "every Lease with the ring's label is a shard's")
+}
+
+/// Whether each name is one shard's; nothing while shards work that do not know whether they are admitted.
+pub(super) fn admitted(snapshot: &Snapshot) -> Option<Finding> {
+    let valid = "every shard has a name of its own";
+    Some(without(CONDITION_ADMITTED, "SharedName", snapshot.shared_names.as_ref()?, valid))
 }
 
 /// Whether there are no faults of a kind; some of them are named.
@@ -329,6 +336,18 @@ mod tests {
         let ring = snapshot().with_lease_faults(vec!["Lease 'a/lock': why".into()]);
         let told = leased(&ring);
         assert_eq!((told.type_, told.holds, &*told.message), ("LeasesValid", false, "Lease 'a/lock': why"));
+    }
+
+    #[test]
+    fn shared_names_are_told_once_every_shard_knows_whether_it_is_admitted() {
+        let told = |ring: &Snapshot| admitted(ring).map(|found| (found.holds, found.reason));
+        let mut ring = snapshot().with_shared_names((false, Vec::new()));
+        assert_eq!(told(&ring), None);
+        ring = ring.with_shared_names((true, Vec::new()));
+        assert_eq!(told(&ring), Some((true, "Valid")));
+        ring.status = Some(status(&ring, &[], admitted(&ring), None, at(1)));
+        ring = ring.with_shared_names((false, vec!["shard 's-0': why".into()]));
+        assert_eq!(told(&ring), Some((false, "SharedName")), "what was told is not taken back");
     }
 
     #[test]

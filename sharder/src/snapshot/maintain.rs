@@ -89,7 +89,8 @@ fn build(sources: &Sources, previous: Option<&Snapshots>, odd: &mut BTreeSet<Str
         let snapshot = Snapshot::build(name.clone(), &ring, &catalog, members, before, sources.tokens_per_shard)
             .withholding(sources.fences.withheld(&name, &ring))
             .with_unweighed(sources.leases.weight_faults(&name))
-            .with_lease_faults(sources.leases.faults(&name));
+            .with_lease_faults(sources.leases.faults(&name))
+            .with_shared_names(sources.leases.shared_names(&name));
         if before.is_none_or(|before| !Arc::ptr_eq(&before.hash_ring, &snapshot.hash_ring)) {
             sources.metrics.ring_calculated(&name);
         }

@@ -139,8 +139,21 @@ impl Fixture {
         url: &str,
         clock: Option<&WallClock>,
     ) -> Proxy {
-        let (control_plane, dir) = (self.system.control_plane(), self.folder.path());
-        let identity = ShardIdentity::create(control_plane, NAMESPACE, "website-controller", name, dir).await.unwrap();
+        self.begin_in(NAMESPACE, ring, name, duration, (url, clock)).await
+    }
+
+    /// The same, of a Pod in this namespace.
+    pub(crate) async fn begin_in(
+        &self,
+        namespace: &str,
+        ring: &RingName,
+        name: &str,
+        duration: Duration,
+        (url, clock): (&str, Option<&WallClock>),
+    ) -> Proxy {
+        let (control_plane, dir) = (self.system.control_plane(), &self.folder.path().join(namespace));
+        std::fs::create_dir_all(dir).unwrap();
+        let identity = ShardIdentity::create(control_plane, namespace, "website-controller", name, dir).await.unwrap();
         redirect(identity.kubeconfig(), &control_plane.url(), url);
         let programs = built(toolchain::ringside).await.unwrap();
         let mut command = Command::new(programs.proxy);
@@ -150,7 +163,7 @@ impl Fixture {
         if let Some(clock) = clock {
             clock.give_to(&mut command);
         }
-        let as_shard = Identity { ring: ring.as_str(), shard: name, namespace: NAMESPACE };
+        let as_shard = Identity { ring: ring.as_str(), shard: name, namespace };
         Proxy::start(command, as_shard, dir).unwrap()
     }
 }

@@ -57,17 +57,28 @@ impl Shard {
             while let Ok(Some(_)) = watch.piece().await {}
             locked(&cut).cut = Some(Instant::now());
         });
+        let tasks = [watching, self.asks(served)].map(AbortOnDropHandle::new);
+        Controller { noticed, _tasks: tasks.into() }
+    }
+
+    /// Asks for a list over and over.
+    pub(crate) fn controller_of_ring(&self) -> Controller {
+        let noticed: Arc<Mutex<Noticed>> = Arc::default();
+        let asking = AbortOnDropHandle::new(self.asks(noticed.clone()));
+        Controller { noticed, _tasks: vec![asking] }
+    }
+
+    fn asks(&self, noticed: Arc<Mutex<Noticed>>) -> tokio::task::JoinHandle<()> {
         let endpoint = self.endpoint.clone();
-        let asking = tokio::spawn(async move {
+        tokio::spawn(async move {
             loop {
                 let answer = endpoint.exchange(Http::Two, &Ask::get(WEBSITES), "list").await;
                 if answer.is_ok_and(|answer| answer.status == StatusCode::OK) {
-                    locked(&served).served.push(Instant::now());
+                    locked(&noticed).served.push(Instant::now());
                 }
                 tokio::time::sleep(PAUSE).await;
             }
-        });
-        Controller { noticed, _tasks: [watching, asking].map(AbortOnDropHandle::new) }
+        })
     }
 }
 
@@ -82,13 +93,18 @@ struct Noticed {
 
 pub(crate) struct Controller {
     noticed: Arc<Mutex<Noticed>>,
-    _tasks: [AbortOnDropHandle<()>; 2],
+    _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Controller {
     /// When its watch was cut, if it was.
     pub(crate) fn cut(&self) -> Option<Instant> {
         locked(&self.noticed).cut
+    }
+
+    /// When it was answered.
+    pub(crate) fn served(&self) -> Vec<Instant> {
+        locked(&self.noticed).served.clone()
     }
 
     /// The first answer after that moment.

@@ -22,7 +22,7 @@ impl Keeper {
     /// Nobody acts on the Lease from here on. Says whether anybody could have.
     pub(super) fn let_go(&self) -> bool {
         let reason = Some("shutting down".to_owned());
-        self.news.send_replace(Standing { valid_until: None, reason }).valid_until.is_some()
+        self.news.send_replace(Standing { reason, ..Standing::default() }).valid_until.is_some()
     }
 
     /// Gives the Lease back: nobody acts on it any more, then the write says so. Tried until it is settled.

@@ -293,3 +293,33 @@ async fn conflicts_without_an_end_are_a_second_apart() {
     world.pass(40).await;
     assert!((5..25).contains(&world.puts()), "{}", world.puts());
 }
+
+/// The watch of this replica has not shown the older Lease yet.
+#[tokio::test(start_paused = true)]
+async fn instance_is_admitted_by_all_leases_of_its_name_as_they_are() {
+    let instance = |namespace: &str, uid: &str, created: &str| {
+        let mut lease = labelled(lease("a", "a", 0, 1), "ready");
+        lease.metadata.namespace = Some(namespace.to_owned());
+        lease.metadata.uid = Some(format!("uid-{namespace}"));
+        lease.metadata.annotations = Some([("ringside.dev/instance".to_owned(), uid.to_owned())].into());
+        let mut lease = serde_json::to_value(lease).unwrap();
+        lease["metadata"]["creationTimestamp"] = created.into();
+        lease
+    };
+    let of = |namespace: &str| format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/a");
+    for is_older in [false, true] {
+        let younger = serde_json::from_value(instance("default", "u2", "2024-01-01T00:00:09Z")).unwrap();
+        let world = world_with(younger, 0).await;
+        if is_older {
+            world.api.put(&of("earlier"), instance("earlier", "u1", "2024-01-01T00:00:01Z"));
+        }
+        world.pass(3).await;
+        let admitted = |namespace: &str| {
+            world.api.get(&of(namespace)).unwrap()["metadata"]["annotations"]["ringside.dev/admitted"].clone()
+        };
+        assert_eq!(admitted("default"), if is_older { "u1" } else { "u2" });
+        if is_older {
+            assert_eq!(admitted("earlier"), "u1");
+        }
+    }
+}
