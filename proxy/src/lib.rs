@@ -123,6 +123,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let registry = Arc::new(shared.metrics.registry(live(&shared, &drains, &tenure, &clock)));
     let server = server(listener, access.tls, &shared);
     let of_ring = (config.ring.clone(), namespace.clone());
+    let knowing = (knowledge.clone(), shared.newest.subscribe());
     let shard = shard::Shard {
         config: config.clone(),
         namespace,
@@ -149,7 +150,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let (stack, until, after) = (stages::stack(&shared, upstream), shutdown.clone(), served.clone());
     tasks.spawn("the server", server.run(stack, until).map_ok(move |()| after.trigger()));
     tasks.spawn("the admin server", admin::serve(admin_listener, health, registry, served.clone()));
-    tasks.spawn("following the ring", policy::follow(client, of_ring, knowledge, ring_check, served.clone()));
+    tasks.spawn("following the ring", policy::follow(client, of_ring, knowing, ring_check, served.clone()));
     tasks.spawn("following the credentials", api_server.follow(served.clone()));
     tasks.spawn("the shard", shard.run(served));
     tracing::info!(%address, %admin, "ready for the controller to connect");
@@ -193,6 +194,7 @@ fn shared(
         gaps,
         gate: membership::Gate::new(),
         knowledge: knowledge.clone(),
+        newest: tokio::sync::watch::Sender::default(),
         locks: Arc::new(locks),
         hold: Arc::new(hold),
         views: views::Views::new(),

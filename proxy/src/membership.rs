@@ -1,11 +1,11 @@
 //! Being a shard: who we are, holding the Lease, and opening and closing the gate that all requests pass.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use kube::Client;
 use ringside_ring::{
     Grace, RingLabels, RingName, Weight,
-    labels::{LEASE_GRACE, LEASE_INSTANCE, LEASE_RING, LEASE_TOKEN_POD, LEASE_WEIGHT},
+    labels::{LEASE_GRACE, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT},
 };
 use ringside_runtime::{
     admin::Check,
@@ -49,6 +49,8 @@ pub struct Shard {
     pub admitted: Check,
     /// What is known of the ring.
     pub knowledge: watch::Receiver<Knowledge>,
+    /// The newest generation of the ring, as the Lease says.
+    pub newest: watch::Sender<i64>,
 }
 
 impl Shard {
@@ -91,8 +93,20 @@ impl Shard {
         tokio::select! {
             () = keeper => {}
             () = self.mind_the_gate(&tenure, identity, &release) => {}
+            never = self.tell_generation(tenure.clone()) => match never {},
         }
         self.gate.close();
+    }
+
+    /// Tells the newest generation of the ring whenever the Lease says another.
+    async fn tell_generation(&self, mut tenure: Tenure) -> Infallible {
+        loop {
+            let newest = tenure.annotation(LEASE_RING_GENERATION).and_then(|newest| newest.parse().ok());
+            if let Some(newest) = newest {
+                self.newest.send_if_modified(|known| std::mem::replace(known, newest) != newest);
+            }
+            tenure.changed().await;
+        }
     }
 
     /// Opens the gate when the Lease is held and closes it when it is lost, over and over.

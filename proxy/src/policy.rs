@@ -124,16 +124,30 @@ pub fn channel() -> watch::Sender<Knowledge> {
 pub async fn follow(
     client: Client,
     (ring, namespace): (RingName, String),
-    knowledge: watch::Sender<Knowledge>,
+    (knowledge, mut newest): (watch::Sender<Knowledge>, watch::Receiver<i64>),
     check: Check,
     shutdown: Shutdown,
 ) -> Result<(), Infallible> {
     let mut events = events(client.clone(), &ring, Duration::ZERO);
-    let mut follower =
-        Follower { ring, namespace, knowledge, check, listed: false, refused: None, last: Arc::default() };
+    let mut follower = Follower {
+        ring,
+        namespace,
+        knowledge,
+        check,
+        listed: false,
+        refused: None,
+        last: Arc::default(),
+        generation: 0,
+    };
     loop {
         tokio::select! {
             () = shutdown.wait() => return Ok(()),
+            Ok(()) = newest.changed() => {
+                let generation = *newest.borrow_and_update();
+                if follower.is_behind(generation) {
+                    events = self::events(client.clone(), &follower.ring, Duration::ZERO);
+                }
+            },
             () = follower.patience_is_over() => follower.forget_what_is_refused(),
             Some(event) = events.next() => if !follower.take(event) {
                 // From a list on: a watch that is allowed again says nothing until the ring changes.
@@ -163,6 +177,8 @@ struct Follower {
     listed: bool,
     /// What was known last.
     last: Arc<Policy>,
+    /// The generation of the ring as last seen.
+    generation: i64,
     /// Since when the API server refuses to show the ring, and why, while something is known.
     refused: Option<(Instant, String)>,
 }
@@ -174,6 +190,7 @@ impl Follower {
             Ok(watcher::Event::Init) => self.listed = false,
             Ok(watcher::Event::InitApply(ring) | watcher::Event::Apply(ring)) => {
                 self.listed = true;
+                self.generation = ring.metadata.generation.unwrap_or_default();
                 match ring.spec.has_shards_in(&self.namespace) {
                     true => self.learn(Policy::of(&ring)),
                     // Its Lease makes no shard: objects with its name may be those of another one.
@@ -188,6 +205,17 @@ impl Follower {
                 .forget(format!("there is no ClusterRing '{}': create it, or name another one with --ring", self.ring)),
             Err(error) => return self.fail(&error),
         }
+        true
+    }
+
+    /// Takes in that there is this generation of the ring; returns whether the ring must be read anew for it. A watch may have
+    /// shown nothing for long, of an API server that is cut off from etcd. A list that begins now shows what is at least as
+    /// new, also of a ring that was made again and counts from 1.
+    fn is_behind(&mut self, generation: i64) -> bool {
+        if generation <= self.generation {
+            return false;
+        }
+        self.forget(format!("ClusterRing '{}' has changed, and is read anew", self.ring));
         true
     }
 
@@ -277,9 +305,12 @@ fn explain(ring: &RingName, error: &watcher::Error) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::sync::atomic::{AtomicI64, Ordering};
+
     use futures::FutureExt;
     use ringside_ring::cluster_ring::ClusterRingSpec;
     use ringside_runtime::admin::{Health, Probe};
+    use tokio::sync::Semaphore;
 
     use super::*;
 
@@ -301,6 +332,7 @@ mod tests {
                 listed: false,
                 refused: None,
                 last: Arc::default(),
+                generation: 0,
             },
             health,
             receiver,
@@ -325,6 +357,25 @@ mod tests {
         follower.take(Ok(watcher::Event::Delete(ring("things"))));
         assert!(!knowledge.borrow().shards(&things));
         assert_eq!(health.failures(Probe::Ready).len(), 1);
+    }
+
+    #[test]
+    fn ring_of_an_older_generation_than_the_lease_says_is_unknown_until_read_anew() {
+        let (mut follower, _health, knowledge) = follower();
+        let of = |generation| {
+            let mut ring = ring("things");
+            ring.metadata.generation = Some(generation);
+            ring
+        };
+        let is_known = || matches!(*knowledge.borrow(), Knowledge::Known(_));
+        follower.take(Ok(watcher::Event::Apply(of(2))));
+        assert!(!follower.is_behind(1) && !follower.is_behind(2) && is_known());
+        assert!(follower.is_behind(3) && !is_known());
+        // It was deleted and made again.
+        follower.take(Ok(watcher::Event::InitApply(of(1))));
+        assert!(is_known(), "a list that began later is newer, whatever it counts from");
+        assert!(!follower.is_behind(1) && is_known());
+        assert!(follower.is_behind(2) && !is_known());
     }
 
     #[test]
@@ -430,5 +481,54 @@ mod tests {
         follower.take(Ok(watcher::Event::InitApply(ring("things"))));
         assert!(health.failures(Probe::Ready).is_empty());
         assert!(follower.patience_is_over().now_or_never().is_none());
+    }
+
+    /// The watch of before shows nothing: its API server may be cut off.
+    #[tokio::test(start_paused = true)]
+    async fn ring_is_read_anew_where_the_lease_says_that_it_has_changed() {
+        let (lists, allowed) = (Arc::new(AtomicI64::new(0)), Arc::new(Semaphore::new(1)));
+        let (counted, admits) = (lists.clone(), allowed.clone());
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (lists, allowed) = (counted.clone(), admits.clone());
+            async move {
+                if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+                    std::future::pending::<()>().await;
+                }
+                let generation = lists.fetch_add(1, Ordering::Relaxed) + 1;
+                allowed.acquire().await?.forget();
+                let mut ring = ring("things");
+                ring.metadata.generation = Some(generation);
+                let list = serde_json::json!({"metadata": {"resourceVersion": "1"}, "items": [ring]});
+                Ok::<_, tower::BoxError>(http::Response::new(kube::client::Body::from(serde_json::to_vec(&list)?)))
+            }
+        });
+        let (knowledge, newest) = (channel(), watch::Sender::new(0));
+        let mut known = knowledge.subscribe();
+        let shutdown = Shutdown::new();
+        let following = follow(
+            Client::new(service, "default"),
+            ("example".parse().unwrap(), "here".to_owned()),
+            (knowledge, newest.subscribe()),
+            Health::new().check("ring", Probe::Ready),
+            shutdown.clone(),
+        );
+        let story = async {
+            let is_known = |now: &Knowledge| matches!(now, Knowledge::Known(_));
+            known.wait_for(is_known).await.unwrap();
+            newest.send_replace(1);
+            sleep(Duration::from_secs(60)).await;
+            assert!(is_known(&known.borrow()) && lists.load(Ordering::Relaxed) == 1);
+            newest.send_replace(2);
+            known.wait_for(|now| !is_known(now)).await.unwrap();
+            sleep(Duration::from_secs(60)).await;
+            assert!(!is_known(&known.borrow()), "for as long as that takes");
+            allowed.add_permits(1);
+            known.wait_for(is_known).await.unwrap();
+            assert_eq!(lists.load(Ordering::Relaxed), 2);
+        };
+        tokio::select! {
+            _ = following => unreachable!("nothing asked for the end"),
+            () = story => {}
+        }
     }
 }

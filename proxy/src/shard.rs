@@ -65,6 +65,7 @@ impl Shard {
             check: self.check.clone(),
             admitted: self.admitted.clone(),
             knowledge: self.knowledge.clone(),
+            newest: self.shared.newest.clone(),
         };
         let tell = |tenure| drop(self.tenure.set(tenure));
         let release = Shutdown::new();

@@ -104,6 +104,8 @@ pub struct Shared {
     pub gate: Gate,
     /// What is known of the ring.
     pub knowledge: watch::Sender<Knowledge>,
+    /// The newest generation of the ring, as the Lease says.
+    pub newest: watch::Sender<i64>,
     /// The locks of the controller's elections.
     pub locks: Arc<Locks>,
     /// The ring's hold on the real ones.

@@ -18,6 +18,9 @@ pub const LEASE_INSTANCE: &str = "ringside.dev/instance";
 /// Annotation on a shard Lease, by the sharder: the [instance](LEASE_INSTANCE) that may work under this shard's name. Two
 /// Leases of one name can exist in two namespaces; objects name a shard without its namespace, so one of them may work.
 pub const LEASE_ADMITTED: &str = "ringside.dev/admitted";
+/// Annotation on a shard Lease, by the sharder: the newest generation of the ring. A shard that knows an older one does not know
+/// which resources are the ring's.
+pub const LEASE_RING_GENERATION: &str = "ringside.dev/ring-generation";
 /// On a shard Lease: the Pod that the shard's token is bound to, empty when it is bound to none. An addition of ours,
 /// optional: the API server's fence tells shards apart by that Pod, and only the shard itself knows its token.
 pub const LEASE_TOKEN_POD: &str = "ringside.dev/token-pod";

@@ -17,7 +17,7 @@ use kube::{Api, Client, Resource as _, api::ListParams, runtime::watcher::Event}
 use parking_lot::Mutex;
 use ringside_ring::{
     ClusterRing, Grace, Members, Moment, RingName,
-    labels::{LEASE_RING, LEASE_TOKEN_POD, LEASE_WEIGHT},
+    labels::{LEASE_ADMITTED, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT},
 };
 use ringside_runtime::clock::{Boottime, SharedClock, sleep_until};
 use tokio::sync::watch as channel;
@@ -33,7 +33,7 @@ mod watch;
 pub(crate) use act::keep_states;
 pub(crate) use watch::follow;
 
-use book::{Answer, Book, Change, LeaseKey};
+use book::{Answer, Book, Change, LeaseKey, OfRing};
 
 /// Where a shard is, by its Lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,12 +100,19 @@ impl Leases {
         self.book.lock().members(now, Moment::default())
     }
 
-    /// Takes in which namespaces the shards of each ring are in, where it names them.
+    /// Whether every shard of a ring that reads its Lease knows that there is this generation of the ring.
+    pub(crate) fn all_know(&self, ring: &RingName, generation: i64) -> bool {
+        self.book.lock().names().all_read(ring, LEASE_RING_GENERATION, Some(&generation.to_string()))
+    }
+
+    /// Takes in what each ring says of its shards.
     pub(crate) fn confine<'a>(&self, rings: impl IntoIterator<Item = &'a ClusterRing>) {
-        let named = rings.into_iter().filter(|ring| !ring.spec.shard_namespaces.is_empty());
-        let namespaces = |ring: &ClusterRing| ring.spec.shard_namespaces.iter().cloned().collect();
-        let namespaces = named.filter_map(|ring| Some((ring.metadata.name.as_ref()?.parse().ok()?, namespaces(ring))));
-        if self.book.lock().confine(namespaces.collect(), self.clock.now()) {
+        let of_ring = |ring: &ClusterRing| {
+            let namespaces = ring.spec.shard_namespaces.iter().cloned().collect();
+            let generation = ring.metadata.generation.unwrap_or_default().to_string();
+            Some((ring.metadata.name.as_ref()?.parse().ok()?, OfRing { generation, namespaces }))
+        };
+        if self.book.lock().confine(rings.into_iter().filter_map(of_ring).collect(), self.clock.now()) {
             self.membership.send_replace(());
             self.attention.send_replace(());
         }
@@ -121,7 +128,7 @@ impl Leases {
     pub(crate) fn shared_names(&self, ring: &RingName) -> (bool, Vec<String>) {
         let book = self.book.lock();
         let names = book.names();
-        (names.all_told(ring), names.faults(ring))
+        (names.all_read(ring, LEASE_ADMITTED, None), names.faults(ring))
     }
 
     /// What can't be read of the weights of a ring's shards, for people.

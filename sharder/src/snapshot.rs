@@ -89,8 +89,11 @@ pub(crate) struct Snapshot {
     pub(crate) shared_names: Option<Vec<String>>,
     pub(crate) members: Members,
     pub(crate) hash_ring: Arc<HashRing>,
-    /// Main resources whose objects are given to nobody yet: the API server's fence is about to be around them.
+    /// Main resources whose objects are given to nobody yet: the API server's fence is about to be around them, or not all shards know
+    /// them.
     pub(crate) withheld: BTreeSet<GroupResource>,
+    /// Those of them that are new in the ring, or follow something new, while not all shards know that.
+    unheard: BTreeSet<GroupResource>,
     /// The status as it is stored.
     pub(crate) status: Option<ClusterRingStatus>,
 }
@@ -159,6 +162,7 @@ impl Snapshot {
             status: ring.status.clone(),
             spec: ring.spec.clone(),
             withheld: BTreeSet::new(),
+            unheard: BTreeSet::new(),
             ring: name,
             mains,
             namespace_selector,
@@ -204,6 +208,19 @@ impl Snapshot {
     /// The same ring, whose objects of these main resources are given to nobody yet.
     pub(crate) fn withholding(self, withheld: BTreeSet<GroupResource>) -> Self {
         Self { withheld, ..self }
+    }
+
+    /// The same ring, which was `before`. `all_know`: every shard knows what it names. A proxy that does not know a resource shows
+    /// all of its objects, so they are given to nobody meanwhile.
+    pub(crate) fn after(mut self, before: Option<&Self>, all_know: bool) -> Self {
+        let Some(before) = before.filter(|_| !all_know) else { return self };
+        let is_new = |main: &GroupResource, family: &[GroupResource]| {
+            before.unheard.contains(main) || family.iter().chain([main]).any(|name| !before.named.contains(name))
+        };
+        let families = self.spec.families().into_iter();
+        self.unheard = families.filter(|(main, family)| is_new(main, family)).map(|(main, _)| main).collect();
+        self.withheld.extend(self.unheard.iter().cloned());
+        self
     }
 
     /// The main resources whose objects are distributed now.

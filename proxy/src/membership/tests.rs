@@ -34,6 +34,7 @@ impl Scene {
             check: health.check("lease", Probe::Ready),
             admitted: health.check("admitted", Probe::Ready),
             knowledge: knowledge.subscribe(),
+            newest: watch::Sender::default(),
         };
         let identity = Identity { shard: "me".parse().unwrap(), instance: "u1".into(), token_pod: Some("me".into()) };
         Self { shard, identity, health, clock: Arc::new(TokioClock::start()), knowledge }

@@ -126,6 +126,7 @@ impl Lab {
             gaps: Gaps::new(Handout::to("/dev/null".into()), 1, Health::new().check("gap", Probe::Controller)),
             gate: Gate::new(),
             knowledge: policy::channel(),
+            newest: tokio::sync::watch::Sender::default(),
             locks: Arc::new(Locks::new("ns".into())),
             hold: Arc::new(real.hold()),
             presence: Arc::new(Presence::new(real.client(), peerings.ring().to_owned())),

@@ -10,7 +10,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::runtime::watcher::Event;
 use ringside_ring::{
     Members, Moment, ResourceVersion, RingName, ShardName, Weight,
-    labels::{LEASE_ADMITTED, LEASE_RING, LEASE_STATE},
+    labels::{LEASE_ADMITTED, LEASE_RING, LEASE_RING_GENERATION, LEASE_STATE},
     lease::{Judgement, LeaseFacts, LeaseOwner, ShardState, annotation, duration_fault, fault, judge},
     members::Member,
     weight::InvalidWeight,
@@ -23,7 +23,7 @@ use super::{
 };
 
 /// What the sharder writes on the Lease of a shard for the shard to read.
-const MARKS: [&str; 1] = [LEASE_ADMITTED];
+const MARKS: [&str; 2] = [LEASE_ADMITTED, LEASE_RING_GENERATION];
 
 /// Where a Lease is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -142,13 +142,20 @@ pub(super) enum Answer {
     TimeWentBack,
 }
 
+/// What a ring says of its shards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OfRing {
+    pub(super) generation: String,
+    /// The namespaces of its shards; empty where it does not name them.
+    pub(super) namespaces: BTreeSet<String>,
+}
+
 /// All shard Leases.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     /// All with the label of a ring; [`Self::iter`] has those of shards.
     leases: BTreeMap<LeaseKey, Observed>,
-    /// The namespaces of the shards of the rings that name them.
-    namespaces: BTreeMap<RingName, BTreeSet<String>>,
+    rings: BTreeMap<RingName, OfRing>,
     /// What a list has shown that has not ended; `None` between lists.
     arriving: Option<Arriving>,
     vanished: Vanished,
@@ -251,17 +258,18 @@ impl Book {
     }
 
     fn has_shards_in(&self, ring: &RingName, namespace: &str) -> bool {
-        self.namespaces.get(ring).is_none_or(|namespaces| namespaces.contains(namespace))
+        let named = self.rings.get(ring).map(|of_ring| &of_ring.namespaces).filter(|named| !named.is_empty());
+        named.is_none_or(|named| named.contains(namespace))
     }
 
-    /// Takes in the namespaces of the shards of the rings that name them; returns whether they are others. A shard that is
+    /// Takes in what the rings say of their shards; returns whether that is something else than before. A shard that is
     /// elsewhere now has the time to notice that it has when its Lease vanishes.
-    pub(super) fn confine(&mut self, namespaces: BTreeMap<RingName, BTreeSet<String>>, now: Moment) -> bool {
-        if self.namespaces == namespaces {
+    pub(super) fn confine(&mut self, rings: BTreeMap<RingName, OfRing>, now: Moment) -> bool {
+        if self.rings == rings {
             return false;
         }
         let before: Vec<_> = self.iter().map(|(key, seen)| (key.clone(), seen.clone())).collect();
-        self.namespaces = namespaces;
+        self.rings = rings;
         for (key, seen) in before {
             match self.counts(&key, &seen) {
                 true => self.vanished.appeared(&key, &seen.ring),
@@ -332,7 +340,11 @@ impl Book {
     /// Returns what the sharder should write on this Lease for its shard.
     pub(super) fn marks_for(&self, names: &Names<'_>, key: &LeaseKey) -> BTreeMap<&'static str, String> {
         let Some(seen) = self.leases.get(key) else { return BTreeMap::new() };
-        let wanted = [(LEASE_ADMITTED, names.admitted(key, seen, &self.vanished))];
+        let generation = self.rings.get(&seen.ring).filter(|_| instance(&seen.lease).is_some());
+        let wanted = [
+            (LEASE_ADMITTED, names.admitted(key, seen, &self.vanished)),
+            (LEASE_RING_GENERATION, generation.map(|of_ring| of_ring.generation.clone())),
+        ];
         let told = wanted.into_iter().filter_map(|(mark, value)| Some((mark, value?)));
         told.filter(|(mark, value)| annotation(&seen.lease, mark) != Some(value)).collect()
     }

@@ -73,10 +73,13 @@ impl<'a> Names<'a> {
         self.0.iter().filter(move |((of, _), _)| *of == ring).map(|((_, name), leases)| (*name, leases))
     }
 
-    /// Whether every instance of a ring has read whether it is admitted.
-    pub(super) fn all_told(&self, ring: &RingName) -> bool {
+    /// Whether every instance of a ring that may work has read this mark on its Lease, with this value where one is given.
+    pub(super) fn all_read(&self, ring: &RingName, mark: &str, value: Option<&str>) -> bool {
+        let is_told = |seen: &Observed| {
+            seen.has_read(mark) && value.is_none_or(|value| annotation(&seen.lease, mark) == Some(value))
+        };
         let mut of_ring = self.of_ring(ring).flat_map(|(_, leases)| leases);
-        of_ring.all(|(_, seen)| !may_work(seen) || instance(&seen.lease).is_none() || seen.has_read(LEASE_ADMITTED))
+        of_ring.all(|(_, seen)| !may_work(seen) || instance(&seen.lease).is_none() || is_told(seen))
     }
 }
 

@@ -90,7 +90,8 @@ fn build(sources: &Sources, previous: Option<&Snapshots>, odd: &mut BTreeSet<Str
             .withholding(sources.fences.withheld(&name, &ring))
             .with_unweighed(sources.leases.weight_faults(&name))
             .with_lease_faults(sources.leases.faults(&name))
-            .with_shared_names(sources.leases.shared_names(&name));
+            .with_shared_names(sources.leases.shared_names(&name))
+            .after(before, sources.leases.all_know(&name, ring.metadata.generation.unwrap_or_default()));
         if before.is_none_or(|before| !Arc::ptr_eq(&before.hash_ring, &snapshot.hash_ring)) {
             sources.metrics.ring_calculated(&name);
         }

@@ -161,6 +161,33 @@ fn what_waits_for_its_fence_and_is_not_served_makes_no_difference() {
     assert!(!snapshot().fences_alike(&snapshot_of(&ring(&spec), &[])));
 }
 
+/// A proxy that does not know a resource shows all of its objects.
+#[test]
+fn new_resource_is_given_to_no_shard_until_all_know_of_it() {
+    let with = |main: &str, children: &[&str]| {
+        let children: Vec<_> = children.iter().map(|name| json!({"group": "", "resource": name})).collect();
+        let main = json!({"group": "apps", "resource": main, "controlledResources": children});
+        let mut spec = example_spec();
+        spec["resources"].as_array_mut().unwrap().push(main);
+        snapshot_of(&ring(&spec), &[("a", ShardState::Ready)])
+    };
+    let distributed = |snapshot: &Snapshot| -> Vec<String> {
+        snapshot.distributed().map(|main| main.resource.id.to_string()).collect()
+    };
+    let before = snapshot().after(None, false);
+    assert_eq!(distributed(&before), ["configmaps"], "a sharder that begins waits for nothing");
+    let new = with("deployments", &[]).after(Some(&before), false);
+    assert_eq!(distributed(&new), ["configmaps"]);
+    let still = with("deployments", &[]).after(Some(&new), false);
+    assert_eq!(distributed(&still), ["configmaps"]);
+    let known = with("deployments", &[]).after(Some(&still), true);
+    assert_eq!(distributed(&known), ["configmaps", "deployments.apps"]);
+    let late = with("deployments", &[]).after(Some(&known), false);
+    assert_eq!(distributed(&late).len(), 2, "one more shard came, which reads the ring as it is");
+    let child = with("deployments", &["pods"]).after(Some(&late), false);
+    assert_eq!(distributed(&child), ["configmaps"]);
+}
+
 #[test]
 fn a_resource_named_twice_is_one_with_all_its_children() {
     let child = |group: &str, resource: &str| json!({"group": "", "resource": "configmaps", "controlledResources": [{"group": group, "resource": resource}]});

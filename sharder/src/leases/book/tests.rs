@@ -312,9 +312,8 @@ fn faults(book: &Book) -> Vec<String> {
 }
 
 fn confined(book: &mut Book, namespaces: &[&str], now: u64) -> bool {
-    let named = namespaces.iter().map(|it| (*it).to_owned()).collect();
-    let all = if namespaces.is_empty() { BTreeMap::new() } else { [("example".parse().unwrap(), named)].into() };
-    book.confine(all, at(now))
+    let namespaces = namespaces.iter().map(|it| (*it).to_owned()).collect();
+    book.confine([("example".parse().unwrap(), OfRing { namespaces, ..OfRing::default() })].into(), at(now))
 }
 
 /// A label that all objects of an installation get is on its election lock as well.

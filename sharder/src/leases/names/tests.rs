@@ -4,12 +4,12 @@
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube::runtime::watcher::Event;
-use ringside_ring::{Moment, Weight, lease::ShardState};
+use ringside_ring::{Moment, Weight, labels::LEASE_RING_GENERATION, lease::ShardState};
 
 use super::*;
 use crate::leases::{
     book::{
-        Book,
+        Book, Change, OfRing,
         tests::{at, book, labelled, lease},
     },
     plan::{Action, plan},
@@ -93,7 +93,7 @@ fn oldest_lease_of_a_name_is_admitted_and_stays_so() {
 fn name_receives_nothing_while_two_of_its_instances_may_work() {
     let (old, young) = (marked(named("b", 10, Some("u1")), "u1"), named("a", 20, Some("u2")));
     let mut book = book([old, young.clone()], at(0));
-    assert!(!receives(&book, at(0)) && !book.names().all_told(&ring()));
+    assert!(!receives(&book, at(0)) && !book.names().all_read(&ring(), LEASE_ADMITTED, None));
     let young = marked(young, "u1");
     book.apply(Event::Apply(young.clone()), at(1));
     assert!(!receives(&book, at(1)), "it was written, and may not have been read");
@@ -125,11 +125,37 @@ fn other_instance_waits_until_a_deleted_lease_was_noticed() {
     assert_eq!(told(&book, at(8)), pairs(&[("a", "u2")]));
 }
 
+fn all_know(book: &Book, generation: &str) -> bool {
+    book.names().all_read(&ring(), LEASE_RING_GENERATION, Some(generation))
+}
+
+#[test]
+fn generation_of_the_ring_is_told_to_shards_that_read_it_and_known_by_their_next_renewal() {
+    let (ours, native) = (marked(named("a", 10, Some("u1")), "u1"), lease("n", "n", 0, 1));
+    let mut book = book([ours.clone(), labelled(native, "ready")], at(0));
+    let generation = |it: &str| [(ring(), OfRing { generation: it.to_owned(), ..OfRing::default() })].into();
+    assert!(book.confine(generation("2"), at(0)) && !book.confine(generation("2"), at(0)));
+    let (todos, _) = plan(&book, at(0), Moment::default());
+    let told: Vec<_> = todos.iter().map(|todo| (todo.key.name.as_str(), &todo.action)).collect();
+    assert_eq!(told, [("s-0", &Action::Tell)]);
+    let marks = book.marks_for(&book.names(), &todos[0].key);
+    assert_eq!(marks, [(LEASE_RING_GENERATION, "2".to_owned())].into());
+    let mut told = ours;
+    told.metadata.annotations.get_or_insert_default().insert(LEASE_RING_GENERATION.to_owned(), "2".to_owned());
+    let told = next(told);
+    book.apply(Event::Apply(told.clone()), at(1));
+    assert!(plan(&book, at(1), Moment::default()).0.is_empty() && !all_know(&book, "2"));
+    assert_eq!(book.apply(Event::Apply(renewed(told)), at(2)), Change::Membership);
+    assert!(all_know(&book, "2") && !all_know(&book, "3"));
+}
+
 #[test]
 fn shards_without_instance_are_drained_under_a_shared_name() {
     let held = || [named("a", 10, None), named("b", 20, None)];
     let one = book(held()[..1].to_vec(), at(0));
-    assert!(receives(&one, at(0)) && told(&one, at(0)).is_empty() && one.names().all_told(&ring()));
+    assert!(
+        receives(&one, at(0)) && told(&one, at(0)).is_empty() && one.names().all_read(&ring(), LEASE_ADMITTED, None)
+    );
     let both = book(held(), at(0));
     assert!(told(&both, at(0)).is_empty() && !receives(&both, at(0)));
     let members = &both.members(at(0), Moment::default()).unwrap()[&ring()];
