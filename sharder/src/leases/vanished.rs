@@ -73,7 +73,7 @@ impl Vanished {
 
     /// Whether a shard of the same name, in another namespace, has not had the time to notice.
     pub(super) fn has_other(&self, key: &LeaseKey, ring: &RingName) -> bool {
-        self.0.keys().any(|(other, of)| of == ring && other.name == key.name && other != key)
+        self.shards.keys().any(|(other, of)| of == ring && other.name == key.name && other != key)
     }
 
     /// Forgets those whose time is over; returns whether there were any.
