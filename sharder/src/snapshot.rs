@@ -93,7 +93,7 @@ pub(crate) struct Snapshot {
     /// them.
     pub(crate) withheld: BTreeSet<GroupResource>,
     /// Those of them that are new in the ring, or follow something new, while not all shards know that.
-    unheard: BTreeSet<GroupResource>,
+    pub(crate) unheard: BTreeSet<GroupResource>,
     /// The status as it is stored.
     pub(crate) status: Option<ClusterRingStatus>,
 }
