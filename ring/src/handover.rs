@@ -88,7 +88,7 @@ pub fn receiver<'a>(key: &PartitionKey, members: &Members, ring: &'a HashRing) -
 /// Decides what the sharder does next with a main object.
 ///
 /// No object leaves its shard for one whose Lease has expired: that one may be gone. And none leaves its shard while Pods
-/// are being replaced: it would move again. All are looked through when that is over.
+/// are being replaced, or for a shard that comes and goes: it would move again. All are looked through when that is over.
 ///
 /// A drain that is under way is always seen through, also when the hash ring meanwhile names the same shard
 /// again: the shard may be acknowledging it at this moment, and withdrawing it would race with that. (Not what the sharder
@@ -110,7 +110,7 @@ pub fn next_step(
         Ownership { drain: Some(_), .. } if patience == Patience::Over => Step::Force { to },
         Ownership { drain: Some(_), .. } => Step::AwaitAcknowledgement,
         Ownership { shard: Some(shard), .. } if shard == home.as_str() => Step::Keep,
-        Ownership { .. } if *home != to || members.are_replaced() => Step::Keep,
+        Ownership { .. } if *home != to || members.are_replaced() || members.unstable().contains(home) => Step::Keep,
         Ownership { .. } => Step::Drain { to },
     }
 }

@@ -21,6 +21,8 @@ pub struct Members {
     outgoing: BTreeSet<ShardName>,
     /// Those under whose name more than one process may work.
     shared: BTreeSet<ShardName>,
+    /// Those that come and go.
+    unstable: BTreeSet<ShardName>,
 }
 
 impl Members {
@@ -55,6 +57,17 @@ impl Members {
     #[must_use]
     pub fn sharing(self, shared: BTreeSet<ShardName>) -> Self {
         Self { shared, ..self }
+    }
+
+    /// The same shards, of which these come and go.
+    #[must_use]
+    pub fn with_unstable(self, unstable: BTreeSet<ShardName>) -> Self {
+        Self { unstable, ..self }
+    }
+
+    /// The shards that come and go: what another shard has stays there.
+    pub fn unstable(&self) -> &BTreeSet<ShardName> {
+        &self.unstable
     }
 
     /// Whether an object without owner may be given to a shard: no shared name, but one that is ready, and not about to be replaced. Where

@@ -27,6 +27,7 @@ mod book;
 mod names;
 mod plan;
 mod refusals;
+mod returns;
 mod vanished;
 mod watch;
 

@@ -300,9 +300,11 @@ impl Snapshot {
     }
 
     /// Whether objects stay where they are here until something is known that `later` knows: whether a shard is back or
-    /// gone, or that no Pods are being replaced any more.
+    /// gone, or stays, or that no Pods are being replaced any more.
     pub(crate) fn is_decided_by(&self, later: &Self) -> bool {
-        if self.members.are_replaced() && !later.members.are_replaced() {
+        if self.members.are_replaced() && !later.members.are_replaced()
+            || !self.members.unstable().is_subset(later.members.unstable())
+        {
             return true;
         }
         let mut late = self.members.available().filter(|shard| !self.members.may_receive(shard.as_str()));

@@ -69,15 +69,18 @@ async fn look(run: &Run) -> Result<(), Unrest> {
     if usize::try_from(status.available_shards) != Ok(running) {
         return Err(Unrest::of(format!("{} of {running} shards are counted", status.available_shards)));
     }
-    let misplaced = misplaced(run).await?;
+    let unstable = status.conditions.iter().find(|it| it.type_ == "ShardsStable" && it.status == "False");
+    let unstable = unstable.map(|condition| condition.message.as_str()).unwrap_or_default();
+    let misplaced = misplaced(run, unstable).await?;
     if misplaced.is_empty() {
         return Ok(());
     }
     Err(Unrest { why: format!("not where they belong: {misplaced:?}"), objects: misplaced.into_keys().collect() })
 }
 
-/// The objects that are not with the shard that the ring says, with the shard that they are with.
-async fn misplaced(run: &Run) -> Result<BTreeMap<String, Option<String>>, Unrest> {
+/// The objects that are not with the shard that the ring says, with the shard that they are with. To shards that came and went,
+/// which `unstable` names, nothing is moved for up to ten minutes.
+async fn misplaced(run: &Run, unstable: &str) -> Result<BTreeMap<String, Option<String>>, Unrest> {
     let homes = Homes::among(run.system.shards().map(Shard::name)).map_err(|error| unseen(&error))?;
     let all = run
         .workload
@@ -93,7 +96,9 @@ async fn misplaced(run: &Run) -> Result<BTreeMap<String, Option<String>>, Unrest
         let (namespace, name) = (object.namespace()?, object.name_any());
         let ownership = run.labels.ownership(object.metadata.labels.as_ref());
         let with = ownership.shard.map(str::to_owned);
-        let is_home = homes.of(&namespace, &name) == ownership.shard && ownership.drain.is_none();
+        let home = homes.of(&namespace, &name);
+        let stays = home.is_some_and(|home| unstable.contains(&format!("'{home}'")));
+        let is_home = (stays || home == ownership.shard) && ownership.drain.is_none();
         (!is_home).then(|| (format!("{namespace}/{name}"), with))
     });
     Ok(elsewhere.collect())

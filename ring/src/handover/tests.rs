@@ -55,6 +55,16 @@ fn the_sharder_asks_an_available_shard_and_overrules_one_that_is_gone() {
 }
 
 #[test]
+fn what_another_shard_has_stays_there_while_its_home_comes_and_goes() {
+    let (members, ring) = world();
+    let members = members.with_unstable(["a".parse().unwrap()].into());
+    let (key, to): (_, ShardName) = (key_of("a", &ring), "a".parse().unwrap());
+    let step = |object| next_step(object, Patience::Left, &key, &members, &ring);
+    assert_eq!((step(owned("b")), step(owned("a"))), (Step::Keep, Step::Keep));
+    assert_eq!((step(NOBODY), step(owned("gone"))), (Step::Assign { to: to.clone() }, Step::Move { to }));
+}
+
+#[test]
 fn a_late_shard_loses_what_it_was_asked_for_only_where_the_api_server_keeps_it_from_writing() {
     let (members, ring) = world();
     let key = key_of("a", &ring);

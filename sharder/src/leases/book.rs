@@ -19,6 +19,7 @@ use ringside_ring::{
 use super::{
     names::{Names, instance},
     refusals::Refusals,
+    returns::Returns,
     vanished::Vanished,
 };
 
@@ -159,6 +160,7 @@ pub(super) struct Book {
     /// What a list has shown that has not ended; `None` between lists.
     arriving: Option<Arriving>,
     vanished: Vanished,
+    pub(super) returns: Returns,
     /// The Leases that were known to be late when that was last looked at.
     late: BTreeSet<LeaseKey>,
     complete: bool,
@@ -216,15 +218,15 @@ impl Book {
         if is_first || std::mem::replace(&mut self.time_went_back, true) { Answer::Old } else { Answer::TimeWentBack }
     }
 
-    /// Forgets vanished shards whose time is over, and notes which Leases are late by now; returns whether there were any,
-    /// and when that is next to be looked at. Renewals put that off, so it may turn out to be early.
+    /// Forgets vanished and unstable shards whose time is over, and notes which Leases are late by now; returns whether there
+    /// were any, and when that is next to be looked at. Renewals put that off, so it may turn out to be early.
     pub(super) fn expire(&mut self, now: Moment) -> (bool, Option<Moment>) {
-        let vanished = self.vanished.expire(now);
+        let over = self.vanished.expire(now) | self.returns.expire(now);
         let late = self.note_late(now);
         let ready =
             self.iter().map(|(_, seen)| seen).filter(|seen| seen.state(now, Moment::default()) == ShardState::Ready);
         let first = ready.filter_map(|seen| seen.judge(now, Moment::default()).until).min();
-        (vanished || late, first.into_iter().chain(self.vanished.next()).min())
+        (over || late, first.into_iter().chain(self.vanished.next()).chain(self.returns.next()).min())
     }
 
     /// Notes the Leases of shards that take part in partitioning and are not ready; returns whether these are others.
@@ -326,7 +328,9 @@ impl Book {
                 shards.entry(name).and_modify(|member| member.weight = Weight::ZERO);
             }
             let members: Members = shards.into_iter().collect();
-            let members = members.sharing(names.shared(&ring, |_| true));
+            let unstable = self.returns.unstable().filter(|(_, of)| *of == ring);
+            let unstable = unstable.filter_map(|(key, _)| key.name.parse().ok()).collect();
+            let members = members.sharing(names.shared(&ring, |_| true)).with_unstable(unstable);
             (ring, members)
         };
         Some(rings.into_iter().map(members).collect())
@@ -362,7 +366,7 @@ impl Book {
                 None => seen,
             };
             if self.counts(&key, &seen) {
-                self.vanished.appeared(&key, &seen.ring);
+                self.appeared(&key, &seen, now);
             }
             self.leases.insert(key, seen);
         }
@@ -386,6 +390,11 @@ impl Book {
         Change::Membership
     }
 
+    fn appeared(&mut self, key: &LeaseKey, seen: &Observed, now: Moment) {
+        self.vanished.appeared(key, &seen.ring);
+        self.returns.seen(key, &seen.ring, seen.facts.held_by_shard, now);
+    }
+
     fn vanish(&mut self, key: &LeaseKey, last: &Observed, now: Moment) {
         if self.counts(key, last) {
             self.vanished.insert(key, last, now);
@@ -404,11 +413,11 @@ impl Book {
         let fits = seen.state_label() == Some(seen.judge(seen.changed, seen.changed).state.as_str());
         let renewed = before.is_none_or(|before| before.changed != seen.changed);
         let counts = self.counts(&key, &seen);
-        if counts {
-            self.vanished.appeared(&key, &seen.ring);
-        }
         if let Some(last) = before.filter(|before| before.ring != seen.ring).cloned() {
             self.vanish(&key, &last, now);
+        }
+        if counts {
+            self.appeared(&key, &seen, now);
         }
         // Ready again: what it was passed over for may come to it.
         let back = self.late.contains(&key) && seen.state(now, Moment::default()) == ShardState::Ready;

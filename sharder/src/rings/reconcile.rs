@@ -21,7 +21,7 @@ use super::{
     announce::Announcer,
     figures::{Figures, figures},
     label_policy::{Protection, Support},
-    status::{Finding, admitted, controlled, fenced_by, in_time, leased, reached, status, weighed, worked_on},
+    status::{Finding, admitted, controlled, fenced_by, in_time, leased, reached, stable, status, weighed, worked_on},
     webhook_configuration::{ClientConfig, Trust, asks, webhook_configuration},
 };
 use crate::{
@@ -226,6 +226,7 @@ fn status_of(
         Some(leased(snapshot)),
         figures.lone.as_ref().map(controlled),
         admitted(snapshot),
+        Some(stable(snapshot)),
         protected,
         fenced_by(&fence),
     ];

@@ -142,6 +142,13 @@ pub(super) fn admitted(snapshot: &Snapshot) -> Option<Finding> {
     Some(without(CONDITION_ADMITTED, "SharedName", snapshot.shared_names.as_ref()?, valid))
 }
 
+/// Whether no shard comes and goes.
+pub(super) fn stable(snapshot: &Snapshot) -> Finding {
+    let told = |shard| format!("shard '{shard}' came back twice in ten minutes, so nothing is moved to it for a while");
+    let faults: Vec<_> = snapshot.members.unstable().iter().map(told).collect();
+    without("ShardsStable", "Unstable", &faults, "no shard comes and goes")
+}
+
 /// Whether there are no faults of a kind; some of them are named.
 fn without(type_: &'static str, reason: &'static str, faults: &[String], valid: &str) -> Finding {
     if faults.is_empty() {
@@ -348,6 +355,17 @@ mod tests {
         ring.status = Some(status(&ring, &[], admitted(&ring), None, at(1)));
         ring = ring.with_shared_names((false, vec!["shard 's-0': why".into()]));
         assert_eq!(told(&ring), Some((false, "SharedName")), "what was told is not taken back");
+    }
+
+    #[test]
+    fn a_shard_that_comes_and_goes_is_named() {
+        let mut ring = snapshot();
+        assert!(stable(&ring).holds);
+        ring.members = ring.members.with_unstable(["a".parse().unwrap()].into());
+        let told = stable(&ring);
+        assert_eq!((told.type_, told.reason, told.holds), ("ShardsStable", "Unstable", false));
+        assert!(told.message.starts_with("shard 'a' came back twice"), "{}", told.message);
+        assert!(ring.is_decided_by(&snapshot()), "what stayed where it was is looked for once it is stable");
     }
 
     #[test]

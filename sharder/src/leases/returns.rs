@@ -1,0 +1,196 @@
+//! Shards that come back again and again: nothing is moved to them for a while.
+//!
+//! Known to this process alone: another leader counts anew from what it sees, as each replica does.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use ringside_ring::{Moment, RingName};
+
+use super::book::LeaseKey;
+
+/// For how long a return counts.
+const WITHIN: Duration = Duration::from_secs(600);
+/// How many returns make a shard unstable.
+const MOST: usize = 2;
+/// For how long it is, at first and at last.
+const UNSTABLE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(600)];
+
+/// The shards that were without their Lease in the last minutes.
+#[derive(Debug, Default)]
+pub(super) struct Returns(BTreeMap<(LeaseKey, RingName), Shard>);
+
+#[derive(Debug, Default)]
+struct Shard {
+    /// When its Lease was last seen without it, until it returns.
+    away: Option<Moment>,
+    returns: Vec<Moment>,
+    pause: Duration,
+    /// Until when it is unstable; `None` while it is not.
+    until: Option<Moment>,
+}
+
+impl Returns {
+    /// A shard's Lease was seen, held by the shard or not.
+    pub(super) fn seen(&mut self, key: &LeaseKey, ring: &RingName, held: bool, now: Moment) {
+        let id = (key.clone(), ring.clone());
+        if !held {
+            self.0.entry(id).or_default().away = Some(now);
+        } else if let Some(shard) = self.0.get_mut(&id)
+            && shard.away.take().is_some()
+        {
+            shard.returns.retain(|at| now < *at + WITHIN);
+            shard.returns.push(now);
+            if shard.returns.len() >= MOST {
+                shard.pause = (shard.pause * 2).clamp(UNSTABLE[0], UNSTABLE[1]);
+                shard.until = Some(now + shard.pause);
+            }
+        }
+    }
+
+    /// Notes which shards are stable by now; returns whether there are any that were not.
+    pub(super) fn expire(&mut self, now: Moment) -> bool {
+        let over = self.0.values_mut().filter_map(|shard| shard.until.take_if(|until| *until <= now)).count();
+        self.0.retain(|_, shard| {
+            shard.until.is_some() || shard.returns.iter().chain(&shard.away).any(|at| now < *at + WITHIN)
+        });
+        over > 0
+    }
+
+    /// When the first is stable again.
+    pub(super) fn next(&self) -> Option<Moment> {
+        self.0.values().filter_map(|shard| shard.until).min()
+    }
+
+    /// Those that are unstable.
+    pub(super) fn unstable(&self) -> impl Iterator<Item = &(LeaseKey, RingName)> {
+        self.0.iter().filter(|(_, shard)| shard.until.is_some()).map(|(id, _)| id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::BTreeMap;
+
+    use kube::runtime::watcher::Event;
+    use ringside_ring::{
+        HashRing, Members, Ownership, PartitionKey,
+        handover::{Patience, Step, next_step},
+        placement::DEFAULT_TOKENS_PER_SHARD,
+    };
+
+    use super::*;
+    use crate::leases::book::{
+        Book,
+        tests::{at, book, lease},
+    };
+
+    const OBJECTS: usize = 300;
+
+    /// A ring of shards `a`, `b` and `c`, and who has its objects.
+    struct World {
+        book: Book,
+        owners: BTreeMap<usize, String>,
+        now: u64,
+    }
+
+    impl World {
+        fn start() -> Self {
+            let leases = ["a", "b", "c"].map(|shard| lease(shard, shard, 0, 1));
+            let mut world = Self { book: book(leases, at(0)), owners: BTreeMap::new(), now: 0 };
+            world.move_all();
+            world
+        }
+
+        fn members(&self) -> Members {
+            self.book.members(at(self.now), Moment::default()).unwrap().remove("example").unwrap()
+        }
+
+        /// The Lease of `a` is seen, held or not.
+        fn see(&mut self, holder: &str) {
+            let seen = lease("a", holder, u32::try_from(self.now % 60).unwrap(), self.now + 1);
+            self.book.apply(Event::Apply(seen), at(self.now));
+        }
+
+        fn pass(&mut self, seconds: u64) {
+            self.now += seconds;
+            self.book.expire(at(self.now));
+        }
+
+        /// Moves what is to be moved; returns how many changed their shard.
+        fn move_all(&mut self) -> usize {
+            let members = self.members();
+            let ring = HashRing::weighted(
+                members.weighted().map(|(shard, weight)| (shard.clone(), weight)),
+                DEFAULT_TOKENS_PER_SHARD,
+            );
+            let mut moves = 0;
+            for object in 0..OBJECTS {
+                let key = PartitionKey::of("", "ConfigMap", "default", &format!("o-{object}"));
+                let owned = Ownership { shard: self.owners.get(&object).map(String::as_str), drain: None };
+                match next_step(owned, Patience::Left, &key, &members, &ring) {
+                    Step::Assign { to } | Step::Move { to } | Step::Drain { to } => {
+                        moves += 1;
+                        self.owners.insert(object, to.to_string());
+                    }
+                    _ => {}
+                }
+            }
+            moves
+        }
+
+        /// `a` ends and is back a moment later; returns how many objects moved.
+        fn restart(&mut self) -> [usize; 2] {
+            self.pass(10);
+            self.see("");
+            let away = self.move_all();
+            self.pass(5);
+            self.see("a");
+            [away, self.move_all()]
+        }
+
+        /// How long it takes until `a` is stable.
+        fn until_stable(&mut self) -> u64 {
+            let begun = self.now;
+            while !self.members().unstable().is_empty() {
+                self.pass(1);
+            }
+            self.now - begun
+        }
+    }
+
+    #[test]
+    fn a_shard_that_crashes_again_and_again_moves_its_share_out_and_back_once() {
+        let mut world = World::start();
+        let share = world.owners.values().filter(|shard| *shard == "a").count();
+        assert_eq!(world.restart(), [share, share], "as in a rolling update");
+        assert_eq!(world.restart(), [share, 0]);
+        for _ in 0..8 {
+            assert_eq!(world.restart(), [0, 0]);
+        }
+        assert!(world.until_stable() > 500);
+        assert_eq!(world.move_all(), share, "it has run for long enough");
+    }
+
+    #[test]
+    fn a_shard_is_unstable_for_twice_as_long_after_each_return_and_ten_minutes_at_most() {
+        let mut world = World::start();
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            world.restart();
+            pauses.push(world.until_stable());
+        }
+        // Returns more than ten minutes apart do not count.
+        assert_eq!(pauses, [0, 30, 60, 120, 240, 480, 600, 0]);
+        assert_eq!(world.restart()[1] > 0, pauses[7] > 0, "the returns before are forgotten");
+    }
+
+    #[test]
+    fn what_is_known_of_shards_that_are_gone_is_forgotten() {
+        let mut world = World::start();
+        world.see("");
+        world.pass(601);
+        assert!(world.book.returns.0.is_empty());
+    }
+}
