@@ -36,6 +36,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{
     body::{Arrived, Room},
+    connections::{Connections, noting},
     farewell::{Farewell, LONGEST},
     owner_reads::{Answer as Found, OwnerReads},
     request::{Request, Unreadable, parse},
@@ -91,7 +92,7 @@ pub(crate) async fn serve(
 ) -> io::Result<()> {
     let farewell = Arc::new(Farewell::new(shutdown));
     let router = router(reviewer).layer(from_fn_with_state(farewell.clone(), Farewell::see_off));
-    let connections = GracefulShutdown::new();
+    let (connections, mut open) = (GracefulShutdown::new(), Connections::default());
     // Dropping it ends what is still there when the time at shutdown is over.
     let mut tasks = JoinSet::new();
     let mut end = std::pin::pin!(farewell.over());
@@ -113,7 +114,8 @@ pub(crate) async fn serve(
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "can't set TCP_NODELAY on a connection to the webhook");
                 }
-                tasks.spawn(connect(stream, acceptor.clone(), router.clone(), connections.watcher()));
+                let (last_use, router) = noting(router.clone());
+                open.add(last_use, tasks.spawn(connect(stream, acceptor.clone(), router, connections.watcher())));
             }
             Err(error) => {
                 tracing::warn!(%error, "can't accept a connection to the webhook");

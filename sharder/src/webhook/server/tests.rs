@@ -372,6 +372,38 @@ async fn the_webhook_is_served_by_the_certificate_that_the_ca_bundle_vouches_for
 }
 
 #[tokio::test]
+async fn idle_connections_make_room_for_others_and_one_that_is_used_stays() {
+    let (identity, (pair, authority)) = (ServingIdentity::default(), served());
+    identity.set(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let reviewer = reviewer(&FakeApi::default(), example());
+    let server = tokio::spawn(serve(listener, identity.acceptor().unwrap(), reviewer, Shutdown::new()));
+    let handshake = async || {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let name = ServerName::try_from("sharder.sharding-system.svc").unwrap();
+        connector(&authority).connect(name, stream).await.unwrap()
+    };
+    let mut idle = handshake().await;
+    let (mut used, connection) = http1::handshake(TokioIo::new(handshake().await)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let mut others = Vec::new();
+    for _ in 0..2 {
+        for _ in 0..150 {
+            others.push(TcpStream::connect(address).await.unwrap());
+        }
+        // Those before have been accepted by then.
+        drop(handshake().await);
+        asked(&mut used).await;
+    }
+    let closed = tokio::time::timeout(HEADER_TIMEOUT / 4, idle.read(&mut [0])).await.unwrap();
+    assert!(closed.is_err() || closed.is_ok_and(|read| read == 0));
+    asked(&mut used).await;
+    connection.abort();
+    server.abort();
+}
+
+#[tokio::test]
 async fn only_what_was_nobodys_counts_as_assigned() {
     let mut registry = Registry::default();
     let reviewer = Reviewer { metrics: Metrics::register(&mut registry), ..reviewer(&FakeApi::default(), example()) };
