@@ -11,9 +11,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::{StreamExt, stream};
 use http_body::{Body as _, Frame, SizeHint};
-use http_body_util::{BodyExt, BodyStream, Empty, Full, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt, Empty, Full, StreamBody, combinators::UnsyncBoxBody};
 use tokio::time::{Sleep, sleep};
 
 /// Any error on the way of a body; nobody but the log looks inside.
@@ -109,28 +108,6 @@ pub(crate) fn observed<H: Send + Unpin + 'static>(
     StreamBody::new(ended).boxed_unsync()
 }
 
-/// All bytes of a body if they are no more than `most` and come whole, and the same body as it came.
-pub(crate) async fn peek(mut body: Body, most: usize) -> (Option<Bytes>, Body) {
-    let (mut collected, mut frames) = (Vec::new(), Vec::<Result<Frame<Bytes>, BodyError>>::new());
-    let rest = loop {
-        if collected.len() > most {
-            break Some(BodyStream::new(body));
-        }
-        let Some(frame) = body.frame().await else { break None };
-        let broken = frame.is_err();
-        if let Some(data) = frame.as_ref().ok().and_then(Frame::data_ref) {
-            collected.extend_from_slice(data);
-        }
-        frames.push(frame);
-        if broken {
-            break None;
-        }
-    };
-    let whole = rest.is_none() && frames.iter().all(Result::is_ok);
-    let rest = stream::iter(rest).flatten();
-    (whole.then(|| collected.into()), StreamBody::new(stream::iter(frames).chain(rest)).boxed_unsync())
-}
-
 struct Deadline {
     body: Body,
     /// While nothing comes.
@@ -206,6 +183,8 @@ where
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use futures::{StreamExt, stream};
 
     use super::*;
 

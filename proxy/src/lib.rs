@@ -25,6 +25,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub mod access;
 pub mod body;
+pub mod budget;
 pub mod command;
 pub mod config;
 mod connection;
@@ -202,6 +203,7 @@ fn shared(
         labels: Arc::new(ringside_ring::RingLabels::of(ring)),
         hides_labels: !config.show_labels,
         metrics: metrics::Metrics::default(),
+        budget: budget::Budget::default(),
         upgraded: TaskTracker::new(),
         closing: CancellationToken::new(),
         abort: CancellationToken::new(),
@@ -218,6 +220,7 @@ fn live(
         views: shared.views.clone(),
         drains: drains.clone(),
         fence: shared.fence.clone(),
+        budget: shared.budget.clone(),
         hold: shared.hold.clone(),
         gaps: shared.gaps.clone(),
         tenure: tenure.clone(),

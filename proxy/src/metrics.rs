@@ -19,6 +19,7 @@ use prometheus_client::{
 use ringside_runtime::{clock::SharedClock, lease::Tenure};
 
 use crate::{
+    budget::Budget,
     election::Hold,
     fence::{self, Fence},
     gap::Gaps,
@@ -185,6 +186,8 @@ pub struct Live {
     pub drains: Drains,
     /// The fence.
     pub fence: Fence,
+    /// What is held in buffers.
+    pub budget: Budget,
     /// Whether the controller ran through a gap.
     pub gaps: Gaps,
     /// The ring's hold on the locks of the controller's elections.
@@ -225,6 +228,7 @@ impl Collector for Live {
                 count(refused),
             ),
             ("oldest_refused_drain_seconds", "Age of the oldest of those", oldest_refused.as_secs_f64()),
+            ("buffered_bytes", "Bytes of bodies and events that the proxy holds", count(self.budget.used())),
             ("writes_in_flight", "Writes of the ring's resources that may yet be carried out", count(fence.writes)),
             (
                 "oldest_write_seconds",

@@ -22,8 +22,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http::{Extensions, Request, Response};
 use ringside_ring::RingLabels;
 use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -32,6 +31,7 @@ use tower::{Service, ServiceBuilder};
 use crate::{
     access::Token,
     body::{Body, BodyError, BodyStalled},
+    budget::{Budget, Unread},
     config::ForeignTokens,
     election::{Hold, Locks},
     fence::Fence,
@@ -80,15 +80,13 @@ impl<S> Next for S where
 }
 
 /// All of a request's body, which the API server reads at once as well.
-async fn whole(body: Body) -> Result<Bytes, Refusal> {
-    let collected = Limited::new(body, MAX_BODY).collect().await.map_err(|error| match error {
-        long if long.is::<LengthLimitError>() => Refusal::TooLong(MAX_BODY),
-        cut => match cut.downcast_ref::<BodyError>() {
-            Some(BodyError(cut)) if cut.is::<BodyStalled>() => Refusal::BodyStalled(BodyStalled),
-            _ => Refusal::Cut(cut.to_string()),
-        },
-    })?;
-    Ok(collected.to_bytes())
+async fn whole(extensions: &Extensions, body: Body) -> Result<Bytes, Refusal> {
+    Budget::of(extensions).collect(body, MAX_BODY).await.map_err(|unread| match unread {
+        Unread::TooLong(most) => Refusal::TooLong(most),
+        Unread::NoRoom => Refusal::NoRoom,
+        Unread::Broken(BodyError(cut)) if cut.is::<BodyStalled>() => Refusal::BodyStalled(BodyStalled),
+        Unread::Broken(cut) => Refusal::Cut(cut.to_string()),
+    })
 }
 
 /// What the stages share with other rooms.
@@ -124,6 +122,8 @@ pub struct Shared {
     pub hides_labels: bool,
     /// Counters.
     pub metrics: Metrics,
+    /// What all buffers draw from.
+    pub budget: Budget,
     /// What outlives its request: upgraded connections, and the wait for an answer that nobody else waits for.
     pub upgraded: TaskTracker,
     /// Ends watches, without an error, when the proxy ends.
@@ -153,7 +153,7 @@ where
     U: Service<Request<Body>, Response = Response<Body>, Error = UpstreamError, Future: Send> + Clone + Send + 'static,
 {
     ServiceBuilder::new()
-        .layer_fn(|next| answer::Answer::new(next, shared.metrics.clone()))
+        .layer_fn(|next| answer::Answer::new(next, shared.metrics.clone(), shared.budget.clone()))
         .layer_fn(enter::Enter::new)
         .layer_fn(|next| {
             let (token, gaps) = (shared.token.clone(), shared.gaps.clone());
@@ -180,6 +180,7 @@ where
                 views: shared.views.clone(),
                 labels: shared.labels.clone(),
                 hides_labels: shared.hides_labels,
+                budget: shared.budget.clone(),
             };
             fence::Fence::new(next, state, shared.metrics.clone(), alone)
         })

@@ -120,6 +120,9 @@ pub enum Refusal {
     /// It is longer than the API server takes, which says so in these words.
     #[error("Request entity too large: limit is {0}")]
     TooLong(usize),
+    /// All bytes that may be held in buffers are held.
+    #[error("the proxy holds as many bytes of requests and answers as it may: send the request again in a moment")]
+    NoRoom,
     /// The client has stopped to send the body.
     #[error("{0}: nothing was written, send the request again")]
     BodyStalled(BodyStalled),
@@ -175,6 +178,9 @@ impl Refusal {
             Self::LostMeanwhile => answer(StatusCode::BAD_GATEWAY, "InternalError", "lease"),
             Self::PolicyUnknown(_) => later("ring"),
             Self::FloorUnknown(_) => later("floor"),
+            Self::NoRoom => {
+                Answer { code: StatusCode::TOO_MANY_REQUESTS, reason: "TooManyRequests", label: "buffers", retry: true }
+            }
             Self::BodyStalled(_) => answer(StatusCode::REQUEST_TIMEOUT, "Timeout", "stalled"),
             // The controller has to find out anew whether there is something to create. A 503 some clients (fabric8) repeat as
             // it is, and a 409 many take for the word that it exists.

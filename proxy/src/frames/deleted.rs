@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use prost::Message;
 use serde_json::{Map, Value, json};
 
@@ -28,8 +29,8 @@ pub struct Deleted {
     pub labels: BTreeMap<String, String>,
     /// Where the watch goes on from: a client that keeps it goes on from there too.
     pub resource_version: String,
-    /// All of it, where that is known: typed clients (kube-rs) can't read an object without its `spec`.
-    pub whole: Option<Value>,
+    /// All of it in JSON, where that is known: typed clients (kube-rs) can't read an object without its `spec`.
+    pub whole: Option<Bytes>,
 }
 
 const METADATA_VERSION: &str = "meta.k8s.io/v1";
@@ -58,11 +59,12 @@ impl Deleted {
         if let Some(namespace) = &self.namespace {
             metadata["namespace"] = json!(namespace);
         }
-        if let Some(Value::Object(whole)) = self.whole.as_ref().filter(|_| form == Form::Object) {
+        let whole = self.whole.as_ref().filter(|_| form == Form::Object);
+        if let Some(whole) = whole.and_then(|text| serde_json::from_slice::<Map<_, _>>(text).ok()) {
             // The items of a list may have neither.
             let mut object =
                 Map::from_iter([("apiVersion".to_owned(), json!(api_version)), ("kind".to_owned(), json!(kind))]);
-            object.extend(whole.clone());
+            object.extend(whole);
             object["metadata"]["resourceVersion"] = json!(self.resource_version);
             return Value::Object(object);
         }

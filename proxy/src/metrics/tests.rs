@@ -21,6 +21,7 @@ fn live() -> Live {
         views: Views::new(),
         drains: Drains::new(),
         fence: Fence::new(false),
+        budget: Budget::default(),
         gaps: Gaps::new(Handout::to("/dev/null".into()), 0, Health::new().check("gap", Probe::Controller)),
         hold: Arc::new(Server::default().hold()),
         tenure: Arc::default(),

@@ -1,7 +1,7 @@
 //! Outermost: turns every refusal of an inner stage into a `Status` object in the client's representation, and counts
 //! what happened.
 //!
-//! Ends a request's body that does not come on ([`Stalled`]). Changes nothing else about requests, and of responses only those
+//! Ends a request's body that does not come on ([`Stalled`]), and gives it what buffers draw from. Changes nothing else about requests, and of responses only those
 //! that are refusals.
 
 use std::{
@@ -17,6 +17,7 @@ use tower::Service;
 use super::Next;
 use crate::{
     body::{Body, empty, with_deadline},
+    budget::Budget,
     metrics::Metrics,
     request::{
         Verb,
@@ -34,12 +35,13 @@ pub struct Stalled(pub Arc<AtomicBool>);
 pub struct Answer<S> {
     next: S,
     metrics: Metrics,
+    budget: Budget,
 }
 
 impl<S> Answer<S> {
     /// Around the rest of the stack.
-    pub fn new(next: S, metrics: Metrics) -> Self {
-        Self { next, metrics }
+    pub fn new(next: S, metrics: Metrics, budget: Budget) -> Self {
+        Self { next, metrics, budget }
     }
 }
 
@@ -57,6 +59,7 @@ impl<S: Next> Service<Request<Body>> for Answer<S> {
         let (body, stalled) = with_deadline(std::mem::replace(request.body_mut(), empty()));
         *request.body_mut() = body;
         request.extensions_mut().insert(Stalled(stalled));
+        request.extensions_mut().insert(self.budget.clone());
         let metrics = self.metrics.clone();
         let (method, encoding) = (request.method().clone(), Encoding::negotiated(request.headers()));
         let is_yaml = encoding == Encoding::Json && asks_for_yaml(request.headers());

@@ -18,7 +18,6 @@ use futures::{
     future::{BoxFuture, ready},
 };
 use http::{HeaderValue, Request, Response, header, request::Parts};
-use http_body_util::{BodyExt, Limited};
 use ringside_ring::ShardName;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, ServiceExt};
@@ -30,7 +29,8 @@ mod selected;
 use super::{Next, admit::Admitted, narrow::with_query, whole};
 use crate::{
     access::credentials::is_foreign,
-    body::{Body, full, peek},
+    body::{Body, full},
+    budget::Budget,
     election::{Asked, Claim, Hold, Judgement, LockName, LockRefusal, Locks},
     metadata::MAX_OBJECT,
     request::{
@@ -113,7 +113,7 @@ impl<S: Next> Elect<S> {
             return Err(Refusal::CompressedBody);
         }
         let (parts, body) = request.into_parts();
-        let bytes = whole(body).await?;
+        let bytes = whole(&parts.extensions, body).await?;
         if deletes && deletion::is_dry(&query, &bytes) {
             return self.next.oneshot(Request::from_parts(parts, full(bytes))).await;
         }
@@ -134,8 +134,9 @@ impl<S: Next> Elect<S> {
                 return Ok(tried);
             }
             let (head, body) = tried.into_parts();
-            let body = Limited::new(body, MAX_OBJECT).collect().await.map_err(|_| LockRefusal::Answer)?;
-            match locks.judge(&asked, &bytes, &Response::from_parts(head, body.to_bytes()), shard.as_str())? {
+            let body = Budget::of(&parts.extensions).collect(body, MAX_OBJECT).await;
+            let tried = Response::from_parts(head, body.map_err(|_| LockRefusal::Answer)?);
+            match locks.judge(&asked, &bytes, &tried, shard.as_str())? {
                 Judgement::Begins(judged) => {
                     locks.make_room(&judged)?;
                     let judged = judged.taken_for(hold).await?;
@@ -186,12 +187,13 @@ async fn look<S: Next>(
     name: &LockName,
     request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
+    let budget = Budget::of(request.extensions());
     let response = next.oneshot(request).await?;
     if !response.status().is_success() {
         return Ok(response);
     }
     let (head, body) = response.into_parts();
-    let (whole, body) = peek(body, MAX_OBJECT).await;
+    let (whole, body) = budget.peek(body, MAX_OBJECT).await;
     if let Some(whole) = whole {
         let free = locks.read(name, &head.headers, &whole, hold.holder());
         if free.is_err() && locks.is_believed(name) {

@@ -31,6 +31,7 @@ use tower::Service;
 use super::{Next, admit::Admitted};
 use crate::{
     body::Body,
+    budget::Budget,
     fence::{self, Era, Target, Ticket},
     metrics::Metrics,
     request::{RequestInfo, Resource, Verb, representation::is_compressed},
@@ -70,6 +71,8 @@ pub struct State {
     pub labels: Arc<RingLabels>,
     /// Whether the controller does not see them.
     pub hides_labels: bool,
+    /// What buffers draw from.
+    pub budget: Budget,
 }
 
 /// See the module.
@@ -86,7 +89,7 @@ pub struct Fence<S> {
 impl<S: Next> Fence<S> {
     /// Around the stages that narrow and send requests.
     pub fn new(next: S, state: State, metrics: Metrics, alone: Alone) -> Self {
-        let asker = Asker::new(next.clone(), metrics);
+        let asker = Asker::new(next.clone(), metrics, state.budget.clone());
         Self { next, state, kinds: Kinds::default(), asker, alone, unlabelled: Unlabelled::default() }
     }
 }

@@ -28,7 +28,8 @@ use tower::{Service, ServiceExt};
 use super::{Next, whole};
 use crate::{
     access::credentials::is_foreign,
-    body::{Body, BodyError, BoxError, empty, full, peek},
+    body::{Body, BodyError, BoxError, empty, full},
+    budget::Budget,
     frames::MAX_KEPT,
     metadata::MAX_OBJECT,
     peering::{Collection, Peerings, Place, Presence},
@@ -104,8 +105,9 @@ impl<S: Next> Service<Request<Body>> for Peers<S> {
 impl<S: Next> Peers<S> {
     async fn read(self, of: &Collection, mut request: Request<Body>) -> Result<Response<Body>, Refusal> {
         readable(request.headers_mut());
+        let budget = Budget::of(request.extensions());
         let response = self.next.oneshot(request).await?;
-        shown(&self.peerings, of, response).await
+        shown((&self.peerings, &budget), of, response).await
     }
 
     async fn watch(self, of: Collection, mut request: Request<Body>) -> Result<Response<Body>, Refusal> {
@@ -123,7 +125,8 @@ impl<S: Next> Peers<S> {
     /// Takes up what the controller says of itself; leaves the rest to the API server.
     async fn patch(self, of: &Collection, place: &Place, request: Request<Body>) -> Result<Response<Body>, Refusal> {
         let (mut parts, body) = request.into_parts();
-        let bytes = whole(body).await?;
+        let budget = Budget::of(&parts.extensions);
+        let bytes = whole(&parts.extensions, body).await?;
         let Some(status) = of_status(&bytes) else {
             return self.next.oneshot(Request::from_parts(parts, full(bytes))).await;
         };
@@ -137,7 +140,7 @@ impl<S: Next> Peers<S> {
                 Err(error) if error.is_absent() => {
                     read_instead(&mut parts, place);
                     let response = self.next.oneshot(Request::from_parts(parts, empty())).await?;
-                    return shown(&self.peerings, of, response).await;
+                    return shown((&self.peerings, &budget), of, response).await;
                 }
                 said => written = Some(said?),
             }
@@ -160,7 +163,7 @@ impl<S: Next> Peers<S> {
             Request::from_parts(parts, full(json!({"status": left}).to_string()))
         };
         let response = self.next.oneshot(request).await?;
-        shown(&self.peerings, of, response).await
+        shown((&self.peerings, &budget), of, response).await
     }
 }
 
@@ -203,12 +206,16 @@ fn is_json(response: &Response<Body>) -> bool {
 }
 
 /// An answer as the controller sees it.
-async fn shown(peerings: &Peerings, of: &Collection, response: Response<Body>) -> Result<Response<Body>, Refusal> {
+async fn shown(
+    (peerings, budget): (&Peerings, &Budget),
+    of: &Collection,
+    response: Response<Body>,
+) -> Result<Response<Body>, Refusal> {
     if !is_json(&response) {
         return Ok(response);
     }
     let (mut head, body) = response.into_parts();
-    let (read, body) = peek(body, MAX_OBJECT).await;
+    let (read, body) = budget.peek(body, MAX_OBJECT).await;
     let Some(mut answer) = read.and_then(|read| serde_json::from_slice::<Value>(&read).ok()) else {
         return Ok(Response::from_parts(head, body));
     };

@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use serde::Deserialize;
@@ -21,6 +20,7 @@ use tower::{Service, ServiceExt};
 use super::{Next, admit::Admitted, narrow::start_of_watch};
 use crate::{
     body::{Body, empty},
+    budget::Budget,
     policy::Read,
     request::{Query, RequestInfo, Resource, Verb},
     status::Refusal,
@@ -99,6 +99,7 @@ fn concern(request: &Request<Body>) -> Option<(GroupResource, Read, Option<Resou
     *question.uri_mut() = self::question(resource, &info.query)?;
     *question.headers_mut() = of_question(request.headers());
     question.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info.clone() });
+    question.extensions_mut().insert(Budget::of(request.extensions()));
     Some((resource.kind.clone(), floor, from, question))
 }
 
@@ -145,6 +146,7 @@ struct ListMeta {
 }
 
 async fn collection_version<S: Next>(next: S, question: Request<Body>) -> Result<ResourceVersion, Unknown> {
+    let budget = Budget::of(question.extensions());
     let answer = next.oneshot(question).await.map_err(Unknown::Refusal)?;
     match answer.status() {
         StatusCode::OK => {}
@@ -155,7 +157,7 @@ async fn collection_version<S: Next>(next: S, question: Request<Body>) -> Result
         let reason = format!("the version of a list could not be read: {reason}");
         Unknown::Refusal(UpstreamError::Failed(reason.into()).into())
     };
-    let bytes = Limited::new(answer.into_body(), MAX_ANSWER).collect().await.map_err(|it| broken(it.to_string()))?;
-    let list: Collection = serde_json::from_slice(&bytes.to_bytes()).map_err(|error| broken(error.to_string()))?;
+    let bytes = budget.collect(answer.into_body(), MAX_ANSWER).await.map_err(|it| broken(it.to_string()))?;
+    let list: Collection = serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
     list.metadata.resource_version.parse().map_err(|_| broken(list.metadata.resource_version))
 }

@@ -49,6 +49,7 @@ use super::{
 };
 use crate::{
     body::{Body, observed, until},
+    budget::Budget,
     connection,
     frames::Frames,
     request::{RequestInfo, Verb, representation::Form},
@@ -107,6 +108,7 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
         };
         let lasts = watch.and_then(|_| lasts(&request));
         let leave = watch.and_then(|view| Leave::of(&request, view.scope(), self.next.clone()));
+        let budget = Budget::of(request.extensions());
         let changed = (verb == Some(Verb::List)).then(|| ring_changes(&request));
         let (next, answered) = (self.next.clone(), self.next.call(request));
         let tapped = async move {
@@ -116,9 +118,13 @@ impl<S: Next> Service<Request<Body>> for Tap<S> {
             }
             let response = answer?;
             match (end, changed) {
-                (Some(end), _) => {
-                    tap_watch(Asked { handshake, asks, form, bookmarks, lasts, leave }, response, view, end, next).await
-                }
+                (Some(end), _) => tap_watch(
+                    Asked { handshake, asks, form, bookmarks, lasts, leave, budget },
+                    response,
+                    view,
+                    end,
+                    next,
+                ),
                 // Not before it is sent: the API server says what is wrong with a token, if something is.
                 (None, Some(_)) if !may_show && response.status().is_success() => Err(Expired.into()),
                 (None, Some(changed)) => {
@@ -149,6 +155,7 @@ struct Asked {
     bookmarks: bool,
     lasts: Option<Lasts>,
     leave: Option<Leave>,
+    budget: Budget,
 }
 
 /// Why a watch is ended.
@@ -162,7 +169,7 @@ pub(super) enum End {
     Regained,
     /// The proxy ends.
     Closing,
-    /// It could not be told how far it has come.
+    /// It could not be told how far it has come, or there is no room to find out.
     NotUnderstood,
 }
 
@@ -209,7 +216,7 @@ fn ring_changes(request: &Request<Body>) -> BoxFuture<'static, ()> {
     }
 }
 
-async fn tap_watch<S: Next>(
+fn tap_watch<S: Next>(
     asked: Asked,
     mut response: Response<Body>,
     view: Option<View>,
@@ -227,8 +234,8 @@ async fn tap_watch<S: Next>(
     if view.is_some() && frames.is_opaque() {
         return Err(Refusal::OpaqueWatch);
     }
-    let mut watched = Watched::new(frames, view, asked.bookmarks, end).lasting(asked.lasts);
-    watched.begin(asked.asks.as_ref(), asked.form, next).await;
+    let mut watched = Watched::new(frames, view, asked.bookmarks, end).lasting(asked.lasts, &asked.budget);
+    watched.begin(asked.asks, asked.form, next);
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         response.extensions_mut().insert(Handed::of(watched));
         return Ok(response);

@@ -25,6 +25,7 @@ use super::{Shared, stack};
 use crate::{
     access::{Handout, Token},
     body::{Body, BodyError, BoxError, boxed, empty, full},
+    budget::Budget,
     config::ForeignTokens,
     election::{Locks, hold::tests::Server},
     fence::Fence,
@@ -38,6 +39,7 @@ use crate::{
 };
 
 mod authentication;
+mod buffers;
 mod election;
 mod entering;
 mod fencing;
@@ -136,6 +138,7 @@ impl Lab {
             labels: Arc::new(RingLabels { shard: "s".into(), drain: "d".into() }),
             hides_labels,
             metrics: Metrics::default(),
+            budget: Budget::default(),
             upgraded: TaskTracker::new(),
             closing: CancellationToken::new(),
             abort: CancellationToken::new(),

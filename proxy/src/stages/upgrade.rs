@@ -195,10 +195,11 @@ async fn down(
         None => bytes,
     };
     let (mut buffer, mut pongs) = (vec![0; BUFFER], heartbeat.map(Heartbeat::pongs));
-    if let Some((watched, first)) = watched.as_mut().and_then(|it| it.first().map(|first| (it, first))) {
-        to.write_all(&shown(first)).await?;
-        to.flush().await?;
-        watched.delivered();
+    if let Some(watched) = &mut watched {
+        while let Some(first) = poll_fn(|context| watched.poll_first(context)).await {
+            to.write_all(&shown(first)).await?;
+            to.flush().await?;
+        }
     }
     loop {
         // Between two pieces only: a piece that is written in part would be followed by what can't stand there.

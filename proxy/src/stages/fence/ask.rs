@@ -8,7 +8,6 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
@@ -17,6 +16,7 @@ use tower::ServiceExt;
 use super::{Next, write::may_go_on};
 use crate::{
     body::{Body, empty, full},
+    budget::Budget,
     fence::{Target, Ticket},
     metadata::{self, Metadata, Owner},
     metrics::Metrics,
@@ -46,6 +46,7 @@ pub(super) const JSON_PATCH: &str = "application/json-patch+json";
 pub(super) struct Asker {
     send: Send,
     pub(super) metrics: Metrics,
+    pub(super) budget: Budget,
 }
 
 type Answer = BoxFuture<'static, Result<Response<Body>, Refusal>>;
@@ -95,13 +96,13 @@ pub(super) fn named(target: &Target) -> Named {
 
 impl Asker {
     /// By way of the stages that send requests, which need not be shared between threads: each question has its own.
-    pub(super) fn new(next: impl Next, metrics: Metrics) -> Self {
+    pub(super) fn new(next: impl Next, metrics: Metrics, budget: Budget) -> Self {
         let next = Mutex::new(next);
         let send = move |request| {
             let next = next.lock().clone();
             next.oneshot(request).boxed()
         };
-        Self { send: Arc::new(send), metrics }
+        Self { send: Arc::new(send), metrics, budget }
     }
 
     /// The metadata of the object as it is now, if there is one.
@@ -206,8 +207,7 @@ impl Asker {
             let answered = (self.send)(request).await;
             seen(&answered);
             let (head, body) = answered.map_err(|error| Failed::passing(&error))?.into_parts();
-            let body =
-                Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| Failed::passing(&error))?.to_bytes();
+            let body = self.budget.collect(body, MAX_ANSWER).await.map_err(|error| Failed::passing(&error))?;
             match head.status {
                 StatusCode::OK => Ok(Some(body)),
                 StatusCode::NOT_FOUND => Ok(None),

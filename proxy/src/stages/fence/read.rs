@@ -5,7 +5,7 @@ use tower::ServiceExt;
 
 use super::{Next, judge::Judge, target};
 use crate::{
-    body::{Body, peek},
+    body::Body,
     metadata::{self, MAX_OBJECT},
     request::Resource,
     status::Refusal,
@@ -26,7 +26,7 @@ pub(super) async fn read<S: Next>(
     }
     let target = target(&resource);
     let (head, body) = response.into_parts();
-    let (whole, body) = peek(body, MAX_OBJECT).await;
+    let (whole, body) = judge.asker.budget.peek(body, MAX_OBJECT).await;
     match whole.and_then(|whole| metadata::of_answer(&head.headers, &whole).ok()) {
         Some(metadata) => judge.shown(&target, &metadata, asked)?,
         // A Table without objects, an answer to HEAD, an object without end.

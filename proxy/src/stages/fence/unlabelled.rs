@@ -38,7 +38,7 @@ use super::{
     judge::{Judge, Whose},
 };
 use crate::{
-    body::{Body, peek},
+    body::Body,
     fence::{About, Standing, Target, Uid},
     metadata::{self, MAX_OBJECT, Metadata, Owner},
     stages::admit::Admitted,
@@ -107,7 +107,7 @@ impl Unlabelled {
         match (answer.status(), named) {
             (StatusCode::CREATED, _) => {
                 let (head, body) = answer.into_parts();
-                let (whole, body) = peek(body, MAX_OBJECT).await;
+                let (whole, body) = judge.asker.budget.peek(body, MAX_OBJECT).await;
                 let created = whole.and_then(|whole| metadata::of_answer(&head.headers, &whole).ok());
                 if let Some(Metadata { name: Some(name), uid: Some(uid), .. }) =
                     created.filter(|created| judge.whose(created) == Whose::Nobodys)

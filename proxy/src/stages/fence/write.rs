@@ -111,7 +111,7 @@ async fn with_shard_label(judge: &Judge, head: &mut Parts, body: Body) -> Result
     if Encoding::of_body(&head.headers).is_none() {
         return Ok(body);
     }
-    let object = whole(body).await?;
+    let object = whole(&head.extensions, body).await?;
     let (key, shard) = (&judge.labels.shard, judge.era.term.shard.as_str());
     let Some(labelled) = with_label(&head.headers, &object, key, shard) else { return Ok(full(object)) };
     // The client library writes the new one.
@@ -190,7 +190,7 @@ async fn read(
         return Ok((request, Written::default()));
     }
     let (head, body) = request.into_parts();
-    let body = whole(body).await?;
+    let body = whole(&head.extensions, body).await?;
     let written = metadata::of_request(&head.headers, &body)?;
     Ok((Request::from_parts(head, full(body)), written))
 }

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use http_body::Frame;
 
-use super::watched::Watched;
+use super::watched::{GoesOn, Watched};
 use crate::body::{Body, BodyError, BoxError};
 
 /// Why a watch ends with an error that ends otherwise without one.
@@ -29,14 +29,15 @@ impl http_body::Body for TappedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some(first) = self.watched.first() {
-            return Poll::Ready(Some(Ok(Frame::data(first))));
-        }
         loop {
             // Asking for more means that the connection took what it was given.
             self.watched.delivered();
             if self.ended {
                 return Poll::Ready(None);
+            }
+            let first = self.watched.poll_first(context);
+            if let Poll::Ready(Some(first)) = first {
+                return Poll::Ready(Some(Ok(Frame::data(first))));
             }
             if let Poll::Ready(told) = self.watched.poll_end(context) {
                 self.ended = true;
@@ -46,15 +47,14 @@ impl http_body::Body for TappedBody {
                     None => Some(Err(BoxError::from(WITHIN_AN_EVENT).into())),
                 });
             }
+            if first.is_pending() {
+                return Poll::Pending;
+            }
             match task::ready!(self.watched.poll_again(context)) {
-                Some(Some(body)) => {
-                    self.body = body;
-                    if let Some(first) = self.watched.first() {
-                        return Poll::Ready(Some(Ok(Frame::data(first))));
-                    }
-                }
-                Some(None) => return Poll::Ready(self.end()),
-                None => {}
+                GoesOn::Told(event) => return Poll::Ready(Some(Ok(Frame::data(event)))),
+                GoesOn::With(body) => self.body = body,
+                GoesOn::Not => return Poll::Ready(self.end()),
+                GoesOn::AsItWas => {}
             }
             let frame = task::ready!(Pin::new(&mut self.body).poll_frame(context));
             match self.pass(frame) {

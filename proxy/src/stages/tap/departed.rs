@@ -2,16 +2,14 @@
 //! far, all that is not its own any more.
 //!
 //! An API server that was restarted sends no events of before. But etcd has what was there then, for as long as it is not
-//! compacted (five minutes by default), so two lists in pages tell: of then, and of now. Names are kept meanwhile, and what
-//! left.
+//! compacted (five minutes by default), so two lists in pages tell: of then, and of now. Both are in the order of their keys,
+//! so that a page of each is held at a time, and each object is told of as soon as it is found.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
+use bytes::Bytes;
+use futures::{SinkExt, channel::mpsc::Sender};
 use http::{HeaderValue, Request, StatusCode, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use ringside_ring::ResourceVersion;
 use serde::Deserialize;
 use serde_json::Value;
@@ -19,6 +17,7 @@ use tower::ServiceExt;
 
 use crate::{
     body::empty,
+    budget::{Budget, Unread},
     frames::Deleted,
     request::{
         Query, RequestInfo, Verb,
@@ -32,16 +31,10 @@ use crate::{
     views::Scope,
 };
 
-/// Objects in one page.
-const PAGE: usize = 100;
-/// The longest page that is read: 320 KiB an object. Some may be larger; where so many are, nothing is found out.
-const MAX_PAGE: usize = 32 << 20;
-
-/// What left, and up to when that is known.
-pub(super) struct Departed {
-    pub(super) events: Vec<Deleted>,
-    pub(super) until: ResourceVersion,
-}
+/// Objects in one page, of which one is held for each list.
+const PAGE: usize = 50;
+/// The longest page that is read: 160 KiB an object. Some may be larger; where so many are, nothing is found out.
+const MAX_PAGE: usize = 8 << 20;
 
 /// Why it is not known.
 #[derive(Debug)]
@@ -71,7 +64,7 @@ struct List {
     api_version: String,
     metadata: ListMeta,
     /// API servers write an empty list as none.
-    items: Option<Vec<Value>>,
+    items: Option<Vec<Item>>,
 }
 
 #[derive(Deserialize)]
@@ -90,14 +83,62 @@ struct Metadata {
     labels: BTreeMap<String, String>,
 }
 
-impl Metadata {
-    fn of(object: &Value) -> Result<Self, Unknown> {
-        Self::deserialize(&object["metadata"]).map_err(|_| Unknown::Refused)
-    }
+/// An object of a list, and all of it as text.
+#[derive(Deserialize)]
+#[serde(try_from = "Value")]
+struct Item {
+    metadata: Metadata,
+    text: Bytes,
+}
 
-    /// Another object of a name is none that has left: most clients know objects by their names (`missed`).
-    fn key(self) -> (Option<String>, String) {
-        (self.namespace, self.name)
+impl TryFrom<Value> for Item {
+    type Error = serde_json::Error;
+
+    fn try_from(object: Value) -> Result<Self, Self::Error> {
+        Ok(Self { metadata: Metadata::deserialize(&object["metadata"])?, text: object.to_string().into() })
+    }
+}
+
+impl Item {
+    /// By what lists are ordered. Another object of a name is none that has left: most clients know objects by their names
+    /// (`missed`).
+    fn key(&self) -> String {
+        let Metadata { namespace, name, .. } = &self.metadata;
+        namespace.iter().chain([name]).map(String::as_str).collect::<Vec<_>>().join("/")
+    }
+}
+
+/// A list of one state, page by page.
+struct Pages<'a, S> {
+    looks: &'a Looks,
+    next: S,
+    accept: HeaderValue,
+    /// What the next page is asked for by; none behind the last.
+    from: Option<Vec<(&'static str, String)>>,
+    page: std::vec::IntoIter<Item>,
+    last: String,
+}
+
+impl<S: Next> Pages<'_, S> {
+    /// The next object, and its key.
+    async fn next(&mut self) -> Result<Option<(String, Item)>, Unknown> {
+        loop {
+            if let Some(item) = self.page.next() {
+                let key = item.key();
+                if key <= self.last {
+                    // In another order two lists can't be compared.
+                    return Err(Unknown::Refused);
+                }
+                self.last.clone_from(&key);
+                return Ok(Some((key, item)));
+            }
+            let Some(mut from) = self.from.take() else { return Ok(None) };
+            from.push(("limit", PAGE.to_string()));
+            let page = self.looks.page(&mut self.next, &from, &self.accept).await?;
+            let rest = page.metadata.r#continue.filter(|rest| !rest.is_empty());
+            self.from = rest.map(|rest| vec![("continue", rest)]);
+            self.page = page.items.unwrap_or_default().into_iter();
+        }
     }
 }
 
@@ -115,79 +156,74 @@ impl Looks {
         let mut asks = Request::new(());
         *asks.headers_mut() = of_question(request.headers());
         asks.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info });
+        asks.extensions_mut().insert(Budget::of(request.extensions()));
         let is_whole = in_json && Form::negotiated(request.headers()) == Form::Object;
         let accept = if is_whole { HeaderValue::from_static(JSON) } else { asks.headers()[header::ACCEPT].clone() };
         Some(Self { request: asks, scope: Arc::clone(scope), query, accept })
     }
 
-    /// What has left since then. Where nobody has the state of then any more that is not known, and nothing is told.
-    pub(super) async fn since<S: Next>(&self, next: &mut S, then: &ResourceVersion) -> Result<Departed, Unknown> {
+    /// Tells what has left since then, and returns up to when that is known. Where nobody has the state of then any more that is
+    /// not known, and nothing is told.
+    pub(super) async fn since<S: Next>(
+        &self,
+        next: &mut S,
+        then: &ResourceVersion,
+        tell: &mut Sender<Deleted>,
+    ) -> Result<ResourceVersion, Unknown> {
         // What is asked for as metadata has lost its kind.
-        let first = self.page(next, &[("limit", "1")], &HeaderValue::from_static(JSON)).await?;
+        let first = self.page(next, &[("limit", "1".to_owned())], &HeaderValue::from_static(JSON)).await?;
         let until: ResourceVersion = first.metadata.resource_version.parse().map_err(|_| Unknown::Refused)?;
         if until < *then {
             // Another etcd, or one that was restored.
             return Err(Unknown::Refused);
         }
-        let mut here = HashSet::new();
-        let of_here = |object: Value| {
-            here.insert(Metadata::of(&object)?.key());
-            Ok(())
-        };
-        match self.all(next, &until, &self.request.headers()[header::ACCEPT], of_here).await {
-            // So slow that it is to be begun again.
-            Err(Unknown::Forgotten) => return Err(Unknown::NoAnswer),
-            answer => answer?,
-        }
         let kind = first.kind.strip_suffix("List").unwrap_or(&first.kind);
-        let mut events = Vec::new();
         let is_whole = self.accept == JSON;
-        let left = |object: Value| {
-            let Metadata { namespace, name, uid, labels } = Metadata::of(&object)?;
-            let key = (namespace, name);
-            if !here.contains(&key) {
-                let ((namespace, name), whole) = (key, is_whole.then_some(object));
-                let (api_version, kind, resource_version) =
-                    (first.api_version.clone(), kind.to_owned(), until.to_string());
-                events.push(Deleted { api_version, kind, namespace, name, uid, labels, resource_version, whole });
+        let mut all_here = self.pages(next, &until, &self.request.headers()[header::ACCEPT]);
+        let mut all_then = self.pages(next, then, &self.accept);
+        // So slow that it is to be begun again.
+        let again = |unknown| if matches!(unknown, Unknown::Forgotten) { Unknown::NoAnswer } else { unknown };
+        let (mut here, mut count) = (all_here.next().await.map_err(again)?, 0);
+        loop {
+            let (key, item) = match all_then.next().await {
+                Ok(Some(found)) => found,
+                Ok(None) => break,
+                Err(Unknown::Forgotten) => {
+                    tracing::info!(resource = %self.scope.resource, "can't determine removed objects: resourceVersion compacted (410)");
+                    break;
+                }
+                Err(unknown) => return Err(unknown),
+            };
+            while here.as_ref().is_some_and(|(other, _)| *other < key) {
+                here = all_here.next().await.map_err(again)?;
             }
-            Ok(())
-        };
-        match self.all(next, then, &self.accept, left).await {
-            Err(Unknown::Forgotten) => {
-                tracing::info!(resource = %self.scope.resource, "nobody knows what left meanwhile: the API server has forgotten what was there");
+            if here.as_ref().is_some_and(|(other, _)| *other == key) {
+                continue;
             }
-            answer => answer?,
+            let Item { metadata: Metadata { namespace, name, uid, labels }, text } = item;
+            let (api_version, kind, resource_version) = (first.api_version.clone(), kind.to_owned(), until.to_string());
+            let whole = is_whole.then_some(text);
+            let event = Deleted { api_version, kind, namespace, name, uid, labels, resource_version, whole };
+            // Waits until the client has those before it.
+            tell.send(event).await.map_err(|_| Unknown::Refused)?;
+            count += 1;
         }
-        Ok(Departed { events, until })
+        tracing::info!(resource = %self.scope.resource, count, "sent DELETED for objects that left while the API server restarted");
+        Ok(until)
     }
 
-    /// Each object of that state.
-    async fn all<S: Next>(
+    fn pages<S: Next>(&self, next: &S, at: &ResourceVersion, accept: &HeaderValue) -> Pages<'_, S> {
+        let from = vec![("resourceVersion", at.to_string()), ("resourceVersionMatch", "Exact".to_owned())];
+        let (from, page) = (Some(from), Vec::new().into_iter());
+        Pages { looks: self, next: next.clone(), accept: accept.clone(), from, page, last: String::new() }
+    }
+
+    async fn page<S: Next>(
         &self,
         next: &mut S,
-        at: &ResourceVersion,
+        query: &[(&str, String)],
         accept: &HeaderValue,
-        mut each: impl FnMut(Value) -> Result<(), Unknown>,
-    ) -> Result<(), Unknown> {
-        let (at, limit) = (at.to_string(), PAGE.to_string());
-        let mut rest: Option<String> = None;
-        loop {
-            let from = match &rest {
-                None => vec![("resourceVersion", &*at), ("resourceVersionMatch", "Exact")],
-                Some(rest) => vec![("continue", &**rest)],
-            };
-            let query = [vec![("limit", &*limit)], from].concat();
-            let page = self.page(next, &query, accept).await?;
-            page.items.into_iter().flatten().try_for_each(&mut each)?;
-            rest = page.metadata.r#continue.filter(|rest| !rest.is_empty());
-            if rest.is_none() {
-                return Ok(());
-            }
-        }
-    }
-
-    async fn page<S: Next>(&self, next: &mut S, query: &[(&str, &str)], accept: &HeaderValue) -> Result<List, Unknown> {
+    ) -> Result<List, Unknown> {
         let Scope { resource, version, namespace, .. } = &*self.scope;
         let mut whole = self.query.clone();
         query.iter().for_each(|(key, value)| whole.set(key, value));
@@ -204,10 +240,17 @@ impl Looks {
             status if status.is_client_error() => return Err(Unknown::Refused),
             _ => return Err(Unknown::NoAnswer),
         }
-        let body = Limited::new(answer.into_body(), MAX_PAGE)
-            .collect()
-            .await
-            .map_err(|error| if error.is::<LengthLimitError>() { Unknown::Refused } else { Unknown::NoAnswer })?;
-        serde_json::from_slice(&body.to_bytes()).map_err(|_| Unknown::Refused)
+        let budget = Budget::of(self.request.extensions());
+        let body = budget.collect_page(answer.into_body(), MAX_PAGE).await;
+        let body =
+            body.map_err(
+                |unread| if matches!(unread, Unread::TooLong(_)) { Unknown::Refused } else { Unknown::NoAnswer },
+            )?;
+        let mut list: List = serde_json::from_slice(&body).map_err(|_| Unknown::Refused)?;
+        drop(body);
+        for item in list.items.iter_mut().flatten() {
+            item.text = budget.hold(std::mem::take(&mut item.text).into()).ok_or(Unknown::NoAnswer)?;
+        }
+        Ok(list)
     }
 }

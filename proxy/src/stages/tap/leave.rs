@@ -7,12 +7,17 @@
 //! restarted meanwhile can't say what left before: that is found out from lists (`departed`), and it goes on behind these.
 
 use std::{
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    FutureExt, StreamExt,
+    channel::mpsc::{Receiver, Sender, channel},
+    future::{BoxFuture, MaybeDone, maybe_done},
+};
 use http::{Request, StatusCode, Uri, header};
 use ringside_ring::ResourceVersion;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -20,10 +25,11 @@ use tower::ServiceExt;
 
 use super::{
     End,
-    departed::{Departed, Looks, Unknown},
+    departed::{Looks, Unknown},
 };
 use crate::{
     body::{Body, empty},
+    budget::Budget,
     frames::{Deleted, Frames},
     request::{Query, RequestInfo, representation::Form},
     stages::{Next, admit::Admitted, narrow::with_query},
@@ -42,9 +48,6 @@ const NOT_OURS: [header::HeaderName; 5] =
 pub(super) struct Again {
     pub(super) frames: Frames,
     pub(super) body: Body,
-    /// What left before it begins, that it does not say; in which form its client wants that.
-    pub(super) departed: Vec<Deleted>,
-    pub(super) form: Form,
     /// Where it begins.
     from: ResourceVersion,
     /// Whether something may have passed between that and where the last one ended.
@@ -59,7 +62,16 @@ struct From {
     in_json: bool,
 }
 
-type Ask = Box<dyn Fn(From) -> BoxFuture<'static, Option<Again>> + Send>;
+type Answered = BoxFuture<'static, Option<Again>>;
+type Ask = Box<dyn Fn(From, Sender<Deleted>) -> Answered + Send>;
+
+/// What comes of a watch that was asked for again.
+pub(super) enum Step {
+    /// An object that left before it begins, of which it says nothing.
+    Left(Deleted),
+    /// The watch, or none.
+    Ended(Option<Again>),
+}
 
 /// See the module.
 pub(in crate::stages) struct Leave {
@@ -70,8 +82,10 @@ pub(in crate::stages) struct Leave {
     /// When it may be asked for again.
     due: Instant,
     pause: Duration,
-    /// On its way.
-    again: Option<BoxFuture<'static, Option<Again>>>,
+    /// In which form the client wants what left.
+    pub(super) form: Form,
+    /// On its way, and what is found out meanwhile.
+    again: Option<(MaybeDone<Answered>, Receiver<Deleted>)>,
     /// Where the one began that was asked for again: no earlier has the watch come.
     began: Option<ResourceVersion>,
 }
@@ -92,10 +106,12 @@ impl Leave {
             asked.headers_mut().remove(header);
         }
         asked.extensions_mut().insert(RequestInfo { upgrade: false, ..info });
+        asked.extensions_mut().insert(Budget::of(request.extensions()));
+        let form = Form::negotiated(asked.headers());
         let asking = Asking { asked, scope: Arc::clone(scope) };
-        let ask: Ask = Box::new(move |from| asking.clone().until_answered(next.clone(), from).boxed());
+        let ask: Ask = Box::new(move |from, tell| asking.clone().until_answered(next.clone(), from, tell).boxed());
         let due = Instant::now();
-        is_its_own.then(|| Self { admitted, lost, ask, due, pause: PAUSE, again: None, began: None })
+        is_its_own.then(|| Self { admitted, lost, ask, due, pause: PAUSE, form, again: None, began: None })
     }
 
     /// Whether the Lease was just lost; with when it is held again. The clock is asked as well: who wakes hears at once of all
@@ -130,7 +146,8 @@ impl Leave {
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         }
         self.due = due.max(Instant::now()) + self.pause;
-        let again = (self.ask)(From { at, is_old, in_json });
+        let (tell, told) = channel(0);
+        let again = (self.ask)(From { at, is_old, in_json }, tell);
         let in_time = async move {
             sleep_until(due).await;
             match until {
@@ -138,17 +155,22 @@ impl Leave {
                 None => again.await,
             }
         };
-        self.again = Some(in_time.boxed());
+        self.again = Some((maybe_done(in_time.boxed()), told));
         true
     }
 
-    /// Ready when nothing is on its way: with what was, or with none that came to nothing.
-    pub(super) fn poll_again(&mut self, context: &mut Context<'_>) -> Poll<Option<Option<Again>>> {
-        let Some(again) = &mut self.again else { return Poll::Ready(None) };
-        let answered = ready!(again.as_mut().poll(context));
+    /// Ready when nothing is on its way, or with the next that comes of it.
+    pub(super) fn poll_again(&mut self, context: &mut Context<'_>) -> Poll<Option<Step>> {
+        let Some((again, told)) = &mut self.again else { return Poll::Ready(None) };
+        // It drops the sender at its end.
+        let _ = again.poll_unpin(context);
+        if let Some(left) = ready!(told.poll_next_unpin(context)) {
+            return Poll::Ready(Some(Step::Left(left)));
+        }
+        let answered = Pin::new(again).take_output().flatten();
         self.again = None;
         self.began = answered.as_ref().map(|again| again.from.clone());
-        Poll::Ready(Some(answered))
+        Poll::Ready(Some(Step::Ended(answered)))
     }
 }
 
@@ -160,17 +182,14 @@ struct Asking {
 }
 
 impl Asking {
-    async fn until_answered<S: Next>(self, mut next: S, from: From) -> Option<Again> {
-        let (mut departed, mut is_torn) = (Vec::new(), false);
+    async fn until_answered<S: Next>(self, mut next: S, from: From, mut tell: Sender<Deleted>) -> Option<Again> {
+        let mut is_torn = false;
         let From { at: mut from, mut is_old, in_json } = from;
         loop {
             if is_old {
                 is_torn = true;
-                match Looks::of(&self.asked, &self.scope, in_json)?.since(&mut next, &from).await {
-                    Ok(Departed { events, until }) => {
-                        departed.extend(events);
-                        from = until;
-                    }
+                match Looks::of(&self.asked, &self.scope, in_json)?.since(&mut next, &from, &mut tell).await {
+                    Ok(until) => from = until,
                     Err(Unknown::NoAnswer) => {
                         sleep(PAUSE).await;
                         continue;
@@ -184,10 +203,8 @@ impl Asking {
             is_old = answer.as_ref().is_ok_and(|answer| answer.status() == StatusCode::GONE);
             match answer {
                 Ok(answer) if answer.status() == StatusCode::OK => {
-                    let (frames, form) =
-                        (Frames::of_response(answer.headers()), Form::negotiated(self.asked.headers()));
-                    let body = answer.into_body();
-                    return (!frames.is_opaque()).then(|| Again { frames, body, departed, form, from, is_torn });
+                    let (frames, body) = (Frames::of_response(answer.headers()), answer.into_body());
+                    return (!frames.is_opaque()).then(|| Again { frames, body, from, is_torn });
                 }
                 _ => sleep(PAUSE).await,
             }

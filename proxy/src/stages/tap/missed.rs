@@ -3,21 +3,28 @@
 //! A client that lists in between, and does not notice what is gone from its list (kopf), would work on them for ever.
 //! Whoever does notice loses nothing by a `DELETED` of what it does not know. The API server is asked first whether the
 //! object is this shard's again where the watch begins, or another one of its name is: then the list had that, and most clients
-//! know objects by their names (client-go's stores), so they would forget it.
+//! know objects by their names (client-go's stores), so they would forget it. A plain watch of whole objects in JSON shows the whole
+//! object, as it was when it left: typed clients can't read another. Of one that is not there any more the metadata is all.
 
 use std::sync::Arc;
 
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use futures::{
+    StreamExt,
+    future::ready,
+    stream::{self, BoxStream},
+};
+use http::{HeaderValue, Request, StatusCode, header};
 use ringside_ring::ResourceVersion;
 use serde_json::Value;
+use tokio::time::timeout;
 use tower::ServiceExt;
 
 use crate::{
     body::{Body, empty},
+    budget::Budget,
     frames::Deleted,
-    request::{Query, RequestInfo, Verb},
+    policy::ANSWER,
+    request::{Query, RequestInfo, Verb, representation::JSON},
     stages::{
         Next,
         admit::Admitted,
@@ -47,51 +54,83 @@ impl Asks {
         let mut asks = Request::new(());
         *asks.headers_mut() = of_question(request.headers());
         asks.extensions_mut().insert(RequestInfo { verb: Verb::List, upgrade: false, ..info });
+        asks.extensions_mut().insert(Budget::of(request.extensions()));
         Some(Self { request: asks, scope: scope.clone(), selector: selector.to_string() })
     }
 
-    /// The events that the client has to be sent first; `None` where the API server does not say.
-    pub(super) async fn deleted<S: Next>(&self, next: S, missed: &Missed) -> Option<Vec<Deleted>> {
-        let questions = self.questions(&next, missed);
-        drop(next);
-        let answers: Vec<_> = stream::iter(questions).buffered(AT_A_TIME).collect().await;
-        let events: Option<Vec<_>> = answers.into_iter().collect();
-        Some(events?.into_iter().flatten().collect())
-    }
-
-    /// Each with the event, unless what has the name is this shard's; `None` where the API server does not say.
-    fn questions<'a, S: Next>(&'a self, next: &S, missed: &'a Missed) -> Vec<BoxFuture<'a, Option<Option<Deleted>>>> {
-        let from = missed.from.as_ref();
-        let ask = |object: &'a Arc<Leaving>| {
-            let next = next.clone();
+    /// The events that the client has to be sent first, one after the other; `None` where the API server does not say.
+    pub(super) fn deleted<S: Next>(
+        self,
+        next: S,
+        missed: &Missed,
+        is_whole: bool,
+    ) -> BoxStream<'static, Option<Deleted>> {
+        let (asks, from) = (Arc::new(self), missed.from.clone());
+        let ask = move |object: Arc<Leaving>| {
+            let (asks, mut next, from) = (asks.clone(), next.clone(), from.clone());
             async move {
-                let ours = self.is_ours(next, object, from).await?;
-                Some((!ours).then(|| self.event(object, from)))
+                let about = asks.about(&mut next, &object, from.as_ref(), is_whole);
+                timeout(ANSWER, about).await.ok().flatten()
             }
-            .boxed()
         };
-        missed.objects.iter().map(ask).collect()
+        let told = |answer: Option<Option<_>>| ready(answer.map_or(Some(None), |event| event.map(Some)));
+        stream::iter(missed.objects.clone()).map(ask).buffered(AT_A_TIME).filter_map(told).boxed()
     }
 
-    async fn is_ours<S: Next>(&self, next: S, object: &Leaving, from: Option<&ResourceVersion>) -> Option<bool> {
+    /// The event about it, unless what has the name is this shard's.
+    async fn about<S: Next>(
+        &self,
+        next: &mut S,
+        object: &Leaving,
+        from: Option<&ResourceVersion>,
+        is_whole: bool,
+    ) -> Option<Option<Deleted>> {
+        let accept = &self.request.headers()[header::ACCEPT];
+        // API servers write an empty list as none.
+        let is_ours = |list: &Value| list["items"].as_array().is_some_and(|items| !items.is_empty());
+        if is_ours(&self.list(next, object, (from, Some(&self.selector)), accept).await?) {
+            return Some(None);
+        }
+        let mut whole = None;
+        // As it was when it left, or as it is with its next shard.
+        for at in [Some(&object.version), None].into_iter().filter(|_| is_whole) {
+            let list = self.list(next, object, (at, None), &HeaderValue::from_static(JSON)).await;
+            let found = list.and_then(|mut list| Some(list["items"].get_mut(0)?.take()));
+            let found = found.filter(|found| found["metadata"]["uid"] == *object.uid);
+            whole = found.and_then(|found| Budget::of(self.request.extensions()).hold(found.to_string().into()));
+            if whole.is_some() {
+                break;
+            }
+        }
+        Some(Some(Deleted { whole, ..self.event(object, from) }))
+    }
+
+    /// The list of what has its name, in that state, and is selected.
+    async fn list<S: Next>(
+        &self,
+        next: &mut S,
+        object: &Leaving,
+        (at, selector): (Option<&ResourceVersion>, Option<&String>),
+        accept: &HeaderValue,
+    ) -> Option<Value> {
         let mut query = Query::default();
-        query.set("labelSelector", &self.selector);
+        if let Some(selector) = selector {
+            query.set("labelSelector", selector);
+        }
         query.set("fieldSelector", &format!("metadata.name={}", object.name));
-        if let Some(from) = from {
-            query.set("resourceVersion", &from.to_string());
+        if let Some(at) = at {
+            query.set("resourceVersion", &at.to_string());
             query.set("resourceVersionMatch", "Exact");
         }
-        let mut request = Request::new(empty());
+        let mut request = self.request.clone().map(|()| empty());
         let path = collection(&self.scope.resource, &self.scope.version, object.namespace.as_deref());
         *request.uri_mut() = with_query(&path.parse().ok()?, &query.to_string()).ok()?;
-        request.headers_mut().clone_from(self.request.headers());
-        request.extensions_mut().clone_from(self.request.extensions());
-        let answer = next.oneshot(request).await.ok().filter(|answer| answer.status() == StatusCode::OK)?;
-        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await.ok()?.to_bytes();
-        let list: Value = serde_json::from_slice(&body).ok()?;
+        request.headers_mut().insert(header::ACCEPT, accept.clone());
+        let answer = next.clone().oneshot(request).await.ok().filter(|answer| answer.status() == StatusCode::OK)?;
+        let budget = Budget::of(self.request.extensions());
+        let list: Value = serde_json::from_slice(&budget.collect(answer.into_body(), MAX_ANSWER).await.ok()?).ok()?;
         list["kind"].as_str().filter(|kind| kind.ends_with("List"))?;
-        // API servers write an empty list as none.
-        Some(list["items"].as_array().is_some_and(|items| !items.is_empty()))
+        Some(list)
     }
 
     fn event(&self, object: &Leaving, from: Option<&ResourceVersion>) -> Deleted {

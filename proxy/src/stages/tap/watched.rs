@@ -7,8 +7,9 @@ use std::{
 
 use bytes::Bytes;
 use futures::{
-    FutureExt,
+    FutureExt, StreamExt,
     future::{BoxFuture, ready, select},
+    stream::BoxStream,
 };
 use parking_lot::Mutex;
 use ringside_ring::ResourceVersion;
@@ -18,11 +19,12 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::{
     super::{Next, admit::Admitted},
     End, LIST_AGAIN,
-    leave::{Again, Leave},
+    leave::{Again, Leave, Step},
     missed::Asks,
 };
 use crate::{
     body::Body,
+    budget::{Budget, BudgetPermit},
     frames::{Deleted, Event, Frames, Kind, Lets, Sieve},
     request::representation::Form,
     views::{Missed, View},
@@ -42,10 +44,8 @@ pub struct Watched {
     view: Option<View>,
     /// For a client that asked for no bookmarks, or that is told no more than what leaves.
     sieve: Option<Sieve>,
-    /// What the client is told before anything else.
-    first: Option<Bytes>,
-    /// What it knows once it has that.
-    telling: Option<Box<Missed>>,
+    /// What the client is told before anything else, and what it knows once it has that.
+    telling: Option<Box<Telling>>,
     /// What the last piece proves, once the client has it.
     pending: Option<ResourceVersion>,
     /// Whether the API server has said by an event that it can't go on.
@@ -58,6 +58,25 @@ pub struct Watched {
     lasts: Option<Box<Lasts>>,
     /// What becomes of it without the Lease, if it is not to be cut then.
     leave: Option<Box<Leave>>,
+    /// For what the frames keep.
+    permit: BudgetPermit,
+}
+
+/// Events about what the client missed.
+struct Telling {
+    events: BoxStream<'static, Option<Deleted>>,
+    form: Form,
+    missed: Missed,
+}
+
+/// How a watch goes on whose last answer has ended.
+pub(super) enum GoesOn {
+    /// As it was: nothing was asked.
+    AsItWas,
+    /// The client is told this first.
+    Told(Bytes),
+    With(Body),
+    Not,
 }
 
 impl Drop for Watched {
@@ -104,7 +123,6 @@ impl Watched {
             frames,
             view,
             sieve: (!bookmarks).then(|| Sieve::new(Lets::Events)),
-            first: None,
             telling: None,
             pending: None,
             is_refused: false,
@@ -112,6 +130,7 @@ impl Watched {
             end: Some(end),
             lasts: None,
             leave: None,
+            permit: Budget::default().permit(),
         }
     }
 
@@ -127,9 +146,9 @@ impl Watched {
         self.end = self.end.take().map(|end| select(end, regained).map(|either| either.factor_first().0).boxed());
     }
 
-    /// A watch that was asked for so.
-    pub(super) fn lasting(mut self, lasts: Option<Lasts>) -> Self {
-        self.lasts = lasts.map(Box::new);
+    /// A watch that was asked for so, and draws on this.
+    pub(super) fn lasting(mut self, lasts: Option<Lasts>, budget: &Budget) -> Self {
+        (self.lasts, self.permit) = (lasts.map(Box::new), budget.permit());
         self
     }
 
@@ -155,9 +174,20 @@ impl Watched {
         self.view.iter().for_each(View::broken_off);
     }
 
-    /// What has to be written before anything else, once.
-    pub fn first(&mut self) -> Option<Bytes> {
-        self.first.take()
+    /// The next that has to be written before anything else; ready with none when that was all.
+    pub fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let Some(telling) = &mut self.telling else { return Poll::Ready(None) };
+        match task::ready!(telling.events.poll_next_unpin(context)) {
+            Some(Some(deleted)) => return Poll::Ready(Some(self.frames.deleted(&deleted, telling.form))),
+            // It asks anew with its next watch.
+            Some(None) => {
+                tracing::warn!("can't ask what a client missed: its watch is ended");
+                self.end = Some(ready(End::Unplaced).boxed());
+            }
+            None => self.view.iter().for_each(|view| view.told(&telling.missed)),
+        }
+        self.telling = None;
+        Poll::Ready(None)
     }
 
     /// Ready when the watch has to end, with what to tell the client before, if it can be told something here.
@@ -208,21 +238,20 @@ impl Watched {
         self.frames.expired(message)
     }
 
-    /// Ready when nothing is on its way: with the watch that was, or with none that came to nothing.
-    pub(super) fn poll_again(&mut self, context: &mut Context<'_>) -> Poll<Option<Option<Body>>> {
-        let Some(leave) = &mut self.leave else { return Poll::Ready(None) };
-        let again = task::ready!(leave.poll_again(context));
-        Poll::Ready(again.map(|again| {
-            let Again { frames, body, departed, form, is_torn, .. } =
-                again.filter(|it| it.frames.are_like(&self.frames))?;
-            self.is_torn |= is_torn;
-            self.frames = frames;
-            self.sieve = self.sieve.as_ref().map(Sieve::anew);
-            if !departed.is_empty() {
-                self.tell(&departed, form);
+    /// Ready when it is known how it goes on.
+    pub(super) fn poll_again(&mut self, context: &mut Context<'_>) -> Poll<GoesOn> {
+        let Some(leave) = &mut self.leave else { return Poll::Ready(GoesOn::AsItWas) };
+        let Some(step) = task::ready!(leave.poll_again(context)) else { return Poll::Ready(GoesOn::AsItWas) };
+        Poll::Ready(match step {
+            Step::Left(deleted) => GoesOn::Told(self.frames.deleted(&deleted, leave.form)),
+            Step::Ended(Some(Again { frames, body, is_torn, .. })) if frames.are_like(&self.frames) => {
+                self.is_torn |= is_torn;
+                self.frames = frames;
+                self.sieve = self.sieve.as_ref().map(Sieve::anew);
+                GoesOn::With(body)
             }
-            Some(body)
-        }))
+            Step::Ended(_) => GoesOn::Not,
+        })
     }
 
     /// Whether what the client has is a number of whole events.
@@ -237,27 +266,14 @@ impl Watched {
 
     /// The API server has answered. What the client missed before is the first that it is told; where nobody knows what that
     /// is, it has to list again.
-    pub(super) async fn begin<S: Next>(&mut self, asks: Option<&Asks>, form: Form, next: S) {
+    pub(super) fn begin<S: Next>(&mut self, asks: Option<Asks>, form: Form, next: S) {
         let Some(view) = &self.view else { return };
         let (Some(missed), Some(asks)) = (view.begun(), asks) else { return };
-        let Some(deleted) = asks.deleted(next, &missed).await else {
-            tracing::warn!(resource = %view.scope().resource, "can't ask what a client missed: its watch is ended");
-            self.end = Some(ready(End::Unplaced).boxed());
-            return;
-        };
-        if deleted.is_empty() {
-            return view.told(&missed);
-        }
-        self.tell(&deleted, form);
-        self.telling = Some(missed.into());
-    }
-
-    /// The next that the client gets.
-    fn tell(&mut self, deleted: &[Deleted], form: Form) {
-        let resource = self.view.as_ref().map(|view| view.scope().resource.to_string());
-        tracing::info!(resource, count = deleted.len(), "a client is told what moved while its watch was not there");
-        let events: Vec<_> = deleted.iter().map(|event| self.frames.deleted(event, form)).collect();
-        self.first = Some(events.concat().into());
+        let is_whole = form == Form::Object && self.frames.is_json();
+        let (resource, count) = (&view.scope().resource, missed.objects.len());
+        tracing::info!(%resource, count, "sending DELETED for objects moved while the watch was closed");
+        let events = asks.deleted(next, &missed, is_whole);
+        self.telling = Some(Telling { events, form, missed }.into());
     }
 
     /// Ready when the client's connection has to be closed.
@@ -284,6 +300,10 @@ impl Watched {
                 piece
             }
         };
+        if !self.permit.resize(self.frames.kept()) {
+            tracing::warn!("a watch is ended: there is no room to keep its event until it can be read");
+            self.end = Some(ready(End::NotUnderstood).boxed());
+        }
         if self.view.is_some() && self.frames.is_opaque() {
             tracing::warn!("a watch is ended: what the API server sent is not in the format that it announced");
             self.end = Some(ready(End::NotUnderstood).boxed());
@@ -294,9 +314,6 @@ impl Watched {
     /// The client's connection took what passed.
     pub fn delivered(&mut self) {
         let Some(view) = &self.view else { return };
-        if let Some(missed) = self.telling.take() {
-            view.told(&missed);
-        }
         // Where the end of the initial events was withheld, what leaves behind it does not place a watch.
         let is_placed = !self.is_torn && (!self.is_parted() || view.position().is_some());
         if let Some(version) = self.pending.take_if(|_| is_placed) {

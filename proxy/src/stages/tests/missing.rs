@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::views::fixtures::leaving;
+use crate::{request::representation::JSON, views::fixtures::leaving};
 
 const WATCH: &str = "/apis/x.io/v1/things?watch=1";
 
@@ -49,7 +49,7 @@ async fn a_watch_that_skips_a_move_begins_with_its_deleted() {
         event,
         json!({"type": "DELETED", "object": {"apiVersion": "x.io/v1", "kind": "Thing", "metadata": metadata}})
     );
-    let question = lab.last();
+    let question = lab.seen.lock()[2].clone();
     assert_eq!(question.uri.path(), "/apis/x%2Eio/v1/namespaces/ns/things");
     let query = question.uri.query().unwrap();
     for part in ["labelSelector=s%3Dme%2C%21d", "fieldSelector=metadata.name%3Da", "resourceVersion=20", "Match=Exact"]
@@ -119,5 +119,47 @@ async fn where_nobody_says_what_it_missed_a_client_lists_again_and_asks_anew() {
     for _ in 0..2 {
         let event = first(watch(&lab, "&resourceVersion=20").await).unwrap();
         assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    }
+}
+
+/// Typed clients can't read an object without its `spec`, or `roleRef`.
+#[tokio::test(start_paused = true)]
+async fn whole_objects_are_told_as_a_whole_as_they_were_or_as_they_are() {
+    let metadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+    let wholes = [
+        // As it was, what it is now where that is forgotten, and what there is where nothing is left, or it is another's name.
+        (JSON, Some("12"), "uid-12", true),
+        (JSON, None, "uid-12", true),
+        (JSON, Some("0"), "uid-12", false),
+        (JSON, None, "uid-of-another", false),
+        (metadata, Some("12"), "uid-12", false),
+    ];
+    for (accept, known, uid, is_whole) in wholes {
+        let lab = Lab::new(move |seen| {
+            let query = crate::request::Query::parse(seen.uri.query().unwrap()).unwrap();
+            if query.flag("watch") {
+                return silent();
+            }
+            let is_known = query.first("labelSelector").is_none() && query.first("resourceVersion") == known;
+            let object =
+                json!({"metadata": {"name": "a", "uid": uid, "resourceVersion": "9"}, "roleRef": {"name": "r"}});
+            let items = if is_known { json!([object]) } else { Value::Null };
+            json(full(json!({"kind": "ThingList", "items": items}).to_string()))
+        });
+        let ask = |from: &str| {
+            let mut request = ask("GET", &format!("{WATCH}&resourceVersion={from}"));
+            request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+            lab.send(request)
+        };
+        drop(ask("5").await);
+        lab.shared.views.leaves(&leaving(things(), Some("ns"), 12));
+        let event = first(ask("20").await.into_body()).unwrap();
+        let object = &event["object"];
+        assert_eq!((&event["type"], &object["metadata"]["resourceVersion"]), (&json!("DELETED"), &json!("20")));
+        assert_eq!(object["roleRef"] == json!({"name": "r"}), is_whole, "{known:?} {uid} {event}");
+        if is_whole {
+            assert_eq!((&object["kind"], &object["apiVersion"]), (&json!("Thing"), &json!("x.io/v1")));
+        }
+        assert_eq!(lab.shared.budget.used(), 0);
     }
 }

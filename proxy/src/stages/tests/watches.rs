@@ -246,11 +246,10 @@ async fn what_left_while_the_api_server_was_restarted_is_found_out() {
         lab.shared.gate.close();
         server.close_channel();
         if let Some(told) = told {
-            let events = piece(&mut body).await;
-            let events: Vec<serde_json::Value> =
-                events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-            assert_eq!(events[0], serde_json::json!({"type": "DELETED", "object": told}));
-            assert_eq!((events.len(), &events[1]["object"]["metadata"]["name"]), (2, &"c".into()));
+            let [first, second] = [piece(&mut body).await, piece(&mut body).await]
+                .map(|event| serde_json::from_str::<serde_json::Value>(&event).unwrap());
+            assert_eq!(first, serde_json::json!({"type": "DELETED", "object": told}));
+            assert_eq!(second["object"]["metadata"]["name"], "c");
         }
         again.unbounded_send(ADDED).unwrap();
         again.unbounded_send(later).unwrap();
