@@ -11,13 +11,13 @@ use std::{
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    api::{ListParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     core::NamespaceResourceScope,
 };
 use ringside_e2e::{
     eventually::eventually,
     system::{Settings, System},
-    website::{Homes, Website},
+    website::{Homes, Website, WebsiteSpec},
     workload::Workload,
 };
 use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::Fence};
@@ -64,6 +64,22 @@ pub(crate) struct Fixture {
     late: Mutex<Vec<(String, Duration)>>,
 }
 
+/// Waits until a sharder that has just begun takes objects from names that never had a Lease.
+async fn until_unknown_names_are_gone(system: &System, labels: &RingLabels) {
+    let websites: Api<Website> = Api::namespaced(system.control_plane().client(), system.namespace());
+    let mut copy = Website::new("copy-0", WebsiteSpec { content: "a copy".to_owned(), ..WebsiteSpec::default() });
+    copy.labels_mut().insert(labels.shard.clone(), "nobody".to_owned());
+    websites.create(&PostParams::default(), &copy).await.unwrap();
+    eventually("an object of a name without Lease has a shard", DEADLINE, || async {
+        let now = websites.get("copy-0").await.map_err(|error| error.to_string())?;
+        let shard = now.labels().get(&labels.shard).filter(|shard| *shard != "nobody");
+        shard.map(drop).ok_or_else(|| format!("{:?}", now.metadata.labels))
+    })
+    .await
+    .unwrap();
+    websites.delete("copy-0", &DeleteParams::default()).await.unwrap();
+}
+
 impl Fixture {
     /// A ring with two shards, on a plane of its own.
     pub(crate) async fn start(keeps: Keeps, settings: Settings) -> Self {
@@ -95,6 +111,7 @@ impl Fixture {
         let workload = Workload::idle("site", OBJECTS).within(system.namespace());
         system.share_out(&workload, DEADLINE).await.unwrap();
         let labels = RingLabels::of(&ring);
+        until_unknown_names_are_gone(&system, &labels).await;
         let history = History::follow::<Website>(&system.control_plane().client(), &labels).await;
         let fixture = Self { history, system, ring, labels, grace: settings.drain_grace, late: Mutex::default() };
         fixture.until_protection_is(matches!(keeps, Keeps::Both | Keeps::Policy)).await;
