@@ -56,7 +56,11 @@ impl Accounts {
             self.of.insert(place, account);
         }
         drop(read);
-        Ok(self.of.iter().map(|(place, account)| (place.shard.clone(), told(place, account.as_deref()))).collect())
+        // Of several Pods of one name the fence has to hold each: one that it does not hold is told last.
+        let mut all: Vec<_> =
+            self.of.iter().map(|(place, account)| (place.shard.clone(), told(place, account.as_deref()))).collect();
+        all.sort_by_key(|(_, told)| told.is_err());
+        Ok(all.into_iter().collect())
     }
 }
 
@@ -119,6 +123,21 @@ mod tests {
             let told = Accounts::default().learn(&api.client(), &[place(token_pod, "1")]).await.unwrap();
             let (Ok(said) | Err(said)) = &told["a"];
             assert!(told["a"].is_ok() == held && said.contains(words), "{token_pod:?}: {said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn shared_name_is_held_only_where_each_of_its_pods_is() {
+        // By their order as well: those that come first and last are the ones without Pod.
+        for elsewhere in ["a-first", "other"] {
+            let api = FakeApi::default();
+            api.put(POD, pod("x"));
+            let place = place(Some("a"), "1");
+            let places = [Place { namespace: elsewhere.to_owned(), ..place.clone() }, place];
+            let told = Accounts::default().learn(&api.client(), &places).await.unwrap();
+            assert!(told["a"].as_ref().unwrap_err().contains("there is no Pod"), "{elsewhere}");
+            api.put(&format!("/api/v1/namespaces/{elsewhere}/pods/a"), pod("y"));
+            assert!(Accounts::default().learn(&api.client(), &places).await.unwrap()["a"].is_ok(), "{elsewhere}");
         }
     }
 
