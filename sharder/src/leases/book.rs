@@ -10,7 +10,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::runtime::watcher::Event;
 use ringside_ring::{
     Members, Moment, ResourceVersion, RingName, ShardName, Weight,
-    labels::{LEASE_ADMITTED, LEASE_RING, LEASE_RING_GENERATION, LEASE_STATE},
+    labels::{LEASE_ADMITTED, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_STATE},
     lease::{Judgement, LeaseFacts, LeaseOwner, ShardState, annotation, duration_fault, fault, judge},
     members::Member,
     weight::InvalidWeight,
@@ -22,9 +22,6 @@ use super::{
     returns::Returns,
     vanished::Vanished,
 };
-
-/// What the sharder writes on the Lease of a shard for the shard to read.
-const MARKS: [&str; 2] = [LEASE_ADMITTED, LEASE_RING_GENERATION];
 
 /// Where a Lease is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,8 +44,8 @@ pub(super) struct Observed {
     late_before: bool,
     /// Whether an answer of the API server was older than this: overtaken by the watch, as may be once.
     contradicted: bool,
-    /// The marks that its shard had read before its last renewal, or an earlier one.
-    read: [Option<String>; MARKS.len()],
+    /// The Lease over which its shard wrote its last renewal, so that it had read this.
+    read: Option<Arc<Lease>>,
     pub(super) lease: Arc<Lease>,
 }
 
@@ -72,14 +69,10 @@ impl Observed {
         self.weight.clone().unwrap_or_default()
     }
 
-    fn marks(&self) -> [Option<String>; MARKS.len()] {
-        MARKS.map(|mark| annotation(&self.lease, mark).map(str::to_owned))
-    }
-
-    /// Whether its shard has read this mark as it is now.
+    /// Whether its shard has read this annotation as it is now.
     pub(super) fn has_read(&self, mark: &str) -> bool {
         let now = annotation(&self.lease, mark);
-        now.is_some() && MARKS.iter().zip(&self.read).any(|(one, read)| *one == mark && read.as_deref() == now)
+        now.is_some() && self.read.as_deref().is_some_and(|read| annotation(read, mark) == now)
     }
 
     fn is_same_lease(&self, other: &Self) -> bool {
@@ -104,10 +97,7 @@ impl Observed {
             self.read = known.read.clone();
         } else {
             self.late_before = false;
-            // A renewal is written over the Lease as its shard has read it, marks included.
-            if self.is_same_lease(known) && self.facts.held_by_shard {
-                self.read = known.marks();
-            }
+            self.read = (self.is_same_lease(known) && self.facts.held_by_shard).then(|| known.lease.clone());
         }
         self
     }
@@ -458,8 +448,7 @@ impl Book {
         let known = self.leases.get(&key);
         let before = known.filter(|known| known.lease.metadata.uid == lease.metadata.uid).map(|known| known.owner);
         let owner = LeaseOwner::of(&lease, before);
-        let (changed, contradicted, lease) = (now, false, Arc::new(lease));
-        let read = Default::default();
+        let (changed, contradicted, read, lease) = (now, false, None, Arc::new(lease));
         let seen = Observed { ring, shard, facts, owner, weight, changed, late_before, contradicted, read, lease };
         let seen = match known {
             Some(known) => seen.after(known, self.time_went_back && self.arriving.is_some()),
@@ -499,12 +488,14 @@ fn key_of(lease: &Lease) -> Option<LeaseKey> {
 type Facts<'a> =
     (&'a RingName, &'a LeaseFacts, LeaseOwner, &'a Result<Weight, InvalidWeight>, Option<String>, Told<'a>);
 
-/// The instance, and what it was told, and has read.
-type Told<'a> = (Option<&'a str>, [Option<String>; MARKS.len()], &'a [Option<String>; MARKS.len()]);
+/// The instance, what it was told, and what of it it has read.
+type Told<'a> = ([Option<&'a str>; 3], [bool; 2]);
 
 fn facts_of(observed: &Observed) -> Facts<'_> {
-    let Observed { ring, facts, owner, weight, lease, read, .. } = observed;
-    (ring, facts, *owner, weight, duration_fault(lease), (instance(lease), observed.marks(), read))
+    let Observed { ring, facts, owner, weight, lease, .. } = observed;
+    let told = [LEASE_INSTANCE, LEASE_ADMITTED, LEASE_RING_GENERATION].map(|mark| annotation(lease, mark));
+    let has_read = [LEASE_ADMITTED, LEASE_RING_GENERATION].map(|mark| observed.has_read(mark));
+    (ring, facts, *owner, weight, duration_fault(lease), (told, has_read))
 }
 
 fn membership(leases: &BTreeMap<LeaseKey, Observed>) -> BTreeMap<&LeaseKey, Facts<'_>> {
