@@ -59,6 +59,8 @@ impl Proxy {
         let port = || free_port().context("prepare the start of a proxy");
         let (port, admin_port) = (port()?, port()?);
         command.args(["--ring", ring, "--shard-name", shard, "--lease-namespace", namespace]);
+        // What uses it here is seldom a controller that watches.
+        command.arg("--controller=always");
         command.arg("--access-dir").arg(&access);
         command.args([format!("--listen=127.0.0.1:{port}"), format!("--admin-listen=127.0.0.1:{admin_port}")]);
         let process = Process::spawn(shard, &command, &folder.join(format!("{shard}-proxy.log")))?;

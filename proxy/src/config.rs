@@ -9,6 +9,8 @@ use ringside_runtime::{
     logging::{self, Format, parse_filter},
 };
 
+use crate::controller::Mode;
+
 /// The options as they come, so that nothing is refused before everything was looked at.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -34,6 +36,10 @@ pub(crate) struct Options {
     /// What to do with requests that carry another account's token: pass them with that token, or refuse them.
     #[arg(long, env = "RINGSIDE_FOREIGN_TOKENS", default_value = "pass")]
     foreign_tokens: String,
+    /// When the controller counts as working, so that the shard gets objects: while it is watching the ring's main resources,
+    /// or always, for one that lists them now and then.
+    #[arg(long, env = "RINGSIDE_CONTROLLER", default_value = "watching")]
+    controller: String,
     /// Where the controller connects to.
     #[arg(long, env = "RINGSIDE_LISTEN", default_value = "127.0.0.1:6443")]
     listen: String,
@@ -105,6 +111,8 @@ pub struct Config {
     pub kubeconfig: Option<PathBuf>,
     /// What is done with tokens of other accounts.
     pub foreign_tokens: ForeignTokens,
+    /// When the controller counts as working.
+    pub controller: Mode,
     /// Where the controller connects to.
     pub listen: SocketAddr,
     /// The access folder.
@@ -172,6 +180,7 @@ impl Config {
         let election_locks: Vec<_> =
             election_locks.map(|name| faults.check("--election-lock", parse_object_name(name))).collect();
         let foreign_tokens = faults.check("--foreign-tokens", options.foreign_tokens.parse());
+        let controller = faults.check("--controller", options.controller.parse());
         let listen = faults.check("--listen", parse_address(&options.listen));
         let admin_listen = faults.check("--admin-listen", parse_address(&options.admin_listen));
         let lease_duration = faults.check("--lease-duration", lease_duration(&options.lease_duration));
@@ -193,6 +202,7 @@ impl Config {
                 election_locks: election_locks.into_iter().collect::<Option<_>>()?,
                 kubeconfig: options.kubeconfig,
                 foreign_tokens: foreign_tokens?,
+                controller: controller?,
                 listen: listen?,
                 access_dir: options.access_dir,
                 admin_listen: admin_listen?,
@@ -251,6 +261,8 @@ mod tests {
         assert_eq!(config.lease_duration, Duration::from_secs(15));
         assert_eq!(config.drain_grace, Duration::from_secs(2));
         assert_eq!(config.foreign_tokens, ForeignTokens::Pass);
+        assert_eq!(config.controller, Mode::Watching);
+        assert_eq!(parse(&["--ring", "example", "--controller=always"]).unwrap().controller, Mode::Always);
         assert!(!config.show_labels);
         assert!(parse(&["--ring", "example", "--show-labels"]).unwrap().show_labels);
     }
@@ -292,6 +304,8 @@ mod tests {
             "e_f",
             "--foreign-tokens",
             "maybe",
+            "--controller",
+            "sometimes",
             "--listen",
             "here",
             "--admin-listen",
@@ -315,6 +329,7 @@ mod tests {
             "--election-namespace: ",
             "--election-lock: ",
             "--foreign-tokens: ",
+            "--controller: ",
             "--listen: ",
             "--admin-listen: ",
             "--lease-duration: ",

@@ -2,7 +2,8 @@
 //!
 //! A request comes in by [`serve`], passes the [`stages`] from top to bottom, and leaves by [`upstream`]. Beside
 //! that way: [`membership`] holds the shard Lease and with it the gate that requests pass, [`policy`] follows the
-//! ring, [`handover`] lets go of drained objects, and reads from [`views`] what the controller can still see.
+//! ring, [`handover`] lets go of drained objects, and reads from [`views`] what the controller can still see. [`controller`]
+//! judges by them whether it works.
 
 use std::{
     net::SocketAddr,
@@ -29,6 +30,7 @@ pub mod budget;
 pub mod command;
 pub mod config;
 mod connection;
+pub mod controller;
 pub mod election;
 pub mod fence;
 pub mod frames;
@@ -103,9 +105,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let client = api_server.client()?;
     let listener = listen("--listen", config.listen).await?;
     let admin_listener = listen("--admin-listen", config.admin_listen).await?;
-    for exposed in config.exposed() {
-        tracing::warn!("{exposed}");
-    }
+    config.exposed().iter().for_each(|exposed| tracing::warn!("{exposed}"));
     // With port 0 the system has chosen by now.
     let address = listener.local_addr().unwrap_or(config.listen);
     let admin = admin_listener.local_addr().unwrap_or(config.admin_listen);
@@ -121,7 +121,8 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
     let shared =
         shared((access.token, access.restarted, gaps, kept, locks_check), (of_elections, &clock), &knowledge, &config);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
-    let registry = Arc::new(shared.metrics.registry(live(&shared, &drains, &tenure, &clock)));
+    let controller = controller(&config, &shared, access.restarted, &health);
+    let registry = Arc::new(shared.metrics.registry(live(&shared, (&drains, &controller), &tenure, &clock)));
     let server = server(listener, access.tls, &shared);
     let of_ring = (config.ring.clone(), namespace.clone());
     let knowing = (knowledge.clone(), shared.newest.subscribe());
@@ -140,6 +141,7 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
         tenure,
         knowledge: knowledge.subscribe(),
         drains,
+        controller,
         shared: shared.clone(),
     };
     let ring_check = health.check("ring", Probe::Ready);
@@ -210,15 +212,21 @@ fn shared(
     }
 }
 
+fn controller(config: &Config, shared: &stages::Shared, restarted: bool, health: &Health) -> controller::Controller {
+    let check = health.check("controller", Probe::Note);
+    controller::Controller::new(config.controller, config.lease_duration, shared.views.clone(), restarted, check)
+}
+
 fn live(
     shared: &stages::Shared,
-    drains: &handover::Drains,
+    (drains, controller): (&handover::Drains, &controller::Controller),
     tenure: &Arc<OnceLock<Tenure>>,
     clock: &SharedClock,
 ) -> metrics::Live {
     metrics::Live {
         views: shared.views.clone(),
         drains: drains.clone(),
+        controller: controller.clone(),
         fence: shared.fence.clone(),
         budget: shared.budget.clone(),
         hold: shared.hold.clone(),

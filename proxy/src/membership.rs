@@ -2,15 +2,18 @@
 
 use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
+use crate::controller::Controller;
 use kube::Client;
 use ringside_ring::{
     Grace, RingLabels, RingName, Weight,
-    labels::{LEASE_GRACE, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT},
+    labels::{
+        LEASE_CONTROLLER, LEASE_GRACE, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT,
+    },
 };
 use ringside_runtime::{
     admin::Check,
     clock::SharedClock,
-    lease::{Tenure, Terms, keep},
+    lease::{Facts, Tenure, Terms, keep},
     shutdown::Shutdown,
 };
 use tokio::sync::watch;
@@ -41,6 +44,8 @@ pub struct Shard {
     pub grace: Duration,
     /// How much of the objects it gets; none when that is not for this process to say.
     pub weight: Option<Weight>,
+    /// The controller behind this proxy.
+    pub controller: Controller,
     /// What requests pass while it is held.
     pub gate: Gate,
     /// Whether the Lease is held.
@@ -54,7 +59,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    fn terms(&self, identity: &Identity) -> Terms {
+    fn terms(&self, identity: &Identity, facts: watch::Receiver<Facts>) -> Terms {
         Terms {
             namespace: self.namespace.clone(),
             name: identity.shard.to_string(),
@@ -66,17 +71,30 @@ impl Shard {
                 .chain(identity.token_pod.clone().map(|pod| (LEASE_TOKEN_POD.to_owned(), pod)))
                 .collect(),
             annotations: BTreeMap::from([(LEASE_INSTANCE.to_owned(), identity.instance.clone())]),
-            facts: self.facts(),
+            facts,
             // Who held a Lease of this name before is gone, or is about to be replaced; and shards may not watch Leases.
             prompt: false,
         }
     }
 
     /// What the shard says about itself. Of its weight nothing, where that is left to whoever annotates the Lease.
-    fn facts(&self) -> BTreeMap<String, Option<String>> {
+    fn facts(&self) -> Facts {
         let grace = (LEASE_GRACE.to_owned(), Grace::of(self.grace).map(|grace| grace.to_string()));
         let weight = self.weight.map(|weight| (LEASE_WEIGHT.to_owned(), Some(weight.to_string())));
-        std::iter::once(grace).chain(weight).collect()
+        let controller = self.controller.said().map(|said| (LEASE_CONTROLLER.to_owned(), Some(said.to_owned())));
+        std::iter::once(grace).chain(weight).chain(controller).collect()
+    }
+
+    /// Says it anew with each change.
+    async fn say(&self, facts: &watch::Sender<Facts>) -> Infallible {
+        let mut changes = self.controller.changes();
+        loop {
+            facts.send_replace(self.facts());
+            if changes.changed().await.is_err() {
+                // The sender lives in `self`.
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// Keeps the Lease, and the gate open while it is held, until `release`; then releases it.
@@ -88,12 +106,14 @@ impl Shard {
         release: Shutdown,
         tell: impl FnOnce(Tenure),
     ) {
-        let (tenure, keeper) = keep(client, self.terms(identity), clock, release.clone());
+        let (facts, latest) = watch::channel(self.facts());
+        let (tenure, keeper) = keep(client, self.terms(identity, latest), clock, release.clone());
         tell(tenure.clone());
         tokio::select! {
             () = keeper => {}
             () = self.mind_the_gate(&tenure, identity, &release) => {}
             never = self.tell_generation(tenure.clone()) => match never {},
+            never = self.say(&facts) => match never {},
         }
         self.gate.close();
     }

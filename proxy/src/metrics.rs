@@ -20,6 +20,7 @@ use ringside_runtime::{clock::SharedClock, lease::Tenure};
 
 use crate::{
     budget::Budget,
+    controller::Controller,
     election::Hold,
     fence::{self, Fence},
     gap::Gaps,
@@ -184,6 +185,8 @@ pub struct Live {
     pub views: Views,
     /// The drains under way.
     pub drains: Drains,
+    /// Whether the controller works.
+    pub controller: Controller,
     /// The fence.
     pub fence: Fence,
     /// What is held in buffers.
@@ -244,6 +247,11 @@ impl Collector for Live {
                 "controller_stale_seconds",
                 "How long the controller is known to run since before a gap, in which objects could move unseen by it",
                 self.gaps.stale_for().as_secs_f64(),
+            ),
+            (
+                "controller_absent_seconds",
+                "How long the controller has not watched or listed every main resource, so that others get its objects",
+                self.controller.absent_for().as_secs_f64(),
             ),
             ("lease_held", "Whether the shard Lease is held", count(usize::from(valid_until.is_some()))),
             ("lease_validity_seconds", "How long the Lease is valid without another renewal", left),

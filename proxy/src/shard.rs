@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::{
     config::Config,
+    controller::Controller,
     handover::{Drains, Handover},
     membership::{self, identity},
     policy::Knowledge,
@@ -36,6 +37,7 @@ pub(crate) struct Shard {
     pub(crate) tenure: Arc<OnceLock<Tenure>>,
     pub(crate) knowledge: watch::Receiver<Knowledge>,
     pub(crate) drains: Drains,
+    pub(crate) controller: Controller,
     /// What requests pass.
     pub(crate) shared: Shared,
 }
@@ -61,6 +63,7 @@ impl Shard {
             lease_duration: self.config.lease_duration,
             grace: self.config.drain_grace,
             weight: self.config.weight,
+            controller: self.controller.clone(),
             gate: self.shared.gate.clone(),
             check: self.check.clone(),
             admitted: self.admitted.clone(),
@@ -108,6 +111,7 @@ impl Shard {
                 _ = term.over() => self.shared.lost(&term),
                 () = handover.run(self.client.clone(), self.knowledge.clone()) => {}
                 never = self.shared.hold.keep(&self.shared.locks) => match never {},
+                never = self.controller.judge(term.began, self.knowledge.clone()) => match never {},
             }
         }
     }

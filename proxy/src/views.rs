@@ -23,7 +23,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use ringside_ring::{ResourceVersion, cluster_ring::GroupResource};
 use tokio::{
-    sync::oneshot,
+    sync::{Notify, oneshot},
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -155,6 +155,7 @@ impl Views {
             return Err(Expired);
         }
         of.open.insert(id, open);
+        registry.opened.notify_one();
         Ok(View { views: self.clone(), scope, id, state })
     }
 
@@ -177,6 +178,21 @@ impl Views {
             });
             holding.collect()
         })
+    }
+
+    /// Until when the controller is thought to be there for a resource, if it comes back `within` that time after its last
+    /// view, or tries for longer as that was refused; none before the first.
+    pub fn expected_until(&self, resource: &GroupResource, within: Duration) -> Option<Instant> {
+        self.of(resource, |of| match of.last_seen {
+            _ if of.open.values().any(|open| open.ends.is_none()) => Some(Instant::now() + within),
+            Some((at, tries_again)) => Some(at + if tries_again { within.max(TRIES_AGAIN) } else { within }),
+            None => None,
+        })
+    }
+
+    /// Tells when a view is opened, to one who waits for that.
+    pub fn opened(&self) -> Arc<Notify> {
+        self.0.lock().opened.clone()
     }
 
     /// The object was drained: a watch that begins behind that may have missed it, also before it is let go. So may one
@@ -378,6 +394,7 @@ impl Drop for View {
         let over = registry.over;
         let of = registry.of(&self.scope.resource);
         let Some(mut open) = of.open.remove(&self.id) else { return };
+        of.last_seen = Some((Instant::now(), !begun));
         if begun && !open.is_watch {
             of.listed(&open);
         }

@@ -87,8 +87,9 @@ pub fn receiver<'a>(key: &PartitionKey, members: &Members, ring: &'a HashRing) -
 
 /// Decides what the sharder does next with a main object.
 ///
-/// No object leaves its shard for one whose Lease has expired: that one may be gone. And none leaves its shard while Pods
-/// are being replaced, or for a shard that comes and goes: it would move again. All are looked through when that is over.
+/// No object leaves its shard for one whose Lease has expired: that one may be gone. Nor for one whose controller is absent.
+/// And none leaves its shard while Pods are being replaced, or for a shard that comes and goes: it would move again. All are
+/// looked through when that is over. But what a shard without a working controller has goes to one that works, at any time.
 ///
 /// A drain that is under way is always seen through, also when the hash ring meanwhile names the same shard
 /// again: the shard may be acknowledging it at this moment, and withdrawing it would race with that. (Not what the sharder
@@ -109,8 +110,12 @@ pub fn next_step(
         Ownership { shard: Some(shard), .. } if !members.is_available(shard) => Step::Move { to },
         Ownership { drain: Some(_), .. } if patience == Patience::Over => Step::Force { to },
         Ownership { drain: Some(_), .. } => Step::AwaitAcknowledgement,
+        Ownership { shard: Some(shard), .. } if to.as_str() != shard && members.is_relieved(shard) => {
+            Step::Drain { to }
+        }
         Ownership { shard: Some(shard), .. } if shard == home.as_str() => Step::Keep,
-        Ownership { .. } if *home != to || members.are_replaced() || members.unstable().contains(home) => Step::Keep,
+        Ownership { .. } if *home != to || members.are_replaced() || members.is_absent(to.as_str()) => Step::Keep,
+        Ownership { .. } if members.unstable().contains(home) => Step::Keep,
         Ownership { .. } => Step::Drain { to },
     }
 }

@@ -32,6 +32,10 @@ pub const LEASE_WEIGHT: &str = "ringside.dev/weight";
 /// ours, optional. See [`crate::grace::Grace`].
 pub const LEASE_GRACE: &str = "ringside.dev/grace";
 
+/// Annotation on a shard Lease: whether the controller behind the shard's proxy works. An addition of ours, optional. See
+/// [`crate::controller::Controller`].
+pub const LEASE_CONTROLLER: &str = "ringside.dev/controller";
+
 /// The field manager of a shard that acknowledges a drain which carries a [grace](crate::grace::Grace). An addition of ours:
 /// whoever drops both labels under another name, such as a controller that PUTs its own object from a template, has let go
 /// of nothing. A shard that promises no grace acknowledges as the contract says, under any name.

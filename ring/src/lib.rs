@@ -9,6 +9,7 @@
 //! | [`name`] | which ring and shard names are possible at all |
 //! | [`labels`] | the keys and values of all labels |
 //! | [`lease`] | the state of a shard Lease, and when it changes next |
+//! | [`controller`] | whether the controller of a shard works |
 //! | [`grace`] | how long a shard keeps still about an object before it lets go |
 //! | [`members`] | the shards of a ring and which of them take part in partitioning |
 //! | [`generation`] | which Pods of a Deployment are about to be replaced |
@@ -21,6 +22,7 @@
 //! | [`rights`] | the permissions of a ring's sharder and proxies |
 
 pub mod cluster_ring;
+pub mod controller;
 pub mod generation;
 pub mod grace;
 pub mod handover;
@@ -39,6 +41,7 @@ mod schema;
 pub mod weight;
 
 pub use cluster_ring::ClusterRing;
+pub use controller::Controller;
 pub use grace::Grace;
 pub use labels::{Ownership, RingLabels};
 pub use members::Members;

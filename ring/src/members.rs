@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{lease::ShardState, name::ShardName, weight::Weight};
+use crate::{controller::Controller, lease::ShardState, name::ShardName, weight::Weight};
 
 /// What is known of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct Member {
     pub state: ShardState,
     /// How much of the objects it gets.
     pub weight: Weight,
+    /// Whether its controller works.
+    pub controller: Controller,
 }
 
 /// The shards that have a Lease in a ring, or had one until a moment ago.
@@ -70,18 +72,43 @@ impl Members {
         &self.unstable
     }
 
-    /// Whether an object without owner may be given to a shard: no shared name, but one that is ready, and not about to be replaced. Where
-    /// there is none of these, one that is ready; and where there is none of those either, any that is available, as all of
-    /// them are judged alike when it is the API server that does not answer. One that is to have no objects (weight 0) is in
-    /// nobody's place.
+    /// Whether an object without owner may be given to a shard: no shared name, but one whose controller
+    /// works, that is ready, and not about to be replaced. Where there is none of these, one that is ready; and where there is none of those either, any whose
+    /// controller works, as all of them are judged alike when it is the API server that does not answer. Any that is
+    /// available where no controller works. One that is to have no objects (weight 0) is in nobody's place.
     pub fn may_receive(&self, shard: &str) -> bool {
-        let all_zero = self.weighted().all(|(_, weight)| weight == Weight::ZERO);
-        let counts = |weight: Weight| all_zero || weight > Weight::ZERO;
-        let least = self.weighted().filter(|(_, weight)| counts(*weight));
-        let least = least.filter_map(|(shard, _)| self.reluctance(shard.as_str())).min();
+        let least = self.least_reluctance();
         least.is_some()
             && self.reluctance(shard) == least
-            && self.shards.get(shard).is_some_and(|member| counts(member.weight))
+            && self.shards.get(shard).is_some_and(|member| self.counts(member.weight))
+    }
+
+    /// Whether objects may leave their shards for a shard: one that may receive, and whose controller works.
+    pub fn may_take_over(&self, shard: &str) -> bool {
+        !self.is_absent(shard) && self.may_receive(shard)
+    }
+
+    /// Whether a shard's objects are to go elsewhere: its controller is absent, and that of a ready shard works.
+    pub fn is_relieved(&self, shard: &str) -> bool {
+        self.is_available(shard)
+            && self.is_absent(shard)
+            && matches!(self.least_reluctance(), Some([absent, late, _]) if !absent && !late)
+    }
+
+    /// Whether the controller of a shard is absent.
+    pub fn is_absent(&self, shard: &str) -> bool {
+        self.shards.get(shard).is_some_and(|member| member.controller == Controller::Absent)
+    }
+
+    /// Whether a shard of this weight is to have objects.
+    fn counts(&self, weight: Weight) -> bool {
+        weight > Weight::ZERO || self.weighted().all(|(_, weight)| weight == Weight::ZERO)
+    }
+
+    /// That of the shards which an object without owner may be given to.
+    fn least_reluctance(&self) -> Option<[bool; 3]> {
+        let all = self.weighted().filter(|(_, weight)| self.counts(*weight));
+        all.filter_map(|(shard, _)| self.reluctance(shard.as_str())).min()
     }
 
     /// Whether some of the shards are about to be replaced, and there are others already.
@@ -92,10 +119,10 @@ impl Members {
     }
 
     /// Why not to give an object to an available shard: the most important first.
-    fn reluctance(&self, shard: &str) -> Option<[bool; 2]> {
-        let (shard, Member { state, .. }) = self.shards.get_key_value(shard)?;
-        (state.is_available() && !self.shared.contains(shard))
-            .then(|| [*state != ShardState::Ready, self.outgoing.contains(shard)])
+    fn reluctance(&self, shard: &str) -> Option<[bool; 3]> {
+        let (shard, Member { state, controller, .. }) = self.shards.get_key_value(shard)?;
+        let (absent, late) = (*controller == Controller::Absent, *state != ShardState::Ready);
+        (state.is_available() && !self.shared.contains(shard)).then(|| [absent, late, self.outgoing.contains(shard)])
     }
 
     /// All shards with their states, sorted by name.
@@ -136,7 +163,8 @@ impl FromIterator<(ShardName, Member)> for Members {
 /// Shards that say nothing of a weight.
 impl FromIterator<(ShardName, ShardState)> for Members {
     fn from_iter<T: IntoIterator<Item = (ShardName, ShardState)>>(shards: T) -> Self {
-        shards.into_iter().map(|(shard, state)| (shard, Member { state, weight: Weight::ONE })).collect()
+        let member = |state| Member { state, weight: Weight::ONE, controller: Controller::Working };
+        shards.into_iter().map(|(shard, state)| (shard, member(state))).collect()
     }
 }
 
@@ -156,7 +184,7 @@ mod tests {
     #[test]
     fn a_shard_of_weight_zero_takes_part_without_objects() {
         let idle: ShardName = "idle".parse().expect("valid");
-        let member = Member { state: ShardState::Ready, weight: Weight::ZERO };
+        let member = Member { state: ShardState::Ready, weight: Weight::ZERO, controller: Controller::Working };
         let members = Members::default().with(idle.clone(), member);
         assert!(members.is_available("idle"));
         assert_eq!(members.weighted().collect::<Vec<_>>(), [(&idle, Weight::ZERO)]);
@@ -170,13 +198,16 @@ mod tests {
         let alone: Members = [(named("shared"), ShardState::Ready)].into_iter().collect();
         let alone = alone.sharing([named("shared")].into());
         assert!(alone.is_available("shared") && !alone.may_receive("shared"));
-        let late = alone.with(named("late"), Member { state: ShardState::Expired, weight: Weight::ONE });
+        let late = alone.with(
+            named("late"),
+            Member { state: ShardState::Expired, weight: Weight::ONE, controller: Controller::Working },
+        );
         assert!(late.may_receive("late") && !late.may_receive("shared"));
     }
 
     #[test]
     fn one_that_is_to_have_no_objects_keeps_them_from_nobody() {
-        let member = |state, weight| Member { state, weight };
+        let member = |state, weight| Member { state, weight, controller: Controller::Working };
         let named = |name: &str| -> ShardName { name.parse().expect("valid") };
         let members = Members::default()
             .with(named("idle"), member(ShardState::Ready, Weight::ZERO))
@@ -217,5 +248,30 @@ mod tests {
         );
         assert!(members(&["a", "c"]).are_replaced() && !members(&[]).are_replaced());
         assert!(!members(&["a", "b", "c", "d"]).are_replaced(), "by whom");
+    }
+
+    #[test]
+    fn absent_controllers_receive_only_where_none_works() {
+        use Controller::{Absent, Working};
+        use ShardState::{Expired, Ready};
+        let of = |all: &[(&str, ShardState, Controller)]| -> Members {
+            let member = |state, controller| Member { state, weight: Weight::ONE, controller };
+            all.iter().map(|(shard, state, it)| (shard.parse().expect("valid"), member(*state, *it))).collect()
+        };
+        let [all, relieved] = [Members::may_receive, Members::is_relieved].map(|is| {
+            move |members: &Members| -> Vec<String> {
+                members.available().filter(|shard| is(members, shard.as_str())).map(ToString::to_string).collect()
+            }
+        });
+        let one = of(&[("a", Ready, Absent), ("b", Ready, Working), ("c", Ready, Working)]);
+        assert_eq!((all(&one), relieved(&one)), (vec!["b".to_owned(), "c".to_owned()], vec!["a".to_owned()]));
+        // The newcomer of a roll-out that can't start is the only one which stays.
+        let roll = one.replacing(["b", "c"].map(|shard| shard.parse().expect("valid")));
+        assert_eq!((all(&roll), relieved(&roll)), (vec!["b".to_owned(), "c".to_owned()], vec!["a".to_owned()]));
+        let none = of(&[("a", Ready, Absent), ("b", Ready, Absent)]);
+        assert_eq!((all(&none), relieved(&none)), (vec!["a".to_owned(), "b".to_owned()], vec![]));
+        assert!(!none.may_take_over("a"), "nothing moves to where nobody works");
+        let late = of(&[("a", Ready, Absent), ("b", Expired, Working)]);
+        assert_eq!((all(&late), relieved(&late)), (vec!["b".to_owned()], vec![]), "b may be gone");
     }
 }

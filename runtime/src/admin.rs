@@ -44,6 +44,8 @@ pub enum Probe {
     /// `/startedz`, where there is a check of it: passes for good once each of its checks has passed, as a startupProbe
     /// asks no longer then. Such a check is one of readiness too.
     Started,
+    /// None: when it fails, that is said with readiness, which stays what it is.
+    Note,
     /// `/controllerz`, where there is a check of it: when it fails, the controller beside the process should be restarted.
     Controller,
 }
@@ -53,7 +55,7 @@ impl Probe {
     pub fn path(self) -> &'static str {
         match self {
             Self::Live => "/livez",
-            Self::Ready => "/readyz",
+            Self::Ready | Self::Note => "/readyz",
             Self::Started => "/startedz",
             Self::Controller => "/controllerz",
         }
@@ -72,9 +74,9 @@ struct Checked {
 impl Checked {
     fn counts_for(&self, probe: Probe) -> bool {
         match probe {
-            Probe::Ready => self.probe != Probe::Controller,
+            Probe::Ready => !matches!(self.probe, Probe::Controller | Probe::Note),
             Probe::Started => self.probe == Probe::Started && !self.passed,
-            Probe::Live | Probe::Controller => self.probe == probe,
+            Probe::Live | Probe::Controller | Probe::Note => self.probe == probe,
         }
     }
 }
@@ -201,11 +203,15 @@ async fn connection(stream: TcpStream, router: Router, permit: ConnectionPermit)
 }
 
 fn probe(health: &Health, probe: Probe) -> Response {
-    let failures = health.failures(probe);
-    if failures.is_empty() {
-        return (StatusCode::OK, "ok\n").into_response();
+    let mut lines = health.failures(probe);
+    let status = if lines.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    if lines.is_empty() {
+        lines.push("ok".to_owned());
     }
-    (StatusCode::SERVICE_UNAVAILABLE, failures.join("\n") + "\n").into_response()
+    if probe == Probe::Ready {
+        lines.extend(health.failures(Probe::Note));
+    }
+    (status, lines.join("\n") + "\n").into_response()
 }
 
 fn metrics(registry: &Registry) -> Response {

@@ -29,6 +29,9 @@ pub use tenure::Tenure;
 /// by itself.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
+/// Annotations by key; one without value is taken off.
+pub type Facts = BTreeMap<String, Option<String>>;
+
 /// Which Lease is kept, and as whom.
 #[derive(Clone, Debug)]
 pub struct Terms {
@@ -47,8 +50,8 @@ pub struct Terms {
     pub annotations: BTreeMap<String, String>,
     /// Annotations by which the holder says something about itself; `None` takes off what stood there before. Unlike the
     /// others they are no identity: they are written with every renewal, and taken off with the release, as who is not
-    /// there says nothing.
-    pub facts: BTreeMap<String, Option<String>>,
+    /// there says nothing. A change is written at once.
+    pub facts: watch::Receiver<Facts>,
     /// Whether the Lease is watched while somebody else holds it: so it is taken as soon as he lets go, and its duration
     /// counts from his last renewal, and not from when that was looked at. That takes permission to list and watch it.
     pub prompt: bool,

@@ -9,14 +9,17 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::{
-    coordination::v1::{Lease, LeaseSpec},
-    core::v1::ObjectReference,
+use k8s_openapi::{
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::ObjectReference,
+    },
+    jiff::Timestamp,
 };
 use kube::{Api, Client, Resource as _, api::ListParams, runtime::watcher::Event};
 use parking_lot::Mutex;
 use ringside_ring::{
-    ClusterRing, Grace, Members, Moment, RingName,
+    ClusterRing, Grace, Members, Moment, RingName, ShardName,
     labels::{LEASE_ADMITTED, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT},
 };
 use ringside_runtime::clock::{Boottime, SharedClock, sleep_until};
@@ -45,6 +48,16 @@ pub(crate) struct Place {
     pub(crate) token_pod: Option<String>,
     /// Which of the Pods that had this name one after the other it is, as far as the shard says it.
     pub(crate) instance: Option<String>,
+}
+
+/// A shard whose controller is absent.
+#[derive(Clone, Debug)]
+pub(crate) struct Absent {
+    pub(crate) shard: ShardName,
+    /// When this replica first saw it, for people.
+    pub(crate) since: Timestamp,
+    /// Whether that is longer ago than a controller takes to start.
+    pub(crate) lasts: bool,
 }
 
 /// The Leases of a shard that does not take part in partitioning. While they are the same nobody has held one: the sharder's
@@ -140,6 +153,18 @@ impl Leases {
         fault
             .map(|(shard, fault)| format!("shard '{shard}' counts with weight 1: {LEASE_WEIGHT} on its Lease: {fault}"))
             .collect()
+    }
+
+    /// The shards of a ring that hold their Leases and whose controllers are absent.
+    pub(crate) fn absent(&self, ring: &RingName) -> Vec<Absent> {
+        let (book, now) = (self.book.lock(), self.clock.now());
+        let held = book.iter().filter(|(_, seen)| seen.ring == *ring && seen.facts.held_by_shard);
+        let absent = held.filter_map(|(_, seen)| {
+            let (first, since) = seen.absent?;
+            let lasts = now.since(first) >= 2 * seen.facts.duration;
+            Some(Absent { shard: seen.shard.clone(), since, lasts })
+        });
+        absent.collect()
     }
 
     /// Where the shards of a ring are that hold their Leases.

@@ -192,7 +192,7 @@ impl Setup {
             duration: ELECTION_LEASE,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
-            facts: BTreeMap::new(),
+            facts: watch::channel(BTreeMap::new()).1,
             // The next one acts at once after a graceful end.
             prompt: true,
         };

@@ -292,11 +292,14 @@ impl Snapshot {
         receiver(key, &self.members, &self.hash_ring)
     }
 
-    /// Whether objects are to leave available shards that were right in `earlier`: a shard came, or weighs more or less, or one
-    /// is ready again that was passed over.
+    /// Whether objects are to leave available shards that were right in `earlier`: a shard came, or weighs more or less, one
+    /// is ready again that was passed over, or a controller works again, or is absent.
     pub(crate) fn takes_from_those_of(&self, earlier: &Self) -> bool {
+        let (now, before) = (&self.members, &earlier.members);
+        let is_new =
+            |shard: &ShardName, is: fn(&Members, &str) -> bool| is(now, shard.as_str()) && !is(before, shard.as_str());
         self.hash_ring.takes_from_those_of(&earlier.hash_ring)
-            || self.receivers().any(|shard| !earlier.members.may_receive(shard.as_str()))
+            || now.available().any(|it| is_new(it, Members::may_take_over) || is_new(it, Members::is_relieved))
     }
 
     /// Whether objects stay where they are here until something is known that `later` knows: whether a shard is back or

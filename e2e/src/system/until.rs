@@ -2,14 +2,29 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, ResourceExt as _};
+use ringside_ring::Controller;
+
 use super::{System, SystemError, install};
 use crate::{checker::Checker, eventually::eventually, observer::Picture, workload::Workload};
 
 impl System {
-    /// Waits until the sharder counts the shards that run. A proxy is ready before the sharder has heard of its Lease: what
-    /// is created in between is placed without it, and moved at once.
+    /// Waits until the sharder counts the shards that run, and their Leases say that their operators work. A proxy is ready
+    /// before either: what is created in between is placed without it, and moved at once.
     pub async fn until_counted(&self, within: Duration) -> Result<(), SystemError> {
-        self.until_counted_are(self.names().len(), within).await
+        self.until_counted_are(self.names().len(), within).await?;
+        let (client, names) = (self.base.plane.control_plane.client(), self.names());
+        let leases: Api<Lease> = Api::namespaced(client, &self.base.place.namespace);
+        let working = eventually("the operators of all shards work", within, || async {
+            let all = leases.list(&Default::default()).await.map_err(|error| error.to_string())?;
+            let mut absent = all.iter().filter(|lease| Controller::of(lease) == Controller::Absent);
+            match absent.find(|lease| names.contains(&*lease.name_any())) {
+                Some(lease) => Err(format!("not that of {}", lease.name_any())),
+                None => Ok(()),
+            }
+        });
+        Ok(working.await?)
     }
 
     /// Waits until the sharder counts so many shards, whoever they are.

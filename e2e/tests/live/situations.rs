@@ -1,5 +1,7 @@
 //! What an operator sees of a ring when something is wrong: status, Events, metrics. The rows of `docs/situations.md` name these.
 
+mod absent;
+
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
@@ -47,6 +49,10 @@ pub(crate) fn group() -> Group {
             case!(a_resource_that_is_missing_is_named_until_it_is_there),
             case!(objects_that_no_shard_sees_are_counted_and_named),
             case!(an_object_whose_labels_are_refused_is_told_until_it_is_gone),
+            case!(
+                "a_shard_without_its_controller_has_no_objects_until_that_is_back",
+                absent::has_no_objects_until_it_is_back()
+            ),
         ],
     )
 }
@@ -102,6 +108,10 @@ impl Fixture {
 
     async fn create(&self, prefix: &'static str, objects: usize) {
         Workload::idle(prefix, objects).create(&self.client).await.unwrap();
+    }
+
+    fn labels(&self) -> RingLabels {
+        RingLabels::of(&self.ring)
     }
 
     fn rings(&self) -> Api<ClusterRing> {

@@ -8,7 +8,7 @@ use ringside_runtime::{
 };
 
 use super::*;
-use crate::policy::Policy;
+use crate::{controller::Mode, policy::Policy, views::Views};
 
 const VALIDITY: Duration = Duration::from_secs(12);
 
@@ -30,6 +30,13 @@ impl Scene {
             lease_duration: Duration::from_secs(15),
             grace: Duration::from_secs(2),
             weight: None,
+            controller: Controller::new(
+                Mode::Watching,
+                Duration::from_secs(15),
+                Views::new(),
+                false,
+                health.check("controller", Probe::Note),
+            ),
             gate: Gate::new(),
             check: health.check("lease", Probe::Ready),
             admitted: health.check("admitted", Probe::Ready),
@@ -130,7 +137,7 @@ async fn instance_works_where_no_instances_are_admitted_until_that_begins() {
 #[test]
 fn the_lease_says_which_instance_holds_it_and_whose_token_it_has() {
     let scene = Scene::new();
-    let terms = scene.shard.terms(&scene.identity);
+    let terms = scene.shard.terms(&scene.identity, watch::channel(Facts::new()).1);
     let of = |pairs: &[(&str, &str)]| {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
     };

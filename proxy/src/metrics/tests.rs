@@ -11,14 +11,17 @@ use ringside_runtime::{
 use super::*;
 use crate::{
     access::Handout,
+    controller::Mode,
     election::hold::tests::Server,
     fence::{About, Guard, Moving, Target},
     views::fixtures,
 };
 
 fn live() -> Live {
+    let (views, check) = (Views::new(), Health::new().check("controller", Probe::Note));
     Live {
-        views: Views::new(),
+        controller: Controller::new(Mode::Always, Duration::from_secs(15), views.clone(), false, check),
+        views,
         drains: Drains::new(),
         fence: Fence::new(false),
         budget: Budget::default(),

@@ -112,6 +112,34 @@ fn nothing_goes_to_a_shard_whose_lease_has_expired_while_another_is_ready() {
     assert_eq!(step(NOBODY, &all_late), Step::Assign { to: "b".parse().unwrap() }, "an owner is better than none");
 }
 
+/// The hash ring stays what it is: who is passed over for a while gets its own back.
+#[test]
+fn a_shard_without_a_working_controller_is_asked_for_all_that_it_has() {
+    use crate::{controller::Controller, members::Member, weight::Weight};
+    let (_, ring) = world();
+    let [key_a, key_b] = ["a", "b"].map(|shard| key_of(shard, &ring));
+    let with = |a, b| -> Members {
+        let member = |controller| Member { state: ShardState::Ready, weight: Weight::ONE, controller };
+        [("a", a), ("b", b)].map(|(shard, it)| (shard.parse().unwrap(), member(it))).into_iter().collect()
+    };
+    let step = |object, key, members: &Members| next_step(object, Patience::Left, key, members, &ring);
+    let b: ShardName = "b".parse().unwrap();
+    let absent = with(Controller::Absent, Controller::Working);
+    for members in [absent.clone(), absent.replacing([b.clone()])] {
+        assert_eq!(step(owned("a"), &key_a, &members), Step::Drain { to: b.clone() });
+        assert_eq!(step(NOBODY, &key_a, &members), Step::Assign { to: b.clone() });
+        assert_eq!(step(owned("b"), &key_a, &members), Step::Keep, "until a works again");
+        assert_eq!(step(draining("a"), &key_a, &members), Step::AwaitAcknowledgement);
+    }
+    let back = with(Controller::Working, Controller::Working);
+    assert_eq!(step(owned("b"), &key_a, &back), Step::Drain { to: "a".parse().unwrap() });
+    let none = with(Controller::Absent, Controller::Absent);
+    for (owner, key) in [("a", &key_a), ("a", &key_b), ("b", &key_a)] {
+        assert_eq!(step(owned(owner), key, &none), Step::Keep, "nobody works elsewhere");
+    }
+    assert_eq!(step(NOBODY, &key_b, &none), Step::Assign { to: b }, "an owner is better than none");
+}
+
 #[test]
 fn without_shards_nothing_is_touched() {
     let ring = HashRing::new([], DEFAULT_TOKENS_PER_SHARD);

@@ -121,19 +121,7 @@ impl Keeper {
     async fn rest(&mut self, next: Moment, others: &mut Others, shutdown: &Shutdown) -> bool {
         if self.mine.is_some() || !self.terms.prompt {
             others.rest();
-            let (clock, looks) = (self.clock.clone(), self.looks.clone());
-            let mut ended = std::pin::pin!(wait(&clock, next, shutdown));
-            loop {
-                let look = async {
-                    looks.notified().await;
-                    self.look().await;
-                };
-                tokio::select! {
-                    biased;
-                    ended = &mut ended => return ended,
-                    () = look => {}
-                }
-            }
+            return self.wait_or_say(next, shutdown).await;
         }
         loop {
             let seen = tokio::select! {
@@ -142,6 +130,27 @@ impl Keeper {
             };
             let Some(lease) = seen.filter(|lease| holder(lease.spec.as_ref()).is_some()) else { return false };
             observe(&mut self.observed, &lease, self.clock.now());
+        }
+    }
+
+    /// The same where the Lease is held, or until the facts change. Looks at it meanwhile when it is asked to.
+    async fn wait_or_say(&mut self, next: Moment, shutdown: &Shutdown) -> bool {
+        let is_held = self.mine.is_some();
+        let (clock, looks) = (self.clock.clone(), self.looks.clone());
+        let mut ended = std::pin::pin!(wait(&clock, next, shutdown));
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut ended => return ended,
+                // Fails where they never change.
+                Ok(()) = self.terms.facts.changed(), if is_held => return false,
+                () = looks.notified() => {}
+            }
+            tokio::select! {
+                biased;
+                ended = &mut ended => return ended,
+                () = self.look() => {}
+            }
         }
     }
 
@@ -334,7 +343,7 @@ impl Keeper {
         lease.metadata.labels.get_or_insert_default().extend(self.terms.labels.clone());
         let annotations = lease.metadata.annotations.get_or_insert_default();
         annotations.extend(self.terms.annotations.clone());
-        for (key, value) in &self.terms.facts {
+        for (key, value) in &*self.terms.facts.borrow() {
             match value {
                 Some(value) => drop(annotations.insert(key.clone(), value.clone())),
                 None => drop(annotations.remove(key)),

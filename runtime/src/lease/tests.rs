@@ -161,6 +161,25 @@ async fn annotations_of_others_are_shown_by_a_look_and_before_each_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_holder_says_anew_is_written_at_once_while_it_holds_the_lease() {
+    let facts = |said: &str| Facts::from([("weight".to_owned(), Some(said.to_owned()))]);
+    let (says, latest) = tokio::sync::watch::channel(facts("1"));
+    let world = World::with(Fake::default(), None, Terms { facts: latest, ..terms() });
+    let weight = || world.fake.lock().unwrap().lease.clone().unwrap().metadata.annotations.unwrap()["weight"].clone();
+    world.tenure.until_held().await;
+    for said in ["2", "3"] {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        says.send_replace(facts(said));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(weight(), said);
+        assert!(world.tenure.held());
+    }
+    drop(says);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(world.tenure.held(), "it is renewed as before");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_own_write_that_landed_without_an_answer_is_no_loss() {
     let world = World::start(None);
     world.tenure.until_held().await;

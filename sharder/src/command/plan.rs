@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, str::FromStr, sync::Arc};
 use clap::ValueEnum;
 use kube::{Api, Client};
 use ringside_ring::{
-    ClusterRing, Members, RingName, ShardName, Weight, lease::ShardState, members::Member,
+    ClusterRing, Controller, Members, RingName, ShardName, Weight, lease::ShardState, members::Member,
     placement::DEFAULT_TOKENS_PER_SHARD,
 };
 use ringside_runtime::{
@@ -172,7 +172,10 @@ impl Plan {
             };
         }
         let add = |members: Members, added: &Added| {
-            members.with(added.name.clone(), Member { state: ShardState::Ready, weight: added.weight })
+            members.with(
+                added.name.clone(),
+                Member { state: ShardState::Ready, weight: added.weight, controller: Controller::Working },
+            )
         };
         Ok(self.add.iter().fold(members, add))
     }

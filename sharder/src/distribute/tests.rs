@@ -4,6 +4,7 @@
 
 use http::StatusCode;
 use ringside_ring::{
+    Controller::{Absent, Working},
     RingLabels,
     cluster_ring::GroupResource,
     lease::ShardState::{Dead, Ready},
@@ -24,7 +25,7 @@ use crate::{
     namespaces::{Namespaces, tests::known},
     probe::Verdicts,
     rings::ClientConfig,
-    snapshot::tests::{example_spec, ring, snapshot_of},
+    snapshot::tests::{example_spec, ring, snapshot_of, with_controllers},
     target::Target,
 };
 
@@ -53,6 +54,19 @@ fn only_what_a_change_makes_necessary_is_looked_through() {
     all_namespaces["namespaceSelector"] = json!({});
     let wider = snapshot_of(&ring(&all_namespaces), &[("a", Ready), ("b", Ready)]);
     assert_eq!(due_after(Some(&two), &wider), [Pass::Objects, Pass::Children], "the spec changed");
+}
+
+#[test]
+fn objects_are_looked_through_when_a_controller_is_absent_and_when_it_works_again() {
+    let of =
+        |controllers: [_; 2]| with_controllers(&ring(&example_spec()), &[("a", controllers[0]), ("b", controllers[1])]);
+    let (both, one, none) = (of([Working, Working]), of([Working, Absent]), of([Absent, Absent]));
+    assert_eq!(due_after(Some(&both), &one), [Pass::Objects]);
+    assert_eq!(due_after(Some(&one), &both), [Pass::Objects]);
+    assert_eq!(due_after(Some(&one), &none), [], "nobody works elsewhere");
+    assert_eq!(due_after(Some(&none), &one), [Pass::Objects]);
+    assert_eq!(due_after(Some(&none), &both), [Pass::Objects]);
+    assert!(both.among_the_same(&one), "what is under way goes on");
 }
 
 #[test]
@@ -338,6 +352,35 @@ async fn while_shards_are_replaced_objects_stay_where_they_are_and_come_home_aft
     shards.send_replace(of(&[]));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(labels(&of_b)[drain].is_string() && labels(&of_a)[drain].is_string());
+    task.abort();
+}
+
+/// A shard that says on its Lease that its controller does not work, and later that it does.
+#[tokio::test(start_paused = true)]
+async fn objects_leave_a_shard_whose_controller_is_absent_and_come_home_when_it_works() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let of = |controllers: [_; 2]| {
+        Arc::new(with_controllers(&ring(&example_spec()), &[("a", controllers[0]), ("b", controllers[1])]))
+    };
+    let name = crate::assign::tests::name_of("b", &scope);
+    api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("b")));
+    api.intercept(|asked, _| asked.query.contains("sendInitialEvents").then_some(StatusCode::UNPROCESSABLE_ENTITY));
+    let (shards, latest) = watch::channel(of([Working, Working]));
+    let task = start(&api, latest);
+    let labels = || api.get(&path(CONFIG_MAPS, &name)).unwrap()["metadata"]["labels"].clone();
+    let RingLabels { shard, drain } = &scope.snapshot.labels;
+    let after = async |controllers| {
+        shards.send_replace(of(controllers));
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        (labels()[shard].clone(), labels()[drain].is_string())
+    };
+    assert_eq!(after([Absent, Absent]).await, (json!("b"), false), "nobody works elsewhere");
+    assert_eq!(after([Working, Absent]).await, (json!("b"), true));
+    // Its proxy acknowledges: nothing that it passed is about the object.
+    api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, None));
+    assert_eq!(after([Working, Absent]).await, (json!("a"), false));
+    assert_eq!(after([Working, Working]).await, (json!("a"), true));
     task.abort();
 }
 

@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};
 use kube::runtime::watcher::Event;
 use ringside_ring::{
-    Members, Moment, ResourceVersion, RingName, ShardName, Weight,
+    Controller, Members, Moment, ResourceVersion, RingName, ShardName, Weight,
     labels::{LEASE_ADMITTED, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_STATE},
     lease::{Judgement, LeaseFacts, LeaseOwner, ShardState, annotation, duration_fault, fault, judge},
     members::Member,
@@ -38,6 +38,8 @@ pub(super) struct Observed {
     pub(super) facts: LeaseFacts,
     pub(super) owner: LeaseOwner,
     pub(super) weight: Result<Weight, InvalidWeight>,
+    /// When its controller was first seen to be absent, on the clock that does not step and for people; none while it works.
+    pub(super) absent: Option<(Moment, Timestamp)>,
     /// When its spec was last seen to change, or it was first seen.
     pub(super) changed: Moment,
     /// Whether a judge before had found it late when it was first seen, and it has not been renewed since.
@@ -90,6 +92,7 @@ impl Observed {
         if self.is_older_than(known) && !time_went_back {
             return known.clone();
         }
+        self.absent = self.absent.map(|now| known.absent.unwrap_or(now));
         // Metadata is no sign of life: the state label is written by the sharder itself.
         if self.is_same_lease(known) && self.lease.spec == known.lease.spec {
             self.changed = known.changed;
@@ -300,17 +303,18 @@ impl Book {
         let mut count = |ring: &RingName, shard: &ShardName, member: Member| {
             let known = rings.entry(ring.clone()).or_default().entry(shard.clone()).or_insert(member);
             // More than one process may work under this name: it is there as long as one of them holds its Lease.
-            if member.state < known.state {
+            if (member.state, member.controller) < (known.state, known.controller) {
                 *known = member;
             }
         };
         let names = self.names();
         for (_, observed) in names.counting() {
-            let member = Member { state: observed.state(now, since), weight: observed.weight() };
+            let controller = if observed.absent.is_some() { Controller::Absent } else { Controller::Working };
+            let member = Member { state: observed.state(now, since), weight: observed.weight(), controller };
             count(&observed.ring, &observed.shard, member);
         }
         for (ring, shard, weight) in self.vanished.iter() {
-            count(ring, shard, Member { state: ShardState::Expired, weight });
+            count(ring, shard, Member { state: ShardState::Expired, weight, controller: Controller::Working });
         }
         let members = |(ring, mut shards): (RingName, BTreeMap<ShardName, Member>)| {
             // What it has goes to others at the usual pace.
@@ -448,8 +452,11 @@ impl Book {
         let known = self.leases.get(&key);
         let before = known.filter(|known| known.lease.metadata.uid == lease.metadata.uid).map(|known| known.owner);
         let owner = LeaseOwner::of(&lease, before);
+        let is_absent = Controller::of(&lease) == Controller::Absent;
+        let absent = is_absent.then(|| (now, Timestamp::now()));
         let (changed, contradicted, read, lease) = (now, false, None, Arc::new(lease));
-        let seen = Observed { ring, shard, facts, owner, weight, changed, late_before, contradicted, read, lease };
+        let seen =
+            Observed { ring, shard, facts, owner, weight, absent, changed, late_before, contradicted, read, lease };
         let seen = match known {
             Some(known) => seen.after(known, self.time_went_back && self.arriving.is_some()),
             None => seen,
@@ -488,14 +495,14 @@ fn key_of(lease: &Lease) -> Option<LeaseKey> {
 type Facts<'a> =
     (&'a RingName, &'a LeaseFacts, LeaseOwner, &'a Result<Weight, InvalidWeight>, Option<String>, Told<'a>);
 
-/// The instance, what it was told, and what of it it has read.
-type Told<'a> = ([Option<&'a str>; 3], [bool; 2]);
+/// The instance, what it was told, what of it it has read, and whether its controller is absent.
+type Told<'a> = ([Option<&'a str>; 3], [bool; 2], bool);
 
 fn facts_of(observed: &Observed) -> Facts<'_> {
     let Observed { ring, facts, owner, weight, lease, .. } = observed;
     let told = [LEASE_INSTANCE, LEASE_ADMITTED, LEASE_RING_GENERATION].map(|mark| annotation(lease, mark));
     let has_read = [LEASE_ADMITTED, LEASE_RING_GENERATION].map(|mark| observed.has_read(mark));
-    (ring, facts, *owner, weight, duration_fault(lease), (told, has_read))
+    (ring, facts, *owner, weight, duration_fault(lease), (told, has_read, observed.absent.is_some()))
 }
 
 fn membership(leases: &BTreeMap<LeaseKey, Observed>) -> BTreeMap<&LeaseKey, Facts<'_>> {

@@ -25,6 +25,9 @@ use crate::census::Lone;
 pub(crate) struct RingFigures {
     pub(crate) shards: i32,
     pub(crate) available_shards: i32,
+    pub(crate) absent_controllers: i32,
+    /// Since when the first of them is, in seconds since 1970.
+    pub(crate) absent_since: Option<i64>,
     pub(crate) resources: BTreeMap<GroupResource, Objects>,
     /// By controlled resource, the objects without a controller of the ring.
     pub(crate) lone: BTreeMap<GroupResource, Lone>,
@@ -87,11 +90,19 @@ impl Rings {
 /// The metrics of rings as a whole: name, what it says, and its value.
 type OfRing = (&'static str, &'static str, fn(&RingFigures) -> Option<i64>);
 
-const OF_RINGS: [OfRing; 5] = [
+const OF_RINGS: [OfRing; 7] = [
     ("clusterring_status_shards", "Shards that have a Lease", |ring| Some(ring.shards.into())),
     ("clusterring_status_available_shards", "Shards that take part in partitioning", |ring| {
         Some(ring.available_shards.into())
     }),
+    ("clusterring_status_absent_controllers", "Shards whose controller does not work", |ring| {
+        Some(ring.absent_controllers.into())
+    }),
+    (
+        "oldest_absent_controller_timestamp_seconds",
+        "Since when the controller is absent that has been so for the longest, in seconds since 1970",
+        |ring| ring.absent_since,
+    ),
     (
         "oldest_unassigned_timestamp_seconds",
         "Since when the object has had no available shard that has had none for the longest, in seconds since 1970",

@@ -28,6 +28,8 @@ fn all() -> RingFigures {
     RingFigures {
         shards: 2,
         available_shards: 1,
+        absent_controllers: 1,
+        absent_since: Some(5),
         resources: [(GroupResource { group: "apps".into(), resource: "deployments".into() }, objects)].into(),
         lone: [(GroupResource { group: String::new(), resource: "secrets".into() }, lone())].into(),
         unassigned_since: at(8),
@@ -69,6 +71,8 @@ fn the_names_are_those_of_the_contract() {
         r#"controller_sharding_ring_calculations_total{ring="example"} 1"#,
         r#"controller_sharding_clusterring_status_shards{ring="example"} 2"#,
         r#"controller_sharding_clusterring_status_available_shards{ring="example"} 1"#,
+        r#"controller_sharding_clusterring_status_absent_controllers{ring="example"} 1"#,
+        r#"controller_sharding_oldest_absent_controller_timestamp_seconds{ring="example"} 5"#,
         r#"controller_sharding_shard_state{ring="example",state="ready"} 1"#,
         r#"controller_sharding_shard_state{ring="example",state="orphaned"} 0"#,
         r#"controller_sharding_draining_objects{ring="example",group="apps",resource="deployments"} 3"#,

@@ -21,7 +21,10 @@ use super::{
     announce::Announcer,
     figures::{Figures, figures},
     label_policy::{Protection, Support},
-    status::{Finding, admitted, controlled, fenced_by, in_time, leased, reached, stable, status, weighed, worked_on},
+    status::{
+        Finding, admitted, controlled, controllers, fenced_by, in_time, leased, reached, stable, status, weighed,
+        worked_on,
+    },
     webhook_configuration::{ClientConfig, Trust, asks, webhook_configuration},
 };
 use crate::{
@@ -227,6 +230,7 @@ fn status_of(
         figures.lone.as_ref().map(controlled),
         admitted(snapshot),
         Some(stable(snapshot)),
+        controllers(&told.leases.absent(&snapshot.ring)),
         protected,
         fenced_by(&fence),
     ];
@@ -266,6 +270,9 @@ impl<'a> Report<'a> {
         mut measured: RingFigures,
     ) {
         (measured.shards, measured.available_shards) = (wanted.shards, wanted.available_shards);
+        let absent = self.told.leases.absent(&snapshot.ring);
+        measured.absent_controllers = i32::try_from(absent.len()).unwrap_or(i32::MAX);
+        measured.absent_since = absent.iter().map(|it| it.since.as_second()).min();
         let conditions = wanted.conditions.iter();
         measured.conditions = conditions
             .map(|it| {

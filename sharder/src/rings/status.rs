@@ -12,7 +12,7 @@ use ringside_ring::cluster_ring::{
 };
 
 use super::{additions::added, announce::PENDING, reconcile::lasts, webhook_configuration::asks};
-use crate::{census::Lone, fence::Report, keep::Standing, snapshot::Snapshot};
+use crate::{census::Lone, fence::Report, keep::Standing, leases::Absent, snapshot::Snapshot};
 
 /// The reason in the condition when something could not be set up.
 const REASON_FAILED: &str = "ReconciliationFailed";
@@ -21,6 +21,10 @@ const CONDITION_FENCED: &str = "Fenced";
 
 /// The reason in the condition while there are objects without a controller, which may be so for good.
 pub(super) const LONE_OBJECTS: &str = "LoneObjects";
+
+/// What to do about a controller that does not work.
+const REMEDY: &str = "while another shard's works, their objects go there: see why the container is not running in these \
+    pods, or does not watch the ring's resources (--controller=always if it only asks now and then)";
 
 /// Shards, or other things, that are named in one sentence at most.
 const NAMED: usize = 5;
@@ -147,6 +151,22 @@ pub(super) fn stable(snapshot: &Snapshot) -> Finding {
     let told = |shard| format!("shard '{shard}' came back twice in ten minutes, so nothing is moved to it for a while");
     let faults: Vec<_> = snapshot.members.unstable().iter().map(told).collect();
     without("ShardsStable", "Unstable", &faults, "no shard comes and goes")
+}
+
+/// Whether the controllers of all shards work. Nothing while that of a shard may only be about to start: what was said before
+/// stays.
+pub(super) fn controllers(absent: &[Absent]) -> Option<Finding> {
+    let told = |it: &Absent| format!("that of shard '{}' since {:.0}", it.shard, it.since);
+    let lasting: Vec<_> = absent.iter().filter(|it| it.lasts).map(told).collect();
+    if lasting.is_empty() && !absent.is_empty() {
+        return None;
+    }
+    let works = "the controller of every shard works";
+    let found = without("ControllersWorking", "ControllerAbsent", &lasting, works);
+    Some(match found.holds {
+        true => Finding { reason: "Working", ..found },
+        false => Finding { message: format!("controllers that do not work: {}; {REMEDY}", found.message), ..found },
+    })
 }
 
 /// Whether there are no faults of a kind; some of them are named.
@@ -366,6 +386,19 @@ mod tests {
         assert_eq!((told.type_, told.reason, told.holds), ("ShardsStable", "Unstable", false));
         assert!(told.message.starts_with("shard 'a' came back twice"), "{}", told.message);
         assert!(ring.is_decided_by(&snapshot()), "what stayed where it was is looked for once it is stable");
+    }
+
+    #[test]
+    fn absent_controllers_are_named_once_they_last() {
+        let of = |shard: &str, lasts| Absent { shard: shard.parse().unwrap(), since: at(0), lasts };
+        let told = controllers(&[]).unwrap();
+        assert_eq!((told.type_, told.holds, told.reason), ("ControllersWorking", true, "Working"));
+        assert_eq!(controllers(&[of("a", false)]), None, "its pod may have begun just now");
+        let told = controllers(&[of("a", false), of("b", true), of("c", true)]).unwrap();
+        assert_eq!((told.holds, told.reason), (false, "ControllerAbsent"));
+        let wanted =
+            "controllers that do not work: that of shard 'b' since 1970-01-01T00:00:00Z; that of shard 'c' since";
+        assert!(told.message.starts_with(wanted), "{}", told.message);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use kube::discovery::ApiResource;
-use ringside_ring::{PartitionKey, lease::ShardState, members::Member};
+use ringside_ring::{Controller, PartitionKey, lease::ShardState, members::Member};
 use serde_json::json;
 
 use super::*;
@@ -38,6 +38,13 @@ pub(crate) fn catalog() -> Catalog {
 
 pub(crate) fn members(shards: &[(&str, ShardState)]) -> Members {
     shards.iter().map(|(shard, state)| (shard.parse().unwrap(), *state)).collect()
+}
+
+/// These shards, all ready, with what each says of its controller.
+pub(crate) fn with_controllers(ring: &ClusterRing, shards: &[(&str, Controller)]) -> Snapshot {
+    let member = |controller| Member { state: ShardState::Ready, weight: Default::default(), controller };
+    let members = shards.iter().map(|(shard, controller)| (shard.parse().unwrap(), member(*controller))).collect();
+    Snapshot::build("example".parse().unwrap(), ring, &catalog(), members, None, TOKENS)
 }
 
 /// The ring of the thesis' example.
@@ -93,7 +100,8 @@ fn the_hash_ring_is_computed_only_when_the_available_shards_change() {
 #[test]
 fn another_weight_makes_another_hash_ring_and_one_for_which_objects_leave() {
     let weighing = |weight: &str| {
-        let member = Member { state: ShardState::Ready, weight: weight.parse().unwrap() };
+        let member =
+            Member { state: ShardState::Ready, weight: weight.parse().unwrap(), controller: Controller::Working };
         let members = members(&[("a", ShardState::Ready)]).with("b".parse().unwrap(), member);
         Snapshot::build("example".parse().unwrap(), &ring(&example_spec()), &catalog(), members, None, TOKENS)
     };

@@ -95,7 +95,7 @@ impl Candidacy {
             duration: LEASE,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
-            facts: BTreeMap::new(),
+            facts: tokio::sync::watch::channel(BTreeMap::new()).1,
             prompt: false,
         };
         let clock: SharedClock = Arc::new(Boottime);

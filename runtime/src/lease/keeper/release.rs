@@ -69,7 +69,8 @@ impl Keeper {
         };
         lease.metadata.managed_fields = None;
         if let Some(annotations) = &mut lease.metadata.annotations {
-            annotations.retain(|key, _| !self.terms.facts.contains_key(key));
+            let facts = self.terms.facts.borrow();
+            annotations.retain(|key, _| !facts.contains_key(key));
         }
         if let Some(spec) = &mut lease.spec {
             spec.holder_identity = Some(String::new());

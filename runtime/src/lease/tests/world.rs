@@ -163,7 +163,7 @@ pub(super) fn terms() -> Terms {
         duration: Duration::from_secs(15),
         labels: BTreeMap::from([("ring".into(), "example".into())]),
         annotations: BTreeMap::from([("uid".into(), "1".into())]),
-        facts: BTreeMap::from([("weight".into(), Some("2".into())), ("unsaid".into(), None)]),
+        facts: watch::channel(BTreeMap::from([("weight".into(), Some("2".into())), ("unsaid".into(), None)])).1,
         prompt: false,
     }
 }

@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
-use ringside_ring::{labels::LEASE_WEIGHT, lease::SHARDER_HOLDER};
+use ringside_ring::{
+    labels::{LEASE_CONTROLLER, LEASE_WEIGHT},
+    lease::SHARDER_HOLDER,
+};
 use serde_json::json;
 
 use super::*;
@@ -77,6 +80,37 @@ fn a_shard_whose_lease_vanished_keeps_its_weight() {
     let mut book = book([held.clone()], at(0));
     book.apply(Event::Delete(held), at(1));
     assert_eq!(weight(&book, "a").as_deref(), Some("3"));
+}
+
+/// The same Lease of a shard that says so of its controller.
+fn saying(mut lease: Lease, controller: &str) -> Lease {
+    lease.metadata.annotations.get_or_insert_default().insert(LEASE_CONTROLLER.to_owned(), controller.to_owned());
+    lease
+}
+
+#[test]
+fn an_absent_controller_is_told_and_dated_from_when_it_was_first_seen() {
+    let held = |version| lease("a", "a", 0, version);
+    let mut book = book([held(1)], at(0));
+    let since = |book: &Book| book.iter().next().unwrap().1.absent.map(|(since, _)| since);
+    let is_absent = |book: &Book| {
+        let rings = book.members(at(0), Moment::default()).unwrap();
+        rings[&"example".parse::<RingName>().unwrap()].is_absent("a")
+    };
+    assert_eq!((since(&book), is_absent(&book)), (None, false));
+    for (second, controller, change, wanted) in [
+        (2, "absent", Change::Membership, Some(at(2))),
+        (3, "absent", Change::Nothing, Some(at(2))),
+        (4, "working", Change::Membership, None),
+        (5, "absent", Change::Membership, Some(at(5))),
+    ] {
+        let renewed = labelled(saying(lease("a", "a", second, u64::from(second)), controller), "ready");
+        assert_eq!(book.apply(Event::Apply(renewed), at(second.into())), change, "{second}");
+        assert_eq!((since(&book), is_absent(&book)), (wanted, wanted.is_some()), "{second}");
+    }
+    let again = labelled(saying(lease("a", "a", 5, 5), "absent"), "ready");
+    list(&mut book, [again], at(9));
+    assert_eq!(since(&book), Some(at(5)), "a list is no news");
 }
 
 fn state(book: &Book, shard: &str, now: u64) -> Option<ShardState> {

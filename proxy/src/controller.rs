@@ -1,0 +1,180 @@
+//! Whether the controller works: it watches every main resource of the ring, or lists each of them now and then.
+//!
+//! The shard says so on its Lease, in its readiness and in a metric. While its controller is absent the sharder gives it nothing,
+//! and asks for what it has. A controller, a watch or a proxy that is restarted in time changes nothing.
+
+use std::{collections::BTreeSet, convert::Infallible, future::pending, str::FromStr, sync::Arc, time::Duration};
+
+use ringside_ring::{cluster_ring::GroupResource, controller};
+use ringside_runtime::admin::Check;
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
+
+use crate::{policy::Knowledge, views::Views};
+
+#[cfg(test)]
+mod tests;
+
+/// When the controller counts as working.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// While it watches or lists every main resource.
+    Watching,
+    /// Always: one that asks for objects more seldom than the Lease lasts.
+    Always,
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "watching" => Ok(Self::Watching),
+            "always" => Ok(Self::Always),
+            _ => Err(format!("'{text}' is neither 'watching' nor 'always'")),
+        }
+    }
+}
+
+/// The state of the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not known, as the proxy was restarted: what the one before it said stands.
+    Unknown,
+    /// It works.
+    Working,
+    /// It does not work.
+    Absent {
+        /// Since when.
+        since: Instant,
+        /// Whether it worked before: then it has to stay before it counts as working again.
+        worked: bool,
+    },
+}
+
+/// Judges the controller by its views. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    mode: Mode,
+    lease_duration: Duration,
+    views: Views,
+    check: Check,
+    state: Arc<watch::Sender<State>>,
+}
+
+impl Controller {
+    /// Not judged yet; `restarted`: a proxy before this one may have said that it works.
+    pub fn new(mode: Mode, lease_duration: Duration, views: Views, restarted: bool, check: Check) -> Self {
+        check.pass();
+        let state = match mode {
+            Mode::Always => State::Working,
+            Mode::Watching if restarted => State::Unknown,
+            Mode::Watching => State::Absent { since: Instant::now(), worked: false },
+        };
+        Self { mode, lease_duration, views, check, state: Arc::new(watch::Sender::new(state)) }
+    }
+
+    /// What the Lease says; none where what stands there stays.
+    pub fn said(&self) -> Option<&'static str> {
+        match *self.state.borrow() {
+            State::Unknown => None,
+            State::Working => Some(controller::Controller::Working.as_str()),
+            State::Absent { .. } => Some(controller::Controller::Absent.as_str()),
+        }
+    }
+
+    /// Tells when the state changes.
+    pub fn changes(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    /// For how long it has been absent; zero while it works.
+    pub fn absent_for(&self) -> Duration {
+        let State::Absent { since, .. } = *self.state.borrow() else { return Duration::ZERO };
+        since.elapsed()
+    }
+
+    /// Judges it for as long as the Lease is held, since `began`: before that it could not be seen.
+    pub async fn judge(&self, began: Instant, mut knowledge: watch::Receiver<Knowledge>) -> Infallible {
+        if self.mode == Mode::Always {
+            return pending().await;
+        }
+        let opened = self.views.opened();
+        let mut mains = mains_of(&knowledge.borrow_and_update());
+        let (mut seen_since, mut stays_since) = (began, None);
+        loop {
+            let known = mains_of(&knowledge.borrow_and_update());
+            if known != mains {
+                (mains, seen_since) = (known, Instant::now());
+            }
+            let (before, now) = (*self.state.borrow(), Instant::now());
+            let is_here = |it: &&GroupResource| self.views.expected_until(it, self.lease_duration) > Some(now);
+            let missing: Vec<_> = mains.iter().flatten().filter(|it| !is_here(it)).collect();
+            stays_since = stays_since.or(Some(now)).filter(|_| missing.is_empty());
+            // Nothing can be said of a ring that is not known.
+            let (state, wake) = match &mains {
+                Some(mains) => self.next(before, now, (mains, seen_since), stays_since),
+                None => (before, None),
+            };
+            self.tell(before, state, &missing);
+            tokio::select! {
+                () = sleep_until(wake.unwrap_or(now)), if wake.is_some() || state != before => {}
+                () = opened.notified(), if state != State::Working => {}
+                changed = knowledge.changed() => if changed.is_err() {
+                    // The proxy is ending.
+                    return pending().await;
+                }
+            }
+        }
+    }
+
+    /// The state after `before`, and when that is to be judged again; `stays_since`: it has been here since then. One that
+    /// worked may be away for two durations of the Lease, and has to stay for as long when it comes back later.
+    fn next(
+        &self,
+        before: State,
+        now: Instant,
+        (mains, seen_since): (&BTreeSet<GroupResource>, Instant),
+        stays_since: Option<Instant>,
+    ) -> (State, Option<Instant>) {
+        let tolerance = 2 * self.lease_duration;
+        let until = |within| mains.iter().map(move |it| self.views.expected_until(it, within));
+        let away = until(tolerance).map(|until| until.max(Some(seen_since + tolerance))).min().flatten();
+        match (before, stays_since) {
+            (State::Working, _) if away.is_some_and(|away| away <= now) => {
+                (State::Absent { since: now, worked: true }, None)
+            }
+            (State::Unknown, None) if seen_since + tolerance <= now => {
+                (State::Absent { since: now, worked: false }, None)
+            }
+            (State::Unknown, None) => (before, Some(seen_since + tolerance)),
+            (State::Absent { worked: true, .. }, Some(since)) if now < since + tolerance => {
+                (before, until(self.lease_duration).chain([Some(since + tolerance)]).min().flatten())
+            }
+            (State::Absent { .. }, None) => (before, None),
+            (_, _) => (State::Working, away),
+        }
+    }
+
+    fn tell(&self, before: State, state: State, missing: &[&GroupResource]) {
+        let resources = missing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        match state {
+            State::Absent { .. } => self.check.fail(format!("no objects for the shard; no view of: {resources}")),
+            State::Unknown | State::Working => self.check.pass(),
+        }
+        if state != before {
+            self.state.send_replace(state);
+            tracing::info!(?state, resources, "state of the controller changed: resources have no view");
+        }
+    }
+}
+
+/// The main resources of the ring; none while it is not known.
+fn mains_of(knowledge: &Knowledge) -> Option<BTreeSet<GroupResource>> {
+    match knowledge {
+        Knowledge::Known(policy) => Some(policy.families.keys().cloned().collect()),
+        Knowledge::Unknown(_) => None,
+    }
+}

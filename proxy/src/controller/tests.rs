@@ -1,0 +1,233 @@
+#![allow(clippy::unwrap_used)]
+
+use futures::FutureExt as _;
+use ringside_ring::{
+    ClusterRing,
+    cluster_ring::{ClusterRingSpec, RingResource},
+};
+use ringside_runtime::admin::{Health, Probe};
+use tokio::time::sleep;
+
+use super::*;
+use crate::{
+    policy::{self, Policy},
+    views::{
+        Kind, View,
+        fixtures::{scope, watch},
+    },
+};
+
+const LEASE: Duration = Duration::from_secs(15);
+const MOMENT: Duration = Duration::from_secs(1);
+
+fn resource(name: &str) -> GroupResource {
+    GroupResource { group: String::new(), resource: name.into() }
+}
+
+fn ring(mains: &[&str]) -> Knowledge {
+    let resources = mains.iter().map(|name| RingResource { resource: (*name).into(), ..RingResource::default() });
+    let spec = ClusterRingSpec { resources: resources.collect(), ..ClusterRingSpec::default() };
+    Knowledge::Known(Arc::new(Policy::of(&ClusterRing::new("example", spec))))
+}
+
+/// A proxy that holds its Lease, in a ring of two resources.
+struct Scene {
+    controller: Controller,
+    views: Views,
+    health: Health,
+    ring: watch::Sender<Knowledge>,
+}
+
+impl Scene {
+    fn new(mode: Mode, restarted: bool) -> Self {
+        let (views, health, ring_known) = (Views::new(), Health::new(), policy::channel());
+        ring_known.send_replace(ring(&["as", "bs"]));
+        let controller =
+            Controller::new(mode, LEASE, views.clone(), restarted, health.check("controller", Probe::Note));
+        Self { controller, views, health, ring: ring_known }
+    }
+
+    /// Lets so much time pass.
+    async fn during(&self, time: Duration) {
+        self.held_since(Instant::now(), time).await;
+    }
+
+    async fn held_since(&self, began: Instant, time: Duration) {
+        tokio::select! {
+            never = self.controller.judge(began, self.ring.subscribe()) => match never {},
+            () = sleep(time) => {}
+        }
+    }
+
+    fn watch(&self, name: &str) -> View {
+        watch(&self.views, resource(name), Some(1))
+    }
+
+    fn said(&self) -> Option<&'static str> {
+        self.controller.said()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_works_once_it_watches_every_main_resource() {
+    let scene = Scene::new(Mode::Watching, false);
+    assert_eq!(scene.said(), Some("absent"), "the proxy starts before it");
+    let story = async {
+        let _one = scene.watch("as");
+        sleep(MOMENT).await;
+        assert_eq!(scene.said(), Some("absent"));
+        assert_eq!(scene.health.failures(Probe::Note), ["controller: no objects for the shard; no view of: bs"]);
+        assert!(scene.health.failures(Probe::Ready).is_empty(), "its pod may have to be ready first");
+        let _other = scene.watch("bs");
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!((scene.said(), scene.controller.absent_for()), (Some("working"), Duration::ZERO));
+        sleep(10 * LEASE).await;
+        assert_eq!(scene.said(), Some("working"));
+        assert!(scene.health.failures(Probe::Note).is_empty());
+    };
+    let began = Instant::now();
+    tokio::select! {
+        never = scene.controller.judge(began, scene.ring.subscribe()) => match never {},
+        () = story => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_is_absent_two_durations_after_its_last_view() {
+    let scene = Scene::new(Mode::Watching, false);
+    let began = Instant::now();
+    let both = (scene.watch("as"), scene.watch("bs"));
+    scene.held_since(began, 10 * LEASE).await;
+    drop(both);
+    scene.held_since(began, 2 * LEASE - MOMENT).await;
+    assert_eq!(scene.said(), Some("working"), "a restart changes nothing");
+    // One of them comes back, and the other does not.
+    let one = scene.watch("as");
+    scene.held_since(began, 2 * MOMENT).await;
+    assert_eq!(scene.said(), Some("absent"));
+    scene.held_since(began, LEASE).await;
+    assert_eq!(scene.controller.absent_for(), LEASE + MOMENT);
+    drop(one);
+}
+
+/// As in a crash loop: each start would take objects there, and the next end away.
+#[tokio::test(start_paused = true)]
+async fn controller_that_comes_back_works_again_only_once_it_stays() {
+    let scene = Scene::new(Mode::Watching, false);
+    let began = Instant::now();
+    let both = || (scene.watch("as"), scene.watch("bs"));
+    let first = both();
+    scene.held_since(began, MOMENT).await;
+    drop(first);
+    scene.held_since(began, 3 * LEASE).await;
+    for _ in 0..5 {
+        let short = both();
+        scene.held_since(began, 2 * MOMENT).await;
+        drop(short);
+        scene.held_since(began, 3 * LEASE).await;
+        assert_eq!(scene.said(), Some("absent"));
+    }
+    let _stays = both();
+    scene.held_since(began, 2 * LEASE - MOMENT).await;
+    assert_eq!(scene.said(), Some("absent"));
+    scene.held_since(began, LEASE).await;
+    assert_eq!(scene.said(), Some("absent"), "that counts while it is judged");
+    scene.held_since(began, 2 * LEASE + MOMENT).await;
+    assert_eq!(scene.said(), Some("working"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_that_lists_within_each_duration_works() {
+    let scene = Scene::new(Mode::Watching, false);
+    let list = |name: &str| {
+        let view = scene.views.open(scope(resource(name), None), Kind::List).unwrap();
+        drop(view.begun());
+    };
+    let began = Instant::now();
+    for _ in 0..10 {
+        list("as");
+        list("bs");
+        scene.held_since(began, LEASE - MOMENT).await;
+        assert_eq!(scene.said(), Some("working"));
+    }
+    list("as");
+    scene.held_since(began, LEASE + 2 * MOMENT).await;
+    assert_eq!(scene.said(), Some("absent"), "of bs nothing was asked");
+}
+
+/// Informers of client-go pause for up to a minute after refusals.
+#[tokio::test(start_paused = true)]
+async fn controller_that_is_refused_has_the_time_to_try_again() {
+    let scene = Scene::new(Mode::Watching, false);
+    let began = Instant::now();
+    let _stays = scene.watch("as");
+    drop(scene.watch("bs"));
+    scene.held_since(began, MOMENT).await;
+    for _ in 0..3 {
+        drop(scene.views.open(scope(resource("bs"), None), Kind::List).unwrap());
+        scene.held_since(began, Duration::from_secs(59)).await;
+        assert_eq!(scene.said(), Some("working"));
+    }
+    scene.held_since(began, 2 * MOMENT).await;
+    assert_eq!(scene.said(), Some("absent"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gap_in_the_lease_or_a_new_resource_leaves_the_controller_its_time() {
+    let scene = Scene::new(Mode::Watching, false);
+    let both = (scene.watch("as"), scene.watch("bs"));
+    scene.during(MOMENT).await;
+    drop(both);
+    // Without the Lease its requests are refused.
+    sleep(10 * LEASE).await;
+    assert_eq!(scene.said(), Some("working"));
+    let began = Instant::now();
+    scene.held_since(began, 2 * LEASE - MOMENT).await;
+    assert_eq!(scene.said(), Some("working"));
+    let _both = (scene.watch("as"), scene.watch("bs"));
+    scene.held_since(began, 4 * LEASE).await;
+    tokio::select! {
+        never = scene.controller.judge(began, scene.ring.subscribe()) => match never {},
+        () = async {
+            sleep(MOMENT).await;
+            scene.ring.send_replace(ring(&["as", "bs", "cs"]));
+            sleep(2 * LEASE - MOMENT).await;
+            assert_eq!(scene.said(), Some("working"));
+            sleep(2 * MOMENT).await;
+            assert_eq!(scene.said(), Some("absent"), "it does not watch all that the ring has now");
+        } => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_proxy_leaves_what_the_lease_says_until_it_knows_better() {
+    let scene = Scene::new(Mode::Watching, true);
+    let began = Instant::now();
+    scene.held_since(began, 2 * LEASE - MOMENT).await;
+    assert_eq!(scene.said(), None);
+    scene.held_since(began, 2 * MOMENT).await;
+    assert_eq!(scene.said(), Some("absent"));
+    let scene = Scene::new(Mode::Watching, true);
+    let _both = (scene.watch("as"), scene.watch("bs"));
+    scene.during(MOMENT).await;
+    assert_eq!(scene.said(), Some("working"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_option_the_controller_works_whatever_it_asks_for() {
+    let scene = Scene::new(Mode::Always, false);
+    scene.during(10 * LEASE).await;
+    assert_eq!(scene.said(), Some("working"));
+    assert!(scene.controller.judge(Instant::now(), scene.ring.subscribe()).now_or_never().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_unknown_ring_nothing_is_said() {
+    let scene = Scene::new(Mode::Watching, false);
+    let both = (scene.watch("as"), scene.watch("bs"));
+    scene.during(MOMENT).await;
+    drop(both);
+    scene.ring.send_replace(Knowledge::Unknown("it was deleted".to_owned()));
+    scene.during(10 * LEASE).await;
+    assert_eq!(scene.said(), Some("working"));
+}
