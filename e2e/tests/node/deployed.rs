@@ -70,6 +70,7 @@ pub(crate) fn group() -> Group {
         case!(sharing::replicas_share_the_work),
         case!(sharing::a_controller_with_nothing_but_the_in_cluster_folder_has_its_share),
         case!(changes::a_rolling_update_leaves_every_object_owned),
+        case!(changes::a_new_pod_whose_controller_can_not_start_gets_no_object),
         case!(changes::a_deleted_pod_ends_in_order_and_lets_go_of_its_lease),
         case!(webhook::a_replica_that_ends_or_is_killed_fails_no_create),
         case!(confinement::runs_as_confined_as_its_manifest_says),

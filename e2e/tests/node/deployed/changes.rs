@@ -10,7 +10,11 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, Patch, WatchEvent, WatchParams},
+    api::{DeleteParams, ObjectMeta, Patch, PostParams, WatchEvent, WatchParams},
+};
+use ringside_e2e::{
+    eventually::eventually,
+    website::{Website, WebsiteSpec},
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -18,6 +22,9 @@ use tokio::time::timeout;
 
 use super::{DEADLINE, EXAMPLE};
 use crate::Fixture;
+
+/// Websites that are created while a pod can't start.
+const NEW: usize = 20;
 
 pub(crate) async fn a_rolling_update_leaves_every_object_owned(fixture: Arc<Fixture>) {
     let deployed = &fixture.deployed().await;
@@ -35,6 +42,48 @@ pub(crate) async fn a_rolling_update_leaves_every_object_owned(fixture: Arc<Fixt
     deployed.change_all("after rolling").await;
     let shares = deployed.settled().await;
     assert!(after.iter().all(|name| shares.contains_key(name)), "{after:?} {shares:?}");
+}
+
+/// The proxy of such a pod runs and holds a Lease, and it is the only pod of the roll-out that stays.
+pub(crate) async fn a_new_pod_whose_controller_can_not_start_gets_no_object(fixture: Arc<Fixture>) {
+    let deployed = &fixture.deployed().await;
+    let _alone = deployed.membership.lock().await;
+    deployed.settled().await;
+    let before = names(&deployed.pods(EXAMPLE).await);
+    let example = deployed.api::<Deployment>().get(EXAMPLE).await.unwrap();
+    let container = example.spec.unwrap().template.spec.unwrap().containers.remove(0);
+    let change = async |image: &str| {
+        let containers = json!([{"name": container.name, "image": image}]);
+        let change = Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": containers}}}}));
+        deployed.api::<Deployment>().patch(EXAMPLE, &Default::default(), &change).await.unwrap();
+    };
+    change("website-controller:no-such-version").await;
+    let newcomer = eventually("a new pod holds its Lease", DEADLINE, || async {
+        let leases = deployed.api::<Lease>().list(&Default::default()).await.map_err(|error| error.to_string())?;
+        let pods = names(&deployed.pods(EXAMPLE).await);
+        let is_new = |lease: &&Lease| {
+            let name = lease.name_any();
+            holder(lease) == name && pods.contains(&name) && !before.contains(&name)
+        };
+        leases.iter().find(is_new).map(ResourceExt::name_any).ok_or_else(|| format!("{pods:?}"))
+    })
+    .await
+    .unwrap();
+    let websites = deployed.websites();
+    for number in 0..NEW {
+        let metadata = ObjectMeta { name: Some(format!("new-{number}")), ..ObjectMeta::default() };
+        let website = Website { metadata, spec: WebsiteSpec::default(), status: None };
+        websites.create(&PostParams::default(), &website).await.unwrap();
+    }
+    deployed.change_all("while a pod can't start").await;
+    let shares = deployed.settled().await;
+    assert!(!shares.contains_key(&newcomer), "{newcomer} has none of {shares:?}");
+    change(&container.image.clone().unwrap()).await;
+    deployed.rolled_out("default", EXAMPLE).await.unwrap();
+    for number in 0..NEW {
+        websites.delete(&format!("new-{number}"), &DeleteParams::default()).await.unwrap();
+    }
+    deployed.settled().await;
 }
 
 pub(crate) async fn a_deleted_pod_ends_in_order_and_lets_go_of_its_lease(fixture: Arc<Fixture>) {
