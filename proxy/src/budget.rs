@@ -10,15 +10,18 @@ use futures::{StreamExt, stream};
 use http::Extensions;
 use http_body::Frame;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
 
 use crate::body::{Body, BodyError, full};
 
-/// Bytes that may be held. With what the proxy has without any request that fits into 32 MiB.
-pub const SIZE: usize = 12 << 20;
+/// Bytes that may be held: as many as the longest object that is read.
+pub const SIZE: usize = 8 << 20;
 /// How long a buffer waits until others give back what it needs.
 pub const WAIT: Duration = Duration::from_secs(1);
-/// How many pages of lists are read at once: one that is begun is held until it is read.
+/// How many pages of lists are asked for at once: what has come of one is held until it is read.
 const PAGES: usize = 2;
 /// How long one waits for its turn. Who has the turn may be a client's that stands still.
 const TURN: Duration = Duration::from_secs(10);
@@ -85,13 +88,9 @@ impl Budget {
         read.map(|()| bytes)
     }
 
-    /// The same for one of several pages, which wait for each other.
-    ///
-    /// # Errors
-    /// When it is not read.
-    pub async fn collect_page(&self, body: Body, most: usize) -> Result<Bytes, Unread> {
-        let _turn = timeout(TURN, self.0.1.acquire()).await;
-        self.collect(body, most).await
+    /// Waits for the turn to ask for a page of a list, which ends when this is dropped.
+    pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        timeout(TURN, self.0.1.acquire()).await.ok()?.ok()
     }
 
     /// All bytes of a body if they come whole, are no more than `most`, and there is room for them; and the same body as it came.

@@ -224,6 +224,8 @@ impl Looks {
         query: &[(&str, String)],
         accept: &HeaderValue,
     ) -> Result<List, Unknown> {
+        let budget = Budget::of(self.request.extensions());
+        let _turn = budget.turn().await;
         let Scope { resource, version, namespace, .. } = &*self.scope;
         let mut whole = self.query.clone();
         query.iter().for_each(|(key, value)| whole.set(key, value));
@@ -240,8 +242,7 @@ impl Looks {
             status if status.is_client_error() => return Err(Unknown::Refused),
             _ => return Err(Unknown::NoAnswer),
         }
-        let budget = Budget::of(self.request.extensions());
-        let body = budget.collect_page(answer.into_body(), MAX_PAGE).await;
+        let body = budget.collect(answer.into_body(), MAX_PAGE).await;
         let body =
             body.map_err(
                 |unread| if matches!(unread, Unread::TooLong(_)) { Unknown::Refused } else { Unknown::NoAnswer },
