@@ -6,7 +6,7 @@ use clap::{Args, builder::FalseyValueParser};
 use ringside_ring::{RingName, ShardName, Weight};
 use ringside_runtime::{
     config::{Faults, parse_address, parse_duration, parse_namespace, parse_object_name},
-    logging::{self, Format, parse_filter},
+    logging::{self, FlushGuard, Format, parse_filter},
 };
 
 use crate::controller::Mode;
@@ -140,11 +140,10 @@ const LEASE_DURATIONS: std::ops::RangeInclusive<Duration> =
     Duration::from_secs(5)..=Duration::from_secs(*ringside_ring::lease::DURATION_SECONDS.end());
 
 impl Config {
-    /// Writes log records as it says, from now on.
-    pub fn log(&self) {
-        if let Ok(filter) = parse_filter(&self.log_filter) {
-            logging::init(self.log_format, filter);
-        }
+    /// Writes log records as it says, until the guard is dropped.
+    pub fn log(&self) -> FlushGuard {
+        let filter = parse_filter(&self.log_filter);
+        filter.map(|filter| logging::init(self.log_format, filter)).unwrap_or_default()
     }
 
     /// What is open to others than this pod, and what that means.

@@ -17,7 +17,7 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn serve(config: Config) -> Result<(), RunError> {
-    config.log();
+    let _flushed = config.log();
     run(config).await
 }
 

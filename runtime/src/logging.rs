@@ -2,7 +2,12 @@
 
 use std::{io::IsTerminal, str::FromStr};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, fmt::writer::BoxMakeWriter};
+
+mod writer;
+
+pub use writer::FlushGuard;
+use writer::Lines;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,13 +55,21 @@ pub fn parse_filter(filter: &str) -> Result<EnvFilter, LoggingError> {
     EnvFilter::try_new(filter).map_err(|source| LoggingError::Filter { filter: filter.to_owned(), source })
 }
 
-/// Starts logging. A second start in one process, as in tests, changes nothing.
-pub fn init(format: Format, filter: EnvFilter) {
-    let colours = std::io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+/// Starts logging, until the guard is dropped. A second start in one process, as in tests, changes nothing.
+pub fn init(format: Format, filter: EnvFilter) -> FlushGuard {
+    if tracing::dispatcher::has_been_set() {
+        return FlushGuard::default();
+    }
+    let (colours, lines) = (std::io::stderr().is_terminal(), Lines::to(std::io::stderr()).ok());
+    let writer = match lines.clone() {
+        Some(lines) => BoxMakeWriter::new(move || lines.clone()),
+        None => BoxMakeWriter::new(std::io::stderr),
+    };
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colours);
     // The error says that somebody set a subscriber already, who then is the one that counts.
     let _already_set = match format {
         Format::Text => builder.try_init(),
         Format::Json => builder.json().flatten_event(true).try_init(),
     };
+    FlushGuard(lines)
 }

@@ -79,7 +79,7 @@ pub enum RunError {
 /// # Errors
 /// When it can't start, or a part of it fails.
 pub async fn run(config: Config) -> Result<(), RunError> {
-    logging::init(config.log_format, config.log_filter.clone());
+    let _flushed = logging::init(config.log_format, config.log_filter.clone());
     let webhook = listen(config.webhook_listen, "--webhook-listen").await?;
     let admin = listen(config.admin_listen, "--admin-listen").await?;
     let server = ApiServer::find(config.kubeconfig.as_deref(), crate::AGENT)?;
