@@ -17,9 +17,11 @@ mod kubeconfig;
 mod pki;
 mod random;
 mod token;
+mod writer;
 
 use folder::Folder;
 pub use token::Token;
+use writer::Writer;
 
 /// The id of this instance, for a shard Lease: no secret, but nobody else's.
 const INSTANCE_BYTES: usize = 16;
@@ -73,9 +75,21 @@ pub struct Handout {
     ca: String,
     namespace: String,
     token: Token,
+    writer: Writer,
 }
 
 impl Handout {
+    /// Runs what writes them on the thread for that, behind what came before. No caller waits for the disk.
+    pub(crate) fn later(&self, write: impl FnOnce(&Self) + Send + 'static) {
+        let handout = self.clone();
+        self.writer.run(move || write(&handout));
+    }
+
+    /// Returns when all that was to be written by now is on the disk, or was refused.
+    pub(crate) async fn written(&self) {
+        self.writer.idle().await;
+    }
+
     /// Writes them with this generation.
     ///
     /// # Errors
@@ -104,11 +118,28 @@ impl Handout {
         &self.path
     }
 
+    /// The same, for tests that are not async.
+    #[cfg(test)]
+    pub(crate) fn wait_until_written(&self) {
+        let (done, written) = std::sync::mpsc::channel::<()>();
+        self.later(move |_| drop(done));
+        let _ = written.recv();
+    }
+
+    /// Lets the next write of a file stall, as on a disk that does not answer, until somebody reads what is returned.
+    #[cfg(test)]
+    pub(crate) fn stall(&self, name: &str) -> PathBuf {
+        let fifo = self.path.join(format!(".{name}.new"));
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().is_ok_and(|it| it.success()));
+        fifo
+    }
+
     /// One for tests of other rooms.
     #[cfg(test)]
     pub(crate) fn to(path: PathBuf) -> Self {
         let listen = SocketAddr::from(([127, 0, 0, 1], 6443));
-        Self { path, listen, ca: String::new(), namespace: "ns".to_owned(), token: Token::of("secret") }
+        let (ca, namespace, token) = (String::new(), "ns".to_owned(), Token::of("secret"));
+        Self { path, listen, ca, namespace, token, writer: Writer::start() }
     }
 }
 
@@ -154,7 +185,14 @@ pub fn prepare(path: &std::path::Path, listen: SocketAddr, namespace: &str) -> R
     folder.write("instance", &instance)?;
     folder.write("namespace", namespace)?;
     let (tls, namespace) = (pair.server_config()?, namespace.to_owned());
-    let handout = Handout { path: path.to_owned(), listen, ca: pair.ca, namespace, token: token.clone() };
+    let handout = Handout {
+        path: path.to_owned(),
+        listen,
+        ca: pair.ca,
+        namespace,
+        token: token.clone(),
+        writer: Writer::start(),
+    };
     handout.write(generation)?;
     Ok(Access { tls, token, handout, generation, instance, restarted })
 }

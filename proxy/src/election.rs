@@ -295,6 +295,19 @@ impl Locks {
         }
     }
 
+    /// Returns when a proxy after this one would know all that the controller is told by an answer from here. The answer waits
+    /// for it.
+    pub(crate) async fn kept(&self) {
+        if let Some(kept) = &self.kept {
+            kept.written().await;
+        }
+    }
+
+    #[cfg(test)]
+    fn wait_until_kept(&self) {
+        self.kept.iter().for_each(Kept::wait_until_written);
+    }
+
     /// It is somebody else's: the controller is shown the real one from now on.
     pub(crate) fn forget(&self, name: &LockName) {
         self.learned.lock().remove(name);

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use ringside_runtime::admin::Check;
 use tokio::time::Instant;
 
-use crate::access::Handout;
+use crate::access::{AccessError, Handout};
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -89,20 +89,31 @@ impl Gaps {
         }
     }
 
-    /// From now on objects may move without a word to the controller.
+    /// From now on objects may move without a word to the controller. Counts once the token is handed out anew, for which
+    /// nobody waits.
     pub fn begins(&self) {
-        let state = &mut *self.0.state.lock();
-        // Who comes next with the last one has read it after the gap before, or will.
-        if !state.seen {
-            return;
+        let next = {
+            let state = self.0.state.lock();
+            // Who comes next with the last one has read it after the gap before, or will.
+            state.seen.then(|| state.generation.saturating_add(1))
+        };
+        if let Some(next) = next {
+            let gaps = self.clone();
+            self.0.handout.later(move |handout| gaps.handed_out(next, handout.write(next)));
         }
-        let next = state.generation.saturating_add(1);
-        if let Err(error) = self.0.handout.write(next) {
+    }
+
+    fn handed_out(&self, next: u64, written: Result<(), AccessError>) {
+        if let Err(error) = written {
             tracing::error!(%error, "the token can't be handed out anew: nobody can tell whether the controller is restarted after this gap");
             return;
         }
-        self.0.settled.store(NONE, Ordering::Release);
-        *state = State { generation: next, seen: false, stale: None, older: state.older };
+        let state = &mut *self.0.state.lock();
+        // Else another gap began before this was written: for both it is the same.
+        if state.generation < next {
+            self.0.settled.store(NONE, Ordering::Release);
+            *state = State { generation: next, seen: false, stale: None, older: state.older };
+        }
     }
 
     /// For how long it is known that the controller runs since before a gap; zero if it does not.
@@ -115,7 +126,7 @@ impl Gaps {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::fs;
+    use std::{fs, sync::mpsc, thread};
 
     use ringside_runtime::admin::{Health, Probe};
 
@@ -134,6 +145,12 @@ mod tests {
         is_older
     }
 
+    /// A gap that is known by the time that this returns.
+    fn begins(gaps: &Gaps) {
+        gaps.begins();
+        gaps.0.handout.wait_until_written();
+    }
+
     fn fails(health: &Health) -> bool {
         !health.failures(Probe::Controller).is_empty()
     }
@@ -142,7 +159,7 @@ mod tests {
     async fn who_ran_through_a_gap_is_to_be_restarted_and_who_began_after_it_is_not() {
         let (gaps, health, folder) = gaps(0);
         assert!(!seen(&gaps, 0));
-        gaps.begins();
+        begins(&gaps);
         assert_eq!(fs::read_to_string(folder.path().join("token")).unwrap(), "secret.1");
         assert!(!fails(&health), "nobody knows whether it runs still");
         assert!(!seen(&gaps, 0), "this proxy has served it");
@@ -151,7 +168,7 @@ mod tests {
         seen(&gaps, 0);
         assert_eq!(gaps.stale_for(), Duration::from_secs(7));
         // However often the Lease is lost meanwhile.
-        gaps.begins();
+        begins(&gaps);
         assert!(fails(&health));
         seen(&gaps, 1);
         assert!(!fails(&health));
@@ -159,7 +176,7 @@ mod tests {
         // Late words of the one before.
         seen(&gaps, 0);
         assert!(!fails(&health));
-        gaps.begins();
+        begins(&gaps);
         seen(&gaps, 1);
         assert!(fails(&health), "the next gap");
         assert!(
@@ -177,7 +194,7 @@ mod tests {
         assert!(!seen(&gaps, 2), "that was said");
         assert!(!seen(&gaps, 3));
         assert!(!fails(&health));
-        gaps.begins();
+        begins(&gaps);
         assert!(!seen(&gaps, 2), "nor is it said after the next gap");
         assert!(fails(&health));
     }
@@ -188,8 +205,32 @@ mod tests {
         seen(&gaps, 0);
         drop(folder);
         fs::write(gaps.0.handout.path(), "no folder").unwrap();
-        gaps.begins();
+        begins(&gaps);
         seen(&gaps, 0);
         assert!(!fails(&health));
+    }
+
+    #[test]
+    fn a_disk_that_stalls_holds_up_neither_the_lease_nor_requests() {
+        let (gaps, _health, folder) = gaps(0);
+        let stalled = gaps.0.handout.stall("token");
+        let (done, goes_on) = mpsc::channel();
+        let same = gaps.clone();
+        thread::spawn(move || {
+            seen(&same, 0);
+            same.begins();
+            seen(&same, 0);
+            same.begins();
+            done.send(same.stale_for())
+        });
+        let stale = goes_on.recv_timeout(Duration::from_secs(10)).expect("it waits for the disk");
+        assert!(stale.is_zero(), "no controller can have another token yet");
+        // What was being written is lost, and the disk is well again.
+        let reader = fs::File::open(&stalled).unwrap();
+        fs::remove_file(&stalled).unwrap();
+        drop(reader);
+        gaps.0.handout.wait_until_written();
+        begins(&gaps);
+        assert_eq!(fs::read_to_string(folder.path().join("token")).unwrap(), "secret.1");
     }
 }

@@ -42,7 +42,7 @@ impl Kept {
         known.collect()
     }
 
-    /// Keeps these.
+    /// Keeps these; [`Self::written`] says when.
     pub(super) fn write<'a>(&self, leads: impl Iterator<Item = (&'a LockName, Duration)>) {
         let leads: Vec<_> = leads
             .map(|(name, lasts)| Lead {
@@ -51,12 +51,24 @@ impl Kept {
                 seconds: lasts.as_secs_f64(),
             })
             .collect();
-        let kept = serde_json::to_string(&leads).map_err(|error| error.to_string());
-        if let Err(error) = kept.and_then(|text| self.0.keep(FILE, &text).map_err(|error| error.to_string())) {
-            tracing::error!(
-                error,
-                "what the controller leads by can't be kept: a proxy after this one does not know it"
-            );
-        }
+        self.0.later(move |folder| {
+            let kept = serde_json::to_string(&leads).map_err(|error| error.to_string());
+            if let Err(error) = kept.and_then(|text| folder.keep(FILE, &text).map_err(|error| error.to_string())) {
+                tracing::error!(
+                    error,
+                    "what the controller leads by can't be kept: a proxy after this one does not know it"
+                );
+            }
+        });
+    }
+
+    /// Returns when all that was to be kept by now is.
+    pub(super) async fn written(&self) {
+        self.0.written().await;
+    }
+
+    #[cfg(test)]
+    pub(super) fn wait_until_written(&self) {
+        self.0.wait_until_written();
     }
 }

@@ -126,6 +126,7 @@ impl<S: Next> Elect<S> {
             sure?;
         }
         if let Some(answer) = locks.answer(&asked, &parts, &bytes) {
+            locks.kept().await;
             return Ok(answer?);
         }
         let frees = if locks.may_begin(&asked, &parts, &bytes, shard.as_str()) {
@@ -140,7 +141,9 @@ impl<S: Next> Elect<S> {
                 Judgement::Begins(judged) => {
                     locks.make_room(&judged)?;
                     let judged = judged.taken_for(hold).await?;
-                    return Ok(locks.adopt(&asked, &parts, &bytes, judged)?);
+                    let answer = locks.adopt(&asked, &parts, &bytes, judged);
+                    locks.kept().await;
+                    return Ok(answer?);
                 }
                 Judgement::Renews(name) => return Err(LockRefusal::Conflict(name).into()),
                 Judgement::Frees => true,
@@ -169,7 +172,9 @@ async fn of_the_ring(
         // It is another's, or nobody's by now. What the controller led by was the ring's: it has nothing of its own to free.
         return Err(LockRefusal::Conflict(name.clone()).into());
     }
-    Ok(locks.answer(asked, parts, body).transpose()?)
+    let answer = locks.answer(asked, parts, body);
+    locks.kept().await;
+    Ok(answer.transpose()?)
 }
 
 /// Finds out whether the ring holds what is no lock yet, as far as is known: then it is one.

@@ -527,7 +527,7 @@ async fn a_proxy_that_comes_after_another_knows_what_the_controller_was_told() {
     let name = locks()[1].clone();
     let before = Locks::kept_in("ns".to_owned(), kept());
     before.told(name.clone(), Some(&election(name.kind, "lock", "me")));
-    drop(before);
+    before.wait_until_kept();
     let server = Server::default();
     let shard = [(Arc::new(Locks::kept_in("ns".to_owned(), kept())), Arc::new(server.hold()))];
     assert!(!may_act(&shard[0]).await, "it may believe to lead, and nobody knows who does");
@@ -543,6 +543,7 @@ async fn a_proxy_that_comes_after_another_knows_what_the_controller_was_told() {
     pass(&shard, 2.0).await;
     assert!(may_act(&shard[0]).await, "it can't believe that any more");
     shard[0].0.told(name.clone(), None);
+    shard[0].0.wait_until_kept();
     let none = Locks::kept_in("ns".to_owned(), kept());
     assert_eq!(none.led(), []);
 }

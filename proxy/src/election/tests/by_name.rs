@@ -76,6 +76,7 @@ fn what_looks_like_a_lock_takes_no_room_from_one_that_is_named() {
     let create = |name: &str| server.ask(&Asked::Create(Kind::Lease), JSON, &record(Kind::Lease, name, "a")).unwrap();
     let full = (0..1000).find(|n| create(&format!("lock-{n}")).is_err()).unwrap();
     assert_eq!(create("lock").unwrap().0, 201);
+    server.0.wait_until_kept();
     assert_eq!(Locks::kept_in("ns".into(), kept()).led().len(), full + 1, "as the next proxy knows");
     server.delete(&name, JSON);
     assert_eq!(create("one-too-many").unwrap_err().code(), 403, "nor is its room another's");

@@ -1,7 +1,11 @@
 //! The controller's election through the whole stack.
 
+use std::thread;
+
+use tokio::time::timeout;
+
 use super::*;
-use crate::election::{Kind, LockName};
+use crate::election::{Kept, Kind, LockName};
 
 mod followed;
 
@@ -424,4 +428,32 @@ async fn a_config_map_that_is_no_lock_costs_no_request_more() {
         format!("PUT {}", lock.replace("ns/", "other/")),
     ];
     assert_eq!(lab.asked(), expected);
+}
+
+/// What the controller is told has to outlive this proxy. Nobody else waits for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_waits_until_it_is_kept_and_a_disk_that_stalls_holds_up_no_other() {
+    let (folder, deadline) = (tempfile::tempdir().unwrap(), Duration::from_secs(10));
+    let handout = Handout::to(folder.path().to_owned());
+    let stalled = handout.stall("leads");
+    let locks = Arc::new(Locks::kept_in("ns".into(), Kept::new(handout)));
+    let shared = Shared { locks: locks.clone(), ..Lab::new(|_| ok()).shared };
+    let upstream = service_fn(|_: Request<Body>| async {
+        Ok::<_, UpstreamError>(would_store(StatusCode::CREATED, record("lock", "")))
+    });
+    let mut create = tokio::spawn(stack(&shared, upstream).oneshot(write("POST", LEASES, record("lock", ""))));
+    let (led, goes_on) = tokio::sync::oneshot::channel();
+    // As the task does that renews the real locks.
+    thread::spawn(move || {
+        while locks.led().is_empty() {
+            thread::yield_now();
+        }
+        led.send(())
+    });
+    timeout(deadline, goes_on).await.expect("it waits for the disk").unwrap();
+    let told = timeout(Duration::from_millis(200), &mut create).await;
+    assert!(told.is_err(), "the controller was told what is not kept");
+    thread::spawn(move || std::fs::File::open(stalled).map(|mut it| std::io::copy(&mut it, &mut std::io::sink())));
+    let created = timeout(deadline, create).await.expect("it waits for ever").unwrap().unwrap();
+    assert_eq!(created.status(), StatusCode::CREATED);
 }
