@@ -15,7 +15,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::body::{Body, BodyError, full};
+use crate::body::{Body, BodyError};
 
 /// Bytes that may be held: as many as the longest object that is read.
 pub const SIZE: usize = 8 << 20;
@@ -96,9 +96,10 @@ impl Budget {
     /// All bytes of a body if they come whole, are no more than `most`, and there is room for them; and the same body as it came.
     pub async fn peek(&self, mut body: Body, most: usize) -> (Option<Bytes>, Body) {
         let (bytes, read) = self.read(&mut body, most).await;
-        let begun = stream::iter([Ok(Frame::data(bytes.clone()))]);
+        // Of no known length: what came without a Content-Length goes on without one.
+        let begun = stream::iter((!bytes.is_empty()).then(|| Ok(Frame::data(bytes.clone()))));
         match read {
-            Ok(()) => (Some(bytes.clone()), full(bytes)),
+            Ok(()) => (Some(bytes), StreamBody::new(begun).boxed_unsync()),
             Err(Unread::Broken(error)) => {
                 (None, StreamBody::new(begun.chain(stream::iter([Err(error)]))).boxed_unsync())
             }
