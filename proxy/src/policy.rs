@@ -528,7 +528,7 @@ mod tests {
         };
         tokio::select! {
             _ = following => unreachable!("nothing asked for the end"),
-            () = story => {}
+            done = tokio::time::timeout(Duration::from_secs(600), story) => done.unwrap(),
         }
     }
 }
