@@ -46,6 +46,8 @@ use crate::{contained::Contained, explain::causes};
 const UNUSED_CONNECTIONS: usize = 16;
 /// How many headers an answer may have by HTTP/1.1, where they are counted: a write may have a hundred warnings.
 const HTTP1_HEADERS: usize = 500;
+/// What a connection by HTTP/1.1 keeps for what it reads: one that has read a long list may carry a watch for hours after it.
+const HTTP1_BUFFER: usize = 64 << 10;
 /// After how long a server that had no HTTP/2 is asked for it again: it may have been upgraded.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 
@@ -230,6 +232,7 @@ where
             .http1_preserve_header_case(true)
             .http1_title_case_headers(true)
             .http1_max_headers(HTTP1_HEADERS)
+            .http1_max_buf_size(HTTP1_BUFFER)
             .build(connector);
         let secured = access.config.cluster_url.scheme() != Some(&Scheme::HTTP);
         let http2 = secured.then(|| server.connector(access, tls, Offer::Both)).transpose()?;
