@@ -116,7 +116,12 @@ impl Leases {
 
     /// Whether every shard of a ring that reads its Lease knows that there is this generation of the ring.
     pub(crate) fn all_know(&self, ring: &RingName, generation: i64) -> bool {
-        self.book.lock().names().all_read(ring, LEASE_RING_GENERATION, Some(&generation.to_string()))
+        self.unaware(ring, generation).is_empty()
+    }
+
+    /// The shards of a ring that may work and have not read of this generation.
+    pub(crate) fn unaware(&self, ring: &RingName, generation: i64) -> Vec<ShardName> {
+        self.book.lock().names().unread(ring, LEASE_RING_GENERATION, Some(&generation.to_string()))
     }
 
     /// Takes in what each ring says of its shards.
@@ -142,7 +147,7 @@ impl Leases {
     pub(crate) fn shared_names(&self, ring: &RingName) -> (bool, Vec<String>) {
         let book = self.book.lock();
         let names = book.names();
-        (names.all_read(ring, LEASE_ADMITTED, None), names.faults(ring))
+        (names.unread(ring, LEASE_ADMITTED, None).is_empty(), names.faults(ring))
     }
 
     /// What can't be read of the weights of a ring's shards, for people.

@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     num::NonZeroU32,
     sync::Arc,
+    time::Duration,
 };
 
 use k8s_openapi::{
@@ -20,6 +21,7 @@ use ringside_ring::{
     handover::receiver,
     partition::group_of,
 };
+use tokio::time::Instant;
 
 mod maintain;
 mod namespaces;
@@ -92,11 +94,14 @@ pub(crate) struct Snapshot {
     /// Main resources whose objects are given to nobody yet: the API server's fence is about to be around them, or not all shards know
     /// them.
     pub(crate) withheld: BTreeSet<GroupResource>,
-    /// Those of them that are new in the ring, or follow something new, while not all shards know that.
-    pub(crate) unheard: BTreeSet<GroupResource>,
+    /// Those of them that are new in the ring while not all shards know that, and since when.
+    pub(crate) unheard: BTreeMap<GroupResource, Instant>,
     /// The status as it is stored.
     pub(crate) status: Option<ClusterRingStatus>,
 }
+
+/// How long shards may take to read what is new in the ring before that is told: a renewal or two of their Leases.
+const LONG_UNHEARD: Duration = Duration::from_secs(30);
 
 /// The label of what the sharder writes for rings (CONTRACT, "Assignment", of the webhook's configuration). The project that
 /// the contract comes from sets it too.
@@ -162,7 +167,7 @@ impl Snapshot {
             status: ring.status.clone(),
             spec: ring.spec.clone(),
             withheld: BTreeSet::new(),
-            unheard: BTreeSet::new(),
+            unheard: BTreeMap::new(),
             ring: name,
             mains,
             namespace_selector,
@@ -210,17 +215,23 @@ impl Snapshot {
         Self { withheld, ..self }
     }
 
-    /// The same ring, which was `before`. `all_know`: every shard knows what it names. A proxy that does not know a resource shows
-    /// all of its objects, so they are given to nobody meanwhile.
-    pub(crate) fn after(mut self, before: Option<&Self>, all_know: bool) -> Self {
+    /// The same ring, which was `before`. `all_know`: every shard knows what it names. A proxy that does not know a main resource
+    /// shows all of its objects, so they are assigned to no shard meanwhile. What was distributed before goes on.
+    pub(crate) fn after(mut self, before: Option<&Self>, all_know: bool, now: Instant) -> Self {
         let Some(before) = before.filter(|_| !all_know) else { return self };
-        let is_new = |main: &GroupResource, family: &[GroupResource]| {
-            before.unheard.contains(main) || family.iter().chain([main]).any(|name| !before.named.contains(name))
+        let since = |main: &GroupResource| {
+            before.unheard.get(main).copied().or_else(|| (!before.named.contains(main)).then_some(now))
         };
-        let families = self.spec.families().into_iter();
-        self.unheard = families.filter(|(main, family)| is_new(main, family)).map(|(main, _)| main).collect();
-        self.withheld.extend(self.unheard.iter().cloned());
+        let mains = self.spec.families().into_keys();
+        self.unheard = mains.filter_map(|main| since(&main).map(|since| (main, since))).collect();
+        self.withheld.extend(self.unheard.keys().cloned());
         self
+    }
+
+    /// The main resources that not all shards know of since long ago.
+    pub(crate) fn long_unheard(&self, now: Instant) -> Vec<String> {
+        let long = self.unheard.iter().filter(|(_, since)| now.duration_since(**since) >= LONG_UNHEARD);
+        long.map(|(main, _)| main.to_string()).collect()
     }
 
     /// The main resources whose objects are distributed now.

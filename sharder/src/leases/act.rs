@@ -10,7 +10,7 @@ use kube::{
 };
 use ringside_ring::{
     Moment,
-    labels::{LEASE_RING, LEASE_STATE},
+    labels::{LEASE_ADMITTED, LEASE_RING, LEASE_STATE},
     lease::{ShardState, annotation},
 };
 use ringside_runtime::clock::sleep_until;
@@ -99,7 +99,15 @@ async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: V
             let (namespace, lease, action) = (&todo.key.namespace, &todo.key.name, &todo.action);
             tracing::warn!(namespace, lease, ?action, %error, "can't write to a shard's Lease; trying again");
         }
-        let stays = |error: &&WriteError| matches!(error, WriteError::Request(error) if lasts(error));
+        let told_in_vain = |error: &WriteError| match error {
+            WriteError::Request(kube::Error::Api(status)) => matches!(status.code, 400 | 422),
+            error => matches!(error, WriteError::Dropped),
+        };
+        let stays = |error: &&WriteError| match (error, &todo.action) {
+            (error, Action::Tell) if told_in_vain(error) => true,
+            (WriteError::Request(error), _) => lasts(error),
+            _ => false,
+        };
         let refused = outcome.as_ref().err().filter(stays).map(ToString::to_string);
         let waits = refused.is_some();
         if leases.book.lock().wrote(&todo.key, refused, leases.clock.now()) {
@@ -180,16 +188,19 @@ fn tell(notices: &Notices, todo: &Todo, lease: &Lease) {
     notices.tell(lease.object_ref(&()), None, notice);
 }
 
-/// Writes on a Lease what its shard has to know, by all Leases of its name as the API server has them now. The uid is tested, and
+/// Writes on a Lease what its shard has to know: whether it is admitted, by all Leases of its name as the API server has them now. The uid is tested, and
 /// the version is not: a renewal in between is as good a Lease to write this on.
 async fn tell_shard(api: &Api<Lease>, client: &Client, leases: &Leases, todo: &Todo) -> Result<Lease, WriteError> {
     let LeaseKey { namespace, name } = &todo.key;
-    let of_name = ListParams::default().labels(LEASE_RING).fields(&format!("metadata.name={name}"));
-    leases.read(client, &of_name).await?;
-    let marks = {
+    let marks = || {
         let book = leases.book.lock();
         book.marks_for(&book.names(), &todo.key)
     };
+    if marks().contains_key(LEASE_ADMITTED) {
+        let of_name = ListParams::default().labels(LEASE_RING).fields(&format!("metadata.name={name}"));
+        leases.read(client, &of_name).await?;
+    }
+    let marks = marks();
     let patch = json!({"metadata": {"uid": todo.lease.metadata.uid, "annotations": marks}});
     let lease = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     tracing::info!(namespace, shard = name, ?marks, "annotated a shard's Lease");

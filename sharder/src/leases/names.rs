@@ -73,13 +73,14 @@ impl<'a> Names<'a> {
         self.0.iter().filter(move |((of, _), _)| *of == ring).map(|((_, name), leases)| (*name, leases))
     }
 
-    /// Whether every instance of a ring that may work has read this mark on its Lease, with this value where one is given.
-    pub(super) fn all_read(&self, ring: &RingName, mark: &str, value: Option<&str>) -> bool {
+    /// The shards of a ring that may work and have not read this mark on their Lease, with this value where one is given.
+    pub(super) fn unread(&self, ring: &RingName, mark: &str, value: Option<&str>) -> Vec<ShardName> {
         let is_told = |seen: &Observed| {
             seen.has_read(mark) && value.is_none_or(|value| annotation(&seen.lease, mark) == Some(value))
         };
-        let mut of_ring = self.of_ring(ring).flat_map(|(_, leases)| leases);
-        of_ring.all(|(_, seen)| !may_work(seen) || instance(&seen.lease).is_none() || is_told(seen))
+        let of_ring = self.of_ring(ring).flat_map(|(_, leases)| leases);
+        let unread = of_ring.filter(|(_, seen)| may_work(seen) && instance(&seen.lease).is_some() && !is_told(seen));
+        unread.map(|(_, seen)| seen.shard.clone()).collect()
     }
 }
 

@@ -9,7 +9,7 @@ use kube::{
     core::DynamicObject,
     discovery::ApiResource,
 };
-use ringside_ring::{ClusterRing, cluster_ring::ClusterRingStatus, labels::webhook_configuration_name};
+use ringside_ring::{ClusterRing, ShardName, cluster_ring::ClusterRingStatus, labels::webhook_configuration_name};
 use serde_json::json;
 use tokio::{
     sync::watch,
@@ -216,6 +216,15 @@ fn status_of(
         problems.push(format!("the webhook can't be configured: {why}"));
     }
     problems.extend(told.faults.of(snapshot));
+    let unheard = snapshot.long_unheard(Instant::now());
+    if !unheard.is_empty() {
+        let unaware = told.leases.unaware(&snapshot.ring, snapshot.generation);
+        let unaware: Vec<_> = unaware.iter().map(ShardName::as_str).collect();
+        problems.push(format!(
+            "objects of {} are assigned to no shard until these have read that the ring names it: {}; see the condition LeasesValid, and the logs of their proxies",
+            unheard.join(", "), unaware.join(", ")
+        ));
+    }
     let fence = told.fences.report(snapshot);
     if let fence::Report::Impossible(fault) = &fence {
         problems.push(fault.clone());

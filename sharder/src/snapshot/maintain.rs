@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, convert::Infallible, num::NonZeroU32, sync::Arc
 use kube::{ResourceExt, runtime::reflector::Store};
 use ringside_ring::{ClusterRing, RingName};
 use ringside_runtime::admin::Check;
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{Snapshot, Snapshots};
 use crate::{
@@ -91,7 +91,11 @@ fn build(sources: &Sources, previous: Option<&Snapshots>, odd: &mut BTreeSet<Str
             .with_unweighed(sources.leases.weight_faults(&name))
             .with_lease_faults(sources.leases.faults(&name))
             .with_shared_names(sources.leases.shared_names(&name))
-            .after(before, sources.leases.all_know(&name, ring.metadata.generation.unwrap_or_default()));
+            .after(
+                before,
+                sources.leases.all_know(&name, ring.metadata.generation.unwrap_or_default()),
+                Instant::now(),
+            );
         if before.is_none_or(|before| !Arc::ptr_eq(&before.hash_ring, &snapshot.hash_ring)) {
             sources.metrics.ring_calculated(&name);
         }

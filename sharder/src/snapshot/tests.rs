@@ -182,18 +182,26 @@ fn new_resource_is_given_to_no_shard_until_all_know_of_it() {
     let distributed = |snapshot: &Snapshot| -> Vec<String> {
         snapshot.distributed().map(|main| main.resource.id.to_string()).collect()
     };
-    let before = snapshot().after(None, false);
+    let at = Instant::now();
+    let before = snapshot().after(None, false, at);
     assert_eq!(distributed(&before), ["configmaps"], "a sharder that begins waits for nothing");
-    let new = with("deployments", &[]).after(Some(&before), false);
-    assert_eq!(distributed(&new), ["configmaps"]);
-    let still = with("deployments", &[]).after(Some(&new), false);
-    assert_eq!(distributed(&still), ["configmaps"]);
-    let known = with("deployments", &[]).after(Some(&still), true);
-    assert_eq!(distributed(&known), ["configmaps", "deployments.apps"]);
-    let late = with("deployments", &[]).after(Some(&known), false);
+    let new = with("deployments", &[]).after(Some(&before), false, at);
+    assert_eq!((distributed(&new), new.long_unheard(at).len()), (vec!["configmaps".to_owned()], 0));
+    let later = at + LONG_UNHEARD;
+    let still = with("deployments", &[]).after(Some(&new), false, later);
+    assert_eq!(
+        (distributed(&still), still.long_unheard(later)),
+        (vec!["configmaps".to_owned()], vec!["deployments.apps".to_owned()])
+    );
+    let known = with("deployments", &[]).after(Some(&still), true, later);
+    assert_eq!(
+        (distributed(&known), known.long_unheard(later).len()),
+        (vec!["configmaps".to_owned(), "deployments.apps".to_owned()], 0)
+    );
+    let late = with("deployments", &[]).after(Some(&known), false, later);
     assert_eq!(distributed(&late).len(), 2, "one more shard came, which reads the ring as it is");
-    let child = with("deployments", &["pods"]).after(Some(&late), false);
-    assert_eq!(distributed(&child), ["configmaps"]);
+    let child = with("deployments", &["pods"]).after(Some(&late), false, later);
+    assert_eq!(distributed(&child).len(), 2, "what was distributed before goes on");
 }
 
 #[test]

@@ -67,6 +67,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const ENDS_WITHIN: Duration = LONGEST.saturating_add(DRAIN_TIMEOUT);
 /// How long reading an owner may take: it leaves time to answer within the 2 seconds that the API server waits.
 const OWNER_TIMEOUT: Duration = Duration::from_millis(1_200);
+/// How long a create waits for its turn to read an owner.
+const ROOM_TIMEOUT: Duration = Duration::from_millis(150);
 /// How soon an owner without a shard is read again: a move leaves it without one for some milliseconds.
 const BETWEEN_OWNERS: Duration = Duration::from_millis(20);
 /// Pause after a failure to accept, such as too many open files: an immediate next attempt would fail alike.
@@ -247,7 +249,8 @@ impl Reviewer {
             _ => None,
         };
         let following = async {
-            let _permit = self.owners.room.try_acquire().ok()?;
+            // Most wait for some milliseconds.
+            let _permit = timeout(ROOM_TIMEOUT, self.owners.room.acquire()).await.ok()?.ok()?;
             Some(timeout(OWNER_TIMEOUT, self.follow(request, snapshot, controller, &mut known)).await)
         };
         let fault = match following.await {

@@ -93,7 +93,7 @@ fn oldest_lease_of_a_name_is_admitted_and_stays_so() {
 fn name_receives_nothing_while_two_of_its_instances_may_work() {
     let (old, young) = (marked(named("b", 10, Some("u1")), "u1"), named("a", 20, Some("u2")));
     let mut book = book([old, young.clone()], at(0));
-    assert!(!receives(&book, at(0)) && !book.names().all_read(&ring(), LEASE_ADMITTED, None));
+    assert!(!receives(&book, at(0)) && !book.names().unread(&ring(), LEASE_ADMITTED, None).is_empty());
     let young = marked(young, "u1");
     book.apply(Event::Apply(young.clone()), at(1));
     assert!(!receives(&book, at(1)), "it was written, and may not have been read");
@@ -126,7 +126,7 @@ fn other_instance_waits_until_a_deleted_lease_was_noticed() {
 }
 
 fn all_know(book: &Book, generation: &str) -> bool {
-    book.names().all_read(&ring(), LEASE_RING_GENERATION, Some(generation))
+    book.names().unread(&ring(), LEASE_RING_GENERATION, Some(generation)).is_empty()
 }
 
 #[test]
@@ -154,7 +154,9 @@ fn shards_without_instance_are_drained_under_a_shared_name() {
     let held = || [named("a", 10, None), named("b", 20, None)];
     let one = book(held()[..1].to_vec(), at(0));
     assert!(
-        receives(&one, at(0)) && told(&one, at(0)).is_empty() && one.names().all_read(&ring(), LEASE_ADMITTED, None)
+        receives(&one, at(0))
+            && told(&one, at(0)).is_empty()
+            && one.names().unread(&ring(), LEASE_ADMITTED, None).is_empty()
     );
     let both = book(held(), at(0));
     assert!(told(&both, at(0)).is_empty() && !receives(&both, at(0)));

@@ -90,7 +90,7 @@ async fn creates_under_moving_owners_share_few_reads_and_most_wait_for_none() {
     let seen = Arc::default();
     let answers = created(None, 1_000, &seen).await;
     assert!(answers.iter().all(|(_, patch)| patch.is_string()), "each has the shard of its key at last");
-    let waited = answers.iter().filter(|(took, _)| !took.is_zero()).count();
+    let waited = answers.iter().filter(|(took, _)| *took > Duration::from_millis(150)).count();
     assert_eq!(waited, MAX_WAITING);
     assert!(seen.at_once.load(Ordering::Relaxed) <= OWNERS, "{:?}", seen.at_once);
     // For 1.2 s, 70 ms apart.
