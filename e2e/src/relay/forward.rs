@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use http::{
-    HeaderMap, HeaderName, Request, Response, StatusCode, Uri, Version, header,
+    HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri, Version, header,
     uri::{Authority, Parts, Scheme},
 };
-use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty, combinators::UnsyncBoxBody};
 use hyper::{
     body::{Bytes, Incoming},
     upgrade::OnUpgrade,
@@ -62,6 +62,20 @@ impl Forward {
         })
     }
 
+    /// Sends a request, and a read once more where its connection ends: the API server ends one by which it refused a token.
+    async fn request(&self, request: Request<Passing>) -> Result<Response<Incoming>, Fault> {
+        let again = (request.method() == Method::GET).then(|| {
+            let mut again = Request::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
+            again.uri_mut().clone_from(request.uri());
+            again.headers_mut().clone_from(request.headers());
+            again
+        });
+        match (self.usual.request(request).await, again) {
+            (Err(_), Some(again)) => Ok(self.usual.request(again).await?),
+            (sent, _) => Ok(sent?),
+        }
+    }
+
     pub(super) async fn send(
         &self,
         mut request: Request<Passing>,
@@ -76,7 +90,7 @@ impl Forward {
         *request.version_mut() = Version::HTTP_11;
         strip(request.headers_mut());
         let Some(wish) = wish else {
-            let mut response = self.usual.request(request).await?;
+            let mut response = self.request(request).await?;
             strip(response.headers_mut());
             *response.version_mut() = Version::HTTP_11;
             return Ok(response);

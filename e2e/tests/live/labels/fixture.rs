@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Condition};
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -67,17 +70,28 @@ pub(crate) struct Fixture {
 /// Waits until a sharder that has just begun takes objects from names that never had a Lease.
 async fn until_unknown_names_are_gone(system: &System, labels: &RingLabels) {
     let websites: Api<Website> = Api::namespaced(system.control_plane().client(), system.namespace());
-    let mut copy = Website::new("copy-0", WebsiteSpec { content: "a copy".to_owned(), ..WebsiteSpec::default() });
+    let mut copy = Website::new("unknown-0", WebsiteSpec { content: "a copy".to_owned(), ..WebsiteSpec::default() });
     copy.labels_mut().insert(labels.shard.clone(), "nobody".to_owned());
     websites.create(&PostParams::default(), &copy).await.unwrap();
     eventually("an object of a name without Lease has a shard", DEADLINE, || async {
-        let now = websites.get("copy-0").await.map_err(|error| error.to_string())?;
+        let now = websites.get("unknown-0").await.map_err(|error| error.to_string())?;
         let shard = now.labels().get(&labels.shard).filter(|shard| *shard != "nobody");
         shard.map(drop).ok_or_else(|| format!("{:?}", now.metadata.labels))
     })
     .await
     .unwrap();
-    websites.delete("copy-0", &DeleteParams::default()).await.unwrap();
+    // No garbage collector runs here.
+    let children: Api<ConfigMap> = Api::namespaced(system.control_plane().client(), system.namespace());
+    let secrets: Api<Secret> = Api::namespaced(system.control_plane().client(), system.namespace());
+    eventually("its shard has made its children", DEADLINE, || async {
+        let (child, secret) = tokio::join!(children.get("unknown-0"), secrets.get("unknown-0"));
+        child.and(secret.map(drop)).map_err(|error| error.to_string())
+    })
+    .await
+    .unwrap();
+    websites.delete("unknown-0", &DeleteParams::default()).await.unwrap();
+    children.delete("unknown-0", &DeleteParams::default()).await.unwrap();
+    secrets.delete("unknown-0", &DeleteParams::default()).await.unwrap();
 }
 
 impl Fixture {
