@@ -89,7 +89,8 @@ impl Shard {
     async fn say(&self, facts: &watch::Sender<Facts>) -> Infallible {
         let mut changes = self.controller.changes();
         loop {
-            facts.send_replace(self.facts());
+            let said = self.facts();
+            facts.send_if_modified(|before| std::mem::replace(before, said.clone()) != said);
             if changes.changed().await.is_err() {
                 // The sender lives in `self`.
                 std::future::pending::<()>().await;

@@ -1,6 +1,7 @@
 //! The link between the Lease and the gate.
 #![allow(clippy::unwrap_used)]
 
+use futures::FutureExt as _;
 use ringside_ring::Moment;
 use ringside_runtime::{
     admin::{Health, Probe},
@@ -152,4 +153,23 @@ fn the_lease_says_a_weight_only_where_it_was_given() {
     assert!(!scene.shard.facts().contains_key(LEASE_WEIGHT), "what a person wrote there stays");
     scene.shard.weight = Some("0.5".parse().unwrap());
     assert_eq!(scene.shard.facts()[LEASE_WEIGHT].as_deref(), Some("0.5"));
+}
+
+/// Each time that it is told, the Lease is renewed at once.
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_told_of_the_controller_only_what_is_new() {
+    let scene = Scene::new();
+    let (facts, mut latest) = watch::channel(scene.shard.facts());
+    assert!(scene.shard.say(&facts).now_or_never().is_none());
+    assert!(!latest.has_changed().unwrap(), "it begins with that");
+    let story = async {
+        scene.knowledge.send_replace(Knowledge::Known(Arc::new(Policy::default())));
+        latest.changed().await.unwrap();
+    };
+    tokio::select! {
+        never = scene.shard.say(&facts) => match never {},
+        never = scene.shard.controller.judge(tokio::time::Instant::now(), scene.knowledge.subscribe()) => match never {},
+        () = story => {}
+    }
+    assert_eq!(latest.borrow()[LEASE_CONTROLLER].as_deref(), Some("working"), "a ring without resources needs no view");
 }
