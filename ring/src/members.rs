@@ -88,11 +88,13 @@ impl Members {
         !self.is_absent(shard) && self.may_receive(shard)
     }
 
-    /// Whether a shard's objects are to go elsewhere: its controller is absent, and that of a ready shard works.
+    /// Whether a shard's objects are to go elsewhere: its controller is absent, and those of enough ready shards work. That is
+    /// half of the shards, and one at least: where all began anew, the first would be given the objects of all.
     pub fn is_relieved(&self, shard: &str) -> bool {
-        self.is_available(shard)
-            && self.is_absent(shard)
-            && matches!(self.least_reluctance(), Some([absent, late, _]) if !absent && !late)
+        let all: Vec<_> = self.weighted().filter(|(_, weight)| self.counts(*weight)).collect();
+        let works =
+            |(shard, _): &&(&ShardName, Weight)| matches!(self.reluctance(shard.as_str()), Some([false, false, _]));
+        self.is_available(shard) && self.is_absent(shard) && all.iter().filter(works).count() >= (all.len() / 2).max(1)
     }
 
     /// Whether the controller of a shard is absent.
@@ -273,5 +275,27 @@ mod tests {
         assert!(!none.may_take_over("a"), "nothing moves to where nobody works");
         let late = of(&[("a", Ready, Absent), ("b", Expired, Working)]);
         assert_eq!((all(&late), relieved(&late)), (vec!["b".to_owned()], vec![]), "b may be gone");
+    }
+
+    /// As after a crash of all: the first that is back could not work on the objects of all.
+    #[test]
+    fn absent_controllers_are_relieved_while_half_of_the_shards_work() {
+        let of = |working: usize, all: usize| -> Members {
+            let controller = |shard| if shard < working { Controller::Working } else { Controller::Absent };
+            let member =
+                |shard| Member { state: ShardState::Ready, weight: Weight::ONE, controller: controller(shard) };
+            (0..all).map(|shard| (format!("s{shard}").parse().expect("valid"), member(shard))).collect()
+        };
+        for (all, least) in [(2, 1), (3, 1), (4, 2), (5, 2), (6, 3)] {
+            let last = format!("s{}", all - 1);
+            for working in 0..all {
+                let members = of(working, all);
+                assert_eq!(members.is_relieved(&last), working >= least, "{working} of {all}");
+                assert_eq!(members.may_receive(&last), working == 0, "{working} of {all}");
+            }
+        }
+        let idle = Member { state: ShardState::Ready, weight: Weight::ZERO, controller: Controller::Absent };
+        let idle = ["t0", "t1"].into_iter().fold(of(2, 4), |all, shard| all.with(shard.parse().expect("valid"), idle));
+        assert!(idle.is_relieved("s3") && idle.is_relieved("t0"), "those of weight 0 are not counted");
     }
 }

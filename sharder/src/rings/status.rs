@@ -23,7 +23,7 @@ const CONDITION_FENCED: &str = "Fenced";
 pub(super) const LONE_OBJECTS: &str = "LoneObjects";
 
 /// What to do about a controller that does not work.
-const REMEDY: &str = "while another shard's works, their objects go there: see why the container is not running in these \
+const REMEDY: &str = "while those of half the shards work, their objects go there: see why the container is not running in these \
     pods, or does not watch the ring's resources (--controller=always if it only asks now and then)";
 
 /// Shards, or other things, that are named in one sentence at most.
