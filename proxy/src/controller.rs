@@ -101,7 +101,7 @@ impl Controller {
         if self.mode == Mode::Always {
             return pending().await;
         }
-        let opened = self.views.opened();
+        let begins = self.views.begins();
         let mut mains = mains_of(&knowledge.borrow_and_update());
         let (mut seen_since, mut stays_since) = (began, None);
         loop {
@@ -110,7 +110,7 @@ impl Controller {
                 (mains, seen_since) = (known, Instant::now());
             }
             let (before, now) = (*self.state.borrow(), Instant::now());
-            let is_here = |it: &&GroupResource| self.views.expected_until(it, self.lease_duration) > Some(now);
+            let is_here = |it: &&GroupResource| self.views.here_until(it, self.lease_duration) > Some(now);
             let missing: Vec<_> = mains.iter().flatten().filter(|it| !is_here(it)).collect();
             stays_since = stays_since.or(Some(now)).filter(|_| missing.is_empty());
             // Nothing can be said of a ring that is not known.
@@ -121,7 +121,7 @@ impl Controller {
             self.tell(before, state, &missing);
             tokio::select! {
                 () = sleep_until(wake.unwrap_or(now)), if wake.is_some() || state != before => {}
-                () = opened.notified(), if state != State::Working => {}
+                () = begins.notified(), if state != State::Working => {}
                 changed = knowledge.changed() => if changed.is_err() {
                     // The proxy is ending.
                     return pending().await;
@@ -140,18 +140,19 @@ impl Controller {
         stays_since: Option<Instant>,
     ) -> (State, Option<Instant>) {
         let tolerance = 2 * self.lease_duration;
-        let until = |within| mains.iter().map(move |it| self.views.expected_until(it, within));
-        let away = until(tolerance).map(|until| until.max(Some(seen_since + tolerance))).min().flatten();
+        let expected = mains.iter().map(|it| self.views.expected_until(it, tolerance));
+        let away = expected.map(|until| until.max(Some(seen_since + tolerance))).min().flatten();
         match (before, stays_since) {
             (State::Working, _) if away.is_some_and(|away| away <= now) => {
                 (State::Absent { since: now, worked: true }, None)
             }
-            (State::Unknown, None) if seen_since + tolerance <= now => {
+            (State::Unknown, None) if away.is_some_and(|away| away <= now) => {
                 (State::Absent { since: now, worked: false }, None)
             }
-            (State::Unknown, None) => (before, Some(seen_since + tolerance)),
+            (State::Unknown, None) => (before, away),
             (State::Absent { worked: true, .. }, Some(since)) if now < since + tolerance => {
-                (before, until(self.lease_duration).chain([Some(since + tolerance)]).min().flatten())
+                let here = mains.iter().map(|it| self.views.here_until(it, self.lease_duration));
+                (before, here.chain([Some(since + tolerance)]).min().flatten())
             }
             (State::Absent { .. }, None) => (before, None),
             (_, _) => (State::Working, away),

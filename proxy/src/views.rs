@@ -155,7 +155,6 @@ impl Views {
             return Err(Expired);
         }
         of.open.insert(id, open);
-        registry.opened.notify_one();
         Ok(View { views: self.clone(), scope, id, state })
     }
 
@@ -180,19 +179,29 @@ impl Views {
         })
     }
 
-    /// Until when the controller is thought to be there for a resource, if it comes back `within` that time after its last
-    /// view, or tries for longer as that was refused; none before the first.
-    pub fn expected_until(&self, resource: &GroupResource, within: Duration) -> Option<Instant> {
-        self.of(resource, |of| match of.last_seen {
-            _ if of.open.values().any(|open| open.ends.is_none()) => Some(Instant::now() + within),
-            Some((at, tries_again)) => Some(at + if tries_again { within.max(TRIES_AGAIN) } else { within }),
-            None => None,
+    /// Until when the controller is there for a resource, if it comes back `within` that time after its last view; none before
+    /// the API server has answered one. An answer that refuses is none: the controller knows no objects by it.
+    pub fn here_until(&self, resource: &GroupResource, within: Duration) -> Option<Instant> {
+        self.of(resource, |of| {
+            let mut open = of.open.values().filter(|open| open.ends.is_none());
+            let is_open = open.any(|open| open.state.begun.load(Ordering::Acquire));
+            is_open.then(Instant::now).or(of.last_begun).map(|at| at + within)
         })
     }
 
-    /// Tells when a view is opened, to one who waits for that.
-    pub fn opened(&self) -> Arc<Notify> {
-        self.0.lock().opened.clone()
+    /// The same, with the time for another try where the API server did not answer yet, or had no time.
+    pub fn expected_until(&self, resource: &GroupResource, within: Duration) -> Option<Instant> {
+        let tried = self.of(resource, |of| {
+            let open = of.open.values().filter(|open| open.ends.is_none());
+            let waits = open.filter(|open| !open.state.begun.load(Ordering::Acquire)).map(|open| open.opened);
+            waits.chain(of.last_postponed).max()
+        });
+        self.here_until(resource, within).max(tried.map(|at| at + within.max(TRIES_AGAIN)))
+    }
+
+    /// Tells when the API server has answered a view, to one who waits for that.
+    pub fn begins(&self) -> Arc<Notify> {
+        self.0.lock().begins.clone()
     }
 
     /// The object was drained: a watch that begins behind that may have missed it, also before it is let go. So may one
@@ -310,6 +319,7 @@ impl View {
         if self.state.begun.swap(true, Ordering::AcqRel) {
             return None;
         }
+        registry.begins.notify_one();
         let unknown = registry.unknown;
         registry.of(&self.scope.resource).take_over(self.id, unknown)
     }
@@ -394,7 +404,11 @@ impl Drop for View {
         let over = registry.over;
         let of = registry.of(&self.scope.resource);
         let Some(mut open) = of.open.remove(&self.id) else { return };
-        of.last_seen = Some((Instant::now(), !begun));
+        match (begun, postponed) {
+            (true, _) => of.last_begun = Some(Instant::now()),
+            (false, true) => of.last_postponed = Some(Instant::now()),
+            (false, false) => {}
+        }
         if begun && !open.is_watch {
             of.listed(&open);
         }

@@ -164,12 +164,40 @@ async fn controller_that_is_refused_has_the_time_to_try_again() {
     drop(scene.watch("bs"));
     scene.held_since(began, MOMENT).await;
     for _ in 0..3 {
-        drop(scene.views.open(scope(resource("bs"), None), Kind::List).unwrap());
+        scene.views.open(scope(resource("bs"), None), Kind::List).unwrap().postponed();
         scene.held_since(began, Duration::from_secs(59)).await;
         assert_eq!(scene.said(), Some("working"));
     }
     scene.held_since(began, 2 * MOMENT).await;
     assert_eq!(scene.said(), Some("absent"));
+}
+
+/// As one that lacks a permission: it is answered again and again, and never sees an object.
+#[tokio::test(start_paused = true)]
+async fn controller_that_only_gets_refusals_does_not_work() {
+    for postponed in [false, true] {
+        let fresh = Scene::new(Mode::Watching, false);
+        let worked = Scene::new(Mode::Watching, false);
+        let stays = [&fresh, &worked].map(|scene| scene.watch("as"));
+        let began = Instant::now();
+        drop(worked.watch("bs"));
+        worked.held_since(began, MOMENT).await;
+        assert_eq!(worked.said(), Some("working"));
+        for _ in 0..40 {
+            for scene in [&fresh, &worked] {
+                let asks = scene.views.open(scope(resource("bs"), None), Kind::List).unwrap();
+                scene.held_since(began, MOMENT / 2).await;
+                if postponed {
+                    asks.postponed();
+                }
+                drop(asks);
+                scene.held_since(began, MOMENT / 2).await;
+            }
+        }
+        assert_eq!(fresh.said(), Some("absent"));
+        assert_eq!(worked.said(), Some(if postponed { "working" } else { "absent" }), "{postponed}");
+        drop(stays);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,8 +27,8 @@ pub(super) struct Registry {
     pub(super) over: bool,
     /// That there were views of which nothing is known.
     pub(super) unknown: Option<Interruption>,
-    /// A view was opened.
-    pub(super) opened: Arc<Notify>,
+    /// The API server has answered a view.
+    pub(super) begins: Arc<Notify>,
     pub(super) resources: HashMap<GroupResource, OfResource>,
 }
 
@@ -36,8 +36,10 @@ pub(super) struct Registry {
 pub(super) struct OfResource {
     /// Those that are open, and those that ended and are remembered.
     pub(super) open: HashMap<u64, Open>,
-    /// When the last one ended, and whether it was refused, so that its client tries again.
-    pub(super) last_seen: Option<(Instant, bool)>,
+    /// When the last one ended that the API server had answered.
+    pub(super) last_begun: Option<Instant>,
+    /// And the last one that it had no time for, so that its client tries again.
+    pub(super) last_postponed: Option<Instant>,
     /// Ordered by what they wait for, so that progress wakes only those whom it may concern.
     pub(super) waiting: BTreeMap<(ResourceVersion, u64), Waiting>,
     /// Objects that were drained up to here have been let go.
