@@ -360,7 +360,7 @@ impl Book {
                 None => seen,
             };
             if self.counts(&key, &seen) {
-                self.appeared(&key, &seen, now);
+                self.appeared(&key, &seen, before.get(&key), now);
             }
             self.leases.insert(key, seen);
         }
@@ -384,9 +384,9 @@ impl Book {
         Change::Membership
     }
 
-    fn appeared(&mut self, key: &LeaseKey, seen: &Observed, now: Moment) {
+    fn appeared(&mut self, key: &LeaseKey, seen: &Observed, before: Option<&Observed>, now: Moment) {
         self.vanished.appeared(key, &seen.ring);
-        self.returns.seen(key, &seen.ring, seen.facts.held_by_shard, now);
+        self.returns.seen(key, seen, before, now);
     }
 
     fn vanish(&mut self, key: &LeaseKey, last: &Observed, now: Moment) {
@@ -401,17 +401,17 @@ impl Book {
             // It may have been a shard's until its label was changed.
             return self.remove(&key, now);
         };
-        let before = self.leases.get(&key);
-        let joined = before.is_none_or(|before| facts_of(before) != facts_of(&seen));
+        let before = self.leases.get(&key).cloned();
+        let joined = before.as_ref().is_none_or(|before| facts_of(before) != facts_of(&seen));
         // Judged right after a change, a held Lease is ready and any other dead.
         let fits = seen.state_label() == Some(seen.judge(seen.changed, seen.changed).state.as_str());
-        let renewed = before.is_none_or(|before| before.changed != seen.changed);
+        let renewed = before.as_ref().is_none_or(|before| before.changed != seen.changed);
         let counts = self.counts(&key, &seen);
-        if let Some(last) = before.filter(|before| before.ring != seen.ring).cloned() {
-            self.vanish(&key, &last, now);
+        if let Some(last) = before.as_ref().filter(|before| before.ring != seen.ring) {
+            self.vanish(&key, last, now);
         }
         if counts {
-            self.appeared(&key, &seen, now);
+            self.appeared(&key, &seen, before.as_ref(), now);
         }
         // Ready again: what it was passed over for may come to it.
         let back = self.late.contains(&key) && seen.state(now, Moment::default()) == ShardState::Ready;

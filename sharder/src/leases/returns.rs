@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use ringside_ring::{Moment, RingName};
 
-use super::book::LeaseKey;
+use super::book::{LeaseKey, Observed};
 
 /// For how long a return counts.
 const WITHIN: Duration = Duration::from_secs(600);
@@ -15,13 +15,13 @@ const MOST: usize = 2;
 /// For how long it is, at first and at last.
 const UNSTABLE: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(600)];
 
-/// The shards that were without their Lease in the last minutes.
+/// The shards that were without their Lease, or their controller, in the last minutes.
 #[derive(Debug, Default)]
 pub(super) struct Returns(BTreeMap<(LeaseKey, RingName), Shard>);
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// When its Lease was last seen without it, until it returns.
+    /// When its Lease was last seen without it or its controller, until it returns.
     away: Option<Moment>,
     returns: Vec<Moment>,
     pause: Duration,
@@ -30,12 +30,15 @@ struct Shard {
 }
 
 impl Returns {
-    /// A shard's Lease was seen, held by the shard or not.
-    pub(super) fn seen(&mut self, key: &LeaseKey, ring: &RingName, held: bool, now: Moment) {
-        let id = (key.clone(), ring.clone());
-        if !held {
+    /// A shard's Lease was seen, after it was seen as `before`.
+    pub(super) fn seen(&mut self, key: &LeaseKey, seen: &Observed, before: Option<&Observed>, now: Moment) {
+        let id = (key.clone(), seen.ring.clone());
+        let works = |seen: &Observed| seen.facts.held_by_shard && seen.absent.is_none();
+        // A controller that has yet to begin comes back from nowhere.
+        if !seen.facts.held_by_shard || !works(seen) && before.is_some_and(works) {
             self.0.entry(id).or_default().away = Some(now);
-        } else if let Some(shard) = self.0.get_mut(&id)
+        } else if works(seen)
+            && let Some(shard) = self.0.get_mut(&id)
             && shard.away.take().is_some()
         {
             shard.returns.retain(|at| now < *at + WITHIN);
@@ -83,7 +86,7 @@ mod tests {
     use super::*;
     use crate::leases::book::{
         Book,
-        tests::{at, book, lease},
+        tests::{at, book, lease, saying},
     };
 
     const OBJECTS: usize = 300;
@@ -111,6 +114,15 @@ mod tests {
         fn see(&mut self, holder: &str) {
             let seen = lease("a", holder, u32::try_from(self.now % 60).unwrap(), self.now + 1);
             self.book.apply(Event::Apply(seen), at(self.now));
+        }
+
+        /// All renew, and `a` says so of its controller; returns how many objects moved.
+        fn say(&mut self, controller: &str) -> usize {
+            for (shard, controller) in [("a", controller), ("b", "working"), ("c", "working")] {
+                let seen = lease(shard, shard, u32::try_from(self.now % 60).unwrap(), self.now + 1);
+                self.book.apply(Event::Apply(saying(seen, controller)), at(self.now));
+            }
+            self.move_all()
         }
 
         fn pass(&mut self, seconds: u64) {
@@ -171,6 +183,39 @@ mod tests {
         }
         assert!(world.until_stable() > 500);
         assert_eq!(world.move_all(), share, "it has run for long enough");
+    }
+
+    /// Its proxy keeps the Lease meanwhile, and the pauses between its starts get longer.
+    #[test]
+    fn a_controller_that_crashes_again_and_again_moves_its_share_out_and_back_once() {
+        let mut world = World::start();
+        let share = world.owners.values().filter(|shard| *shard == "a").count();
+        let mut moves = Vec::new();
+        for _ in 0..8 {
+            // It runs for a minute, and counts as working for the second half.
+            world.pass(29);
+            let (late, away) = (world.say("working"), world.say("absent"));
+            world.pass(301);
+            moves.push([late, away, world.say("working")]);
+        }
+        assert_eq!(moves[..2], [[0, share, share], [0, share, 0]]);
+        assert_eq!(moves[2..], [[0; 3]; 6]);
+    }
+
+    #[test]
+    fn a_controller_that_starts_for_the_first_time_does_not_return() {
+        let mut world = World::start();
+        let fresh = |controller, version| saying(lease("d", "d", 0, version), controller);
+        for (version, controller) in [(1, "absent"), (2, "absent"), (3, "working")] {
+            world.book.apply(Event::Apply(fresh(controller, version)), at(world.now));
+        }
+        assert!(world.book.returns.0.is_empty() && world.members().unstable().is_empty());
+        for (version, holder, controller) in [(1000, "", "working"), (1001, "a", "absent"), (1002, "a", "working")] {
+            let seen = lease("a", holder, 0, world.now + version);
+            world.book.apply(Event::Apply(saying(seen, controller)), at(world.now));
+        }
+        let returns: Vec<_> = world.book.returns.0.values().map(|shard| shard.returns.len()).collect();
+        assert_eq!(returns, [1], "a shard that is replaced returns once");
     }
 
     #[test]

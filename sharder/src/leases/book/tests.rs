@@ -83,7 +83,7 @@ fn a_shard_whose_lease_vanished_keeps_its_weight() {
 }
 
 /// The same Lease of a shard that says so of its controller.
-fn saying(mut lease: Lease, controller: &str) -> Lease {
+pub(crate) fn saying(mut lease: Lease, controller: &str) -> Lease {
     lease.metadata.annotations.get_or_insert_default().insert(LEASE_CONTROLLER.to_owned(), controller.to_owned());
     lease
 }
