@@ -8,17 +8,24 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::Extensions;
-use http_body::Frame;
+use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
+use parking_lot::Mutex;
 use tokio::{
-    sync::{Semaphore, SemaphorePermit},
+    sync::{Notify, Semaphore, SemaphorePermit},
     time::timeout,
 };
 
 use crate::body::{Body, BodyError};
 
-/// Bytes that may be held: as many as the longest object that is read.
-pub const SIZE: usize = 8 << 20;
+/// Bytes that may be held: the longest object that is read, and some beside it.
+pub const SIZE: usize = 10 << 20;
+/// Bytes of these that only small bodies and events draw: locks and labels are read while long objects wait.
+pub const RESERVE: usize = 1 << 20;
+/// The longest that is small.
+pub const SMALL: usize = 64 << 10;
+/// What a body of unknown length draws at a time once it is not small.
+const STEP: usize = 256 << 10;
 /// How long a buffer waits until others give back what it needs.
 pub const WAIT: Duration = Duration::from_secs(1);
 /// How many pages of lists are asked for at once: what has come of one is held until it is read.
@@ -28,7 +35,15 @@ const TURN: Duration = Duration::from_secs(10);
 
 /// The budget of one proxy. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<(Semaphore, Semaphore)>);
+pub struct Budget(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    used: Mutex<usize>,
+    /// Told each time that bytes are given back.
+    freed: Notify,
+    turns: Semaphore,
+}
 
 /// Bytes that are drawn until this is dropped.
 #[derive(Debug)]
@@ -53,7 +68,7 @@ pub enum Unread {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self(Arc::new((Semaphore::new(SIZE), Semaphore::new(PAGES))))
+        Self(Arc::new(Shared { used: Mutex::default(), freed: Notify::new(), turns: Semaphore::new(PAGES) }))
     }
 }
 
@@ -65,13 +80,13 @@ impl Budget {
 
     /// How many bytes are held.
     pub fn used(&self) -> usize {
-        SIZE.saturating_sub(self.0.0.available_permits())
+        *self.0.used.lock()
     }
 
-    /// Holds bytes that were made here, if there is room for them.
+    /// Holds bytes that were made here, if there is room for them. They may be many: none are of the reserve.
     pub fn hold(&self, bytes: Vec<u8>) -> Option<Bytes> {
         let mut permit = self.permit();
-        permit.resize(bytes.len()).then(|| Bytes::from_owner(Held { bytes, _permit: permit }))
+        permit.resize_within(bytes.len(), SIZE - RESERVE).then(|| Bytes::from_owner(Held { bytes, _permit: permit }))
     }
 
     /// Draws nothing yet.
@@ -90,7 +105,7 @@ impl Budget {
 
     /// Waits for the turn to ask for a page of a list, which ends when this is dropped.
     pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        timeout(TURN, self.0.1.acquire()).await.ok()?.ok()
+        timeout(TURN, self.0.turns.acquire()).await.ok()?.ok()
     }
 
     /// All bytes of a body if they come whole, are no more than `most`, and there is room for them; and the same body as it came.
@@ -107,28 +122,41 @@ impl Budget {
         }
     }
 
-    /// What was read of a body, and whether that is all.
+    /// What was read of a body, and whether that is all. A length that is known is drawn before the first byte is read.
     async fn read(&self, body: &mut Body, most: usize) -> (Bytes, Result<(), Unread>) {
-        let (mut bytes, mut permit) = (Vec::new(), self.permit());
-        let read = loop {
-            let Some(frame) = body.frame().await else { break Ok(()) };
+        let (mut bytes, mut permit, most) = (Vec::new(), self.permit(), most.min(SIZE - RESERVE));
+        let mut read = match body.size_hint().exact().map(|known| usize::try_from(known).unwrap_or(usize::MAX)) {
+            Some(known) if known > most => Err(Unread::TooLong(most)),
+            Some(known) => permit.grow(known).await,
+            None => Ok(()),
+        };
+        while read.is_ok()
+            && let Some(frame) = body.frame().await
+        {
             match frame.map(Frame::into_data) {
-                Ok(Ok(data)) => bytes.extend_from_slice(&data),
+                Ok(Ok(data)) => {
+                    read = match bytes.len() + data.len() {
+                        len if len > most => Err(Unread::TooLong(most)),
+                        len if len > permit.bytes => permit.grow(step(len).min(most)).await,
+                        _ => Ok(()),
+                    };
+                    bytes.reserve_exact(permit.bytes.saturating_sub(bytes.len()).max(data.len()));
+                    bytes.extend_from_slice(&data);
+                }
                 // What comes behind a body no API server sends.
                 Ok(Err(_)) => {}
-                Err(error) => break Err(error.into()),
+                Err(error) => read = Err(error.into()),
             }
-            if bytes.len() > most {
-                break Err(Unread::TooLong(most));
-            }
-            if let Err(error) = permit.grow(bytes.capacity()).await {
-                break Err(error);
-            }
-        };
+        }
         bytes.shrink_to_fit();
         permit.resize(bytes.len().min(permit.bytes));
         (Bytes::from_owner(Held { bytes, _permit: permit }), read)
     }
+}
+
+/// What is drawn for so many bytes of a body that may become longer.
+fn step(len: usize) -> usize {
+    if len <= SMALL { SMALL } else { len.next_multiple_of(STEP) }
 }
 
 /// Bytes, and what they have drawn.
@@ -146,29 +174,45 @@ impl AsRef<[u8]> for Held {
 impl BudgetPermit {
     /// Draws as many, and gives back what is too much, at once. Returns whether there was room.
     pub fn resize(&mut self, bytes: usize) -> bool {
-        let semaphore = &self.budget.0.0;
-        let more = bytes.saturating_sub(self.bytes);
-        let Ok(drawn) = semaphore.try_acquire_many(u32::try_from(more).unwrap_or(u32::MAX)) else { return false };
-        drawn.forget();
-        semaphore.add_permits(self.bytes.saturating_sub(bytes));
+        self.resize_within(bytes, if bytes <= SMALL { SIZE } else { SIZE - RESERVE })
+    }
+
+    /// The same, with no more than `most` held by all.
+    fn resize_within(&mut self, bytes: usize, most: usize) -> bool {
+        let Shared { used, freed, .. } = &*self.budget.0;
+        let mut used = used.lock();
+        let all = *used - self.bytes + bytes;
+        if bytes > self.bytes && all > most {
+            return false;
+        }
+        *used = all;
+        if bytes < self.bytes {
+            freed.notify_waiters();
+        }
         self.bytes = bytes;
         true
     }
 
-    /// Draws as many, and waits for them.
+    /// Draws as many, and waits for them. Meanwhile it holds no more than before, so that others may draw.
     async fn grow(&mut self, bytes: usize) -> Result<(), Unread> {
-        let more = bytes.saturating_sub(self.bytes);
-        let drawn = self.budget.0.0.acquire_many(u32::try_from(more).unwrap_or(u32::MAX));
-        let drawn = timeout(WAIT, drawn).await.ok().and_then(Result::ok).ok_or(Unread::NoRoom)?;
-        drawn.forget();
-        self.bytes += more;
-        Ok(())
+        let budget = self.budget.clone();
+        let drawn = async {
+            loop {
+                // Heeds what is given back from here on.
+                let freed = budget.0.freed.notified();
+                if self.resize(bytes) {
+                    return;
+                }
+                freed.await;
+            }
+        };
+        timeout(WAIT, drawn).await.map_err(|_| Unread::NoRoom)
     }
 }
 
 impl Drop for BudgetPermit {
     fn drop(&mut self) {
-        self.budget.0.0.add_permits(self.bytes);
+        self.resize(0);
     }
 }
 

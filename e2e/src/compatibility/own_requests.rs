@@ -71,7 +71,7 @@ const LIST: [OwnRequest; 13] = [
         |method, _, query| asks(method, query, &[NAMED]) && !query.contains(EXACT) && !query.contains("limit=")),
     own("list of what is to be deleted, for its metadata, where a deletion of many is of a controlled resource",
         "whose the objects are that control it",
-        |method, _, query| asks(method, query, &["labelSelector=", "limit=500"])),
+        |method, _, query| asks(method, query, &["labelSelector=", "limit=100"])),
     own("list of one object, as the client and for its metadata, before the first list or watch of a resource",
         "the version from which on a watch may go on",
         |method, _, query| asks(method, query, &["limit=1"]) && !query.contains("labelSelector=")),

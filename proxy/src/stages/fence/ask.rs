@@ -30,8 +30,8 @@ const MAX_ANSWER: usize = 8 << 20;
 /// How long an answer may take: a client waits for its own meanwhile.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// How many objects are asked for at once: of metadata alone, even of a few kilobytes each, far less than is read.
-const PAGE: &str = "500";
+/// How many objects are asked for at once: of metadata alone, even of some tens of kilobytes each, less than is read.
+const PAGE: &str = "100";
 
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const JSON: &str = "application/json";

@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::*;
-use crate::budget::{SIZE, WAIT};
+use crate::budget::{SIZE, SMALL, WAIT};
 
 const LEFT: usize = 150;
 const OBJECT: usize = 10 << 10;
@@ -75,15 +75,17 @@ async fn what_left_is_told_object_by_object_and_few_of_them_are_held_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_body_without_room_is_refused_in_a_way_that_clients_repeat() {
     let lab = Lab::new(|_| ok());
-    let mut others = lab.shared.budget.permit();
-    assert!(others.resize(SIZE));
+    let others = lab.shared.budget.fill_but(SMALL);
     let election = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
-    let (write, start) = (|| ask("POST", election).map(|_| full("{}")), Instant::now());
-    let refused = lab.send(write()).await;
+    let write = |len: usize| ask("POST", election).map(|_| full(format!("{{{}}}", " ".repeat(len - 2))));
+    assert_eq!(lab.send(write(SMALL)).await.status(), StatusCode::OK, "as long as most locks are, and longer");
+    lab.seen.lock().clear();
+    let start = Instant::now();
+    let refused = lab.send(write(SMALL + 1)).await;
     assert_eq!((refused.status(), start.elapsed()), (StatusCode::TOO_MANY_REQUESTS, WAIT));
     assert_eq!(refused.headers()[header::RETRY_AFTER], "1");
     drop(others);
-    assert_eq!(lab.send(write()).await.status(), StatusCode::OK);
+    assert_eq!(lab.send(write(SMALL + 1)).await.status(), StatusCode::OK);
     lab.seen.lock().clear();
     assert_eq!(lab.shared.budget.used(), 0);
 }
@@ -93,8 +95,7 @@ async fn a_watch_whose_event_has_no_room_ends_with_an_error() {
     for has_room in [true, false] {
         let (server, respond) = streaming();
         let lab = Lab::new(respond);
-        let mut others = lab.shared.budget.permit();
-        assert!(has_room || others.resize(SIZE));
+        let others = lab.shared.budget.fill_but(if has_room { SIZE } else { 0 });
         let mut body =
             lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5&allowWatchBookmarks=true").await.into_body();
         server.unbounded_send(DELETED.split_at(50).0).unwrap();

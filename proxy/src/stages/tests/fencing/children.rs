@@ -194,7 +194,7 @@ async fn children_of_an_owner_that_was_let_go_are_not_deleted_with_others() {
     let uri = format!("{PARTS}?labelSelector=a&fieldSelector=b&resourceVersion=0&dryRun=All");
     assert_eq!(fenced.status("DELETE", &uri).await, 200);
     let question = fenced.lab.seen.lock()[0].uri.to_string();
-    assert_eq!(question, format!("{PARTS}?fieldSelector=b&labelSelector=s%3Dme%2C%21d%2Ca&limit=500"));
+    assert_eq!(question, format!("{PARTS}?fieldSelector=b&labelSelector=s%3Dme%2C%21d%2Ca&limit=100"));
     fenced.let_go().await;
     fenced.thing(NOBODYS);
     assert_eq!(fenced.status("DELETE", &uri).await, 409);
