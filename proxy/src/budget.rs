@@ -52,15 +52,20 @@ pub struct BudgetPermit {
     bytes: usize,
 }
 
+/// Others hold all that may be held.
+#[derive(Debug, thiserror::Error)]
+#[error("the proxy holds as many bytes as it may")]
+pub struct NoRoom;
+
 /// Why a body was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum Unread {
     /// It is longer than what is read.
     #[error("it is longer than {0} bytes")]
     TooLong(usize),
-    /// Others hold all that may be held.
-    #[error("the proxy holds as many bytes as it may")]
-    NoRoom,
+    /// There is no room for it.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     /// It broke off.
     #[error(transparent)]
     Broken(#[from] BodyError),
@@ -109,16 +114,19 @@ impl Budget {
     }
 
     /// All bytes of a body if they come whole, are no more than `most`, and there is room for them; and the same body as it came.
-    pub async fn peek(&self, mut body: Body, most: usize) -> (Option<Bytes>, Body) {
+    pub async fn peek(&self, mut body: Body, most: usize) -> (Result<Option<Bytes>, NoRoom>, Body) {
         let (bytes, read) = self.read(&mut body, most).await;
         // Of no known length: what came without a Content-Length goes on without one.
         let begun = stream::iter((!bytes.is_empty()).then(|| Ok(Frame::data(bytes.clone()))));
         match read {
-            Ok(()) => (Some(bytes), StreamBody::new(begun).boxed_unsync()),
+            Ok(()) => (Ok(Some(bytes)), StreamBody::new(begun).boxed_unsync()),
             Err(Unread::Broken(error)) => {
-                (None, StreamBody::new(begun.chain(stream::iter([Err(error)]))).boxed_unsync())
+                (Ok(None), StreamBody::new(begun.chain(stream::iter([Err(error)]))).boxed_unsync())
             }
-            Err(_) => (None, StreamBody::new(begun.chain(BodyStream::new(body))).boxed_unsync()),
+            Err(unread) => {
+                let read = if let Unread::NoRoom(none) = unread { Err(none) } else { Ok(None) };
+                (read, StreamBody::new(begun.chain(BodyStream::new(body))).boxed_unsync())
+            }
         }
     }
 
@@ -127,7 +135,7 @@ impl Budget {
         let (mut bytes, mut permit, most) = (Vec::new(), self.permit(), most.min(SIZE - RESERVE));
         let mut read = match body.size_hint().exact().map(|known| usize::try_from(known).unwrap_or(usize::MAX)) {
             Some(known) if known > most => Err(Unread::TooLong(most)),
-            Some(known) => permit.grow(known).await,
+            Some(known) => permit.grow(known).await.map_err(Unread::from),
             None => Ok(()),
         };
         while read.is_ok()
@@ -137,7 +145,7 @@ impl Budget {
                 Ok(Ok(data)) => {
                     read = match bytes.len() + data.len() {
                         len if len > most => Err(Unread::TooLong(most)),
-                        len if len > permit.bytes => permit.grow(step(len).min(most)).await,
+                        len if len > permit.bytes => permit.grow(step(len).min(most)).await.map_err(Unread::from),
                         _ => Ok(()),
                     };
                     bytes.reserve_exact(permit.bytes.saturating_sub(bytes.len()).max(data.len()));
@@ -194,7 +202,7 @@ impl BudgetPermit {
     }
 
     /// Draws as many, and waits for them. Meanwhile it holds no more than before, so that others may draw.
-    async fn grow(&mut self, bytes: usize) -> Result<(), Unread> {
+    async fn grow(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let budget = self.budget.clone();
         let drawn = async {
             loop {
@@ -206,7 +214,7 @@ impl BudgetPermit {
                 freed.await;
             }
         };
-        timeout(WAIT, drawn).await.map_err(|_| Unread::NoRoom)
+        timeout(WAIT, drawn).await.map_err(|_| NoRoom)
     }
 }
 

@@ -83,7 +83,7 @@ impl<S> Next for S where
 async fn whole(extensions: &Extensions, body: Body) -> Result<Bytes, Refusal> {
     Budget::of(extensions).collect(body, MAX_BODY).await.map_err(|unread| match unread {
         Unread::TooLong(most) => Refusal::TooLong(most),
-        Unread::NoRoom => Refusal::NoRoom,
+        Unread::NoRoom(_) => Refusal::NoRoom,
         Unread::Broken(BodyError(cut)) if cut.is::<BodyStalled>() => Refusal::BodyStalled(BodyStalled),
         Unread::Broken(cut) => Refusal::Cut(cut.to_string()),
     })

@@ -30,7 +30,7 @@ use super::{Next, admit::Admitted, narrow::with_query, whole};
 use crate::{
     access::credentials::is_foreign,
     body::{Body, full},
-    budget::Budget,
+    budget::{Budget, NoRoom, Unread},
     election::{Asked, Claim, Hold, Judgement, LockName, LockRefusal, Locks},
     metadata::MAX_OBJECT,
     request::{
@@ -136,7 +136,7 @@ impl<S: Next> Elect<S> {
             }
             let (head, body) = tried.into_parts();
             let body = Budget::of(&parts.extensions).collect(body, MAX_OBJECT).await;
-            let tried = Response::from_parts(head, body.map_err(|_| LockRefusal::Answer)?);
+            let tried = Response::from_parts(head, body.map_err(not_judged)?);
             match locks.judge(&asked, &bytes, &tried, shard.as_str())? {
                 Judgement::Begins(judged) => {
                     locks.make_room(&judged)?;
@@ -199,7 +199,8 @@ async fn look<S: Next>(
     }
     let (head, body) = response.into_parts();
     let (whole, body) = budget.peek(body, MAX_OBJECT).await;
-    if let Some(whole) = whole {
+    // As it came it may show that another leads.
+    if let Some(whole) = whole.map_err(|NoRoom| Refusal::NoRoom)? {
         let free = locks.read(name, &head.headers, &whole, hold.holder());
         if free.is_err() && locks.is_believed(name) {
             // It comes back to what it led by: nothing is in doubt when the ring holds it.
@@ -210,6 +211,14 @@ async fn look<S: Next>(
     // The real one: somebody else's, or nobody's.
     locks.refused(name);
     Ok(Response::from_parts(head, body))
+}
+
+/// What the API server said of a dry run was not read.
+fn not_judged(unread: Unread) -> Refusal {
+    match unread {
+        Unread::NoRoom(_) => Refusal::NoRoom,
+        Unread::TooLong(_) | Unread::Broken(_) => LockRefusal::Answer.into(),
+    }
 }
 
 /// The write as the API server should judge it, without storing it.

@@ -29,7 +29,7 @@ use super::{Next, whole};
 use crate::{
     access::credentials::is_foreign,
     body::{Body, BodyError, BoxError, empty, full},
-    budget::Budget,
+    budget::{Budget, NoRoom},
     frames::MAX_KEPT,
     metadata::MAX_OBJECT,
     peering::{Collection, Peerings, Place, Presence},
@@ -216,6 +216,8 @@ async fn shown(
     }
     let (mut head, body) = response.into_parts();
     let (read, body) = budget.peek(body, MAX_OBJECT).await;
+    // As it came it would show other operators, and the controller would pause.
+    let read = read.map_err(|NoRoom| Refusal::NoRoom)?;
     let Some(mut answer) = read.and_then(|read| serde_json::from_slice::<Value>(&read).ok()) else {
         return Ok(Response::from_parts(head, body));
     };

@@ -27,7 +27,7 @@ pub(super) async fn read<S: Next>(
     let target = target(&resource);
     let (head, body) = response.into_parts();
     let (whole, body) = judge.asker.budget.peek(body, MAX_OBJECT).await;
-    match whole.and_then(|whole| metadata::of_answer(&head.headers, &whole).ok()) {
+    match whole.ok().flatten().and_then(|whole| metadata::of_answer(&head.headers, &whole).ok()) {
         Some(metadata) => judge.shown(&target, &metadata, asked)?,
         // A Table without objects, an answer to HEAD, an object without end.
         None => match judge.ask(&target).await? {

@@ -108,7 +108,7 @@ impl Unlabelled {
             (StatusCode::CREATED, _) => {
                 let (head, body) = answer.into_parts();
                 let (whole, body) = judge.asker.budget.peek(body, MAX_OBJECT).await;
-                let created = whole.and_then(|whole| metadata::of_answer(&head.headers, &whole).ok());
+                let created = whole.ok().flatten().and_then(|whole| metadata::of_answer(&head.headers, &whole).ok());
                 if let Some(Metadata { name: Some(name), uid: Some(uid), .. }) =
                     created.filter(|created| judge.whose(created) == Whose::Nobodys)
                 {

@@ -90,6 +90,22 @@ async fn a_body_without_room_is_refused_in_a_way_that_clients_repeat() {
     assert_eq!(lab.shared.budget.used(), 0);
 }
 
+/// With others in it a controller of kopf's pauses, and an elector waits.
+#[tokio::test(start_paused = true)]
+async fn what_others_say_of_a_lock_or_a_peer_is_not_shown_because_there_is_no_room() {
+    for object in
+        ["/apis/coordination.k8s.io/v1/namespaces/ns/leases/a", "/apis/kopf.dev/v1/namespaces/ns/kopfpeerings/default"]
+    {
+        let lab = Lab::new(|_| json(full(r#"{"metadata":{"name":"a","namespace":"ns","resourceVersion":"5"}}"#)));
+        let others = lab.shared.budget.fill_but(0);
+        let refused = lab.get(object).await;
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{object}");
+        assert_eq!(refused.headers()[header::RETRY_AFTER], "1");
+        drop(others);
+        assert_eq!(lab.get(object).await.status(), StatusCode::OK);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_whose_event_has_no_room_ends_with_an_error() {
     for has_room in [true, false] {
