@@ -36,6 +36,8 @@ use crate::{
 
 /// How many questions are under way at a time.
 const AT_A_TIME: usize = 8;
+/// How many where whole objects are asked for: those not yet told are held.
+const WHOLE_AT_A_TIME: usize = 2;
 /// The longest answer that is read: metadata of one object, or the object where that is not known.
 const MAX_ANSWER: usize = 8 << 20;
 
@@ -74,7 +76,8 @@ impl Asks {
             }
         };
         let told = |answer: Option<Option<_>>| ready(answer.map_or(Some(None), |event| event.map(Some)));
-        stream::iter(missed.objects.clone()).map(ask).buffered(AT_A_TIME).filter_map(told).boxed()
+        let at_a_time = if is_whole { WHOLE_AT_A_TIME } else { AT_A_TIME };
+        stream::iter(missed.objects.clone()).map(ask).buffered(at_a_time).filter_map(told).boxed()
     }
 
     /// The event about it, unless what has the name is this shard's.

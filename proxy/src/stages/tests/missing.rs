@@ -163,3 +163,20 @@ async fn whole_objects_are_told_as_a_whole_as_they_were_or_as_they_are() {
         assert_eq!(lab.shared.budget.used(), 0);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn few_whole_objects_are_asked_for_at_a_time() {
+    for (accept, at_a_time) in [(JSON, 2), ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", 8)] {
+        let lab = Lab::stuck(|seen| seen.uri.query().unwrap().contains("watch=1").then(silent));
+        let ask = |from: &str| {
+            let mut request = ask("GET", &format!("{WATCH}&resourceVersion={from}"));
+            request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+            lab.send(request)
+        };
+        drop(ask("5").await);
+        (12..22).for_each(|version| lab.shared.views.leaves(&leaving(things(), Some("ns"), version)));
+        let mut body = ask("30").await.into_body();
+        assert!(body.frame().now_or_never().is_none());
+        assert_eq!(lab.seen.lock().len() - 2, at_a_time, "beside two watches");
+    }
+}
