@@ -5,7 +5,7 @@
 //! compacted (five minutes by default), so two lists in pages tell: of then, and of now. Both are in the order of their keys,
 //! so that a page of each is held at a time, and each object is told of as soon as it is found.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{SinkExt, channel::mpsc::Sender};
@@ -13,6 +13,7 @@ use http::{HeaderValue, Request, StatusCode, header};
 use ringside_ring::ResourceVersion;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::time::sleep;
 use tower::ServiceExt;
 
 use crate::{
@@ -31,8 +32,10 @@ use crate::{
     views::Scope,
 };
 
-/// Objects in one page, of which one is held for each list.
+/// Objects in one page, of which one is held for each list, while there is room.
 const PAGE: usize = 50;
+/// How long is waited for room for half as many; it doubles each time.
+const PAUSE: Duration = Duration::from_secs(1);
 /// The longest page that is read: 160 KiB an object. Some may be larger; where so many are, nothing is found out.
 const MAX_PAGE: usize = 8 << 20;
 
@@ -41,6 +44,8 @@ const MAX_PAGE: usize = 8 << 20;
 pub(super) enum Unknown {
     /// The API server may say it later.
     NoAnswer,
+    /// There is no room for what it says.
+    NoRoom,
     /// It has forgotten that state.
     Forgotten,
     /// The client may not ask, or what it gets is no list that can be read.
@@ -113,6 +118,9 @@ struct Pages<'a, S> {
     looks: &'a Looks,
     next: S,
     accept: HeaderValue,
+    /// How many objects a page has.
+    limit: usize,
+    pause: Duration,
     /// What the next page is asked for by; none behind the last.
     from: Option<Vec<(&'static str, String)>>,
     page: std::vec::IntoIter<Item>,
@@ -132,9 +140,17 @@ impl<S: Next> Pages<'_, S> {
                 self.last.clone_from(&key);
                 return Ok(Some((key, item)));
             }
-            let Some(mut from) = self.from.take() else { return Ok(None) };
-            from.push(("limit", PAGE.to_string()));
-            let page = self.looks.page(&mut self.next, &from, &self.accept).await?;
+            let Some(from) = &self.from else { return Ok(None) };
+            let query = [from.as_slice(), &[("limit", self.limit.to_string())]].concat();
+            let page = match self.looks.page(&mut self.next, &query, &self.accept).await {
+                Err(Unknown::NoRoom) if self.limit > 1 => {
+                    self.limit /= 2;
+                    sleep(self.pause).await;
+                    self.pause *= 2;
+                    continue;
+                }
+                page => page?,
+            };
             let rest = page.metadata.r#continue.filter(|rest| !rest.is_empty());
             self.from = rest.map(|rest| vec![("continue", rest)]);
             self.page = page.items.unwrap_or_default().into_iter();
@@ -171,7 +187,10 @@ impl Looks {
         tell: &mut Sender<Deleted>,
     ) -> Result<ResourceVersion, Unknown> {
         // What is asked for as metadata has lost its kind.
-        let first = self.page(next, &[("limit", "1".to_owned())], &HeaderValue::from_static(JSON)).await?;
+        let first = self.page(next, &[("limit", "1".to_owned())], &HeaderValue::from_static(JSON)).await;
+        // Nothing is listed yet: it is tried again.
+        let first =
+            first.map_err(|unknown| if matches!(unknown, Unknown::NoRoom) { Unknown::NoAnswer } else { unknown })?;
         let until: ResourceVersion = first.metadata.resource_version.parse().map_err(|_| Unknown::Refused)?;
         if until < *then {
             // Another etcd, or one that was restored.
@@ -215,7 +234,8 @@ impl Looks {
     fn pages<S: Next>(&self, next: &S, at: &ResourceVersion, accept: &HeaderValue) -> Pages<'_, S> {
         let from = vec![("resourceVersion", at.to_string()), ("resourceVersionMatch", "Exact".to_owned())];
         let (from, page) = (Some(from), Vec::new().into_iter());
-        Pages { looks: self, next: next.clone(), accept: accept.clone(), from, page, last: String::new() }
+        let (next, accept, last) = (next.clone(), accept.clone(), String::new());
+        Pages { looks: self, next, accept, limit: PAGE, pause: PAUSE, from, page, last }
     }
 
     async fn page<S: Next>(
@@ -243,14 +263,15 @@ impl Looks {
             _ => return Err(Unknown::NoAnswer),
         }
         let body = budget.collect(answer.into_body(), MAX_PAGE).await;
-        let body =
-            body.map_err(
-                |unread| if matches!(unread, Unread::TooLong(_)) { Unknown::Refused } else { Unknown::NoAnswer },
-            )?;
+        let body = body.map_err(|unread| match unread {
+            Unread::TooLong(_) => Unknown::Refused,
+            Unread::NoRoom(_) => Unknown::NoRoom,
+            Unread::Broken(_) => Unknown::NoAnswer,
+        })?;
         let mut list: List = serde_json::from_slice(&body).map_err(|_| Unknown::Refused)?;
         drop(body);
         for item in list.items.iter_mut().flatten() {
-            item.text = budget.hold(std::mem::take(&mut item.text).into()).ok_or(Unknown::NoAnswer)?;
+            item.text = budget.hold(std::mem::take(&mut item.text).into()).ok_or(Unknown::NoRoom)?;
         }
         Ok(list)
     }

@@ -185,16 +185,19 @@ impl Asking {
     async fn until_answered<S: Next>(self, mut next: S, from: From, mut tell: Sender<Deleted>) -> Option<Again> {
         let mut is_torn = false;
         let From { at: mut from, mut is_old, in_json } = from;
+        let mut pause = PAUSE;
         loop {
             if is_old {
                 is_torn = true;
                 match Looks::of(&self.asked, &self.scope, in_json)?.since(&mut next, &from, &mut tell).await {
                     Ok(until) => from = until,
                     Err(Unknown::NoAnswer) => {
-                        sleep(PAUSE).await;
+                        sleep(pause).await;
+                        // All of it is asked for again.
+                        pause = (pause * 2).min(LONGEST_PAUSE);
                         continue;
                     }
-                    Err(Unknown::Refused | Unknown::Forgotten) => return None,
+                    Err(Unknown::NoRoom | Unknown::Refused | Unknown::Forgotten) => return None,
                 }
             }
             let mut request = self.asked.clone().map(|()| empty());

@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::*;
-use crate::budget::{SIZE, SMALL, WAIT};
+use crate::budget::{RESERVE, SIZE, SMALL, WAIT};
 
 const LEFT: usize = 150;
 const OBJECT: usize = 10 << 10;
@@ -70,6 +70,31 @@ async fn what_left_is_told_object_by_object_and_few_of_them_are_held_at_once() {
     assert!(most > OBJECT && most <= SIZE, "{most} bytes");
     assert!(bodies.iter_mut().all(|body| body.frame().now_or_never().is_none()));
     assert_eq!(lab.shared.budget.used(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_a_page_has_no_room_smaller_ones_are_asked_for_and_none_where_one_object_has_none() {
+    for (left, pages) in
+        [(300 << 10, &["50", "25", "25", "25", "25", "25", "25"][..]), (5 << 10, &["50", "25", "12", "6", "3", "1"])]
+    {
+        let lab = emptied();
+        let mut body = lab.get("/apis/x.io/v1/things?watch=1&resourceVersion=5").await.into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), DELETED);
+        lab.shared.gate.close();
+        let _others = lab.shared.budget.fill_but(RESERVE + left);
+        for _ in 0..if pages.len() == 7 { LEFT } else { 0 } {
+            assert!(body.frame().await.unwrap().unwrap().into_data().unwrap().len() > OBJECT);
+        }
+        if pages.len() == 6 {
+            let event = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert!(String::from_utf8_lossy(&event).contains("410") && body.frame().await.is_none());
+        }
+        let seen = lab.seen.lock().clone();
+        let queries = seen.iter().map(|seen| crate::request::Query::parse(seen.uri.query().unwrap()).unwrap());
+        let then = queries.filter(|it| it.first("resourceVersion") == Some("12") || it.first("continue").is_some());
+        let asked: Vec<_> = then.filter_map(|it| it.first("limit").map(str::to_owned)).collect();
+        assert_eq!(asked, pages, "each page once");
+    }
 }
 
 #[tokio::test(start_paused = true)]
