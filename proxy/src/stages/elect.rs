@@ -136,7 +136,7 @@ impl<S: Next> Elect<S> {
             }
             let (head, body) = tried.into_parts();
             let body = Budget::of(&parts.extensions).collect(body, MAX_OBJECT).await;
-            let tried = Response::from_parts(head, body.map_err(not_judged)?);
+            let tried = Response::from_parts(head, body.map_err(|unread| not_judged(&unread))?);
             match locks.judge(&asked, &bytes, &tried, shard.as_str())? {
                 Judgement::Begins(judged) => {
                     locks.make_room(&judged)?;
@@ -214,7 +214,7 @@ async fn look<S: Next>(
 }
 
 /// What the API server said of a dry run was not read.
-fn not_judged(unread: Unread) -> Refusal {
+fn not_judged(unread: &Unread) -> Refusal {
     match unread {
         Unread::NoRoom(_) => Refusal::NoRoom,
         Unread::TooLong(_) | Unread::Broken(_) => LockRefusal::Answer.into(),
