@@ -34,7 +34,7 @@ const fn own(request: &'static str, because: &'static str, is: fn(&str, &str, &s
 }
 
 #[rustfmt::skip]
-const LIST: [OwnRequest; 13] = [
+const LIST: [OwnRequest; 14] = [
     own("`POST` of a SelfSubjectReview", "at the start: which pod it is, and so which shard",
         |method, path, _| method == "POST" && path.ends_with("/selfsubjectreviews")),
     own("`GET`, `POST` and `PUT` of the lock of the controller's election",
@@ -63,6 +63,9 @@ const LIST: [OwnRequest; 13] = [
     own("`PATCH` of an object that is drained",
         "the acknowledgement: both labels are taken off, as the field manager `ringside-acknowledgement`",
         |method, _, query| method == "PATCH" && query.trim_start_matches('&') == "fieldManager=ringside-acknowledgement"),
+    own("`PATCH` of an object that was there before its owner, after a create of it under that was refused with 409",
+        "it gets this shard's label, as the field manager `ringside-adoption`, so that the controller can adopt it",
+        |method, _, query| method == "PATCH" && query.trim_start_matches('&') == "fieldManager=ringside-adoption"),
     own("`PATCH` of a peering object of kopf's",
         "the ring is one of kopf's peers, and says so whenever its controller does",
         |method, path, _| method == "PATCH" && path.starts_with("/apis/kopf.dev/v1/") && path.contains("/kopfpeerings/")),
