@@ -1,7 +1,7 @@
 //! A bound on open connections, and a narrower one on those whose clients have not proven yet that they may connect.
 //!
 //! Where either is reached, the oldest connection without proof is closed for the next one. So no client keeps another out by
-//! many connections. Each has [`SPARED`] to prove itself, in which it is not closed; who comes meanwhile waits.
+//! many connections. Each has a moment to prove itself, in which it is not closed; who comes meanwhile waits.
 
 use std::{
     collections::VecDeque,
