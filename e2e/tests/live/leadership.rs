@@ -203,7 +203,8 @@ async fn a_leader_that_stood_still_takes_nothing_from_the_next_one() {
     .await
     .unwrap();
     paused.resume().unwrap();
-    system.until_balanced(DEADLINE).await.unwrap();
+    // A hundred objects move beside whatever else the machine does.
+    system.until_balanced(DEADLINE * 3).await.unwrap();
     updates.stop().await.unwrap();
     system.until_all_worked_on(&workload(OBJECTS), DEADLINE).await.unwrap();
 

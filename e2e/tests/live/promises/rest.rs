@@ -9,8 +9,9 @@ use ringside_e2e::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Enough for a machine that runs other tests beside.
-const DEADLINE: Duration = Duration::from_secs(90);
+/// Enough for a machine that runs other tests beside. A controller that ended by the pause is absent until it is back, so its
+/// objects go elsewhere and come home.
+const DEADLINE: Duration = Duration::from_secs(240);
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(200);
