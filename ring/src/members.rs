@@ -72,15 +72,13 @@ impl Members {
         &self.unstable
     }
 
-    /// Whether an object without owner may be given to a shard: no shared name, but one whose controller
-    /// works, that is ready, and not about to be replaced. Where there is none of these, one that is ready; and where there is none of those either, any whose
-    /// controller works, as all of them are judged alike when it is the API server that does not answer. Any that is
-    /// available where no controller works. One that is to have no objects (weight 0) is in nobody's place.
+    /// Whether an object without owner may be given to a shard: no shared name, but one whose controller works, that is
+    /// ready, and not about to be replaced. Where there is none of these, one that is ready. Where there is none of those
+    /// either, any whose controller works: all are judged alike when it is the API server that does not answer. Any that is
+    /// available where no controller works. One that is to have no objects (weight 0) keeps them from no other.
     pub fn may_receive(&self, shard: &str) -> bool {
-        let least = self.least_reluctance();
-        least.is_some()
-            && self.reluctance(shard) == least
-            && self.shards.get(shard).is_some_and(|member| self.counts(member.weight))
+        let least = self.counting().filter_map(|shard| self.reluctance(shard.as_str())).min();
+        least.is_some() && self.reluctance(shard) == least && self.counting().any(|counting| counting.as_str() == shard)
     }
 
     /// Whether objects may leave their shards for a shard: one that may receive, and whose controller works.
@@ -91,10 +89,9 @@ impl Members {
     /// Whether a shard's objects are to go elsewhere: its controller is absent, and those of enough ready shards work. That is
     /// half of the shards, and one at least: where all began anew, the first would be given the objects of all.
     pub fn is_relieved(&self, shard: &str) -> bool {
-        let all: Vec<_> = self.weighted().filter(|(_, weight)| self.counts(*weight)).collect();
-        let works =
-            |(shard, _): &&(&ShardName, Weight)| matches!(self.reluctance(shard.as_str()), Some([false, false, _]));
-        self.is_available(shard) && self.is_absent(shard) && all.iter().filter(works).count() >= (all.len() / 2).max(1)
+        let works = |shard: &&ShardName| matches!(self.reluctance(shard.as_str()), Some([false, false, _]));
+        let enough = || self.counting().filter(works).count() >= (self.counting().count() / 2).max(1);
+        self.is_available(shard) && self.is_absent(shard) && enough()
     }
 
     /// Whether the controller of a shard is absent.
@@ -102,15 +99,10 @@ impl Members {
         self.shards.get(shard).is_some_and(|member| member.controller == Controller::Absent)
     }
 
-    /// Whether a shard of this weight is to have objects.
-    fn counts(&self, weight: Weight) -> bool {
-        weight > Weight::ZERO || self.weighted().all(|(_, weight)| weight == Weight::ZERO)
-    }
-
-    /// That of the shards which an object without owner may be given to.
-    fn least_reluctance(&self) -> Option<[bool; 3]> {
-        let all = self.weighted().filter(|(_, weight)| self.counts(*weight));
-        all.filter_map(|(shard, _)| self.reluctance(shard.as_str())).min()
+    /// The available shards that are to have objects.
+    fn counting(&self) -> impl Iterator<Item = &ShardName> {
+        let all_zero = self.weighted().all(|(_, weight)| weight == Weight::ZERO);
+        self.weighted().filter(move |(_, weight)| all_zero || *weight > Weight::ZERO).map(|(shard, _)| shard)
     }
 
     /// Whether some of the shards are about to be replaced, and there are others already.

@@ -51,6 +51,15 @@ impl WriteError {
             Self::Dropped => None,
         }
     }
+
+    /// Whether the same action will fail alike until a person does something about it.
+    fn stays(&self, action: &Action) -> bool {
+        let tells = matches!(action, Action::Tell);
+        match self {
+            Self::Request(error) => lasts(error) || tells && matches!(code(error), Some(400 | 422)),
+            Self::Dropped => tells,
+        }
+    }
 }
 
 /// Keeps the states of all Leases, for as long as this replica leads.
@@ -99,16 +108,7 @@ async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: V
             let (namespace, lease, action) = (&todo.key.namespace, &todo.key.name, &todo.action);
             tracing::warn!(namespace, lease, ?action, %error, "can't write to a shard's Lease; trying again");
         }
-        let told_in_vain = |error: &WriteError| match error {
-            WriteError::Request(kube::Error::Api(status)) => matches!(status.code, 400 | 422),
-            error => matches!(error, WriteError::Dropped),
-        };
-        let stays = |error: &&WriteError| match (error, &todo.action) {
-            (error, Action::Tell) if told_in_vain(error) => true,
-            (WriteError::Request(error), _) => lasts(error),
-            _ => false,
-        };
-        let refused = outcome.as_ref().err().filter(stays).map(ToString::to_string);
+        let refused = outcome.as_ref().err().filter(|error| error.stays(&todo.action)).map(ToString::to_string);
         let waits = refused.is_some();
         if leases.book.lock().wrote(&todo.key, refused, leases.clock.now()) {
             leases.membership.send_replace(());
