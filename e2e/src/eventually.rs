@@ -42,6 +42,30 @@ where
     Err(TimedOut { what: what.to_owned(), within, last })
 }
 
+/// Asserts that it took at most so long. A case that was slower beside others is run once more alone.
+///
+/// # Panics
+/// With a [`TimedOut`] where it took longer.
+#[track_caller]
+pub fn in_time(what: &str, took: Duration, within: Duration) {
+    if took > within {
+        let late = TimedOut { what: what.to_owned(), within, last: format!("it took {took:?}") };
+        panic!("{late:?}");
+    }
+}
+
+/// Asserts that enough was measured to judge by. A case that measured less beside others is run once more alone.
+///
+/// # Panics
+/// With a [`TimedOut`] where there is less.
+#[track_caller]
+pub fn enough(what: &str, measured: usize, least: usize) {
+    if measured < least {
+        let within = Duration::ZERO;
+        panic!("{:?}", TimedOut { what: what.to_owned(), within, last: format!("{measured}, {least} at least") });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -7,7 +7,7 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use ringside_e2e::{
-    eventually::eventually,
+    eventually::{eventually, in_time},
     website::{Website, WebsiteSpec},
 };
 use ringside_ring::labels::webhook_configuration_name;
@@ -117,7 +117,7 @@ pub(crate) async fn what_belongs_to_a_ring_is_restored_within_seconds() {
         restored("deleted", labelled.resource_version()).await;
     }
     took.sort();
-    assert!(took[took.len() * 9 / 10] <= PROMISED, "{took:?}");
+    in_time("nine in ten are restored", took[took.len() * 9 / 10], PROMISED);
     let log = std::fs::read_to_string(fixture.system.sharders().next().unwrap().process().log()).unwrap();
     let said: Vec<_> = log.lines().filter(|line| line.contains("somebody changed an object of a ring")).collect();
     for kind in KINDS.into_iter().chain(FENCE) {
@@ -158,7 +158,7 @@ pub(crate) async fn what_is_created_while_what_belongs_to_the_ring_is_gone_has_a
     }
     // Most keep to it on a machine that does much else.
     took.sort();
-    assert!(took[took.len() / 2] <= PROMISED, "{took:?}");
+    in_time("one in two has an owner", took[took.len() / 2], PROMISED);
     fixture.system.until_settled(DEADLINE).await.unwrap();
     fixture.assert_nobody_lost_anything();
 }

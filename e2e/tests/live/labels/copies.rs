@@ -10,7 +10,7 @@ use http::{Request, header};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{ResourceExt as _, api::ListParams};
 use ringside_e2e::{
-    eventually::eventually,
+    eventually::{eventually, in_time},
     system::Settings,
     website::{Website, child},
 };
@@ -61,7 +61,7 @@ async fn with_their_owners_soon(fixture: &Fixture) {
     took.sort_unstable();
     let (most, all) = (took[took.len() * 9 / 10], took[took.len() - 1]);
     eprintln!("{} copied children: nine in ten with their owner after {most:.2?}, all after {all:.2?}", took.len());
-    assert!(most <= SOON, "{took:?}");
+    in_time("nine in ten with their owner", most, SOON);
     let lost = children.lost(&fixture.shards().collect());
     assert!(lost.is_empty(), "taken from a live shard: {lost:#?}");
     fixture.until_children_follow().await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ringside_e2e::{
     checker::{Handover, Report, Verdict, percentile},
     churn::Churn,
+    eventually::enough,
     system::{Settings, System},
     workload::Workload,
 };
@@ -105,7 +106,7 @@ async fn changes_at_random(run: Run) -> Verdict {
     let report = system.report(DEADLINE).await.unwrap();
     let verdict = system.judge_writes().await.unwrap();
     tell(&verdict, settings.drain_grace);
-    assert!(verdict.handovers.len() > run.handovers, "too few to prove anything: {}", verdict.handovers.len());
+    enough("acknowledged moves", verdict.handovers.len(), run.handovers);
     check(run, &report, &verdict);
     verdict
 }

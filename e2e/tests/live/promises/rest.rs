@@ -4,6 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use ringside_e2e::{
     checker::{Checker, Report},
+    eventually::in_time,
     system::System,
     workload::Workload,
 };
@@ -20,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// the records began. A controller that could not renew its election ends meanwhile, and is started again as its kubelet would.
 pub(crate) async fn come_to_rest(system: &mut System, workload: &Workload) -> Duration {
     let restful = async |system: &mut System, what: &str| {
-        let until = Instant::now() + DEADLINE;
+        let begin = Instant::now();
         loop {
             system.revive_shards().unwrap();
             let (picture, shards) = (system.monitor().picture(), system.shards().count());
@@ -32,7 +33,7 @@ pub(crate) async fn come_to_rest(system: &mut System, workload: &Workload) -> Du
             {
                 return;
             }
-            assert!(Instant::now() < until, "{what}: {picture:?}, {waiting:?} wait");
+            in_time(&format!("{what}: {picture:?}, {waiting:?} wait"), begin.elapsed(), DEADLINE);
             sleep(LOOK).await;
         }
     };
