@@ -24,7 +24,7 @@ fn sources(dir: &str) -> Vec<PathBuf> {
         }
     }
     let mut found = Vec::new();
-    for krate in ["ring", "runtime", "proxy", "sharder", "model", "e2e", "bench"] {
+    for krate in ["ring", "runtime", "proxy", "sharder", "cli", "model", "e2e", "bench"] {
         walk(&root().join(krate).join(dir), &mut found);
     }
     assert!(!found.is_empty() || dir != "src");
@@ -35,7 +35,8 @@ fn sources(dir: &str) -> Vec<PathBuf> {
 fn named_paths(page: &str) -> Vec<&str> {
     let looks_like_path = |text: &&str| {
         let known = [
-            "ring/", "runtime/", "proxy/", "sharder/", "e2e/", "fuzz/", "model/", "bench/", "deploy/", "docs/", ".ci/",
+            "ring/", "runtime/", "proxy/", "sharder/", "cli/", "e2e/", "fuzz/", "model/", "bench/", "deploy/", "docs/",
+            ".ci/",
         ];
         known.iter().any(|start| text.starts_with(start)) && !text.contains([' ', '<', '*', '{'])
     };
@@ -55,7 +56,7 @@ fn every_path_that_the_page_names_exists() {
 fn every_room_is_on_the_map() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let mut unnamed = Vec::new();
-    for krate in ["ring", "runtime", "proxy", "sharder", "model", "e2e", "bench"] {
+    for krate in ["ring", "runtime", "proxy", "sharder", "cli", "model", "e2e", "bench"] {
         for entry in fs::read_dir(root().join(krate).join("src")).unwrap() {
             let path = entry.unwrap().path();
             let stem = path.file_stem().unwrap().to_str().unwrap();

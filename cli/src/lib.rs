@@ -1,0 +1,39 @@
+//! The commands of `ringside`, which is `kubectl ringside` as well.
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::Parser as _;
+
+pub mod cluster;
+pub mod command;
+pub mod completion;
+pub mod exit;
+pub mod output;
+
+use self::{command::Line, exit::Exit};
+
+/// Runs what the arguments ask for, the first of which is the program's name, and returns how it ended.
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "what a command says")]
+pub async fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let line = match Line::try_parse_from(arguments) {
+        Ok(line) => line,
+        Err(usage) => {
+            // Help and version are answers, not faults.
+            let exit = if usage.use_stderr() { Exit::Usage } else { Exit::Good };
+            let _ = usage.print();
+            return exit.into();
+        }
+    };
+    match line.run().await {
+        Ok(said) => {
+            if !said.text.is_empty() {
+                println!("{}", said.text.trim_end_matches('\n'));
+            }
+            said.exit.into()
+        }
+        Err(error) => {
+            eprintln!("ringside: {error:#}");
+            Exit::Failed.into()
+        }
+    }
+}
