@@ -85,7 +85,7 @@ pub async fn hold(terms: &Terms) -> Result<Verdict> {
         // Objects that are made again need the garbage collector.
         controller_manager: true,
         chain: true,
-        // In proportion to shard Leases as short as these, as docs/limits.md asks for.
+        // In proportion to shard Leases as short as these, as docs/dev/limits.md asks for.
         renew_deadline: ordinary.lease_duration * 2 / 3,
         fence: Fence::ApiServer,
         lines: true,

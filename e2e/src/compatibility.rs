@@ -1,4 +1,4 @@
-//! `docs/compatibility.md`: what the live tests saw of the API through the proxy, behaviour by representation.
+//! `docs/dev/compatibility.md`: what the live tests saw of the API through the proxy, behaviour by representation.
 //!
 //! Each test target owns a section of the page, between a `begin` and an `end` comment with the section's name. Its
 //! last step makes the section from what its tests saw and compares it with the page, or writes it where the
@@ -124,7 +124,7 @@ pub struct Section {
 impl Section {
     /// Compares or writes what stands in the section: Markdown, such as a heading and a [`table`].
     pub fn settle(&self, text: &str, task: Task) -> Result<()> {
-        self.settle_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/compatibility.md"), text, task)
+        self.settle_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/dev/compatibility.md"), text, task)
     }
 
     fn settle_in(&self, path: &Path, text: &str, task: Task) -> Result<()> {

@@ -129,7 +129,7 @@ impl Tests {
 #[test]
 fn every_test_that_a_page_names_exists() {
     let tests = Tests::read();
-    for (page, least) in [("docs/situations.md", 20), ("docs/protections.md", 300)] {
+    for (page, least) in [("docs/dev/situations.md", 20), ("docs/dev/protections.md", 300)] {
         let text = fs::read_to_string(root().join(page)).unwrap();
         let named = named_tests(&text);
         assert!(named.len() > least, "{page} names {} tests: has it still its table?", named.len());
@@ -177,14 +177,14 @@ fn named_alerts(page: &str) -> BTreeSet<&str> {
 #[test]
 fn every_alert_has_its_situation() {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
-    let (page, rules) = (read("docs/situations.md"), read("deploy/prometheus-rules.yaml"));
+    let (page, rules) = (read("docs/dev/situations.md"), read("deploy/prometheus-rules.yaml"));
     let alerts: BTreeSet<_> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(alerts.len() > 10, "the rules have {} alerts: are they still written so?", alerts.len());
     let named = named_alerts(&page);
     let without: Vec<_> = alerts.difference(&named).collect();
-    assert!(without.is_empty(), "docs/situations.md has no row for these alerts: {without:?}");
+    assert!(without.is_empty(), "docs/dev/situations.md has no row for these alerts: {without:?}");
     let unknown: Vec<_> = named.difference(&alerts).collect();
-    assert!(unknown.is_empty(), "docs/situations.md names alerts that there are not: {unknown:?}");
+    assert!(unknown.is_empty(), "docs/dev/situations.md names alerts that there are not: {unknown:?}");
 }
 
 /// Whether it is one word as the reasons of Events and conditions are.
@@ -250,15 +250,15 @@ fn named_reasons(page: &str) -> BTreeSet<&str> {
 
 #[test]
 fn every_reason_of_an_event_has_its_situation() {
-    let page = fs::read_to_string(root().join("docs/situations.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/dev/situations.md")).unwrap();
     let told = told_reasons();
     let told: BTreeSet<_> = told.iter().map(String::as_str).collect();
     assert!(told.len() > 20, "{} reasons are told: are they still written so?", told.len());
     let anywhere: BTreeSet<_> = rows(&page).flat_map(quoted).collect();
     let without: Vec<_> = told.difference(&anywhere).collect();
-    assert!(without.is_empty(), "docs/situations.md has no row for these reasons: {without:?}");
+    assert!(without.is_empty(), "docs/dev/situations.md has no row for these reasons: {without:?}");
     let named = named_reasons(&page);
-    assert!(named.len() > 20, "docs/situations.md names {} reasons: has it still its table?", named.len());
+    assert!(named.len() > 20, "docs/dev/situations.md names {} reasons: has it still its table?", named.len());
     let unknown: Vec<_> = named.difference(&told).collect();
-    assert!(unknown.is_empty(), "docs/situations.md names reasons that there are not: {unknown:?}");
+    assert!(unknown.is_empty(), "docs/dev/situations.md names reasons that there are not: {unknown:?}");
 }

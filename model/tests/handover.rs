@@ -243,10 +243,10 @@ macro_rules! finds {
 
     fn each_mistake_has_its_row_in_the_docs() {
         assert!(is_looked_for(Mistake::NoFence));
-        let page = include_str!("../../docs/protections.md");
+        let page = include_str!("../../docs/dev/protections.md");
         $(
             let test = concat!("`handover` (model): `mistakes::", stringify!($name), "`");
-            assert!(page.contains(test), "docs/protections.md has no row for {test}");
+            assert!(page.contains(test), "docs/dev/protections.md has no row for {test}");
         )*
     }
     };

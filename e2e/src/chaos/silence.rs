@@ -1,6 +1,6 @@
 //! Of two instances that worked on an object at once: how long the first had been silent when the object left its shard.
 //!
-//! What a shard promises is exact for whoever speaks to the API server about an object within the grace (docs/limits.md). So
+//! What a shard promises is exact for whoever speaks to the API server about an object within the grace (docs/dev/limits.md). So
 //! an overlap is excused where the record proves that the first had begun, and sent nothing, for longer than that; a proxy
 //! that holds a write up asks for the object meanwhile, which is written down as well. What was
 //! sent while it could not be written down proves nothing: it may be on a line on which nothing passes, or have been with an

@@ -1,4 +1,4 @@
-//! What an operator sees of a ring when something is wrong: status, Events, metrics. The rows of `docs/situations.md` name these.
+//! What an operator sees of a ring when something is wrong: status, Events, metrics. The rows of `docs/dev/situations.md` name these.
 
 mod absent;
 

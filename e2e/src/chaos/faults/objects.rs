@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_secs(60);
 const COLLECTED: Duration = Duration::from_secs(40);
 
 /// Deletes objects and makes them again under the same names. Returns how many are others now, once they were worked on:
-/// children that are made while no webhook answers wait for the sharder's next pass (docs/limits.md).
+/// children that are made while no webhook answers wait for the sharder's next pass (docs/dev/limits.md).
 pub(super) async fn make_again(run: &mut Run, objects: &[usize]) -> Result<usize> {
     let api = run.workload.api(&run.client);
     let mut made = Vec::new();
@@ -98,7 +98,7 @@ pub(super) async fn forge(run: &mut Run, objects: &[usize]) -> Result<usize> {
     write(run, objects, move |index| match index % 3 {
         0 => json!({&shard: &shards[index % shards.len()]}),
         1 => json!({&shard: "nobody"}),
-        // With a grace: without one, whoever drops both labels would let go of it (docs/limits.md).
+        // With a grace: without one, whoever drops both labels would let go of it (docs/dev/limits.md).
         _ => json!({&drain: Grace::drain_value("by-hand", Grace::of(Duration::from_secs(1)))}),
     })
     .await

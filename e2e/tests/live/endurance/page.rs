@@ -1,4 +1,4 @@
-//! What `docs/compatibility.md` says of servers that die without a word.
+//! What `docs/dev/compatibility.md` says of servers that die without a word.
 
 use ringside_e2e::compatibility::{Outcome, Row, Section, Task, table};
 

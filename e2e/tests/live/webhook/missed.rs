@@ -26,7 +26,7 @@ const BOUND: Duration = Duration::from_secs(5);
 /// How often somebody else's children are made, until the proxies are the first.
 const ROUNDS: usize = 4;
 const RING: &str = "websites";
-/// How long the sharder looks for such children itself (docs/limits.md), and the second in which times are told.
+/// How long the sharder looks for such children itself (docs/dev/limits.md), and the second in which times are told.
 const NEWS: SignedDuration = SignedDuration::from_secs(12);
 /// Where nobody listens.
 const NOBODY: u16 = 9;

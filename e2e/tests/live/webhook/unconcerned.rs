@@ -33,7 +33,7 @@ const RINGS: usize = 9;
 const QUIET: Duration = Duration::from_secs(3);
 /// What a create takes for which nobody waits, on a machine that does much else.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// What a ring's webhook may take (docs/limits.md), and that.
+/// What a ring's webhook may take (docs/dev/limits.md), and that.
 const ONE_RING: Duration = Duration::from_secs(3);
 /// What is promised: so soon a webhook that says nothing is out of the way, and the look at that.
 const OUT: Duration = Duration::from_secs(17);
