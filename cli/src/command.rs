@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{cluster::Global, completion, output::Said};
+use crate::{cleanup, cluster::Global, completion, output::Said, plan, rbac};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -17,8 +17,15 @@ pub struct Line {
 /// The commands, each in a module of its own.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Takes a ring off the cluster: the ClusterRing, what was made for it, and the labels of its objects. Says how many, and
+    /// which templates and selectors hold the labels: those stay. May be repeated.
+    Cleanup(cleanup::Arguments),
     /// Prints what a shell completes the commands with.
     Completion(completion::Arguments),
+    /// Says which objects of a ring would move, and writes nothing.
+    Plan(plan::Arguments),
+    /// Prints the permissions that a ring needs, as YAML for `kubectl apply`.
+    Rbac(rbac::Arguments),
 }
 
 impl Line {
@@ -26,11 +33,13 @@ impl Line {
     ///
     /// # Errors
     /// When it could not be done.
-    #[allow(clippy::unused_async, reason = "commands ask the API server")]
     pub async fn run(self) -> anyhow::Result<Said> {
-        let Self { global: _, command } = self;
+        let Self { global, command } = self;
         match command {
+            Command::Cleanup(arguments) => cleanup::run(&global, arguments).await,
             Command::Completion(arguments) => Ok(completion::run(&arguments)),
+            Command::Plan(arguments) => plan::run(&global, arguments).await,
+            Command::Rbac(arguments) => rbac::run(&global, arguments).await,
         }
     }
 }

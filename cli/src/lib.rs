@@ -4,11 +4,14 @@ use std::{ffi::OsString, process::ExitCode};
 
 use clap::Parser as _;
 
+pub mod cleanup;
 pub mod cluster;
 pub mod command;
 pub mod completion;
 pub mod exit;
 pub mod output;
+pub mod plan;
+pub mod rbac;
 
 use self::{command::Line, exit::Exit};
 

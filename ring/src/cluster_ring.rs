@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
     version = "v1alpha1",
     kind = "ClusterRing",
     plural = "clusterrings",
+    shortname = "ring",
+    category = "ringside",
     status = "ClusterRingStatus",
     derive = "PartialEq",
     derive = "Default",
@@ -23,9 +25,12 @@ use serde::{Deserialize, Serialize};
     validation = Rule::new("self.metadata.name.size() <= 63")
         .message("a ring's name is also the value of a label, so it may have 63 characters at most"),
     printcolumn(name = "Ready", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
-    printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableShards"),
     printcolumn(name = "Shards", type_ = "integer", json_path = ".status.shards"),
-    printcolumn(name = "Lone", type_ = "integer", json_path = ".status.objects.lone"),
+    printcolumn(name = "Objects", type_ = "integer", json_path = ".status.objects.assigned"),
+    printcolumn(name = "Unassigned", type_ = "integer", json_path = ".status.objects.unassigned"),
+    printcolumn(name = "Draining", type_ = "integer", json_path = ".status.objects.draining"),
+    printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableShards", priority = 1),
+    printcolumn(name = "Lone", type_ = "integer", json_path = ".status.objects.lone", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[x_kube(validation = Rule::new("has(self.resources) && self.resources.size() > 0")

@@ -47,9 +47,18 @@ mod tests {
         assert_eq!(crd.spec.scope, "Cluster");
         let version = &crd.spec.versions[0];
         assert!(version.subresources.as_ref().unwrap().status.is_some());
-        let columns: Vec<_> =
-            version.additional_printer_columns.as_ref().unwrap().iter().map(|column| column.name.as_str()).collect();
-        assert_eq!(columns, ["Ready", "Available", "Shards", "Lone", "Age"]);
+        let columns = |wide: bool| -> Vec<_> {
+            let columns = version.additional_printer_columns.iter().flatten();
+            let these = columns.filter(|column| column.priority.is_some_and(|priority| priority > 0) == wide);
+            these.map(|column| column.name.as_str()).collect()
+        };
+        assert_eq!(columns(false), ["Ready", "Shards", "Objects", "Unassigned", "Draining", "Age"]);
+        assert_eq!(columns(true), ["Available", "Lone"]);
+        let names = &crd.spec.names;
+        assert_eq!(
+            (&names.short_names, &names.categories),
+            (&Some(vec!["ring".into()]), &Some(vec!["ringside".into()]))
+        );
     }
 
     #[test]

@@ -221,7 +221,10 @@ fn parse_managed(
 }
 
 /// Parses `--tokens-per-shard`.
-pub(crate) fn parse_tokens(text: &str) -> Result<NonZeroU32, String> {
+///
+/// # Errors
+/// When the text is no number of tokens.
+pub fn parse_tokens(text: &str) -> Result<NonZeroU32, String> {
     let fault = || format!("'{text}' is not a number of tokens: write one from 1 to {MOST_TOKENS_PER_SHARD}");
     text.parse().ok().filter(|tokens: &NonZeroU32| tokens.get() <= MOST_TOKENS_PER_SHARD).ok_or_else(fault)
 }

@@ -9,7 +9,7 @@
 //!                      └─────→ webhook ─────────────────────────────────
 //! ```
 //!
-//! `command` starts `run`, or `cleanup` alone, or only looks at what `run` would do (`plan`).
+//! `command` is what the program `ringside` runs: `cleanup` alone, and `plan`, which only says what `run` would do.
 //!
 //! Every replica runs the watches and the webhook; one of them leads and does the rest (`leader`).
 
@@ -53,10 +53,8 @@ mod webhook;
 #[cfg(any(test, fuzzing))]
 pub use webhook::fuzzing;
 
-pub use command::{
-    Cleanup, CleanupError, Command, CommandError, Forecast, Plan, PlanError, Report, Rights, RightsError,
-};
-pub use config::{CertificateSource, Config, Options, WebhookUrl};
+pub use command::{AddedShard, Cleanup, CleanupError, Forecast, Plan, PlanError, Report};
+pub use config::{CertificateSource, Config, Options, WebhookUrl, parse_tokens};
 pub use run::{RunError, run};
 
 /// Who the sharder is to server-side apply.

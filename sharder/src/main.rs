@@ -2,26 +2,21 @@
 
 use std::process::ExitCode;
 
-use ringside_sharder::{Command, CommandError, run};
+use clap::Parser as _;
+use ringside_sharder::{Config, Options, run};
 
 #[tokio::main]
-#[allow(clippy::print_stdout, clippy::print_stderr, reason = "what a command says, and faults before a log")]
+#[allow(clippy::print_stderr, reason = "faults before there is a log")]
 async fn main() -> ExitCode {
-    let said = match Command::parse(std::env::args_os()) {
-        Ok(Command::Run(config)) => run(*config).await.map(|()| None).map_err(anyhow::Error::from),
-        Ok(Command::Cleanup(cleanup)) => cleanup.run().await.map(|report| Some(report.said())).map_err(Into::into),
-        Ok(Command::Plan(plan)) => plan.run().await.map(|forecast| Some(forecast.said(&plan))).map_err(Into::into),
-        Ok(Command::Rights(rights)) => rights.print().map(|yaml| Some((yaml, 0))).map_err(Into::into),
-        Err(CommandError::Usage(usage)) => usage.exit(),
+    let ended = match Config::try_from(Options::parse()) {
+        Ok(config) => run(config).await.map_err(anyhow::Error::from),
         Err(faults) => Err(faults.into()),
     };
-    match said {
-        Ok(None) => return ExitCode::SUCCESS,
-        Ok(Some((text, code))) => {
-            println!("{text}");
-            return ExitCode::from(code);
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ringside-sharder: {error}");
+            ExitCode::FAILURE
         }
-        Err(error) => eprintln!("ringside-sharder: {error}"),
     }
-    ExitCode::FAILURE
 }

@@ -19,18 +19,23 @@ pub struct RingsidePrograms {
     pub proxy: PathBuf,
     /// The sharder.
     pub sharder: PathBuf,
+    /// The command for those who run rings.
+    pub cli: PathBuf,
 }
 
-/// Builds proxy and sharder, once a process: cargo builds no programs of other packages for tests.
+/// Builds proxy, sharder and the command, once a process: cargo builds no programs of other packages for tests.
 pub fn ringside(environment: &Environment) -> anyhow::Result<RingsidePrograms> {
     static BUILT: Mutex<Option<RingsidePrograms>> = Mutex::new(None);
     once(&BUILT, || {
         let command = Command::new(&environment.cargo);
         // Among all members, as the launcher and `cargo test` build: by their packages alone their dependencies would have
         // fewer features, and be compiled once more.
-        let both = ["--quiet", "--profile", profile(), "--bin", "ringside-proxy", "--bin", "ringside-sharder"];
-        let mut built = cargo(environment, command, (workspace_folder(), &environment.target), ("build", &both, &[]))?;
-        Ok(RingsidePrograms { proxy: built.take("ringside-proxy")?, sharder: built.take("ringside-sharder")? })
+        let names = ["ringside-proxy", "ringside-sharder", "ringside"];
+        let programs = names.iter().flat_map(|name| ["--bin", *name]);
+        let all: Vec<_> = ["--quiet", "--profile", profile()].into_iter().chain(programs).collect();
+        let mut built = cargo(environment, command, (workspace_folder(), &environment.target), ("build", &all, &[]))?;
+        let [proxy, sharder, cli] = names.map(|name| built.take(name));
+        Ok(RingsidePrograms { proxy: proxy?, sharder: sharder?, cli: cli? })
     })
 }
 
@@ -44,19 +49,20 @@ fn once<T: Clone>(built: &Mutex<Option<T>>, build: impl FnOnce() -> anyhow::Resu
     Ok(programs)
 }
 
-/// Builds proxy and sharder static and without debug info, as an image without files needs them.
+/// Builds proxy, sharder and the command static and without debug info, as an image without files needs them.
 ///
-/// Both are the linker's matter, so all but the last step is shared with [`ringside`]. The Dockerfiles share with no other
+/// All are the linker's matter, so all but the last step is shared with [`ringside`]. The Dockerfiles share with no other
 /// build, and use the profile `dist`.
 pub fn ringside_static(environment: &Environment) -> anyhow::Result<RingsidePrograms> {
     say(format_args!("building ringside-proxy and ringside-sharder for their images"));
-    let program = |name| {
+    let program = |package, name| {
         let command = Command::new(&environment.cargo);
-        let of_one = ["--quiet", "--profile", profile(), "-p", name, "--bin", name];
+        let of_one = ["--quiet", "--profile", profile(), "-p", package, "--bin", name];
         let linked = ["--", "-C", "target-feature=+crt-static", "-C", "strip=symbols"];
         cargo(environment, command, (workspace_folder(), &environment.target), ("rustc", &of_one, &linked))?.take(name)
     };
-    Ok(RingsidePrograms { proxy: program("ringside-proxy")?, sharder: program("ringside-sharder")? })
+    let [proxy, sharder] = ["ringside-proxy", "ringside-sharder"].map(|name| program(name, name));
+    Ok(RingsidePrograms { proxy: proxy?, sharder: sharder?, cli: program("ringside-cli", "ringside")? })
 }
 
 /// The profile of the running program.

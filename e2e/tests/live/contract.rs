@@ -92,8 +92,8 @@ async fn the_published_manifest_is_accepted_as_it_stands() {
     assert_eq!(status.conditions[0].message, "ClusterRing was successfully reconciled");
 
     let (columns, cells) = table(&client, "example").await;
-    assert_eq!(columns, ["Name", "Ready", "Available", "Shards", "Lone", "Age"]);
-    assert_eq!(cells[..4], [Value::from("example"), Value::from("True"), Value::from(0), Value::from(0)]);
+    assert_eq!(columns, ["Name", "Ready", "Shards", "Objects", "Unassigned", "Draining", "Available", "Lone", "Age"]);
+    assert_eq!(cells[..3], [Value::from("example"), Value::from("True"), Value::from(0)]);
 
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(client);
     let configuration = configurations.get("sharding-clusterring-50d858e0-example").await.unwrap();

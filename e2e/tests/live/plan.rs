@@ -1,4 +1,4 @@
-//! `ringside-sharder plan`: what it says is what the sharder then does, and it writes nothing.
+//! `ringside plan`: what it says is what the sharder then does, and it writes nothing.
 
 use std::{
     collections::BTreeMap,
@@ -87,13 +87,13 @@ impl Planner {
         let identity =
             ShardIdentity::create(system.control_plane(), NAMESPACE, "planner", "planner", system.dir()).await.unwrap();
         let programs = built(toolchain::ringside).await.unwrap();
-        Self { program: programs.sharder, identity }
+        Self { program: programs.cli, identity }
     }
 
     /// The exit code, and what was printed.
     async fn run(&self, arguments: &[&str]) -> (i32, String) {
         let mut command = Command::new(&self.program);
-        command.args(["plan", "--ring", "websites"]).args(arguments).env("KUBECONFIG", self.identity.kubeconfig());
+        command.args(["plan", "websites"]).args(arguments).env("KUBECONFIG", self.identity.kubeconfig());
         let Output { status, stdout, stderr } =
             tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
         let text = format!("{}{}", String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
@@ -169,6 +169,9 @@ async fn what_is_planned_is_what_comes_about() {
     assert_eq!(owned(&system), planned);
     assert_eq!(planner.forecast(&[]).await, (planned, 0, 0));
 
+    let (code, text) = planner.run(&["--replicas=4"]).await;
+    assert!(code == 0 && text.starts_with("3 -> 4 replicas: ") && text.contains("of 60 objects move"), "{text}");
+    assert_eq!(planner.run(&["--replicas=many"]).await.0, 64, "wrong usage is told from a difference");
     let (planned, moved, _) = planner.forecast(&["--remove-shard=shard-0"]).await;
     assert_eq!(moved, owned(&system)["shard-0"]);
     system.remove_shard("shard-0").await.unwrap();
@@ -178,7 +181,7 @@ async fn what_is_planned_is_what_comes_about() {
     let (code, text) = planner.run(&["--remove-shard=shard-9"]).await;
     assert!(code == 1 && text.contains("the ring has no shard 'shard-9'"), "{text}");
     let mut command = Command::new(&planner.program);
-    command.args(["plan", "--ring", "nothing"]).env("KUBECONFIG", planner.identity.kubeconfig());
+    command.args(["plan", "nothing"]).env("KUBECONFIG", planner.identity.kubeconfig());
     let refused = command.output().unwrap();
     assert!(
         !refused.status.success() && String::from_utf8(refused.stderr).unwrap().contains("no ClusterRing 'nothing'")

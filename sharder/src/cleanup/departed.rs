@@ -130,7 +130,7 @@ fn tell(ring: &RingName, tallies: &Tallies) {
             None => tracing::info!(%ring, %resource, taken, ?copies, "took the labels of a ring off"),
             Some(fault) => tracing::warn!(
                 %ring, %resource, taken, left, ?copies, fault,
-                "can't take all labels of a ring off; mend that and run `ringside-sharder cleanup --ring {ring}`"
+                "can't take all labels of a ring off; mend that and run `ringside cleanup {ring}`"
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! The command `cleanup`: takes a ring off the cluster when no sharder does, or looks whether one did.
+//! Takes a ring off the cluster when no sharder does, or looks whether one did.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -6,14 +6,12 @@ use futures::TryFutureExt as _;
 use kube::{Api, Client, api::DeleteParams, discovery::verbs};
 use ringside_ring::{ClusterRing, RingLabels, RingName, cluster_ring::GroupResource};
 use ringside_runtime::{
-    client::ConnectError,
-    config::Faults,
     discovery::{self, LookUpError, Served},
     explain::{code, explain},
 };
 use tokio::time::{Instant, sleep};
 
-use super::{of_ring::OfRing, report::Report};
+use super::report::Report;
 use crate::{
     assign::writes::Writes,
     cleanup::{
@@ -27,39 +25,24 @@ use crate::{
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 /// How often that is looked at.
 const GONE_INTERVAL: Duration = Duration::from_millis(200);
-/// Somebody waits for the end of it, and can start it again.
+/// The user waits for the end, and can repeat the command.
 const ATTEMPTS: usize = 3;
-
-/// The options as they were given.
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct Arguments {
-    #[command(flatten)]
-    of: OfRing,
-    /// Looks only through the objects of this resource, as in `websites.example.com`, and of the ring's own while it is there;
-    /// may be repeated. Without it through those of all resources that the API server serves. Of a ring that is gone these are
-    /// the resources: labels come off what their objects control.
-    #[arg(long = "resource", value_name = "RESOURCE")]
-    resources: Vec<String>,
-    /// Only says what there is.
-    #[arg(long)]
-    dry_run: bool,
-}
 
 /// What is to be cleaned up.
 #[derive(Debug)]
 pub struct Cleanup {
-    ring: RingName,
-    of: OfRing,
-    resources: BTreeSet<GroupResource>,
-    dry_run: bool,
+    /// The ring.
+    pub ring: RingName,
+    /// The only resources whose objects are looked through, beside the ring's own while it is there; all that the API server
+    /// serves where there are none. Of a ring that is gone these are the resources.
+    pub resources: BTreeSet<GroupResource>,
+    /// Only says what there is.
+    pub dry_run: bool,
 }
 
 /// Why nothing was cleaned up.
 #[derive(Debug, thiserror::Error)]
 pub enum CleanupError {
-    /// It is not known where the API server is.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
     /// The ring is still there: its sharder would put everything back.
     #[error("can't delete ClusterRing '{ring}', and as long as it is there its sharder puts the labels back: {why}")]
     Ring {
@@ -73,36 +56,12 @@ pub enum CleanupError {
     Resources(#[from] LookUpError),
 }
 
-impl Arguments {
-    pub(super) fn check(self) -> Result<Cleanup, Faults> {
-        let mut faults = Faults::new();
-        let ring = self.of.check(&mut faults);
-        let parsed = self.resources.iter().map(|name| faults.check("--resource", parse_resource(name)));
-        let resources = parsed.collect::<Vec<_>>();
-        faults.finish()?;
-        // Whatever is missing was noted as a fault.
-        let ring = ring.ok_or_else(Faults::new)?;
-        let resources = resources.into_iter().flatten().collect();
-        Ok(Cleanup { ring, of: self.of, resources, dry_run: self.dry_run })
-    }
-}
-
-/// As `kubectl` names it: the plural, and the group after a dot.
-fn parse_resource(text: &str) -> Result<GroupResource, String> {
-    let (resource, group) = text.split_once('.').unwrap_or((text, ""));
-    if resource.is_empty() {
-        return Err(format!("'{text}' is no resource: write its plural name, and its group after a dot if it has one"));
-    }
-    Ok(GroupResource { group: group.to_owned(), resource: resource.to_owned() })
-}
-
 impl Cleanup {
     /// Takes the ring off, or looks what there is of it.
     ///
     /// # Errors
     /// When it could not begin. What could not be taken off is in the report.
-    pub async fn run(self) -> Result<Report, CleanupError> {
-        let client = self.of.connect()?;
+    pub async fn run(self, client: &Client) -> Result<Report, CleanupError> {
         let rings: Api<ClusterRing> = Api::all(client.clone());
         let ring = match rings.get(self.ring.as_str()).await {
             Ok(ring) => Some(ring),
@@ -111,20 +70,21 @@ impl Cleanup {
             Err(error) => return Err(self.failed(explain(&error))),
         };
         let own = ring.as_ref().map_or_else(|| self.resources.clone(), resources::concerned);
-        let (resources, unknown) = self.look_up(&client, &own).await?;
+        let (resources, unknown) = self.look_up(client, &own).await?;
         let mut scope = Scope {
             resources: resources.iter().filter(|resource| own.contains(&resource.id)).cloned().collect(),
             roots: ring.iter().flat_map(|ring| ring.spec.families().into_keys()).collect(),
             ..Scope::default()
         };
-        let (mut tallies, templates) = self.survey(&client, &resources, ring.is_none(), &mut scope).await;
+        let (mut tallies, templates) = self.survey(client, &resources, ring.is_none(), &mut scope).await;
         tallies.extend(unknown);
         if ring.is_some() && !self.dry_run {
             self.remove_ring(&rings).await?;
         }
-        let belongings = belongings::remove(&client, &self.ring, self.dry_run).await;
+        let belongings = belongings::remove(client, &self.ring, self.dry_run).await;
         if !self.dry_run {
             let (ring, writes) = (self.ring.clone(), Writes::default());
+            let client = client.clone();
             let cleanup = cleanup::Cleanup { client, ring, writes, attempts: ATTEMPTS };
             for (id, end) in cleanup.take_labels_off(&resources, &scope).await {
                 let tally = tallies.entry(id).or_default();

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use ringside_ring::RingName;
+use ringside_ring::{RingName, cluster_ring::GroupResource};
+use serde_json::{Value, json};
 
 use crate::cleanup::{Tallies, Tally, belongings::Belonging, templates::Holder};
 
@@ -19,16 +20,37 @@ pub struct Report {
 }
 
 impl Report {
-    /// What is printed, and the exit code.
-    pub fn said(&self) -> (String, u8) {
-        (self.to_string(), u8::from(!self.is_clean()))
-    }
-
     /// Whether nothing is left that should be gone.
     pub fn is_clean(&self) -> bool {
         self.belongings.iter().all(|belonging| belonging.fault.is_none())
             && self.tallies.values().all(Tally::is_clean)
             && self.templates.is_empty()
+    }
+
+    /// The same as a JSON object.
+    pub fn json(&self) -> Value {
+        let belonging =
+            |it: &Belonging| json!({"resource": it.resource.to_string(), "name": it.name, "fault": it.fault});
+        let tally = |(resource, it): (&GroupResource, &Tally)| {
+            json!({"resource": resource.to_string(), "labelled": it.found, "left": self.left(it), "copies": it.copies,
+                "fault": it.fault})
+        };
+        let template =
+            |it: &Holder| json!({"resource": it.resource.to_string(), "name": it.place, "fields": it.fields});
+        json!({
+            "ring": self.ring.as_str(),
+            "dryRun": self.dry_run,
+            "hadRing": self.had_ring,
+            "clean": self.is_clean(),
+            "managed": self.belongings.iter().map(belonging).collect::<Vec<_>>(),
+            "resources": self.tallies.iter().map(tally).collect::<Vec<_>>(),
+            "templates": self.templates.iter().map(template).collect::<Vec<_>>(),
+        })
+    }
+
+    /// How many objects of a resource have labels now.
+    fn left(&self, tally: &Tally) -> usize {
+        if self.dry_run { tally.found } else { tally.left + tally.copies.values().sum::<usize>() }
     }
 }
 
@@ -44,20 +66,16 @@ impl fmt::Display for Report {
         let rows: Vec<_> = self.tallies.iter().filter(|(_, tally)| tally.found > 0 || !tally.is_clean()).collect();
         let width =
             rows.iter().map(|(resource, _)| resource.to_string().len()).max().unwrap_or(0).max("RESOURCE".len());
-        let left = |tally: &Tally| match self.dry_run {
-            true => tally.found,
-            false => tally.left + tally.copies.values().sum::<usize>(),
-        };
         writeln!(f, "{:width$}  {:>8}  {:>8}", "RESOURCE", "LABELLED", "LEFT")?;
         for (resource, tally) in &rows {
-            write!(f, "{:width$}  {:>8}  {:>8}", resource.to_string(), tally.found, left(tally))?;
+            write!(f, "{:width$}  {:>8}  {:>8}", resource.to_string(), tally.found, self.left(tally))?;
             match &tally.fault {
                 Some(fault) => writeln!(f, "  {fault}")?,
                 None => writeln!(f)?,
             }
         }
         let sum = |number: &dyn Fn(&Tally) -> usize| self.tallies.values().map(number).sum::<usize>();
-        write!(f, "{:width$}  {:>8}  {:>8}", "all", sum(&|tally| tally.found), sum(&left))?;
+        write!(f, "{:width$}  {:>8}  {:>8}", "all", sum(&|tally| tally.found), sum(&|tally| self.left(tally)))?;
         for (resource, tally) in &rows {
             for (kind, count) in &tally.copies {
                 write!(f, "\ncopies left: {count} {resource} controlled by {kind}, not known to be of the ring")?;
@@ -78,8 +96,6 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-
-    use ringside_ring::cluster_ring::GroupResource;
 
     use super::*;
 
@@ -144,5 +160,7 @@ mod tests {
         assert!(report.to_string().ends_with("all             1203      1203"), "{report}");
         report.tallies.retain(|_, tally| tally.fault.is_none());
         assert!(report.is_clean());
+        let json = report.json();
+        assert_eq!((&json["resources"][0]["left"], &json["clean"]), (&json!(1200), &json!(true)));
     }
 }

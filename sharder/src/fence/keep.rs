@@ -294,9 +294,7 @@ pub(super) fn impossible(code: u16, error: &str) -> Option<String> {
         404 | 405 => Some(format!(
             "the API server's fence needs ValidatingAdmissionPolicies, which Kubernetes has since 1.30 and this API server does not serve: update it, {OR}"
         )),
-        403 => Some(format!(
-            "the API server's fence: {error}: apply what `ringside-sharder rights` prints for this ring, {OR}"
-        )),
+        403 => Some(format!("the API server's fence: {error}: apply what `ringside rbac` prints for this ring, {OR}")),
         400 | 422 => Some(format!("the API server does not accept the policy of its fence: {error}: update it, {OR}")),
         _ => None,
     }

@@ -51,6 +51,11 @@ pub(super) struct Window {
     cut: Option<Instant>,
 }
 
+/// How long it takes at least until the last of so many drains of one resource begins.
+pub(crate) fn time_of_drains(drains: usize) -> Duration {
+    times(Window::new(drains, true).pause(), drains.saturating_sub(1))
+}
+
 /// How a drain went, as far as it says how many more there may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {

@@ -148,7 +148,7 @@ pub(crate) async fn a_missing_permission_is_told_with_its_remedy_and_work_goes_o
         let told = [&fenced, &ready].into_iter().all(|condition| {
             condition.status == "False"
                 && condition.message.contains("validatingadmissionpolicies")
-                && condition.message.contains("ringside-sharder rights")
+                && condition.message.contains("ringside rbac")
         });
         if told { Ok(()) } else { Err(format!("{fenced:?} {ready:?}")) }
     })

@@ -82,15 +82,15 @@ async fn assert_nothing_is_left(fixture: &Fixture) {
     .unwrap();
 }
 
-/// Runs `ringside-sharder cleanup` with the rights of an administrator.
+/// Runs `ringside cleanup` with the rights of an administrator.
 async fn cleanup(fixture: &Fixture, arguments: &[&str]) -> (bool, String) {
     cleanup_of(&fixture.ring, fixture.system.control_plane().kubeconfig_path(), arguments).await
 }
 
 async fn cleanup_of(ring: &RingName, kubeconfig: PathBuf, arguments: &[&str]) -> (bool, String) {
     let program = built(toolchain::ringside).await.unwrap();
-    let mut command = Command::new(program.sharder);
-    command.args(["cleanup", "--ring", ring.as_str()]).args(arguments);
+    let mut command = Command::new(program.cli);
+    command.args(["cleanup", ring.as_str()]).args(arguments);
     command.env("KUBECONFIG", kubeconfig);
     let Output { status, stdout, stderr } =
         tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

@@ -12,7 +12,7 @@ use ringside_runtime::explain::explain;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{snapshot::Snapshot, target::Target};
+use crate::{rebalance::time_of_drains, snapshot::Snapshot, target::Target};
 
 /// How an object comes to its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -33,6 +33,9 @@ pub(super) enum How {
     /// It is not the ring's any more, and nobody has it, or whoever has its owner.
     Released,
 }
+
+/// How an object changes its shard.
+pub(super) const MOVED: [How; 3] = [How::Drained, How::UnderWay, How::Taken];
 
 impl How {
     pub(super) fn for_people(self) -> &'static str {
@@ -80,6 +83,8 @@ pub(super) struct Standing {
 pub struct Forecast {
     pub(super) ring: RingName,
     pub(super) tokens_per_shard: NonZeroU32,
+    /// How many shards take part, now and then.
+    pub(super) replicas: (usize, usize),
     pub(super) shards: BTreeMap<ShardName, Standing>,
     /// Objects that nobody has, or somebody who is no shard, and those that would stay so.
     pub(super) without: (u64, u64),
@@ -108,6 +113,7 @@ impl Forecast {
         Self {
             ring: snapshot.ring.clone(),
             tokens_per_shard,
+            replicas: (now.available().count(), snapshot.members.available().count()),
             // Those that are there replace what was said of them as removed.
             shards: removed.chain(there).collect(),
             without: (0, 0),
@@ -179,17 +185,17 @@ impl Forecast {
     }
 
     /// Whether the plan is of everything.
-    pub(super) fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.unread.is_empty()
     }
 
     /// Whether something would be written.
-    pub(super) fn has_changes(&self) -> bool {
+    pub fn has_changes(&self) -> bool {
         !self.ways.is_empty()
     }
 
     /// The same as a JSON object.
-    pub(super) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let shard = |(name, it): (&ShardName, &Standing)| json!({"name": name.as_str(), "state": it.state, "weight": it.weight.to_string(), "now": it.now, "then": it.then});
         let way = |(way, count): (&Way, &u64)| json!({"resource": way.resource.to_string(), "from": way.from.for_programs(), "to": way.to.for_programs(), "how": way.how, "objects": count});
         json!({
@@ -203,6 +209,22 @@ impl Forecast {
             "problems": self.problems,
             "unread": self.unread,
         })
+    }
+
+    /// The whole in one sentence.
+    pub fn summary(&self) -> String {
+        let (from, to) = self.replicas;
+        let (moved, follow) = (self.going(&MOVED), self.going(&[How::Follows]));
+        let drains = |name: &GroupResource| {
+            let drained = self.ways.iter().filter(|(way, _)| way.how == How::Drained && way.resource == *name);
+            usize::try_from(drained.map(|(_, count)| count).sum::<u64>()).unwrap_or(usize::MAX)
+        };
+        let slowest = self.ways.keys().map(|way| time_of_drains(drains(&way.resource))).max().unwrap_or_default();
+        let seconds = slowest.as_secs_f64().ceil();
+        format!(
+            "{from} -> {to} replicas: {moved} of {} objects move, {follow} children follow, in {seconds} s at least",
+            self.objects
+        )
     }
 
     /// How many objects go in one of these ways.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::forecast::{Forecast, How, Whose};
+use super::forecast::{Forecast, How, MOVED, Whose};
 
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -29,7 +29,7 @@ impl fmt::Display for Forecast {
         for unread in &self.unread {
             writeln!(f, "Not looked at: {unread}.")?;
         }
-        let (assigned, moved) = (self.going(&[How::Assigned]), self.going(&[How::Drained, How::UnderWay, How::Taken]));
+        let (assigned, moved) = (self.going(&[How::Assigned]), self.going(&MOVED));
         let stay = self.objects.saturating_sub(assigned + moved + then);
         let follow = self.going(&[How::Follows]);
         write!(

@@ -1,0 +1,168 @@
+//! The command `rbac`: prints the permissions that a ring needs beyond the sharder's manifest, for `kubectl apply`.
+
+use std::{collections::BTreeSet, fs, io, path::Path, path::PathBuf};
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
+use kube::{Api, api::ListParams};
+use ringside_ring::{
+    ClusterRing, RingName,
+    labels::LEASE_RING,
+    rights::{Shards, rights},
+};
+use ringside_runtime::{
+    config::parse_namespace,
+    explain::{code, explain},
+};
+use serde_json::Value;
+
+use crate::{
+    cluster::{Cluster, Global},
+    output::{Format, Said},
+};
+
+/// The arguments of `rbac`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// A ring of the cluster.
+    #[arg(required_unless_present = "filename")]
+    ring: Option<RingName>,
+    /// File with the ClusterRing, instead of one of the cluster; `-` is the standard input.
+    #[arg(long, short, value_name = "FILE", conflicts_with = "ring", requires = "shards")]
+    filename: Option<PathBuf>,
+    /// Namespace of replicas, and the ServiceAccount of their Pods where these have the proxy; may be repeated. Without it those
+    /// of the ring's replicas.
+    #[arg(long, value_name = "NAMESPACE[/SERVICE-ACCOUNT]", value_parser = parse_shards)]
+    shards: Vec<Shards>,
+    /// Namespace of the sharder.
+    #[arg(long, value_name = "NAMESPACE", default_value = "ringside-system", value_parser = parse_namespace)]
+    sharder_namespace: String,
+}
+
+fn parse_shards(text: &str) -> Result<Shards, String> {
+    let Ok(shards) = text.parse::<Shards>();
+    parse_namespace(&shards.namespace).map_err(|fault| fault.to_string())?;
+    Ok(shards)
+}
+
+/// Prints the objects.
+///
+/// # Errors
+/// When the ring can't be read.
+pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> {
+    let Arguments { ring, filename, mut shards, sharder_namespace } = arguments;
+    let ring = match (ring, filename) {
+        (_, Some(file)) => read(&file)?,
+        (Some(name), None) => {
+            let cluster = global.connect().await?;
+            let ring =
+                Api::<ClusterRing>::all(cluster.client.clone()).get(name.as_str()).await.map_err(
+                    |error| match code(&error) {
+                        Some(404) => anyhow::anyhow!(
+                            "there is no ClusterRing '{name}': `kubectl get clusterrings` lists those that there are"
+                        ),
+                        _ => anyhow::anyhow!("can't read ClusterRing '{name}': {}", explain(&error)),
+                    },
+                )?;
+            if shards.is_empty() {
+                shards = shards_of(&cluster, &name).await?;
+            }
+            ring
+        }
+        (None, None) => bail!("name a ring, or a file with --filename"),
+    };
+    Ok(Said::good(print(&ring, &sharder_namespace, &shards, global.output)?))
+}
+
+/// Where the ring's replicas are now, and as what they run.
+async fn shards_of(cluster: &Cluster, ring: &RingName) -> anyhow::Result<Vec<Shards>> {
+    let of_ring = ListParams::default().labels(&format!("{LEASE_RING}={ring}"));
+    let leases = Api::<Lease>::all(cluster.client.clone()).list(&of_ring).await.map_err(|error| {
+        anyhow::anyhow!("can't list the Leases of the replicas ({}): name them with --shards", explain(&error))
+    })?;
+    let mut found = BTreeSet::new();
+    for lease in leases {
+        let (Some(namespace), Some(name)) = (lease.metadata.namespace, lease.metadata.name) else { continue };
+        let pod = Api::<Pod>::namespaced(cluster.client.clone(), &namespace).get_opt(&name).await;
+        let pod = pod.with_context(|| format!("can't read Pod {namespace}/{name}: name the replicas with --shards"))?;
+        found.insert((namespace, pod.and_then(|pod| pod.spec?.service_account_name)));
+    }
+    if found.is_empty() {
+        bail!("ring '{ring}' has no replicas yet: name where they will be, with --shards NAMESPACE/SERVICE-ACCOUNT");
+    }
+    Ok(found.into_iter().map(|(namespace, account)| Shards { namespace, account }).collect())
+}
+
+fn read(file: &Path) -> anyhow::Result<ClusterRing> {
+    let is_stdin = file.as_os_str() == "-";
+    let text = if is_stdin { io::read_to_string(io::stdin()) } else { fs::read_to_string(file) };
+    let text = text.with_context(|| format!("can't read {}", file.display()))?;
+    let object: Value =
+        serde_saphyr::from_str(&text).with_context(|| format!("{} is no ClusterRing", file.display()))?;
+    if object["kind"] != "ClusterRing" {
+        bail!("{} is no ClusterRing: its kind is {}", file.display(), object["kind"]);
+    }
+    serde_json::from_value(object).with_context(|| format!("{} is no ClusterRing", file.display()))
+}
+
+fn print(ring: &ClusterRing, sharder_namespace: &str, shards: &[Shards], format: Format) -> anyhow::Result<String> {
+    let name: RingName = ring.metadata.name.as_deref().unwrap_or_default().parse()?;
+    let objects = rights(&name, &ring.spec, sharder_namespace, shards);
+    if format == Format::Json {
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        return Ok(serde_json::to_string_pretty(&list)?);
+    }
+    Ok(objects.iter().map(serde_saphyr::to_string).collect::<Result<Vec<_>, _>>()?.join("---\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn example(file: &str) -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/example").join(file)
+    }
+
+    fn objects(text: &str) -> Vec<Value> {
+        serde_saphyr::from_multiple(text).unwrap()
+    }
+
+    #[test]
+    fn the_examples_roles_are_those_of_its_ring_and_the_controllers_own() {
+        let deployed = objects(&fs::read_to_string(example("roles.yaml")).unwrap());
+        let (printed, own): (Vec<_>, Vec<_>) = deployed
+            .into_iter()
+            .partition(|object| object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("ringside-")));
+        let shards = [parse_shards("default/website-controller").unwrap()];
+        let ring = read(&example("ring.yaml")).unwrap();
+        let fresh = objects(&print(&ring, "sharding-system", &shards, Format::Table).unwrap());
+        assert!(
+            printed == fresh,
+            "deploy/example/roles.yaml is out of date; replace its first part with the output of\n  \
+             cargo run -p ringside-cli -- rbac -f deploy/example/ring.yaml --shards default/website-controller"
+        );
+        assert!(own.iter().all(|object| object["metadata"]["name"] == "website-controller"), "{own:?}");
+    }
+
+    #[test]
+    fn a_file_without_ring_is_refused_with_a_reason() {
+        let fault = |file: PathBuf| format!("{:#}", read(&file).unwrap_err());
+        assert!(fault(example("nothing.yaml")).starts_with("can't read "));
+        assert!(fault(example("deployment.yaml")).contains(" is no ClusterRing: "));
+    }
+
+    #[test]
+    fn json_is_one_list_for_kubectl() {
+        let ring = read(&example("ring.yaml")).unwrap();
+        let text = print(&ring, "x", &[parse_shards("a").unwrap()], Format::Json).unwrap();
+        let list: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&list["kind"], list["items"].as_array().unwrap().len()), (&"List".into(), 3));
+    }
+
+    #[test]
+    fn a_namespace_that_can_not_be_is_refused() {
+        assert!(parse_shards("A/x").is_err());
+    }
+}
