@@ -137,7 +137,7 @@ mod tests {
             .partition(|object| object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("ringside-")));
         let shards = [parse_shards("default/website-controller").unwrap()];
         let ring = read(&example("ring.yaml")).unwrap();
-        let fresh = objects(&print(&ring, "sharding-system", &shards, Format::Table).unwrap());
+        let fresh = objects(&print(&ring, "ringside-system", &shards, Format::Table).unwrap());
         assert!(
             printed == fresh,
             "deploy/example/roles.yaml is out of date; replace its first part with the output of\n  \

@@ -1,8 +1,8 @@
 //! Puts manifests into a cluster as `kubectl apply --server-side` does.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, ensure};
 use k8s_openapi::{
     api::rbac::v1::ClusterRole, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -12,7 +12,7 @@ use kube::{
     core::GroupVersionKind,
     discovery::{Scope, oneshot},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{eventually::eventually, files::failed};
@@ -29,6 +29,35 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<DynamicObject>> {
     parse(&text)
 }
 
+/// The documents of a folder with a `kustomization.yaml`: those of the files and folders in its `resources`, and of the
+/// resources of its `components`. What such a file can say more is for kustomize alone.
+pub fn read_folder(folder: &Path) -> anyhow::Result<Vec<DynamicObject>> {
+    let path = folder.join("kustomization.yaml");
+    let text = fs::read_to_string(&path).map_err(failed("read", &path))?;
+    let kustomization: Kustomization =
+        serde_saphyr::from_str(&text).map_err(|error| anyhow!("parse {}: {error}", path.display()))?;
+    let parts = kustomization.resources.iter().chain(&kustomization.components).map(|part| {
+        let part = folder.join(part);
+        if part.is_dir() { read_folder(&part) } else { read(&part) }
+    });
+    Ok(parts.collect::<anyhow::Result<Vec<_>>>()?.concat())
+}
+
+/// What kustomize makes of a folder.
+pub fn kustomize(kubectl: &Path, folder: &Path) -> anyhow::Result<Vec<DynamicObject>> {
+    let output = Command::new(kubectl).arg("kustomize").arg(folder).output().context("start kubectl")?;
+    ensure!(output.status.success(), "kubectl kustomize: {}", String::from_utf8_lossy(&output.stderr));
+    parse(&String::from_utf8(output.stdout)?)
+}
+
+#[derive(Deserialize)]
+struct Kustomization {
+    #[serde(default)]
+    resources: Vec<String>,
+    #[serde(default)]
+    components: Vec<String>,
+}
+
 /// The documents of a YAML text.
 pub fn parse(text: &str) -> anyhow::Result<Vec<DynamicObject>> {
     serde_saphyr::from_multiple(text).map_err(|error| anyhow!("parse the manifest: {error}"))
@@ -37,14 +66,11 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<DynamicObject>> {
 /// Applies the objects in their order.
 pub async fn apply(client: &Client, objects: &[DynamicObject]) -> anyhow::Result<()> {
     for object in objects {
-        let types = object.types.clone().unwrap_or_default();
-        let kind = GroupVersionKind::try_from(&types).map_err(|error| anyhow!("parse the manifest: {error}"))?;
-        let namespace = object.namespace();
-        let what = format!("{} {}", kind.kind, object.name_any());
+        let kind = object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default();
+        let what = format!("{kind} {}", object.name_any());
         let refused = |error: kube::Error| anyhow!("apply {what}: {error}");
-        let api = api_of(client, &kind, namespace.as_deref()).await.map_err(refused)?;
-        apply_to(&api, object).await.map_err(refused)?;
-        if kind.kind == "ClusterRole" {
+        apply_to(&api_for(client, object).await?, object).await.map_err(refused)?;
+        if kind == "ClusterRole" {
             aggregate_roles(client).await.map_err(refused)?;
         }
     }
@@ -103,11 +129,15 @@ where
     api.patch(&object.name_any(), &parameters, &Patch::Apply(object)).await.map(drop)
 }
 
-async fn api_of(client: &Client, kind: &GroupVersionKind, namespace: Option<&str>) -> kube::Result<Api<DynamicObject>> {
-    let (resource, capabilities) = oneshot::pinned_kind(client, kind).await?;
-    Ok(match (capabilities.scope, namespace) {
+/// Returns the API where an object belongs.
+pub async fn api_for(client: &Client, object: &DynamicObject) -> anyhow::Result<Api<DynamicObject>> {
+    let types = object.types.clone().unwrap_or_default();
+    let kind = GroupVersionKind::try_from(&types).map_err(|error| anyhow!("parse the manifest: {error}"))?;
+    let found = oneshot::pinned_kind(client, &kind).await;
+    let (resource, capabilities) = found.with_context(|| format!("find {} {}", kind.kind, object.name_any()))?;
+    Ok(match (capabilities.scope, object.namespace()) {
         (Scope::Cluster, _) => Api::all_with(client.clone(), &resource),
-        (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), namespace, &resource),
+        (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), &namespace, &resource),
         (Scope::Namespaced, None) => Api::default_namespaced_with(client.clone(), &resource),
     })
 }

@@ -8,12 +8,13 @@ use std::{
 use anyhow::Context as _;
 use k8s_openapi::api::{
     authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec},
-    core::v1::{Container, Pod, PodSpec, ServiceAccount},
+    core::v1::{Pod, ServiceAccount},
 };
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{DeleteParams, ObjectMeta, PostParams},
+    api::{DeleteParams, PostParams},
 };
+use serde_json::json;
 
 use crate::{control_plane::ControlPlane, files::failed};
 
@@ -42,7 +43,7 @@ impl ShardIdentity {
     ) -> anyhow::Result<Self> {
         let client = control_plane.client();
         let created = pods(&client, namespace)
-            .create(&PostParams::default(), &pod_object(service_account, pod))
+            .create(&PostParams::default(), &pod_object(service_account, pod)?)
             .await
             .with_context(|| format!("create the Pod {namespace}/{pod}"))?;
         let uid = created.uid().context("the API server's answer has no uid of the Pod")?;
@@ -96,22 +97,22 @@ fn pods(client: &Client, namespace: &str) -> Api<Pod> {
 }
 
 /// A Pod that nobody schedules: it stands for the processes that the harness runs.
-fn pod_object(service_account: &str, name: &str) -> Pod {
-    Pod {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-        spec: Some(PodSpec {
-            service_account_name: Some(service_account.to_owned()),
+/// A Pod that every level of Pod Security admits, and no scheduler takes.
+fn pod_object(service_account: &str, name: &str) -> serde_json::Result<Pod> {
+    serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {
+            "serviceAccountName": service_account,
             // Where there is a node, too.
-            scheduler_name: Some("nobody".to_owned()),
-            containers: vec![Container {
-                name: "controller".to_owned(),
-                image: Some("website-controller:1.0.0".to_owned()),
-                ..Container::default()
+            "schedulerName": "nobody",
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{
+                "name": "controller",
+                "image": "website-controller:1.0.0",
+                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
             }],
-            ..PodSpec::default()
-        }),
-        ..Pod::default()
-    }
+        },
+    }))
 }
 
 fn token_request(pod: &str, uid: &str) -> TokenRequest {

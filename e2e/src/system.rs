@@ -57,7 +57,7 @@ pub const NAMESPACE: &str = "default";
 pub const RING: &str = "websites";
 
 /// What the API server calls the sharder.
-pub const SHARDER_USER: &str = "system:serviceaccount:sharding-system:ringside-sharder";
+pub const SHARDER_USER: &str = "system:serviceaccount:ringside-system:ringside-sharder";
 
 /// How the parts are configured.
 #[derive(Clone, Debug)]

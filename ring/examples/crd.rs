@@ -1,4 +1,4 @@
-//! Prints the CustomResourceDefinition of `ClusterRing` as YAML: the source of `deploy/clusterring-crd.yaml`.
+//! Prints the CustomResourceDefinition of `ClusterRing` as YAML: the source of `deploy/kustomize/base/crd/clusterring.yaml`.
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -43,7 +43,8 @@ pub struct ClusterRingSpec {
     #[x_kube(validation = Rule::new("self.all(one, self.exists_one(other, other.group == one.group && other.resource == one.resource))")
         .message("a resource is in spec.resources twice: name it once, with all of its controlledResources"))]
     pub resources: Vec<RingResource>,
-    /// The namespaces whose objects are distributed; all but `kube-system` and `sharding-system` when it is absent.
+    /// The namespaces whose objects are distributed; all but `kube-system`, `sharding-system` and `ringside-system` when it is
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub namespace_selector: Option<LabelSelector>,
@@ -254,8 +255,10 @@ pub const MESSAGE_SUCCEEDED: &str = "ClusterRing was successfully reconciled";
 /// The type of the condition that says whether each shard name has one instance. A sharder that writes it admits instances:
 /// a proxy works only where its Lease names it as the admitted one.
 pub const CONDITION_ADMITTED: &str = "ShardsAdmitted";
-/// The namespaces that a ring without a selector of its own leaves alone (CONTRACT, "Assignment").
-pub const EXCLUDED_NAMESPACES: [&str; 2] = ["kube-system", "sharding-system"];
+/// The sharder's namespace, unless it is told another.
+pub const SHARDER_NAMESPACE: &str = "ringside-system";
+/// The namespaces that a ring without a selector of its own leaves alone: those of the contract ("Assignment"), and ours.
+pub const EXCLUDED_NAMESPACES: [&str; 3] = ["kube-system", "sharding-system", SHARDER_NAMESPACE];
 
 /// How long a shard may take to let go of an object where the ring does not say.
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(60);

@@ -63,16 +63,14 @@ mod tests {
 
     #[test]
     fn the_deployed_manifest_is_up_to_date() {
-        let kept = include_str!("../../deploy/clusterring-crd.yaml");
+        let kept = include_str!("../../deploy/kustomize/base/crd/clusterring.yaml");
         let fresh = serde_saphyr::to_string(&clusterring_crd()).unwrap();
         let is_up_to_date =
             kept.split_once('\n').is_some_and(|(comment, kept)| comment.starts_with('#') && kept == fresh);
         assert!(
             is_up_to_date,
-            "deploy/clusterring-crd.yaml is out of date; write it anew:\n  \
-             cargo run -p ringside-ring --example crd > deploy/clusterring-crd.yaml"
+            "deploy/kustomize/base/crd/clusterring.yaml is out of date; write it anew:\n  \
+             cargo run -p ringside-ring --example crd > deploy/kustomize/base/crd/clusterring.yaml"
         );
-        let installed = include_str!("../../deploy/sharder.yaml").contains(&format!("\n{kept}---\n"));
-        assert!(installed, "put the same text into deploy/sharder.yaml, as its first document");
     }
 }

@@ -163,7 +163,7 @@ mod tests {
 
     fn of(shards: &[&str]) -> Vec<Value> {
         let shards: Vec<Shards> = shards.iter().map(|text| text.parse().unwrap()).collect();
-        rights(&"example".parse().unwrap(), &spec(), "sharding-system", &shards)
+        rights(&"example".parse().unwrap(), &spec(), "ringside-system", &shards)
     }
 
     /// Every rule, with the namespace where it holds.
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn sharder_may_write_leases_in_every_namespace_of_the_spec() {
         let spec = ClusterRingSpec { shard_namespaces: vec!["a".to_owned(), "b".to_owned()], ..spec() };
-        let objects = rights(&"example".parse().unwrap(), &spec, "sharding-system", &["a".parse().unwrap()]);
+        let objects = rights(&"example".parse().unwrap(), &spec, "ringside-system", &["a".parse().unwrap()]);
         let roles = objects.iter().filter(|one| one["kind"] == "Role");
         let namespaces: Vec<_> = roles.map(|role| role["metadata"]["namespace"].as_str().unwrap()).collect();
         assert_eq!(namespaces, ["a", "b"]);

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::fixtures::FakeApi;
 
-    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/sharding-system/leases/election";
+    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/ringside-system/leases/election";
     const UID: &str = "11111111-2222-3333-4444-555555555555";
 
     fn lease(holder: &str) -> Value {
@@ -111,9 +111,9 @@ mod tests {
         let api = FakeApi::default();
         api.put(LEASE, lease(holder));
         if let Some((name, pod)) = pod {
-            api.put(&format!("/api/v1/namespaces/sharding-system/pods/{name}"), pod);
+            api.put(&format!("/api/v1/namespaces/ringside-system/pods/{name}"), pod);
         }
-        free_from_who_is_gone(&api.client(), "sharding-system", "election", "own_1").await;
+        free_from_who_is_gone(&api.client(), "ringside-system", "election", "own_1").await;
         api.get(LEASE).unwrap()["spec"]["holderIdentity"].as_str().unwrap().to_owned()
     }
 
@@ -141,7 +141,7 @@ mod tests {
         let held = format!("a_{UID}");
         api.put(LEASE, lease(&held));
         api.intercept(|asked, _| (asked.method == http::Method::PATCH).then_some(StatusCode::CONFLICT));
-        free_from_who_is_gone(&api.client(), "sharding-system", "election", "own_1").await;
+        free_from_who_is_gone(&api.client(), "ringside-system", "election", "own_1").await;
         assert_eq!(api.get(LEASE).unwrap()["spec"]["holderIdentity"], held);
         let patch = api.asked().pop().unwrap();
         assert_eq!(patch.body["metadata"]["resourceVersion"], "7");

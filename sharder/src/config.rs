@@ -4,7 +4,7 @@ use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, time::D
 
 use clap::Parser;
 use http::Uri;
-use ringside_ring::placement::DEFAULT_TOKENS_PER_SHARD;
+use ringside_ring::{cluster_ring::SHARDER_NAMESPACE, placement::DEFAULT_TOKENS_PER_SHARD};
 use ringside_runtime::{
     config::{Faults, parse_address, parse_duration, parse_namespace},
     logging,
@@ -19,12 +19,12 @@ pub struct Options {
     #[arg(long, env = "RINGSIDE_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Namespace of the sharder: of its Service, its election Lease and the Secret with its certificates.
-    #[arg(long, env = "RINGSIDE_NAMESPACE", default_value = "sharding-system")]
+    #[arg(long, env = "RINGSIDE_NAMESPACE", default_value = SHARDER_NAMESPACE)]
     namespace: String,
     /// Address that the webhook is served on.
     #[arg(long, env = "RINGSIDE_WEBHOOK_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:9443")]
     webhook_listen: String,
-    /// URL at which the API server reaches the webhook, instead of the Service `sharder`: for a sharder outside the cluster.
+    /// URL at which the API server reaches the webhook, instead of the Service `ringside-sharder`: for a sharder outside the cluster.
     #[arg(long, env = "RINGSIDE_WEBHOOK_URL", value_name = "URL")]
     webhook_url: Option<String>,
     /// How long a certificate of the webhook is valid that the sharder makes itself; its authority's, four times that.
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn without_options_the_defaults_of_the_contract_count() {
         let config = parse(&[]).unwrap();
-        assert_eq!(config.namespace, "sharding-system");
+        assert_eq!(config.namespace, "ringside-system");
         assert_eq!(config.sync_period, Duration::from_secs(300));
         assert_eq!(config.tokens_per_shard, DEFAULT_TOKENS_PER_SHARD);
         assert_eq!(config.webhook_url, None);
@@ -275,8 +275,8 @@ mod tests {
         let source = |arguments: &[&str]| parse(arguments).map(|config| config.webhook_certificate);
         let ninety_days = Duration::from_secs(90 * 24 * 60 * 60);
         assert_eq!(source(&[]), Ok(CertificateSource::Own { lifetime: ninety_days }));
-        let managed = ["--webhook-certificate-dir=/certificate", "--webhook-inject-ca-from=sharding-system/webhook"];
-        let certificate = "sharding-system/webhook".to_owned();
+        let managed = ["--webhook-certificate-dir=/certificate", "--webhook-inject-ca-from=ringside-system/webhook"];
+        let certificate = "ringside-system/webhook".to_owned();
         assert_eq!(source(&managed), Ok(CertificateSource::CertManager { folder: "/certificate".into(), certificate }));
         for (bad, remedy) in [
             (&managed[..1], "--webhook-inject-ca-from NAMESPACE/NAME"),

@@ -25,13 +25,13 @@ mod webhook_configuration;
 pub(crate) use additions::{keep_foreign, noted};
 pub(crate) use label_policy::{Support, bindings_of, follow as follow_support};
 pub(crate) use reconcile::{Told, reconcile};
-pub(crate) use webhook_configuration::{ClientConfig, Trust, WEBHOOK_PATH};
+pub(crate) use webhook_configuration::{ClientConfig, SERVICE_NAME, Trust, WEBHOOK_PATH};
 
 use ringside_runtime::explain::{code, explain_watch};
 
 /// What helps where the API server has no such resource: it belongs to the install, and a sharder must not replace a newer one.
 const NOT_DEFINED: &str =
-    "there is no ClusterRing resource; install it: kubectl apply --server-side -f deploy/clusterring-crd.yaml";
+    "there is no ClusterRing resource; install it: kubectl apply --server-side -k deploy/kustomize/base/crd";
 
 /// Follows the rings; the receiver tells when they change.
 ///
@@ -85,7 +85,7 @@ mod tests {
         let status =
             |code| Status::failure("the server could not find the requested resource", "").with_code(code).boxed();
         let said = |code| explain(&watcher::Error::InitialListFailed(kube::Error::Api(status(code))));
-        assert!(said(404).ends_with("kubectl apply --server-side -f deploy/clusterring-crd.yaml"), "{}", said(404));
+        assert!(said(404).ends_with("kubectl apply --server-side -k deploy/kustomize/base/crd"), "{}", said(404));
         assert!(said(403).starts_with("missing permission"), "{}", said(403));
     }
 }

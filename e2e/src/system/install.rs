@@ -57,12 +57,11 @@ pub(super) fn options(settings: &Settings) -> Options {
 pub(super) async fn resources_and_roles(client: &Client) -> Result<(), SystemError> {
     manifests::define(client, &Website::crd()).await?;
     manifests::apply(client, &[usual_account(NAMESPACE)?]).await?;
-    for file in ["sharder.yaml", "example/roles.yaml"] {
-        let mut objects = manifests::read(&deploy(file))?;
-        // What a node would run, the harness starts itself.
-        objects.retain(|object| !matches!(object.types.as_ref(), Some(types) if types.kind == "Deployment"));
-        manifests::apply(client, &objects).await?;
-    }
+    let mut objects = manifests::read_folder(&deploy("kustomize/overlays/default"))?;
+    objects.extend(manifests::read(&deploy("example/roles.yaml"))?);
+    // What a node would run, the harness starts itself.
+    objects.retain(|object| !matches!(object.types.as_ref(), Some(types) if types.kind == "Deployment"));
+    manifests::apply(client, &objects).await?;
     Ok(manifests::served(client, CLUSTER_RINGS).await?)
 }
 
@@ -89,7 +88,7 @@ fn example() -> Result<ClusterRingSpec, SystemError> {
 
 /// What the Deployment of the sharder sets in its environment.
 pub(super) fn sharder_environment() -> Result<Vec<(String, String)>, SystemError> {
-    let objects = manifests::read(&deploy("sharder.yaml"))?;
+    let objects = manifests::read(&deploy("kustomize/base/sharder/deployment.yaml"))?;
     let set =
         objects.iter().filter_map(|object| object.data.pointer("/spec/template/spec/containers/0/env")?.as_array());
     let text = |variable: &Value, key: &str| variable[key].as_str().map(str::to_owned);

@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use super::{Plane, SystemError};
 use crate::{manifests, ports::free_port, process::Process, shard_identity::ShardIdentity};
 
-const NAMESPACE: &str = "sharding-system";
+const NAMESPACE: &str = "ringside-system";
 const SERVICE_ACCOUNT: &str = "ringside-sharder";
 /// What it may do besides what ours may: it creates its webhook by POST, which RBAC can't limit to a name.
 const MORE: &str = "

@@ -5,7 +5,7 @@ use std::{net::Ipv4Addr, process::Command, time::Duration};
 use super::{Plane, SystemError, install, probe};
 use crate::{line::Line, ports::free_port, process::Process, shard_identity::ShardIdentity};
 
-pub(super) const NAMESPACE: &str = "sharding-system";
+pub(super) const NAMESPACE: &str = "ringside-system";
 const SERVICE_ACCOUNT: &str = "ringside-sharder";
 
 /// A port where nobody listens: discard, of which nobody has heard for long.

@@ -191,7 +191,7 @@ impl Fixture {
         let apply = async |file: &str| {
             manifests::apply(&client, &manifests::read(&deploy.join(file)).unwrap()).await.unwrap();
         };
-        for file in ["clusterring-crd.yaml", "example/roles.yaml"] {
+        for file in ["kustomize/base/crd/clusterring.yaml", "example/roles.yaml"] {
             apply(file).await;
         }
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await.unwrap();

@@ -122,7 +122,7 @@ impl Thief {
         system.allow(&serde_json::from_value(ring).unwrap(), &[NAMESPACE]).await.unwrap();
         let plane = system.control_plane();
         let admin = plane.client();
-        let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), "sharding-system");
+        let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), "ringside-system");
         let request = (PostParams::default(), TokenRequest::default());
         let answer = accounts.create_token_request("ringside-sharder", &request.0, &request.1).await.unwrap();
         let token = answer.status.unwrap().token;
@@ -308,7 +308,7 @@ async fn names(thief: &Thief) {
     let binding = json!({"metadata": {"name": "thief"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io",
         "kind": "ClusterRole", "name": "cluster-admin"}});
     assert!(is_forbidden(bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await));
-    let own: Api<Secret> = Api::namespaced(thief.client.clone(), "sharding-system");
+    let own: Api<Secret> = Api::namespaced(thief.client.clone(), "ringside-system");
     let another = serde_json::from_value(json!({"metadata": {"name": "another"}})).unwrap();
     assert!(is_forbidden(own.create(&PostParams::default(), &another).await));
 }
@@ -317,7 +317,7 @@ async fn names(thief: &Thief) {
 async fn priorities(thief: &Thief) {
     let schemas = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/flow-schemas.yaml");
     manifests::apply(&thief.admin, &manifests::read(&schemas).unwrap()).await.unwrap();
-    let lease = Ask::get("/apis/coordination.k8s.io/v1/namespaces/sharding-system/leases/ringside-sharder");
+    let lease = Ask::get("/apis/coordination.k8s.io/v1/namespaces/ringside-system/leases/ringside-sharder");
     let write = Ask::new(Method::PATCH, "/api/v1/namespaces/default/secrets/secret?dryRun=All")
         .body("application/merge-patch+json", r#"{"metadata":{"labels":{}}}"#);
     for (ask, schema) in [(lease, "ringside-leases"), (write, "ringside-sharder-writes")] {

@@ -77,7 +77,7 @@ spec:
   priorityLevelConfiguration: {name: no-room}
   matchingPrecedence: 2
   rules:
-  - subjects: [{kind: User, user: {name: 'system:serviceaccount:sharding-system:ringside-sharder'}}]
+  - subjects: [{kind: User, user: {name: 'system:serviceaccount:ringside-system:ringside-sharder'}}]
     resourceRules: [{verbs: [patch], apiGroups: [web.example.com], resources: [websites], namespaces: ['*']}]
 ";
 

@@ -32,7 +32,7 @@ use ringside_e2e::{
     live::Group,
     manifests,
     node::Node,
-    toolchain::{Environment, without_python},
+    toolchain::{self, Environment, built, without_python},
     website::{Website, WebsiteSpec},
 };
 use ringside_ring::labels::RingLabels;
@@ -50,7 +50,7 @@ const WEBSITES: usize = 40;
 const RING: &str = "websites";
 
 /// Where the sharder is, and its Deployment.
-const SHARDER_NAMESPACE: &str = "sharding-system";
+const SHARDER_NAMESPACE: &str = "ringside-system";
 const SHARDER: &str = "ringside-sharder";
 
 /// The example's Deployment.
@@ -93,11 +93,11 @@ impl Deployed {
     pub(crate) async fn install(node: &Node) -> Result<Self> {
         let client = node.client();
         manifests::define(&client, &Website::crd()).await?;
-        apply(&client, "clusterring-crd.yaml").await?;
+        let kubectl = built(toolchain::kubectl).await?;
+        let objects = manifests::kustomize(&kubectl, &deploy("kustomize/overlays/default"))?;
+        manifests::apply(&client, &objects).await?;
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await?;
-        for file in
-            ["sharder.yaml", "proxy-roles.yaml", "example/roles.yaml", "example/ring.yaml", "example/deployment.yaml"]
-        {
+        for file in ["proxy-roles.yaml", "example/roles.yaml", "example/ring.yaml", "example/deployment.yaml"] {
             apply(&client, file).await?;
         }
         let example = manifests::read(&deploy("example/deployment.yaml"))?;

@@ -101,7 +101,7 @@ fn start(api: &FakeApi, latest: watch::Receiver<Arc<Snapshot>>) -> JoinHandle<In
 
 /// The same, who knows of these namespaces.
 fn start_in(namespaces: Namespaces, api: &FakeApi, latest: watch::Receiver<Arc<Snapshot>>) -> JoinHandle<Infallible> {
-    let client_config = ClientConfig { namespace: "sharding-system".into(), url: None };
+    let client_config = ClientConfig { namespace: "ringside-system".into(), url: None };
     let (_all, snapshots) = watch::channel(None);
     let leader = Leader {
         client: api.client(),

@@ -13,7 +13,7 @@ use kube::{core::DynamicObject, discovery::ApiResource};
 use super::*;
 use crate::{fixtures::FakeApi, news::tell};
 
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/sharding-system/leases";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/ringside-system/leases";
 
 /// Refused is treated here.
 fn read(made: Result<Lease, kube::Error>) -> Answer {
@@ -49,7 +49,7 @@ fn answering() -> (FakeApi, Arc<AtomicU16>) {
 async fn what_passes_tells_after_a_margin_that_nothing_treats_it_and_what_is_unclear_is_no_answer_for_long() {
     let (api, answer) = answering();
     let (client, home) =
-        (api.client(), Home(ObjectMeta { name: Some("sharding-system".into()), ..ObjectMeta::default() }));
+        (api.client(), Home(ObjectMeta { name: Some("ringside-system".into()), ..ObjectMeta::default() }));
     let kind = ApiResource::erase::<Namespace>(&());
     let (kept, keeper) = Kept::new((&client, &client), &kind, "kept".to_owned(), Duration::from_secs(3_000));
     let verdicts = Verdicts::default();

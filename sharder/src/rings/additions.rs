@@ -14,10 +14,15 @@ const LISTS: [(&str, &str); 3] = [
     ("/webhooks/0/matchConditions", "name"),
 ];
 
-/// The same configuration, with a note of what it says itself.
+/// The label by which AKS leaves a webhook configuration alone. Otherwise it adds exclusions.
+const OFF_LIMITS_TO_AKS: (&str, &str) = ("admissions.enforcer/disabled", "true");
+
+/// The same configuration, with a note of what it says itself, and off limits to AKS.
 pub(crate) fn noted(mut configuration: DynamicObject) -> DynamicObject {
     let own = json!(names(&configuration).collect::<Vec<_>>()).to_string();
     configuration.metadata.annotations.get_or_insert_default().insert(OWN.to_owned(), own);
+    let (key, value) = OFF_LIMITS_TO_AKS;
+    configuration.metadata.labels.get_or_insert_default().insert(key.to_owned(), value.to_owned());
     configuration
 }
 

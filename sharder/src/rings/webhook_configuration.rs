@@ -28,7 +28,8 @@ use crate::{
 /// The path of a ring's webhook, before the ring's name.
 pub(crate) const WEBHOOK_PATH: &str = "/webhooks/sharder/clusterring/";
 const WEBHOOK_NAME: &str = "sharder.sharding.timebertt.dev";
-const SERVICE_NAME: &str = "sharder";
+/// The Service by which the API server reaches the webhook.
+pub(crate) const SERVICE_NAME: &str = "ringside-sharder";
 /// How long a request for an object may wait for the webhook. The contract says 5: where an object is in several rings, and the
 /// webhook has fallen silent, a request waits for each of them.
 const TIMEOUT_SECONDS: i32 = 2;
@@ -234,7 +235,7 @@ mod tests {
     use crate::snapshot::tests::snapshot;
 
     fn client_config(url: Option<&str>) -> ClientConfig {
-        ClientConfig { namespace: "sharding-system".into(), url: url.map(|url| url.parse().unwrap()) }
+        ClientConfig { namespace: "ringside-system".into(), url: url.map(|url| url.parse().unwrap()) }
     }
 
     fn ours() -> Trust {
@@ -255,7 +256,8 @@ mod tests {
             "kind": "MutatingWebhookConfiguration",
             "metadata": {
                 "name": "sharding-clusterring-50d858e0-example",
-                "labels": {"app.kubernetes.io/name": "controller-sharding", "app.kubernetes.io/managed-by": "ringside-sharder"},
+                "labels": {"app.kubernetes.io/name": "controller-sharding", "app.kubernetes.io/managed-by": "ringside-sharder",
+                    "admissions.enforcer/disabled": "true"},
                 "annotations": {"ringside.dev/own-conditions":
                     r#"["shard.alpha.sharding.timebertt.dev/clusterring-50d858e0-example","not-assigned","of-the-ring","not-let-go"]"#},
                 "ownerReferences": [{"apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing",
@@ -263,7 +265,7 @@ mod tests {
             },
             "webhooks": [{
                 "name": "sharder.sharding.timebertt.dev",
-                "clientConfig": {"caBundle": "Q0E=", "service": {"name": "sharder", "namespace": "sharding-system",
+                "clientConfig": {"caBundle": "Q0E=", "service": {"name": "ringside-sharder", "namespace": "ringside-system",
                     "path": "/webhooks/sharder/clusterring/example", "port": 443}},
                 "rules": [{"apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
                     "resources": ["configmaps", "secrets"], "scope": "*"}],
@@ -350,10 +352,10 @@ mod tests {
 
     #[test]
     fn an_authority_that_cert_manager_injects_is_only_named() {
-        let trust = Trust::InjectedFrom("sharding-system/webhook".into());
+        let trust = Trust::InjectedFrom("ringside-system/webhook".into());
         let made = webhook_configuration(&snapshot(), &client_config(None), &trust, WebhookMode::Enabled);
         let annotations = made.metadata.annotations.unwrap();
-        assert_eq!(annotations["cert-manager.io/inject-ca-from"], "sharding-system/webhook");
+        assert_eq!(annotations["cert-manager.io/inject-ca-from"], "ringside-system/webhook");
         assert_eq!(made.data["webhooks"][0]["clientConfig"].get("caBundle"), None);
         let made = webhook_configuration(&snapshot(), &client_config(None), &ours(), WebhookMode::Enabled);
         assert!(!made.metadata.annotations.unwrap().contains_key(INJECT_CA_FROM));

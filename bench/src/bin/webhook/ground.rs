@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 
 use crate::least::Least;
 
-const NAMESPACE: &str = "sharding-system";
+const NAMESPACE: &str = "ringside-system";
 const ACCOUNT: &str = "sharder";
 const RING: &str = "bench";
 /// The key of the shard label for a ring of this name.
@@ -223,7 +223,7 @@ async fn namespaces(client: &Client) -> anyhow::Result<()> {
         names.map(|name| format!("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {name}\n")).collect();
     manifests::apply(client, &manifests::parse(&objects.join("---\n"))?).await?;
     // The API server finds the webhook as in a cluster, by its Service: so it speaks HTTP/1.1 to it, by several connections.
-    for name in ["sharder", LEAST] {
+    for name in ["ringside-sharder", LEAST] {
         let service: Service = serde_json::from_value(json!({"metadata": {"name": name},
             "spec": {"type": "ExternalName", "externalName": "localhost"}}))?;
         Api::<Service>::namespaced(client.clone(), NAMESPACE).create(&PostParams::default(), &service).await?;

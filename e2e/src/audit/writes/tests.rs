@@ -56,7 +56,7 @@ fn a_write_of_a_shard_is_read() {
 
 #[test]
 fn others_are_no_shards_even_in_a_pod() {
-    assert_eq!(with("/user/username", json!("system:serviceaccount:sharding-system:ringside-sharder"))[0].shard, None);
+    assert_eq!(with("/user/username", json!("system:serviceaccount:ringside-system:ringside-sharder"))[0].shard, None);
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl Fixture {
         let client = control_plane.client();
         let deploy = |file: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(file);
         manifests::define(&client, &Website::crd()).await?;
-        manifests::apply(&client, &manifests::read(&deploy("clusterring-crd.yaml"))?).await?;
+        manifests::apply(&client, &manifests::read(&deploy("kustomize/base/crd/clusterring.yaml"))?).await?;
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await?;
         manifests::apply(&client, &manifests::parse(MANIFESTS)?).await?;
 

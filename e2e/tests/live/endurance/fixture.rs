@@ -45,7 +45,7 @@ impl Fixture {
         let control_plane = ControlPlane::start(options).await.unwrap();
         let client = control_plane.client();
         manifests::define(&client, &Website::crd()).await.unwrap();
-        for file in ["clusterring-crd.yaml", "example/roles.yaml"] {
+        for file in ["kustomize/base/crd/clusterring.yaml", "example/roles.yaml"] {
             manifests::apply(&client, &deploy(file)).await.unwrap();
         }
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await.unwrap();

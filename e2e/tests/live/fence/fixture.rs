@@ -52,7 +52,7 @@ impl Fixture {
         let client = control_plane.client();
         manifests::define(&client, &Website::crd()).await.unwrap();
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        let definition = manifests::read(&deploy.join("clusterring-crd.yaml")).unwrap();
+        let definition = manifests::read(&deploy.join("kustomize/base/crd/clusterring.yaml")).unwrap();
         manifests::apply(&client, &definition).await.unwrap();
         manifests::served(&client, "clusterrings.sharding.timebertt.dev").await.unwrap();
         // An API server that says it serves a new resource may need a moment more to do so.

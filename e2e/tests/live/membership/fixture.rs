@@ -61,7 +61,7 @@ impl Fixture {
     /// Waits until the clock of the sharder that leads is seen to be wrong, by what it writes into its own Lease: else these
     /// tests would show nothing of the judge.
     pub(crate) async fn until_sharder_is_wrong(&self) {
-        let leases: Api<Lease> = Api::namespaced(self.client(), "sharding-system");
+        let leases: Api<Lease> = Api::namespaced(self.client(), "ringside-system");
         let wrong = eventually("the sharder's clock is wrong", DEADLINE, || async {
             let lease = leases.get("ringside-sharder").await.map_err(|error| error.to_string())?;
             let said = lease.spec.and_then(|spec| spec.renew_time).ok_or("it does not lead yet")?.0;

@@ -16,7 +16,7 @@ const MOMENT: Duration = Duration::from_millis(500);
 
 /// The replica that leads, if it is another than `before`.
 async fn leader(fixture: &Fixture, before: &str) -> String {
-    let leases: Api<Lease> = Api::namespaced(fixture.client(), "sharding-system");
+    let leases: Api<Lease> = Api::namespaced(fixture.client(), "ringside-system");
     let leads = eventually("a replica leads", DEADLINE, || async {
         let lease = leases.get("ringside-sharder").await.map_err(|error| error.to_string())?;
         let holder = holder(lease.spec.as_ref()).unwrap_or_default().split('_').next().unwrap_or_default();

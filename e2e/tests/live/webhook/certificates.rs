@@ -35,7 +35,7 @@ pub(crate) async fn certificates_are_exchanged_under_steady_creates_and_no_call_
         assert!(fixture.is_labelled(&website), "the webhook was not asked about create {creates}");
         creates += 1;
         if creates % 10 == 0 {
-            let secrets: Api<Secret> = Api::namespaced(client.clone(), "sharding-system");
+            let secrets: Api<Secret> = Api::namespaced(client.clone(), "ringside-system");
             let data = secrets.get("ringside-sharder-webhook").await.unwrap().data.unwrap();
             pairs.insert(data["tls.crt"].0.clone());
             signers.insert(data["ca.key"].0.clone());

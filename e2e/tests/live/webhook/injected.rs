@@ -27,9 +27,9 @@ use crate::webhook::{
     trust::{self, annotated, configuration, every_replica_answers, failed_open, shown},
 };
 
-const CERTIFICATE: &str = "sharding-system/sharder-webhook";
+const CERTIFICATE: &str = "ringside-system/sharder-webhook";
 /// What the API server calls the webhook by.
-const NAMES: [&str; 2] = ["sharder.sharding-system.svc", "127.0.0.1"];
+const NAMES: [&str; 2] = ["ringside-sharder.ringside-system.svc", "127.0.0.1"];
 /// The time between two creates.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -84,7 +84,7 @@ pub(crate) async fn a_certificate_that_somebody_else_keeps_is_shown_and_exchange
     assert_eq!(trust::bundle(&made), None);
     assert!(!fixture.is_labelled(&fixture.create().await));
     fixture.until_assigned(DEADLINE).await;
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), "sharding-system");
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "ringside-system");
     assert!(secrets.get_opt("ringside-sharder-webhook").await.unwrap().is_none(), "the sharder makes none");
 
     inject(&fixture, &authority).await;

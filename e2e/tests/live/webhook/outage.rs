@@ -112,7 +112,7 @@ fn between(earlier: Timestamp, later: Timestamp) -> Duration {
 
 /// Who leads the sharders, by their Lease.
 async fn leader(fixture: &Fixture) -> String {
-    let leases: Api<Lease> = Api::namespaced(fixture.client(), "sharding-system");
+    let leases: Api<Lease> = Api::namespaced(fixture.client(), "ringside-system");
     leases.get("ringside-sharder").await.unwrap().spec.unwrap().holder_identity.unwrap()
 }
 

@@ -53,7 +53,7 @@ async fn connect(port: u16, bundle: &[u8]) -> TlsStream<TcpStream> {
     let config = config.with_safe_default_protocol_versions().unwrap();
     let config = config.with_root_certificates(roots).with_no_client_auth();
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let name = ServerName::try_from("sharder.sharding-system.svc").unwrap();
+    let name = ServerName::try_from("ringside-sharder.ringside-system.svc").unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
 }
 

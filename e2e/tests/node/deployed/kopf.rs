@@ -62,7 +62,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: kopf-shards, namespace: kopf}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: kopf-shards}
-subjects: [{kind: ServiceAccount, name: ringside-sharder, namespace: sharding-system}]
+subjects: [{kind: ServiceAccount, name: ringside-sharder, namespace: ringside-system}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

@@ -49,7 +49,7 @@ fn start_trusting(trust: watch::Receiver<Option<Trust>>) -> Ground {
     let told = Told {
         client: api.client(),
         watches: api.client(),
-        client_config: Arc::new(ClientConfig { namespace: "sharding-system".into(), url: None }),
+        client_config: Arc::new(ClientConfig { namespace: "ringside-system".into(), url: None }),
         trust,
         faults: faults.clone(),
         leftovers: Leftovers::default(),

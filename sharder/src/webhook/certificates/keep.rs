@@ -25,7 +25,13 @@ use super::{
     published::is_published,
     secret::{SECRET_NAME, empty, read, write},
 };
-use crate::{FIELD_MANAGER, news::tell, pauses::Pauses, rings::Trust, webhook::ServingIdentity};
+use crate::{
+    FIELD_MANAGER,
+    news::tell,
+    pauses::Pauses,
+    rings::{SERVICE_NAME, Trust},
+    webhook::ServingIdentity,
+};
 
 /// What the time is: certificates are the one thing here that goes by the wall clock, as their readers do.
 pub(crate) type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -46,7 +52,7 @@ enum CertificatesError {
 
 /// The names at which the API server calls the webhook.
 pub(crate) fn server_names(namespace: &str, host: Option<&str>) -> BTreeSet<String> {
-    let service = format!("sharder.{namespace}.svc");
+    let service = format!("{SERVICE_NAME}.{namespace}.svc");
     let cluster_local = format!("{service}.cluster.local");
     let fixed = ["localhost", "127.0.0.1"].map(str::to_owned);
     fixed.into_iter().chain([service, cluster_local]).chain(host.map(str::to_owned)).collect()

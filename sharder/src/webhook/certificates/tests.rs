@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{fixtures::FakeApi, metrics::Metrics, rings::Trust, webhook::ServingIdentity};
 
-const SECRET: &str = "/api/v1/namespaces/sharding-system/secrets/ringside-sharder-webhook";
+const SECRET: &str = "/api/v1/namespaces/ringside-system/secrets/ringside-sharder-webhook";
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/sharding-a";
 const LIFETIME: Duration = Duration::from_secs(6_000);
 
@@ -42,7 +42,7 @@ pub(in crate::webhook) fn served() -> (ServingPair, Vec<u8>) {
 }
 
 fn need(host: Option<&str>) -> Need {
-    Need { names: server_names("sharding-system", host), lifetimes: Lifetimes(LIFETIME) }
+    Need { names: server_names("ringside-system", host), lifetimes: Lifetimes(LIFETIME) }
 }
 
 fn start() -> Timestamp {
@@ -190,8 +190,8 @@ impl Replica {
         let (sender, trust) = watch::channel(None);
         let certified = health.check("webhook", Probe::Ready);
         let keeper = Keeper::new(
-            (&api.client(), "sharding-system"),
-            (server_names("sharding-system", None), Lifetimes(LIFETIME)),
+            (&api.client(), "ringside-system"),
+            (server_names("ringside-system", None), Lifetimes(LIFETIME)),
             (identity.clone(), certified),
             sender,
             clock.clone(),
@@ -226,7 +226,7 @@ impl Replica {
         }
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()));
         let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().try_into().unwrap()));
-        let name = ServerName::try_from("sharder.sharding-system.svc").unwrap();
+        let name = ServerName::try_from("ringside-sharder.ringside-system.svc").unwrap();
         let served = CertificateDer::from(self.serves());
         verifier.build().unwrap().verify_server_cert(&served, &[], &name, &[], now).is_ok()
     }

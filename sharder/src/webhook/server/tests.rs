@@ -325,7 +325,7 @@ fn connector(authority: &[u8]) -> TlsConnector {
 
 async fn asked(sender: &mut http1::SendRequest<Body>) -> Response<Incoming> {
     let request = http::Request::post("/webhooks/sharder/clusterring/example")
-        .header("host", "sharder.sharding-system.svc")
+        .header("host", "ringside-sharder.ringside-system.svc")
         .header("content-type", "application/json")
         .body(Body::from(new_config_map()))
         .unwrap();
@@ -343,7 +343,7 @@ async fn the_webhook_is_served_by_the_certificate_that_the_ca_bundle_vouches_for
     let reviewer = reviewer(&FakeApi::default(), example());
     let server = tokio::spawn(serve(listener, identity.acceptor().unwrap(), reviewer, shutdown.clone()));
     let (pair, authority) = served();
-    let name = ServerName::try_from("sharder.sharding-system.svc").unwrap();
+    let name = ServerName::try_from("ringside-sharder.ringside-system.svc").unwrap();
     let handshake = async || {
         let stream = TcpStream::connect(address).await?;
         connector(&authority).connect(name.clone(), stream).await
@@ -381,7 +381,7 @@ async fn idle_connections_make_room_for_others_and_one_that_is_used_stays() {
     let server = tokio::spawn(serve(listener, identity.acceptor().unwrap(), reviewer, Shutdown::new()));
     let handshake = async || {
         let stream = TcpStream::connect(address).await.unwrap();
-        let name = ServerName::try_from("sharder.sharding-system.svc").unwrap();
+        let name = ServerName::try_from("ringside-sharder.ringside-system.svc").unwrap();
         connector(&authority).connect(name, stream).await.unwrap()
     };
     let mut idle = handshake().await;
@@ -430,7 +430,7 @@ async fn headers_that_do_not_arrive_are_not_waited_for() {
     let connections = GracefulShutdown::new();
     let router = router(reviewer(&FakeApi::default(), example()));
     let served = tokio::spawn(connect(server, identity.acceptor().unwrap(), router, connections.watcher()));
-    let name = ServerName::try_from("sharder.sharding-system.svc").unwrap();
+    let name = ServerName::try_from("ringside-sharder.ringside-system.svc").unwrap();
     let mut stream = connector(&authority).connect(name, client).await.unwrap();
     stream.write_all(b"POST /webhooks/sharder/clusterring/example HTTP/1.1\r\nhost: ").await.unwrap();
     let start = Instant::now();
