@@ -1,6 +1,9 @@
 //! Waiting for a system to come to rest.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _};
@@ -52,6 +55,14 @@ impl System {
         self.until("balanced", within, |picture, _| {
             let owners: BTreeSet<&str> = picture.owned.keys().map(String::as_str).collect();
             owners == self.names() && picture.draining.is_empty() && picture.unassigned == 0
+        })
+        .await
+    }
+
+    /// Waits until every shard has as many objects as this says, and none is on its way.
+    pub async fn until_owned(&self, wanted: &BTreeMap<String, usize>, within: Duration) -> Result<(), SystemError> {
+        self.until("owned as before", within, |picture, _| {
+            picture.owned == *wanted && picture.draining.is_empty() && picture.unassigned == 0
         })
         .await
     }
