@@ -11,7 +11,7 @@ use crate::{
 /// What test pods run: many small programs in one, see `e2e/guest`.
 pub const GUEST: &str = "guest:1";
 
-/// The user in our Dockerfiles.
+/// The user in our Dockerfile.
 const NONROOT: &str = "65532:65532";
 
 /// An image as a file.
@@ -23,23 +23,32 @@ pub(super) struct Archive {
     pub(super) path: PathBuf,
 }
 
-/// Builds the programs and packs each into an archive in `folder`. The first time this takes minutes.
+/// Builds the programs and packs each into an archive in `folder`, but for images that are built already. The first time this
+/// takes minutes.
 pub(super) fn pack(environment: &Environment, folder: &Path) -> anyhow::Result<Vec<Archive>> {
-    let ringside = toolchain::ringside_static(environment)?;
     let version = env!("CARGO_PKG_VERSION");
-    let images = [
+    let mut images = vec![
         (GUEST.to_owned(), "guest", "0:0", toolchain::guest(environment)?),
-        (format!("ringside-proxy:{version}"), "ringside-proxy", NONROOT, ringside.proxy),
-        (format!("ringside-sharder:{version}"), "ringside-sharder", NONROOT, ringside.sharder),
         ("website-controller:1.0.0".to_owned(), "website-operator", NONROOT, toolchain::operator(environment)?),
     ];
-    let pack_one = |(name, program, user, source): (String, _, _, PathBuf)| {
+    let mut archives = Vec::new();
+    if let Some(built) = &environment.images {
+        archives.extend(["ringside-proxy", "ringside-sharder"].map(|program| Archive {
+            reference: full(&format!("{program}:{version}")),
+            path: built.join(format!("{program}.tar")),
+        }));
+    } else {
+        let ringside = toolchain::ringside_static(environment)?;
+        images.push((format!("ringside-proxy:{version}"), "ringside-proxy", NONROOT, ringside.proxy));
+        images.push((format!("ringside-sharder:{version}"), "ringside-sharder", NONROOT, ringside.sharder));
+    }
+    for (name, program, user, source) in images {
         let image = Image { reference: full(&name), program, user };
         let path = folder.join(format!("{program}.tar"));
         image.pack(&source, &path).map_err(failed("pack an image of", &source))?;
-        Ok(Archive { reference: image.reference, path })
-    };
-    images.into_iter().map(pack_one).collect()
+        archives.push(Archive { reference: image.reference, path });
+    }
+    Ok(archives)
 }
 
 /// The name that the kubelet looks for when a manifest names no registry.

@@ -12,6 +12,8 @@ use std::{
 pub struct Environment {
     /// The folder that setup-envtest names: `KUBEBUILDER_ASSETS`.
     pub kubebuilder_assets: Option<PathBuf>,
+    /// The folder where `.ci/images` left the images of proxy and sharder: `RINGSIDE_IMAGES`.
+    pub images: Option<PathBuf>,
     /// The search path for programs.
     pub path: OsString,
     /// The cargo that runs this process, or the one on PATH.
@@ -26,8 +28,10 @@ pub struct Environment {
 impl Environment {
     /// Reads it from the process: variables, and the place of the running executable.
     pub fn of_process() -> Self {
+        let folder = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
-            kubebuilder_assets: env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty()).map(PathBuf::from),
+            kubebuilder_assets: folder("KUBEBUILDER_ASSETS"),
+            images: folder("RINGSIDE_IMAGES"),
             path: env::var_os("PATH").unwrap_or_default(),
             cargo: env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from),
             target: env::current_exe()
@@ -92,6 +96,7 @@ mod tests {
         let environment = Environment {
             of_package: Vec::new(),
             kubebuilder_assets: Some(first.path().to_owned()),
+            images: None,
             path: env::join_paths([first.path(), second.path()]).unwrap(),
             cargo: "cargo".into(),
             target: "target".into(),

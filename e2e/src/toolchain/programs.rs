@@ -333,6 +333,7 @@ mod tests {
         Environment {
             of_package: Vec::new(),
             kubebuilder_assets: assets.map(Path::to_owned),
+            images: None,
             path: path.into(),
             cargo: "cargo".into(),
             // Nothing was built.
