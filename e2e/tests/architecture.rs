@@ -177,7 +177,7 @@ fn named_alerts(page: &str) -> BTreeSet<&str> {
 #[test]
 fn every_alert_has_its_situation() {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
-    let (page, rules) = (read("docs/dev/situations.md"), read("deploy/prometheus-rules.yaml"));
+    let (page, rules) = (read("docs/dev/situations.md"), read("deploy/monitoring/rules.yaml"));
     let alerts: BTreeSet<_> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(alerts.len() > 10, "the rules have {} alerts: are they still written so?", alerts.len());
     let named = named_alerts(&page);

@@ -122,7 +122,8 @@ pub async fn run_until(config: Config, shutdown: Shutdown) -> Result<(), RunErro
         shared((access.token, access.restarted, gaps, kept, locks_check), (of_elections, &clock), &knowledge, &config);
     let (drains, tenure) = (handover::Drains::new(), Arc::new(OnceLock::new()));
     let controller = controller(&config, &shared, access.restarted, &health);
-    let registry = Arc::new(shared.metrics.registry(live(&shared, (&drains, &controller), &tenure, &clock)));
+    let registry =
+        Arc::new(shared.metrics.registry(&config.ring, live(&shared, (&drains, &controller), &tenure, &clock)));
     let server = server(listener, access.tls, &shared);
     let of_ring = (config.ring.clone(), namespace.clone());
     let knowing = (knowledge.clone(), shared.newest.subscribe());

@@ -16,6 +16,7 @@ use prometheus_client::{
     },
     registry::Registry,
 };
+use ringside_ring::RingName;
 use ringside_runtime::{clock::SharedClock, lease::Tenure};
 
 use crate::{
@@ -149,9 +150,10 @@ impl Metrics {
         self.unseen.get_or_create(&What { what }).get()
     }
 
-    /// A registry of these and of what is measured when somebody asks.
-    pub fn registry(&self, live: Live) -> Registry {
-        let mut registry = Registry::with_prefix("ringside_proxy");
+    /// Registers these and what is measured at each scrape. All carry the ring, as the alerts are by ring.
+    pub fn registry(&self, ring: &RingName, live: Live) -> Registry {
+        let of_ring = [("ring".into(), ring.to_string().into())];
+        let mut registry = Registry::with_prefix_and_labels("ringside_proxy", of_ring.into_iter());
         registry.register("requests", "Requests by what they do and how they ended", self.requests.clone());
         registry.register("narrowed_requests", "Requests narrowed to the shard", self.narrowed.clone());
         registry.register("refused_requests", "Requests that the proxy refused itself", self.refused.clone());

@@ -52,6 +52,12 @@ impl Default for Weight {
     }
 }
 
+impl From<Weight> for f64 {
+    fn from(weight: Weight) -> Self {
+        Self::from(weight.0) / Self::from(HUNDREDTHS)
+    }
+}
+
 impl FromStr for Weight {
     type Err = InvalidWeight;
 

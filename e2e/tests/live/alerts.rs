@@ -1,13 +1,27 @@
-//! The alerts of `deploy/prometheus-rules.yaml`, judged by Prometheus's own tool.
+//! What is delivered for monitoring in `deploy/monitoring`, judged by Prometheus's own tool and by the API server.
 
-use std::{path::Path, process::Command};
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use ringside_e2e::{case, live::Group, toolchain::Environment};
+use kube::{Client, api::PostParams, core::ObjectMeta};
+use ringside_e2e::{case, live::Group, manifests, toolchain::Environment};
+use serde_json::Value;
+
+use crate::planes::{Keeps, plane};
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    let case = case!(the_alerts_come_when_they_should_and_not_otherwise);
-    Group::new("alerts", vec![case.unless(without_promtool)])
+    let promtool = [
+        case!(the_alerts_come_when_they_should_and_not_otherwise),
+        case!(every_query_of_the_dashboard_can_be_evaluated),
+    ];
+    let mut cases: Vec<_> = promtool.into_iter().map(|case| case.unless(without_promtool)).collect();
+    cases.push(case!(the_prometheus_operator_takes_its_objects));
+    Group::new("alerts", cases)
 }
 
 fn without_promtool() -> Option<String> {
@@ -15,11 +29,79 @@ fn without_promtool() -> Option<String> {
     missing.then(|| "promtool is missing: apt-get install --no-install-recommends prometheus".to_owned())
 }
 
-async fn the_alerts_come_when_they_should_and_not_otherwise() {
-    let test = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/prometheus-rules.test.yaml");
-    let judged =
-        tokio::task::spawn_blocking(move || Command::new("promtool").args(["test", "rules"]).arg(test).output());
+fn delivered(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/monitoring").join(file)
+}
+
+/// Runs promtool on a file. Its words, where it does not accept it.
+async fn promtool(what: &'static str, file: PathBuf) -> Result<(), String> {
+    let judged = tokio::task::spawn_blocking(move || Command::new("promtool").args([what, "rules"]).arg(file).output());
     let output = judged.await.unwrap().unwrap();
     let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    assert!(output.status.success(), "{said}");
+    if output.status.success() { Ok(()) } else { Err(said) }
+}
+
+async fn the_alerts_come_when_they_should_and_not_otherwise() {
+    promtool("test", delivered("rules.test.yaml")).await.unwrap();
+}
+
+/// The queries of all panels, with values for what Grafana puts in.
+fn queries() -> Vec<String> {
+    let dashboard: Value = serde_json::from_str(&fs::read_to_string(delivered("dashboard.json")).unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let queries = targets.map(|target| target["expr"].as_str().unwrap());
+    let filled = |query: &str| query.replace("$__rate_interval", "5m");
+    queries
+        .map(|query| ["$cluster", "$namespace", "$ring"].iter().fold(filled(query), |q, name| q.replace(name, ".*")))
+        .collect()
+}
+
+async fn every_query_of_the_dashboard_can_be_evaluated() {
+    let queries = queries();
+    assert!(queries.len() > 30, "{queries:?}");
+    let left: Vec<_> = queries.iter().filter(|query| query.contains('$')).collect();
+    assert!(left.is_empty(), "a variable that the dashboard does not define: {left:?}");
+    let mut rules = "groups:\n- name: dashboard\n  rules:\n".to_owned();
+    for (number, query) in queries.iter().enumerate() {
+        writeln!(rules, "  - record: panel_{number}\n    expr: {}", serde_json::to_string(query).unwrap()).unwrap();
+    }
+    let file = std::env::temp_dir().join(format!("ringside-dashboard-{}.yaml", std::process::id()));
+    fs::write(&file, rules).unwrap();
+    let judged = promtool("check", file.clone()).await;
+    fs::remove_file(file).unwrap();
+    judged.unwrap();
+}
+
+/// By the published definitions: the API server refuses a field that they do not have.
+async fn the_prometheus_operator_takes_its_objects() {
+    let plane = plane(Keeps::Both).await;
+    let client = plane.control_plane().client();
+    let definitions = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/prometheus-operator.yaml");
+    manifests::apply(&client, &manifests::read(&definitions).unwrap()).await.unwrap();
+    for resource in ["podmonitors", "prometheusrules"] {
+        manifests::served(&client, &format!("{resource}.monitoring.coreos.com")).await.unwrap();
+    }
+    ensure_namespace(&client, "ringside-system").await;
+    for file in ["podmonitor.yaml", "prometheusrule.yaml"] {
+        let objects = manifests::read(&delivered(file)).unwrap();
+        manifests::apply(&client, &objects).await.unwrap();
+        // A field that there is not, as a slip of the pen is.
+        let mut wrong = objects;
+        wrong[0].data["spec"]["slip"] = true.into();
+        let refused = manifests::apply(&client, &wrong).await.unwrap_err().to_string();
+        assert!(refused.contains("slip"), "{refused}");
+    }
+}
+
+async fn ensure_namespace(client: &Client, name: &str) {
+    let namespace = k8s_openapi::api::core::v1::Namespace {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        ..Default::default()
+    };
+    match kube::Api::all(client.clone()).create(&PostParams::default(), &namespace).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        Err(error) => panic!("{error}"),
+    }
 }

@@ -42,7 +42,7 @@ fn text(happens: impl FnOnce(&Fence, &Views)) -> String {
     metrics.unlabelled("labelled");
     happens(&live.fence, &live.views);
     let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &metrics.registry(live)).unwrap();
+    prometheus_client::encoding::text::encode(&mut text, &metrics.registry(&"example".parse().unwrap(), live)).unwrap();
     text
 }
 
@@ -60,9 +60,10 @@ async fn what_there_is_is_what_the_documentation_names() {
     let text = text(|_, _| {});
     let there: BTreeSet<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    let page = include_str!("../../../docs/read-the-metrics.md");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split(['`', '{']).next());
-    let named = rows.filter(|name| name.starts_with("ringside_proxy_"));
+    let page = include_str!("../../../docs/src/metrics.md");
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).filter_map(|name| name.split('{').next());
+    let named = names.filter(|name| name.starts_with("ringside_proxy_"));
     let named: BTreeSet<&str> = named.map(|name| name.strip_suffix("_total").unwrap_or(name)).collect();
     assert_eq!(there, named);
 }
@@ -86,9 +87,36 @@ async fn each_memory_that_has_a_bound_is_counted_and_so_is_what_it_forgets() {
         ("lingering_writes", 4_096, 4),
         ("adopted_objects", 1_024, 6),
     ] {
-        for line in [format!("{memory} {entries}.0"), format!("{memory}_evictions_total {evictions}")] {
+        let of_ring = "{ring=\"example\"}";
+        for line in [format!("{memory}{of_ring} {entries}.0"), format!("{memory}_evictions_total{of_ring} {evictions}")]
+        {
             let line = format!("ringside_proxy_{line}");
             assert!(text.lines().any(|it| it == line), "{line} in\n{text}");
         }
+    }
+}
+
+/// Alerts and dashboards are by ring, and the address of a pod says nothing of it.
+#[tokio::test(start_paused = true)]
+async fn every_metric_carries_the_ring() {
+    let text = text(|_, _| {});
+    let without: Vec<_> =
+        text.lines().filter(|line| !line.starts_with('#') && !line.contains(r#"ring="example""#)).collect();
+    assert!(without.is_empty(), "{without:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rules_and_the_dashboard_name_only_what_there_is() {
+    let text = text(|_, _| {});
+    let there = text.lines().filter_map(|line| line.split_once('{')).map(|(name, _)| name).collect::<BTreeSet<_>>();
+    for named in [
+        include_str!("../../../deploy/monitoring/rules.yaml"),
+        include_str!("../../../deploy/monitoring/dashboard.json"),
+        include_str!("../../../docs/src/alerts.md"),
+    ] {
+        let words = named.split(|character: char| !(character.is_ascii_alphanumeric() || character == '_'));
+        let ours: BTreeSet<_> = words.filter(|word| word.starts_with("ringside_proxy_")).collect();
+        assert!(!ours.is_empty());
+        assert!(ours.is_subset(&there), "{:?}", ours.difference(&there));
     }
 }

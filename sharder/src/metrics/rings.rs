@@ -29,6 +29,8 @@ pub(crate) struct RingFigures {
     /// Since when the first of them is, in seconds since 1970.
     pub(crate) absent_since: Option<i64>,
     pub(crate) resources: BTreeMap<GroupResource, Objects>,
+    /// By available shard.
+    pub(crate) by_shard: BTreeMap<String, OfShard>,
     /// By controlled resource, the objects without a controller of the ring.
     pub(crate) lone: BTreeMap<GroupResource, Lone>,
     pub(crate) unassigned_since: Option<SystemTime>,
@@ -51,6 +53,14 @@ pub(crate) struct Objects {
     pub(crate) overdue: u64,
 }
 
+/// What is known of one shard.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OfShard {
+    /// None before they were counted.
+    pub(crate) objects: Option<u64>,
+    pub(crate) weight: f64,
+}
+
 /// The figures of all rings; clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rings(Arc<Mutex<BTreeMap<RingName, RingFigures>>>);
@@ -60,6 +70,12 @@ struct ConditionLabels {
     ring: String,
     r#type: String,
     reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ShardLabels {
+    ring: String,
+    shard: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -132,6 +148,17 @@ const OF_RESOURCES: [OfResource; 4] = [
     }),
 ];
 
+/// The same of their shards.
+type OfShards = (&'static str, &'static str, fn(&OfShard) -> Option<f64>);
+
+#[allow(clippy::cast_precision_loss, reason = "numbers of objects are far below what a float holds exactly")]
+const OF_SHARDS: [OfShards; 2] = [
+    ("shard_objects", "Objects that this available shard has, as in assigned_objects", |it| {
+        it.objects.map(|objects| objects as f64)
+    }),
+    ("shard_weight", "Weight of this available shard", |it| Some(it.weight)),
+];
+
 /// The same of their conditions.
 type OfCondition = (&'static str, &'static str, fn(&(bool, i64, String)) -> i64);
 
@@ -170,6 +197,16 @@ impl Collector for Rings {
                 for (resource, objects) in &figures.resources {
                     let Some(value) = value(objects) else { continue };
                     family.encode_family::<ResourceLabels>(&labels(ring, resource))?.encode_gauge(&value)?;
+                }
+            }
+        }
+        for (name, help, value) in OF_SHARDS {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (ring, figures) in rings.iter() {
+                for (shard, of_shard) in &figures.by_shard {
+                    let Some(value) = value(of_shard) else { continue };
+                    let labels = ShardLabels { ring: ring.to_string(), shard: shard.clone() };
+                    family.encode_family(&labels)?.encode_gauge(&value)?;
                 }
             }
         }

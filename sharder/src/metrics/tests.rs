@@ -31,6 +31,7 @@ fn all() -> RingFigures {
         absent_controllers: 1,
         absent_since: Some(5),
         resources: [(GroupResource { group: "apps".into(), resource: "deployments".into() }, objects)].into(),
+        by_shard: [("a".to_owned(), OfShard { objects: Some(5), weight: 0.5 })].into(),
         lone: [(GroupResource { group: String::new(), resource: "secrets".into() }, lone())].into(),
         unassigned_since: at(8),
         draining_since: at(9),
@@ -82,6 +83,8 @@ fn the_names_are_those_of_the_contract() {
         r#"controller_sharding_move_duration_seconds_bucket{le="2.5",ring="example"} 1"#,
         r#"controller_sharding_lone_objects{ring="example",group="",resource="secrets",controller="none"} 1"#,
         r#"controller_sharding_lone_objects{ring="example",group="",resource="secrets",controller="foreign"} 0"#,
+        r#"controller_sharding_shard_objects{ring="example",shard="a"} 5.0"#,
+        r#"controller_sharding_shard_weight{ring="example",shard="a"} 0.5"#,
         r#"controller_sharding_leader 1"#,
         r#"controller_sharding_webhook_certificate_expiration_timestamp_seconds{} 1900000000"#,
     ] {
@@ -144,7 +147,7 @@ fn registered() -> BTreeSet<String> {
 
 #[test]
 fn the_page_lists_every_metric_and_no_other() {
-    let page = include_str!("../../../docs/read-the-metrics.md");
+    let page = include_str!("../../../docs/src/metrics.md");
     let table = page.lines().filter_map(|line| line.strip_prefix("| `controller_sharding_"));
     let listed: Vec<_> = table.map(|row| format!("controller_sharding_{row}")).collect();
     let listed = listed.iter().flat_map(|row| named(row.split('`').next().unwrap())).collect();
@@ -152,10 +155,14 @@ fn the_page_lists_every_metric_and_no_other() {
 }
 
 #[test]
-fn the_rules_and_the_page_name_only_what_there_is() {
-    for text in
-        [include_str!("../../../deploy/prometheus-rules.yaml"), include_str!("../../../docs/read-the-metrics.md")]
-    {
+fn what_is_delivered_for_monitoring_names_only_what_there_is() {
+    for text in [
+        include_str!("../../../deploy/monitoring/rules.yaml"),
+        include_str!("../../../deploy/monitoring/dashboard.json"),
+        include_str!("../../../docs/src/troubleshooting.md"),
+        include_str!("../../../docs/src/metrics.md"),
+    ] {
+        assert!(!named(text).is_empty());
         let unknown: Vec<_> = named(text).difference(&registered()).cloned().collect();
         assert!(unknown.is_empty(), "{unknown:?}");
     }

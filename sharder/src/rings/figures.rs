@@ -15,7 +15,7 @@ use ringside_ring::{
 use crate::{
     census::{Census, Lone},
     drains::Drains,
-    metrics::{Objects, RingFigures},
+    metrics::{Objects, OfShard, RingFigures},
     snapshot::Snapshot,
 };
 
@@ -66,6 +66,14 @@ pub(super) fn figures(snapshot: &Snapshot, census: &Census, drains: &Drains) -> 
         });
     }
     let shards = shards.filter(|_| !snapshot.mains.is_empty());
+    measured.by_shard = snapshot
+        .members
+        .weighted()
+        .map(|(shard, weight)| {
+            let objects = shards.as_ref().map(|shards| shards.get(shard.as_str()).copied().unwrap_or_default());
+            (shard.to_string(), OfShard { objects, weight: weight.into() })
+        })
+        .collect();
     measured.max_to_mean = shards.as_ref().and_then(|shards| max_to_mean(shards, &snapshot.hash_ring));
     let controlled: BTreeSet<_> = snapshot.mains.iter().flat_map(|main| &main.controlled).map(|of| &of.id).collect();
     measured.lone = census.lone(&controlled);
@@ -173,6 +181,8 @@ mod tests {
         let shards: Vec<_> = objects.shards.iter().map(|shard| (&*shard.name, shard.objects)).collect();
         assert_eq!(shards, [("a", 3), ("b", 1)]);
         assert_eq!(figures.overdue, BTreeMap::from([("a".to_owned(), 1)]));
+        let by_shard = figures.measured.by_shard.iter().map(|(shard, it)| (&**shard, it.objects, it.weight));
+        assert_eq!(by_shard.collect::<Vec<_>>(), [("a", Some(3), 1.0), ("b", Some(1), 1.0)]);
     }
 
     #[test]

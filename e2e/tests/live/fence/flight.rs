@@ -33,7 +33,11 @@ pub(crate) async fn slow_write(fixture: &Fixture) {
     // Counted by now.
     eventually("the write is under way", DEADLINE, || async {
         let metrics = metrics(shard.proxy.admin_port).await;
-        metrics.lines().find(|line| line.starts_with("ringside_proxy_writes_in_flight 1")).map(drop).ok_or(metrics)
+        metrics
+            .lines()
+            .find(|line| line.starts_with("ringside_proxy_writes_in_flight{") && line.ends_with(" 1.0"))
+            .map(drop)
+            .ok_or(metrics)
     })
     .await
     .unwrap();
@@ -41,7 +45,11 @@ pub(crate) async fn slow_write(fixture: &Fixture) {
     fixture.drain(&path).await;
     let held = tokio::time::timeout(LONG, fixture.until_let_go(&path)).await;
     assert!(held.is_err(), "it was let go while a write was under way");
-    assert!(metrics(shard.proxy.admin_port).await.contains("ringside_proxy_drains 1"));
+    let drains = metrics(shard.proxy.admin_port).await;
+    assert!(
+        drains.lines().any(|line| line.starts_with("ringside_proxy_drains{") && line.ends_with(" 1.0")),
+        "{drains}"
+    );
 
     sender.send(frame(end)).await.unwrap();
     drop(sender);

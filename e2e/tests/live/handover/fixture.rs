@@ -140,10 +140,10 @@ impl Fixture {
     pub(crate) async fn drains(&self) -> (f64, f64) {
         let metrics = ringside_e2e::system::metrics(self.proxy.admin_port).await.unwrap();
         let value = |name: &str| {
-            let found = metrics.lines().find_map(|line| line.strip_prefix("ringside_proxy_")?.strip_prefix(name));
-            found.unwrap().trim().parse().unwrap()
+            let found = metrics.lines().find(|line| line.starts_with(name)).and_then(|line| line.rsplit(' ').next());
+            found.unwrap().parse().unwrap()
         };
-        (value("drains "), value("oldest_drain_seconds "))
+        (value("ringside_proxy_drains{"), value("ringside_proxy_oldest_drain_seconds{"))
     }
 
     /// What the proxy has logged.

@@ -42,8 +42,8 @@ impl Shard {
     /// Whether its proxy's metrics say that the Lease is held.
     pub(crate) async fn says_held(&self) -> bool {
         let metrics = ringside_e2e::system::metrics(self.proxy.admin_port).await.unwrap();
-        let held = metrics.lines().find_map(|line| line.strip_prefix("ringside_proxy_lease_held "));
-        held.unwrap().parse::<f64>().unwrap() > 0.0
+        let held = metrics.lines().find(|line| line.starts_with("ringside_proxy_lease_held{"));
+        held.and_then(|line| line.rsplit(' ').next()).unwrap().parse::<f64>().unwrap() > 0.0
     }
 
     /// Opens a watch, and asks for a list over and over.

@@ -109,9 +109,11 @@ async fn labelled_by_proxies(fixture: &Fixture) -> usize {
     let mut labelled = 0;
     for shard in fixture.system.shards() {
         let metrics = metrics(shard.admin_port()).await.unwrap();
-        let count = "ringside_proxy_unlabelled_children_total{outcome=\"labelled\"} ";
-        let count = metrics.lines().find_map(|line| line.strip_prefix(count)).map(str::parse::<usize>);
-        labelled += count.unwrap_or(Ok(0)).unwrap();
+        let counts = metrics.lines().filter(|line| {
+            line.starts_with("ringside_proxy_unlabelled_children_total{") && line.contains("outcome=\"labelled\"")
+        });
+        let counts = counts.filter_map(|line| line.rsplit(' ').next());
+        labelled += counts.map(|count| count.parse::<usize>().unwrap()).sum::<usize>();
     }
     labelled
 }
