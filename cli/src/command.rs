@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{cleanup, cluster::Global, completion, output::Said, plan, rbac};
+use crate::{cleanup, cluster::Global, completion, inject, output::Said, plan, rbac};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -22,10 +22,14 @@ enum Command {
     Cleanup(cleanup::Arguments),
     /// Prints what a shell completes the commands with.
     Completion(completion::Arguments),
+    /// Adds the proxy to a workload.
+    Inject(inject::Arguments),
     /// Says which objects of a ring would move, and writes nothing.
     Plan(plan::Arguments),
     /// Prints the permissions that a ring needs, as YAML for `kubectl apply`.
     Rbac(rbac::Arguments),
+    /// Takes the proxy off a workload again.
+    Uninject(inject::UninjectArguments),
 }
 
 impl Line {
@@ -38,8 +42,10 @@ impl Line {
         match command {
             Command::Cleanup(arguments) => cleanup::run(&global, arguments).await,
             Command::Completion(arguments) => Ok(completion::run(&arguments)),
+            Command::Inject(arguments) => inject::run(&global, arguments).await,
             Command::Plan(arguments) => plan::run(&global, arguments).await,
             Command::Rbac(arguments) => rbac::run(&global, arguments).await,
+            Command::Uninject(arguments) => inject::run_uninject(&global, arguments).await,
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod cluster;
 pub mod command;
 pub mod completion;
 pub mod exit;
+pub mod inject;
 pub mod output;
 pub mod plan;
 pub mod rbac;

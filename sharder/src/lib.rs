@@ -26,6 +26,7 @@ mod faults;
 mod fence;
 #[cfg(test)]
 mod fixtures;
+pub mod inject;
 mod keep;
 mod leader;
 mod leases;

@@ -1,0 +1,84 @@
+//! The permissions that go along with an injection.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+    core::{DynamicObject, GroupVersionKind},
+    discovery::ApiResource,
+};
+use ringside_ring::{
+    ClusterRing,
+    rights::{Shards, rights},
+};
+use ringside_runtime::explain::explain;
+use serde_json::Value;
+
+use super::{WithRbac, documents::Documents};
+use crate::cluster::Global;
+
+/// The field manager of what is applied.
+pub(super) const FIELD_MANAGER: &str = "ringside";
+
+/// Those for a workload in a file. The ring is read from the file, else from the cluster.
+pub(super) async fn of_file(
+    global: &Global,
+    with: &WithRbac,
+    documents: &Documents,
+    workload: &Value,
+) -> anyhow::Result<Vec<Value>> {
+    let namespace = global.namespace.as_deref().unwrap_or("default");
+    let ring = match documents.find("ClusterRing", with.ring.as_str()) {
+        Some(ring) => serde_json::from_value(ring).context("the ClusterRing in the file can't be read")?,
+        None => find_ring(&global.connect().await?.client, with).await?,
+    };
+    Ok(of(&ring, with, workload, namespace))
+}
+
+/// Those for a workload, which is in this namespace if it names none.
+pub(super) fn of(ring: &ClusterRing, with: &WithRbac, workload: &Value, namespace: &str) -> Vec<Value> {
+    let account = workload.pointer("/spec/template/spec/serviceAccountName").and_then(Value::as_str);
+    let shards = Shards {
+        namespace: workload["metadata"]["namespace"].as_str().unwrap_or(namespace).to_owned(),
+        account: Some(account.unwrap_or("default").to_owned()),
+    };
+    rights(&with.ring, &ring.spec, &with.sharder_namespace, &[shards])
+}
+
+/// The ring in the cluster.
+pub(super) async fn find_ring(client: &Client, with: &WithRbac) -> anyhow::Result<ClusterRing> {
+    let found = Api::<ClusterRing>::all(client.clone()).get_opt(with.ring.as_str()).await;
+    let found = found.map_err(|error| anyhow::anyhow!("can't read ClusterRing {}: {}", with.ring, explain(&error)))?;
+    found.with_context(|| format!("there is no ClusterRing {}: write it first (ringside ring init)", with.ring))
+}
+
+/// Applies them.
+pub(super) async fn apply(client: &Client, objects: &[Value], dry_run: bool) -> anyhow::Result<()> {
+    let parameters = PatchParams { dry_run, ..PatchParams::apply(FIELD_MANAGER).force() };
+    for object in objects {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let (kind, name, namespace) = (text("/kind"), text("/metadata/name"), text("/metadata/namespace"));
+        let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", text("/apiVersion")));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = if namespace.is_empty() {
+            Api::all_with(client.clone(), &resource)
+        } else {
+            Api::namespaced_with(client.clone(), namespace, &resource)
+        };
+        let applied = api.patch(name, &parameters, &Patch::Apply(object)).await;
+        applied.map_err(|error| anyhow::anyhow!("can't apply {kind} {name}: {}", explain(&error)))?;
+    }
+    Ok(())
+}
+
+/// How many there are of each kind.
+pub(super) fn counted(objects: &[Value]) -> String {
+    let mut kinds = BTreeMap::new();
+    for object in objects {
+        *kinds.entry(object["kind"].as_str().unwrap_or_default()).or_insert(0) += 1;
+    }
+    let kinds: Vec<_> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    format!("permissions: {}", kinds.join(", "))
+}

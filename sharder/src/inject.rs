@@ -1,0 +1,412 @@
+//! Adds the proxy to the pod template of a workload, and takes it off again. Everything else in the object stays as it is.
+//!
+//! [`container`] makes the proxy's container, [`environment`] leads the controller to it, [`before`] remembers on the template
+//! what was there, so that [`uninject`] gives back what parses equal. All of it works on JSON, so fields that this version
+//! doesn't know stay too.
+
+use std::fmt;
+
+use ringside_ring::RingName;
+use serde_json::{Map, Value, json};
+
+mod before;
+mod container;
+mod environment;
+#[cfg(test)]
+mod tests;
+
+use self::before::Before;
+
+/// The name of the proxy's container.
+pub const CONTAINER: &str = "ringside-proxy";
+/// The annotation on a pod template that the proxy was added to; its value is the version that did so.
+pub const INJECTED: &str = "ringside.dev/injected";
+/// The volume that proxy and controller share.
+const VOLUME: &str = "ringside";
+/// Where both mount it.
+const FOLDER: &str = "/var/run/ringside";
+/// Where a client in a pod looks for its token.
+const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// How the volumes begin that the API server adds to pods for that folder.
+const TOKEN_VOLUME: &str = "kube-api-access-";
+
+/// What is added.
+#[derive(Clone, Debug)]
+pub struct Injection {
+    /// The ring that the pods join.
+    pub ring: RingName,
+    /// The proxy's image.
+    pub image: String,
+    /// The containers that talk to the proxy; all of them where none is named.
+    pub containers: Vec<String>,
+    /// Further options of the proxy, as on its command line.
+    pub options: Vec<String>,
+    /// Where the proxy listens, if not at its defaults.
+    pub ports: Option<Ports>,
+    /// Whether others than the pod may read the proxy's metrics.
+    pub metrics: bool,
+    /// How the container is added.
+    pub sidecar: Sidecar,
+}
+
+/// How the proxy's container is added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sidecar {
+    /// As an init container that goes on: it starts before the controller, and ends after it. From Kubernetes 1.29.
+    Native,
+    /// As a container beside the controller's.
+    Plain,
+}
+
+impl Sidecar {
+    /// How it is added for an API server of this version.
+    #[must_use]
+    pub fn for_server(major: &str, minor: &str) -> Self {
+        // Providers write the minor version with a plus sign behind it.
+        let number = |text: &str| text.trim_end_matches(|sign: char| !sign.is_ascii_digit()).parse().unwrap_or(0);
+        if (number(major), number(minor)) >= (1, 29) { Self::Native } else { Self::Plain }
+    }
+}
+
+/// The ports of the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// For the controller.
+    pub listen: u16,
+    /// For probes and metrics.
+    pub admin: u16,
+}
+
+impl Ports {
+    const DEFAULT: Self = Self { listen: 6443, admin: 6444 };
+
+    /// The ports of a ring's proxies on the network of their node, where API servers have the default ones. Below those of Services
+    /// and of outgoing connections.
+    fn on_node(ring: &RingName) -> Self {
+        let hash = ring.as_str().bytes().fold(5381_u16, |hash, byte| hash.wrapping_mul(33) ^ u16::from(byte));
+        let listen = 20_000 + hash % 4_000 * 2;
+        Self { listen, admin: listen + 1 }
+    }
+}
+
+/// What an injection did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Injected {
+    /// What changed, a line each.
+    pub changes: Vec<Change>,
+    /// What its user should know.
+    pub notes: Vec<String>,
+}
+
+/// A change to a pod template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was not there.
+    Added(String),
+    /// It was there, and said something else.
+    Replaced(String),
+    /// It was there.
+    Removed(String),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Added(what) => write!(f, "+ {what}"),
+            Self::Replaced(what) => write!(f, "~ {what}"),
+            Self::Removed(what) => write!(f, "- {what}"),
+        }
+    }
+}
+
+/// Why a workload can't have the proxy added or taken off. The object is then as before.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It makes no pods, or not such as share the work of a controller.
+    #[error("{0} is none of Deployment, StatefulSet, PodTemplate and Pod")]
+    Kind(String),
+    /// A field is not what Kubernetes has there.
+    #[error("'{0}' is missing, or not of the right type")]
+    Malformed(String),
+    /// There is nothing to share the work of.
+    #[error("its pod template has no containers")]
+    NoContainers,
+    /// A named container is not there.
+    #[error("it has no container '{name}': name one of {}", .there.join(", "))]
+    NoSuchContainer {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        there: Vec<String>,
+    },
+    /// The proxy was added by other means.
+    #[error(
+        "it has a container '{CONTAINER}' that was not added by `ringside inject`: remove that with all that belongs to it first"
+    )]
+    ForeignProxy,
+    /// The volume's name is taken.
+    #[error("it has a volume '{VOLUME}' of its own: give that another name")]
+    VolumeTaken,
+    /// A folder is taken that the controller is to find the proxy by.
+    #[error(
+        "container '{container}' mounts volume '{volume}' at {path}, where it is to find the proxy's token: mount that elsewhere"
+    )]
+    FolderTaken {
+        /// The container.
+        container: String,
+        /// The volume.
+        volume: String,
+        /// Where it is mounted.
+        path: String,
+    },
+    /// The proxy would have no token either.
+    #[error(
+        "automountServiceAccountToken is false: the proxy needs the pod's token; set it to true, the controller does not see that token"
+    )]
+    NoToken,
+    /// A variable stands there twice.
+    #[error("container '{container}' has the variable {name} twice: remove one")]
+    VariableTwice {
+        /// The container.
+        container: String,
+        /// The variable.
+        name: String,
+    },
+    /// There is nothing to take off.
+    #[error("`ringside inject` has added nothing to it")]
+    NotInjected,
+}
+
+type Object = Map<String, Value>;
+
+/// Adds the proxy to a Deployment, a StatefulSet, a PodTemplate or a Pod. What an earlier injection added is taken off first, so the
+/// same injection changes nothing, and another updates it.
+///
+/// # Errors
+/// When the workload can't have it; the object is then unchanged.
+pub fn inject(object: &mut Value, injection: &Injection) -> Result<Injected, Refusal> {
+    let mut changed = object.clone();
+    let (kind, template) = template_of(&mut changed)?;
+    if is_marked(template) {
+        take_off(template)?;
+    }
+    let injected = add(kind, template, injection)?;
+    *object = changed;
+    Ok(injected)
+}
+
+/// Takes off what [`inject`] added to it.
+///
+/// # Errors
+/// When nothing was added, or the object is malformed; it is then unchanged.
+pub fn uninject(object: &mut Value) -> Result<Vec<Change>, Refusal> {
+    let mut changed = object.clone();
+    let (_, template) = template_of(&mut changed)?;
+    if !is_marked(template) {
+        return Err(Refusal::NotInjected);
+    }
+    let changes = take_off(template)?;
+    *object = changed;
+    Ok(changes)
+}
+
+/// Whether [`inject`] has added the proxy to it.
+#[must_use]
+pub fn is_injected(object: &Value) -> bool {
+    template_of(&mut object.clone()).is_ok_and(|(_, template)| is_marked(template))
+}
+
+/// Whether it is of a kind that the proxy can be added to.
+#[must_use]
+pub fn is_workload(object: &Value) -> bool {
+    Kind::of(object).is_some()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Workload,
+    PodTemplate,
+    Pod,
+}
+
+impl Kind {
+    fn of(object: &Value) -> Option<Self> {
+        match (object["apiVersion"].as_str()?, object["kind"].as_str()?) {
+            ("apps/v1", "Deployment" | "StatefulSet") => Some(Self::Workload),
+            ("v1", "PodTemplate") => Some(Self::PodTemplate),
+            ("v1", "Pod") => Some(Self::Pod),
+            _ => None,
+        }
+    }
+}
+
+/// What pods are made from, with its metadata and its spec: the object itself where it is a Pod.
+fn template_of(object: &mut Value) -> Result<(Kind, &mut Object), Refusal> {
+    let name = || object["kind"].as_str().unwrap_or("an object without kind").to_owned();
+    let kind = Kind::of(object).ok_or_else(|| Refusal::Kind(name()))?;
+    let (path, template) = match kind {
+        Kind::Workload => ("spec.template", object.pointer_mut("/spec/template")),
+        Kind::PodTemplate => ("template", object.pointer_mut("/template")),
+        Kind::Pod => ("the object", Some(object)),
+    };
+    let template = template.and_then(Value::as_object_mut);
+    template.map(|template| (kind, template)).ok_or_else(|| Refusal::Malformed(path.to_owned()))
+}
+
+fn is_marked(template: &Object) -> bool {
+    template.get("metadata").and_then(|metadata| metadata.pointer("/annotations/ringside.dev~1injected")).is_some()
+}
+
+fn add(kind: Kind, template: &mut Object, injection: &Injection) -> Result<Injected, Refusal> {
+    let mut injected = Injected::default();
+    let mut before = Before::default();
+    let spec = spec_of(template)?;
+    check(spec, &injection.containers)?;
+    let on_node = spec.get("hostNetwork") == Some(&Value::Bool(true));
+    let default = if on_node { Ports::on_node(&injection.ring) } else { Ports::DEFAULT };
+    let ports = injection.ports.unwrap_or(default);
+
+    let mut token = None;
+    for (name, container) in containers_of(spec)? {
+        if !injection.containers.is_empty() && !injection.containers.contains(&name) {
+            continue;
+        }
+        let mounts = before.list(container, "volumeMounts", &format!("{name}/volumeMounts"))?;
+        if kind == Kind::Pod
+            && let Some(at) = mounts.iter().position(is_token_mount)
+        {
+            token = Some(mounts.remove(at));
+        }
+        free(&name, mounts)?;
+        for path in [FOLDER, TOKEN_FOLDER] {
+            mounts.push(json!({"name": VOLUME, "mountPath": path, "readOnly": true}));
+        }
+        injected.changes.push(Change::Added(format!("{name}: {FOLDER} and {TOKEN_FOLDER}")));
+        environment::lead((&name, container), ports.listen, &mut before, &mut injected)?;
+    }
+    if spec.get("automountServiceAccountToken") == Some(&Value::Bool(false)) && token.is_none() {
+        return Err(Refusal::NoToken);
+    }
+
+    let volumes = before.list(spec, "volumes", "volumes")?;
+    volumes.push(json!({"name": VOLUME, "emptyDir": {"medium": "Memory"}}));
+    injected.changes.push(Change::Added(format!("volume {VOLUME}")));
+    let key = match injection.sidecar {
+        Sidecar::Native => "initContainers",
+        Sidecar::Plain => "containers",
+    };
+    if injection.sidecar == Sidecar::Plain {
+        injected.notes.push(
+            "a plain container: the controller fails until the proxy has started, and may outlive it at its end"
+                .to_owned(),
+        );
+    }
+    let proxy = container::proxy(injection, ports, (on_node, spec), token);
+    let list = before.list(spec, key, key)?;
+    injected.changes.insert(0, Change::Added(format!("{key}[{}] {CONTAINER}", list.len())));
+    list.push(proxy);
+    before.mark(template)?;
+    Ok(injected)
+}
+
+/// Refuses what can't have the proxy as a whole.
+fn check(spec: &mut Object, wanted: &[String]) -> Result<(), Refusal> {
+    let there: Vec<String> = containers_of(spec)?.into_iter().map(|(name, _)| name).collect();
+    if there.is_empty() {
+        return Err(Refusal::NoContainers);
+    }
+    if let Some(name) = wanted.iter().find(|name| !there.contains(name)) {
+        return Err(Refusal::NoSuchContainer { name: name.clone(), there });
+    }
+    let named = |key: &str, name: &str| items(spec, key).iter().any(|item| item["name"] == name);
+    if named("initContainers", CONTAINER) || named("containers", CONTAINER) {
+        return Err(Refusal::ForeignProxy);
+    }
+    if named("volumes", VOLUME) {
+        return Err(Refusal::VolumeTaken);
+    }
+    Ok(())
+}
+
+/// Refuses a container that mounts something else where it is to find the proxy.
+fn free(container: &str, mounts: &[Value]) -> Result<(), Refusal> {
+    for mount in mounts {
+        let path = mount["mountPath"].as_str().unwrap_or_default();
+        let is_in = |folder: &str| {
+            let path = resolved(path);
+            path.strip_prefix(resolved(folder)).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if is_in(FOLDER) || is_in(TOKEN_FOLDER) {
+            let volume = mount["name"].as_str().unwrap_or_default().to_owned();
+            return Err(Refusal::FolderTaken { container: container.to_owned(), volume, path: path.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Images have /var/run as a link to /run.
+fn resolved(path: &str) -> &str {
+    let path = path.trim_end_matches('/');
+    if path.starts_with("/var/run/") { &path["/var".len()..] } else { path }
+}
+
+fn is_token_mount(mount: &Value) -> bool {
+    let volume = mount["name"].as_str().unwrap_or_default();
+    volume.starts_with(TOKEN_VOLUME) && mount["mountPath"] == TOKEN_FOLDER
+}
+
+fn take_off(template: &mut Object) -> Result<Vec<Change>, Refusal> {
+    let before = Before::unmark(template)?;
+    let mut changes = Vec::new();
+    let spec = spec_of(template)?;
+    for key in ["initContainers", "containers"] {
+        if remove(spec, key, |item| item["name"] == CONTAINER) {
+            changes.push(Change::Removed(format!("{key} {CONTAINER}")));
+            before.tidy(spec, key, key);
+        }
+    }
+    if remove(spec, "volumes", |item| item["name"] == VOLUME) {
+        changes.push(Change::Removed(format!("volume {VOLUME}")));
+        before.tidy(spec, "volumes", "volumes");
+    }
+    for (name, container) in containers_of(spec)? {
+        if remove(container, "volumeMounts", |item| item["name"] == VOLUME) {
+            changes.push(Change::Removed(format!("{name}: {FOLDER} and {TOKEN_FOLDER}")));
+            before.tidy(container, "volumeMounts", &format!("{name}/volumeMounts"));
+            changes.extend(environment::lead_back((&name, container), &before));
+        }
+    }
+    Ok(changes)
+}
+
+fn spec_of(template: &mut Object) -> Result<&mut Object, Refusal> {
+    let spec = template.get_mut("spec").and_then(Value::as_object_mut);
+    spec.ok_or_else(|| Refusal::Malformed("spec of the pod template".to_owned()))
+}
+
+/// The containers with their names.
+fn containers_of(spec: &mut Object) -> Result<Vec<(String, &mut Object)>, Refusal> {
+    let malformed = || Refusal::Malformed("containers".to_owned());
+    let list = match spec.get_mut("containers") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(list) => list.as_array_mut().ok_or_else(malformed)?,
+    };
+    let mut named = Vec::with_capacity(list.len());
+    for container in list {
+        let name = container["name"].as_str().ok_or_else(malformed)?.to_owned();
+        named.push((name, container.as_object_mut().ok_or_else(malformed)?));
+    }
+    Ok(named)
+}
+
+fn items<'a>(object: &'a Object, key: &str) -> &'a [Value] {
+    object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Removes from a list; whether there was such an item.
+fn remove(object: &mut Object, key: &str, is_ours: impl Fn(&Value) -> bool) -> bool {
+    let Some(list) = object.get_mut(key).and_then(Value::as_array_mut) else { return false };
+    let length = list.len();
+    list.retain(|item| !is_ours(item));
+    list.len() < length
+}

@@ -1,0 +1,330 @@
+#![allow(clippy::unwrap_used)]
+
+use proptest::{collection::vec, option, prelude::*, sample::subsequence};
+
+use super::*;
+
+fn injection() -> Injection {
+    Injection {
+        ring: "websites".parse().unwrap(),
+        image: "ringside-proxy:0.1.0".to_owned(),
+        containers: Vec::new(),
+        options: Vec::new(),
+        ports: None,
+        metrics: true,
+        sidecar: Sidecar::Native,
+    }
+}
+
+fn deployment(spec: &Value) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "c"},
+        "spec": {"replicas": 1, "template": {"metadata": {"labels": {"app": "c"}}, "spec": spec}}})
+}
+
+fn one(container: Value) -> Value {
+    let mut container = container;
+    container["name"] = "manager".into();
+    deployment(&json!({"containers": [container]}))
+}
+
+fn injected(object: &Value, injection: &Injection) -> Value {
+    let mut object = object.clone();
+    inject(&mut object, injection).unwrap();
+    object
+}
+
+fn spec(object: &Value) -> &Value {
+    &object["spec"]["template"]["spec"]
+}
+
+fn env<'a>(object: &'a Value, name: &str) -> &'a Value {
+    let env = spec(object)["containers"][0]["env"].as_array().unwrap();
+    env.iter().find(|entry| entry["name"] == name).map_or(&Value::Null, |entry| &entry["value"])
+}
+
+fn yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+#[test]
+fn injected_container_is_that_of_the_example() {
+    let example = yaml(include_str!("../../../deploy/example/deployment.yaml"));
+    let mut bare = example.clone();
+    let pod = bare["spec"]["template"]["spec"].as_object_mut().unwrap();
+    pod.remove("initContainers");
+    pod.remove("volumes");
+    let controller = pod["containers"][0].as_object_mut().unwrap();
+    controller.remove("env");
+    controller.remove("volumeMounts");
+    let made = injected(&bare, &injection());
+    let mut wanted = spec(&example).clone();
+    // The example leaves to the pod what the container says itself, as not each pod does.
+    let context = &mut wanted["initContainers"][0]["securityContext"];
+    context["runAsNonRoot"] = true.into();
+    context["seccompProfile"] = json!({"type": "RuntimeDefault"});
+    assert_eq!(spec(&made), &wanted);
+}
+
+#[test]
+fn same_injection_changes_nothing_and_another_updates() {
+    let object = one(json!({"env": [{"name": "KUBECONFIG", "value": "/mine"}]}));
+    let first = injected(&object, &injection());
+    assert_eq!(injected(&first, &injection()), first);
+    let other =
+        Injection { ring: "others".parse().unwrap(), options: vec!["--drain-grace=9s".to_owned()], ..injection() };
+    let second = injected(&first, &other);
+    assert_eq!(spec(&second)["initContainers"][0]["args"], json!(["--ring=others", "--drain-grace=9s"]));
+    assert_eq!(second, injected(&object, &other));
+    let mut back = second;
+    uninject(&mut back).unwrap();
+    assert_eq!(back, object);
+}
+
+#[test]
+fn older_server_gets_a_plain_container() {
+    for (minor, sidecar) in
+        [("28", Sidecar::Plain), ("28+", Sidecar::Plain), ("29", Sidecar::Native), ("33+", Sidecar::Native)]
+    {
+        assert_eq!(Sidecar::for_server("1", minor), sidecar, "{minor}");
+    }
+    assert_eq!(Sidecar::for_server("2", "0"), Sidecar::Native);
+    let made = injected(&one(json!({})), &Injection { sidecar: Sidecar::Plain, ..injection() });
+    let pod = spec(&made);
+    assert_eq!((pod.get("initContainers"), &pod["containers"][1]["name"]), (None, &json!(CONTAINER)));
+    assert_eq!(pod["containers"][1].get("restartPolicy"), None);
+}
+
+#[test]
+fn host_network_gets_ports_of_its_own_that_the_scheduler_sees() {
+    let object = deployment(&json!({"hostNetwork": true, "containers": [{"name": "manager"}]}));
+    let made = injected(&object, &injection());
+    let port: u16 = env(&made, "KUBERNETES_SERVICE_PORT").as_str().unwrap().parse().unwrap();
+    assert!((20_000..30_000).contains(&port), "{port}");
+    let proxy = &spec(&made)["initContainers"][0];
+    assert_eq!(proxy["args"][1], format!("--listen=127.0.0.1:{port}"));
+    assert_eq!(proxy["env"][1]["value"], format!("[::]:{}", port + 1));
+    let host_ports: Vec<_> = proxy["ports"].as_array().unwrap().iter().map(|port| port["hostPort"].clone()).collect();
+    assert_eq!(host_ports, [port + 1, port]);
+    let ports = Some(Ports { listen: 7001, admin: 7002 });
+    let named = injected(&object, &Injection { ports, metrics: false, ..injection() });
+    assert_eq!(env(&named, "KUBERNETES_SERVICE_PORT"), "7001");
+    assert_eq!(spec(&named)["initContainers"][0]["env"][1]["value"], "127.0.0.1:7002");
+}
+
+#[test]
+fn loopback_is_named_where_requests_would_go_elsewhere() {
+    let proxied = |no_proxy: Value| {
+        let env = [json!({"name": "https_proxy", "value": "http://p:3128"}), no_proxy];
+        one(json!({"env": env}))
+    };
+    for (name, before, after) in [
+        ("NO_PROXY", ".svc", ".svc,127.0.0.1,localhost"),
+        ("no_proxy", "", "127.0.0.1,localhost"),
+        ("no_proxy", "127.0.0.1", "127.0.0.1"),
+        ("OTHER", "x", "x"),
+    ] {
+        let object = proxied(json!({"name": name, "value": before}));
+        let made = injected(&object, &injection());
+        assert_eq!(env(&made, name), after);
+        if name == "OTHER" {
+            assert_eq!(env(&made, "NO_PROXY"), "127.0.0.1,localhost");
+        }
+        let mut back = made;
+        uninject(&mut back).unwrap();
+        assert_eq!(back, object);
+    }
+    assert_eq!(env(&injected(&one(json!({})), &injection()), "NO_PROXY"), &Value::Null);
+    let mut elsewhere =
+        proxied(json!({"name": "NO_PROXY", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}));
+    let notes = inject(&mut elsewhere, &injection()).unwrap().notes;
+    assert!(notes[0].contains("NO_PROXY comes from elsewhere"), "{notes:?}");
+}
+
+#[test]
+fn variables_come_before_those_that_refer_to_them() {
+    let object = one(json!({"env": [{"name": "URL", "value": "https://$(KUBERNETES_SERVICE_HOST)"}]}));
+    let made = injected(&object, &injection());
+    let env = spec(&made)["containers"][0]["env"].as_array().unwrap();
+    assert_eq!(env.last().unwrap()["name"], "URL");
+}
+
+#[test]
+fn only_named_containers_are_led_to_the_proxy() {
+    let object = deployment(&json!({"containers": [{"name": "manager"}, {"name": "other", "volumeMounts": []}]}));
+    let made = injected(&object, &Injection { containers: vec!["manager".to_owned()], ..injection() });
+    assert_eq!(spec(&made)["containers"][1], json!({"name": "other", "volumeMounts": []}));
+    assert_eq!(spec(&injected(&object, &injection()))["containers"][1]["env"][0]["name"], "KUBECONFIG");
+    let mut back = made;
+    uninject(&mut back).unwrap();
+    assert_eq!(back, object);
+}
+
+#[test]
+fn root_pod_has_a_proxy_as_root() {
+    let pod =
+        |user: u32| deployment(&json!({"securityContext": {"runAsUser": user}, "containers": [{"name": "manager"}]}));
+    let context = |user| spec(&injected(&pod(user), &injection()))["initContainers"][0]["securityContext"].clone();
+    assert_eq!((context(0).get("runAsNonRoot"), &context(1000)["runAsNonRoot"]), (None, &json!(true)));
+    assert_eq!(context(1000).get("runAsUser"), None);
+}
+
+#[test]
+fn pod_at_its_creation_keeps_the_token_for_the_proxy() {
+    let token = json!({"name": "kube-api-access-x7", "mountPath": TOKEN_FOLDER, "readOnly": true});
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "c-"}, "spec": {
+        "containers": [{"name": "manager", "volumeMounts": [token]}], "volumes": [{"name": "kube-api-access-x7"}]}});
+    let mut template = deployment(&pod["spec"]);
+    inject(&mut pod, &injection()).unwrap();
+    let mounts = |container: &Value| -> Vec<Value> {
+        container["volumeMounts"].as_array().unwrap().iter().map(|mount| mount["name"].clone()).collect()
+    };
+    assert_eq!(mounts(&pod["spec"]["containers"][0]), [VOLUME, VOLUME]);
+    assert_eq!(mounts(&pod["spec"]["initContainers"][0]), [VOLUME, "kube-api-access-x7"]);
+    // In a template somebody has written it by hand.
+    assert!(matches!(inject(&mut template, &injection()), Err(Refusal::FolderTaken { .. })));
+}
+
+#[test]
+fn what_can_not_be_injected_is_refused_and_stays_as_it_is() {
+    let mounted = |path: &str| one(json!({"volumeMounts": [{"name": "tokens", "mountPath": path}]}));
+    let named = Injection { containers: vec!["controller".to_owned()], ..injection() };
+    let twice = one(json!({"env": [{"name": "KUBECONFIG", "value": "a"}, {"name": "KUBECONFIG", "value": "b"}]}));
+    for (object, injection, told) in [
+        (json!({"apiVersion": "v1", "kind": "Service"}), injection(), "Service is none of Deployment"),
+        (deployment(&json!({"containers": []})), injection(), "no containers"),
+        (deployment(&json!({"containers": {"name": "a"}})), injection(), "'containers' is missing, or not"),
+        (json!({"apiVersion": "apps/v1", "kind": "Deployment"}), injection(), "'spec.template' is missing"),
+        (one(json!({})), named, "no container 'controller': name one of manager"),
+        (yaml(include_str!("../../../deploy/example/deployment.yaml")), injection(), "not added by `ringside inject`"),
+        (mounted("/var/run/secrets/kubernetes.io/serviceaccount/"), injection(), "mounts volume 'tokens' at /var/run"),
+        (mounted("/run/secrets/kubernetes.io/serviceaccount/token"), injection(), "find the proxy's token"),
+        (mounted("/var/run/ringside"), injection(), "container 'manager' mounts volume 'tokens'"),
+        (twice, injection(), "the variable KUBECONFIG twice"),
+        (
+            deployment(&json!({"automountServiceAccountToken": false, "containers": [{"name": "manager"}]})),
+            injection(),
+            "automountServiceAccountToken is false",
+        ),
+        (
+            deployment(&json!({"volumes": [{"name": "ringside"}], "containers": [{"name": "manager"}]})),
+            injection(),
+            "a volume 'ringside' of its own",
+        ),
+    ] {
+        let mut after = object.clone();
+        let refusal = inject(&mut after, &injection).unwrap_err().to_string();
+        assert!(refusal.contains(told), "{refusal}");
+        assert_eq!(after, object);
+        assert!(uninject(&mut after).is_err());
+    }
+    let beside = mounted("/var/run/secrets/kubernetes.io/serviceaccount-of-another");
+    assert!(is_injected(&injected(&beside, &injection())));
+}
+
+#[test]
+fn changes_are_told_a_line_each() {
+    let mut object = one(json!({"env": [{"name": "KUBECONFIG", "value": "/mine"}]}));
+    let lines = |changes: Vec<Change>| changes.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let told = lines(inject(&mut object, &injection()).unwrap().changes);
+    assert_eq!(
+        told,
+        [
+            "+ initContainers[0] ringside-proxy",
+            "+ manager: /var/run/ringside and /var/run/secrets/kubernetes.io/serviceaccount",
+            "~ manager: env KUBECONFIG",
+            "+ manager: env KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT",
+            "+ volume ringside",
+        ]
+    );
+    let told = lines(uninject(&mut object).unwrap());
+    assert_eq!(
+        (told.len(), &*told[0], &*told[3]),
+        (6, "- initContainers ringside-proxy", "- manager: env KUBERNETES_SERVICE_HOST")
+    );
+}
+
+/// A value that may be missing, null, empty or filled.
+fn sparse(filled: impl Strategy<Value = Value> + 'static) -> impl Strategy<Value = Option<Value>> {
+    prop_oneof![Just(None), Just(Some(Value::Null)), Just(Some(json!([]))), filled.prop_map(Some)]
+}
+
+fn variables() -> impl Strategy<Value = Value> {
+    let names = [
+        "KUBECONFIG",
+        "KUBERNETES_SERVICE_HOST",
+        "KUBERNETES_SERVICE_PORT",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "no_proxy",
+        "A",
+    ];
+    let value = prop_oneof![
+        "[a-z.,]{0,8}".prop_map(|value| json!({"value": value})),
+        Just(json!({"value": "127.0.0.1,localhost"})),
+        Just(json!({"valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}})),
+        Just(json!({})),
+    ];
+    (subsequence(names.to_vec(), 0..=names.len()).prop_shuffle(), vec(value, names.len())).prop_map(
+        |(names, values)| {
+            let entry = |(name, mut value): (&str, Value)| {
+                value["name"] = name.into();
+                value
+            };
+            names.into_iter().zip(values).map(entry).collect()
+        },
+    )
+}
+
+prop_compose! {
+    fn container(name: &'static str)(
+        env in sparse(variables()),
+        mounts in sparse(Just(json!([{"name": "data", "mountPath": "/data"}]))),
+    ) -> Value {
+        let mut container = json!({"name": name, "image": "i"});
+        env.into_iter().for_each(|env| container["env"] = env);
+        mounts.into_iter().for_each(|mounts| container["volumeMounts"] = mounts);
+        container
+    }
+}
+
+prop_compose! {
+    fn template()(
+        (manager, other) in (container("manager"), option::of(container("other"))),
+        inits in sparse(Just(json!([{"name": "first"}]))),
+        volumes in sparse(Just(json!([{"name": "data", "emptyDir": {}}]))),
+        annotations in option::of(prop_oneof![Just(Value::Null), Just(json!({})), Just(json!({"a": "b"}))]),
+        metadata in option::of(prop_oneof![Just(Value::Null), Just(json!({})), Just(json!({"labels": {"a": "b"}}))]),
+        on_node in option::of(any::<bool>()),
+    ) -> Value {
+        let mut spec = json!({"containers": [manager]});
+        other.into_iter().for_each(|other| spec["containers"].as_array_mut().unwrap().push(other));
+        inits.into_iter().for_each(|inits| spec["initContainers"] = inits);
+        volumes.into_iter().for_each(|volumes| spec["volumes"] = volumes);
+        on_node.into_iter().for_each(|on_node| spec["hostNetwork"] = on_node.into());
+        let mut template = json!({"spec": spec});
+        metadata.into_iter().for_each(|metadata| template["metadata"] = metadata);
+        annotations.into_iter().for_each(|annotations| template["metadata"]["annotations"] = annotations);
+        json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {"template": template}})
+    }
+}
+
+prop_compose! {
+    fn some_injection()(named in any::<bool>(), metrics in any::<bool>(), is_native in any::<bool>()) -> Injection {
+        let containers = if named { vec!["manager".to_owned()] } else { Vec::new() };
+        let sidecar = if is_native { Sidecar::Native } else { Sidecar::Plain };
+        Injection { containers, metrics, sidecar, ..injection() }
+    }
+}
+
+proptest! {
+    #[test]
+    fn uninject_gives_back_what_was_there(object in template(), first in some_injection(), second in some_injection()) {
+        let once = injected(&object, &first);
+        prop_assert!(once != object && is_injected(&once));
+        prop_assert_eq!(&injected(&once, &first), &once);
+        for mut last in [once.clone(), injected(&once, &second)] {
+            uninject(&mut last).unwrap();
+            prop_assert_eq!(&last, &object);
+        }
+    }
+}
