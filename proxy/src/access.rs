@@ -226,8 +226,9 @@ mod tests {
         let before = kept();
         let mode = |name: &str| fs::metadata(path.join(name)).unwrap().permissions().mode() & 0o777;
         for name in ["kubeconfig", "ca.crt", "token", "namespace", "instance"] {
-            assert_eq!(mode(name), 0o640, "{name}");
+            assert_eq!(mode(name), 0o644, "{name}: the controller may have any user");
         }
+        assert_eq!(mode(""), 0o750, "and where it is no volume, its folder is closed to others");
         assert_eq!(mode("tls.key"), 0o600);
         assert_eq!(read("namespace"), "ns");
         assert!(prepare(&path, listen(), "ns").unwrap().restarted);

@@ -1,24 +1,28 @@
 //! Files that appear whole or not at all.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, DirBuilder, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
 use super::AccessError;
 
-/// For the controller's container, which shares a group with this one (`fsGroup`).
-const SHARED: u32 = 0o640;
+/// For the controller, whose user and group its image says: the volume is mounted by its container and this one alone, and
+/// Kubernetes gives a pod's token the same mode.
+const SHARED: u32 = 0o644;
 /// For this process alone.
 const PRIVATE: u32 = 0o600;
+/// For a folder that is no volume of a pod, as on a host with other users.
+const FOLDER: u32 = 0o750;
 
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, AccessError> {
-        fs::create_dir_all(path).map_err(|source| error("create the folder", path, source))?;
+        let created = DirBuilder::new().recursive(true).mode(FOLDER).create(path);
+        created.map_err(|source| error("create the folder", path, source))?;
         Ok(Self(path.to_owned()))
     }
 
