@@ -2,8 +2,9 @@
 //!
 //! The tests of `proxy/` and `sharder/` include these files too, and [`replay`] runs them.
 
+pub mod inject;
 pub mod proxy;
 pub mod replay;
 pub mod review;
 
-use ringside_sharder::fuzzing::Webhook;
+use ringside_sharder::{fuzzing::Webhook, inject::uninject};

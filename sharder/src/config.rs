@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, str::FromStr, time::Duration};
 
-use clap::Parser;
+use clap::{Parser, builder::FalseyValueParser};
 use http::Uri;
 use ringside_ring::{cluster_ring::SHARDER_NAMESPACE, placement::DEFAULT_TOKENS_PER_SHARD};
 use ringside_runtime::{
@@ -36,6 +36,15 @@ pub struct Options {
     /// The Certificate behind that folder: cert-manager writes its authority into the webhook configurations.
     #[arg(long, env = "RINGSIDE_WEBHOOK_INJECT_CA_FROM", value_name = "NAMESPACE/NAME")]
     webhook_inject_ca_from: Option<String>,
+    /// Adds the proxy to pods that ask for it, by a webhook: those with the label ringside.dev/inject, or in a namespace with it.
+    #[arg(long, env = "RINGSIDE_INJECTOR", value_parser = FalseyValueParser::new())]
+    injector: bool,
+    /// The proxy's image in these pods.
+    #[arg(long, env = "RINGSIDE_PROXY_IMAGE", value_name = "IMAGE")]
+    proxy_image: Option<String>,
+    /// What becomes of such pods while no sharder answers: Ignore, they run without the proxy; or Fail, they have to wait.
+    #[arg(long, env = "RINGSIDE_INJECTOR_FAILURE_POLICY", value_name = "POLICY", default_value = "Ignore")]
+    injector_failure_policy: String,
     /// Address of /livez, /readyz and /metrics. The probes come from the kubelet and the scrapes from other
     /// pods, so loopback would not do.
     #[arg(long, env = "RINGSIDE_ADMIN_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:8080")]
@@ -73,6 +82,8 @@ pub struct Config {
     pub webhook_url: Option<WebhookUrl>,
     /// Whose certificate the webhook has.
     pub webhook_certificate: CertificateSource,
+    /// How the proxy is added to pods, if it is.
+    pub injector: Option<Injector>,
     /// Address of the admin server.
     pub admin_listen: SocketAddr,
     /// How often all objects are looked through.
@@ -102,6 +113,45 @@ pub enum CertificateSource {
         /// The Certificate that it is of, as `NAMESPACE/NAME`.
         certificate: String,
     },
+}
+
+/// How the proxy is added to pods at their creation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Injector {
+    /// The proxy's image.
+    pub image: String,
+    /// What becomes of the pods while no sharder answers.
+    pub failure_policy: FailurePolicy,
+}
+
+/// What the API server does where a webhook does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// It lets the object pass as it is.
+    Ignore,
+    /// It refuses the object.
+    Fail,
+}
+
+impl FailurePolicy {
+    /// As a webhook configuration says it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ignore => "Ignore",
+            Self::Fail => "Fail",
+        }
+    }
+}
+
+impl FromStr for FailurePolicy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let policies = [Self::Ignore, Self::Fail];
+        let known = policies.into_iter().find(|policy| policy.as_str() == text);
+        known.ok_or_else(|| format!("'{text}' is neither 'Ignore' nor 'Fail'"))
+    }
 }
 
 /// A URL of the webhook for API servers that can't use the Service.
@@ -150,6 +200,13 @@ impl TryFrom<Options> for Config {
         let webhook_certificate = faults
             .check("--webhook-certificate-dir", parse_managed(managed))
             .map(|managed| managed.or_else(|| certificate.map(|lifetime| CertificateSource::Own { lifetime })));
+        let policy = faults.check("--injector-failure-policy", options.injector_failure_policy.parse());
+        let image = match (options.injector, options.proxy_image) {
+            (false, _) => None,
+            (true, Some(image)) if !image.is_empty() => Some(image),
+            (true, _) => faults.check("--injector", Err("name the image that pods get, with --proxy-image")),
+        };
+        let injector = image.zip(policy).map(|(image, failure_policy)| Injector { image, failure_policy });
         let admin_listen = faults.check("--admin-listen", parse_address(&options.admin_listen));
         let sync_period = faults.check("--sync-period", parse_period(&options.sync_period));
         let tokens = faults.check("--tokens-per-shard", parse_tokens(&options.tokens_per_shard));
@@ -162,6 +219,7 @@ impl TryFrom<Options> for Config {
                 webhook_listen: webhook_listen?,
                 webhook_url: webhook_url?,
                 webhook_certificate: webhook_certificate??,
+                injector,
                 admin_listen: admin_listen?,
                 sync_period: sync_period?,
                 tokens_per_shard: tokens?,
@@ -170,10 +228,9 @@ impl TryFrom<Options> for Config {
                 log_format: log_format?,
             })
         })();
-        match checked {
-            Some(config) => Ok(config),
-            None => Err(faults),
-        }
+        faults.finish()?;
+        // Whatever is missing was noted as a fault.
+        checked.ok_or_else(Faults::new)
     }
 }
 
@@ -287,6 +344,17 @@ mod tests {
             let faults = source(bad).unwrap_err();
             assert!(faults.contains(remedy) && faults.lines().count() == 2, "{bad:?}: {faults}");
         }
+    }
+
+    #[test]
+    fn injector_needs_an_image() {
+        let injector = |arguments: &[&str]| parse(arguments).map(|config| config.injector);
+        assert_eq!(injector(&["--proxy-image=p"]), Ok(None));
+        let all = ["--injector", "--proxy-image=p", "--injector-failure-policy=Fail"];
+        let expected = Injector { image: "p".to_owned(), failure_policy: FailurePolicy::Fail };
+        assert_eq!(injector(&all), Ok(Some(expected)));
+        let faults = injector(&["--injector", "--injector-failure-policy=Maybe"]).unwrap_err();
+        assert!(faults.contains("--proxy-image") && faults.contains("neither 'Ignore' nor 'Fail'"), "{faults}");
     }
 
     #[test]

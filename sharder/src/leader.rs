@@ -19,10 +19,12 @@ use crate::{
     assign::writes::AllWrites,
     census::Census,
     cleanup::departed::{Departed, Leaving},
+    config::Injector,
     distribute::distribute,
     drains::Drains,
     faults::Faults,
     fence::{self, Fences, Keeper},
+    injector,
     leases::{Leases, keep_states},
     leftovers::{Leftovers, withdraw},
     metrics::Metrics,
@@ -51,6 +53,8 @@ pub(crate) struct Leader {
     pub(crate) client_config: Arc<ClientConfig>,
     /// Who vouches for the webhook's certificate.
     pub(crate) trust: watch::Receiver<Option<Trust>>,
+    /// How the proxy is added to pods, if it is.
+    pub(crate) injector: Option<Injector>,
     pub(crate) sync_period: Duration,
     pub(crate) departed: Departed,
     /// Whether the API server reaches the webhook.
@@ -145,7 +149,8 @@ impl Leader {
         }
     }
 
-    /// Finds out what only a write tells of the API server.
+    /// Keeps what belongs to the sharder as a whole: the probes that tell of the API server what only a write tells, and the
+    /// injector.
     async fn probe(&self) -> Infallible {
         let (clients, period) = ((&self.client, &self.watches), self.sync_period);
         let home = &Home::find(&self.client, &self.client_config.namespace).await;
@@ -153,12 +158,15 @@ impl Leader {
         let webhook = probe::webhook::look(clients, home, (config, trust), period, (&self.reach, &self.modes));
         let validating = probe::policies::validating(clients, home, self.snapshots.clone(), period, &self.fences);
         let mutating = probe::policies::mutating(clients, home, self.support.subscribe(), period, &self.mutating);
+        let injector = injector::keep(clients, home, (config, self.trust.clone()), period, self.injector.as_ref());
         // Each keeps objects by watches, which makes it large: in a debug build the whole of it is on the stack many times.
         let (webhook, validating, mutating) = (Box::pin(webhook), Box::pin(validating), Box::pin(mutating));
+        let injector = Box::pin(injector);
         tokio::select! {
             never = webhook => never,
             never = validating => never,
             never = mutating => never,
+            never = injector => never,
         }
     }
 

@@ -27,6 +27,7 @@ mod fence;
 #[cfg(test)]
 mod fixtures;
 pub mod inject;
+mod injector;
 mod keep;
 mod leader;
 mod leases;
@@ -55,7 +56,7 @@ mod webhook;
 pub use webhook::fuzzing;
 
 pub use command::{AddedShard, Cleanup, CleanupError, Forecast, Plan, PlanError, Report};
-pub use config::{CertificateSource, Config, Options, WebhookUrl, parse_tokens};
+pub use config::{CertificateSource, Config, FailurePolicy, Injector, Options, WebhookUrl, parse_tokens};
 pub use run::{RunError, run};
 
 /// Who the sharder is to server-side apply.

@@ -105,6 +105,11 @@ impl Namespaces {
         }
     }
 
+    /// What an annotation of a namespace says, as far as is known here.
+    pub(crate) fn annotation(&self, namespace: &str, key: &str) -> Option<String> {
+        self.store.get(&ObjectRef::new(namespace))?.metadata.annotations.as_ref()?.get(key).cloned()
+    }
+
     fn labels(&self, namespace: &str) -> Option<Labels> {
         let known = self.store.get(&ObjectRef::new(namespace))?;
         Some(known.metadata.labels.clone().unwrap_or_default())
@@ -182,6 +187,15 @@ pub(crate) mod tests {
         for (name, role) in namespaces {
             take_in(Event::Apply(namespace(name, role)), &mut writer, &known);
         }
+        known
+    }
+
+    /// One namespace, with this annotation.
+    pub(crate) fn annotated(api: &FakeApi, name: &str, key: &str, value: &str) -> Namespaces {
+        let mut writer = Writer::default();
+        let known = Namespaces::of(&writer, api.client());
+        let metadata = json!({"name": name, "annotations": {key: value}});
+        take_in(Event::Apply(serde_json::from_value(json!({"metadata": metadata})).unwrap()), &mut writer, &known);
         known
     }
 

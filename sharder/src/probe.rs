@@ -74,7 +74,7 @@ impl Home {
     }
 
     /// The metadata of an object that is there for probes, and goes with the namespace.
-    fn belonging(&self) -> ObjectMeta {
+    pub(crate) fn belonging(&self) -> ObjectMeta {
         let owner = Namespace { metadata: self.0.clone(), ..Namespace::default() }.owner_ref(&());
         ObjectMeta {
             name: Some(NAME.to_owned()),

@@ -28,7 +28,7 @@ use crate::{
     probe::{Verdicts, WebhookModes},
     rings::{ClientConfig, Trust},
     webhook::{
-        Room, ServingIdentity,
+        Injector, Room, ServingIdentity,
         certificates::{self, Lifetimes, follow_files, server_names},
         server::{ENDS_WITHIN, Reviewer, serve},
     },
@@ -119,6 +119,10 @@ fn start(
         metrics: metrics.clone(),
         room: Room::default(),
         owners: Arc::default(),
+        injector: config
+            .injector
+            .as_ref()
+            .map(|injector| Injector::new(clients.requests.clone(), observed.namespaces.clone(), &injector.image)),
     };
     tasks.spawn("the webhook", serve(webhook, identity.acceptor()?, reviewer, shutdown.clone()));
     let trust = keep_certificate(tasks, &config, &clients.requests, (identity, certified), shutdown);
@@ -209,6 +213,7 @@ impl Setup {
             snapshots: observed.snapshots,
             client_config: Arc::new(client_config),
             trust,
+            injector: config.injector,
             sync_period: config.sync_period,
             departed: Departed::default(),
             reach: Verdicts::default(),

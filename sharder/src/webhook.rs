@@ -1,7 +1,7 @@
 //! The admission webhook: objects get their shard in the write that creates them, and keep it in writes that would drop it.
 //!
 //! Every replica answers it. [`server`] speaks TLS and HTTP on so many [`connections`], [`body`] and [`request`] read what is asked, also where it is
-//! odd ([`lenient`]), [`review`] decides by what [`owner_reads`] finds, [`certificates`] and [`identity`] see to the certificate, [`farewell`] to the
+//! odd ([`lenient`]), [`review`] decides by what [`owner_reads`] finds, [`injector`] adds the proxy to pods, [`certificates`] and [`identity`] see to the certificate, [`farewell`] to the
 //! end.
 
 mod body;
@@ -11,6 +11,7 @@ mod farewell;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod identity;
+mod injector;
 mod lenient;
 mod owner_reads;
 mod request;
@@ -20,3 +21,4 @@ pub(crate) mod server;
 
 pub(crate) use body::Room;
 pub(crate) use identity::ServingIdentity;
+pub(crate) use injector::Injector;

@@ -115,6 +115,7 @@ fn start_in(namespaces: Namespaces, api: &FakeApi, latest: watch::Receiver<Arc<S
         snapshots,
         client_config: Arc::new(client_config),
         trust: watch::channel(None).1,
+        injector: None,
         sync_period: Duration::from_secs(60),
         departed: Departed::default(),
         reach: Verdicts::default(),

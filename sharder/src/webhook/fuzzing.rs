@@ -7,9 +7,15 @@ use ringside_ring::{ClusterRing, Members, RingName, ShardName, cluster_ring::Gro
 use ringside_runtime::clock::Boottime;
 use tokio::{runtime::Runtime, sync::watch};
 
-use super::{Room, server::Reviewer};
-use crate::{leases::Leases, metrics::Metrics, resources::Resource, snapshot::Snapshot};
+use super::{Injector, Room, server::Reviewer};
+use crate::{
+    inject::Sidecar, leases::Leases, metrics::Metrics, namespaces::Namespaces, resources::Resource, snapshot::Snapshot,
+};
 
+#[cfg(test)]
+#[allow(unreachable_pub, reason = "shared with the fuzz targets")]
+#[path = "../../../fuzz/src/inject.rs"]
+mod inject;
 #[cfg(test)]
 #[allow(unreachable_pub, reason = "shared with the fuzz targets")]
 #[path = "../../../fuzz/src/replay.rs"]
@@ -18,6 +24,8 @@ mod replay;
 #[allow(unreachable_pub, reason = "shared with the fuzz targets")]
 #[path = "../../../fuzz/src/review.rs"]
 mod review;
+#[cfg(test)]
+use crate::inject::uninject;
 
 /// Few: the target is about what is made of the placement.
 const TOKENS: NonZeroU32 = NonZeroU32::MIN;
@@ -52,6 +60,7 @@ impl Webhook {
         });
         // kube's client begins its worker on the runtime.
         let client = runtime.block_on(async { Client::new(nobody, "default") });
+        let injector = Injector::new(client.clone(), Namespaces::follow(client.clone()).0, "proxy");
         let reviewer = Reviewer {
             client,
             leases: Leases::new(Arc::new(Boottime)),
@@ -59,8 +68,15 @@ impl Webhook {
             metrics: Metrics::default(),
             room: Room::default(),
             owners: Arc::default(),
+            injector: Some(injector.knowing(Sidecar::Native)),
         };
         Some(Self { runtime, reviewer, ring: name })
+    }
+
+    /// The answer to a body that is a review of a pod.
+    pub fn inject(&self, body: &[u8]) -> Option<Vec<u8>> {
+        let answer = self.runtime.block_on(self.reviewer.injector.as_ref()?.answer(body));
+        serde_json::to_vec(&answer).ok()
     }
 
     /// The answer to a body.
@@ -68,6 +84,11 @@ impl Webhook {
         let answer = self.runtime.block_on(self.reviewer.answer(self.ring.as_str(), body));
         serde_json::to_vec(&answer).ok()
     }
+}
+
+#[test]
+fn injections_keep_their_promises_on_the_corpus() {
+    replay::replay("inject", inject::run);
 }
 
 #[test]

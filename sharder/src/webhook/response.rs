@@ -1,4 +1,6 @@
-//! The answer to a review. It always allows the write: the sharder labels objects, it forbids nothing.
+//! The answer to a review. Reviews for rings always allow the write: the sharder labels objects, it forbids nothing.
+
+use std::fmt::Display;
 
 use json_patch::Patch;
 use k8s_openapi::ByteString;
@@ -29,18 +31,42 @@ struct Response {
     patch: Option<ByteString>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+}
+
+/// Why a write is refused.
+#[derive(Debug, Serialize)]
+struct Status {
+    code: u16,
+    message: String,
 }
 
 impl Answer {
     /// The write may go on as it is.
     pub(super) fn allow(version: Version, uid: impl Into<String>) -> Self {
-        let response = Response { uid: uid.into(), allowed: true, patch_type: None, patch: None, warnings: Vec::new() };
+        let response = Response {
+            uid: uid.into(),
+            allowed: true,
+            patch_type: None,
+            patch: None,
+            warnings: Vec::new(),
+            status: None,
+        };
         Self { api_version: version.as_str(), kind: "AdmissionReview", response }
     }
 
     /// So may one that can't be read, if it is known which it is.
     pub(super) fn allow_unread(fault: &Unreadable) -> Self {
         Self::allow(Version::V1, fault.uid.clone().unwrap_or_default()).with_warning(fault.to_string())
+    }
+
+    /// The write is refused, with this reason.
+    pub(super) fn refuse(version: Version, uid: impl Into<String>, why: impl Display) -> Self {
+        let mut answer = Self::allow(version, uid);
+        answer.response.allowed = false;
+        answer.response.status = Some(Status { code: 422, message: format!("ringside-sharder: {why}") });
+        answer
     }
 
     /// It goes on with this change.

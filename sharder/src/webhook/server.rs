@@ -1,4 +1,4 @@
-//! The webhook's server: TLS by the current certificate, one route.
+//! The webhook's server: TLS by the current certificate, a route for each kind of review.
 
 use std::{
     io,
@@ -13,6 +13,7 @@ use axum::{
     routing::post,
 };
 use futures::TryFutureExt;
+use http::StatusCode;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::{
@@ -38,12 +39,14 @@ use super::{
     body::{Arrived, Room},
     connections::{Connections, noting},
     farewell::{Farewell, LONGEST},
+    injector::Injector,
     owner_reads::{Answer as Found, OwnerReads},
     request::{Request, Unreadable, parse},
     response::Answer,
     review::{Decision, decide, followed},
 };
 use crate::{
+    injector,
     leases::Leases,
     metrics::Metrics,
     move_id,
@@ -83,6 +86,8 @@ pub(crate) struct Reviewer {
     pub(crate) metrics: Metrics,
     pub(crate) room: Room,
     pub(crate) owners: Arc<OwnerReads>,
+    /// Adds the proxy to pods, where that is wanted.
+    pub(crate) injector: Option<Injector>,
 }
 
 /// Serves the webhook until the shutdown, and then until nobody asks it any more ([`Farewell`]).
@@ -151,11 +156,12 @@ where
     }
 }
 
-/// The webhook's route.
+/// The webhook's routes.
 fn router(reviewer: Reviewer) -> Router {
     Router::new()
         .route(&format!("{WEBHOOK_PATH}{{ring}}"), post(answer))
         .route(probe::webhook::PATH, post(reached))
+        .route(injector::PATH, post(inject))
         .with_state(reviewer)
 }
 
@@ -174,6 +180,12 @@ async fn reached(State(reviewer): State<Reviewer>, request: axum::extract::Reque
         Err(fault) => unread("of the probe", &fault),
     };
     Json(reviewer.read("of the probe", request, mark).await)
+}
+
+/// Adds the proxy to a pod.
+async fn inject(State(reviewer): State<Reviewer>, request: axum::extract::Request) -> Result<Json<Answer>, StatusCode> {
+    let injector = reviewer.injector.clone().ok_or(StatusCode::NOT_FOUND)?;
+    Ok(Json(reviewer.read("of the injector", request, async |body| injector.answer(body).await).await))
 }
 
 fn unread(ring: &str, fault: &Unreadable) -> Answer {

@@ -72,6 +72,7 @@ async fn created(shard: Option<&'static str>, creates: usize, seen: &Arc<Seen>) 
         metrics: Metrics::default(),
         room: Room::default(),
         owners: Arc::default(),
+        injector: None,
     };
     let create = async |number: usize| {
         let mut child = labelled(None, None);

@@ -49,6 +49,7 @@ fn reviewer(api: &FakeApi, snapshots: Option<Arc<Snapshots>>) -> Reviewer {
         metrics: Metrics::default(),
         room: Room::default(),
         owners: Arc::default(),
+        injector: None,
     }
 }
 

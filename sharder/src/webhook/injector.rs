@@ -1,0 +1,158 @@
+//! Adds the proxy to a pod at its creation.
+//!
+//! A pod that asks for a ring and can't have the proxy is refused with the reason: without it, its controller would work on all
+//! objects beside the others.
+
+use std::sync::Arc;
+
+use json_patch::Patch;
+use kube::Client;
+use ringside_ring::RingName;
+use ringside_runtime::explain::explain;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::{
+    request::{Unreadable, parse},
+    response::Answer,
+};
+use crate::{
+    inject::{INJECTED, Injection, Sidecar, inject},
+    injector::{DISABLED, LABEL},
+    namespaces::Namespaces,
+};
+
+/// On a pod, in a namespace with the label: the ring.
+const RING: &str = "ringside.dev/ring";
+/// On a namespace with the label: the rings of pods that name none, by their service accounts, as `ACCOUNT=RING,…`.
+const RINGS: &str = "ringside.dev/rings";
+/// On a pod: the containers that talk to the proxy, with commas; all without it.
+const CONTAINERS: &str = "ringside.dev/containers";
+/// On a pod: options of the proxy, as on its command line.
+const OPTIONS: &str = "ringside.dev/proxy-options";
+
+/// What injections need; clones share it.
+#[derive(Clone)]
+pub(crate) struct Injector {
+    client: Client,
+    namespaces: Namespaces,
+    image: Arc<str>,
+    /// As the API server's version asks for it.
+    sidecar: Arc<OnceCell<Sidecar>>,
+}
+
+/// What of a review is read besides what all reviews are read for.
+#[derive(Deserialize)]
+struct Review {
+    request: Object,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    #[serde(default)]
+    object: Value,
+}
+
+impl Injector {
+    pub(crate) fn new(client: Client, namespaces: Namespaces, image: &str) -> Self {
+        Self { client, namespaces, image: image.into(), sidecar: Arc::default() }
+    }
+
+    /// One that has not to ask for the API server's version.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn knowing(self, sidecar: Sidecar) -> Self {
+        Self { sidecar: Arc::new(OnceCell::new_with(Some(sidecar))), ..self }
+    }
+
+    /// Answers a review.
+    pub(super) async fn answer(&self, body: &[u8]) -> Answer {
+        let unread = |fault: Unreadable| {
+            tracing::warn!(%fault, "got a review of a pod that can't be read");
+            Answer::allow_unread(&fault)
+        };
+        let (version, request) = match parse(body) {
+            Ok(parsed) => parsed,
+            Err(fault) => return unread(fault),
+        };
+        let mut pod = match serde_json::from_slice::<Review>(body) {
+            Ok(review) => review.request.object,
+            Err(error) => return unread(Unreadable::new(body, error.to_string())),
+        };
+        let allow = Answer::allow(version, &request.uid);
+        if !request.creates() || !pod["metadata"].is_object() || !pod["metadata"]["annotations"][INJECTED].is_null() {
+            return allow;
+        }
+        let of_namespace =
+            request.namespace().and_then(|namespace| self.namespaces.annotation(namespace, RINGS)).unwrap_or_default();
+        let Some(ring) = ring_of(&pod, &of_namespace) else { return allow };
+        // A review says these of the request.
+        pod["apiVersion"] = "v1".into();
+        pod["kind"] = "Pod".into();
+        let injected = match self.injection(&ring, &pod).await {
+            Ok(injection) => inject(&mut pod, &injection).map_err(|refusal| refusal.to_string()),
+            Err(why) => Err(why),
+        };
+        let namespace = request.namespace();
+        match injected {
+            Ok(injected) => {
+                tracing::info!(ring, namespace, "added the proxy to a pod");
+                let answer = allow.with_patch(&patch(&pod));
+                injected.notes.into_iter().fold(answer, Answer::with_warning)
+            }
+            Err(why) => {
+                tracing::warn!(ring, namespace, why, "refused a pod that can't have the proxy");
+                Answer::refuse(version, &request.uid, format!("can't add the proxy of ring '{ring}': {why}"))
+            }
+        }
+    }
+
+    /// What is to be added, as the pod says.
+    async fn injection(&self, ring: &str, pod: &Value) -> Result<Injection, String> {
+        let ring: RingName = ring.parse().map_err(|fault: ringside_ring::name::InvalidName| fault.to_string())?;
+        let option = |key: &str| pod["metadata"]["annotations"][key].as_str().map(str::to_owned);
+        let options = option(OPTIONS).unwrap_or_default();
+        let containers = option(CONTAINERS).unwrap_or_default();
+        let containers = containers.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let version = async || {
+            let version = self.client.apiserver_version().await?;
+            Ok::<_, kube::Error>(Sidecar::for_server(&version.major, &version.minor))
+        };
+        let sidecar = self.sidecar.get_or_try_init(version).await;
+        Ok(Injection {
+            ring,
+            image: self.image.to_string(),
+            containers: containers.map(str::to_owned).collect(),
+            options: options.split_whitespace().map(str::to_owned).collect(),
+            ports: None,
+            metrics: true,
+            sidecar: *sidecar.map_err(|error| format!("can't read the API server's version: {}", explain(&error)))?,
+        })
+    }
+}
+
+/// The ring that a pod is to join: as it says itself, or as its namespace says of its service account.
+fn ring_of(pod: &Value, of_namespace: &str) -> Option<String> {
+    let metadata = &pod["metadata"];
+    if let Some(ring) = metadata["labels"][LABEL].as_str() {
+        return (ring != DISABLED).then(|| ring.to_owned());
+    }
+    if let Some(ring) = metadata["annotations"][RING].as_str() {
+        return Some(ring.to_owned());
+    }
+    let account = pod["spec"]["serviceAccountName"].as_str().unwrap_or("default");
+    let mut rings = of_namespace.split(',').filter_map(|pair| pair.split_once('='));
+    rings.find(|(name, _)| name.trim() == account).map(|(_, ring)| ring.trim().to_owned())
+}
+
+/// Makes the pod of the review this one: injections change nothing else in it.
+fn patch(pod: &Value) -> Patch {
+    let patch = json!([
+        {"op": "add", "path": "/metadata/annotations", "value": pod["metadata"]["annotations"]},
+        {"op": "replace", "path": "/spec", "value": pod["spec"]},
+    ]);
+    serde_json::from_value(patch).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;
