@@ -262,3 +262,23 @@ fn every_reason_of_an_event_has_its_situation() {
     let unknown: Vec<_> = named.difference(&told).collect();
     assert!(unknown.is_empty(), "docs/dev/situations.md names reasons that there are not: {unknown:?}");
 }
+
+/// The constants of the contract that are keys of labels and annotations, or begin them.
+fn label_keys() -> Vec<String> {
+    let code = fs::read_to_string(root().join("ring/src/labels.rs")).unwrap();
+    let constants = code.lines().filter_map(|line| line.split_once(": &str = ")).map(|(_, value)| value);
+    let values = constants.map(|value| value.trim_matches(['"', ';']).to_owned());
+    values.filter(|value| value.contains("ringside.dev/") || value.contains("sharding.timebertt.dev")).collect()
+}
+
+#[test]
+fn the_reference_has_every_reason_and_label() {
+    let page = fs::read_to_string(root().join("docs/src/reference.md")).unwrap();
+    let (told, keys) = (told_reasons(), label_keys());
+    assert!(keys.len() > 8, "{keys:?}: are they still written so?");
+    let written: BTreeSet<_> = quoted(&page).collect();
+    let without: Vec<_> = told.iter().filter(|reason| !written.contains(reason.as_str())).collect();
+    assert!(without.is_empty(), "docs/src/reference.md does not name these reasons: {without:?}");
+    let without: Vec<_> = keys.iter().filter(|key| !page.contains(key.as_str())).collect();
+    assert!(without.is_empty(), "docs/src/reference.md does not name these keys: {without:?}");
+}

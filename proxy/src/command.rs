@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, net::SocketAddr, time::Duration};
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 use ringside_runtime::{
     admin,
     config::{Faults, parse_address, parse_duration, reached_at},
@@ -73,6 +73,12 @@ pub enum CommandError {
 }
 
 impl Command {
+    /// Returns the command line with all options, for the reference.
+    #[must_use]
+    pub fn line() -> clap::Command {
+        Line::command()
+    }
+
     /// Parses the arguments, the first of which is the program's name; the environment fills in what they leave out.
     ///
     /// # Errors

@@ -99,7 +99,7 @@ impl Metrics {
         self.asked.inc();
     }
 
-    /// A request came that the API server's own fence can't judge, for this reason (docs/fence.md, "What it does not see").
+    /// A request came that the API server's own fence can't judge, for this reason (docs/dev/fence.md, "What it does not see").
     pub fn unseen(&self, what: &'static str) {
         self.unseen.get_or_create(&What { what }).inc();
     }

@@ -110,7 +110,7 @@ pub(super) fn page() -> String {
         "### Requests of the proxy's own\n\nWhatever a client asks arrives once, but for what stands above. Where credentials were rotated, \
                     `/version` is asked with the new ones before they are used. And who holds a drain past its deadline reads its \
                     ClusterRing, and writes an Event about it. A controlled object that was created without label is \
-                    [patched](../proxy-fence.md#children-that-come-without-label) with its own uid.\n\n\
+                    [patched](proxy-fence.md#children-that-come-without-label) with its own uid.\n\n\
                     | request | because |\n| --- | --- |\n"
             .to_owned();
     for OwnRequest { request, because, .. } in LIST {

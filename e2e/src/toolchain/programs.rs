@@ -20,7 +20,7 @@ use super::{
 const GO_MOD: &str = include_str!("../../controlplane/go.mod");
 
 /// The oldest API server that is taken from the assets: the first with ValidatingAdmissionPolicies as the fence needs them
-/// (`docs/fence.md`).
+/// (`docs/dev/fence.md`).
 const OLDEST: Minor = Minor::new(1, 30);
 
 /// Where the programs of a control plane are.
