@@ -12,6 +12,7 @@ pub mod control_plane;
 pub mod demo;
 pub mod eventually;
 mod files;
+pub mod helm;
 pub mod in_cluster;
 pub mod line;
 pub mod live;

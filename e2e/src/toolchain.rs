@@ -19,7 +19,7 @@ use anyhow::anyhow;
 pub use environment::Environment;
 pub use libraries::{java, python, without_java, without_python};
 pub use programs::{
-    ControlPlanePrograms, NodePrograms, control_plane, elector, guest, kube_controller_manager, kubectl, node,
+    ControlPlanePrograms, NodePrograms, control_plane, elector, guest, helm, kube_controller_manager, kubectl, node,
     operator, other_sharder, own_shard,
 };
 pub(crate) use progress::say;

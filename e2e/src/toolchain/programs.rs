@@ -74,6 +74,7 @@ const OWN_SHARD: Program = our_own("website-shard", "operator", "./shard");
 const OTHER_SHARDER: Program = our_own("small-sharder", "operator", "./sharder");
 const ELECTOR: Program = our_own("elector", "operator", "./elector");
 const GUEST: Program = our_own("guest", "guest", ".");
+const HELM: Program = our_own("helm", "helm", "helm.sh/helm/v4/cmd/helm");
 
 const fn of_kubernetes(name: &'static str, package: &'static str) -> Program {
     Program { name, folder: "controlplane", package, module: KUBERNETES, version: &["--version"] }
@@ -108,6 +109,8 @@ programs! {
     elector: ELECTOR;
     /// Builds the program of test pods from `guest/`.
     guest: GUEST;
+    /// Builds Helm, in the version of `helm/go.mod`.
+    helm: HELM;
 }
 
 /// Finds or builds etcd and the API server: from `KUBEBUILDER_ASSETS`, from the cache, from PATH, and last by `go build`

@@ -16,6 +16,7 @@ mod endurance;
 mod fence;
 mod footprint;
 mod handover;
+mod install;
 mod interoperation;
 mod labels;
 mod leadership;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         before_you_shard::group(),
         compatibility::group(),
         contract::group(),
+        install::group(),
         control_plane::group(),
         alerts::group(),
         webhook::group(),

@@ -1,10 +1,12 @@
 //! What only a real node shows: pods, their containers and their tokens. All cases share one node, but for those that
 //! start their own.
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stdout, reason = "what an administrator sees is part of the result")]
 
 mod audit;
 mod deployed;
 mod lifecycle;
+mod release;
 mod streams;
 
 use std::{
@@ -77,7 +79,7 @@ fn without_node() -> Option<String> {
 
 fn main() -> ExitCode {
     // The longest come first.
-    let runner = Runner::of_process(vec![deployed::group(), streams::group(), lifecycle::group()]);
+    let runner = Runner::of_process(vec![deployed::group(), streams::group(), lifecycle::group(), release::group()]);
     if !runner.has_work() {
         return runner.run();
     }
