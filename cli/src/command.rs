@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{cleanup, cluster::Global, completion, inject, output::Said, plan, rbac};
+use crate::{check, cleanup, cluster::Global, completion, inject, output::Said, plan, rbac, ring};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -17,6 +17,8 @@ pub struct Line {
 /// The commands, each in a module of its own.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Says whether a controller can be shared, and what to do before. Ends with 2 when it can't be as it is.
+    Check(check::Arguments),
     /// Takes a ring off the cluster: the ClusterRing, what was made for it, and the labels of its objects. Says how many, and
     /// which templates and selectors hold the labels: those stay. May be repeated.
     Cleanup(cleanup::Arguments),
@@ -28,6 +30,8 @@ enum Command {
     Plan(plan::Arguments),
     /// Prints the permissions that a ring needs, as YAML for `kubectl apply`.
     Rbac(rbac::Arguments),
+    /// Works with ClusterRings.
+    Ring(ring::Arguments),
     /// Takes the proxy off a workload again.
     Uninject(inject::UninjectArguments),
 }
@@ -40,11 +44,13 @@ impl Line {
     pub async fn run(self) -> anyhow::Result<Said> {
         let Self { global, command } = self;
         match command {
+            Command::Check(arguments) => check::run(&arguments, &global).await,
             Command::Cleanup(arguments) => cleanup::run(&global, arguments).await,
             Command::Completion(arguments) => Ok(completion::run(&arguments)),
             Command::Inject(arguments) => inject::run(&global, arguments).await,
             Command::Plan(arguments) => plan::run(&global, arguments).await,
             Command::Rbac(arguments) => rbac::run(&global, arguments).await,
+            Command::Ring(arguments) => ring::run(&arguments, &global).await,
             Command::Uninject(arguments) => inject::run_uninject(&global, arguments).await,
         }
     }

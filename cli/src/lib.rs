@@ -4,15 +4,18 @@ use std::{ffi::OsString, process::ExitCode};
 
 use clap::Parser as _;
 
+pub mod check;
 pub mod cleanup;
 pub mod cluster;
 pub mod command;
 pub mod completion;
 pub mod exit;
+pub mod fit;
 pub mod inject;
 pub mod output;
 pub mod plan;
 pub mod rbac;
+pub mod ring;
 
 use self::{command::Line, exit::Exit};
 

@@ -138,25 +138,27 @@ fn every_test_that_a_page_names_exists() {
     }
 }
 
-/// What an entry of the page of surprises names behind `Test:`: the group, and its cases.
-fn shown_by(entry: &str) -> Vec<&str> {
-    let named = entry.rsplit_once("Test: ").or_else(|| entry.rsplit_once("Tests: "));
-    named.map(|(_, tests)| quoted(tests).collect()).unwrap_or_default()
+/// The live tests that the rules of fitness name, each with its rule.
+fn shown_by(rules: &str) -> Vec<(&str, &str)> {
+    let of_rule = |rule| -> Option<(&str, &str)> {
+        let (id, fields): (&str, &str) = str::split_once(rule, '\n')?;
+        let tests = fields.lines().find_map(|line| line.trim().strip_prefix("shownBy: "))?;
+        Some((id, tests))
+    };
+    let named = rules.split("\n- id: ").skip(1).filter_map(of_rule);
+    named.flat_map(|(id, tests)| tests.split('"').skip(1).step_by(2).map(move |test| (id, test))).collect()
 }
 
 #[test]
-fn every_surprise_names_its_test() {
-    let page = fs::read_to_string(root().join("docs/before-you-shard.md")).unwrap();
-    assert!(page.lines().count() <= 70, "it is to be read before anything is done");
+fn every_rule_of_fitness_names_tests_that_exist() {
+    let rules = fs::read_to_string(root().join("cli/src/fit/rules.yaml")).unwrap();
+    let page = fs::read_to_string(root().join("docs/src/fit.md")).unwrap();
+    assert!(page.lines().count() <= 144, "it is to be read before anything is done");
     let tests = Tests::read();
-    let entries: Vec<_> = page.split("\n## ").skip(1).collect();
-    assert!(entries.len() > 5, "{} entries: is it still written so?", entries.len());
-    for entry in entries {
-        let (title, named) = (entry.lines().next().unwrap(), shown_by(entry));
-        assert!(named.len() > 1, "{title} names no test");
-        let missing: Vec<_> = named.into_iter().filter(|name| !tests.has(name)).collect();
-        assert!(missing.is_empty(), "{title} names tests that do not exist: {missing:?}");
-    }
+    let shown = shown_by(&rules);
+    assert!(shown.len() > 7, "{} tests: are they still written so?", shown.len());
+    let missing: Vec<_> = shown.into_iter().filter(|(_, test)| !tests.has(test)).collect();
+    assert!(missing.is_empty(), "cli/src/fit/rules.yaml names tests that do not exist: {missing:?}");
 }
 
 /// The rows of the page of situations.

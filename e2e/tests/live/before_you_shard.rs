@@ -1,4 +1,4 @@
-//! What a controller meets that did not expect shards, as `docs/before-you-shard.md` tells it: the fault, and the remedy.
+//! What a controller meets that did not expect shards, as the rules in `cli/src/fit/rules.yaml` tell it: the fault, and the remedy.
 
 mod git;
 mod handed_on;

@@ -1,0 +1,101 @@
+use std::collections::BTreeMap;
+
+use ringside_ring::ClusterRing;
+
+use super::*;
+
+fn resource(name: &str) -> GroupResource {
+    let (resource, group) = name.split_once('.').unwrap_or((name, ""));
+    GroupResource { group: group.to_owned(), resource: resource.to_owned() }
+}
+
+fn population(name: &str, total: usize, controlled_by: &[(&str, usize)]) -> Population {
+    let controlled_by: BTreeMap<_, _> = controlled_by.iter().map(|(owner, count)| (resource(owner), *count)).collect();
+    let uncontrolled = total - controlled_by.values().sum::<usize>();
+    let (resource, own) =
+        (resource(name), name.contains('.') && !name.ends_with(".k8s.io") && name != "deployments.apps");
+    Population { resource, own, created: true, read: true, total, controlled_by, uncontrolled, ..Population::default() }
+}
+
+fn subject(populations: Vec<Population>) -> Subject {
+    let mut subject = Subject { grants: Some(Vec::new()), live: true, populations, ..Subject::default() };
+    subject.deployment.metadata.name = Some("operator".to_owned());
+    subject
+}
+
+fn parsed(text: &str) -> ClusterRing {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+fn controlled(ring: &ClusterRing) -> Vec<String> {
+    ring.spec.resources.iter().flat_map(|root| &root.controlled_resources).map(ToString::to_string).collect()
+}
+
+#[test]
+fn roots_and_their_children_are_named_with_counts() {
+    let subject = subject(vec![
+        population("websites.web.io", 12, &[]),
+        population("configmaps", 13, &[("websites.web.io", 12)]),
+        population("secrets", 12, &[("websites.web.io", 12)]),
+        population("services", 4, &[]),
+    ]);
+    let text = ring(&subject, None).unwrap();
+    let ring = parsed(&text);
+    assert_eq!(ring.metadata.name.as_deref(), Some("websites"));
+    assert_eq!(controlled(&ring), ["configmaps", "secrets"]);
+    assert!(text.contains("# websites.web.io: 12 objects\n"), "{text}");
+    assert!(text.contains("# configmaps: 12 of 13 have such a controller\n"), "{text}");
+    assert!(text.contains("QUESTION configmaps: 1 others") && !text.contains("QUESTION secrets"), "{text}");
+    assert!(!text.contains("services"), "{text}");
+}
+
+#[test]
+fn links_of_a_chain_are_named_under_its_root() {
+    let mut pods = population("pods", 9, &[("deployments.apps", 9)]);
+    pods.created = false;
+    let subject = subject(vec![
+        population("certificates.cert.io", 2, &[]),
+        population("requests.cert.io", 2, &[("certificates.cert.io", 2)]),
+        population("orders.cert.io", 3, &[("requests.cert.io", 3)]),
+        population("deployments.apps", 3, &[("certificates.cert.io", 3)]),
+        pods,
+    ]);
+    let text = ring(&subject, Some("certs")).unwrap();
+    let ring = parsed(&text);
+    assert_eq!((ring.spec.resources.len(), ring.metadata.name.as_deref()), (1, Some("certs")));
+    assert_eq!(controlled(&ring), ["requests.cert.io", "orders.cert.io", "deployments.apps"]);
+    assert!(text.contains("# QUESTION pods: all replicas see them"), "{text}");
+}
+
+#[test]
+fn a_resource_that_is_child_and_root_is_left_out() {
+    let subject = subject(vec![
+        population("a.x.io", 2, &[]),
+        population("b.x.io", 5, &[("a.x.io", 2)]),
+        population("c.x.io", 0, &[]),
+    ]);
+    let text = ring(&subject, None).unwrap();
+    let ring = parsed(&text);
+    assert_eq!(ring.metadata.name.as_deref(), Some("operator"), "several resources: the Deployment names it");
+    assert_eq!(ring.spec.resources.iter().map(|root| root.resource.as_str()).collect::<Vec<_>>(), ["a", "c"]);
+    assert!(controlled(&ring).is_empty());
+    assert!(text.contains("# QUESTION b.x.io: 2 have a controller of the ring and 3 have none"), "{text}");
+}
+
+#[test]
+fn children_are_questions_where_no_cluster_was_asked() {
+    let mut subject = subject(vec![population("a.x.io", 0, &[]), population("secrets", 0, &[])]);
+    subject.live = false;
+    let text = ring(&subject, None).unwrap();
+    assert!(controlled(&parsed(&text)).is_empty());
+    assert!(text.contains("# QUESTION secrets: the controller may create some"), "{text}");
+    assert!(!text.contains("0 objects"), "{text}");
+}
+
+#[test]
+fn without_rights_or_resources_there_is_no_ring() {
+    let text = ring(&subject(vec![population("secrets", 0, &[])]), None).unwrap_err().to_string();
+    assert!(text.contains("default/operator") && text.contains("by hand"), "{text}");
+    let text = ring(&Subject::default(), None).unwrap_err().to_string();
+    assert!(text.contains("add its Roles"), "{text}");
+}
