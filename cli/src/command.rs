@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{check, cleanup, cluster::Global, completion, inject, output::Said, plan, rbac, ring};
+use crate::{
+    check, cleanup, cluster::Global, completion, drain, inject, output::Said, plan, rbac, ring, status, version,
+};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -24,6 +26,8 @@ enum Command {
     Cleanup(cleanup::Arguments),
     /// Prints what a shell completes the commands with.
     Completion(completion::Arguments),
+    /// Moves the objects of a replica to others; its Pod stays, and gets none.
+    Drain(drain::Drain),
     /// Adds the proxy to a workload.
     Inject(inject::Arguments),
     /// Says which objects of a ring would move, and writes nothing.
@@ -32,8 +36,14 @@ enum Command {
     Rbac(rbac::Arguments),
     /// Works with ClusterRings.
     Ring(ring::Arguments),
+    /// Shows how rings are, and the replicas of one. Ends with 2 when a ring is unhealthy.
+    Status(status::Arguments),
+    /// Gives objects to a drained replica again.
+    Undrain(drain::Undrain),
     /// Takes the proxy off a workload again.
     Uninject(inject::UninjectArguments),
+    /// Says which versions are at work. Ends with 2 where they are too far apart.
+    Version(version::Arguments),
 }
 
 impl Line {
@@ -47,11 +57,15 @@ impl Line {
             Command::Check(arguments) => check::run(&arguments, &global).await,
             Command::Cleanup(arguments) => cleanup::run(&global, arguments).await,
             Command::Completion(arguments) => Ok(completion::run(&arguments)),
+            Command::Drain(arguments) => drain::drain(&global, &arguments).await,
             Command::Inject(arguments) => inject::run(&global, arguments).await,
             Command::Plan(arguments) => plan::run(&global, arguments).await,
             Command::Rbac(arguments) => rbac::run(&global, arguments).await,
             Command::Ring(arguments) => ring::run(&arguments, &global).await,
+            Command::Status(arguments) => status::run(&global, arguments).await,
+            Command::Undrain(arguments) => drain::undrain(&global, &arguments).await,
             Command::Uninject(arguments) => inject::run_uninject(&global, arguments).await,
+            Command::Version(arguments) => version::run(&global, &arguments).await,
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod cleanup;
 pub mod cluster;
 pub mod command;
 pub mod completion;
+pub mod drain;
 pub mod exit;
 pub mod fit;
 pub mod inject;
@@ -16,6 +17,9 @@ pub mod output;
 pub mod plan;
 pub mod rbac;
 pub mod ring;
+pub mod rings;
+pub mod status;
+pub mod version;
 
 use self::{command::Line, exit::Exit};
 

@@ -6,8 +6,9 @@ use serde::Serialize;
 use crate::exit::Exit;
 
 mod table;
+mod wrap;
 
-pub use self::table::Table;
+pub use self::{table::Table, wrap::wrap};
 
 /// How a result is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

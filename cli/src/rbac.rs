@@ -1,24 +1,25 @@
 //! The command `rbac`: prints the permissions that a ring needs beyond the sharder's manifest, for `kubectl apply`.
 
-use std::{collections::BTreeSet, fs, io, path::Path, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, bail};
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
-use kube::{Api, api::ListParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
 use ringside_ring::{
     ClusterRing, RingName,
-    labels::LEASE_RING,
     rights::{Shards, rights},
 };
-use ringside_runtime::{
-    config::parse_namespace,
-    explain::{code, explain},
-};
+use ringside_runtime::config::parse_namespace;
 use serde_json::Value;
 
 use crate::{
     cluster::{Cluster, Global},
     output::{Format, Said},
+    rings::{self, Replica},
 };
 
 /// The arguments of `rbac`.
@@ -55,15 +56,7 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
         (_, Some(file)) => read(&file)?,
         (Some(name), None) => {
             let cluster = global.connect().await?;
-            let ring =
-                Api::<ClusterRing>::all(cluster.client.clone()).get(name.as_str()).await.map_err(
-                    |error| match code(&error) {
-                        Some(404) => anyhow::anyhow!(
-                            "there is no ClusterRing '{name}': `kubectl get clusterrings` lists those that there are"
-                        ),
-                        _ => anyhow::anyhow!("can't read ClusterRing '{name}': {}", explain(&error)),
-                    },
-                )?;
+            let ring = rings::read(&cluster.client, &name).await?;
             if shards.is_empty() {
                 shards = shards_of(&cluster, &name).await?;
             }
@@ -76,14 +69,10 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
 
 /// Where the ring's replicas are now, and as what they run.
 async fn shards_of(cluster: &Cluster, ring: &RingName) -> anyhow::Result<Vec<Shards>> {
-    let of_ring = ListParams::default().labels(&format!("{LEASE_RING}={ring}"));
-    let leases = Api::<Lease>::all(cluster.client.clone()).list(&of_ring).await.map_err(|error| {
-        anyhow::anyhow!("can't list the Leases of the replicas ({}): name them with --shards", explain(&error))
-    })?;
+    let leases = rings::leases(&cluster.client, ring).await.context("name the replicas with --shards")?;
     let mut found = BTreeSet::new();
-    for lease in leases {
-        let (Some(namespace), Some(name)) = (lease.metadata.namespace, lease.metadata.name) else { continue };
-        let pod = Api::<Pod>::namespaced(cluster.client.clone(), &namespace).get_opt(&name).await;
+    for Replica { name, namespace, .. } in rings::replicas(&leases) {
+        let pod = Api::<Pod>::namespaced(cluster.client.clone(), &namespace).get_opt(name.as_str()).await;
         let pod = pod.with_context(|| format!("can't read Pod {namespace}/{name}: name the replicas with --shards"))?;
         found.insert((namespace, pod.and_then(|pod| pod.spec?.service_account_name)));
     }

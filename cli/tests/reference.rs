@@ -25,8 +25,7 @@ fn first_sentence(text: &str) -> &str {
 
 fn help(argument: &Arg) -> String {
     let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
-    let values: Vec<_> =
-        argument.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
+    let values: Vec<_> = argument.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
     let takes = argument.get_action().takes_values() && !values.is_empty();
     if takes { format!("{}: {}", help.trim_end_matches('.'), values.join(", ")) } else { help }
 }
@@ -79,7 +78,9 @@ fn commands(line: &Command) -> String {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         writeln!(table, "| `{usage}` | {} |", cell(&about)).unwrap();
     }
-    table.push_str("\nOptions of all commands, then those of one:\n\n| command | option | meaning |\n| --- | --- | --- |\n");
+    table.push_str(
+        "\nOptions of all commands, then those of one:\n\n| command | option | meaning |\n| --- | --- | --- |\n",
+    );
     let all = [(String::new(), line.clone())];
     for (name, command) in all.iter().chain(&leaves) {
         let name = name.trim_start_matches("ringside ");

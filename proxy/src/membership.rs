@@ -7,7 +7,8 @@ use kube::Client;
 use ringside_ring::{
     Grace, RingLabels, RingName, Weight,
     labels::{
-        LEASE_CONTROLLER, LEASE_GRACE, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT,
+        LEASE_CONTROLLER, LEASE_GRACE, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD,
+        LEASE_VERSION, LEASE_WEIGHT,
     },
 };
 use ringside_runtime::{
@@ -82,7 +83,8 @@ impl Shard {
         let grace = (LEASE_GRACE.to_owned(), Grace::of(self.grace).map(|grace| grace.to_string()));
         let weight = self.weight.map(|weight| (LEASE_WEIGHT.to_owned(), Some(weight.to_string())));
         let controller = self.controller.said().map(|said| (LEASE_CONTROLLER.to_owned(), Some(said.to_owned())));
-        std::iter::once(grace).chain(weight).chain(controller).collect()
+        let version = (LEASE_VERSION.to_owned(), Some(env!("CARGO_PKG_VERSION").to_owned()));
+        [grace, version].into_iter().chain(weight).chain(controller).collect()
     }
 
     /// Says it anew with each change.

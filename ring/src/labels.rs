@@ -28,6 +28,13 @@ pub const LEASE_TOKEN_POD: &str = "ringside.dev/token-pod";
 /// optional, for whoever writes the Lease: the shard, or a person. See [`crate::weight::Weight`].
 pub const LEASE_WEIGHT: &str = "ringside.dev/weight";
 
+/// Annotation on a shard Lease, by a person: the shard is emptied, whatever its weight. An addition of ours, optional: apart
+/// from the [weight](LEASE_WEIGHT), so that a proxy that writes one does not end it, and its end gives the weight back.
+pub const LEASE_DRAINED: &str = "ringside.dev/drained";
+
+/// Annotation on a shard Lease, by the proxy, and on the sharder's election Lease: the version of the program that holds it.
+pub const LEASE_VERSION: &str = "ringside.dev/version";
+
 /// Annotation on a shard Lease: how long nothing was sent about an object before the shard lets go of it. An addition of
 /// ours, optional. See [`crate::grace::Grace`].
 pub const LEASE_GRACE: &str = "ringside.dev/grace";

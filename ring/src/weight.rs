@@ -4,7 +4,10 @@ use std::{fmt, num::NonZeroU32, str::FromStr};
 
 use k8s_openapi::api::coordination::v1::Lease;
 
-use crate::labels::LEASE_WEIGHT;
+use crate::{
+    labels::{LEASE_DRAINED, LEASE_WEIGHT},
+    lease::annotation,
+};
 
 /// The weight of a shard: 2 gets twice as many objects as 1, and 0 none.
 ///
@@ -28,13 +31,15 @@ impl Weight {
     /// The greatest.
     pub const MOST: Self = Self(10 * HUNDREDTHS);
 
-    /// What a shard's Lease says; one without the annotation has weight 1.
+    /// What a shard's Lease says; one without the annotation has weight 1, and one that is drained has none.
     ///
     /// # Errors
     /// When the annotation is there and is no weight: the shard then counts like any other.
     pub fn of(lease: &Lease) -> Result<Self, InvalidWeight> {
-        let annotation = lease.metadata.annotations.as_ref().and_then(|all| all.get(LEASE_WEIGHT));
-        annotation.map_or(Ok(Self::ONE), |text| text.parse())
+        if annotation(lease, LEASE_DRAINED).is_some() {
+            return Ok(Self::ZERO);
+        }
+        annotation(lease, LEASE_WEIGHT).map_or(Ok(Self::ONE), str::parse)
     }
 
     /// How many tokens a shard of this weight has where one of weight 1 has `tokens_per_shard`. Few as they may be, only
@@ -113,6 +118,9 @@ mod tests {
         assert_eq!(Weight::of(&lease), Ok(Weight::ONE));
         lease.metadata.annotations = Some([(LEASE_WEIGHT.to_owned(), "2".to_owned())].into());
         assert_eq!(Weight::of(&lease), Ok(Weight(200)));
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        annotations.insert(LEASE_DRAINED.to_owned(), "true".to_owned());
+        assert_eq!(Weight::of(&lease), Ok(Weight::ZERO), "whatever its weight");
         lease.metadata.annotations = Some([(LEASE_WEIGHT.to_owned(), "two".to_owned())].into());
         assert!(Weight::of(&lease).is_err());
     }

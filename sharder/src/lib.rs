@@ -57,6 +57,7 @@ pub use webhook::fuzzing;
 
 pub use command::{AddedShard, Cleanup, CleanupError, Forecast, Plan, PlanError, Report};
 pub use config::{CertificateSource, Config, FailurePolicy, Injector, Options, WebhookUrl, parse_tokens};
+pub use move_id::age as move_age;
 pub use run::{RunError, run};
 
 /// Who the sharder is to server-side apply.

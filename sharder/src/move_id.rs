@@ -18,7 +18,7 @@ pub(crate) fn move_id(now: SystemTime) -> String {
 
 /// How long ago a move began, as its drain label says; none when it is not one of ours. Clocks of replicas differ a little:
 /// one that is about to begin begins now.
-pub(crate) fn age(id: &str, now: SystemTime) -> Option<Duration> {
+pub fn age(id: &str, now: SystemTime) -> Option<Duration> {
     // Behind it may be what its shard promised (`ringside_ring::grace`).
     let (millis, random) = id.split('.').next()?.split_once('-')?;
     let began = UNIX_EPOCH.checked_add(Duration::from_millis(u64::from_str_radix(millis, 16).ok()?))?;

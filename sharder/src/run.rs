@@ -6,6 +6,7 @@ use futures::future::join;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use prometheus_client::registry::Registry;
+use ringside_ring::labels::LEASE_VERSION;
 use ringside_runtime::{
     admin::{self, Check, Health, Probe},
     client::{ApiServer, ConnectError},
@@ -196,7 +197,7 @@ impl Setup {
             duration: ELECTION_LEASE,
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
-            facts: watch::channel(BTreeMap::new()).1,
+            facts: watch::channel([(LEASE_VERSION.to_owned(), Some(env!("CARGO_PKG_VERSION").to_owned()))].into()).1,
             // The next one acts at once after a graceful end.
             prompt: true,
         };

@@ -1,7 +1,7 @@
 //! Tables that fit a terminal of 100 columns.
 
 /// The most columns of characters that a table takes.
-const MAX_WIDTH: usize = 100;
+pub(super) const MAX_WIDTH: usize = 100;
 
 /// Between two columns.
 const GAP: &str = "  ";

@@ -1,0 +1,145 @@
+//! What the API server has of a ring: the ring itself, and its replicas as their Leases show them.
+
+use anyhow::anyhow;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client, api::ListParams};
+use ringside_ring::{
+    ClusterRing, Controller, Grace, Members, RingName, ShardName, Weight,
+    labels::{LEASE_DRAINED, LEASE_RING, LEASE_STATE, LEASE_VERSION},
+    lease::{LeaseFacts, LeaseOwner, ShardState, annotation},
+    members::Member,
+};
+use ringside_runtime::explain::{code, explain};
+
+/// Reads a ring.
+///
+/// # Errors
+/// When there is none, or it can't be read.
+pub async fn read(client: &Client, name: &RingName) -> anyhow::Result<ClusterRing> {
+    Api::<ClusterRing>::all(client.clone()).get(name.as_str()).await.map_err(|error| match code(&error) {
+        Some(404) => {
+            anyhow!("there is no ClusterRing '{name}': `kubectl get clusterrings` lists those that there are")
+        }
+        _ => anyhow!("can't read ClusterRing '{name}': {}", explain(&error)),
+    })
+}
+
+/// Reads all rings.
+///
+/// # Errors
+/// When they can't be listed, or the API server knows none.
+pub async fn read_all(client: &Client) -> anyhow::Result<Vec<ClusterRing>> {
+    let rings = Api::<ClusterRing>::all(client.clone()).list(&ListParams::default()).await;
+    Ok(rings
+        .map_err(|error| match code(&error) {
+            Some(404) => anyhow!("the API server knows no ClusterRing: install Ringside first"),
+            _ => anyhow!("can't list ClusterRings: {}", explain(&error)),
+        })?
+        .items)
+}
+
+/// Reads the Leases with the ring's label.
+///
+/// # Errors
+/// When they can't be listed.
+pub async fn leases(client: &Client, ring: &RingName) -> anyhow::Result<Vec<Lease>> {
+    let of_ring = ListParams::default().labels(&format!("{LEASE_RING}={ring}"));
+    let leases = Api::<Lease>::all(client.clone()).list(&of_ring).await;
+    Ok(leases.map_err(|error| anyhow!("can't list the Leases of the replicas: {}", explain(&error)))?.items)
+}
+
+/// A replica, as its Lease shows it.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    /// Its name, which is its Pod's.
+    pub name: ShardName,
+    /// The namespace of Lease and Pod.
+    pub namespace: String,
+    /// The state that the sharder judged.
+    pub state: ShardState,
+    /// How much of the objects it gets.
+    pub weight: Weight,
+    /// Whether a person drains it.
+    pub drained: bool,
+    /// Whether its controller works.
+    pub controller: Controller,
+    /// How long it keeps still before a release.
+    pub grace: Option<Grace>,
+    /// The version of its proxy.
+    pub version: Option<String>,
+}
+
+impl Replica {
+    /// Reads a Lease; none where it is not a replica's.
+    #[must_use]
+    pub fn of(lease: &Lease) -> Option<Self> {
+        let metadata = &lease.metadata;
+        if LeaseOwner::of(lease, None) != LeaseOwner::Shard {
+            return None;
+        }
+        let judged = metadata.labels.as_ref().and_then(|labels| labels.get(LEASE_STATE));
+        let held = LeaseFacts::of(lease).held_by_shard;
+        // No sharder has seen a Lease without the label yet.
+        let unjudged = if held { ShardState::Ready } else { ShardState::Dead };
+        let state = judged.and_then(|text| ShardState::ALL.into_iter().find(|state| state.as_str() == text));
+        Some(Self {
+            name: metadata.name.as_deref()?.parse().ok()?,
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            state: state.unwrap_or(unjudged),
+            weight: Weight::of(lease).unwrap_or_default(),
+            drained: annotation(lease, LEASE_DRAINED).is_some(),
+            controller: Controller::of(lease),
+            grace: Grace::promised(lease),
+            version: annotation(lease, LEASE_VERSION).map(str::to_owned),
+        })
+    }
+}
+
+/// Returns the replicas among these Leases, by name.
+#[must_use]
+pub fn replicas(leases: &[Lease]) -> Vec<Replica> {
+    let mut replicas: Vec<_> = leases.iter().filter_map(Replica::of).collect();
+    replicas.sort_by(|a, b| a.name.cmp(&b.name));
+    replicas
+}
+
+/// Returns the same as members of the ring.
+#[must_use]
+pub fn members(replicas: &[Replica]) -> Members {
+    let member = |it: &Replica| Member { state: it.state, weight: it.weight, controller: it.controller };
+    replicas.iter().map(|replica| (replica.name.clone(), member(replica))).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// A Lease that its replica holds, with this state and these annotations.
+    pub(crate) fn lease(name: &str, state: &str, annotations: &serde_json::Value) -> Lease {
+        let holder = if state == "dead" { "" } else { name };
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "default", "annotations": annotations,
+                "labels": {LEASE_RING: "websites", LEASE_STATE: state}},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn lease_shows_state_weight_and_version() {
+        let leases = [
+            lease("b", "ready", &json!({"ringside.dev/weight": "2", "ringside.dev/version": "0.1.0"})),
+            lease("a", "dead", &json!({"ringside.dev/weight": "2", "ringside.dev/drained": "true"})),
+            Lease::default(),
+        ];
+        let replicas = replicas(&leases);
+        let [a, b] = &replicas[..] else { panic!("{replicas:?}") };
+        assert_eq!((a.state, a.weight, a.drained), (ShardState::Dead, Weight::ZERO, true));
+        assert_eq!((b.weight.to_string(), b.version.as_deref()), ("2".to_owned(), Some("0.1.0")));
+        assert_eq!(members(&replicas).available().count(), 1);
+    }
+}
