@@ -165,7 +165,7 @@ pub fn prepare(path: &std::path::Path, listen: SocketAddr, namespace: &str) -> R
         None => None,
     };
     let pair = if let Some(pair) = pair {
-        tracing::info!(folder = %path.display(), "using the certificate that is there");
+        tracing::info!(folder = %path.display(), "reused the existing certificate");
         pair
     } else {
         let pair = pki::Pair::generate(listen.ip())?;

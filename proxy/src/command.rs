@@ -125,7 +125,7 @@ impl Probe {
 fn fixed_address(text: &str) -> Result<SocketAddr, String> {
     let address = parse_address(text).map_err(|error| error.to_string())?;
     if address.port() == 0 {
-        return Err(format!("'{text}' leaves the port to the system, so nobody knows whom to ask: name a port"));
+        return Err(format!("'{text}' leaves the port to the system, so a probe can't know it: name a port"));
     }
     Ok(address)
 }

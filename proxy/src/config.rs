@@ -52,15 +52,15 @@ pub(crate) struct Options {
     /// How long the shard Lease lasts without renewal: whole seconds.
     #[arg(long, env = "RINGSIDE_LEASE_DURATION", default_value = "15s")]
     lease_duration: String,
-    /// How long an object rests after the controller saw it go, before the next shard may have it: longer than a
-    /// reconcile takes that is under way at that moment.
+    /// How long the proxy waits after the last write about a drained object before it releases it: longer than the
+    /// controller's longest silent call.
     #[arg(long, env = "RINGSIDE_DRAIN_GRACE", default_value = "2s")]
     drain_grace: String,
-    /// How much of the objects this shard gets, compared with the others: 0 to 10, with two decimals at most. Default: 1, or
-    /// what a person wrote on the Lease.
+    /// How much of the objects this shard gets, compared with the others: 0 to 10, with two decimals at most. Default: 1, or the
+    /// annotation on the Lease.
     #[arg(long, env = "RINGSIDE_WEIGHT")]
     weight: Option<String>,
-    /// Shows the labels of the ring to the controller, and leaves them to it in what it writes.
+    /// Shows the ring's labels to the controller, and passes on what it writes to them.
     #[arg(long, env = "RINGSIDE_SHOW_LABELS", value_parser = FalseyValueParser::new())]
     show_labels: bool,
     /// What to log, such as info or info,ringside_proxy=debug.
@@ -152,12 +152,12 @@ impl Config {
             (
                 "--listen",
                 self.listen,
-                "whoever reaches it and has the token of the access folder acts with this pod's permissions",
+                "a client that reaches it and has the token of the access folder acts with this pod's permissions",
             ),
             (
                 "--admin-listen",
                 self.admin_listen,
-                "whoever reaches it can read the metrics and why this shard is not ready, without any token; nothing can \
+                "a client that reaches it can read the metrics and why this shard is not ready, without any token; nothing can \
                  be changed there",
             ),
         ];

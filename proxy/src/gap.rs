@@ -72,14 +72,12 @@ impl Gaps {
             state.seen = true;
             self.0.settled.store(generation, Ordering::Release);
             if state.stale.take().is_some() {
-                tracing::info!("a controller has connected that began after the gap");
+                tracing::info!("a controller that started after the gap has connected");
             }
             self.0.check.pass();
         } else if !state.seen && state.stale.is_none() {
             state.stale = Some(Instant::now());
-            tracing::info!(
-                "the controller ran through a gap: it may not know what is not this shard's any more, unless it lists all again"
-            );
+            tracing::info!("the controller ran through a gap and may hold stale objects, unless it lists again");
             self.0
                 .check
                 .fail("the controller ran through a gap, and may keep objects that are another shard's: restart it");
@@ -105,7 +103,7 @@ impl Gaps {
 
     fn handed_out(&self, next: u64, written: Result<(), AccessError>) {
         if let Err(error) = written {
-            tracing::error!(%error, "the token can't be handed out anew: nobody can tell whether the controller is restarted after this gap");
+            tracing::error!(%error, "can't renew the token; a restart of the controller after this gap can't be detected");
             return;
         }
         let state = &mut *self.0.state.lock();

@@ -160,7 +160,7 @@ impl Shard {
                 // The keeper says when it is written.
                 return std::future::pending().await;
             }
-            tracing::error!(%shard, reason = tenure.reason(), "the Lease is not held any more, or not for this instance: every stream was cut, but for what says which objects leave");
+            tracing::error!(%shard, reason = tenure.reason(), "shard Lease lost, or not admitted; closed all streams except watches of main resources");
         }
     }
 }

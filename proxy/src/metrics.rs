@@ -225,11 +225,11 @@ impl Collector for Live {
         let (fence, views) = (self.fence.numbers(), self.views.numbers());
         let gauges = [
             ("open_views", "Open watches and lists of the ring's resources", count(views.open)),
-            ("drains", "Objects that the shard was asked to let go and has not yet", count(drains)),
+            ("drains", "Objects that the shard was asked to release and has not released", count(drains)),
             ("oldest_drain_seconds", "Age of the oldest of them", oldest_drain.as_secs_f64()),
             (
                 "refused_drains",
-                "Of them those that the API server would not take, so that nobody works on them",
+                "Of them those whose release the API server refuses, so that they are not worked on",
                 count(refused),
             ),
             ("oldest_refused_drain_seconds", "Age of the oldest of those", oldest_refused.as_secs_f64()),
@@ -275,11 +275,11 @@ impl Collector for Live {
 /// Each memory that has a bound, with its entries and how many it forgot.
 fn memories(fence: &fence::Numbers, views: &views::Numbers) -> [(&'static str, &'static str, usize, u64); 7] {
     [
-        ("moved_objects", "Objects let go that the fence remembers", fence.moved, fence.moved_evicted),
+        ("moved_objects", "Released objects that the fence remembers", fence.moved, fence.moved_evicted),
         ("known_objects", "Objects that the fence knows to be the shard's", fence.known, fence.known_evicted),
         (
             "lingering_writes",
-            "Writes that nobody waits for and that may yet be carried out",
+            "Writes whose client is gone and that may yet be carried out",
             fence.lingering,
             fence.lingering_evicted,
         ),

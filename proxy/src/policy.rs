@@ -215,7 +215,7 @@ impl Follower {
         if generation <= self.generation {
             return false;
         }
-        self.forget(format!("ClusterRing '{}' has changed, and is read anew", self.ring));
+        self.forget(format!("ClusterRing '{}' has changed, and is read again", self.ring));
         true
     }
 
@@ -225,7 +225,7 @@ impl Follower {
         self.last = Arc::new(policy.after(&self.last));
         let new = Knowledge::Known(self.last.clone());
         if self.knowledge.send_if_modified(|known| std::mem::replace(known, new.clone()) != new) {
-            tracing::info!(ring = %self.ring, ?resources, "the ring's resources");
+            tracing::info!(ring = %self.ring, ?resources, "read the ring's resources");
         }
         self.check.pass();
     }
@@ -234,7 +234,7 @@ impl Follower {
         self.refused = None;
         let new = Knowledge::Unknown(reason.clone());
         if self.knowledge.send_if_modified(|known| std::mem::replace(known, new.clone()) != new) {
-            tracing::warn!(ring = %self.ring, reason, "no request for a resource is answered until this is mended");
+            tracing::warn!(ring = %self.ring, reason, "refusing requests for resources until this is fixed");
         }
         self.check.fail(reason);
     }
@@ -247,12 +247,12 @@ impl Follower {
         if matches!(*self.knowledge.borrow(), Knowledge::Unknown(_)) {
             self.forget(reason);
         } else if refused {
-            tracing::warn!(ring = %self.ring, reason, "can't follow the ClusterRing; what it last said is used a little longer");
+            tracing::warn!(ring = %self.ring, reason, "can't watch the ClusterRing; using its last state for a while");
             self.check.fail(reason.clone());
             let since = self.refused.take().map_or_else(Instant::now, |(since, _)| since);
             self.refused = Some((since, reason));
         } else {
-            tracing::warn!(ring = %self.ring, reason, "can't follow the ClusterRing; going on with what it last said");
+            tracing::warn!(ring = %self.ring, reason, "can't watch the ClusterRing; using its last state");
         }
         !refused
     }

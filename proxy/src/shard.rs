@@ -56,7 +56,7 @@ impl Shard {
             self.config.hostname.as_deref(),
             self.instance.clone(),
         )?;
-        tracing::info!(ring = %self.config.ring, shard = %identity.shard, instance = identity.instance, "this is the shard");
+        tracing::info!(ring = %self.config.ring, shard = %identity.shard, instance = identity.instance, "started as shard");
         let shard = membership::Shard {
             ring: self.config.ring.clone(),
             namespace: self.namespace.clone(),

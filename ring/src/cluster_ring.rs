@@ -51,7 +51,7 @@ pub struct ClusterRingSpec {
     /// Who keeps a shard from writing to objects that are not its own.
     #[serde(default, skip_serializing_if = "is_default")]
     pub fence: Fence,
-    /// How many seconds a shard may take to let go of an object; 60 when it is absent. An object that is held longer is
+    /// How many seconds a shard may take to release an object; 60 when it is absent. An object that is held longer is
     /// reported, and taken from its shard where the fence is the API server's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 5, max = 3600))]
@@ -106,7 +106,7 @@ pub struct RingResource {
 /// Which objects of a resource a shard may get by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub enum ReadsByName {
-    /// Those that are its own, or nobody's: another shard's looks deleted, as in lists and watches.
+    /// Those that are its own or have no owner: another shard's looks deleted, as in lists and watches.
     #[default]
     Own,
     /// All: for controllers that follow references between objects of the resource.
@@ -204,7 +204,7 @@ impl From<&RingResource> for LabelledResource {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectCounts {
-    /// Objects that an available shard has, those that it was asked to let go of among them.
+    /// Objects that an available shard has, those that it was asked to release among them.
     #[serde(default)]
     pub assigned: i64,
     /// Objects that no available shard has.
@@ -214,7 +214,7 @@ pub struct ObjectCounts {
     #[serde(default)]
     #[schemars(schema_with = "crate::schema::time")]
     pub unassigned_since: Option<Time>,
-    /// Objects whose shard was asked to let go of them, and has not.
+    /// Objects whose shard was asked to release them, and has not.
     #[serde(default)]
     pub draining: i64,
     /// Since when the first of those has been drained.

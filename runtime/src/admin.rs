@@ -293,11 +293,11 @@ mod tests {
         let health = Health::new();
         let (lease, drains) = (health.check("lease", Probe::Started), health.check("drains", Probe::Ready));
         assert_eq!(health.failures(Probe::Started), ["lease: not there yet"]);
-        drains.fail("its watch has not begun yet");
+        drains.fail("its watch has not started yet");
         lease.pass();
         assert_eq!(health.failures(Probe::Started), [""; 0], "readiness is no part of it");
         lease.fail("lost");
         assert_eq!(health.failures(Probe::Started), [""; 0]);
-        assert_eq!(health.failures(Probe::Ready), ["drains: its watch has not begun yet", "lease: lost"]);
+        assert_eq!(health.failures(Probe::Ready), ["drains: its watch has not started yet", "lease: lost"]);
     }
 }

@@ -86,7 +86,7 @@ impl Tasks {
         });
         if ended.await.is_err() {
             let left: Vec<_> = self.names.values().copied().collect();
-            tracing::warn!(tasks = ?left, ?deadline, "ending without waiting any longer for tasks that did not end");
+            tracing::warn!(tasks = ?left, ?deadline, "shutdown deadline exceeded; aborting remaining tasks");
         }
         result
     }

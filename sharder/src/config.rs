@@ -49,10 +49,10 @@ pub struct Options {
     /// pods, so loopback would not do.
     #[arg(long, env = "RINGSIDE_ADMIN_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:8080")]
     admin_listen: String,
-    /// How often all objects are looked through, for what was missed.
+    /// How often all objects are scanned for what was missed.
     #[arg(long, env = "RINGSIDE_SYNC_PERIOD", value_name = "DURATION", default_value = "5m")]
     sync_period: String,
-    /// Tokens (virtual nodes) that a shard has on the hash ring; 100 gives the placement of the thesis.
+    /// Tokens (virtual nodes) that a shard has on the hash ring; 100 gives the placement of kubernetes-controller-sharding.
     #[arg(long, env = "RINGSIDE_TOKENS_PER_SHARD", value_name = "NUMBER", default_value_t = DEFAULT_TOKENS_PER_SHARD.to_string())]
     tokens_per_shard: String,
     /// Name of this replica in the leader election, where its token names no Pod; it gets a random suffix.

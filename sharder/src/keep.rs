@@ -222,7 +222,7 @@ impl Keeper {
                         disturbed = true;
                         truce = if wrote_at.elapsed() < truce * 2 { (truce * 2).min(TRUCE[1]) } else { TRUCE[0] };
                         if !is_left {
-                            tracing::info!(kind = self.kind, name = self.name, "somebody changed an object of a ring; writing it again");
+                            tracing::info!(kind = self.kind, name = self.name, "another client changed an object of a ring; writing it again");
                             self.tell(Standing::Disturbed { again: truce > TRUCE[0] });
                         }
                         due.as_mut().reset(wrote_at + truce);
@@ -262,7 +262,7 @@ impl Keeper {
             }
         };
         if let (Standing::Edited { why } | Standing::NotOurs { why }, true) = (&told, *self.standing.borrow() != told) {
-            tracing::warn!(why, "an object of a ring is not as it should be");
+            tracing::warn!(why, "an object of a ring differs from its desired state");
         }
         (last.stored, last.wish) = (stored, wish);
         self.tell(told);

@@ -84,13 +84,13 @@ pub(crate) async fn campaign(
                 () = tenure.until_held() => {}
                 () = shutdown.wait() => break,
             }
-            tracing::info!(identity, "this replica leads");
+            tracing::info!(identity, "became leader");
             leader.metrics.leads();
             // Dropping the work stops it at its next await, wherever it is: every write tests what it relies on.
             let mut rings = JoinSet::new();
             tokio::select! {
                 never = leader.lead(&mut rings) => match never {},
-                () = tenure.until_lost() => tracing::warn!(identity, "this replica no longer leads"),
+                () = tenure.until_lost() => tracing::warn!(identity, "lost leadership"),
                 () = shutdown.wait() => {}
             }
             // A task that is being polled at this moment goes on to its next await, and may begin a write before that.

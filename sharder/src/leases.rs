@@ -280,7 +280,7 @@ impl Leases {
         let is = self.book.lock().compare(key, answer.as_ref());
         if is == Answer::TimeWentBack {
             let (namespace, lease) = (&key.namespace, &key.name);
-            tracing::warn!(namespace, lease, "the API server's state is older than before; listing all Leases anew");
+            tracing::warn!(namespace, lease, "the API server's state is older than before; listing all Leases again");
             self.went_back.send_replace(());
         }
         if let Some(lease) = answer {

@@ -84,10 +84,10 @@ impl Metrics {
         };
         add("assignments", "Objects without owner that were given a shard", &metrics.assignments);
         add("movements", "Objects that were given another shard because theirs is gone", &metrics.movements);
-        add("drains", "Objects whose shard was asked to let go of them", &metrics.drains);
+        add("drains", "Objects whose shard was asked to release them", &metrics.drains);
         add(
             "forced_movements",
-            "Objects that were given another shard because theirs did not let go in time, and the API server fences it",
+            "Objects that were taken from a shard which did not release them in time and is fenced by the API server",
             &metrics.forced,
         );
         registry.register("ring_calculations", "Hash rings computed", metrics.ring_calculations.clone());

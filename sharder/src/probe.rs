@@ -163,11 +163,7 @@ impl Probe<'_> {
                     // Once: what is said each time may differ, and nothing else does.
                     if !std::mem::replace(&mut is_told, true) {
                         let (what, does) = (self.what, self.does);
-                        tracing::warn!(
-                            what,
-                            why,
-                            "probes of the API server tell nothing; taking it that they would fail"
-                        );
+                        tracing::warn!(what, why, "probes of the API server are inconclusive; treating them as failed");
                         (tell.0)(Some(Err(format!("whether {does} can't be found out: {why}"))));
                     }
                 }
@@ -215,7 +211,7 @@ impl<T: Fn(Verdict)> Drop for Telling<T> {
 fn why_not(standing: Standing) -> String {
     match standing {
         Standing::Refused { why, .. } | Standing::Edited { why } | Standing::NotOurs { why } => why,
-        Standing::Disturbed { .. } => format!("somebody changes or deletes {NAME}"),
+        Standing::Disturbed { .. } => format!("another client changes or deletes {NAME}"),
         Standing::Pending | Standing::InPlace { .. } | Standing::Absent => format!("{NAME} is not written yet"),
     }
 }

@@ -158,7 +158,7 @@ pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
             Err(error) => {
                 scope.faults.failed(resource, task, &error);
                 let (ring, error) = (&scope.snapshot.ring, explain(&error));
-                tracing::warn!(%ring, %resource, ?pass, error, "can't look through all objects; trying again");
+                tracing::warn!(%ring, %resource, ?pass, error, "object scan failed; trying again");
                 way = Way::Stream;
                 pauses.next().await;
             }

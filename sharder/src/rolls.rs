@@ -153,7 +153,7 @@ impl Rolls {
         }
         if known.outgoing != outgoing {
             for (ring, shards) in &outgoing {
-                tracing::info!(%ring, shards = shards.len(), "shards are about to be replaced, so objects stay where they are until that is over");
+                tracing::info!(%ring, shards = shards.len(), "a rollout replaces shards; objects stay until it ends");
             }
             known.outgoing = outgoing;
             self.changed.send_replace(());

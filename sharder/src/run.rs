@@ -85,12 +85,12 @@ pub async fn run(config: Config) -> Result<(), RunError> {
     let admin = listen(config.admin_listen, "--admin-listen").await?;
     let server = ApiServer::find(config.kubeconfig.as_deref(), crate::AGENT)?;
     let shutdown = Shutdown::on_signals().map_err(RunError::Signals)?;
-    tracing::info!(webhook = %config.webhook_listen, admin = %config.admin_listen, "the sharder starts");
+    tracing::info!(webhook = %config.webhook_listen, admin = %config.admin_listen, "sharder started");
     let mut tasks = Tasks::new();
     start(&mut tasks, config, &server, webhook, admin, &shutdown)?;
     tasks.spawn("following the credentials", server.follow(shutdown.clone()));
     tasks.run(&shutdown, SHUTDOWN_DEADLINE).await?;
-    tracing::info!("the sharder ends");
+    tracing::info!("sharder stopped");
     Ok(())
 }
 

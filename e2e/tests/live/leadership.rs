@@ -69,7 +69,7 @@ async fn assert_another_leads(system: &System, before: &str) {
     assert_ne!(now, before);
     let log = system.sharders().find(|sharder| sharder.name() == now).unwrap().process().log().to_owned();
     let log = std::fs::read_to_string(log).unwrap();
-    assert!(log.lines().any(|line| line.contains("this replica leads")), "{log}");
+    assert!(log.lines().any(|line| line.contains("became leader")), "{log}");
 }
 
 /// Creates an object, and returns how long it was without a shard.

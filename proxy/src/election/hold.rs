@@ -232,7 +232,7 @@ impl Hold {
                 Ok(written) => {
                     self.seen(name, (sent, true), &written, claim.lasts());
                     if !matches!(holder, Holder::Ring) {
-                        tracing::info!(lock = %name, holder = self.holder, "the ring took the real lock of the controller's election");
+                        tracing::info!(lock = %name, holder = self.holder, "acquired the real lock of the controller's election");
                     }
                     return Ok(());
                 }

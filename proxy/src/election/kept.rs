@@ -32,7 +32,7 @@ impl Kept {
     pub(super) fn read(&self) -> Vec<(LockName, Duration)> {
         let Some(text) = self.0.kept(FILE) else { return Vec::new() };
         let leads: Vec<Lead> = serde_json::from_str(&text).unwrap_or_else(|error| {
-            tracing::warn!(%error, "what the controller leads by is not known: the file can't be read");
+            tracing::warn!(%error, "can't read which locks the controller leads by");
             Vec::new()
         });
         let known = leads.into_iter().filter_map(|Lead { config_map, name, seconds }| {
@@ -54,10 +54,7 @@ impl Kept {
         self.0.later(move |folder| {
             let kept = serde_json::to_string(&leads).map_err(|error| error.to_string());
             if let Err(error) = kept.and_then(|text| folder.keep(FILE, &text).map_err(|error| error.to_string())) {
-                tracing::error!(
-                    error,
-                    "what the controller leads by can't be kept: a proxy after this one does not know it"
-                );
+                tracing::error!(error, "can't save which locks the controller leads by");
             }
         });
     }

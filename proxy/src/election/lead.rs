@@ -99,7 +99,7 @@ impl Leads {
             lead.state = State::Doubted(since);
             tracing::warn!(
                 locks = locks.believed_names(),
-                "the ring may have lost the real lock of the controller's election: nothing is done for the controller until the lock is the ring's again, or the controller knows that it does not lead"
+                "the ring may have lost the real lock of the controller's election; refusing the controller's requests meanwhile"
             );
         };
         self.lead.send_if_modified(|lead| {
@@ -115,7 +115,7 @@ impl Leads {
                 (false, State::Unknown(since)) if since.elapsed() >= PATIENCE => doubt(lead, since),
                 (true, State::Unknown(_)) => *lead = Lead::default(),
                 (true, State::Doubted(since)) => {
-                    tracing::info!(seconds = since.elapsed().as_secs(), "the controller may go on");
+                    tracing::info!(seconds = since.elapsed().as_secs(), "resumed the controller's requests");
                     *lead = Lead::default();
                 }
                 // Who waits asks the clock again.

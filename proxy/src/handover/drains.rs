@@ -48,7 +48,7 @@ impl Phase {
     fn describe(self) -> &'static str {
         match self {
             Self::Views => "a watch or list of the controller that has not seen it go",
-            Self::Grace => "the grace time, which begins anew with each request of the controller about the object",
+            Self::Grace => "the grace time, which restarts with each request of the controller about the object",
             Self::Acknowledgement => "the API server's answer to the acknowledgement",
         }
     }
@@ -171,7 +171,7 @@ fn report(reason: Reason, mut late: Vec<&mut Entry>, deadline: Duration, now: In
         uid,
         waits_for,
         ?age,
-        "drained objects can't be let go yet; this is the oldest of them"
+        "can't release drained objects yet; this is the oldest"
     );
     let namespace = namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
     let line = format!(

@@ -25,7 +25,7 @@ impl Followed {
         let mut missing = self.missing.lock();
         missing.retain(|resource, _| resources.contains(resource));
         for resource in resources {
-            missing.entry(resource.clone()).or_insert_with(|| Some("its watch has not begun yet".to_owned()));
+            missing.entry(resource.clone()).or_insert_with(|| Some("its watch has not started yet".to_owned()));
         }
         self.tell(&missing);
     }
@@ -56,7 +56,9 @@ impl Followed {
     fn tell(&self, missing: &BTreeMap<GroupResource, Option<String>>) {
         let reasons: Vec<_> = missing
             .iter()
-            .filter_map(|(resource, reason)| Some(format!("drained {resource} can't be let go: {}", reason.as_ref()?)))
+            .filter_map(|(resource, reason)| {
+                Some(format!("drained {resource} can't be released: {}", reason.as_ref()?))
+            })
             .collect();
         if reasons.is_empty() { self.check.pass() } else { self.check.fail(reasons.join("; ")) }
     }

@@ -81,6 +81,6 @@ fn close(object: &Drained, watch: &Holding) {
 
 fn cut(object: &Drained, watch: &Holding, reason: &str) {
     if watch.cut() {
-        tracing::info!(resource = %object.resource, reason, "a watch is ended for its client to list again");
+        tracing::info!(resource = %object.resource, reason, "closed a watch so that its client lists again");
     }
 }

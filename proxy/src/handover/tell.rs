@@ -101,7 +101,7 @@ impl Teller {
                 Reason::Refused => "DrainsRefused".to_owned(),
             },
             note: Some(note),
-            action: "LetGo".to_owned(),
+            action: "Release".to_owned(),
             // Events that differ in their note alone are counted, and show the first note for ever.
             secondary: Some(ObjectReference {
                 namespace: oldest.namespace,

@@ -125,7 +125,7 @@ pub async fn ask(client: &Client) -> Token {
     loop {
         let answer = timeout(ANSWER, api.create(&PostParams::default(), &SelfSubjectReview::default())).await;
         let Ok(answer) = answer else {
-            tracing::warn!(after = ?ANSWER, "the API server does not answer who we are; asking again");
+            tracing::warn!(after = ?ANSWER, "the API server does not tell the pod's identity; trying again");
             continue;
         };
         match answer {
@@ -136,7 +136,7 @@ pub async fn ask(client: &Client) -> Token {
                 return Token::Unknown;
             }
             Err(error) => {
-                tracing::warn!(error = causes(&error), "can't ask the API server who we are yet; trying again");
+                tracing::warn!(error = causes(&error), "can't ask for the pod's identity; trying again");
                 tokio::time::sleep(RETRY).await;
             }
         }

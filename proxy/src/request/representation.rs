@@ -22,7 +22,7 @@ fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
 /// does not.
 pub(crate) const NOTHING: &str = "application/x-nothing";
 
-/// Takes CBOR out of `Accept`, because the proxy can't find events in it (DESIGN, "Proxy: the way of a request").
+/// Takes CBOR out of `Accept`, because the proxy can't find events in it (DESIGN, "Proxy: the request path").
 ///
 /// What is left decides. client-go and every other client that knows CBOR accept JSON beside it.
 pub fn refuse_cbor(headers: &mut HeaderMap) {

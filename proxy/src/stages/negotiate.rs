@@ -1,4 +1,4 @@
-//! Keeps CBOR out, whatever is asked for: the proxy does not read it (DESIGN, "Proxy: the way of a request").
+//! Keeps CBOR out, whatever is asked for: the proxy does not read it (DESIGN, "Proxy: the request path").
 //!
 //! May change `Accept`, from which it takes CBOR: what is left decides, and of nothing the API server itself says 406.
 //! Refuses bodies in CBOR, as API servers do that don't speak it. What stands behind an API server's `proxy` subresource is

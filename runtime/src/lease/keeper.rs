@@ -227,7 +227,7 @@ impl Keeper {
             return self.replace(lease, false).await;
         }
         let Terms { namespace, name, .. } = &self.terms;
-        let reason = format!("Lease {namespace}/{name} was changed or deleted by somebody else");
+        let reason = format!("Lease {namespace}/{name} was changed or deleted by another client");
         self.lost(&reason);
         self.acquire().await
     }

@@ -409,7 +409,7 @@ fn report(scope: &Scope, outcomes: Vec<Result<Given, Failed>>) -> Done {
         }
     }
     if assigned > 0 {
-        tracing::info!(%ring, %resource, assigned, "gave objects to shards");
+        tracing::info!(%ring, %resource, assigned, "assigned objects");
     }
     for (child, failures) in children {
         if let Some(first) = failures.tell(ring, &child, "can't move children; their owners wait for them") {

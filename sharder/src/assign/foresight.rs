@@ -211,7 +211,7 @@ pub(super) async fn look_ahead(scope: &Scope) -> Infallible {
         let start = Instant::now();
         if let Err(error) = look(scope).await {
             let (ring, error) = (&scope.snapshot.ring, explain(&error));
-            tracing::debug!(%ring, %resource, error, "can't look ahead for children; it is done when their owners are let go");
+            tracing::debug!(%ring, %resource, error, "can't prefetch children; they are listed when their owners are released");
             sleep(RETRY).await;
         }
         took = start.elapsed();

@@ -45,7 +45,7 @@ pub(super) async fn overdue(scope: &Scope, queue: &Queue) -> Infallible {
             Ok(_) => SOON,
             Err(error) => {
                 let (ring, error) = (&scope.snapshot.ring, explain(&error));
-                tracing::warn!(%ring, %resource, error, "can't look for objects that their shards don't let go of; trying again");
+                tracing::warn!(%ring, %resource, error, "can't list objects that their shards don't release; trying again");
                 AGAIN
             }
         };
@@ -89,7 +89,7 @@ fn report(scope: &Scope, target: &Target) {
         let Target { namespace, name, uid, shard, .. } = target;
         tracing::warn!(
             %ring, %resource, namespace, name, uid, shard,
-            "a shard does not let go of an object; it keeps it, as the API server's fence is not around it"
+            "a shard does not release an object; it keeps it, as the API server's fence does not cover it"
         );
     }
 }
@@ -101,12 +101,12 @@ pub(super) fn taken(scope: &Scope, objects: &[Target]) {
         let Target { namespace, name, uid, shard, .. } = target;
         tracing::warn!(
             ring = %snapshot.ring, %resource, namespace, name, uid, from = shard,
-            "a shard did not let go of an object in time; the object was taken from it"
+            "a shard did not release an object in time; the object was taken from it"
         );
     }
     let Some(first) = objects.first() else { return };
     let note = format!(
-        "{} objects of '{resource}' were not let go of within {} s, such as '{}' by shard '{}'; they were taken from it",
+        "{} objects of '{resource}' were not released within {} s, such as '{}' by shard '{}'; they were taken from it",
         objects.len(),
         scope.drain_deadline().as_secs(),
         first.place(),

@@ -69,7 +69,7 @@ fn told(place: &Place, account: Option<&str>) -> Result<String, String> {
     let Place { namespace, shard, token_pod, .. } = place;
     match (account, token_pod.as_deref()) {
         (None, _) => Err(format!(
-            "there is no Pod '{namespace}/{shard}', so nobody can tell which writes are its own; run the shard in a pod of its name"
+            "there is no Pod '{namespace}/{shard}', so its writes can't be told from those of others; run the shard in a pod of its name"
         )),
         (Some(account), Some("")) => Err(format!(
             "its token of '{account}' names no pod, so the API server refuses what it writes to objects with an owner; give it the token that the kubelet mounts, which is bound to its pod"
@@ -79,7 +79,7 @@ fn told(place: &Place, account: Option<&str>) -> Result<String, String> {
             "its token of '{account}' is that of the pod '{pod}', so the API server refuses what it writes to objects with an owner; give it the token that the kubelet mounts in its own pod"
         )),
         (Some(_), None) => Err(format!(
-            "it does not say which pod its token is bound to, so nobody can tell which writes are its own; have it set the label {LEASE_TOKEN_POD} on its Lease"
+            "it does not say which pod its token is bound to, so its writes can't be told from those of others; have it set the label {LEASE_TOKEN_POD} on its Lease"
         )),
     }
 }

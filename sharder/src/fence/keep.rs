@@ -192,7 +192,7 @@ impl Fence {
         let (name, refusal) = (&self.name, refusal.as_ref().filter(|_| until >= longest));
         self.findings.refused.get_or_insert_with(|| match refusal {
             Some(why) => format!("the API server's fence: what it needs is refused again and again: {why}: mend that, {OR}"),
-            None => format!("the API server's fence: somebody changes or deletes its policy {name}, or the binding, again and again: find out who, {OR}"),
+            None => format!("the API server's fence: another client changes or deletes its policy {name}, or the binding, again and again: find out which, {OR}"),
         });
         None
     }

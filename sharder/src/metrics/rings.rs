@@ -142,8 +142,8 @@ const OF_RESOURCES: [OfResource; 4] = [
         |it| it.assigned,
     ),
     ("unassigned_objects", "Objects that no available shard has", |it| Some(it.unassigned)),
-    ("draining_objects", "Objects whose shard was asked to let go of them, and has not", |it| Some(it.draining)),
-    ("overdue_objects", "Objects that their shard has not let go of in time, and that nobody may take from it", |it| {
+    ("draining_objects", "Objects whose shard was asked to release them, and has not", |it| Some(it.draining)),
+    ("overdue_objects", "Objects that their shard has not released in time, and that may not be taken from it", |it| {
         Some(it.overdue)
     }),
 ];
@@ -185,7 +185,7 @@ impl Collector for Rings {
                 family.encode_family::<RingLabel>(&ring_label(ring))?.encode_gauge(&value)?;
             }
         }
-        let help = "Objects of the shard with the most, by those of a shard on average";
+        let help = "Highest object count of a shard divided by the mean";
         let mut family = encoder.encode_descriptor("objects_max_to_mean_ratio", help, None, MetricType::Gauge)?;
         for (ring, figures) in rings.iter() {
             let Some(ratio) = figures.max_to_mean else { continue };

@@ -72,7 +72,7 @@ impl<'a> Switch<'a> {
             state.passes = if is_reliable { IN_A_ROW } else { (state.passes * 2).min(MOST) };
         }
         (state.contrary, state.since) = (0, Instant::now());
-        tracing::info!(?mode, "whether the API server is told to ask the webhook");
+        tracing::info!(?mode, "changed whether the API server asks the webhook");
         tell(self.modes, mode);
     }
 }

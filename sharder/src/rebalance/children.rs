@@ -63,7 +63,7 @@ pub(super) async fn pass(scope: &Scope, way: Way) -> Result<Option<kube::Error>,
         scope.census.found_lone(&kind.id, lone);
         if objects > 0 {
             let (ring, resource) = (&scope.snapshot.ring, &kind.id);
-            tracing::info!(%ring, %resource, objects, "brought children to their owners' shards");
+            tracing::info!(%ring, %resource, objects, "moved children to their owners' shards");
         }
     }
     match fault {
@@ -161,7 +161,7 @@ pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> 
     let what = "can't take labels off children of objects that are not the ring's";
     let released = write_all(scope, &kind.id, releases, what).await?;
     if released.objects > 0 {
-        tracing::info!(ring = %scope.snapshot.ring, resource = %kind.id, objects = released.objects, "took labels off children that follow nobody of the ring");
+        tracing::info!(ring = %scope.snapshot.ring, resource = %kind.id, objects = released.objects, "removed labels of children that follow no object of the ring");
     }
     let writes = strays.into_iter().map(|(stray, shard)| async {
         let outcome = give(scope, kind, stray.child.clone(), shard).await;

@@ -198,7 +198,7 @@ pub(crate) async fn look_again(scope: &Scope) -> Infallible {
             Ok(()) => scope.looks.done(resource, at, look, begun.elapsed()),
             Err(error) => {
                 let (ring, error) = (&scope.snapshot.ring, explain(&error));
-                tracing::warn!(%ring, %resource, of = at, error, "can't look again at children; trying again");
+                tracing::warn!(%ring, %resource, of = at, error, "can't recheck children; trying again");
                 scope.looks.failed(resource, at, begun.elapsed());
             }
         }
@@ -209,7 +209,7 @@ async fn look_at(scope: &Scope, shard: Option<&str>) -> Result<(), kube::Error> 
     let Some(from) = shard else { return unlabelled::label(scope).await };
     let (ring, of_shard) = (&scope.snapshot.ring, format!("{}={from}", scope.snapshot.labels.shard));
     for (resource, objects) in bring_selected(scope, &of_shard).await? {
-        tracing::info!(%ring, %resource, from, objects, "brought children that were late for a move");
+        tracing::info!(%ring, %resource, from, objects, "moved late children to their owners' shards");
     }
     Ok(())
 }

@@ -82,7 +82,7 @@ pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<ku
     let refused = failures.tell(&scope.snapshot.ring, resource, "can't drain objects");
     scope.drains.forget_unseen_since(resource, start, draining);
     let (ring, took) = (&scope.snapshot.ring, start.elapsed());
-    tracing::info!(%ring, %resource, objects = seen, drained, ?took, "looked through all objects");
+    tracing::info!(%ring, %resource, objects = seen, drained, ?took, "finished object scan");
     Ok(refused)
 }
 
@@ -215,7 +215,7 @@ async fn drain(
         Ok(Outcome::Written { on: target, .. }) => {
             asking.answered();
             scope.metrics.drained(ring, resource);
-            tracing::debug!(%ring, %resource, namespace, name, uid, from = target.shard, id, "asked a shard to let go of an object");
+            tracing::debug!(%ring, %resource, namespace, name, uid, from = target.shard, id, "asked a shard to release an object");
             Ok(true)
         }
         Ok(outcome) => {

@@ -66,7 +66,7 @@ impl Announcer {
         for (shard, objects) in overdue.iter().filter(|(shard, _)| !self.late.contains(*shard)) {
             let Some(lease) = self.leases.reference(&snapshot.ring, shard) else { continue };
             let note = format!(
-                "{objects} objects of ClusterRing '{}' were not let go of within {deadline} s; look at the shard's proxy, or end its pod",
+                "{objects} objects of ClusterRing '{}' were not released within {deadline} s; look at the shard's proxy, or end its pod",
                 snapshot.ring
             );
             let notice = Notice { warns: true, reason: "DrainOverdue".to_owned(), action: "Drain", note };

@@ -111,7 +111,7 @@ impl Protection {
             Outcome::Disturbed => (
                 false,
                 "PolicyDisturbed",
-                "somebody changes or deletes the MutatingAdmissionPolicy that keeps the labels, whenever it is written: then only \
+                "another client changes or deletes the MutatingAdmissionPolicy that keeps the labels, whenever it is written: then only \
                  the webhook keeps them"
                     .to_owned(),
             ),

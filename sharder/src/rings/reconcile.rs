@@ -189,7 +189,7 @@ fn asked(configuration: &Standing, reach: &Verdict) -> Option<Verdict> {
         Standing::InPlace { since, .. } if since.elapsed() >= ACTED_ON => Some(reach.clone()),
         // An API server takes a moment until it acts on it. Who has just begun to lead can't tell whether it was there before.
         Standing::InPlace { .. } => away("its configuration was written a moment ago"),
-        Standing::Disturbed { .. } => away("somebody changed or deleted its configuration"),
+        Standing::Disturbed { .. } => away("another client changed or deleted its configuration"),
         Standing::Edited { why } | Standing::NotOurs { why } => away(why),
         Standing::Absent => away("it has no configuration"),
         // What is refused for a moment only may be there all the same.

@@ -77,7 +77,7 @@ pub(super) fn worked_on(snapshot: &Snapshot) -> Finding {
             false,
             "NoShards",
             format!(
-                "no shard has a Lease in this ring, so nobody works on its objects: start the controller with its proxy, and see that its --ring is '{}'",
+                "no shard has a Lease in this ring, so its objects are not worked on: start the controller with its proxy, and see that its --ring is '{}'",
                 snapshot.ring
             ),
         ),
@@ -85,7 +85,7 @@ pub(super) fn worked_on(snapshot: &Snapshot) -> Finding {
             false,
             "NoneAvailable",
             format!(
-                "none of {all} shards holds its Lease any more, so nobody works on the objects: look at the controller's pods"
+                "none of {all} shards holds its Lease any more, so the objects are not worked on: look at the controller's pods"
             ),
         ),
         _ => (true, "Available", "there are shards that work on the objects".to_owned()),
@@ -185,7 +185,7 @@ fn without(type_: &'static str, reason: &'static str, faults: &[String], valid: 
 pub(super) fn in_time(snapshot: &Snapshot, overdue: &BTreeMap<String, usize>) -> Finding {
     let (type_, deadline) = ("DrainsInTime", snapshot.spec.drain_deadline().as_secs());
     if overdue.is_empty() {
-        let message = "every shard lets go in time of what it is asked to".to_owned();
+        let message = "every shard releases in time what it is asked to".to_owned();
         return Finding { type_, holds: true, reason: "InTime", message };
     }
     let named = overdue.iter().take(NAMED).map(|(shard, objects)| format!("shard '{shard}' of {objects}"));
@@ -194,7 +194,7 @@ pub(super) fn in_time(snapshot: &Snapshot, overdue: &BTreeMap<String, usize>) ->
         late = format!("{late}, and {} more shards", overdue.len() - NAMED);
     }
     let message = format!(
-        "objects were not let go of within {deadline} s: {late}; they stay with it: look at its proxy, end its pod, or let the API server fence the ring (fence: APIServer)"
+        "objects were not released within {deadline} s: {late}; they stay with it: look at its proxy, end its pod, or let the API server fence the ring (fence: APIServer)"
     );
     Finding { type_, holds: false, reason: "DrainOverdue", message }
 }
@@ -439,7 +439,7 @@ mod tests {
         let late = |shards: usize| (0..shards).map(|shard| (format!("s-{shard}"), 3)).collect();
         let told = in_time(&ring, &late(1)).message;
         assert!(
-            told.starts_with("objects were not let go of within 60 s: shard 's-0' of 3; they stay with it"),
+            told.starts_with("objects were not released within 60 s: shard 's-0' of 3; they stay with it"),
             "{told}"
         );
         let told = in_time(&ring, &late(7)).message;

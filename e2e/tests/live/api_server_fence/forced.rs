@@ -20,7 +20,7 @@ const OBJECTS: usize = 30;
 /// Whom an overdue drain is told about, and what of it.
 const KINDS: [(&str, &[&str]); 2] = [
     ("ClusterRing", &["they stay with it", "fence: APIServer"]),
-    ("Lease", &["were not let go of within 5 s", "look at the shard's proxy"]),
+    ("Lease", &["were not released within 5 s", "look at the shard's proxy"]),
 ];
 
 /// The shortest deadline that a ring may have.

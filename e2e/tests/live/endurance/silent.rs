@@ -229,5 +229,5 @@ impl Past {
 }
 
 fn proxy_log_says_lost(process: &ringside_e2e::process::Process) -> bool {
-    std::fs::read_to_string(process.log()).unwrap().contains("is not held any more")
+    std::fs::read_to_string(process.log()).unwrap().contains("shard Lease lost")
 }

@@ -150,7 +150,7 @@ pub(crate) async fn a_drain_past_its_deadline_is_an_event_on_the_ring(world: &Wo
     });
     told.await.unwrap();
     let log = fixture.log();
-    let said: Vec<_> = log.lines().filter(|line| line.contains("drained objects can't be let go yet")).collect();
+    let said: Vec<_> = log.lines().filter(|line| line.contains("can't release drained objects yet")).collect();
     let [line] = &said[..] else { panic!("once: {log}") };
     for part in ["WARN", "resource=secrets", "namespace=\"default\"", "name=\"held\"", "waits_for=\"a watch or list"] {
         assert!(line.contains(part), "{part}: {line}");

@@ -119,7 +119,7 @@ pub(crate) async fn what_belongs_to_a_ring_is_restored_within_seconds() {
     took.sort();
     in_time("nine in ten are restored", took[took.len() * 9 / 10], PROMISED);
     let log = std::fs::read_to_string(fixture.system.sharders().next().unwrap().process().log()).unwrap();
-    let said: Vec<_> = log.lines().filter(|line| line.contains("somebody changed an object of a ring")).collect();
+    let said: Vec<_> = log.lines().filter(|line| line.contains("another client changed an object of a ring")).collect();
     for kind in KINDS.into_iter().chain(FENCE) {
         assert!(said.iter().any(|line| line.contains(&format!("kind=\"{kind}\""))), "{kind}: {said:#?}");
     }

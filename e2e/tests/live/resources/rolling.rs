@@ -230,7 +230,7 @@ pub(crate) async fn deployment(fixture: &Fixture) {
     eprintln!("{REPLICAS} replicas, {OBJECTS} objects: {moves} moves; each must move once");
     assert!((OBJECTS..=OBJECTS * 3 / 2).contains(&moves), "{moves} moves of {OBJECTS} objects");
     let log = fixture.log();
-    let said = |line: &str| line.contains("shards are about to be replaced") && line.contains("ring=rolls ");
+    let said = |line: &str| line.contains("a rollout replaces shards") && line.contains("ring=rolls ");
     assert!(log.lines().any(said), "{log}");
     rolling.end_told(&old).await;
 }

@@ -30,9 +30,9 @@ pub(crate) async fn warned_of(world: &World) {
     let process = Process::spawn(SHARD, &command, &dir.join(format!("{SHARD}-proxy.log"))).unwrap();
     let sentences = [
         format!(
-            "--listen {listen} {SAID}: whoever reaches it and has the token of the access folder acts with this pod's"
+            "--listen {listen} {SAID}: a client that reaches it and has the token of the access folder acts with this pod's"
         ),
-        format!("--admin-listen {admin} {SAID}: whoever reaches it can read the metrics"),
+        format!("--admin-listen {admin} {SAID}: a client that reaches it can read the metrics"),
     ];
     eventually("both are warned of", DEADLINE, || async {
         process.check_running().map_err(|error| error.to_string())?;

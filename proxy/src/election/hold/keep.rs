@@ -63,7 +63,7 @@ impl Hold {
                 *kept = Kept { looked, next: Some(asked + lasts / 5), failing: false };
             }
             Err(LockRefusal::Conflict(_)) => {
-                tracing::warn!(lock = %name, "somebody else holds the real lock of the controller's election: the controller is shown it, and leads no more");
+                tracing::warn!(lock = %name, "another holder has the real lock of the controller's election; showing it, so the controller stops leading");
                 locks.forget(name);
             }
             Err(error) => {

@@ -332,9 +332,9 @@ pub(super) enum Why<'a> {
 pub(super) fn moved(target: &Target, why: Why<'_>) -> Refusal {
     let why = match why {
         Why::Has(shard) => format!("it belongs to shard '{shard}'"),
-        Why::LetGo => "this shard has let it go, and another one takes it".to_owned(),
+        Why::LetGo => "this shard has released it, and another one takes it".to_owned(),
         Why::MayHaveLetGo => {
-            "this shard may have let it go: the proxy has begun again, or had to forget what was let go".to_owned()
+            "this shard may have released it: the proxy was restarted, or had to forget what it released".to_owned()
         }
         Why::IsLeaving => "it is to leave this shard, and was when this shard took its Lease".to_owned(),
     };

@@ -1,4 +1,4 @@
-//! A watch without the Lease (DESIGN, "Shard membership", has it cut; ARCHITECTURE says why it is not).
+//! A watch without the Lease (DESIGN, "Shard membership", has it cut; DEPARTURES says why it is not).
 //!
 //! Its client may be about to begin with what it still has: the sooner it knows what others have by now, the less of that it
 //! does. What else comes is withheld, as nothing may be done about it; so its client has to list again once the Lease is held,

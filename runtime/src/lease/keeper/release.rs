@@ -41,7 +41,7 @@ impl Keeper {
                     return tracing::info!(
                         namespace,
                         lease = name,
-                        "the Lease is released already, or somebody else's"
+                        "the Lease is already released, or held by another"
                     );
                 }
                 // Between our read and our write something changed: read again.

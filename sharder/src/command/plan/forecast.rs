@@ -41,11 +41,11 @@ impl How {
     pub(super) fn for_people(self) -> &'static str {
         match self {
             Self::Assigned => "assigned: without shard until now",
-            Self::Drained => "drained: its shard lets go first",
-            Self::UnderWay => "under way: its shard was asked to let go",
+            Self::Drained => "drained: its shard releases it first",
+            Self::UnderWay => "under way: its shard was asked to release it",
             Self::Taken => "taken: its shard is not there",
             Self::Follows => "follows its owner",
-            Self::Withdrawn => "withdrawn: left the ring, its shard lets go first",
+            Self::Withdrawn => "withdrawn: left the ring, its shard releases it first",
             Self::Released => "released: left the ring, its labels come off",
         }
     }

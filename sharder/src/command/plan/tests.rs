@@ -64,7 +64,7 @@ async fn each_object_is_counted_with_what_is_next_for_it() {
     for line in [
         "6 objects: 1 stay, 1 to be assigned, 4 to be moved; 2 children: 1 to follow.",
         "RESOURCE    FROM       TO  OBJECTS  HOW",
-        "configmaps  b          a         1  drained: its shard lets go first",
+        "configmaps  b          a         1  drained: its shard releases it first",
         "secrets     b          a         1  follows its owner",
         "SHARD     STATE  WEIGHT  NOW  THEN",
     ] {
@@ -183,7 +183,7 @@ async fn what_left_the_ring_is_shown_with_what_becomes_of_its_labels() {
     let by_namespace = forecast(&api, &scope, &scope.snapshot.members).await;
     assert_eq!(counts(&by_namespace), (1, 3), "{by_namespace}");
     for line in [
-        "configmaps  a     (nobody)        1  withdrawn: left the ring, its shard lets go first",
+        "configmaps  a     (nobody)        1  withdrawn: left the ring, its shard releases it first",
         "configmaps  gone  (nobody)        1  released: left the ring, its labels come off",
         "4 more have left the ring and lose their labels.",
     ] {

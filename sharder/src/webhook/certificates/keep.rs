@@ -170,7 +170,7 @@ impl Keeper {
             tracing::warn!(
                 secret = SECRET_NAME,
                 fault,
-                "somebody changed or deleted the Secret with the webhook's certificates; writing it again as it was"
+                "another client changed or deleted the Secret with the webhook's certificates; writing it again as it was"
             );
             return Ok((known.clone(), vec![Change::Made]));
         }
