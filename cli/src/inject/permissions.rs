@@ -67,10 +67,28 @@ pub(super) async fn apply(client: &Client, objects: &[Value], dry_run: bool) -> 
         } else {
             Api::namespaced_with(client.clone(), namespace, &resource)
         };
-        let applied = api.patch(name, &parameters, &Patch::Apply(object)).await;
-        applied.map_err(|error| anyhow::anyhow!("can't apply {kind} {name}: {}", explain(&error)))?;
+        let failed = |error: kube::Error| anyhow::anyhow!("can't apply {kind} {name}: {}", explain(&error));
+        let mut object = object.clone();
+        if object.get("subjects").is_some()
+            && let Some(stored) = api.get_opt(name).await.map_err(failed)?
+        {
+            keep_subjects(&mut object, &stored.data);
+        }
+        api.patch(name, &parameters, &Patch::Apply(&object)).await.map_err(failed)?;
     }
     Ok(())
+}
+
+/// Other workloads of a ring have their accounts in the same bindings.
+fn keep_subjects(binding: &mut Value, stored: &Value) {
+    let Some(subjects) = binding["subjects"].as_array_mut() else { return };
+    let stored = stored["subjects"].as_array().into_iter().flatten();
+    let is_same = |one: &Value, other: &Value| ["kind", "name", "namespace"].iter().all(|key| one[key] == other[key]);
+    for subject in stored {
+        if !subjects.iter().any(|own| is_same(own, subject)) {
+            subjects.push(subject.clone());
+        }
+    }
 }
 
 /// How many there are of each kind.
@@ -81,4 +99,24 @@ pub(super) fn counted(objects: &[Value]) -> String {
     }
     let kinds: Vec<_> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     format!("permissions: {}", kinds.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn accounts_of_other_workloads_stay_bound() {
+        let of = |names: &[&str]| {
+            let subject = |name: &&str| json!({"kind": "ServiceAccount", "name": name, "namespace": "a"});
+            json!({"subjects": names.iter().map(subject).collect::<Vec<_>>()})
+        };
+        let mut binding = of(&["new"]);
+        keep_subjects(&mut binding, &of(&["old", "new"]));
+        assert_eq!(binding, of(&["new", "old"]));
+        keep_subjects(&mut binding, &json!({}));
+        assert_eq!(binding, of(&["new", "old"]));
+    }
 }
