@@ -94,6 +94,8 @@ pub struct Settings {
     pub controller_manager: bool,
     /// More flags for the API server.
     pub api_server_flags: Vec<String>,
+    /// Whether the sharder adds the proxy to pods that ask for it.
+    pub injector: bool,
     /// The wall clock of sharders, where it is not the machine's.
     pub sharder_clock: Option<WallClock>,
 }
@@ -137,6 +139,7 @@ impl Default for Settings {
             audit_requests: false,
             api_server_flags: Vec::new(),
             controller_manager: false,
+            injector: false,
             sharder_clock: None,
         }
     }

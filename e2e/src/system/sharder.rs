@@ -74,6 +74,9 @@ impl Sharder {
         if let Some(kept) = &plane.settings.kept_certificate {
             command.arg("--webhook-certificate-dir").arg(&kept.folder).args(["--webhook-inject-ca-from", &kept.name]);
         }
+        if plane.settings.injector {
+            command.args(["--injector", "--proxy-image", "ringside-proxy:0.1.0"]);
+        }
         if let Some(clock) = &plane.settings.sharder_clock {
             clock.give_to(&mut command);
         }

@@ -16,6 +16,7 @@ mod endurance;
 mod fence;
 mod footprint;
 mod handover;
+mod inject;
 mod install;
 mod interoperation;
 mod labels;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         old_views::group(),
         resources::group(),
         rights::group(),
+        inject::group(),
         handover::group(),
         selectors::group(),
         fence::group(),
