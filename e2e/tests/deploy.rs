@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    path::Path,
     sync::OnceLock,
 };
 
@@ -43,18 +44,35 @@ fn by_key(objects: Vec<DynamicObject>) -> BTreeMap<Key, Value> {
         .collect()
 }
 
+/// Fails unless kustomize makes of the folder what Helm makes of the values.
+fn renders_the_same(folder: &Path, values: &str) {
+    let kubectl = toolchain::kubectl(&Environment::of_process()).unwrap();
+    let kustomized = by_key(manifests::kustomize(&kubectl, folder).unwrap());
+    let mut rendered = by_key(chart().objects(SHARDER_NAMESPACE, &[values]).unwrap());
+    for (key, wanted) in &kustomized {
+        assert_eq!(rendered.remove(key).as_ref(), Some(wanted), "{}: {key:?}", folder.display());
+    }
+    assert!(rendered.is_empty(), "{}: the chart alone has {:?}", folder.display(), rendered.keys());
+}
+
 #[test]
 fn each_overlay_renders_what_the_chart_does() {
-    let kubectl = toolchain::kubectl(&Environment::of_process()).unwrap();
     for overlay in overlays().unwrap() {
-        let kustomized = manifests::kustomize(&kubectl, &deploy(&format!("kustomize/overlays/{overlay}"))).unwrap();
-        let rendered = chart().objects(SHARDER_NAMESPACE, &[&chart().values_of(&overlay)]).unwrap();
-        let (kustomized, mut rendered) = (by_key(kustomized), by_key(rendered));
-        for (key, wanted) in &kustomized {
-            assert_eq!(rendered.remove(key).as_ref(), Some(wanted), "{overlay}: {key:?}");
-        }
-        assert!(rendered.is_empty(), "{overlay}: the chart alone has {:?}", rendered.keys());
+        renders_the_same(&deploy(&format!("kustomize/overlays/{overlay}")), &chart().values_of(&overlay));
     }
+}
+
+#[test]
+fn all_components_render_what_the_chart_does() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/deploy");
+    let text = fs::read_to_string(folder.join("everything/kustomization.yaml")).unwrap();
+    let default = fs::read_to_string(deploy("kustomize/overlays/default/kustomization.yaml")).unwrap();
+    for component in fs::read_dir(deploy("kustomize/components")).unwrap() {
+        let name = format!("components/{}\n", component.unwrap().file_name().to_string_lossy());
+        assert!(text.contains(&name) || default.contains(&name), "{name} is not compared");
+    }
+    let values = format!("--values={}", folder.join("everything-values.yaml").display());
+    renders_the_same(&folder.join("everything"), &values);
 }
 
 /// The harness reads the overlay without kustomize.
@@ -68,7 +86,7 @@ fn default_overlay_has_no_objects_that_the_harness_misses() {
 }
 
 /// A value, another one in JSON, and what has to be set for it to count.
-const CHANGES: [(&str, &str, &str); 35] = [
+const CHANGES: [(&str, &str, &str); 47] = [
     ("image.registry", r#""registry.example.com""#, ""),
     ("image.pullPolicy", r#""Always""#, ""),
     ("image.pullSecrets", r#"[{"name": "registry"}]"#, ""),
@@ -104,6 +122,22 @@ const CHANGES: [(&str, &str, &str); 35] = [
     ("networkPolicy.enabled", "true", ""),
     ("networkPolicy.apiServerCIDRs", r#"["192.0.2.0/24"]"#, "networkPolicy.enabled=true"),
     ("networkPolicy.monitoringNamespace", r#""other""#, "networkPolicy.enabled=true"),
+    ("monitoring.podMonitor.enabled", "true", ""),
+    ("monitoring.podMonitor.labels", r#"{"a": "b"}"#, "monitoring.podMonitor.enabled=true"),
+    ("monitoring.rules.enabled", "true", ""),
+    ("monitoring.rules.labels", r#"{"a": "b"}"#, "monitoring.rules.enabled=true"),
+    ("monitoring.rules.runbookBase", r#""https://docs.example.com/alerts.html""#, "monitoring.rules.enabled=true"),
+    ("monitoring.dashboard.enabled", "true", ""),
+    ("monitoring.dashboard.labels", r#"{"a": "b"}"#, "monitoring.dashboard.enabled=true"),
+    ("injector.enabled", "true", ""),
+    ("injector.failurePolicy", r#""Fail""#, "injector.enabled=true"),
+    ("proxy.image.repository", r#""other""#, "injector.enabled=true"),
+    ("proxy.image.tag", r#""9.9.9""#, "injector.enabled=true"),
+    (
+        "proxy.image.digest",
+        r#""sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef""#,
+        "injector.enabled=true",
+    ),
 ];
 
 /// What is rendered with these values set.

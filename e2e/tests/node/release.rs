@@ -83,6 +83,13 @@ impl Cluster {
         said
     }
 
+    /// Prints what kubectl says.
+    fn show(&self, arguments: &[&str]) -> String {
+        let said = self.kubectl(arguments);
+        println!("{said}");
+        said
+    }
+
     fn apply(&self, file: &Path) {
         self.kubectl(&["apply", "--server-side", "-f", file.to_str().unwrap()]);
     }
@@ -122,6 +129,9 @@ async fn release_is_upgraded_rolled_back_and_uninstalled_without_a_trace() {
     cluster.kubectl(&["create", "namespace", NAMESPACE]);
     cluster.kubectl(&["label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted"]);
     helm(&["install", "ringside", chart.folder().to_str().unwrap(), "--wait", "--timeout=3m"]);
+    let rolled_out = cluster.show(&["-n", NAMESPACE, "rollout", "status", "deployment/ringside-sharder"]);
+    assert!(rolled_out.contains("successfully rolled out"), "{rolled_out}");
+    cluster.show(&["-n", NAMESPACE, "get", "lease", "ringside-sharder"]);
     let website = cluster.folder.path().join("website.yaml");
     fs::write(&website, serde_json::to_string(&Website::crd()).unwrap()).unwrap();
     cluster.apply(&website);
@@ -129,6 +139,14 @@ async fn release_is_upgraded_rolled_back_and_uninstalled_without_a_trace() {
         cluster.apply(&deploy(file));
     }
     cluster.ring_is_ready().await;
+    cluster.show(&["get", "clusterring"]);
+    let webhook = r#"jsonpath={.status.conditions[?(@.type=="WebhookReachable")]}"#;
+    eventually("the API server reaches the webhook", DEADLINE, || async {
+        let said = cluster.show(&["get", "clusterring", "websites", "-o", webhook]);
+        if said.contains(r#""status":"True""#) { Ok(()) } else { Err(said) }
+    })
+    .await
+    .unwrap();
     let certificates = cluster.certificates();
     assert!(certificates["tls.crt"].is_string(), "{certificates}");
 
