@@ -22,11 +22,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
     mkdir /out && cd "target/$CARGO_BUILD_TARGET/dist" && cp ringside-proxy ringside-sharder ringside /out/
 
 FROM scratch AS image
-ARG VERSION=0.1.0
-ARG REVISION=
-ARG SOURCE=
-LABEL org.opencontainers.image.version=$VERSION org.opencontainers.image.revision=$REVISION \
-    org.opencontainers.image.source=$SOURCE org.opencontainers.image.licenses=Apache-2.0
+LABEL org.opencontainers.image.version=0.1.0 org.opencontainers.image.licenses=Apache-2.0
 USER 65532:65532
 
 FROM image AS cli

@@ -14,6 +14,12 @@ pub trait Clock: Send + Sync + 'static {
 /// A clock that several parts of a process read.
 pub type SharedClock = Arc<dyn Clock>;
 
+#[cfg(not(target_os = "macos"))]
+const BOOTTIME: ClockId = ClockId::Boottime;
+/// It runs on there while the machine sleeps.
+#[cfg(target_os = "macos")]
+const BOOTTIME: ClockId = ClockId::Monotonic;
+
 /// `CLOCK_BOOTTIME`: runs on while the machine is suspended, unlike `std::time::Instant`, whose
 /// `CLOCK_MONOTONIC` stops. A shard that slept past its Lease must know that it did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,7 +27,7 @@ pub struct Boottime;
 
 impl Clock for Boottime {
     fn now(&self) -> Moment {
-        let now = clock_gettime(ClockId::Boottime);
+        let now = clock_gettime(BOOTTIME);
         // The kernel counts both up from zero, so neither is ever negative.
         let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
         let nanos = u32::try_from(now.tv_nsec).unwrap_or_default();
