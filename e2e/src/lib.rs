@@ -19,6 +19,7 @@ pub mod live;
 pub mod manifests;
 pub mod node;
 pub mod observer;
+pub mod pages;
 pub mod plain_shard;
 pub mod ports;
 pub mod process;

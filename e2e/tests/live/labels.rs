@@ -4,7 +4,7 @@
 
 mod acknowledgement;
 mod adopted;
-mod belongings;
+pub(crate) mod belongings;
 mod copies;
 mod fixture;
 mod hidden;

@@ -11,6 +11,7 @@ mod chaos;
 mod compatibility;
 mod contract;
 mod control_plane;
+mod docs;
 mod electors;
 mod endurance;
 mod fence;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         contract::group(),
         install::group(),
         control_plane::group(),
+        docs::group(),
         alerts::group(),
         webhook::group(),
         footprint::group(),
