@@ -52,7 +52,8 @@ async fn namespace(client: &Client, name: &str, level: &str) {
 /// Renders an overlay's values for a namespace.
 async fn rendered(chart: &Chart, namespace: &'static str, overlay: String) -> Vec<DynamicObject> {
     let chart = chart.clone();
-    let render = move || chart.objects(namespace, &[&chart.values_of(&overlay), "--set=networkPolicy.enabled=true"]);
+    let more = "--set=networkPolicy.enabled=true,injector.enabled=true,monitoring.dashboard.enabled=true";
+    let render = move || chart.objects(namespace, &[&chart.values_of(&overlay), more]);
     tokio::task::spawn_blocking(render).await.unwrap().unwrap()
 }
 
