@@ -27,7 +27,8 @@ pub(super) fn proxy(
     }
     let mut open = Vec::new();
     if *metrics {
-        open.push(json!({"name": "metrics", "containerPort": ports.admin}));
+        // As the PodMonitor has it; `metrics` may be the controller's.
+        open.push(json!({"name": "ringside-admin", "containerPort": ports.admin}));
     }
     if on_node {
         // So the scheduler sees that a node has room for one of them.
