@@ -34,7 +34,8 @@ const PAGES: [(&str, usize); 18] = [
     ("safety", 130),
     ("limits", 70),
     ("security", 100),
-    ("reference", 170),
+    // Commands and flags are generated.
+    ("reference", 200),
     ("metrics", 90),
 ];
 
