@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    check, cleanup, cluster::Global, completion, drain, inject, output::Said, plan, rbac, ring, status, version,
+    check, cleanup, cluster::Global, completion, drain, inject, output::Said, owner, plan, rbac, ring, status, version,
 };
 
 /// The command line.
@@ -30,6 +30,8 @@ enum Command {
     Drain(drain::Drain),
     /// Adds the proxy to a workload.
     Inject(inject::Arguments),
+    /// Says which replica works on an object, since when, why, and what a move waits for.
+    Owner(owner::Arguments),
     /// Says which objects of a ring would move, and writes nothing.
     Plan(plan::Arguments),
     /// Prints the permissions that a ring needs, as YAML for `kubectl apply`.
@@ -59,6 +61,7 @@ impl Line {
             Command::Completion(arguments) => Ok(completion::run(&arguments)),
             Command::Drain(arguments) => drain::drain(&global, &arguments).await,
             Command::Inject(arguments) => inject::run(&global, arguments).await,
+            Command::Owner(arguments) => owner::run(&global, arguments).await,
             Command::Plan(arguments) => plan::run(&global, arguments).await,
             Command::Rbac(arguments) => rbac::run(&global, arguments).await,
             Command::Ring(arguments) => ring::run(&arguments, &global).await,

@@ -14,6 +14,7 @@ pub mod exit;
 pub mod fit;
 pub mod inject;
 pub mod output;
+pub mod owner;
 pub mod plan;
 pub mod rbac;
 pub mod ring;

@@ -1,0 +1,265 @@
+//! The command `owner`: which replica works on an object, since when, why, and what a move waits for.
+
+use std::collections::BTreeSet;
+
+use anyhow::{anyhow, bail};
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Event, Namespace},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Client,
+    api::{ListParams, PartialObjectMeta},
+    core::DynamicObject,
+};
+use ringside_ring::{
+    ClusterRing, RingLabels, RingName,
+    cluster_ring::GroupResource,
+    partition::{controller_of, group_of},
+};
+use ringside_runtime::{
+    discovery::{self, Served},
+    explain::{code, explain},
+};
+
+use crate::{
+    cluster::Global,
+    output::{Said, render},
+    rings,
+};
+
+mod report;
+mod text;
+
+use self::report::{Children, Placed, Seen};
+
+/// How many owners an object may have above each other.
+const MAX_DEPTH: usize = 8;
+
+/// The arguments of `owner`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// The resource, as `kubectl` names it: `websites`, or `websites.web.example.com`.
+    resource: String,
+    /// The object, as NAME or NAMESPACE/NAME.
+    object: String,
+    /// The ring, where several have the resource.
+    #[arg(long)]
+    ring: Option<RingName>,
+}
+
+/// Says who works on an object; ends with 2 where no replica does, or a move is late.
+///
+/// # Errors
+/// When the object or its ring can't be read.
+pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> {
+    let Arguments { resource, object, ring } = arguments;
+    let cluster = global.connect().await?;
+    let client = &cluster.client;
+    let rings = match &ring {
+        Some(name) => vec![rings::read(client, name).await?],
+        None => rings::read_all(client).await?,
+    };
+    let Some((ring, id)) = ring_with(&rings, &resource)? else {
+        let rings: Vec<_> = rings.iter().filter_map(|ring| ring.metadata.name.as_deref()).collect();
+        return Ok(Said::good(format!("outside: no ring has '{resource}'; rings: {}", rings.join(", "))));
+    };
+    let served = discovery::resource(client, &id).await?;
+    let (namespace, name) = cluster.split(&object);
+    let namespace = served.namespaced.then_some(namespace);
+    let metadata = get(client, &served, namespace, name).await?;
+    let seen = look(client, ring, id, (served, metadata)).await?;
+    let report = seen.report(Timestamp::now());
+    let text = render(global.output, &report, text::screen)?;
+    Ok(if report.healthy { Said::good(text) } else { Said::unhealthy(text) })
+}
+
+/// The ring that has the resource, and the resource's whole name.
+fn ring_with<'a>(rings: &'a [ClusterRing], named: &str) -> anyhow::Result<Option<(&'a ClusterRing, GroupResource)>> {
+    let is_named = |id: &GroupResource| id.resource == named || id.to_string() == named;
+    let found: Vec<_> = rings
+        .iter()
+        .flat_map(|ring| ring.spec.all_resources().into_iter().filter(is_named).map(move |id| (ring, id)))
+        .collect();
+    if found.len() > 1 {
+        let all: BTreeSet<_> = found
+            .iter()
+            .map(|(ring, id)| format!("{id} of {}", ring.metadata.name.as_deref().unwrap_or_default()))
+            .collect();
+        let all: Vec<_> = all.into_iter().collect();
+        bail!("'{named}' is more than one: name one with --ring, or with its group: {}", all.join(", "));
+    }
+    Ok(found.into_iter().next())
+}
+
+fn api(client: &Client, served: &Served, namespace: Option<&str>) -> Api<DynamicObject> {
+    match namespace.filter(|_| served.namespaced) {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &served.api),
+        None => Api::all_with(client.clone(), &served.api),
+    }
+}
+
+async fn get(client: &Client, served: &Served, namespace: Option<&str>, name: &str) -> anyhow::Result<ObjectMeta> {
+    let found = api(client, served, namespace).get_metadata(name).await;
+    let found: PartialObjectMeta<_> = found.map_err(|error| match code(&error) {
+        Some(404) => anyhow!("there is no {} {}/{name}", served.api.plural, namespace.unwrap_or_default()),
+        _ => anyhow!("can't read {} {name}: {}", served.api.plural, explain(&error)),
+    })?;
+    Ok(found.metadata)
+}
+
+/// Reads all that the answer depends on. Events and children are left out where the user may not read them.
+async fn look(
+    client: &Client,
+    ring: &ClusterRing,
+    id: GroupResource,
+    (served, metadata): (Served, ObjectMeta),
+) -> anyhow::Result<Seen> {
+    let name: RingName = ring.metadata.name.as_deref().unwrap_or_default().parse()?;
+    let leases = rings::leases(client, &name).await?;
+    let namespace = metadata.namespace.clone();
+    let namespace_labels = match &namespace {
+        Some(namespace) => {
+            let found = Api::<Namespace>::all(client.clone()).get_metadata(namespace).await;
+            let found = found.map_err(|error| anyhow!("can't read namespace '{namespace}': {}", explain(&error)))?;
+            Some(found.metadata.labels.unwrap_or_default())
+        }
+        None => None,
+    };
+    let root = root_of(client, ring, &id, (served, metadata.clone())).await?;
+    let labels = RingLabels::of(&name);
+    let children = match &root {
+        Placed::Root { .. } => children(client, ring, &id, &metadata, &labels).await,
+        _ => None,
+    };
+    let events = events(client, &name, &metadata).await;
+    Ok(Seen {
+        ring: ring.clone(),
+        name,
+        resource: id,
+        metadata,
+        root,
+        namespace_labels,
+        replicas: rings::replicas(&leases),
+        children,
+        events,
+    })
+}
+
+/// Follows the controllers of an object up to the root that it is placed by.
+async fn root_of(
+    client: &Client,
+    ring: &ClusterRing,
+    id: &GroupResource,
+    (served, metadata): (Served, ObjectMeta),
+) -> anyhow::Result<Placed> {
+    let mut all = Vec::new();
+    for id in ring.spec.all_resources() {
+        // One that is not served has no objects.
+        if let Ok(served) = discovery::resource(client, &id).await {
+            all.push((id, served));
+        }
+    }
+    let (mut id, mut kind, mut metadata) = (id.clone(), served.api.kind, metadata);
+    for depth in 0..MAX_DEPTH {
+        let controller = controller_of(metadata.owner_references.as_deref()).cloned();
+        let above = controller.as_ref().and_then(|controller| {
+            let is_it = |(id, served): &&(GroupResource, Served)| {
+                id.group == group_of(&controller.api_version) && served.api.kind == controller.kind
+            };
+            all.iter().find(is_it).map(|found| (controller, found))
+        });
+        match above {
+            Some((controller, (above, served))) if ring.spec.is_controlled(&id) => {
+                metadata = get(client, served, metadata.namespace.as_deref(), &controller.name).await?;
+                (id, kind) = (above.clone(), served.api.kind.clone());
+            }
+            _ if ring.spec.families().contains_key(&id) => {
+                return Ok(if depth == 0 {
+                    Placed::Root { kind }
+                } else {
+                    Placed::Below { resource: id, kind, root: metadata }
+                });
+            }
+            _ => return Ok(Placed::Alone { controller: controller.map(|it| format!("{} {}", it.kind, it.name)) }),
+        }
+    }
+    bail!("more than {MAX_DEPTH} owners above each other")
+}
+
+/// How many objects below a root carry the same label; none where they may not be listed.
+async fn children(
+    client: &Client,
+    ring: &ClusterRing,
+    id: &GroupResource,
+    root: &ObjectMeta,
+    labels: &RingLabels,
+) -> Option<Children> {
+    let (mut children, mut above) = (Children::default(), BTreeSet::from([root.uid.clone()?]));
+    let shard = labels.ownership(root.labels.as_ref()).shard;
+    for id in ring.spec.family(id) {
+        let served = discovery::resource(client, &id).await.ok()?;
+        let found = api(client, &served, root.namespace.as_deref()).list_metadata(&ListParams::default()).await.ok()?;
+        for child in found.items {
+            let controller = controller_of(child.metadata.owner_references.as_deref());
+            if controller.is_some_and(|controller| above.contains(&controller.uid)) {
+                children.all += 1;
+                children.with_it += usize::from(labels.ownership(child.metadata.labels.as_ref()).shard == shard);
+                above.extend(child.metadata.uid);
+            }
+        }
+    }
+    Some(children)
+}
+
+/// Events on the object, and those on the ring that name it, the latest first.
+async fn events(client: &Client, ring: &RingName, object: &ObjectMeta) -> Vec<Event> {
+    let uid = object.uid.clone().unwrap_or_default();
+    let of_object = (object.namespace.clone(), format!("involvedObject.uid={uid}"));
+    let of_ring = (None, format!("involvedObject.kind=ClusterRing,involvedObject.name={ring}"));
+    let lists = stream::iter([of_object, of_ring]).then(|(namespace, fields)| async move {
+        let events: Api<Event> = Api::namespaced(client.clone(), namespace.as_deref().unwrap_or("default"));
+        let found = events.list(&ListParams::default().fields(&fields)).await;
+        found.map(|found| found.items).unwrap_or_default()
+    });
+    let mut events: Vec<Event> = lists.collect::<Vec<_>>().await.into_iter().flatten().collect();
+    let is_about = |event: &Event| {
+        let named = |it: &Option<String>| it.as_ref() == Some(&uid);
+        named(&event.involved_object.uid) || event.related.as_ref().is_some_and(|related| named(&related.uid))
+    };
+    events.retain(is_about);
+    events.sort_by_key(|event| std::cmp::Reverse(report::time_of(event)));
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn ring(name: &str) -> ClusterRing {
+        serde_json::from_value(json!({
+            "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ClusterRing", "metadata": {"name": name},
+            "spec": {"resources": [{"group": "web.example.com", "resource": "websites",
+                "controlledResources": [{"group": "", "resource": "configmaps"}]}]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn ring_is_found_by_the_resource() {
+        let one = [ring("a")];
+        let found =
+            |rings: &[ClusterRing], named: &str| ring_with(rings, named).map(|it| it.map(|(_, id)| id.to_string()));
+        assert_eq!(found(&one, "websites").unwrap().as_deref(), Some("websites.web.example.com"));
+        assert_eq!(found(&one, "configmaps").unwrap().as_deref(), Some("configmaps"));
+        assert_eq!(found(&one, "pods").unwrap(), None);
+        let told = found(&[ring("a"), ring("b")], "websites").unwrap_err().to_string();
+        assert!(told.contains("--ring") && told.contains("websites.web.example.com of b"), "{told}");
+    }
+}
