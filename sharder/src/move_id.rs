@@ -16,6 +16,11 @@ pub(crate) fn move_id(now: SystemTime) -> String {
     format!("{millis:x}-{}", Alphanumeric.sample_string(&mut rand::rng(), RANDOM))
 }
 
+/// The id alone, without what a shard promised behind it: what logs name a move by.
+pub(crate) fn short(drain: &str) -> &str {
+    drain.split('.').next().unwrap_or(drain)
+}
+
 /// How long ago a move began, as its drain label says; none when it is not one of ours. Clocks of replicas differ a little:
 /// one that is about to begin begins now.
 pub fn age(id: &str, now: SystemTime) -> Option<Duration> {
@@ -43,6 +48,7 @@ mod tests {
         assert_eq!(age(&id, began + Duration::from_millis(250)), Some(Duration::from_millis(250)));
         assert_eq!(age(&format!("{id}.1500ms"), began), Some(Duration::ZERO), "with what its shard promised");
         assert_eq!(age(&id, began - Duration::from_millis(9)), Some(Duration::ZERO), "of a clock that is ahead");
+        assert_eq!(short(&format!("{id}.1500ms")), id);
         for now in [began - Duration::from_secs(60), began + OLDEST] {
             assert_eq!(age(&id, now), None);
         }

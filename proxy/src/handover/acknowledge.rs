@@ -74,7 +74,9 @@ impl ByPatch {
         let error = match self.send(object).await {
             Ok(left) if self.drains(object, &left.metadata) => return Ok(Attempt::Again(PUT_BACK.to_owned())),
             Ok(_) => {
-                tracing::debug!(%resource, namespace, name, uid, "let go");
+                // Behind it is what this shard promised.
+                let id = object.drain.split('.').next();
+                tracing::info!(%resource, namespace, name, uid, id, "released object");
                 return Ok(Attempt::Done);
             }
             Err(error) => error,

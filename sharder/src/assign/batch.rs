@@ -25,7 +25,7 @@ use super::{
     withdraw::withdraw,
     write::{Outcome, assign, is_undone, write},
 };
-use crate::{faults::Task, target::Target};
+use crate::{faults::Task, move_id, target::Target};
 use ringside_runtime::explain::explain;
 
 /// What came of an object.
@@ -313,6 +313,7 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
     } else {
         scope.census.settled(resource, &target.uid);
     }
+    let id = target.drain.clone().or_else(|| scope.drains.id(&target.uid));
     scope.drains.forget(&target.uid);
     scope.claims.end(&target.uid);
     let found = |uid: &str| scope.begun.end(uid, from.is_none());
@@ -326,6 +327,7 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
                 // Its shard came back while it was to be moved, and has it again.
                 Some(_) => {}
             }
+            log_move(scope, &target, (left.as_deref(), &to), (id.as_deref(), forced));
             let owner = |target: Target| Target { shard: Some(to.to_string()), drain: None, ..target };
             let written = Some((target.uid.clone(), version));
             Ok(Given { written, taken, apart: (!found(&target.uid)).then(|| owner(*target)), ..Given::default() })
@@ -376,6 +378,25 @@ fn count(scope: &Scope, (target, since): (&Target, Option<Instant>), left: Optio
         (None, _, Some(waited)) => scope.metrics.assignment_took(ring, waited),
         _ => {}
     }
+}
+
+/// First assignments are counted in one line for many; a move has a line of its own.
+fn log_move(
+    scope: &Scope,
+    target: &Target,
+    (from, to): (Option<&str>, &ShardName),
+    (id, forced): (Option<&str>, bool),
+) {
+    let Some(from) = from.filter(|from| *from != to.as_str()) else { return };
+    let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
+    let reason = match &target.shard {
+        _ if forced => "drain deadline exceeded",
+        Some(_) => "shard is gone",
+        None => "released",
+    };
+    let Target { namespace, name, uid, .. } = target;
+    let id = id.map(move_id::short);
+    tracing::info!(%ring, %resource, namespace, name, uid, from, %to, id, reason, "moved object");
 }
 
 /// The children have come to where the owner was seen; it may have gone on meanwhile.

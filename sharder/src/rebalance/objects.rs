@@ -23,7 +23,7 @@ use crate::{
         failures::Failures,
         write::{Outcome, is_refused, write},
     },
-    move_id::move_id,
+    move_id::{self, move_id},
     pacing::Rank,
     survey::{Way, survey},
     target::Target,
@@ -150,6 +150,13 @@ enum Why {
 }
 
 impl Why {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Move => "belongs to another shard",
+            Self::Withdraw => "left the ring",
+        }
+    }
+
     /// Whether the shard is to be asked now.
     fn asks(self, scope: &Scope, target: &Target) -> bool {
         match self {
@@ -215,7 +222,8 @@ async fn drain(
         Ok(Outcome::Written { on: target, .. }) => {
             asking.answered();
             scope.metrics.drained(ring, resource);
-            tracing::debug!(%ring, %resource, namespace, name, uid, from = target.shard, id, "asked a shard to release an object");
+            let (id, reason) = (move_id::short(&id), why.as_str());
+            tracing::info!(%ring, %resource, namespace, name, uid, from = target.shard, id, reason, "drained object");
             Ok(true)
         }
         Ok(outcome) => {
