@@ -180,7 +180,7 @@ async fn root_of(
                 return Ok(if depth == 0 {
                     Placed::Root { kind }
                 } else {
-                    Placed::Below { resource: id, kind, root: metadata }
+                    Placed::Below { resource: id, kind, root: Box::new(metadata) }
                 });
             }
             _ => return Ok(Placed::Alone { controller: controller.map(|it| format!("{} {}", it.kind, it.name)) }),

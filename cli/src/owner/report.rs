@@ -24,7 +24,7 @@ pub(super) enum Placed {
     /// By itself.
     Root { kind: String },
     /// By the root above it.
-    Below { resource: GroupResource, kind: String, root: ObjectMeta },
+    Below { resource: GroupResource, kind: String, root: Box<ObjectMeta> },
     /// By nothing: no object of the ring controls it.
     Alone { controller: Option<String> },
 }
@@ -157,7 +157,7 @@ impl Seen {
     fn placement(&self) -> (Option<ShardName>, Option<ShardName>) {
         let (resource, kind, root) = match &self.root {
             Placed::Root { kind } => (&self.resource, kind, &self.metadata),
-            Placed::Below { resource, kind, root } => (resource, kind, root),
+            Placed::Below { resource, kind, root } => (resource, kind, &**root),
             Placed::Alone { .. } => return (None, None),
         };
         let [namespace, name] = [&root.namespace, &root.name].map(|it| it.as_deref().unwrap_or_default());
