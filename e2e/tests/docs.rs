@@ -35,7 +35,7 @@ const PAGES: [(&str, usize); 18] = [
     ("limits", 70),
     ("security", 100),
     // Commands and flags are generated.
-    ("reference", 200),
+    ("reference", 240),
     ("metrics", 90),
 ];
 
@@ -43,7 +43,7 @@ const PAGES: [(&str, usize); 18] = [
 const MORE: usize = 20;
 
 /// The lines that the book may have.
-const MAX_BOOK: usize = 2_100;
+const MAX_BOOK: usize = 2_200;
 
 /// The lines that the README may have.
 const MAX_README: usize = 80;
