@@ -11,6 +11,7 @@ use crate::{
     output::{Said, render},
 };
 
+mod pre;
 mod text;
 
 /// The arguments of `check`.
@@ -23,6 +24,9 @@ pub struct Arguments {
     /// Manifests of the controller, - for standard input. No cluster is asked.
     #[arg(long, short, value_name = "FILE", group = "what")]
     filename: Option<String>,
+    /// Whether the cluster is fit for Ringside, before it is installed.
+    #[arg(long, group = "what", conflicts_with_all = ["deployment", "filename", "accept"])]
+    pre: bool,
     /// Rules that are solved, or whose question is answered.
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = parse_id)]
     accept: Vec<String>,
@@ -43,6 +47,9 @@ struct Report {
 /// # Errors
 /// When it can't be looked at.
 pub async fn run(arguments: &Arguments, global: &Global) -> anyhow::Result<Said> {
+    if arguments.pre {
+        return pre::run(global).await;
+    }
     let subject = subject(arguments.deployment.as_deref(), arguments.filename.as_deref(), global).await?;
     let findings = evaluate(&Rules::load()?, &subject, &arguments.accept);
     let report = Report {

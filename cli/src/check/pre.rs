@@ -1,0 +1,291 @@
+//! The command `check --pre`: whether a cluster is fit for Ringside, before it is installed. It writes nothing.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::{
+    api::{
+        authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
+        core::v1::{Node, ResourceQuota},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{ListParams, PostParams},
+};
+use ringside_ring::manifest::clusterring_crd;
+use ringside_runtime::{discovery, explain::explain};
+use serde::Serialize;
+
+use super::text::line;
+use crate::{
+    cluster::Global,
+    fit::Mark,
+    output::{Said, render},
+};
+
+/// The oldest minor version of Kubernetes 1 with native sidecars.
+const OLDEST_MINOR: u32 = 29;
+
+/// The namespace that Ringside is installed in.
+const NAMESPACE: &str = "ringside-system";
+
+/// What the installation creates: group, resource, and the namespace of those that are in one.
+const CREATED: [(&str, &str, Option<&str>); 6] = [
+    ("apiextensions.k8s.io", "customresourcedefinitions", None),
+    ("rbac.authorization.k8s.io", "clusterroles", None),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", None),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", None),
+    ("", "namespaces", None),
+    ("apps", "deployments", Some(NAMESPACE)),
+];
+
+/// What is known of a cluster.
+#[derive(Clone, Debug, Default)]
+struct Facts {
+    /// The minor version of Kubernetes 1.
+    minor: u32,
+    groups: Vec<String>,
+    keeps_labels: bool,
+    nodes: BTreeSet<String>,
+    forbidden: Vec<String>,
+    quotas: Vec<String>,
+    definition: Option<CustomResourceDefinition>,
+    unseen: Vec<String>,
+}
+
+/// A line of the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Item {
+    mark: Mark,
+    finding: String,
+}
+
+/// Judges the cluster.
+///
+/// # Errors
+/// When the API server can't be asked.
+pub(super) async fn run(global: &Global) -> anyhow::Result<Said> {
+    let client = global.connect().await?.client;
+    let items = judge(&gather(&client).await?);
+    let said = render(global.output, &items, |items| text(items))?;
+    let is_fit = items.iter().all(|item| item.mark != Mark::Unfit);
+    Ok(if is_fit { Said::good(said) } else { Said::unhealthy(said) })
+}
+
+fn text(items: &[Item]) -> String {
+    let mut text = String::new();
+    for item in items {
+        line(&mut text, &format!("{} ", item.mark.sign()), &item.finding);
+    }
+    let count = |mark: Mark| items.iter().filter(|item| item.mark == mark).count();
+    line(&mut text, "", &format!("problems: {}, warnings: {}", count(Mark::Unfit), count(Mark::Note)));
+    text
+}
+
+fn judge(facts: &Facts) -> Vec<Item> {
+    let mut items = Vec::new();
+    let mut say = |mark, finding: String| items.push(Item { mark, finding });
+    let minor = facts.minor;
+    if minor < OLDEST_MINOR {
+        say(Mark::Unfit, format!("Kubernetes 1.{minor} has no native sidecars: upgrade to 1.{OLDEST_MINOR} or newer"));
+    } else {
+        say(Mark::Fit, format!("Kubernetes 1.{minor} (needs 1.{OLDEST_MINOR})"));
+    }
+    if minor < 30 {
+        say(Mark::Note, "no ValidatingAdmissionPolicy before 1.30: `fence: APIServer` is not available".to_owned());
+    }
+    if !facts.keeps_labels {
+        let text = "labels are kept by the webhook alone: MutatingAdmissionPolicy is served by default since 1.36";
+        say(Mark::Note, text.to_owned());
+    }
+    match facts.forbidden.as_slice() {
+        [] => say(Mark::Fit, "you may create what the installation creates".to_owned()),
+        forbidden => say(Mark::Unfit, format!("you may not create {}: ask for these rights", forbidden.join(", "))),
+    }
+    for quota in &facts.quotas {
+        say(Mark::Note, format!("ResourceQuota {NAMESPACE}/{quota} may refuse the sharder's pods"));
+    }
+    for finding in platforms(facts) {
+        say(Mark::Note, finding);
+    }
+    if facts.groups.iter().any(|group| group == "sharding.timebertt.dev") {
+        match facts.definition.as_ref().map(differs) {
+            Some(None) => say(Mark::Fit, "the ClusterRing definition is this version's".to_owned()),
+            Some(Some(difference)) => {
+                let text = format!(
+                    "the ClusterRing definition {difference}: apply this version's before the sharder (docs: upgrade)"
+                );
+                say(Mark::Unfit, text);
+            }
+            None => say(
+                Mark::Note,
+                "another sharding project serves sharding.timebertt.dev: use ring names of your own beside it"
+                    .to_owned(),
+            ),
+        }
+    }
+    for unseen in &facts.unseen {
+        say(Mark::Note, format!("not looked at: {unseen}"));
+    }
+    items.sort_by_key(|item| item.mark);
+    items
+}
+
+/// What is to be done on the platforms that the marks of nodes and groups show.
+fn platforms(facts: &Facts) -> Vec<String> {
+    let has_label = |start: &str| facts.nodes.iter().any(|label| label.starts_with(start));
+    let has_group = |end: &str| facts.groups.iter().any(|group| group.ends_with(end));
+    let mut found = Vec::new();
+    if has_label("kubernetes.azure.com/") {
+        found
+            .push("AKS adds selectors to webhook configurations: use the overlay aks (docs: platforms#aks)".to_owned());
+    }
+    if has_label("cloud.google.com/gke") {
+        let text =
+            "GKE: private clusters close port 9443 to the webhook: use the overlay gke-private (docs: platforms#gke)";
+        found.push(text.to_owned());
+    }
+    if has_group("config.openshift.io") {
+        found.push("OpenShift: use the overlay openshift (docs: platforms#openshift)".to_owned());
+    }
+    if has_label("eks.amazonaws.com/") && (has_group("cilium.io") || has_group("projectcalico.org")) {
+        let text = "EKS with an overlay network: the API server reaches no pod, so use the overlay eks-overlay-cni (docs: platforms#eks)";
+        found.push(text.to_owned());
+    }
+    found
+}
+
+/// How a definition of ClusterRing differs from this version's in the fields of its spec; `None` where it does not.
+fn differs(other: &CustomResourceDefinition) -> Option<String> {
+    let fields = |definition: &CustomResourceDefinition| -> BTreeSet<String> {
+        let schema = definition.spec.versions.first().and_then(|version| version.schema.as_ref());
+        let schema = schema.and_then(|schema| schema.open_api_v3_schema.as_ref());
+        let spec = schema.and_then(|schema| schema.properties.as_ref()).and_then(|all| all.get("spec"));
+        spec.and_then(|spec| spec.properties.as_ref()).into_iter().flat_map(|all| all.keys().cloned()).collect()
+    };
+    let (own, other) = (fields(&clusterring_crd()), fields(other));
+    let list = |fields: &mut dyn Iterator<Item = &String>| fields.cloned().collect::<Vec<_>>().join(", ");
+    let lacks = list(&mut own.difference(&other));
+    let more = list(&mut other.difference(&own));
+    match (lacks.is_empty(), more.is_empty()) {
+        (false, _) => Some(format!("lacks {lacks}")),
+        (true, false) => Some(format!("has {more} besides")),
+        (true, true) => None,
+    }
+}
+
+async fn gather(client: &Client) -> anyhow::Result<Facts> {
+    let version = client.apiserver_version().await.map_err(|error| anyhow::anyhow!(explain(&error)))?;
+    let digits: String = version.minor.chars().take_while(char::is_ascii_digit).collect();
+    let mut facts = Facts { minor: digits.parse().unwrap_or(0), ..Facts::default() };
+    facts.groups = discovery::groups(client).await?;
+    let admission = discovery::group(client, "admissionregistration.k8s.io").await?;
+    facts.keeps_labels = admission.all().0.iter().any(|served| served.api.plural == "mutatingadmissionpolicies");
+    for (group, resource, namespace) in CREATED {
+        match may_create(client, group, resource, namespace).await {
+            Ok(true) => {}
+            Ok(false) => facts.forbidden.push(resource.to_owned()),
+            Err(error) => facts.unseen.push(format!("rights to {resource}: {}", explain(&error))),
+        }
+    }
+    let nodes: Api<Node> = Api::all(client.clone());
+    match nodes.list_metadata(&ListParams::default().limit(20)).await {
+        Ok(nodes) => facts.nodes = nodes.items.iter().flat_map(|node| node.labels().keys().cloned()).collect(),
+        Err(error) => facts.unseen.push(format!("Nodes: {}", explain(&error))),
+    }
+    let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), NAMESPACE);
+    match quotas.list_metadata(&ListParams::default()).await {
+        Ok(quotas) => facts.quotas = quotas.items.iter().map(kube::ResourceExt::name_any).collect(),
+        Err(error) => facts.unseen.push(format!("ResourceQuotas: {}", explain(&error))),
+    }
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    match definitions.get_opt("clusterrings.sharding.timebertt.dev").await {
+        Ok(definition) => facts.definition = definition,
+        Err(error) => facts.unseen.push(format!("CustomResourceDefinitions: {}", explain(&error))),
+    }
+    Ok(facts)
+}
+
+async fn may_create(client: &Client, group: &str, resource: &str, namespace: Option<&str>) -> kube::Result<bool> {
+    let attributes = ResourceAttributes {
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        namespace: namespace.map(str::to_owned),
+        verb: Some("create".to_owned()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    let answer = Api::all(client.clone()).create(&PostParams::default(), &review).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Facts {
+        let definition = Some(clusterring_crd());
+        let groups = vec!["sharding.timebertt.dev".to_owned()];
+        Facts { minor: 36, keeps_labels: true, definition, groups, ..Facts::default() }
+    }
+
+    /// What is not as it should be.
+    fn found(change: impl FnOnce(&mut Facts)) -> Vec<(Mark, String)> {
+        let mut facts = good();
+        change(&mut facts);
+        let items = judge(&facts).into_iter().filter(|item| item.mark != Mark::Fit);
+        items.map(|item| (item.mark, item.finding)).collect()
+    }
+
+    #[test]
+    fn a_cluster_with_all_that_is_needed_is_fit() {
+        assert_eq!(found(|_| ()), []);
+    }
+
+    #[test]
+    fn each_lack_is_told_with_a_remedy() {
+        let one = |change: fn(&mut Facts)| match found(change).as_slice() {
+            [(mark, text)] => (*mark, text.clone()),
+            other => panic!("{other:?}"),
+        };
+        let mut cases = vec![
+            (Mark::Note, "1.36", one(|facts| facts.keeps_labels = false)),
+            (Mark::Note, "1.30", one(|facts| facts.minor = 29)),
+            (Mark::Unfit, "ask for these rights", one(|facts| facts.forbidden = vec!["clusterroles".to_owned()])),
+            (Mark::Note, "ringside-system/q", one(|facts| facts.quotas = vec!["q".to_owned()])),
+            (Mark::Note, "another sharding project", one(|facts| facts.definition = None)),
+            (Mark::Note, "platforms#openshift", one(|facts| facts.groups.push("config.openshift.io".to_owned()))),
+        ];
+        for (label, page) in [("kubernetes.azure.com/cluster", "#aks"), ("cloud.google.com/gke-nodepool", "#gke")] {
+            let told = found(|facts| facts.nodes = [label.to_owned()].into());
+            cases.push((Mark::Note, page, told[0].clone()));
+        }
+        for (mark, part, (told, text)) in cases {
+            assert!(told == mark && text.contains(part), "{part}: {text}");
+        }
+        assert!(
+            found(|facts| facts.minor = 28).iter().any(|(mark, text)| *mark == Mark::Unfit && text.contains("upgrade"))
+        );
+        let old = |facts: &mut Facts| facts.definition = Some(CustomResourceDefinition::default());
+        assert!(
+            found(old)
+                .iter()
+                .any(|(mark, text)| *mark == Mark::Unfit && text.contains("lacks ") && text.contains("fence")),
+            "{:?}",
+            found(old)
+        );
+    }
+
+    #[test]
+    fn an_overlay_network_matters_on_eks_only() {
+        let told = |label: &str| {
+            found(|facts| {
+                facts.nodes = [label.to_owned()].into();
+                facts.groups.push("cilium.io".to_owned());
+            })
+        };
+        assert!(told("eks.amazonaws.com/nodegroup")[0].1.contains("#eks") && told("other").is_empty());
+    }
+}
