@@ -15,6 +15,7 @@ mod docs;
 mod electors;
 mod endurance;
 mod fence;
+mod fit;
 mod footprint;
 mod handover;
 mod inject;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         handover::group(),
         selectors::group(),
         fence::group(),
+        fit::group(),
         ways_in::group(),
         before_you_shard::group(),
         compatibility::group(),
