@@ -54,7 +54,7 @@ pub struct ClusterRingSpec {
     /// How many seconds a shard may take to release an object; 60 when it is absent. An object that is held longer is
     /// reported, and taken from its shard where the fence is the API server's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 5, max = 3600))]
+    #[schemars(schema_with = "crate::schema::drain_deadline")]
     pub drain_deadline_seconds: Option<u16>,
     /// The namespaces of the shards: a Lease in another one makes no shard. Every namespace when it is absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -44,6 +44,11 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// The schema of an optional drain deadline in seconds: OpenAPI has no format for 16 bits, and API servers warn of it.
+pub(crate) fn drain_deadline(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "integer", "nullable": true, "minimum": 5.0, "maximum": 3600.0})
+}
+
 /// The schema of a list of `Condition`.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

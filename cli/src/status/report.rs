@@ -46,7 +46,9 @@ pub(super) struct RingReport {
     pub(super) healthy: bool,
     pub(super) ready: Option<bool>,
     pub(super) available_replicas: i32,
-    pub(super) all_replicas: i32,
+    /// None where no Leases were read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) all_replicas: Option<usize>,
     /// None before the sharder counted them.
     pub(super) objects: Option<Objects>,
     pub(super) fence: Fence,
@@ -138,19 +140,22 @@ pub(super) fn of_ring(
         let of = status.objects.iter().flat_map(|counts| &counts.shards);
         let having: BTreeMap<_, _> = of.map(|it| (it.name.as_str(), it.objects)).collect();
         let all = objects.as_ref().map_or(0, |objects| objects.all);
-        let each = replicas.iter().map(|replica| {
+        // Leases of Pods that are gone stay for a while.
+        let is_moving = |it: &Replica| moving.is_some_and(|moving| moving.contains_key(it.name.as_str()));
+        let shown = replicas.iter().filter(|it| it.state.is_available() || is_moving(it));
+        let each = shown.map(|replica| {
             let has = counts.then(|| having.get(replica.name.as_str()).copied().unwrap_or(0));
             let moving = moving.map(|moving| moving.get(replica.name.as_str()).copied().unwrap_or(0));
             of_replica(replica, &members, (has, all), moving)
         });
-        each.collect()
+        each.collect::<Vec<_>>()
     });
     RingReport {
         name: ring.metadata.name.clone().unwrap_or_default(),
         healthy,
         ready,
         available_replicas: status.available_shards,
-        all_replicas: status.shards,
+        all_replicas: replicas.as_ref().map(Vec::len),
         objects,
         fence: ring.spec.fence,
         problems,

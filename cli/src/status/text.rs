@@ -53,7 +53,10 @@ fn row(ring: &RingReport) -> [String; 8] {
     [
         ring.name.clone(),
         ring.ready.map_or("-", |ready| if ready { "True" } else { "False" }).to_owned(),
-        format!("{}/{}", ring.available_replicas, ring.all_replicas),
+        match ring.all_replicas {
+            Some(all) => format!("{}/{all}", ring.available_replicas),
+            None => ring.available_replicas.to_string(),
+        },
         said(objects.map(|it| it.all)),
         said(objects.map(|it| with_age(it.without_owner, it.without_owner_seconds))),
         said(objects.map(|it| with_age(it.moving, it.moving_seconds))),
@@ -104,7 +107,7 @@ mod tests {
             healthy: false,
             ready: Some(true),
             available_replicas: 3,
-            all_replicas: 3,
+            all_replicas: Some(3),
             objects: Some(Objects {
                 all: 412,
                 without_owner: 0,
