@@ -18,6 +18,7 @@ use tokio::time::sleep;
 pub(crate) mod belongings;
 pub(crate) mod departed;
 mod labels;
+pub(crate) mod lease;
 mod scope;
 pub(crate) mod templates;
 

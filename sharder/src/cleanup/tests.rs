@@ -178,6 +178,33 @@ fn of_a_ring_that_is_gone_what_labelled_objects_control_is_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lease_without_holder_is_deleted_and_one_that_is_held_stays() {
+    let api = FakeApi::default();
+    let lease = |name: &str, holder: &str| {
+        json!({"metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1",
+            "labels": {"alpha.sharding.timebertt.dev/clusterring": "example", "alpha.sharding.timebertt.dev/state": "dead"}},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15}})
+    };
+    let path = |name: &str| format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/{name}");
+    let all = [
+        lease("released", ""),
+        lease("taken-over", "shardlease-controller"),
+        lease("held", "held"),
+        lease("lock", "x"),
+    ];
+    api.put("/apis/coordination.k8s.io/v1/leases", json!({"metadata": {}, "items": all}));
+    for lease in &all {
+        api.put(&path(lease["metadata"]["name"].as_str().unwrap()), lease.clone());
+    }
+    let left = || ["released", "taken-over", "held", "lock"].map(|name| api.get(&path(name)).is_some());
+    for (dry_run, wanted) in [(true, [true; 4]), (false, [false, false, true, true])] {
+        let found = lease::remove(&api.client(), &"example".parse().unwrap(), dry_run).await;
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(left(), wanted);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_has_not_our_label_stays() {
     let api = FakeApi::default();
     let (group, version) = ("admissionregistration.k8s.io", "admissionregistration.k8s.io/v1");

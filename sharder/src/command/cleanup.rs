@@ -15,7 +15,7 @@ use super::report::Report;
 use crate::{
     assign::writes::Writes,
     cleanup::{
-        self, Scope, Tallies, Tally, belongings,
+        self, Scope, Tallies, Tally, belongings, lease,
         templates::{self, Holder},
     },
     resources::{self, Resource},
@@ -81,7 +81,7 @@ impl Cleanup {
         if ring.is_some() && !self.dry_run {
             self.remove_ring(&rings).await?;
         }
-        let belongings = belongings::remove(client, &self.ring, self.dry_run).await;
+        let mut belongings = belongings::remove(client, &self.ring, self.dry_run).await;
         if !self.dry_run {
             let (ring, writes) = (self.ring.clone(), Writes::default());
             let client = client.clone();
@@ -91,6 +91,7 @@ impl Cleanup {
                 *tally = Tally { found: tally.found, fault: end.fault.or(tally.fault.take()), ..end };
             }
         }
+        belongings.extend(lease::remove(client, &self.ring, self.dry_run).await);
         let had_ring = ring.is_some();
         Ok(Report { ring: self.ring, dry_run: self.dry_run, had_ring, belongings, tallies, templates })
     }
