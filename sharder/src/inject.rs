@@ -1,6 +1,6 @@
 //! Adds the proxy to the pod template of a workload, and takes it off again. Everything else in the object stays as it is.
 //!
-//! [`container`] makes the proxy's container, [`environment`] leads the controller to it, [`before`] remembers on the template
+//! `container` makes the proxy's container, `environment` leads the controller to it, `before` remembers on the template
 //! what was there, so that [`uninject`] gives back what parses equal. All of it works on JSON, so fields that this version
 //! doesn't know stay too.
 
