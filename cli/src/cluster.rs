@@ -49,6 +49,8 @@ impl Global {
         };
         let mut config = config.context("no cluster: set KUBECONFIG, or name a file with --kubeconfig")?;
         config.read_timeout = Some(self.timeout);
+        // Else the time that a connection was idle counts against its next request.
+        config.reset_reader_on_write = true;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let server = config.cluster_url.to_string();
         let client = Client::try_from(config).with_context(|| format!("can't speak to the API server at {server}"))?;

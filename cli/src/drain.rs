@@ -3,16 +3,19 @@
 use futures::StreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
+    Api, Client, ResourceExt as _,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
     runtime::{WatchStreamExt as _, watcher},
 };
 use ringside_ring::{
-    ClusterRing, RingName,
-    labels::{LEASE_DRAINED, LEASE_RING},
+    ClusterRing, Controller, RingLabels, RingName, Weight,
+    labels::{LEASE_DRAINED, LEASE_INSTANCE, LEASE_RING},
     lease::annotation,
 };
-use ringside_runtime::explain::{code, explain, explain_watch};
+use ringside_runtime::{
+    discovery,
+    explain::{code, explain},
+};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -45,17 +48,19 @@ pub struct Undrain {
 /// When its Lease can't be written, or no other replica could take the objects.
 pub async fn drain(global: &Global, Drain { pod, wait }: &Drain) -> anyhow::Result<Said> {
     let cluster = global.connect().await?;
-    let lease = mark(&cluster, pod, Some("true")).await?;
+    let lease = read(&cluster, pod).await?;
     let ring = ring_of(&lease)?;
+    let name = lease.metadata.name.clone().unwrap_or_default();
     let replicas = rings::replicas(&rings::leases(&cluster.client, &ring).await?);
-    if !has_receiver(&replicas) {
-        return Ok(Said::unhealthy(format!("{pod} is drained, but no other replica takes objects: nothing moves")));
+    // Where no replica is left, all count alike, and objects would move to those that are drained.
+    if !has_receiver(&replicas, &name) {
+        return Ok(Said::unhealthy(format!("{pod} is not drained: no other replica takes objects")));
     }
+    mark(&cluster, &lease, Some(annotation(&lease, LEASE_INSTANCE).unwrap_or("true"))).await?;
     if !wait {
         return Ok(Said::good(format!("{pod} is drained: its objects move; `ringside undrain {pod}` takes it back")));
     }
-    let name = lease.metadata.name.unwrap_or_default();
-    match timeout(global.timeout, until_empty(&cluster.client, &ring, &name, lease.metadata.namespace)).await {
+    match timeout(global.timeout, until_empty(&cluster.client, &ring, &name)).await {
         Ok(done) => done.map(|()| Said::good(format!("{pod} has no objects"))),
         Err(_) => Ok(Said::unhealthy(format!(
             "{pod} still has objects after {:?}: `ringside status {ring}` says more",
@@ -70,21 +75,29 @@ pub async fn drain(global: &Global, Drain { pod, wait }: &Drain) -> anyhow::Resu
 /// When its Lease can't be written.
 pub async fn undrain(global: &Global, Undrain { pod }: &Undrain) -> anyhow::Result<Said> {
     let cluster = global.connect().await?;
-    let weight = Replica::of(&mark(&cluster, pod, None).await?).map_or(String::new(), |it| it.weight.to_string());
+    let lease = read(&cluster, pod).await?;
+    ring_of(&lease)?;
+    let weight = Replica::of(&mark(&cluster, &lease, None).await?).map_or(String::new(), |it| it.weight.to_string());
     Ok(Said::good(format!("{pod} takes objects again, with weight {weight}")))
 }
 
-/// Writes or removes the mark on the replica's Lease.
-async fn mark(cluster: &Cluster, pod: &str, mark: Option<&str>) -> anyhow::Result<Lease> {
+/// Reads the Lease of a replica.
+async fn read(cluster: &Cluster, pod: &str) -> anyhow::Result<Lease> {
     let (namespace, name) = cluster.split(pod);
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), namespace);
-    let explained = |error: kube::Error| match code(&error) {
+    leases.get(name).await.map_err(|error| match code(&error) {
         Some(404) => anyhow::anyhow!("no replica {namespace}/{name}: `ringside status RING` lists those of a ring"),
-        _ => anyhow::anyhow!("can't read or write Lease {namespace}/{name}: {}", explain(&error)),
-    };
-    ring_of(&leases.get(name).await.map_err(explained)?)?;
+        _ => anyhow::anyhow!("can't read Lease {namespace}/{name}: {}", explain(&error)),
+    })
+}
+
+/// Writes or removes the mark on the replica's Lease.
+async fn mark(cluster: &Cluster, lease: &Lease, mark: Option<&str>) -> anyhow::Result<Lease> {
+    let (namespace, name) = (lease.namespace().unwrap_or_default(), lease.name_any());
+    let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &namespace);
     let patch = Patch::Merge(json!({"metadata": {"annotations": {LEASE_DRAINED: mark}}}));
-    leases.patch(name, &PatchParams::default(), &patch).await.map_err(explained)
+    let patched = leases.patch(&name, &PatchParams::default(), &patch).await;
+    patched.map_err(|error| anyhow::anyhow!("can't write Lease {namespace}/{name}: {}", explain(&error)))
 }
 
 fn ring_of(lease: &Lease) -> anyhow::Result<RingName> {
@@ -93,42 +106,60 @@ fn ring_of(lease: &Lease) -> anyhow::Result<RingName> {
     Ok(ring.parse()?)
 }
 
-/// Whether a drained replica has somewhere to give its objects: where all have weight 0, all count alike.
-fn has_receiver(replicas: &[Replica]) -> bool {
-    replicas
-        .iter()
-        .any(|replica| !replica.drained && replica.weight > ringside_ring::Weight::ZERO && replica.state.is_available())
+/// Whether another replica than this one takes objects.
+fn has_receiver(replicas: &[Replica], drained: &str) -> bool {
+    replicas.iter().any(|it| {
+        it.name.as_str() != drained
+            && it.weight > Weight::ZERO
+            && it.state.is_available()
+            && it.controller == Controller::Working
+    })
 }
 
-/// Follows the ring until it counts no object with the replica. Says the count whenever it is another one.
-async fn until_empty(client: &Client, ring: &RingName, name: &str, namespace: Option<String>) -> anyhow::Result<()> {
+/// Follows the ring until no object of its resources has the replica's label. Says the count whenever it is another one.
+async fn until_empty(client: &Client, ring: &RingName, name: &str) -> anyhow::Result<()> {
     let config = watcher::Config::default().fields(&format!("metadata.name={ring}"));
     let changes = watcher(Api::<ClusterRing>::all(client.clone()), config).default_backoff().applied_objects();
     let mut changes = std::pin::pin!(changes);
     let mut told = None;
     while let Some(change) = changes.next().await {
-        let ring = change.map_err(|error| anyhow::anyhow!("can't watch the ring: {}", explain_watch(&error)))?;
+        let ring = match change {
+            Ok(ring) => ring,
+            Err(error) => {
+                rings::go_on(&error)?;
+                continue;
+            }
+        };
         let left = left(&ring, name);
         if let Some(left) = left.filter(|left| told.replace(*left) != Some(*left)) {
             say(left);
         }
-        // The count may be one from before the mark.
-        if left == Some(0) && is_marked(client, name, namespace.as_deref().unwrap_or_default()).await? {
+        // Counts are some seconds old, and of very many replicas the ring counts those with the most.
+        if left.is_none_or(|left| left == 0) && !has_objects(client, &ring, name).await? {
             return Ok(());
         }
     }
     Ok(())
 }
 
-async fn is_marked(client: &Client, name: &str, namespace: &str) -> anyhow::Result<bool> {
-    let lease = Api::<Lease>::namespaced(client.clone(), namespace).get_opt(name).await?;
-    Ok(lease.is_none_or(|lease| annotation(&lease, LEASE_DRAINED).is_some()))
+/// Whether an object of the ring's resources has the replica's label.
+async fn has_objects(client: &Client, ring: &ClusterRing, name: &str) -> anyhow::Result<bool> {
+    let labels = RingLabels::of(&ring.name_any().parse()?);
+    let one = ListParams::default().labels(&format!("{}={name}", labels.shard)).limit(1);
+    for resource in ring.spec.families().keys() {
+        let api = discovery::resource(client, resource).await?.api;
+        let found = Api::<DynamicObject>::all_with(client.clone(), &api).list_metadata(&one).await;
+        let found = found.map_err(|error| anyhow::anyhow!("can't list {resource}: {}", explain(&error)))?;
+        if !found.items.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
-/// How many objects the replica has; none before they were counted.
+/// How many objects the replica has; none where the ring does not count it.
 fn left(ring: &ClusterRing, name: &str) -> Option<i64> {
-    let counts = ring.status.as_ref()?.objects.as_ref()?;
-    Some(counts.shards.iter().find(|it| it.name == name).map_or(0, |it| it.objects))
+    rings::objects_of(ring.status.as_ref()?.objects.as_ref()?, name)
 }
 
 #[allow(clippy::print_stderr, reason = "progress, beside the result")]
@@ -146,8 +177,8 @@ mod tests {
     #[test]
     fn drained_replicas_and_those_of_weight_zero_receive_nothing() {
         let of = |annotations: &serde_json::Value| {
-            let others = [lease("a", "ready", &json!({LEASE_DRAINED: "true"})), lease("b", "ready", annotations)];
-            has_receiver(&rings::replicas(&others))
+            let all = [lease("a", "ready", &json!({})), lease("b", "ready", annotations)];
+            has_receiver(&rings::replicas(&all), "a")
         };
         assert!(of(&json!({})));
         assert!(!of(&json!({"ringside.dev/weight": "0"})) && !of(&json!({LEASE_DRAINED: "true"})));

@@ -1,6 +1,6 @@
 //! The commands of `ringside`, which is `kubectl ringside` as well.
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{ffi::OsString, io::Write as _, process::ExitCode};
 
 use clap::Parser as _;
 
@@ -39,7 +39,8 @@ pub async fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match line.run().await {
         Ok(said) => {
             if !said.text.is_empty() {
-                println!("{}", said.text.trim_end_matches('\n'));
+                // A reader that has seen enough, as `head`, is no fault.
+                let _ = writeln!(std::io::stdout(), "{}", said.text.trim_end_matches('\n'));
             }
             said.exit.into()
         }

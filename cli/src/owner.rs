@@ -1,6 +1,6 @@
 //! The command `owner`: which replica works on an object, since when, why, and what a move waits for.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, num::NonZeroU32};
 
 use anyhow::{anyhow, bail};
 use futures::{StreamExt as _, stream};
@@ -18,11 +18,14 @@ use ringside_ring::{
     ClusterRing, RingLabels, RingName,
     cluster_ring::GroupResource,
     partition::{controller_of, group_of},
+    placement::DEFAULT_TOKENS_PER_SHARD,
 };
 use ringside_runtime::{
     discovery::{self, Served},
     explain::{code, explain},
 };
+
+use ringside_sharder::parse_tokens;
 
 use crate::{
     cluster::Global,
@@ -48,6 +51,9 @@ pub struct Arguments {
     /// The ring, where several have the resource.
     #[arg(long)]
     ring: Option<RingName>,
+    /// Tokens that a replica has on the hash ring: what the sharder has.
+    #[arg(long, env = "RINGSIDE_TOKENS_PER_SHARD", value_name = "NUMBER", default_value_t = DEFAULT_TOKENS_PER_SHARD, value_parser = parse_tokens)]
+    tokens_per_shard: NonZeroU32,
 }
 
 /// Says who works on an object; ends with 2 where no replica does, or a move is late.
@@ -55,7 +61,7 @@ pub struct Arguments {
 /// # Errors
 /// When the object or its ring can't be read.
 pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> {
-    let Arguments { resource, object, ring } = arguments;
+    let Arguments { resource, object, ring, tokens_per_shard } = arguments;
     let cluster = global.connect().await?;
     let client = &cluster.client;
     let rings = match &ring {
@@ -63,14 +69,16 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
         None => rings::read_all(client).await?,
     };
     let Some((ring, id)) = ring_with(&rings, &resource)? else {
-        let rings: Vec<_> = rings.iter().filter_map(|ring| ring.metadata.name.as_deref()).collect();
-        return Ok(Said::good(format!("outside: no ring has '{resource}'; rings: {}", rings.join(", "))));
+        let shared: BTreeSet<_> =
+            rings.iter().flat_map(|ring| ring.spec.all_resources()).map(|it| it.to_string()).collect();
+        let shared: Vec<_> = shared.into_iter().collect();
+        return Ok(Said::good(format!("outside: no ring has '{resource}'; rings share {}", shared.join(", "))));
     };
     let served = discovery::resource(client, &id).await?;
     let (namespace, name) = cluster.split(&object);
     let namespace = served.namespaced.then_some(namespace);
     let metadata = get(client, &served, namespace, name).await?;
-    let seen = look(client, ring, id, (served, metadata)).await?;
+    let seen = Seen { tokens_per_shard, ..look(client, ring, id, (served, metadata)).await? };
     let report = seen.report(Timestamp::now());
     let text = render(global.output, &report, text::screen)?;
     Ok(if report.healthy { Said::good(text) } else { Said::unhealthy(text) })
@@ -139,6 +147,7 @@ async fn look(
         ring: ring.clone(),
         name,
         resource: id,
+        tokens_per_shard: DEFAULT_TOKENS_PER_SHARD,
         metadata,
         root,
         namespace_labels,

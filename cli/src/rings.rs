@@ -2,14 +2,16 @@
 
 use anyhow::anyhow;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, api::ListParams};
+use kube::{Api, Client, api::ListParams, runtime::watcher};
 use ringside_ring::{
     ClusterRing, Controller, Grace, Members, RingName, ShardName, Weight,
-    labels::{LEASE_DRAINED, LEASE_RING, LEASE_STATE, LEASE_VERSION},
+    cluster_ring::{NAMED_SHARDS, ObjectCounts},
+    labels::{LEASE_RING, LEASE_STATE, LEASE_VERSION},
     lease::{LeaseFacts, LeaseOwner, ShardState, annotation},
     members::Member,
+    weight::is_drained,
 };
-use ringside_runtime::explain::{code, explain};
+use ringside_runtime::explain::{code, explain, explain_watch};
 
 /// Reads a ring.
 ///
@@ -87,7 +89,7 @@ impl Replica {
             namespace: metadata.namespace.clone().unwrap_or_default(),
             state: state.unwrap_or(unjudged),
             weight: Weight::of(lease).unwrap_or_default(),
-            drained: annotation(lease, LEASE_DRAINED).is_some(),
+            drained: is_drained(lease),
             controller: Controller::of(lease),
             grace: Grace::promised(lease),
             version: annotation(lease, LEASE_VERSION).map(str::to_owned),
@@ -101,6 +103,30 @@ pub fn replicas(leases: &[Lease]) -> Vec<Replica> {
     let mut replicas: Vec<_> = leases.iter().filter_map(Replica::of).collect();
     replicas.sort_by(|a, b| a.name.cmp(&b.name));
     replicas
+}
+
+/// How many objects the ring counts with a replica; none where it may have some that are not counted by name.
+#[must_use]
+pub fn objects_of(counts: &ObjectCounts, name: &str) -> Option<i64> {
+    let counted = counts.shards.iter().find(|it| it.name == name).map(|it| it.objects);
+    counted.or_else(|| (counts.shards.len() < NAMED_SHARDS).then_some(0))
+}
+
+/// Goes on after a watch was interrupted, as it begins anew by itself; what a retry can't mend is returned.
+///
+/// # Errors
+/// Where the caller may not watch, or there is nothing to watch.
+#[allow(clippy::print_stderr, reason = "beside the result")]
+pub fn go_on(error: &watcher::Error) -> anyhow::Result<()> {
+    let explained = explain_watch(error);
+    let refused = |error: &kube::Error| matches!(code(error), Some(401 | 403 | 404));
+    match error {
+        watcher::Error::InitialListFailed(cause) | watcher::Error::WatchStartFailed(cause) if refused(cause) => {
+            anyhow::bail!("can't watch the ring: {explained}")
+        }
+        _ => eprintln!("the watch was interrupted, and begins anew: {explained}"),
+    }
+    Ok(())
 }
 
 /// Returns the same as members of the ring.

@@ -1,6 +1,6 @@
 //! The command `status`: how rings are, and the replicas of one.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
@@ -12,7 +12,8 @@ use kube::{
     runtime::{WatchStreamExt as _, reflector, watcher},
 };
 use ringside_ring::{ClusterRing, RingLabels, RingName, labels::LEASE_RING};
-use ringside_runtime::{discovery, explain::explain_watch};
+use ringside_runtime::discovery;
+use tokio::time::sleep;
 
 use crate::{
     cluster::Global,
@@ -24,6 +25,9 @@ mod report;
 mod text;
 
 use self::report::{Report, of_ring};
+
+/// The pause between two looks of `-w`.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
 /// The arguments of `status`.
 #[derive(Clone, Debug, clap::Args)]
@@ -43,6 +47,9 @@ pub async fn run(global: &Global, arguments: Arguments) -> anyhow::Result<Said> 
     let Arguments { ring, watch } = arguments;
     let cluster = global.connect().await?;
     if watch {
+        if let Some(name) = &ring {
+            rings::read(&cluster.client, name).await?;
+        }
         return follow(global, &cluster.client, ring).await;
     }
     let (rings, leases) = match &ring {
@@ -104,7 +111,10 @@ async fn follow(global: &Global, client: &Client, ring: Option<RingName>) -> any
     let mut changes = stream::select(of_rings, of_leases);
     let mut shown = String::new();
     while let Some(change) = changes.next().await {
-        change.map_err(|error| anyhow::anyhow!("can't watch the ring: {}", explain_watch(&error)))?;
+        if let Err(error) = change {
+            rings::go_on(&error)?;
+            continue;
+        }
         let (rings_now, leases_now): (Vec<_>, Vec<_>) = (rings.state(), leases.state());
         if rings_now.is_empty() {
             continue;
@@ -117,6 +127,8 @@ async fn follow(global: &Global, client: &Client, ring: Option<RingName>) -> any
             show(&text);
             shown = text;
         }
+        // Each renewal of a Lease is a change, and a look may list objects: the changes of a while are shown together.
+        sleep(BETWEEN_LOOKS).await;
     }
     Ok(Said::good(""))
 }

@@ -237,6 +237,9 @@ pub struct ObjectCounts {
     pub counted_at: Option<Time>,
 }
 
+/// How many shards a status names with their objects: those with the most.
+pub const NAMED_SHARDS: usize = 100;
+
 /// How many objects a shard has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 pub struct ShardObjects {

@@ -5,7 +5,7 @@ use std::{fmt, num::NonZeroU32, str::FromStr};
 use k8s_openapi::api::coordination::v1::Lease;
 
 use crate::{
-    labels::{LEASE_DRAINED, LEASE_WEIGHT},
+    labels::{LEASE_DRAINED, LEASE_INSTANCE, LEASE_WEIGHT},
     lease::annotation,
 };
 
@@ -36,7 +36,7 @@ impl Weight {
     /// # Errors
     /// When the annotation is there and is no weight: the shard then counts like any other.
     pub fn of(lease: &Lease) -> Result<Self, InvalidWeight> {
-        if annotation(lease, LEASE_DRAINED).is_some() {
+        if is_drained(lease) {
             return Ok(Self::ZERO);
         }
         annotation(lease, LEASE_WEIGHT).map_or(Ok(Self::ONE), str::parse)
@@ -49,6 +49,13 @@ impl Weight {
         let rounded = (u64::from(tokens_per_shard.get()) * hundredths + whole / 2) / whole;
         u32::try_from(rounded).unwrap_or(u32::MAX).max(u32::from(self > Self::ZERO))
     }
+}
+
+/// Whether a person drains the shard: the mark names the instance that it was set on, so that the next Pod of the same name
+/// is not drained.
+pub fn is_drained(lease: &Lease) -> bool {
+    let instance = annotation(lease, LEASE_INSTANCE);
+    annotation(lease, LEASE_DRAINED).is_some_and(|mark| instance.is_none_or(|instance| instance == mark))
 }
 
 impl Default for Weight {
@@ -121,6 +128,12 @@ mod tests {
         let annotations = lease.metadata.annotations.get_or_insert_default();
         annotations.insert(LEASE_DRAINED.to_owned(), "true".to_owned());
         assert_eq!(Weight::of(&lease), Ok(Weight::ZERO), "whatever its weight");
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        annotations.insert(LEASE_INSTANCE.to_owned(), "next".to_owned());
+        assert_eq!(Weight::of(&lease), Ok(Weight(200)), "of the next Pod of that name");
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        annotations.insert(LEASE_DRAINED.to_owned(), "next".to_owned());
+        assert_eq!(Weight::of(&lease), Ok(Weight::ZERO));
         lease.metadata.annotations = Some([(LEASE_WEIGHT.to_owned(), "two".to_owned())].into());
         assert!(Weight::of(&lease).is_err());
     }

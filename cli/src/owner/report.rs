@@ -1,6 +1,6 @@
 //! Who works on an object, judged from what was read.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, num::NonZeroU32, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Event, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -8,7 +8,6 @@ use kube::core::{Selector, SelectorExt as _};
 use ringside_ring::{
     ClusterRing, Controller, HashRing, PartitionKey, RingLabels, RingName, ShardName,
     cluster_ring::{CONDITION_READY, GroupResource},
-    placement::DEFAULT_TOKENS_PER_SHARD,
 };
 use ringside_sharder::move_age;
 use serde::Serialize;
@@ -34,6 +33,7 @@ pub(super) struct Seen {
     pub(super) ring: ClusterRing,
     pub(super) name: RingName,
     pub(super) resource: GroupResource,
+    pub(super) tokens_per_shard: NonZeroU32,
     pub(super) metadata: ObjectMeta,
     pub(super) root: Placed,
     pub(super) namespace_labels: Option<BTreeMap<String, String>>,
@@ -164,7 +164,7 @@ impl Seen {
         let key = PartitionKey::of(&resource.group, kind, namespace, name);
         let hash_ring = HashRing::weighted(
             members(&self.replicas).weighted().map(|(shard, weight)| (shard.clone(), weight)),
-            DEFAULT_TOKENS_PER_SHARD,
+            self.tokens_per_shard,
         );
         let first = hash_ring.owner(&key).cloned();
         let next = hash_ring.owner_among(&key, |shard| Some(shard) != first.as_ref()).cloned();
@@ -266,6 +266,7 @@ fn place(metadata: &ObjectMeta) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use ringside_ring::placement::DEFAULT_TOKENS_PER_SHARD;
     use serde_json::{Value, json};
 
     use super::*;
@@ -290,6 +291,7 @@ mod tests {
         });
         let leases = ["a", "b"].map(|name| rings::tests::lease(name, "ready", &json!({})));
         Seen {
+            tokens_per_shard: DEFAULT_TOKENS_PER_SHARD,
             ring: serde_json::from_value(ring).unwrap(),
             name,
             resource: GroupResource { group: "web.example.com".into(), resource: "websites".into() },

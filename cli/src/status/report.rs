@@ -11,7 +11,7 @@ use ringside_ring::{
 };
 use serde::Serialize;
 
-use crate::rings::{Replica, members, replicas};
+use crate::rings::{Replica, members, objects_of, replicas};
 
 /// How long an object may be without replica before the ring is unhealthy: assignments take moments.
 const UNASSIGNED_SECONDS: i64 = 60;
@@ -135,16 +135,14 @@ pub(super) fn of_ring(
         && !problems.iter().any(|problem| problem.fault)
         && waiting.is_none_or(|seconds| seconds < UNASSIGNED_SECONDS);
     let replicas = leases.map(|leases| {
-        let (replicas, counts) = (replicas(leases), objects.is_some());
+        let replicas = replicas(leases);
         let members = members(&replicas);
-        let of = status.objects.iter().flat_map(|counts| &counts.shards);
-        let having: BTreeMap<_, _> = of.map(|it| (it.name.as_str(), it.objects)).collect();
         let all = objects.as_ref().map_or(0, |objects| objects.all);
         // Leases of Pods that are gone stay for a while.
         let is_moving = |it: &Replica| moving.is_some_and(|moving| moving.contains_key(it.name.as_str()));
         let shown = replicas.iter().filter(|it| it.state.is_available() || is_moving(it));
         let each = shown.map(|replica| {
-            let has = counts.then(|| having.get(replica.name.as_str()).copied().unwrap_or(0));
+            let has = status.objects.as_ref().and_then(|counts| objects_of(counts, replica.name.as_str()));
             let moving = moving.map(|moving| moving.get(replica.name.as_str()).copied().unwrap_or(0));
             of_replica(replica, &members, (has, all), moving)
         });

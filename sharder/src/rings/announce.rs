@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use ringside_ring::cluster_ring::ClusterRingStatus;
+use ringside_ring::cluster_ring::{ClusterRingStatus, NAMED_SHARDS};
 use tokio::time::{Duration, Instant};
 
-use super::{figures::LISTED, status::LONE_OBJECTS};
+use super::status::LONE_OBJECTS;
 use crate::{
     faults::Faults,
     leases::Leases,
@@ -110,7 +110,7 @@ impl Announcer {
 /// Who took part when the status was written that is stored, if that lists all of them.
 fn told_before(snapshot: &Snapshot) -> Option<BTreeSet<String>> {
     let shards = &snapshot.status.as_ref()?.objects.as_ref()?.shards;
-    (shards.len() < LISTED).then(|| shards.iter().map(|shard| shard.name.clone()).collect())
+    (shards.len() < NAMED_SHARDS).then(|| shards.iter().map(|shard| shard.name.clone()).collect())
 }
 
 /// What is to be told about a condition.

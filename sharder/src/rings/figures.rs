@@ -9,7 +9,7 @@ use std::{
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use ringside_ring::{
     HashRing, ShardName,
-    cluster_ring::{GroupResource, ObjectCounts, ShardObjects},
+    cluster_ring::{GroupResource, NAMED_SHARDS, ObjectCounts, ShardObjects},
 };
 
 use crate::{
@@ -18,9 +18,6 @@ use crate::{
     metrics::{Objects, OfShard, RingFigures},
     snapshot::Snapshot,
 };
-
-/// Shards that the status lists at most: it is for people, and proxies follow the ring with all that it says.
-pub(super) const LISTED: usize = 100;
 
 /// The figures of one ring.
 #[derive(Clone, Debug, Default)]
@@ -108,9 +105,9 @@ fn counts(measured: &RingFigures, shards: BTreeMap<String, u64>) -> ObjectCounts
     let sum = |of: fn(&Objects) -> u64| number(measured.resources.values().map(of).sum());
     let mut listed: Vec<_> =
         shards.into_iter().map(|(name, objects)| ShardObjects { name, objects: number(objects) }).collect();
-    if listed.len() > LISTED {
+    if listed.len() > NAMED_SHARDS {
         listed.sort_by_key(|shard| std::cmp::Reverse(shard.objects));
-        listed.truncate(LISTED);
+        listed.truncate(NAMED_SHARDS);
         listed.sort_by(|a, b| a.name.cmp(&b.name));
     }
     ObjectCounts {
@@ -210,7 +207,7 @@ mod tests {
     fn of_very_many_shards_those_with_the_most_are_listed() {
         let shards = (0..250).map(|shard| (format!("shard-{shard:03}"), u64::from(shard % 2 == 0))).collect();
         let listed = counts(&RingFigures::default(), shards).shards;
-        assert_eq!(listed.len(), LISTED);
+        assert_eq!(listed.len(), NAMED_SHARDS);
         assert!(listed.iter().all(|shard| shard.objects == 1) && listed.is_sorted_by_key(|shard| &shard.name));
     }
 
