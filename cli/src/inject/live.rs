@@ -9,7 +9,7 @@ use kube::{
     discovery::ApiResource,
 };
 use ringside_runtime::explain::{code, explain};
-use ringside_sharder::inject::Sidecar;
+use ringside_sharder::inject::{Refusal, Sidecar};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -19,10 +19,13 @@ use super::{
     permissions::{self, FIELD_MANAGER},
 };
 use crate::{
-    cluster::Global,
+    cluster::{Cluster, Global},
     exit::Exit,
     output::{Said, render},
 };
+
+/// How often a workload is read and written that others write meanwhile.
+const ATTEMPTS: usize = 10;
 
 /// What was done, or would be.
 #[derive(Serialize)]
@@ -51,49 +54,83 @@ pub(super) async fn act(
     let workload = format!("{} {namespace}/{name}", resource.kind);
     let api: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &resource);
     let failed = |what: &str, error: &kube::Error| anyhow!("can't {what} {workload}: {}", explain(error));
-    let found = api.get_opt(name).await.map_err(|error| failed("read", &error))?;
-    let before = found.with_context(|| format!("there is no {workload}"))?;
-    let before = serde_json::to_value(before)?;
-
-    if let Action::Inject(injection) = &mut action
-        && injection.sidecar == Sidecar::Native
-    {
-        let version =
-            cluster.client.apiserver_version().await.map_err(|error| failed("ask the version for", &error))?;
-        injection.sidecar = Sidecar::for_server(&version.major, &version.minor);
-    }
-    let mut after = before.clone();
-    let injected = action.change(&mut after).with_context(|| workload.clone())?;
-    let granted = match with_rbac {
-        Some(with) => permissions::of(&permissions::find_ring(&cluster.client, with).await?, with, &before, namespace),
-        None => Vec::new(),
+    action.suit(&cluster).await.map_err(|error| failed("ask the version for", &error))?;
+    let mut attempts = ATTEMPTS;
+    let (injected, granted, refused, result) = loop {
+        let found = api.get_opt(name).await.map_err(|error| failed("read", &error))?;
+        let before = serde_json::to_value(found.with_context(|| format!("there is no {workload}"))?)?;
+        let mut after = before.clone();
+        let injected = match action.change(&mut after) {
+            // Nothing is left to do.
+            Err(Refusal::NotInjected) if !has_proxy(&before) => {
+                return Ok(Said::good(format!("{workload} has no sidecar of `ringside inject`")));
+            }
+            changed => changed.with_context(|| workload.clone())?,
+        };
+        let granted = match with_rbac {
+            Some(with) => {
+                permissions::of(&permissions::find_ring(&cluster.client, with).await?, with, &before, namespace)
+            }
+            None => Vec::new(),
+        };
+        let refused = Managed::of(&before).filter(|_| !target.force).map(|managed| managed.warning());
+        let result = match (&refused, target.dry_run) {
+            (Some(_), _) => format!("{workload} was not changed"),
+            (None, DryRun::Client) => format!("{workload} was not changed (dry run)"),
+            (None, dry_run) => {
+                let dry_run = dry_run == DryRun::Server;
+                permissions::apply(&cluster.client, &granted, dry_run).await?;
+                let written = match write(&api, name, (&before, &after), dry_run).await {
+                    // Its controller writes its status at any time.
+                    Err(error) if code(&error) == Some(409) && attempts > 1 => {
+                        attempts -= 1;
+                        continue;
+                    }
+                    written => written.map_err(|error| failed("change", &error))?,
+                };
+                match (written.data.pointer("/spec/template") == before.pointer("/spec/template"), dry_run) {
+                    (true, _) => format!("{workload} is as it should be"),
+                    (false, true) => format!("{workload} was not changed (dry run)"),
+                    (false, false) => format!("{workload} changed"),
+                }
+            }
+        };
+        break (injected, granted, refused, result);
     };
     let changes = lines(&injected, &granted);
-    let refused = Managed::of(&before).filter(|_| !target.force).map(|managed| managed.warning());
-    let result = match (&refused, target.dry_run) {
-        (Some(_), _) => format!("{workload} was not changed"),
-        (None, DryRun::Client) => format!("{workload} was not changed (dry run)"),
-        (None, dry_run) => {
-            let dry_run = dry_run == DryRun::Server;
-            permissions::apply(&cluster.client, &granted, dry_run).await?;
-            let written = write(&api, name, (&before, &after), dry_run).await.map_err(|error| match code(&error) {
-                Some(409) => anyhow!("{workload} was changed meanwhile: run it again"),
-                _ => failed("change", &error),
-            })?;
-            match (written.data.pointer("/spec/template") == before.pointer("/spec/template"), dry_run) {
-                (true, _) => format!("{workload} is as it should be"),
-                (false, true) => format!("{workload} was not changed (dry run)"),
-                (false, false) => format!("{workload} changed"),
-            }
+    Outcome { workload, changes, refused, result }.said(global)
+}
+
+impl Outcome {
+    fn said(&self, global: &Global) -> anyhow::Result<Said> {
+        let exit = if self.refused.is_some() { Exit::Unhealthy } else { Exit::Good };
+        let text = render(global.output, self, |outcome| {
+            let parts = outcome.changes.iter().chain(&outcome.refused).chain([&outcome.result]);
+            parts.map(String::as_str).collect::<Vec<_>>().join("\n")
+        })?;
+        Ok(Said { text, exit })
+    }
+}
+
+impl Action {
+    /// Adds the proxy as the server's version can have it.
+    async fn suit(&mut self, cluster: &Cluster) -> Result<(), kube::Error> {
+        if let Self::Inject(injection) = self
+            && injection.sidecar == Sidecar::Native
+        {
+            let version = cluster.client.apiserver_version().await?;
+            injection.sidecar = Sidecar::for_server(&version.major, &version.minor);
         }
-    };
-    let exit = if refused.is_some() { Exit::Unhealthy } else { Exit::Good };
-    let outcome = Outcome { workload, changes, refused, result };
-    let text = render(global.output, &outcome, |outcome| {
-        let parts = outcome.changes.iter().chain(&outcome.refused).chain([&outcome.result]);
-        parts.map(String::as_str).collect::<Vec<_>>().join("\n")
-    })?;
-    Ok(Said { text, exit })
+        Ok(())
+    }
+}
+
+/// Whether a container is called like the proxy, whoever put it there.
+fn has_proxy(workload: &Value) -> bool {
+    ["initContainers", "containers"].iter().any(|list| {
+        let containers = workload["spec"]["template"]["spec"][list].as_array();
+        containers.into_iter().flatten().any(|container| container["name"] == "ringside-proxy")
+    })
 }
 
 /// Writes the new pod template, unless the workload was written since it was read: that conflicts, by the version.

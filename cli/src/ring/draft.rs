@@ -117,6 +117,8 @@ fn others(subject: &Subject, roots: &[Root<'_>]) -> Vec<String> {
             root.population.resource == it.resource || root.children.iter().any(|child| child.resource == it.resource)
         })
     };
+    // Without any child yet, each resource that the controller may create may be one.
+    let may_come = !subject.live || roots.iter().all(|root| root.children.is_empty());
     let mut questions = Vec::new();
     for it in subject.populations.iter().filter(|it| !is_named(it)) {
         let name = &it.resource;
@@ -134,7 +136,7 @@ fn others(subject: &Subject, roots: &[Root<'_>]) -> Vec<String> {
         } else if controllers(it).next().is_some() {
             questions
                 .push(format!("{name}: all replicas see them, as the controller may not create them. Is that right?"));
-        } else if it.created && !it.own && (it.total == 0 || !subject.live) {
+        } else if it.created && !it.own && (it.total == 0 || may_come) {
             questions.push(format!(
                 "{name}: the controller may create some. Do these have an object of the ring as controller? Then add\n\
                  #   {{group: {}, resource: {}}} to its controlledResources.",

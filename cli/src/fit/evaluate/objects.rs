@@ -19,7 +19,12 @@ pub(super) fn copies_into_pods(subject: &Subject) -> Seen {
 
 /// R06.
 pub(super) fn copies_to_children(subject: &Subject) -> Seen {
-    let all: Vec<_> = subject.relations.iter().collect();
+    // Ringside itself puts the labels of a ring on children.
+    let mut relations = subject.relations.clone();
+    for relation in &mut relations {
+        relation.root_labels.retain(|key, _| !key.contains("sharding.timebertt.dev/"));
+    }
+    let all: Vec<_> = relations.iter().collect();
     match copied(&all, |relation| Some(&relation.labels)) {
         Some(copy) if copy.is_sure => Seen::Met(copy.told()),
         _ => Seen::Not(String::new()),

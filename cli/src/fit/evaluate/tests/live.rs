@@ -66,6 +66,8 @@ fn labels_that_are_copied_to_children_only_are_noted() {
     assert!(meets("R06", &copied) && !meets("R05", &copied));
     let plain = with(vec![relation("a", team, &[], None), relation("b", &[], &[], None)]);
     assert!(!meets("R06", &plain));
+    let ring = &[("shard.alpha.sharding.timebertt.dev/clusterring-1", "x")][..];
+    assert!(!meets("R06", &with(vec![relation("a", ring, ring, None), relation("b", &[], &[], None)])), "of a ring");
 }
 
 fn population(resource: &str, own: bool, controlled: usize, uncontrolled: usize) -> Population {
