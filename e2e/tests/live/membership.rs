@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use ringside_e2e::{
     case,
-    live::{Group, Shared},
+    live::{Case, Group, Shared},
 };
 
 /// The cases.
@@ -37,7 +37,9 @@ pub(crate) fn group() -> Group {
             case!("one_of_two_pods_of_a_name_works", shared_name::one_works(&*fixture().await)),
             case!("leases_that_are_no_shards_are_left_alone", foreign::are_left_alone(&*fixture().await)),
             case!("who_wakes_when_others_have_its_objects_is_told_so", waking::tells(&*fixture().await)),
-            case!("objects_of_a_killed_shard_have_owners_again_in_time", killed::bounds(&*fixture().await)),
+            Case::new("objects_of_a_killed_shard_have_owners_again_in_time", || {
+                Box::pin(async { killed::bounds(&*fixture().await).await })
+            }),
         ],
     )
     .ends(|| FIXTURE.end())

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
@@ -33,7 +34,9 @@ async fn owners(fixture: &Fixture, ring: &RingName) -> BTreeMap<String, usize> {
 }
 
 async fn kill(fixture: &Fixture, duration: Duration) -> Duration {
-    let name = format!("killed-{}", duration.as_secs());
+    // The case may be run once more.
+    static TIMES: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("killed-{}-{}", duration.as_secs(), TIMES.fetch_add(1, Ordering::Relaxed));
     let ring = fixture.ring(&name).await;
     let doomed = fixture.shard(&ring, &name, duration, &fixture.system.control_plane().url(), None).await;
     let heirs = [format!("{name}-heir-0"), format!("{name}-heir-1")];
