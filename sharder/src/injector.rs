@@ -45,7 +45,7 @@ enum Asked {
     ByNamespace,
 }
 
-/// Keeps both for as long as this replica leads.
+/// Keeps both for as long as this replica leads, or deletes them where the sharder does not inject.
 pub(crate) async fn keep(
     (client, watches): (&Client, &Client),
     home: &Home,
@@ -53,13 +53,17 @@ pub(crate) async fn keep(
     period: Duration,
     injector: Option<&Injector>,
 ) -> Infallible {
-    let Some(injector) = injector else { return std::future::pending().await };
     let kind = ApiResource::erase::<MutatingWebhookConfiguration>(&());
     let [(pods, by_pod), (namespaces, by_namespace)] = NAMES.map(|(name, asked)| {
         let (kept, keeper) = Kept::new((client, watches), &kind, name.to_owned(), period);
         ((kept, name, asked), keeper.keeping_foreign(keep_foreign))
     });
     let steer = async {
+        let Some(injector) = injector else {
+            // It was turned off, maybe: no pod that they are about could be created with `Fail`.
+            [&pods, &namespaces].iter().for_each(|(kept, ..)| kept.want(None));
+            return std::future::pending::<Infallible>().await;
+        };
         loop {
             if let Some(trust) = &*trust.borrow_and_update() {
                 for (kept, name, asked) in [&pods, &namespaces] {
@@ -113,4 +117,32 @@ fn configuration(
         metadata,
         data: json!({"webhooks": [webhook]}),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::{fixtures::FakeApi, snapshot::belonging_labels};
+
+    #[tokio::test(start_paused = true)]
+    async fn configurations_go_where_the_sharder_no_longer_injects_unless_they_are_of_another() {
+        let path = |name: &str| format!("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}");
+        let [(ours, _), (foreign, _)] = NAMES;
+        let api = FakeApi::default();
+        api.put("/api/v1/namespaces/home", json!({"metadata": {"name": "home", "uid": "u"}}));
+        for (name, labels) in [(ours, json!(belonging_labels())), (foreign, json!({}))] {
+            api.put(&path(name), json!({"metadata": {"name": name, "resourceVersion": "1", "labels": labels}}));
+        }
+        let home = Home::find(&api.client(), "home").await;
+        let config = ClientConfig { namespace: "home".to_owned(), url: None };
+        let (_trusted, trust) = watch::channel(None);
+        let clients = (&api.client(), &api.client());
+        let period = Duration::from_secs(300);
+        let kept = timeout(Duration::from_secs(60), keep(clients, &home, (&config, trust), period, None)).await;
+        assert!(kept.is_err() && api.get(&path(ours)).is_none() && api.get(&path(foreign)).is_some());
+    }
 }
