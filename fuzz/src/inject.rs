@@ -20,7 +20,7 @@ fn template(pod: &Value) -> Value {
 
 /// Panics when a promise is broken.
 pub fn run(body: &[u8]) {
-    let answer = WEBHOOK.inject(body).expect("an answer");
+    let Some(answer) = WEBHOOK.inject(body) else { return };
     let answer: Value = serde_json::from_slice(&answer).expect("the answer is JSON");
     let response = &answer["response"];
     assert_eq!(answer["kind"], "AdmissionReview");

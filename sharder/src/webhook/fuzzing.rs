@@ -73,9 +73,9 @@ impl Webhook {
         Some(Self { runtime, reviewer, ring: name })
     }
 
-    /// The answer to a body that is a review of a pod.
+    /// The answer to a body that is a review of a pod; none where the failure policy decides.
     pub fn inject(&self, body: &[u8]) -> Option<Vec<u8>> {
-        let answer = self.runtime.block_on(self.reviewer.injector.as_ref()?.answer(body));
+        let answer = self.runtime.block_on(self.reviewer.injector.as_ref()?.answer(body)).ok()?;
         serde_json::to_vec(&answer).ok()
     }
 

@@ -54,6 +54,14 @@ struct Object {
     object: Value,
 }
 
+/// Why it can't be told whether a pod asks for the proxy.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    /// The review is not what it should be.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+}
+
 impl Injector {
     pub(crate) fn new(client: Client, namespaces: Namespaces, image: &str) -> Self {
         Self { client, namespaces, image: image.into(), sidecar: Arc::default() }
@@ -66,26 +74,25 @@ impl Injector {
     }
 
     /// Answers a review.
-    pub(super) async fn answer(&self, body: &[u8]) -> Answer {
-        let unread = |fault: Unreadable| {
-            tracing::warn!(%fault, "got a review of a pod that can't be read");
-            Answer::allow_unread(&fault)
-        };
-        let (version, request) = match parse(body) {
-            Ok(parsed) => parsed,
-            Err(fault) => return unread(fault),
-        };
+    pub(super) async fn answer(&self, body: &[u8]) -> Result<Answer, Fault> {
+        let (version, request) = parse(body)?;
         let mut pod = match serde_json::from_slice::<Review>(body) {
             Ok(review) => review.request.object,
-            Err(error) => return unread(Unreadable::new(body, error.to_string())),
+            Err(error) => return Err(Unreadable::new(body, error.to_string()).into()),
         };
         let allow = Answer::allow(version, &request.uid);
-        if !request.creates() || !pod["metadata"].is_object() || !pod["metadata"]["annotations"][INJECTED].is_null() {
-            return allow;
+        if !request.creates() {
+            return Ok(allow);
+        }
+        if !pod["metadata"].is_object() {
+            return Err(Unreadable::new(body, "it has no pod with metadata").into());
+        }
+        if !pod["metadata"]["annotations"][INJECTED].is_null() {
+            return Ok(allow);
         }
         let of_namespace =
             request.namespace().and_then(|namespace| self.namespaces.annotation(namespace, RINGS)).unwrap_or_default();
-        let Some(ring) = ring_of(&pod, &of_namespace) else { return allow };
+        let Some(ring) = ring_of(&pod, &of_namespace) else { return Ok(allow) };
         // A review says these of the request.
         pod["apiVersion"] = "v1".into();
         pod["kind"] = "Pod".into();
@@ -93,18 +100,21 @@ impl Injector {
             Ok(injection) => inject(&mut pod, &injection).map_err(|refusal| refusal.to_string()),
             Err(why) => Err(why),
         };
+        let patched = injected.and_then(|injected| match patch(&pod) {
+            Ok(patch) => Ok((injected, patch)),
+            Err(error) => Err(error.to_string()),
+        });
         let namespace = request.namespace();
-        match injected {
-            Ok(injected) => {
+        Ok(match patched {
+            Ok((injected, patch)) => {
                 tracing::info!(ring, namespace, "added the proxy to a pod");
-                let answer = allow.with_patch(&patch(&pod));
-                injected.notes.into_iter().fold(answer, Answer::with_warning)
+                injected.notes.into_iter().fold(allow.with_patch(&patch), Answer::with_warning)
             }
             Err(why) => {
                 tracing::warn!(ring, namespace, why, "refused a pod that can't have the proxy");
                 Answer::refuse(version, &request.uid, format!("can't add the proxy of ring '{ring}': {why}"))
             }
-        }
+        })
     }
 
     /// What is to be added, as the pod says.
@@ -146,12 +156,12 @@ fn ring_of(pod: &Value, of_namespace: &str) -> Option<String> {
 }
 
 /// Makes the pod of the review this one: injections change nothing else in it.
-fn patch(pod: &Value) -> Patch {
+fn patch(pod: &Value) -> serde_json::Result<Patch> {
     let patch = json!([
         {"op": "add", "path": "/metadata/annotations", "value": pod["metadata"]["annotations"]},
         {"op": "replace", "path": "/spec", "value": pod["spec"]},
     ]);
-    serde_json::from_value(patch).unwrap_or_default()
+    serde_json::from_value(patch)
 }
 
 #[cfg(test)]

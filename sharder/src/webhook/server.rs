@@ -182,10 +182,21 @@ async fn reached(State(reviewer): State<Reviewer>, request: axum::extract::Reque
     Json(reviewer.read("of the probe", request, mark).await)
 }
 
-/// Adds the proxy to a pod.
-async fn inject(State(reviewer): State<Reviewer>, request: axum::extract::Request) -> Result<Json<Answer>, StatusCode> {
-    let injector = reviewer.injector.clone().ok_or(StatusCode::NOT_FOUND)?;
-    Ok(Json(reviewer.read("of the injector", request, async |body| injector.answer(body).await).await))
+/// Adds the proxy to a pod. Where it can't be told whether the pod asks for it, the failure policy decides.
+async fn inject(
+    State(reviewer): State<Reviewer>,
+    request: axum::extract::Request,
+) -> Result<Json<Answer>, (StatusCode, String)> {
+    let not_there = (StatusCode::NOT_FOUND, "this sharder does not inject".to_owned());
+    let injector = reviewer.injector.clone().ok_or(not_there)?;
+    let answered = match reviewer.whole(request, async |body| injector.answer(body).await).await {
+        Ok(answered) => answered,
+        Err(unread) => Err(unread.into()),
+    };
+    answered.map(Json).map_err(|fault| {
+        tracing::warn!(%fault, "can't answer a review of a pod");
+        (StatusCode::INTERNAL_SERVER_ERROR, fault.to_string())
+    })
 }
 
 fn unread(ring: &str, fault: &Unreadable) -> Answer {
@@ -201,10 +212,19 @@ impl Reviewer {
         request: axum::extract::Request,
         answer: impl AsyncFnOnce(&[u8]) -> Answer,
     ) -> Answer {
+        self.whole(request, answer).await.unwrap_or_else(|fault| unread(ring, &fault))
+    }
+
+    /// What is made of a review that has arrived as a whole.
+    async fn whole<T>(
+        &self,
+        request: axum::extract::Request,
+        make: impl AsyncFnOnce(&[u8]) -> T,
+    ) -> Result<T, Unreadable> {
         let (head, body) = request.into_parts();
         match self.room.collect(&head.headers, body).await {
-            Arrived::Whole(body, _room) => answer(&body).await,
-            Arrived::Part(beginning, why) => unread(ring, &Unreadable::new(&beginning, why)),
+            Arrived::Whole(body, _room) => Ok(make(&body).await),
+            Arrived::Part(beginning, why) => Err(Unreadable::new(&beginning, why)),
         }
     }
 

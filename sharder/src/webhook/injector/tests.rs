@@ -26,7 +26,7 @@ async fn answered(api: &FakeApi, rings: &str, pod: &Value) -> Value {
         "kind": {"group": "", "version": "v1", "kind": "Pod"}, "resource": {"group": "", "version": "v1", "resource": "pods"},
         "namespace": "operators", "operation": "CREATE", "object": pod}});
     let injector = Injector::new(api.client(), namespaces, "proxy:1");
-    let answer = injector.answer(&serde_json::to_vec(&review).unwrap()).await;
+    let answer = injector.answer(&serde_json::to_vec(&review).unwrap()).await.unwrap();
     serde_json::to_value(answer).unwrap()["response"].clone()
 }
 

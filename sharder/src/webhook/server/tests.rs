@@ -29,6 +29,7 @@ use super::*;
 use crate::{
     fixtures::FakeApi,
     leases::tests::{held_by, stored},
+    namespaces,
     snapshot::tests::{ring, snapshot, snapshot_of},
     webhook::{
         ServingIdentity,
@@ -99,6 +100,20 @@ fn assert_warned(answer: &Value, uid: &str, about: &str) {
     assert_eq!((&response["allowed"], &response["uid"], response.get("patch")), (&json!(true), &json!(uid), None));
     let warning = response["warnings"][0].as_str().unwrap();
     assert!(warning.starts_with("ringside-sharder: ") && warning.contains(about) && warning.len() <= 256, "{warning}");
+}
+
+#[tokio::test]
+async fn review_of_a_pod_that_can_not_be_read_is_left_to_the_failure_policy() {
+    let api = FakeApi::default();
+    let injector = Injector::new(api.client(), namespaces::tests::known(&api, &[]), "proxy");
+    let reviewer = Reviewer { injector: Some(injector), ..reviewer(&api, example()) };
+    let broken = futures::stream::iter([Err::<Vec<u8>, _>(io::Error::other("gone"))]);
+    let no_pod = as_sent().replacen(r#""object":{"#, r#""m":{"#, 1);
+    for body in ["".into(), "no json".into(), no_pod.into(), axum::body::Body::from_stream(broken)] {
+        let request = http::Request::post(injector::PATH).body(body).unwrap();
+        let response = router(reviewer.clone()).oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
 }
 
 #[tokio::test]
