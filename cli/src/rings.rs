@@ -112,7 +112,7 @@ pub fn objects_of(counts: &ObjectCounts, name: &str) -> Option<i64> {
     counted.or_else(|| (counts.shards.len() < NAMED_SHARDS).then_some(0))
 }
 
-/// Goes on after a watch was interrupted, as it begins anew by itself; what a retry can't mend is returned.
+/// Goes on after a watch was interrupted, as it begins again by itself; what a retry can't mend is returned.
 ///
 /// # Errors
 /// Where the caller may not watch, or there is nothing to watch.
@@ -124,7 +124,7 @@ pub fn go_on(error: &watcher::Error) -> anyhow::Result<()> {
         watcher::Error::InitialListFailed(cause) | watcher::Error::WatchStartFailed(cause) if refused(cause) => {
             anyhow::bail!("can't watch the ring: {explained}")
         }
-        _ => eprintln!("the watch was interrupted, and begins anew: {explained}"),
+        _ => eprintln!("the watch was interrupted, and begins again: {explained}"),
     }
     Ok(())
 }
