@@ -41,7 +41,8 @@ impl Inventory {
                     if keys().any(|key| RING_LABELS.iter().any(|part| key.contains(part))) {
                         inventory.marked.insert(name.clone());
                     }
-                    if !PASSING.contains(&resource.kind.as_str()) {
+                    // Each node renews a Lease of its own.
+                    if !PASSING.contains(&resource.kind.as_str()) && namespace != "kube-node-lease" {
                         inventory.objects.insert(name);
                     }
                 }

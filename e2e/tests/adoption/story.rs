@@ -23,9 +23,8 @@ const CHART: &str = "deploy/helm/ringside";
 pub(crate) async fn tell(fixture: &Fixture) {
     let (node, client) = (&fixture.node, fixture.node.client());
     let terminal = Terminal::open(&fixture.programs, node.control_plane().kubeconfig_path());
-    terminal.run("kubectl apply -f deploy/sample/website-crd.yaml");
-    terminal.run("kubectl wait --for condition=established crd/websites.web.example.com --timeout 60s");
     terminal.run("kubectl apply -k deploy/sample");
+    terminal.run("kubectl apply -f deploy/sample/websites.yaml");
     rolled_out(&terminal);
     all_are_worked_on(&client, "before").await;
     let (before, plain) = (Inventory::take(&client).await, template(&client).await);
@@ -124,10 +123,11 @@ fn rolled_out(terminal: &Terminal<'_>) {
 async fn template(client: &Client) -> Value {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
     let mut template = json!(deployments.get(CONTROLLER).await.unwrap().spec.unwrap().template);
-    if let Some(annotations) = template["metadata"]["annotations"].as_object_mut() {
+    let metadata = template["metadata"].as_object_mut().unwrap();
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.remove("kubectl.kubernetes.io/restartedAt");
         if annotations.is_empty() {
-            template["metadata"].as_object_mut().unwrap().remove("annotations");
+            metadata.remove("annotations");
         }
     }
     template
