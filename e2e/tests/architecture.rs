@@ -7,9 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
+use ringside_e2e::pages::root;
 
 /// Every Rust file below a crate's `dir`.
 fn sources(dir: &str) -> Vec<PathBuf> {

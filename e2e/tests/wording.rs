@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ringside_e2e::pages::root;
+
 /// A term that texts for users don't use, the word instead, and the texts that may have it all the same.
 struct Term(&'static str, &'static str, &'static [&'static str]);
 
@@ -66,10 +68,6 @@ const ON_THE_MAP: [Term; 2] = [Term("room", "module", &[]), Term("rooms", "modul
 
 /// Words of a sentence of a page of the book, in the median.
 const MEDIAN: usize = 16;
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
 
 fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();

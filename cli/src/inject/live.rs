@@ -9,7 +9,7 @@ use kube::{
     discovery::ApiResource,
 };
 use ringside_runtime::explain::{code, explain};
-use ringside_sharder::inject::{Refusal, Sidecar};
+use ringside_sharder::inject::{CONTAINER, Refusal, Sidecar};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -125,11 +125,11 @@ impl Action {
     }
 }
 
-/// Whether a container is called like the proxy, whoever put it there.
+/// Whether a container has the proxy's name, also one that was added by hand.
 fn has_proxy(workload: &Value) -> bool {
     ["initContainers", "containers"].iter().any(|list| {
         let containers = workload["spec"]["template"]["spec"][list].as_array();
-        containers.into_iter().flatten().any(|container| container["name"] == "ringside-proxy")
+        containers.into_iter().flatten().any(|container| container["name"] == CONTAINER)
     })
 }
 
