@@ -31,6 +31,7 @@ type Run = Box<dyn FnMut() -> Option<LocalBoxFuture<'static, ()>> + Send>;
 pub struct Case {
     pub(super) name: String,
     pub(super) weight: Weight,
+    pub(super) is_timed: bool,
     cost: Option<&'static str>,
     obstacle: Box<dyn Fn() -> Option<String> + Send>,
     pub(super) run: Run,
@@ -50,7 +51,7 @@ impl Case {
 
     fn of(path: &str, run: Run) -> Self {
         let name = path.rsplit("::").next().unwrap_or(path).trim().to_owned();
-        Self { name, weight: Weight::Waits, cost: None, obstacle: Box::new(|| None), run }
+        Self { name, weight: Weight::Waits, is_timed: false, cost: None, obstacle: Box::new(|| None), run }
     }
 
     /// The same, in which controllers work all the time.
@@ -107,6 +108,15 @@ impl Group {
         Self { name, cases, ends: || {}, settles: None }
     }
 
+    /// The same, of cases that assert when something happens. Each that fails beside others is run once more alone.
+    #[must_use]
+    pub fn timed(mut self) -> Self {
+        for case in &mut self.cases {
+            case.is_timed = true;
+        }
+        self
+    }
+
     /// Calls this when its last case has ended: the place to drop a fixture.
     #[must_use]
     pub fn ends(self, ends: fn()) -> Self {
@@ -127,7 +137,7 @@ macro_rules! case {
         $crate::live::Case::new(stringify!($run), || Box::pin($run()))
     };
     ($name:expr, $run:expr) => {
-        $crate::live::Case::once($name, move || {
+        $crate::live::Case::new($name, move || {
             Box::pin(async move {
                 $run.await;
             })

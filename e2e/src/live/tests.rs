@@ -7,6 +7,14 @@ use crate::eventually::eventually;
 
 /// Plays a case in a stage of its own. Returns whether it passed, how often it was begun, and who passed only alone.
 fn play(weight: Weight, run: fn(attempt: u32) -> Result<(), &'static str>) -> (bool, u32, Vec<String>) {
+    play_in(false, weight, run)
+}
+
+fn play_in(
+    is_timed: bool,
+    weight: Weight,
+    run: fn(attempt: u32) -> Result<(), &'static str>,
+) -> (bool, u32, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let stage = Stage {
         handle: runtime.handle().clone(),
@@ -27,7 +35,8 @@ fn play(weight: Weight, run: fn(attempt: u32) -> Result<(), &'static str>) -> (b
             met.await.unwrap();
         })
     });
-    let case = if weight == Weight::Alone { case.alone() } else { case };
+    let mut case = if weight == Weight::Alone { case.alone() } else { case };
+    case.is_timed = is_timed;
     let played = std::panic::catch_unwind(AssertUnwindSafe(|| stage.play("group", "group::case", case)));
     let passed_alone = std::mem::take(&mut *stage.passed_alone.lock().unwrap());
     (played.is_ok_and(|played| played.is_ok()), begun.load(Ordering::SeqCst), passed_alone)
@@ -45,4 +54,12 @@ fn what_ran_alone_or_broke_an_assertion_is_not_tried_again() {
     assert_eq!(play(Weight::Alone, |_| Err("not yet")), (false, 1, vec![]));
     assert_eq!(play(Weight::Waits, |_| Err("broken")), (false, 1, vec![]));
     assert_eq!(play(Weight::Waits, |_| Ok(())), (true, 1, vec![]));
+}
+
+#[test]
+fn an_assertion_about_time_is_tried_once_more_alone() {
+    let second = |attempt| if attempt == 2 { Ok(()) } else { Err("broken") };
+    assert_eq!(play_in(true, Weight::Waits, second), (true, 2, vec!["group::case".to_owned()]));
+    assert_eq!(play_in(true, Weight::Waits, |_| Err("broken")), (false, 2, vec![]));
+    assert_eq!(play_in(true, Weight::Alone, second), (false, 1, vec![]));
 }

@@ -42,6 +42,7 @@ pub(crate) fn group() -> Group {
             }),
         ],
     )
+    .timed()
     .ends(|| FIXTURE.end())
 }
 

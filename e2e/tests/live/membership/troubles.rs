@@ -1,6 +1,6 @@
 //! API servers that are slow, refuse or hang, and networks that are broken, between a shard's proxy and its Lease.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use http::StatusCode;
@@ -32,7 +32,8 @@ const MOMENT: Duration = Duration::from_millis(500);
 /// Asks a shard over and over whether it is ready, and its controller whether it is served, for as long as that takes.
 async fn undisturbed(fixture: &Fixture, shard: &Shard, trouble: impl Future<Output = ()>) {
     let controller = shard.controller().await;
-    let before = fixture.history.until_renewed(&shard.name, DEADLINE).await;
+    let is_ready = |seen: &Seen| seen.is_held() && seen.state == "ready";
+    let before = fixture.history.until("it is ready", &shard.name, Instant::now(), DEADLINE, is_ready).await;
     let always_ready = async {
         loop {
             assert!(shard.is_ready().await, "{} is not ready", shard.name);
@@ -47,7 +48,7 @@ async fn undisturbed(fixture: &Fixture, shard: &Shard, trouble: impl Future<Outp
     assert_eq!(controller.cut(), None, "{}", shard.name);
     assert_eq!(after.acquired, before.acquired, "{} had lost its Lease", shard.name);
     for seen in fixture.history.of(&shard.name, before.at) {
-        assert!(seen.is_held() && seen.state == "ready", "{seen:?}");
+        assert!(is_ready(&seen), "{seen:?}");
     }
 }
 
