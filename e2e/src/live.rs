@@ -192,14 +192,15 @@ impl Stage {
         }
         self.handle.block_on(async {
             let Some(run) = (case.run)() else { return Ok(()) };
-            let panic = match self.attempt(name, case.weight, run).await {
+            let panic = match self.attempt(name, case.weight, || (), run).await {
                 Attempt::Ended(result) => return result,
                 Attempt::Panicked(panic) => panic,
             };
             let may_be_load = case.weight != Weight::Alone && (case.is_timed || missed_deadline(&*panic));
             let again = if may_be_load { (case.run)() } else { None };
             let Some(run) = again else { resume_unwind(panic) };
-            match self.attempt(name, Weight::Alone, run).await {
+            // What the first attempt left in what the group shares is no ground for the second.
+            match self.attempt(name, Weight::Alone, || self.begin_anew(group), run).await {
                 Attempt::Ended(Err(hung)) => Err(hung),
                 Attempt::Ended(Ok(())) => {
                     self.passed_alone.lock().unwrap_or_else(PoisonError::into_inner).push(name.to_owned());
@@ -212,9 +213,24 @@ impl Stage {
         Ok(Completion::Completed)
     }
 
-    /// Runs the case once, with this share of the machine.
-    async fn attempt(&self, name: &str, weight: Weight, run: LocalBoxFuture<'static, ()>) -> Attempt {
+    /// Drops what the cases of a group share: the next one that needs it starts it.
+    fn begin_anew(&self, group: &str) {
+        let ends = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(group).map(|open| open.ends);
+        if let Some(ends) = ends {
+            ends();
+        }
+    }
+
+    /// Runs the case once, with this share of the machine, and `prepare` before it.
+    async fn attempt(
+        &self,
+        name: &str,
+        weight: Weight,
+        prepare: impl FnOnce(),
+        run: LocalBoxFuture<'static, ()>,
+    ) -> Attempt {
         let _permit = self.tokens.acquire_many(weight.tokens()).await;
+        prepare();
         let begin = Instant::now();
         let played = AssertUnwindSafe(timeout(CASE_TIMEOUT, run)).catch_unwind().await;
         let mut seconds = self.seconds.lock().unwrap_or_else(PoisonError::into_inner);

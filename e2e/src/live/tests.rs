@@ -15,11 +15,20 @@ fn play_in(
     weight: Weight,
     run: fn(attempt: u32) -> Result<(), &'static str>,
 ) -> (bool, u32, Vec<String>) {
+    play_among(BTreeMap::new(), is_timed, weight, run)
+}
+
+fn play_among(
+    open: BTreeMap<&'static str, Open>,
+    is_timed: bool,
+    weight: Weight,
+    run: fn(attempt: u32) -> Result<(), &'static str>,
+) -> (bool, u32, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let stage = Stage {
         handle: runtime.handle().clone(),
         tokens: Semaphore::new(CAPACITY as usize),
-        open: Mutex::default(),
+        open: Mutex::new(open),
         seconds: Mutex::default(),
         passed_alone: Mutex::default(),
         all: false,
@@ -62,4 +71,16 @@ fn an_assertion_about_time_is_tried_once_more_alone() {
     assert_eq!(play_in(true, Weight::Waits, second), (true, 2, vec!["group::case".to_owned()]));
     assert_eq!(play_in(true, Weight::Waits, |_| Err("broken")), (false, 2, vec![]));
     assert_eq!(play_in(true, Weight::Alone, second), (false, 1, vec![]));
+}
+
+#[test]
+fn the_second_attempt_begins_with_nothing_shared() {
+    static ENDED: AtomicU32 = AtomicU32::new(0);
+    let ends = || {
+        ENDED.fetch_add(1, Ordering::SeqCst);
+    };
+    let open = Open { left: 2, whole: true, ends, settles: None };
+    let second = |attempt| if attempt == 2 { Ok(()) } else { Err("not yet") };
+    assert!(play_among(BTreeMap::from([("group", open)]), false, Weight::Waits, second).0);
+    assert_eq!(ENDED.load(Ordering::SeqCst), 1);
 }

@@ -255,11 +255,9 @@ pub(crate) async fn of_a_proxy_that_stood_still_only_what_it_had_admitted_before
     for landed in before.into_iter().chain(own) {
         let shard = &*landed.shard;
         assert!(GIVEN_UP.contains(&shard), "the others have lost nothing: {landed:#?}");
+        // What was received before that had left the proxy before it stood still.
         let after = landed.received.duration_since(outcomes[shard].resumed);
-        assert!(
-            !after.is_negative() && after.unsigned_abs() < MOMENT,
-            "{after:?} after its proxy went on: {landed:#?}"
-        );
+        assert!(after.is_negative() || after.unsigned_abs() < MOMENT, "{after:?} after it went on: {landed:#?}");
     }
 }
 
