@@ -31,7 +31,7 @@ type Run = Box<dyn FnMut() -> Option<LocalBoxFuture<'static, ()>> + Send>;
 pub struct Case {
     pub(super) name: String,
     pub(super) weight: Weight,
-    pub(super) is_timed: bool,
+    pub(super) is_strict: bool,
     cost: Option<&'static str>,
     obstacle: Box<dyn Fn() -> Option<String> + Send>,
     pub(super) run: Run,
@@ -51,7 +51,7 @@ impl Case {
 
     fn of(path: &str, run: Run) -> Self {
         let name = path.rsplit("::").next().unwrap_or(path).trim().to_owned();
-        Self { name, weight: Weight::Waits, is_timed: false, cost: None, obstacle: Box::new(|| None), run }
+        Self { name, weight: Weight::Waits, is_strict: false, cost: None, obstacle: Box::new(|| None), run }
     }
 
     /// The same, in which controllers work all the time.
@@ -108,11 +108,11 @@ impl Group {
         Self { name, cases, ends: || {}, settles: None }
     }
 
-    /// The same, of cases that assert when something happens. Each that fails beside others is run once more alone.
+    /// The same, of cases about what may never happen. One that breaks an assertion beside others is not run again.
     #[must_use]
-    pub fn timed(mut self) -> Self {
+    pub fn strict(mut self) -> Self {
         for case in &mut self.cases {
-            case.is_timed = true;
+            case.is_strict = true;
         }
         self
     }

@@ -21,7 +21,7 @@ pub(crate) fn group() -> Group {
     ];
     let mut cases: Vec<_> = promtool.into_iter().map(|case| case.unless(without_promtool)).collect();
     cases.push(case!(the_prometheus_operator_takes_its_objects));
-    Group::new("alerts", cases).timed()
+    Group::new("alerts", cases)
 }
 
 fn without_promtool() -> Option<String> {

@@ -46,4 +46,5 @@ pub(crate) fn group() -> Group {
             case!(writes::a_token_that_names_no_pod_writes_to_nothing_that_has_an_owner),
         ],
     )
+    .strict()
 }

@@ -34,6 +34,7 @@ pub(crate) fn group() -> Group {
             case!("after_a_gap_in_the_lease_what_is_written_is_verified", gaps::lease(&*fixture().await)),
         ],
     )
+    .strict()
     .ends(|| FIXTURE.end())
 }
 

@@ -54,6 +54,7 @@ pub(crate) fn group() -> Group {
             ),
         ],
     )
+    .strict()
     .ends(|| FIXTURE.end())
 }
 

@@ -42,7 +42,6 @@ pub(crate) fn group() -> Group {
             }),
         ],
     )
-    .timed()
     .ends(|| FIXTURE.end())
 }
 

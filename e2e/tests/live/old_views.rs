@@ -31,7 +31,7 @@ use serde_json::json;
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    Group::new("old_views", vec![case!(an_api_server_that_lags_shows_no_object_that_was_handed_over)])
+    Group::new("old_views", vec![case!(an_api_server_that_lags_shows_no_object_that_was_handed_over)]).strict()
 }
 
 /// For what a machine that runs other tests beside may take its time for.

@@ -26,4 +26,5 @@ pub(crate) fn group() -> Group {
             case!(forced::what_a_standing_proxy_does_not_let_go_of_is_taken_and_nothing_that_it_had_sent_lands).works(),
         ],
     )
+    .strict()
 }

@@ -55,7 +55,6 @@ pub(crate) fn group() -> Group {
             ),
         ],
     )
-    .timed()
 }
 
 /// Enough for a machine that runs other tests beside; what is measured is printed.

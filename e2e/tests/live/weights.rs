@@ -18,7 +18,7 @@ use serde_json::json;
 
 /// The cases.
 pub(crate) fn group() -> Group {
-    Group::new("weights", vec![case!(a_weight_changes_what_a_shard_gets_and_touches_nobody_else).works()]).timed()
+    Group::new("weights", vec![case!(a_weight_changes_what_a_shard_gets_and_touches_nobody_else).works()])
 }
 
 const OBJECTS: usize = 240;
