@@ -70,6 +70,7 @@ struct Paused<'a> {
     fixture: &'a Fixture,
     shard: &'a Shard,
     pause: Duration,
+    since: Timestamp,
     until: Instant,
     before: Vec<Request>,
     during: Vec<Request>,
@@ -78,6 +79,8 @@ struct Paused<'a> {
 
 /// What came of a pause.
 struct Outcome {
+    /// When the proxy stood still.
+    paused: Timestamp,
     /// When the proxy went on.
     resumed: Timestamp,
     /// The answers to what was sent during the pause.
@@ -117,12 +120,12 @@ impl<'a> Paused<'a> {
         })
         .await
         .unwrap();
-        Self { fixture, shard, pause, until: Instant::now(), before, during, held }
+        Self { fixture, shard, pause, since: Timestamp::now(), until: Instant::now(), before, during, held }
     }
 
     async fn pause(&mut self) {
         self.shard.proxy().pause().unwrap();
-        self.until = Instant::now() + self.pause;
+        (self.since, self.until) = (Timestamp::now(), Instant::now() + self.pause);
         for request in &mut self.during {
             request.send_head().await;
             request.send_body().await;
@@ -153,7 +156,7 @@ impl<'a> Paused<'a> {
         for request in self.before.into_iter().chain(self.held) {
             request.answer().await;
         }
-        Outcome { resumed, during, held }
+        Outcome { paused: self.since, resumed, during, held }
     }
 
     /// Lets the API server have what had left the proxy; returns what it wrote down about that.
@@ -255,9 +258,11 @@ pub(crate) async fn of_a_proxy_that_stood_still_only_what_it_had_admitted_before
     for landed in before.into_iter().chain(own) {
         let shard = &*landed.shard;
         assert!(GIVEN_UP.contains(&shard), "the others have lost nothing: {landed:#?}");
-        // What was received before that had left the proxy before it stood still.
-        let after = landed.received.duration_since(outcomes[shard].resumed);
-        assert!(after.is_negative() || after.unsigned_abs() < MOMENT, "{after:?} after it went on: {landed:#?}");
+        let Outcome { paused, resumed, .. } = &outcomes[shard];
+        // It had left the proxy before that stood still, or left as soon as it went on.
+        let left = if landed.received < *resumed { paused } else { resumed };
+        let after = landed.received.duration_since(*left);
+        assert!(after.as_secs_f64() < MOMENT.as_secs_f64(), "{after:?} after {left}: {landed:#?}");
     }
 }
 
