@@ -3,7 +3,7 @@
 //! A case panics when it fails. Some cost more than a change is worth: these are left to `--include-ignored`.
 //! A case that failed while others ran is run once more, alone: the machine may have been too busy. The end
 //! of the output names those that passed only then. A broken assertion is run again too, as most are about what is so after a
-//! time. In a strict group, which is about what may never happen, it is not.
+//! time. Of a strict case, which is about what may never happen, it is not.
 
 mod case;
 mod fixture;

@@ -60,6 +60,12 @@ impl Case {
         Self { weight: Weight::Works, ..self }
     }
 
+    /// The same, about what may never happen. A broken assertion is not run again.
+    #[must_use]
+    pub fn strict(self) -> Self {
+        Self { is_strict: true, ..self }
+    }
+
     /// The same with the machine for itself.
     #[must_use]
     pub fn alone(self) -> Self {
@@ -108,13 +114,10 @@ impl Group {
         Self { name, cases, ends: || {}, settles: None }
     }
 
-    /// The same, of cases about what may never happen. One that breaks an assertion beside others is not run again.
+    /// The same, of cases that all are strict ([`Case::strict`]).
     #[must_use]
-    pub fn strict(mut self) -> Self {
-        for case in &mut self.cases {
-            case.is_strict = true;
-        }
-        self
+    pub fn strict(self) -> Self {
+        Self { cases: self.cases.into_iter().map(Case::strict).collect(), ..self }
     }
 
     /// Calls this when its last case has ended: the place to drop a fixture.

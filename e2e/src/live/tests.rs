@@ -44,8 +44,8 @@ fn play_among(
             met.await.unwrap();
         })
     });
-    let mut case = if weight == Weight::Alone { case.alone() } else { case };
-    case.is_strict = is_strict;
+    let case = if weight == Weight::Alone { case.alone() } else { case };
+    let case = if is_strict { case.strict() } else { case };
     let played = std::panic::catch_unwind(AssertUnwindSafe(|| stage.play("group", "group::case", case)));
     let passed_alone = std::mem::take(&mut *stage.passed_alone.lock().unwrap());
     (played.is_ok_and(|played| played.is_ok()), begun.load(Ordering::SeqCst), passed_alone)
@@ -66,7 +66,7 @@ fn what_ran_alone_or_broke_an_assertion_is_not_tried_again() {
 }
 
 #[test]
-fn a_broken_assertion_is_tried_once_more_alone_where_the_group_is_not_strict() {
+fn a_broken_assertion_is_tried_once_more_alone_where_the_case_is_not_strict() {
     let second = |attempt| if attempt == 2 { Ok(()) } else { Err("broken") };
     assert_eq!(play_in(false, Weight::Waits, second), (true, 2, vec!["group::case".to_owned()]));
     assert_eq!(play_in(false, Weight::Waits, |_| Err("broken")), (false, 2, vec![]));

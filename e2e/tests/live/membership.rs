@@ -30,7 +30,8 @@ pub(crate) fn group() -> Group {
             case!(
                 "the_gate_closes_before_the_sharder_takes_over_and_opens_after_it_gave_back",
                 troubles::long(&*fixture().await)
-            ),
+            )
+            .strict(),
             case!("nobody_goes_by_wall_clocks", clocks::wrong(&*fixture().await)).alone(),
             case!("a_new_leader_lets_a_late_shard_renew", leader::change()),
             case!("a_pod_of_the_same_name_waits_for_the_lease_of_the_one_before", recreated::waits(&*fixture().await)),
