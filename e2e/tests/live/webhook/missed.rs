@@ -14,7 +14,7 @@ use ringside_e2e::{
     eventually::{eventually, in_time},
     system::{NAMESPACE, Settings, metrics},
 };
-use ringside_ring::labels::webhook_configuration_name;
+use ringside_ring::{ClusterRing, labels::webhook_configuration_name};
 use tokio::time::Instant;
 
 use crate::webhook::fixture::{DEADLINE, Fixture};
@@ -47,8 +47,7 @@ pub(crate) async fn children_that_came_in_a_moment_without_the_webhook_have_thei
     let any = ListParams::default().fields("metadata.name!=kube-root-ca.crt");
     eventually("each object has its child", DEADLINE, || there(&with)).await.unwrap();
 
-    // Until then the sharder looks for such children itself.
-    eventually("the webhook's configuration is no news", DEADLINE, || is_old(&fixture)).await.unwrap();
+    eventually("the sharder looks for none itself", DEADLINE, || trusts_webhook(&fixture)).await.unwrap();
     // Before the webhook was trusted there may have been one.
     let before = labelled_by_proxies(&fixture).await;
     let away = Instant::now();
@@ -69,6 +68,8 @@ pub(crate) async fn children_that_came_in_a_moment_without_the_webhook_have_thei
     // So do those that somebody else makes, whose owners' controllers would make them and find them there. The sharder may
     // notice that the webhook is away, and be before the proxies: not each time, as it asks every ten seconds.
     for _ in 0..ROUNDS {
+        // It has noticed in the round before, and would be first in this one too.
+        eventually("the sharder looks for none itself", DEADLINE, || trusts_webhook(&fixture)).await.unwrap();
         let before = labelled_by_proxies(&fixture).await;
         let made = children.list(&with).await.unwrap().items;
         fixture.system.shards().for_each(|shard| shard.operator().pause().unwrap());
@@ -93,8 +94,15 @@ pub(crate) async fn children_that_came_in_a_moment_without_the_webhook_have_thei
     panic!("the proxies labelled none of somebody else's");
 }
 
-/// Whether nobody has written the webhook's configuration for so long that the sharder takes every API server to go by it.
-async fn is_old(fixture: &Fixture) -> Result<(), String> {
+/// Whether the sharder has reached the webhook, and nobody has written its configuration for so long that the sharder takes
+/// every API server to go by it. Until then it looks for such children itself.
+async fn trusts_webhook(fixture: &Fixture) -> Result<(), String> {
+    let rings: Api<ClusterRing> = Api::all(fixture.client());
+    let status = rings.get(RING).await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+    let reached = status.conditions.iter().find(|condition| condition.type_ == "WebhookReachable");
+    if reached.is_none_or(|reached| reached.status != "True") {
+        return Err(format!("{reached:?}"));
+    }
     let configurations: Api<MutatingWebhookConfiguration> = Api::all(fixture.client());
     let name = webhook_configuration_name(&RING.parse().map_err(|error| format!("{error}"))?);
     let configuration = configurations.get(&name).await.map_err(|error| error.to_string())?;
