@@ -24,18 +24,37 @@ pub struct Seen<'a> {
     pub has_labels: bool,
 }
 
-/// Names `to` as the object's shard and takes a drain label off, whoever had it before.
+impl Seen<'_> {
+    /// Tests that the object is the same in every respect.
+    fn unchanged(&self) -> Vec<PatchOperation> {
+        vec![test(["metadata", "uid"], self.uid), test(["metadata", "resourceVersion"], self.resource_version)]
+    }
+}
+
+/// Names `to` as the shard of a main object and takes a drain label off, whoever had it before.
 ///
 /// The absence of a label can't be tested, so for an object without owner the resourceVersion is.
 pub fn assign(labels: &RingLabels, seen: &Seen<'_>, to: &ShardName) -> Patch {
-    let mut operations = vec![test(["metadata", "uid"], seen.uid)];
-    match seen.ownership.shard {
-        Some(from) => operations.push(test(["metadata", "labels", &labels.shard], from)),
-        None => operations.push(test(["metadata", "resourceVersion"], seen.resource_version)),
-    }
-    if let Some(drain) = seen.ownership.drain {
-        let path = ["metadata", "labels", &labels.drain];
-        operations.extend([test(path, drain), remove(path)]);
+    let mut operations = match seen.ownership.shard {
+        Some(from) => vec![test(["metadata", "uid"], seen.uid), test(["metadata", "labels", &labels.shard], from)],
+        None => seen.unchanged(),
+    };
+    operations.extend(seen.ownership.drain.map(|drain| test(["metadata", "labels", &labels.drain], drain)));
+    name(labels, seen, to, operations)
+}
+
+/// Names `to` as the shard of a child and takes a drain label off.
+///
+/// Moves of its owner follow one another. A write of one of them that hangs in the API server can land when a later one has
+/// brought the child back to the shard that it had before. So no label says enough: the resourceVersion is tested.
+pub fn gather(labels: &RingLabels, seen: &Seen<'_>, to: &ShardName) -> Patch {
+    name(labels, seen, to, seen.unchanged())
+}
+
+/// What makes an object the shard's where `operations` find it as it was `seen`.
+fn name(labels: &RingLabels, seen: &Seen<'_>, to: &ShardName, mut operations: Vec<PatchOperation>) -> Patch {
+    if seen.ownership.drain.is_some() {
+        operations.push(remove(["metadata", "labels", &labels.drain]));
     }
     if !seen.has_labels {
         operations.push(add(["metadata", "labels"], json!({})));
@@ -193,6 +212,28 @@ mod tests {
         assert_eq!(apply(&acknowledge(&keys, "u1", &to, "m2"), another), None, "it is another shard's");
         assert_eq!(apply(&acknowledge(&keys, "u1", &to, "m2"), draining), Some(object(&[])));
         assert_eq!(apply(&acknowledge(&keys, "u1", &to, "m1"), object(&[(&keys.shard, "a")])), None);
+    }
+
+    #[test]
+    fn a_child_is_moved_only_while_nobody_has_written_to_it() {
+        let keys = labels();
+        let to = "b".parse().unwrap();
+        let of_a = object(&[(&keys.shard, "a"), (&keys.drain, "copied")]);
+        let seen = seen(Ownership { shard: Some("a"), drain: Some("copied") }, true);
+        let patch = gather(&keys, &seen, &to);
+        assert_eq!(apply(&patch, of_a.clone()), Some(object(&[(&keys.shard, "b")])));
+        for (field, value) in [("resourceVersion", "9"), ("uid", "u2")] {
+            let mut other = of_a.clone();
+            other["metadata"][field] = json!(value);
+            assert_eq!(
+                apply(&patch, other),
+                None,
+                "it was sent to another shard and brought back since, or made again"
+            );
+        }
+        let bare = json!({"metadata": {"uid": "u1", "resourceVersion": "7"}});
+        let unseen = Seen { ownership: Ownership::default(), has_labels: false, ..seen };
+        assert_eq!(apply(&gather(&keys, &unseen, &to), bare), Some(object(&[(&keys.shard, "b")])));
     }
 
     #[test]

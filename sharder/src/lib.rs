@@ -17,6 +17,7 @@ mod assign;
 mod candidate;
 mod cel;
 mod census;
+mod child;
 mod cleanup;
 mod command;
 mod config;

@@ -38,6 +38,12 @@ impl Target {
         Ownership { shard: self.shard.as_deref(), drain: self.drain.as_deref() }
     }
 
+    /// Whether it has the same controller as `other`, or neither has one.
+    pub(crate) fn follows_same(&self, other: &Self) -> bool {
+        let uid = |target: &Self| target.controller.as_ref().map(|controller| controller.uid.clone());
+        uid(self) == uid(other)
+    }
+
     /// Where it is, for people.
     pub(crate) fn place(&self) -> String {
         let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();

@@ -12,10 +12,10 @@ use ringside_ring::{RingLabels, ShardName, cluster_ring::GroupResource};
 
 use super::{
     BATCH, PARALLEL, Scope,
-    plan::{Search, Sought, is_with, searches},
-    write::{assign, write},
+    plan::{Search, Sought, searches},
 };
 use crate::{
+    child::bring,
     resources::{Object, Resource},
     target::Target,
 };
@@ -166,24 +166,12 @@ pub(super) async fn move_family(
     to: &ShardName,
 ) -> Result<(), (GroupResource, kube::Error)> {
     for distance in family.into_iter().rev() {
-        let moved = distance.into_iter().map(|child| move_child(scope, child, to));
+        let moved = distance.into_iter().map(|Child { kind, object }| async move {
+            bring(scope, &kind, object, to).await.map(drop).map_err(|error| (kind.id.clone(), error))
+        });
         stream::iter(moved).buffer_unordered(PARALLEL).try_collect::<()>().await?;
     }
     Ok(())
-}
-
-async fn move_child(scope: &Scope, child: Child, to: &ShardName) -> Result<(), (GroupResource, kube::Error)> {
-    let (labels, Child { kind, object }) = (&scope.snapshot.labels, child);
-    let controller = object.controller.as_ref().map(|controller| controller.uid.clone());
-    // Another owner may have adopted it meanwhile, or taken its label off.
-    let decide = |child: &Target| {
-        let same = child.controller.as_ref().map(|controller| &controller.uid) == controller.as_ref();
-        (same && !is_with(child, to)).then(|| assign(labels, child, to))
-    };
-    match write(&scope.writes, (&scope.client, &kind), labels, object, decide).await {
-        Ok(_) => Ok(()),
-        Err(error) => Err((kind.id.clone(), error)),
-    }
 }
 
 /// The objects of one kind where the children are, page by page; `at_least` as a list was that showed enough.

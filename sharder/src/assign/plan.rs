@@ -85,10 +85,5 @@ fn namespaces(owners: &[&Sought]) -> BTreeSet<Option<String>> {
     owners.iter().map(|one| one.namespace.clone()).collect()
 }
 
-/// Whether a child is with a shard, without a drain label that was copied from its owner.
-pub(super) fn is_with(child: &Target, shard: &ShardName) -> bool {
-    child.shard.as_deref() == Some(shard.as_str()) && child.drain.is_none()
-}
-
 #[cfg(test)]
 mod tests;

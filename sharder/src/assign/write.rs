@@ -10,7 +10,7 @@ use ringside_ring::{RingLabels, patch};
 
 use super::writes::{Kept, Writes};
 use crate::{resources::Resource, target::Target};
-use ringside_runtime::explain::code;
+use ringside_runtime::explain::{code, explain};
 
 /// How often a write is decided anew before it is left for later. An object that changes this often while it is
 /// written to is being worked on by somebody; waiting a moment is kinder than trying harder.
@@ -43,7 +43,7 @@ pub(crate) enum Outcome {
 ///
 /// A patch tests what it was decided on. When such a test fails (422), or the object is written by others
 /// all the time (409), it is read again; one of another uid is another object. An object that is unchanged by then was refused
-/// for another reason, and would be again.
+/// for another reason, and would be again. One that changed at each attempt is no refusal, but a conflict (409).
 pub(crate) async fn write(
     writes: &Writes,
     (client, resource): (&Client, &Resource),
@@ -81,22 +81,32 @@ pub(crate) async fn write(
             }
             Err(error) => error,
         };
-        match code(&error) {
+        let is_invalid = match code(&error) {
             Some(404) => return Ok(Outcome::Gone),
-            Some(409 | 422) if attempt < ATTEMPTS => attempt += 1,
+            Some(422) => true,
+            Some(409) if attempt < ATTEMPTS => false,
             _ => return Err(error),
-        }
+        };
         match api.get_opt(&target.name).await? {
             Some(object) if object.metadata.uid.as_deref() == Some(&target.uid) => {
                 let now = Target::of(&object.metadata, labels);
-                if code(&error) == Some(422) && now == target {
+                if is_invalid && now == target {
                     return Err(error);
                 }
-                target = now;
+                if attempt == ATTEMPTS {
+                    return Err(changes_always(&error));
+                }
+                (target, attempt) = (now, attempt + 1);
             }
             _ => return Ok(Outcome::Gone),
         }
     }
+}
+
+/// The error of a write to an object that others write to in between, each time.
+fn changes_always(last: &kube::Error) -> kube::Error {
+    let why = format!("the object changed at each of {ATTEMPTS} attempts; the last answer: {}", explain(last));
+    kube::Error::Api(Status::failure(&why, "Conflict").with_code(409).boxed())
 }
 
 /// The reason of an error that is not the API server's own.

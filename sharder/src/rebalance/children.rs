@@ -21,9 +21,10 @@ use crate::{
         BATCH, PARALLEL, Scope,
         children::list,
         failures::Failures,
-        write::{Outcome, assign, is_undone, write},
+        write::{Outcome, is_undone, write},
     },
     census::Lone,
+    child::{self, is_with},
     faults::graver,
     owners::{Owner, owner},
     resources::Resource,
@@ -163,8 +164,8 @@ pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> 
     if released.objects > 0 {
         tracing::info!(ring = %scope.snapshot.ring, resource = %kind.id, objects = released.objects, "removed labels of children that follow no object of the ring");
     }
-    let writes = strays.into_iter().map(|(stray, shard)| async {
-        let outcome = give(scope, kind, stray.child.clone(), shard).await;
+    let writes = strays.into_iter().map(|(stray, shard)| async move {
+        let outcome = child::bring(scope, kind, stray.child.clone(), &shard).await;
         outcome.map_err(|error| (stray, error))
     });
     let given = write_all(scope, &kind.id, writes, "can't bring children to their owners' shards").await?;
@@ -279,12 +280,6 @@ fn is_suspicious(scope: &Scope, child: &Target, owner: &Owner<'_>) -> bool {
     placed.is_none_or(|placed| !is_with(child, placed))
 }
 
-/// Whether the shard sees the child. Of one with a drain label it does not, and nobody lets go of that: children are not asked
-/// for, and whoever sets it is not the sharder.
-fn is_with(child: &Target, shard: &ShardName) -> bool {
-    child.shard.as_deref() == Some(shard.as_str()) && child.drain.is_none()
-}
-
 /// What was learned of the owners of one page.
 #[derive(Default)]
 struct Known<'a> {
@@ -372,17 +367,6 @@ async fn release(scope: &Scope, kind: &Resource, child: Target) -> Result<bool, 
     let decide = |child: &Target| {
         let same = child.controller == controller;
         same.then(|| patch::release(labels, &child.uid, &child.ownership())).flatten()
-    };
-    Ok(matches!(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?, Outcome::Written { .. }))
-}
-
-/// Returns whether the object was written to.
-async fn give(scope: &Scope, kind: &Resource, child: Target, shard: ShardName) -> Result<bool, kube::Error> {
-    let labels = &scope.snapshot.labels;
-    let owner = child.controller.as_ref().map(|owner| owner.uid.clone());
-    let decide = |child: &Target| {
-        let same_owner = child.controller.as_ref().map(|owner| &owner.uid) == owner.as_ref();
-        (same_owner && !is_with(child, &shard)).then(|| assign(labels, child, &shard))
     };
     Ok(matches!(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?, Outcome::Written { .. }))
 }

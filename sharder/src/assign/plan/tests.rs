@@ -81,12 +81,3 @@ fn objects_whose_shard_is_not_known_don_t_widen_the_search_for_the_others() {
         [found(Some("n"), Some("x")), found(Some("k"), None), found(Some("m"), None)]
     );
 }
-
-#[test]
-fn children_that_are_there_are_not_moved() {
-    let is_there = |child: &Target| is_with(child, &shard("b"));
-    let child = |shard: Option<&str>| target("child", "n", shard);
-    assert!(is_there(&child(Some("b"))) && !is_there(&child(Some("a"))) && !is_there(&child(None)));
-    // A drain label that was copied from the owner goes.
-    assert!(!is_there(&Target { drain: Some("m".into()), ..child(Some("b")) }));
-}
