@@ -87,20 +87,12 @@ pub fn acknowledge(labels: &RingLabels, uid: &str, shard: &ShardName, drain: &st
     ])
 }
 
-/// Takes off whatever labels the ring, which is gone, has left on an object; nothing when there are none.
-pub fn release(labels: &RingLabels, uid: &str, ownership: &Ownership<'_>) -> Option<Patch> {
-    let both = [(&labels.shard, ownership.shard), (&labels.drain, ownership.drain)];
-    let there: Vec<_> = both.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
-    let remove = there.into_iter().flat_map(|(key, value)| {
-        let path = ["metadata", "labels", key];
-        [test(path, value), remove(path)]
-    });
-    let mut operations: Vec<_> = remove.collect();
-    if operations.is_empty() {
-        return None;
-    }
-    operations.insert(0, test(["metadata", "uid"], uid));
-    Some(Patch(operations))
+/// Takes the ring's labels off an object that it does not distribute; nothing when there are none.
+pub fn release(labels: &RingLabels, seen: &Seen<'_>) -> Option<Patch> {
+    let both = [(&labels.shard, seen.ownership.shard), (&labels.drain, seen.ownership.drain)];
+    let there = both.into_iter().filter_map(|(key, value)| value.map(|_| remove(["metadata", "labels", key])));
+    let operations: Vec<_> = there.collect();
+    (!operations.is_empty()).then(|| Patch([seen.unchanged(), operations].concat()))
 }
 
 /// Whether the object has a shard by a patch that finds it as `before`.
@@ -246,7 +238,7 @@ mod tests {
             (assign(&keys, &seen(owned, true), &to), owned, true),
             (drain(&keys, "u1", "b", "m"), owned, true),
             (acknowledge(&keys, "u1", &to, "m"), drained, false),
-            (release(&keys, "u1", &drained).unwrap(), drained, false),
+            (release(&keys, &seen(drained, true)).unwrap(), drained, false),
         ] {
             assert_eq!(leaves_shard(&keys, &patch, &before), after, "{patch:?}");
         }
@@ -260,11 +252,13 @@ mod tests {
             (Ownership { shard: Some("a"), drain: None }, vec![(&*keys.shard, "a")]),
             (Ownership { shard: None, drain: Some("m") }, vec![(&*keys.drain, "m")]),
         ] {
-            let patch = release(&keys, "u1", &left).unwrap();
+            let patch = release(&keys, &seen(left, true)).unwrap();
             assert_eq!(apply(&patch, object(&there)), Some(object(&[])));
-            assert_eq!(apply(&patch, object(&[(&keys.shard, "b")])), None, "it is somebody else's now");
+            let mut newer = object(&there);
+            newer["metadata"]["resourceVersion"] = json!("8");
+            assert_eq!(apply(&patch, newer), None, "it may be another's by now");
         }
-        assert_eq!(release(&keys, "u1", &Ownership::default()), None);
+        assert_eq!(release(&keys, &seen(Ownership::default(), true)), None);
     }
 
     #[test]

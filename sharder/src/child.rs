@@ -3,10 +3,7 @@
 use ringside_ring::{ShardName, patch};
 
 use crate::{
-    assign::{
-        Scope,
-        write::{Outcome, write},
-    },
+    assign::{Scope, write::write},
     resources::Resource,
     target::Target,
 };
@@ -22,7 +19,7 @@ pub(crate) async fn bring(scope: &Scope, kind: &Resource, child: Target, to: &Sh
     let decide = |child: &Target| {
         (child.follows_same(&before) && !is_with(child, to)).then(|| patch::gather(labels, &child.seen(), to))
     };
-    Ok(matches!(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?, Outcome::Written { .. }))
+    Ok(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?.wrote())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::Client;
-use ringside_ring::{RingLabels, RingName, cluster_ring::GroupResource, patch};
+use ringside_ring::{RingLabels, RingName, cluster_ring::GroupResource, handover::Withdrawal};
 use ringside_runtime::explain::explain;
 use tokio::time::sleep;
 
@@ -26,7 +26,7 @@ use labels::write_all;
 pub(crate) use labels::{change, list};
 pub(crate) use scope::Scope;
 
-use crate::{assign::writes::Writes, pauses::Pauses, resources::Resource, target::Target};
+use crate::{assign::writes::Writes, pauses::Pauses, release::Releases, resources::Resource, target::Target};
 
 /// How long after a ring has gone somebody may still be setting its labels. The longest of these: a review of the webhook
 /// that began before (2 s), a write of the sharder's that was under way (2 s), a policy that puts labels back until the API
@@ -100,13 +100,12 @@ impl Cleanup {
             let mut taken = 0;
             for (resource, objects) in &mut open {
                 let Some(objects) = objects else { continue };
-                let release = |object: &Target| {
-                    scope
-                        .includes(&resource.id, object)
-                        .then(|| patch::release(&labels, &object.uid, &object.ownership()))?
+                let next = |_: &Target, object: &Target| match scope.includes(&resource.id, object) {
+                    true => Withdrawal::Release,
+                    false => Withdrawal::Complete,
                 };
-                let clients = (&self.client, &self.writes);
-                let written = write_all(clients, &labels, resource, std::mem::take(objects), &release).await;
+                let releases = Releases { client: &self.client, writes: &self.writes, labels: &labels, resource };
+                let written = write_all(releases, std::mem::take(objects), &next).await;
                 let tally = tallies.entry(resource.id.clone()).or_default();
                 taken += written.taken;
                 tally.taken += written.taken;

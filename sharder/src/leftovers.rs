@@ -5,18 +5,12 @@
 //! that was not there when the ring was changed, knows it too. Shards are asked to let go, but not waited for beyond the
 //! ring's deadline: a proxy narrows nothing that its ring does not name, and so has nothing to let go of.
 
-use std::{
-    collections::BTreeMap,
-    convert::Infallible,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use kube::Client;
 use ringside_ring::{
     cluster_ring::GroupResource,
     handover::{Patience, Withdrawal, next_withdrawal},
-    patch,
 };
 use tokio::{sync::watch, time::Instant};
 
@@ -27,8 +21,8 @@ pub(crate) use register::Leftovers;
 use crate::{
     assign::writes::{AllWrites, Writes},
     cleanup::{SETTLED, Scope, change},
-    move_id::move_id,
     pauses::Pauses,
+    release::Releases,
     resources::{RETRY as LOOKED_UP, Resource, Unusable},
     snapshot::Snapshot,
 };
@@ -147,25 +141,21 @@ impl Work {
         let waited = now - *self.since.entry(name.clone()).or_insert(now);
         let is_main = leftovers.is_main(name);
         let patience = Patience::after(waited, snapshot.spec.drain_deadline(), true);
-        let (labels, id) = (&snapshot.labels, move_id(SystemTime::now()));
         let departing = snapshot.departing.values().filter_map(|resource| resource.as_ref().ok());
         let scope = Scope {
             resources: self.known.values().chain(departing).cloned().collect(),
             roots: is_main.then(|| name.clone()).into_iter().collect(),
             ..Scope::default()
         };
-        let pass = change(&self.client, &self.writes, labels, (resource, &scope), |target| {
+        let releases = Releases { client: &self.client, writes: &self.writes, labels: &snapshot.labels, resource };
+        let pass = change(releases, &scope, |_, target| {
             // Every write is decided on the ring and on the shards of that moment.
             let latest = self.latest.borrow();
-            if !latest.asks_the_same(snapshot) {
-                return None;
-            }
-            let ownership = target.ownership();
-            match (next_withdrawal(ownership, patience, &latest.members), ownership.shard) {
-                (Withdrawal::Complete | Withdrawal::AwaitAcknowledgement, _) if is_main => None,
-                (Withdrawal::Drain, Some(shard)) if is_main => Some(patch::drain(labels, &target.uid, shard, &id)),
-                // Who follows an owner is not let go of by itself.
-                _ => patch::release(labels, &target.uid, &ownership),
+            match latest.asks_the_same(snapshot) {
+                false => Withdrawal::Complete,
+                true if is_main => next_withdrawal(target.ownership(), patience, &latest.members),
+                // What follows an owner is never let go of by itself.
+                true => Withdrawal::Release,
             }
         });
         let pass = pass.await;

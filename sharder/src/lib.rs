@@ -44,6 +44,7 @@ mod pacing;
 mod pauses;
 mod probe;
 mod rebalance;
+mod release;
 mod resources;
 mod rings;
 mod rolls;

@@ -6,15 +6,11 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use futures::{StreamExt, stream};
-use ringside_ring::{handover::Withdrawal, patch};
+use futures::StreamExt;
+use ringside_ring::handover::Withdrawal;
 
-use super::{
-    PARALLEL, Scope,
-    failures::Failures,
-    write::{Outcome, write},
-};
-use crate::target::Target;
+use super::{Scope, failures::Failures, write::Outcome};
+use crate::{release::Releases, target::Target};
 
 /// Takes off what labels are there, unless a shard works on the object; returns those that must be tried again.
 ///
@@ -46,31 +42,24 @@ pub(crate) async fn withdraw(scope: &Scope, targets: Vec<Target>) -> (Vec<Target
             _ => {}
         }
     }
-    let mut writes = stream::iter(release).map(|target| take_off(scope, target)).buffer_unordered(PARALLEL);
-    while let Some(outcome) = writes.next().await {
-        if let Err((target, error)) = outcome {
-            scope.failed(&target, &error);
-            again.push(target);
-            failures.add(error);
+    let next = |chosen: &Target, now: &Target| match scope.next_withdrawal(now) {
+        Withdrawal::Release if now.shard == chosen.shard => Withdrawal::Release,
+        // A pass asks the shard, and remembers that.
+        _ => Withdrawal::Complete,
+    };
+    let mut writes = std::pin::pin!(Releases::of(scope, &scope.main.resource).all(release, &next));
+    while let Some((target, outcome)) = writes.next().await {
+        match outcome {
+            Ok(Outcome::Written { on, .. }) => end(scope, &on),
+            Ok(Outcome::Needless(_) | Outcome::Gone) => {}
+            Err(error) => {
+                scope.failed(&target, &error);
+                again.push(target);
+                failures.add(error);
+            }
         }
     }
-    drop(writes);
     (again, failures)
-}
-
-async fn take_off(scope: &Scope, target: Target) -> Result<(), (Target, kube::Error)> {
-    let labels = &scope.snapshot.labels;
-    let from = target.shard.clone();
-    let decide = |target: &Target| {
-        let same = target.shard == from && scope.next_withdrawal(target) == Withdrawal::Release;
-        same.then(|| patch::release(labels, &target.uid, &target.ownership())).flatten()
-    };
-    match write(&scope.writes, (&scope.client, &scope.main.resource), labels, target.clone(), decide).await {
-        Ok(Outcome::Written { on: target, .. }) => end(scope, &target),
-        Ok(Outcome::Needless(_) | Outcome::Gone) => {}
-        Err(error) => return Err((target, error)),
-    }
-    Ok(())
 }
 
 /// Nobody works on the object any more, so its children are looked at.

@@ -32,6 +32,13 @@ pub(crate) enum Outcome {
     Gone,
 }
 
+impl Outcome {
+    /// Whether something was written.
+    pub(crate) const fn wrote(&self) -> bool {
+        matches!(self, Self::Written { .. })
+    }
+}
+
 /// Writes what `decide` says about the object of `resource`, which was last seen as `target`.
 ///
 /// Every patch changes whose the object is. An answer that shows no change, or no shard where one was to be, is that of an

@@ -1,18 +1,13 @@
 //! The labels of one resource's objects: lists of what carries them, and writes that take them off.
 
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use json_patch::Patch;
 use kube::{Client, api::ListParams};
-use ringside_ring::RingLabels;
+use ringside_ring::{RingLabels, handover::Withdrawal};
 
 use super::{Scope, Tally};
 use crate::{
-    assign::{
-        BATCH, PARALLEL,
-        children::pages_of,
-        write::{Outcome, write},
-        writes::Writes,
-    },
+    assign::{BATCH, children::pages_of},
+    release::Releases,
     resources::Resource,
     target::Target,
 };
@@ -54,21 +49,17 @@ pub(super) struct Written {
     pub(super) fault: Option<String>,
 }
 
-/// Writes to each of these objects what `decide` says.
+/// Takes the labels off these objects, as far as `next` says so of each.
 pub(super) async fn write_all(
-    (client, writes): (&Client, &Writes),
-    labels: &RingLabels,
-    resource: &Resource,
+    releases: Releases<'_>,
     objects: Vec<Target>,
-    decide: &impl Fn(&Target) -> Option<Patch>,
+    next: &impl Fn(&Target, &Target) -> Withdrawal,
 ) -> Written {
-    let outcomes = stream::iter(objects)
-        .map(|object| async move { (write(writes, (client, resource), labels, object.clone(), decide).await, object) });
-    let mut outcomes = std::pin::pin!(outcomes.buffer_unordered(PARALLEL));
+    let mut outcomes = std::pin::pin!(releases.all(objects, next));
     let mut written = Written { taken: 0, failed: Vec::new(), fault: None };
-    while let Some((outcome, object)) = outcomes.next().await {
+    while let Some((object, outcome)) = outcomes.next().await {
         match outcome {
-            Ok(outcome) => written.taken += usize::from(matches!(outcome, Outcome::Written { .. })),
+            Ok(outcome) => written.taken += usize::from(outcome.wrote()),
             Err(error) => {
                 written.failed.push(object);
                 written.fault.get_or_insert_with(|| explain(&error));
@@ -78,16 +69,14 @@ pub(super) async fn write_all(
     written
 }
 
-/// Looks at every object that carries a label and is in the scope, and writes what `decide` says.
+/// Looks at every object that carries a label and is in the scope, and does what is next with it.
 pub(crate) async fn change(
-    client: &Client,
-    writes: &Writes,
-    labels: &RingLabels,
-    (resource, scope): (&Resource, &Scope),
-    decide: impl Fn(&Target) -> Option<Patch>,
+    releases: Releases<'_>,
+    scope: &Scope,
+    next: impl Fn(&Target, &Target) -> Withdrawal,
 ) -> Tally {
-    let mut tally = Tally::default();
-    let mut pages = std::pin::pin!(pages(client, labels, resource));
+    let (mut tally, resource) = (Tally::default(), releases.resource);
+    let mut pages = std::pin::pin!(pages(releases.client, releases.labels, resource));
     while let Some(page) = pages.next().await {
         let mut page = match page {
             Ok(page) => page,
@@ -98,7 +87,7 @@ pub(crate) async fn change(
         };
         page.retain(|object| scope.includes(&resource.id, object));
         tally.found += page.len();
-        let written = write_all((client, writes), labels, resource, page, &decide).await;
+        let written = write_all(releases, page, &next).await;
         tally.taken += written.taken;
         tally.left += written.failed.len();
         tally.fault = tally.fault.or(written.fault);

@@ -13,20 +13,16 @@ use std::{
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
-use ringside_ring::{Ownership, ShardName, cluster_ring::GroupResource, patch};
+use ringside_ring::{Ownership, ShardName, cluster_ring::GroupResource, handover::Withdrawal};
 use tokio::time::sleep;
 
 use crate::{
-    assign::{
-        BATCH, PARALLEL, Scope,
-        children::list,
-        failures::Failures,
-        write::{Outcome, is_undone, write},
-    },
+    assign::{BATCH, PARALLEL, Scope, children::list, failures::Failures, write::is_undone},
     census::Lone,
     child::{self, is_with},
     faults::graver,
     owners::{Owner, owner},
+    release::Releases,
     resources::Resource,
     survey::{Way, survey},
     target::Target,
@@ -156,8 +152,13 @@ pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> 
     }
     let unread = unread.tell(&scope.snapshot.ring, &kind.id, "can't read owners of children");
     let releases = strangers.into_iter().map(|stray| async {
-        let outcome = release(scope, kind, stray.child.clone()).await;
-        outcome.map_err(|error| (stray, error))
+        // One that was adopted meanwhile may follow an object of the ring.
+        let next =
+            |now: &Target| if now.follows_same(&stray.child) { Withdrawal::Release } else { Withdrawal::Complete };
+        match Releases::of(scope, kind).one(stray.child.clone(), next).await {
+            Ok(outcome) => Ok(outcome.wrote()),
+            Err(error) => Err((stray, error)),
+        }
     });
     let what = "can't take labels off children of objects that are not the ring's";
     let released = write_all(scope, &kind.id, releases, what).await?;
@@ -357,16 +358,4 @@ fn leaves_behind(scope: &Scope, owner: &Target, child: &Target) -> bool {
 /// The shard that works on the owner and is to keep it; none while the owner is on the move, which takes its children along.
 fn settled_shard(scope: &Scope, owner: &Target) -> Option<ShardName> {
     scope.shard_of(owner).filter(|_| owner.drain.is_none())
-}
-
-/// Returns whether there was something to take off.
-async fn release(scope: &Scope, kind: &Resource, child: Target) -> Result<bool, kube::Error> {
-    let labels = &scope.snapshot.labels;
-    let controller = child.controller.clone();
-    // Whoever adopted it meanwhile may have got its label set.
-    let decide = |child: &Target| {
-        let same = child.controller == controller;
-        same.then(|| patch::release(labels, &child.uid, &child.ownership())).flatten()
-    };
-    Ok(matches!(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?, Outcome::Written { .. }))
 }
