@@ -148,9 +148,15 @@ impl Scope {
     pub(crate) fn is_held_back(&self, target: &Target) -> bool {
         let key = self.main.resource.key(target.namespace.as_deref(), &target.name);
         let newest = self.newest();
-        let belongs = [newest.hash_ring.owner(&key), newest.receiver(&key)].into_iter().flatten();
-        let mut belongs = belongs.map(ShardName::as_str);
-        self.next_step(target) == Step::Keep && !belongs.any(|shard| target.shard.as_deref() == Some(shard))
+        self.stays_away(target) && newest.receiver(&key).map(ShardName::as_str) != target.shard.as_deref()
+    }
+
+    /// Whether an object stays for now with another shard than the hash ring names.
+    pub(crate) fn stays_away(&self, target: &Target) -> bool {
+        let key = self.main.resource.key(target.namespace.as_deref(), &target.name);
+        let newest = self.newest();
+        let home = newest.hash_ring.owner(&key).map(ShardName::as_str);
+        home != target.shard.as_deref() && self.next_step(target) == Step::Keep
     }
 
     /// How long the shard of a drained object is waited for.

@@ -15,8 +15,10 @@ use parking_lot::Mutex;
 use ringside_ring::{Members, cluster_ring::GroupResource};
 use tokio::time::Instant;
 
+mod away;
 mod lone;
 
+use self::away::Away;
 pub(crate) use self::lone::Lone;
 use crate::resources::Object;
 
@@ -50,6 +52,7 @@ struct Counts {
     objects: Tally,
     /// When that pass began.
     counted: Option<(Instant, SystemTime)>,
+    away: Away,
     /// What has moved since the pass under way began.
     moved: Tally,
     /// When that began.
@@ -89,6 +92,7 @@ pub(crate) struct Pass<'a> {
     resource: &'a GroupResource,
     began: (Instant, SystemTime),
     objects: Tally,
+    away: Away,
 }
 
 impl Census {
@@ -108,7 +112,7 @@ impl Census {
             counts.moved.clear();
             counts.began = Some(began.0);
         });
-        Pass { census: self, resource, began, objects: Tally::new() }
+        Pass { census: self, resource, began, objects: Tally::new(), away: Away::default() }
     }
 
     /// What the watch on objects without owner shows.
@@ -194,6 +198,11 @@ impl Census {
         });
     }
 
+    /// Whether the last whole pass found that an object stays with another shard than the hash ring names.
+    pub(crate) fn is_away(&self, resource: &GroupResource, uid: &str) -> bool {
+        self.0.lock().counts.get(resource).is_some_and(|counts| counts.away.contains(uid))
+    }
+
     /// A whole pass over the objects of a controlled resource found these.
     pub(crate) fn found_lone(&self, resource: &GroupResource, lone: Lone) {
         self.0.lock().lone.insert(resource.clone(), lone);
@@ -247,6 +256,11 @@ impl Pass<'_> {
         }
     }
 
+    /// An object that stays with another shard than the hash ring names.
+    pub(crate) fn away(&mut self, uid: &str) {
+        self.away.insert(uid);
+    }
+
     /// All were seen, as they were when the answer began. All pages of a list show the state of the first (Kubernetes,
     /// "Retrieving large results sets in chunks"). A streaming list begins with one state as well; what changes before its
     /// end comes as another event, which a survey leaves out.
@@ -259,6 +273,7 @@ impl Pass<'_> {
             self.objects.retain(|_, objects| *objects > 0);
             counts.objects = std::mem::take(&mut self.objects);
             counts.counted = Some(began);
+            counts.away = std::mem::take(&mut self.away);
         });
     }
 }

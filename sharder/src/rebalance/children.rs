@@ -3,7 +3,7 @@
 //!
 //! The owner's move takes its children along, and the webhook labels new ones; what both missed is found here. That
 //! includes what a leader before left half done, which nobody remembers. A child of the owner itself costs a read only where
-//! it is not at home; of a chain each link costs one.
+//! one of both is not at home; of a chain each link costs one.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -275,10 +275,11 @@ fn controller_in_ring<'a>(scope: &Scope, kind: &Resource, child: &'a Target) -> 
     child.controller.as_ref().filter(|controller| scope.snapshot.above(&kind.id, controller).is_some())
 }
 
-/// Whether it is worth to read the owner: the child is not where the hash ring places both.
+/// Whether it is worth to read the owner: the child is not where the hash ring places both, or its owner is not.
 fn is_suspicious(scope: &Scope, child: &Target, owner: &Owner<'_>) -> bool {
     let placed = scope.snapshot.hash_ring.owner(&owner.key(child.namespace.as_deref()));
     placed.is_none_or(|placed| !is_with(child, placed))
+        || scope.census.is_away(&scope.main.resource.id, &owner.reference.uid)
 }
 
 /// What was learned of the owners of one page.

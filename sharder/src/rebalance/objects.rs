@@ -116,8 +116,11 @@ async fn look(scope: &Scope, due: &Due, way: Way, refused: &HashSet<String>) -> 
             // It will be moved, and where a leader before may have sent its children by then is not known.
             scope.begun.scatter(resource, &target);
         }
-        if why == Why::Move && scope.is_held_back(&target) {
-            due.hold_back();
+        if why == Why::Move && scope.stays_away(&target) {
+            count.away(&target.uid);
+            if scope.is_held_back(&target) {
+                due.hold_back();
+            }
         }
         match (&target.shard, &target.drain) {
             (Some(shard), None) if may_ask && why.asks(scope, &target) && !refused.contains(&target.uid) => {

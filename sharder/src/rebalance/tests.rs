@@ -19,6 +19,7 @@ use crate::{
     snapshot::tests::{example_spec, ring, snapshot_of},
 };
 
+mod away;
 mod failing;
 mod lone;
 mod unanswered;
