@@ -55,6 +55,24 @@ async fn a_child_that_fails_for_a_moment_is_not_left_to_the_next_pass() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nor_is_one_that_its_controller_writes_to_at_each_attempt_for_a_moment() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    stray(&api, &scope);
+    let mut version = 100;
+    api.intercept(move |asked, objects| {
+        if asked.method == Method::PATCH && version < 107 {
+            version += 1;
+            objects.get_mut(&asked.path).unwrap()["metadata"]["resourceVersion"] = json!(version.to_string());
+        }
+        None
+    });
+    let refused = children::pass(&scope, Way::Pages).await.unwrap();
+    assert_eq!(shard_of(&api, &scope, &path(SECRETS, "c")), "a");
+    assert!(refused.is_none(), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_child_that_fails_for_longer_is_found_wherever_it_is_when_its_owner_moves() {
     let api = FakeApi::default();
     let scope = scope(&api);
