@@ -1,7 +1,37 @@
 //! What a ring of many objects costs a sharder, on a real control plane.
 
+mod aims;
+mod bare;
+mod fenced;
+mod figures;
 mod ground;
-mod make;
+mod measure;
 mod meter;
+mod moves;
+mod objects;
+mod refused;
+mod report;
+mod running;
+mod upstream;
 
-pub use self::{ground::Ground, make::Make, meter::Cost};
+pub use self::{
+    aims::Aims,
+    bare::{Bare, CONNECTIONS},
+    fenced::leave_fenced,
+    figures::against_figures,
+    ground::{Ground, Outcome},
+    measure::{Measured, Plan, measure},
+    meter::Spent,
+    moves::Moves,
+    objects::Shape,
+    refused::join_beside_refused,
+    report::{beside, report},
+    running::Make,
+    upstream::Upstream,
+};
+
+/// Says on stderr what is being done: a run takes minutes.
+#[allow(clippy::print_stderr, reason = "progress, beside what was measured")]
+pub fn say(what: std::fmt::Arguments<'_>) {
+    eprintln!("bench-sharder: {what}");
+}

@@ -50,9 +50,15 @@ impl Table {
         let head: Vec<_> = self.columns.iter().map(|&column| column.to_owned()).collect();
         let lines: Vec<_> = std::iter::once(head).chain(self.rows.iter().map(|row| cells(row))).collect();
         let width = |at: usize| lines.iter().map(|line| line.get(at).map_or(0, String::len)).max().unwrap_or(0);
+        // Words begin at the left, numbers end at the right.
+        let is_words = |at: usize| self.rows.iter().all(|row| row.get(at).is_some_and(Value::is_string));
+        let pad = |(at, cell): (usize, &String)| match is_words(at) {
+            true => format!("{cell:<0$}", width(at)),
+            false => format!("{cell:>0$}", width(at)),
+        };
         let line = |cells: &Vec<String>| {
-            let padded: Vec<_> = cells.iter().enumerate().map(|(at, cell)| format!("{cell:>0$}", width(at))).collect();
-            format!("{}\n", padded.join("  "))
+            let padded: Vec<_> = cells.iter().enumerate().map(pad).collect();
+            format!("{}\n", padded.join("  ").trim_end())
         };
         lines.iter().map(line).collect()
     }

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::print_stdout, reason = "what was measured is part of the result")]
 
-use ringside_bench::sharder::{Cost, Ground, Make};
+use std::time::Duration;
+
+use ringside_bench::sharder::{Ground, Make, Shape};
 
 const SHARDS: usize = 10;
 const FEW: usize = 1_000;
@@ -29,21 +31,21 @@ async fn ten_times_the_objects_find_their_shards_in_the_same_little_memory() {
 
 /// What it has at most, whatever happens to so many objects.
 async fn peak(objects: usize) -> u64 {
-    let mut ground = Ground::start(Make::Ringside, objects, SHARDS).await.unwrap();
-    let empty = ground.rest().await.unwrap();
-    println!("{objects} objects, empty: {:.1} MB", megabytes(empty.own));
-    let mut most = empty.resident;
+    let shape = Shape { objects, children: 0 };
+    let mut ground = Ground::start(&Make::Ringside, shape, SHARDS, Duration::from_secs(1)).await.unwrap();
+    let mut most = 0;
     // Each phase looks in the end where all of them are.
-    for (phase, (given, Cost { own, resident, requests, .. })) in [
+    for (phase, outcome) in [
         ("assigned from nothing", ground.assign().await.unwrap()),
         ("a shard joins", ground.join().await.unwrap()),
         ("a shard leaves", ground.leave().await.unwrap()),
         ("a shard dies", ground.die().await.unwrap()),
     ] {
-        println!("{phase}: {given} objects, {requests} requests, {:.1} MB", megabytes(own));
+        let (moves, own) = (outcome.moves, outcome.spent.own);
+        println!("{phase}: {} objects, {} writes, {:.1} MB", moves.count, moves.writes, megabytes(own));
         assert!(own <= MOST, "{own} bytes");
-        assert!(given > 0 && requests < 4 * given, "{requests} requests for {given} objects");
-        most = most.max(resident);
+        assert!(moves.count > 0 && moves.writes < 4 * moves.count, "{} writes", moves.writes);
+        most = most.max(outcome.spent.resident);
     }
     most
 }

@@ -1,153 +1,122 @@
-//! What one ring of many objects costs the sharder: all objects assigned from nothing, then a shard that joins, one that
-//! leaves and one that dies, on a real control plane. Few objects and many are run one after the other: time grows with
-//! them, memory must not.
+//! What a ring of many objects costs the sharder, and how fast it moves them: `cargo bench-sharder`. All objects are assigned
+//! from nothing, then a shard joins, leaves and dies, on a real control plane; beside it upstream's sharder, where a checkout
+//! of it is named. Each line has what was measured, what is aimed at, and whether that is met.
 //!
-//! It fails where that is not so: where ours has more resident than is promised, or grows with the objects.
-//!
-//! An alternative is run beside: a sharder in Go that writes to one object after another, as far as its objects are told.
-//!
-//! The shards are nothing but Leases, and let go at once, so that what limits the rate is the sharder or the API server.
+//! It fails only where something can't be measured.
 
-use std::collections::BTreeMap;
+use std::{path::PathBuf, time::Duration};
 
-use anyhow::ensure;
 use clap::Parser;
-use ringside_bench::{
-    Table,
-    sharder::{Cost, Ground, Make},
+use ringside_bench::sharder::{
+    Aims, Make, Measured, Plan, Shape, Upstream, against_figures, beside, join_beside_refused, leave_fenced, measure,
+    report, say,
 };
-use serde_json::{Value, json};
+use ringside_e2e::checker::percentile;
 
-const MEGABYTE: f64 = 1_000_000.0;
-
-/// What ours may have resident at most, in bytes, whatever it does: what is promised, of an optimized build.
-const MOST: u64 = 40_000_000;
-/// How many times as much as with the fewest objects at most.
-const GROWTH: f64 = 1.15;
-
-/// Measures what one ring of many objects costs the sharder.
+/// Measures how fast objects move, and what that costs.
 #[derive(Parser)]
 struct Arguments {
-    /// How many objects; may be repeated.
-    #[arg(long, default_values_t = [1_000, 10_000, 100_000])]
-    objects: Vec<usize>,
-    /// How many objects the alternative is given, in the same run; may be repeated, and 0 is none.
-    #[arg(long, default_values_t = [10_000])]
-    beside: Vec<usize>,
-    /// How many shards there are at the beginning.
-    #[arg(long, default_value_t = 10)]
+    /// Main objects, which are Secrets.
+    #[arg(long, default_value_t = 3_000)]
+    objects: usize,
+    /// ConfigMaps that each of them controls.
+    #[arg(long, default_value_t = 1)]
+    children: usize,
+    /// Shards at the beginning.
+    #[arg(long, default_value_t = 3)]
     shards: usize,
+    /// How often all of it is measured, ours and upstream's in turn.
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+    /// A checkout of github.com/timebertt/kubernetes-controller-sharding, to run its sharder beside ours.
+    #[arg(long)]
+    upstream: Option<PathBuf>,
+    /// Seconds for which R is measured.
+    #[arg(long, default_value_t = 10)]
+    bare: u64,
+    /// Seconds for which the sharder is looked at when nothing happens.
+    #[arg(long, default_value_t = 60)]
+    rest: u64,
+    /// Objects that the API server refuses to change; 0 leaves that out.
+    #[arg(long, default_value_t = 5_000)]
+    refused: usize,
+    /// Objects of a shard behind a proxy that leaves a fenced ring; 0 leaves that out.
+    #[arg(long, default_value_t = 85)]
+    fenced: usize,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    ensure!(arguments.shards > 1, "one shard leaves: at least 2 are needed");
-    let columns = [
-        "sharder",
-        "objects",
-        "phase",
-        "given",
-        "s",
-        "given/s",
-        "ours to it",
-        "sharder CPU s",
-        "API server CPU s",
-        "etcd CPU s",
-        "busy",
-        "requests",
-        "sent MB",
-        "received MB",
-        "resident MB",
-    ];
-    let (mut table, mut rates) = (Table::new("sharder", &columns), BTreeMap::new());
-    let mut peaks = BTreeMap::<usize, u64>::new();
-    let own = arguments.objects.into_iter().map(|objects| (Make::Ringside, objects));
-    let beside = arguments.beside.into_iter().filter(|objects| *objects > 0).map(|objects| (Make::Thesis, objects));
-    for (make, objects) in own.chain(beside) {
-        let mut ground = Ground::start(make, objects, arguments.shards).await?;
-        let empty = ground.rest().await?;
-        row(&mut table, (make, objects), "empty", (0, 0.0, None), &empty);
-        let mut peak = empty.resident;
-        for (phase, (given, cost)) in [
-            ("assigned from nothing", ground.assign().await?),
-            ("a shard joins", ground.join().await?),
-            ("a shard leaves", ground.leave().await?),
-            ("a shard dies", ground.die().await?),
-        ] {
-            let rate = given as f64 / cost.took.as_secs_f64();
-            let ours = rates.get(&(objects, phase)).copied();
-            if make == Make::Ringside {
-                rates.insert((objects, phase), rate);
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    say(format_args!("the machine's load is {}: above 1 the figures say less", load.trim()));
+    let upstream = arguments.upstream.as_deref().map(Upstream::build).transpose()?;
+    let mut aims = Aims::default();
+    for round in 1..=arguments.rounds {
+        let run = if arguments.rounds > 1 { format!("{round}. ") } else { String::new() };
+        let ours = ours(&mut aims, &run, &arguments).await;
+        let Some(upstream) = &upstream else {
+            if let Some(ours) = ours {
+                against_figures(&mut aims, &run, &ours);
             }
-            row(&mut table, (make, objects), phase, (given, rate, ours.map(|ours| ours / rate)), &cost);
-            peak = peak.max(cost.resident);
+            continue;
+        };
+        match measure(&Make::Upstream(upstream.clone()), plan(&arguments)).await {
+            Ok((_ground, theirs)) => {
+                if let Some(ours) = ours {
+                    beside(&mut aims, &run, &ours, &theirs);
+                }
+            }
+            Err(fault) => aims.failed(&format!("{run}upstream"), &fault),
         }
-        if make == Make::Ringside {
-            let known = peaks.entry(objects).or_default();
-            *known = peak.max(*known);
+    }
+    if arguments.fenced > 0 {
+        fenced(&mut aims, arguments.fenced).await;
+    }
+    aims.not_measured("leader's memory at 1,000,000 + 2,000,000", "a fake API server, not this one");
+    aims.not_measured("leader change at 100,000 + 200,000", "no index yet");
+    aims.tell()
+}
+
+fn plan(arguments: &Arguments) -> Plan {
+    let shape = Shape { objects: arguments.objects, children: arguments.children };
+    let [bare, rest] = [arguments.bare, arguments.rest].map(Duration::from_secs);
+    Plan { shape, shards: arguments.shards, bare, rest }
+}
+
+/// A run of ours, with what is refused at its end.
+async fn ours(aims: &mut Aims, run: &str, arguments: &Arguments) -> Option<Measured> {
+    let (mut ground, measured) = match measure(&Make::Ringside, plan(arguments)).await {
+        Ok(both) => both,
+        Err(fault) => {
+            aims.failed(&format!("{run}ringside"), &fault);
+            return None;
+        }
+    };
+    report(aims, run, &measured);
+    if arguments.refused > 0 {
+        let what = format!("{run}join beside {} refused objects: moves a second, to that without", arguments.refused);
+        match join_beside_refused(&mut ground, arguments.refused).await {
+            // Within what two runs differ by.
+            Ok(beside) => {
+                let ratio = beside.moves.per_second() / measured.joined.moves.per_second();
+                aims.at_least(&what, ratio, 0.9, "times");
+            }
+            Err(fault) => aims.failed(&what, &fault),
         }
     }
-    table.tell()?;
-    judge(&peaks)
+    Some(measured)
 }
 
-/// Prints how much ours had resident at most, by the number of objects, and fails where that is more than is promised.
-#[allow(clippy::print_stdout, reason = "what was measured is what the program is for")]
-fn judge(peaks: &BTreeMap<usize, u64>) -> anyhow::Result<()> {
-    let Some((fewest, least)) = peaks.first_key_value() else { return Ok(()) };
-    let growth = |peak: u64| peak as f64 / *least as f64;
-    for (objects, &peak) in peaks {
-        println!(
-            "{objects} objects: {:.1} MB resident at most, {:.3} times that with {fewest}",
-            peak as f64 / MEGABYTE,
-            growth(peak)
-        );
-    }
-    for (objects, &peak) in peaks {
-        let has = format!("with {objects} objects the sharder had {:.1} MB resident", peak as f64 / MEGABYTE);
-        ensure!(peak <= MOST, "{has}; {:.1} MB are promised at most", MOST as f64 / MEGABYTE);
-        ensure!(growth(peak) <= GROWTH, "{has}, {:.3} times that with {fewest}; {GROWTH} at most", growth(peak));
-    }
-    Ok(())
-}
-
-fn row(
-    table: &mut Table,
-    (make, objects): (Make, usize),
-    phase: &str,
-    (given, rate, ratio): (usize, f64, Option<f64>),
-    cost: &Cost,
-) {
-    let row = [
-        json!(cost.took.as_secs_f64()),
-        json!(rate),
-        ratio.map_or(Value::Null, Value::from),
-        json!(cost.sharder.as_secs_f64()),
-        json!(cost.api_server.as_secs_f64()),
-        json!(cost.etcd.as_secs_f64()),
-        json!(cost.busy),
-        json!(cost.requests),
-        json!(cost.sent as f64 / MEGABYTE),
-        json!(cost.received as f64 / MEGABYTE),
-        json!(cost.resident as f64 / MEGABYTE),
-    ];
-    table.row([json!(make.name()), json!(objects), Value::from(phase), json!(given)].into_iter().chain(row));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fault(peaks: &[(usize, u64)]) -> String {
-        judge(&peaks.iter().copied().collect()).map_or_else(|fault| fault.to_string(), |()| String::new())
-    }
-
-    #[test]
-    fn memory_that_is_too_much_or_grows_with_the_objects_is_a_fault() {
-        assert_eq!(fault(&[]), "");
-        assert_eq!(fault(&[(1_000, 30_000_000), (100_000, 34_500_000)]), "");
-        assert!(fault(&[(1_000, 40_000_001)]).contains("40.0 MB are promised at most"));
-        assert!(fault(&[(100_000, 34_600_000), (1_000, 30_000_000)]).ends_with("that with 1000; 1.15 at most"));
+async fn fenced(aims: &mut Aims, objects: usize) {
+    let what = format!("{objects} x (1 + 2) leave a fenced ring: without owner");
+    match leave_fenced(objects).await {
+        Ok(times) => {
+            for (percent, most) in [(50, 0.5), (99, 1.0)] {
+                let time = percentile(&times, percent).unwrap_or_default().as_secs_f64();
+                aims.at_most(&format!("{what}, {percent}th of 100"), time, most, "s");
+            }
+        }
+        Err(fault) => aims.failed(&what, &fault),
     }
 }

@@ -1,234 +1,227 @@
 //! A ring with many objects, and what happens to it.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, ensure};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{
-    Api, Client, ResourceExt as _,
-    api::{ApiResource, ListParams, ObjectMeta, PostParams},
-};
+use k8s_openapi::{api::core::v1::Secret, jiff::Timestamp};
+use kube::{Client, api::ApiResource};
 use parking_lot::Mutex;
 use ringside_e2e::{
-    eventually::eventually,
-    plain_shard::{Acknowledger, PlainShard, join_all},
-    system::{NAMESPACE, RING, Settings, System},
+    plain_shard::{Acknowledger, PlainShard},
+    system::NAMESPACE,
 };
-use ringside_ring::{ClusterRing, HashRing, PartitionKey, RingLabels, RingName, ShardName};
-use serde_json::json;
+use ringside_ring::{HashRing, PartitionKey, RingLabels, ShardName, placement::DEFAULT_TOKENS_PER_SHARD};
 
 use super::{
-    make::Make,
-    meter::{Cost, Meter, Phase},
+    bare::Bare,
+    meter::{Meter, Spent},
+    moves::{Log, Moves, Seen},
+    objects::{self, Placement, Shape},
+    running::{Make, Running},
+    say,
 };
 
-/// The contract's own.
-const LEASE: Duration = Duration::from_secs(15);
 /// Of a phase; 100,000 objects take minutes.
 const DEADLINE: Duration = Duration::from_secs(1_800);
-/// Requests at once while objects are created.
-const CREATES: usize = 16;
-/// A page of what is looked at in the end.
-const PAGE: u32 = 5_000;
-/// How long the sharder is looked at before it has anything to do.
-const REST: Duration = Duration::from_secs(10);
+/// How often the API server's log is looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// A phase may be over when nothing was written for so long: only then each object is looked at, which costs the API server
+/// as much as some moves.
+const QUIET: Duration = Duration::from_secs(3);
+/// So long after a change something was written, or there is nothing to write.
+const BEGINS: Duration = Duration::from_secs(60);
 
 /// The names of shards.
 type Living = Arc<Mutex<BTreeSet<String>>>;
 
-/// A ring, its shards, and its objects.
+/// What a phase was, and what it cost until its last write.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was moved.
+    pub moves: Moves,
+    /// What it cost.
+    pub spent: Spent,
+    /// The fullest shard against the mean, afterwards.
+    pub max_to_mean: f64,
+}
+
+/// A ring, its shards, and its objects. The shards are nothing but Leases, and acknowledge at once.
 pub struct Ground {
     // Dropped in this order.
     shards: Vec<PlainShard>,
-    /// Those of them that let go.
+    /// Those of them that acknowledge.
     living: Living,
     _acknowledger: Acknowledger,
     meter: Meter,
-    make: Make,
-    objects: usize,
-    ring: RingName,
+    log: Log,
+    shape: Shape,
+    /// Shards that have joined: no name comes back.
+    joined: usize,
     labels: RingLabels,
-    system: System,
+    placement: Placement,
+    running: Running,
+    /// R, before there was a sharder.
+    pub bare: Bare,
 }
 
 impl Ground {
-    /// With so many objects without owner, and so many shards, but without the ring.
-    pub async fn start(make: Make, objects: usize, shards: usize) -> anyhow::Result<Self> {
-        let settings = Settings { audit_requests: true, ..Settings::default() };
-        let mut system = System::start(settings).await?;
-        let client = system.control_plane().client();
-        create(&client, objects).await?;
-        make.start(&mut system, RING).await?;
-        let ring: RingName = RING.parse()?;
-        let labels = RingLabels::of(&ring);
-        let names = (0..shards).map(name).collect::<Result<Vec<_>, _>>()?;
-        let shards = join_all(&client, NAMESPACE, &ring, names, LEASE).await?;
-        let living: Living = Arc::new(Mutex::new(shards.iter().map(|shard| shard.name().to_string()).collect()));
+    /// With objects without owner, a sharder and so many shards, but without the ring. R is measured for the time `bare`.
+    pub async fn start(make: &Make, shape: Shape, shards: usize, bare: Duration) -> anyhow::Result<Self> {
+        ensure!(shards > 2, "one shard leaves and one dies: at least 3 are needed");
+        ensure!(shape.objects >= super::CONNECTIONS, "each connection writes to an object of its own");
+        say(format_args!("{}: a control plane, {} x (1 + {})", make.name(), shape.objects, shape.children));
+        let mut running = Running::start(make).await?;
+        let (client, labels) = (running.client(), running.labels()?);
+        objects::create(&client, shape).await.context("create the objects")?;
+        let bare = Bare::measure(running.control_plane(), shape.objects, bare).await.context("measure R")?;
+        say(format_args!("{}: R = {:.0} patches a second", make.name(), bare.per_second));
+        running.start_sharder().await?;
+        let meter = Meter::of(running.sharder()?.id(), running.control_plane())?;
+        let log = Log::of(running.control_plane().audit_log(), running.user());
+        let living = Living::default();
         let among = Arc::clone(&living);
         let lets_go = move |shard: &str| among.lock().contains(shard);
-        let acknowledger = Acknowledger::start(&client, &labels, &ApiResource::erase::<ConfigMap>(&()), lets_go);
-        let meter = Meter::of(make, &system)?;
-        Ok(Self { shards, living, _acknowledger: acknowledger, meter, make, objects, ring, labels, system })
-    }
-
-    /// Nothing happens.
-    pub async fn rest(&mut self) -> anyhow::Result<Cost> {
-        let phase = self.meter.begin()?;
-        tokio::time::sleep(REST).await;
-        self.meter.end(phase).await
+        let acknowledger = Acknowledger::start(&client, &labels, &ApiResource::erase::<Secret>(&()), lets_go);
+        let placement = Placement::read(&client, &labels).await?;
+        let mut ground = Self {
+            shards: Vec::new(),
+            living,
+            _acknowledger: acknowledger,
+            meter,
+            log,
+            shape,
+            joined: 0,
+            labels,
+            placement,
+            running,
+            bare,
+        };
+        for _ in 0..shards {
+            ground.add().await?;
+        }
+        Ok(ground)
     }
 
     /// The ring comes, and every object gets an owner.
-    pub async fn assign(&mut self) -> anyhow::Result<(usize, Cost)> {
-        let phase = self.meter.begin()?;
-        let spec = json!({"resources": [{"group": "", "resource": "configmaps"}],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}});
-        let ring = ClusterRing::new(RING, serde_json::from_value(spec)?);
-        Api::<ClusterRing>::all(self.client()).create(&PostParams::default(), &ring).await?;
-        self.end(phase, self.objects).await
+    pub async fn assign(&mut self) -> anyhow::Result<Outcome> {
+        let began = self.begin()?;
+        self.running.create_ring().await?;
+        self.end("assigned from nothing", began, None).await
     }
 
     /// One shard more.
-    pub async fn join(&mut self) -> anyhow::Result<(usize, Cost)> {
-        let before = self.names();
-        let joining = name(before.len())?;
-        let phase = self.meter.begin()?;
-        let shard = PlainShard::join(&self.client(), NAMESPACE, &self.ring, &joining, LEASE).await?;
-        self.shards.push(shard);
-        self.living.lock().insert(joining.to_string());
-        let given = self.belongs_to(&joining);
-        let own = format!("{}={joining}", self.labels.shard);
-        self.until(&format!("{joining} has its {given} objects"), async || {
-            let there = self.count(&own).await?;
-            if there == given { Ok(()) } else { Err(format!("{there} of {given}")) }
-        })
-        .await?;
-        self.end(phase, given).await
+    pub async fn join(&mut self) -> anyhow::Result<Outcome> {
+        self.begin()?;
+        let shard = self.add().await?;
+        self.end("a shard joins", Timestamp::now(), Some(&shard)).await
     }
 
     /// One lets go of its Lease.
-    pub async fn leave(&mut self) -> anyhow::Result<(usize, Cost)> {
-        let (shard, given) = self.take_last()?;
-        let phase = self.meter.begin()?;
+    pub async fn leave(&mut self) -> anyhow::Result<Outcome> {
+        let shard = self.take_last()?;
+        self.begin()?;
         shard.release().await?;
-        self.end(phase, given).await
+        self.end("a shard leaves", Timestamp::now(), None).await
     }
 
-    /// One stops renewing its Lease. What it takes until the sharder knows is not counted.
-    pub async fn die(&mut self) -> anyhow::Result<(usize, Cost)> {
-        let (shard, given) = self.take_last()?;
+    /// One stops renewing its Lease.
+    pub async fn die(&mut self) -> anyhow::Result<Outcome> {
+        let shard = self.take_last()?;
+        let began = self.begin()?;
         drop(shard);
-        self.system.until_counted_are(self.shards.len(), DEADLINE).await?;
-        let phase = self.meter.begin()?;
-        self.end(phase, given).await
+        self.end("a shard dies", began, None).await
     }
 
-    /// The shard that goes, which lets go of nothing any more, and how many objects belong to it.
-    fn take_last(&mut self) -> anyhow::Result<(PlainShard, usize)> {
-        let given = self.belongs_to(self.shards.last().context("no shard")?.name());
+    /// Nothing happens for a time. Returns what that cost, and how often the sharder listed.
+    pub async fn rest(&mut self, time: Duration) -> anyhow::Result<(Spent, usize)> {
+        self.begin()?;
+        tokio::time::sleep(time).await;
+        let spent = self.meter.spent(Timestamp::now())?;
+        let (moves, _) = Moves::of(&self.log.since()?, &BTreeSet::new(), Timestamp::now());
+        Ok((spent, moves.lists))
+    }
+
+    /// A client with all rights.
+    pub(super) fn client(&self) -> Client {
+        self.running.client()
+    }
+
+    /// The shard whose Lease is held when this returns acknowledges from then on.
+    async fn add(&mut self) -> anyhow::Result<ShardName> {
+        let name: ShardName = format!("shard-{}", self.joined).parse()?;
+        self.joined += 1;
+        self.living.lock().insert(name.to_string());
+        self.shards.push(self.running.join(&name).await.with_context(|| format!("let {name} join"))?);
+        Ok(name)
+    }
+
+    /// The shard that goes, which acknowledges nothing any more.
+    fn take_last(&mut self) -> anyhow::Result<PlainShard> {
         let shard = self.shards.pop().context("no shard")?;
         self.living.lock().remove(shard.name().as_str());
-        Ok((shard, given))
+        Ok(shard)
     }
 
-    /// A phase in which so many objects got an owner ends when nothing is left to do; then each is looked at.
-    async fn end(&mut self, phase: Phase, given: usize) -> anyhow::Result<(usize, Cost)> {
-        self.until_at_rest().await?;
-        let cost = self.meter.end(phase).await?;
-        self.check().await?;
-        Ok((given, cost))
+    /// A phase begins now.
+    fn begin(&mut self) -> anyhow::Result<Timestamp> {
+        self.log.since()?;
+        self.meter.begin();
+        Ok(Timestamp::now())
     }
 
-    fn client(&self) -> Client {
-        self.system.control_plane().client()
+    /// A phase ends when each object is where it belongs, with its children.
+    async fn end(&mut self, phase: &str, began: Timestamp, joined: Option<&ShardName>) -> anyhow::Result<Outcome> {
+        let mut seen = Seen::default();
+        let later = self.until_settled(&mut seen, joined).await.with_context(|| phase.to_owned())?;
+        let (moves, last) = Moves::of(&seen, &self.placement.moved(&later), began);
+        let spent = self.meter.spent(last)?;
+        let max_to_mean = later.max_to_mean();
+        self.placement = later;
+        say(format_args!("{phase}: {} moves in {:.1} s", moves.count, moves.took().as_secs_f64()));
+        Ok(Outcome { moves, spent, max_to_mean })
     }
 
-    fn names(&self) -> Vec<ShardName> {
-        self.shards.iter().map(|shard| shard.name().clone()).collect()
-    }
-
-    fn placement(&self) -> HashRing {
-        HashRing::new(self.names(), self.make.tokens())
-    }
-
-    /// How many objects belong to a shard.
-    fn belongs_to(&self, shard: &ShardName) -> usize {
-        let placement = self.placement();
-        (0..self.objects).filter(|&object| placement.owner(&key(&object_name(object))) == Some(shard)).count()
-    }
-
-    /// Waits until nobody has anything that is not one of the shards', and nothing is on the move.
-    async fn until_at_rest(&self) -> anyhow::Result<()> {
-        let names: Vec<_> = self.shards.iter().map(|shard| shard.name().as_str()).collect();
-        let unowned = format!("{} notin ({})", self.labels.shard, names.join(","));
-        self.until("every object has an owner", async || {
-            for selector in [&unowned, &self.labels.drain] {
-                let some = self.objects().list_metadata(&ListParams::default().labels(selector).limit(1)).await;
-                if !some.map_err(|error| error.to_string())?.items.is_empty() {
-                    return Err(selector.clone());
-                }
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    async fn until(&self, what: &str, reached: impl AsyncFn() -> Result<(), String>) -> anyhow::Result<()> {
-        Ok(eventually(what, DEADLINE, || reached()).await?)
-    }
-
-    fn objects(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.client(), NAMESPACE)
-    }
-
-    async fn count(&self, selector: &str) -> Result<usize, String> {
-        let found = self.objects().list_metadata(&ListParams::default().labels(selector)).await;
-        Ok(found.map_err(|error| error.to_string())?.items.len())
-    }
-
-    /// Each object is where the hash ring says.
-    async fn check(&self) -> anyhow::Result<()> {
-        let placement = self.placement();
-        let (mut seen, mut page) = (0, ListParams::default().limit(PAGE));
+    async fn until_settled(&mut self, seen: &mut Seen, joined: Option<&ShardName>) -> anyhow::Result<Placement> {
+        let (begin, mut quiet_since) = (Instant::now(), None::<Instant>);
         loop {
-            let found = self.objects().list_metadata(&page).await?;
-            for object in found.items.iter().filter(|object| object.name_any().starts_with(OBJECT)) {
-                seen += 1;
-                let owner = self.labels.ownership(object.metadata.labels.as_ref()).shard;
-                let expected = placement.owner(&key(&object.name_any()));
-                ensure!(owner == expected.map(ShardName::as_str), "{} is with {owner:?}", object.name_any());
+            tokio::time::sleep(LOOK).await;
+            self.running.sharder()?.check_running()?;
+            let more = self.log.since()?;
+            if more.writes() {
+                quiet_since = Some(Instant::now());
             }
-            match found.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => break,
+            seen.extend(more);
+            if quiet_since.map_or(begin.elapsed() < BEGINS, |since| since.elapsed() < QUIET) {
+                continue;
             }
+            let placement = Placement::read(&self.client(), &self.labels).await?;
+            let Some(left) = self.left(&placement, joined) else { return Ok(placement) };
+            ensure!(begin.elapsed() < DEADLINE, "not within {DEADLINE:?}: {left}");
+            quiet_since = Some(Instant::now());
         }
-        ensure!(seen == self.objects, "{seen} of {} objects", self.objects);
-        Ok(())
     }
-}
 
-const OBJECT: &str = "object-";
-
-fn object_name(number: usize) -> String {
-    format!("{OBJECT}{number:06}")
-}
-
-fn key(name: &str) -> PartitionKey {
-    PartitionKey::of("", "ConfigMap", NAMESPACE, name)
-}
-
-fn name(number: usize) -> Result<ShardName, ringside_ring::name::InvalidName> {
-    format!("shard-{number}").parse()
-}
-
-async fn create(client: &Client, objects: usize) -> anyhow::Result<()> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-    let creates = stream::iter(0..objects).map(|number| {
-        let metadata = ObjectMeta { name: Some(object_name(number)), ..ObjectMeta::default() };
-        let (api, object) = (api.clone(), ConfigMap { metadata, ..ConfigMap::default() });
-        async move { api.create(&PostParams::default(), &object).await.map(drop) }
-    });
-    Ok(creates.buffer_unordered(CREATES).try_collect().await?)
+    /// What is still to be done. Where an object belongs is known of our sharder alone.
+    fn left(&self, placement: &Placement, joined: Option<&ShardName>) -> Option<String> {
+        let names: Vec<_> = self.shards.iter().map(|shard| shard.name().clone()).collect();
+        let ring = match self.running {
+            Running::Ringside(_) => Some(HashRing::new(names.iter().cloned(), DEFAULT_TOKENS_PER_SHARD)),
+            Running::Upstream(_) => None,
+        };
+        let left = placement.left(self.shape, |object, shard| match &ring {
+            Some(ring) => {
+                let key = PartitionKey::of("", "Secret", NAMESPACE, object);
+                ring.owner(&key).map(ShardName::as_str) == shard
+            }
+            None => names.iter().any(|name| Some(name.as_str()) == shard),
+        });
+        left.or_else(|| {
+            let joined = joined?;
+            (!placement.has(joined)).then(|| format!("{joined} has nothing"))
+        })
+    }
 }
