@@ -15,6 +15,7 @@
 //! | [`generation`] | which Pods of a Deployment are about to be replaced |
 //! | [`partition`] | the key of an object |
 //! | [`placement`] | the hash ring: from key to shard |
+//! | [`decide`] | what the sharder does next with an object |
 //! | [`handover`] | the next step for an object, at the sharder, the webhook and the proxy |
 //! | [`patch`] | the writes that carry out those steps, each testing what it relies on |
 //! | [`weight`] | how much of the objects a shard gets |
@@ -23,6 +24,7 @@
 
 pub mod cluster_ring;
 pub mod controller;
+pub mod decide;
 pub mod generation;
 pub mod grace;
 pub mod handover;

@@ -27,6 +27,38 @@ pub struct Members {
     unstable: BTreeSet<ShardName>,
 }
 
+/// What counts of a shard when it is decided about objects.
+#[allow(clippy::struct_excessive_bools, reason = "each is one answer of `Members`")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// [`Members::may_receive`].
+    pub(crate) may_receive: bool,
+    /// [`Members::is_relieved`].
+    pub(crate) is_relieved: bool,
+    /// [`Members::is_absent`].
+    pub(crate) is_absent: bool,
+    /// Among [`Members::unstable`].
+    pub(crate) is_unstable: bool,
+}
+
+/// Whether the controller is absent, the Lease has expired, and the shard is about to be replaced.
+type Reluctance = [bool; 3];
+
+/// What is to be known of all shards to judge one.
+struct Summary {
+    /// Whether all available shards have weight 0: all count then.
+    all_zero: bool,
+    /// The least among the shards that count.
+    least_reluctance: Option<Reluctance>,
+    /// Whether the controllers of enough ready shards work.
+    enough_work: bool,
+}
+
+/// Whether a shard of this weight is to have objects.
+fn counts(all_zero: bool, weight: Weight) -> bool {
+    all_zero || weight > Weight::ZERO
+}
+
 impl Members {
     /// The state of a shard; `None` when it has no Lease.
     pub fn state(&self, shard: &str) -> Option<ShardState> {
@@ -77,8 +109,7 @@ impl Members {
     /// either, any whose controller works: all are judged alike when it is the API server that does not answer. Any that is
     /// available where no controller works. One that is to have no objects (weight 0) keeps them from no other.
     pub fn may_receive(&self, shard: &str) -> bool {
-        let least = self.counting().filter_map(|shard| self.reluctance(shard.as_str())).min();
-        least.is_some() && self.reluctance(shard) == least && self.counting().any(|counting| counting.as_str() == shard)
+        self.receives(shard, &self.summary())
     }
 
     /// Whether objects may leave their shards for a shard: one that may receive, and whose controller works.
@@ -89,9 +120,19 @@ impl Members {
     /// Whether a shard's objects are to go elsewhere: its controller is absent, and those of enough ready shards work. That is
     /// half of the shards, and one at least: where all began anew, the first would be given the objects of all.
     pub fn is_relieved(&self, shard: &str) -> bool {
-        let works = |shard: &&ShardName| matches!(self.reluctance(shard.as_str()), Some([false, false, _]));
-        let enough = || self.counting().filter(works).count() >= (self.counting().count() / 2).max(1);
-        self.is_available(shard) && self.is_absent(shard) && enough()
+        self.relieves(shard, &self.summary())
+    }
+
+    /// What counts of each of these shards when it is decided about objects.
+    pub(crate) fn standings<'a>(&self, shards: impl IntoIterator<Item = &'a ShardName>) -> Vec<Standing> {
+        let all = self.summary();
+        let standing = |shard: &ShardName| Standing {
+            may_receive: self.receives(shard.as_str(), &all),
+            is_relieved: self.relieves(shard.as_str(), &all),
+            is_absent: self.is_absent(shard.as_str()),
+            is_unstable: self.unstable.contains(shard),
+        };
+        shards.into_iter().map(standing).collect()
     }
 
     /// Whether the controller of a shard is absent.
@@ -99,10 +140,28 @@ impl Members {
         self.shards.get(shard).is_some_and(|member| member.controller == Controller::Absent)
     }
 
-    /// The available shards that are to have objects.
-    fn counting(&self) -> impl Iterator<Item = &ShardName> {
+    fn receives(&self, shard: &str, all: &Summary) -> bool {
+        let counts = self.shards.get(shard).is_some_and(|member| counts(all.all_zero, member.weight));
+        counts && all.least_reluctance.is_some() && self.reluctance(shard) == all.least_reluctance
+    }
+
+    fn relieves(&self, shard: &str, all: &Summary) -> bool {
+        self.is_available(shard) && self.is_absent(shard) && all.enough_work
+    }
+
+    /// What is to be known of all shards to judge one.
+    fn summary(&self) -> Summary {
         let all_zero = self.weighted().all(|(_, weight)| weight == Weight::ZERO);
-        self.weighted().filter(move |(_, weight)| all_zero || *weight > Weight::ZERO).map(|(shard, _)| shard)
+        let mut all = Summary { all_zero, least_reluctance: None, enough_work: false };
+        let (mut counting, mut working) = (0_usize, 0);
+        for (shard, _) in self.weighted().filter(|(_, weight)| counts(all_zero, *weight)) {
+            let reluctance = self.reluctance(shard.as_str());
+            all.least_reluctance = all.least_reluctance.into_iter().chain(reluctance).min();
+            counting += 1;
+            working += usize::from(matches!(reluctance, Some([false, false, _])));
+        }
+        all.enough_work = working >= (counting / 2).max(1);
+        all
     }
 
     /// Whether some of the shards are about to be replaced, and there are others already.
@@ -113,7 +172,7 @@ impl Members {
     }
 
     /// Why not to give an object to an available shard: the most important first.
-    fn reluctance(&self, shard: &str) -> Option<[bool; 3]> {
+    fn reluctance(&self, shard: &str) -> Option<Reluctance> {
         let (shard, Member { state, controller, .. }) = self.shards.get_key_value(shard)?;
         let (absent, late) = (*controller == Controller::Absent, *state != ShardState::Ready);
         (state.is_available() && !self.shared.contains(shard)).then(|| [absent, late, self.outgoing.contains(shard)])
@@ -163,8 +222,56 @@ impl FromIterator<(ShardName, ShardState)> for Members {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use proptest::{collection::vec, prelude::*, sample::select};
+
     use super::*;
+
+    /// Any members of a ring, of up to five shards.
+    pub(crate) fn any_members() -> impl Strategy<Value = Members> {
+        let weight = select(vec!["0", "0.5", "1", "1"]).prop_map(|weight| weight.parse().expect("a weight"));
+        let controller = select(vec![Controller::Working, Controller::Absent]);
+        // Most shards are ready, or little else would be seen.
+        let states = [&ShardState::ALL[..], &[ShardState::Ready; 4]].concat();
+        let member = (select(states), weight, controller);
+        let member = member.prop_map(|(state, weight, controller)| Member { state, weight, controller });
+        vec((member, any::<[bool; 3]>(), any::<bool>()), 0..6).prop_map(|shards| {
+            let name = |index: usize| -> ShardName { format!("s-{index}").parse().expect("valid") };
+            // The marks are not so frequent that they hide all else.
+            let marked = |mark: usize| -> BTreeSet<ShardName> {
+                let marked = shards.iter().enumerate().filter(|(_, (_, marks, any))| *any && marks[mark]);
+                marked.map(|(index, _)| name(index)).collect()
+            };
+            let all: Members = shards.iter().enumerate().map(|(index, (member, ..))| (name(index), *member)).collect();
+            all.replacing(marked(0)).sharing(marked(1)).with_unstable(marked(2))
+        })
+    }
+
+    proptest! {
+        /// Shard by shard, as the documentation of the two says.
+        #[test]
+        fn what_counts_of_all_shards_is_what_counts_of_each(members in any_members()) {
+            let all_zero = members.weighted().all(|(_, weight)| weight == Weight::ZERO);
+            let counting = || members.weighted().filter(|(_, weight)| all_zero || *weight > Weight::ZERO);
+            let least = counting().filter_map(|(shard, _)| members.reluctance(shard.as_str())).min();
+            let works = |shard: &str| matches!(members.reluctance(shard), Some([false, false, _]));
+            let enough = counting().filter(|(shard, _)| works(shard.as_str())).count() >= (counting().count() / 2).max(1);
+            let standings = members.standings(members.shards.keys());
+            for (shard, standing) in members.shards.keys().zip(standings) {
+                let counts = counting().any(|(counting, _)| counting == shard);
+                let shard = shard.as_str();
+                let expected = Standing {
+                    may_receive: least.is_some() && members.reluctance(shard) == least && counts,
+                    is_relieved: members.is_available(shard) && members.is_absent(shard) && enough,
+                    is_absent: members.is_absent(shard),
+                    is_unstable: members.unstable.contains(shard),
+                };
+                prop_assert_eq!(standing, expected);
+                prop_assert_eq!(members.may_receive(shard), expected.may_receive);
+                prop_assert_eq!(members.is_relieved(shard), expected.is_relieved);
+            }
+        }
+    }
 
     #[test]
     fn ready_expired_and_uncertain_shards_take_part() {

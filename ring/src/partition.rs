@@ -1,6 +1,7 @@
 //! The key by which an object is placed on the hash ring.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use xxhash_rust::xxh64::xxh64;
 
 /// The partition key of an object: `<group>/<kind>/<namespace>/<name>` (CONTRACT, "Assignment").
 ///
@@ -23,6 +24,11 @@ impl PartitionKey {
     pub fn of_owner(owner: &OwnerReference, owner_namespaced: bool, namespace: &str) -> Self {
         let namespace = if owner_namespaced { namespace } else { "" };
         Self::of(group_of(&owner.api_version), &owner.kind, namespace, &owner.name)
+    }
+
+    /// Where it stands on the hash ring: xxHash64 with seed 0.
+    pub fn point(&self) -> u64 {
+        xxh64(self.0.as_bytes(), 0)
     }
 
     /// The bytes that are hashed.

@@ -29,6 +29,17 @@ pub struct HashRing {
     tokens: Vec<Token>,
 }
 
+/// The number of a shard within one [`HashRing`]: its place among the shards, sorted by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId(u32);
+
+impl ShardId {
+    /// Where the shard stands in a list of all.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// A token: 12 bytes, where a pair of u64 and usize has 16. Its order is that of the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Token {
@@ -94,20 +105,41 @@ impl HashRing {
 
     /// The shard that an object with this key belongs to; `None` when there is no shard at all.
     pub fn owner(&self, key: &PartitionKey) -> Option<&ShardName> {
-        let hash = xxh64(key.as_str().as_bytes(), 0);
-        let at = self.tokens.partition_point(|token| token.hash() < hash);
-        let token = self.tokens.get(at).or_else(|| self.tokens.first())?;
-        self.shards.get(token.shard as usize)
+        self.name(self.place(key.point())?)
+    }
+
+    /// The shard that an object whose key has this point belongs to; `None` when there is no shard at all.
+    pub fn place(&self, point: u64) -> Option<ShardId> {
+        let token = self.tokens.get(self.token_of(point)).or_else(|| self.tokens.first())?;
+        Some(ShardId(token.shard))
     }
 
     /// The shard that an object with this key would belong to if there were only those that `admits` admits.
     pub fn owner_among(&self, key: &PartitionKey, admits: impl Fn(&ShardName) -> bool) -> Option<&ShardName> {
-        let hash = xxh64(key.as_str().as_bytes(), 0);
-        let at = self.tokens.partition_point(|token| token.hash() < hash);
-        let (before, after) = self.tokens.split_at(at);
+        self.name(self.place_among(key.point(), |shard| self.name(shard).is_some_and(&admits))?)
+    }
+
+    /// The same, by point and number.
+    pub fn place_among(&self, point: u64, admits: impl Fn(ShardId) -> bool) -> Option<ShardId> {
+        let (before, after) = self.tokens.split_at(self.token_of(point));
         // On to the next token until one is a shard's that is admitted: what the ring of those alone would say.
-        let mut shards = after.iter().chain(before).filter_map(|token| self.shards.get(token.shard as usize));
-        shards.find(|shard| admits(shard))
+        after.iter().chain(before).map(|token| ShardId(token.shard)).find(|shard| admits(*shard))
+    }
+
+    /// The index of the first token at or after a point.
+    fn token_of(&self, point: u64) -> usize {
+        self.tokens.partition_point(|token| token.hash() < point)
+    }
+
+    /// The number of a shard by its name; `None` when it is none of the ring.
+    pub fn id(&self, shard: &str) -> Option<ShardId> {
+        let index = self.shards.binary_search_by(|known| known.as_str().cmp(shard)).ok()?;
+        u32::try_from(index).ok().map(ShardId)
+    }
+
+    /// The name of a shard by its number.
+    pub fn name(&self, shard: ShardId) -> Option<&ShardName> {
+        self.shards.get(shard.index())
     }
 
     /// The shards with the number of tokens of each: their shares, by and large. Not all of them are 0.

@@ -1,0 +1,263 @@
+//! What the sharder does next with one object: one pure function for the controller, the webhook and `plan`.
+//!
+//! CONTRACT, "Handover". It knows shards by number, and time only as a deadline that has passed or has not. The write that
+//! carries a decision out tests what the decision relied on ([`crate::patch`]). So two replicas that see different things
+//! can't both succeed.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    members::{Members, Standing},
+    name::ShardName,
+    placement::{HashRing, ShardId},
+};
+
+/// What an object's shard label means by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// There is no label.
+    Nobody,
+    /// The shard is available: it may be working on the object.
+    Available(ShardId),
+    /// The shard does not take part any more, or never did. The caller makes sure of that before it writes.
+    Gone,
+}
+
+/// How far a drain is: the shard was asked to release the object, and has not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// The deadline has not passed.
+    InTime,
+    /// The deadline has passed. `fenced`: the API server refuses what the shard writes to objects of others.
+    Overdue {
+        /// Whether the fence is around the shard, the object and its children.
+        fenced: bool,
+    },
+}
+
+impl Drain {
+    /// Of a drain that was seen for `age`.
+    pub fn after(age: Duration, deadline: Duration, fenced: bool) -> Self {
+        if age < deadline { Self::InTime } else { Self::Overdue { fenced } }
+    }
+}
+
+/// Whether the ring distributes an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Covered {
+    /// It does.
+    InRing,
+    /// It does no longer: the object's namespace or resource left the ring.
+    Leaving,
+    /// It does not yet: the API server's fence is not in place, or not all shards know the resource.
+    Withheld,
+}
+
+/// A main object, as far as a decision about it needs that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Where its key stands on the hash ring ([`crate::PartitionKey::point`]).
+    pub key: u64,
+    /// What its shard label means.
+    pub holder: Holder,
+    /// How far its drain is; none without a drain label.
+    pub drain: Option<Drain>,
+    /// Whether the ring distributes it.
+    pub covered: Covered,
+}
+
+/// What is known of an object's children.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Family {
+    /// Whether some may be on another shard than the object.
+    pub is_apart: bool,
+}
+
+/// What the sharder does next with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action<Shard = ShardId> {
+    /// Nothing: it is where it belongs, or has no labels to lose.
+    Keep,
+    /// Nothing: it belongs elsewhere, and would move twice if it moved now. It is decided again once that is settled.
+    Stay,
+    /// Nothing possible: no shard may receive it.
+    NoShard,
+    /// Nothing yet.
+    Wait(Waiting),
+    /// Nothing: its drain has passed the deadline, and without the fence its shard keeps it. That is reported.
+    Overdue,
+    /// Set the drain label: its shard is available and must acknowledge first.
+    Drain {
+        /// The shard that has it.
+        from: Shard,
+    },
+    /// Bring its children to its shard.
+    Gather {
+        /// The shard that has the object.
+        to: Shard,
+    },
+    /// Give it to a shard, its children first.
+    Assign {
+        /// The shard that gets it.
+        to: Shard,
+        /// On what ground.
+        how: How,
+    },
+    /// Take its labels off, and then those of its children.
+    Release,
+}
+
+/// What an object waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// The acknowledgement of its shard.
+    Acknowledgement,
+    /// The ring to distribute it.
+    Distribution,
+}
+
+/// On what ground an object gets a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It has none: it is new, or its shard acknowledged.
+    Unassigned,
+    /// Its shard is gone.
+    Takeover,
+    /// Its shard did not acknowledge in time, and the fence refuses what that shard writes from then on.
+    Forced,
+}
+
+/// The shards of a ring as decisions need them: computed once, used for each object.
+#[derive(Clone, Debug)]
+pub struct View {
+    ring: Arc<HashRing>,
+    /// By number.
+    shards: Vec<Standing>,
+    /// Whether Pods of shards are being replaced.
+    is_rolling: bool,
+}
+
+impl View {
+    /// `ring` is that of the available shards among `members`.
+    pub fn new(members: &Members, ring: Arc<HashRing>) -> Self {
+        let shards = members.standings(ring.shards());
+        Self { shards, is_rolling: members.are_replaced(), ring }
+    }
+
+    /// The hash ring.
+    pub const fn ring(&self) -> &Arc<HashRing> {
+        &self.ring
+    }
+
+    /// What a shard label means.
+    pub fn holder(&self, label: Option<&str>) -> Holder {
+        label.map_or(Holder::Nobody, |shard| self.ring.id(shard).map_or(Holder::Gone, Holder::Available))
+    }
+
+    /// The shard that an object without one is given to: its home, or the next one on the hash ring that may receive.
+    ///
+    /// If the home is gone for good, the object is where it belongs then. If it is back, the object belongs there again. So
+    /// it moves once more at most.
+    pub fn receiver(&self, key: u64) -> Option<ShardId> {
+        let may_receive = |shard: ShardId| self.is(shard, |shard| shard.may_receive);
+        self.ring.place(key).filter(|home| may_receive(*home)).or_else(|| self.ring.place_among(key, may_receive))
+    }
+
+    /// The shard that objects with this key settle at, from wherever they are; none while some stay elsewhere.
+    ///
+    /// No object leaves its shard for one whose Lease has expired: that one may be gone. Nor for one whose controller is
+    /// absent. And none leaves while Pods are being replaced, or for a shard that comes and goes: it would move again.
+    pub fn settles_at(&self, key: u64) -> Option<ShardId> {
+        let home = self.ring.place(key)?;
+        let is_open = |shard: &Standing| shard.may_receive && !shard.is_absent && !shard.is_unstable;
+        (!self.is_rolling && self.is(home, is_open)).then_some(home)
+    }
+
+    fn is(&self, shard: ShardId, what: impl Fn(&Standing) -> bool) -> bool {
+        self.shards.get(shard.index()).is_some_and(what)
+    }
+}
+
+impl Action {
+    /// The same with names in place of numbers.
+    pub fn named(self, view: &View) -> Action<ShardName> {
+        // Every number is one of the view's.
+        self.try_named(view).unwrap_or(Action::NoShard)
+    }
+
+    fn try_named(self, view: &View) -> Option<Action<ShardName>> {
+        let name = |shard| view.ring.name(shard).cloned();
+        Some(match self {
+            Self::Keep => Action::Keep,
+            Self::Stay => Action::Stay,
+            Self::NoShard => Action::NoShard,
+            Self::Wait(waiting) => Action::Wait(waiting),
+            Self::Overdue => Action::Overdue,
+            Self::Drain { from } => Action::Drain { from: name(from)? },
+            Self::Gather { to } => Action::Gather { to: name(to)? },
+            Self::Assign { to, how } => Action::Assign { to: name(to)?, how },
+            Self::Release => Action::Release,
+        })
+    }
+}
+
+/// Decides what the sharder does next with an object.
+pub fn decide(object: &Object, family: Family, view: &View) -> Action {
+    match object.covered {
+        Covered::InRing => place(object, family, view),
+        Covered::Leaving => withdraw(object),
+        Covered::Withheld => Action::Wait(Waiting::Distribution),
+    }
+}
+
+/// A drain under way is always seen through, also when the object belongs to the same shard again meanwhile. The shard may be
+/// acknowledging at this moment, and withdrawing the drain would race with that.
+fn place(object: &Object, family: Family, view: &View) -> Action {
+    let Object { key, holder, drain, .. } = *object;
+    match (holder, drain) {
+        (Holder::Available(shard), None) if family.is_apart => return Action::Gather { to: shard },
+        (Holder::Available(_), Some(Drain::InTime)) => return Action::Wait(Waiting::Acknowledgement),
+        (Holder::Available(_), Some(Drain::Overdue { fenced: false })) => return Action::Overdue,
+        _ => {}
+    }
+    let Some(to) = view.receiver(key) else { return Action::NoShard };
+    match (holder, drain) {
+        (Holder::Nobody, _) => Action::Assign { to, how: How::Unassigned },
+        (Holder::Gone, _) => Action::Assign { to, how: How::Takeover },
+        (Holder::Available(_), Some(_)) => Action::Assign { to, how: How::Forced },
+        (Holder::Available(shard), None) => compare(shard, to, key, view),
+    }
+}
+
+/// What becomes of an object that `shard` has and that would be given `to` another, or the same, if it had none.
+///
+/// What a shard without a working controller has goes to one that works, at any time.
+fn compare(shard: ShardId, to: ShardId, key: u64, view: &View) -> Action {
+    if shard == to {
+        Action::Keep
+    } else if view.is(shard, |shard| shard.is_relieved) {
+        Action::Drain { from: shard }
+    } else if view.ring.place(key) == Some(shard) {
+        Action::Keep
+    } else if view.settles_at(key).is_none() {
+        Action::Stay
+    } else {
+        Action::Drain { from: shard }
+    }
+}
+
+/// The labels come off in the order of a handover: the object's shard may be working on it.
+fn withdraw(object: &Object) -> Action {
+    match (object.holder, object.drain) {
+        (Holder::Nobody, None) => Action::Keep,
+        (Holder::Available(from), None) => Action::Drain { from },
+        (Holder::Available(_), Some(Drain::InTime)) => Action::Wait(Waiting::Acknowledgement),
+        (Holder::Available(_), Some(Drain::Overdue { fenced: false })) => Action::Overdue,
+        (Holder::Available(_), Some(Drain::Overdue { fenced: true })) | (Holder::Nobody | Holder::Gone, _) => {
+            Action::Release
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

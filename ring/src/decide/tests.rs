@@ -1,0 +1,119 @@
+#![allow(clippy::unwrap_used)]
+
+use std::num::NonZeroU32;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    handover::{Patience, Step, Withdrawal, next_step, next_withdrawal, receiver},
+    labels::Ownership,
+    members::tests::any_members,
+    partition::PartitionKey,
+};
+
+const TOGETHER: Family = Family { is_apart: false };
+const APART: Family = Family { is_apart: true };
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Any object, with how old its drain is and whether the fence is around it.
+fn any_object() -> impl Strategy<Value = (String, Option<String>, Option<String>, u64, bool)> {
+    let label = proptest::option::weighted(0.8, "s-[0-4]|other");
+    ("[a-z]{1,8}", label, proptest::option::weighted(0.3, "[a-z]{0,3}"), 0_u64..120, any::<bool>())
+}
+
+fn ring_of(members: &Members) -> HashRing {
+    let weighted = members.weighted().map(|(shard, weight)| (shard.clone(), weight));
+    HashRing::weighted(weighted, NonZeroU32::new(20).unwrap())
+}
+
+proptest! {
+    // What decides between two rules is rare.
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// The rules as they were written first, one object and one walk over all members at a time.
+    #[test]
+    fn decisions_are_those_of_the_naive_rules(
+        members in any_members(),
+        (name, shard, drain, age, fenced) in any_object(),
+    ) {
+        let (ring, key) = (ring_of(&members), PartitionKey::of("", "ConfigMap", "default", &name));
+        let view = View::new(&members, Arc::new(ring.clone()));
+        let (object, age) = (Ownership { shard: shard.as_deref(), drain: drain.as_deref() }, Duration::from_secs(age));
+        let decide = |covered| {
+            let drain = object.drain.map(|_| Drain::after(age, DEADLINE, fenced));
+            let object = Object { key: key.point(), holder: view.holder(object.shard), drain, covered };
+            decide(&object, TOGETHER, &view).named(&view)
+        };
+        let patience = Patience::after(age, DEADLINE, fenced);
+        let is_late = patience == Patience::Needed;
+        let waits = || if is_late { Action::Overdue } else { Action::Wait(Waiting::Acknowledgement) };
+        let from = || shard.as_deref().unwrap().parse::<ShardName>().unwrap();
+        let is_available = shard.as_deref().is_some_and(|shard| members.is_available(shard));
+
+        let belongs = [ring.owner(&key), receiver(&key, &members, &ring)].into_iter().flatten();
+        let is_home = belongs.map(ShardName::as_str).any(|it| shard.as_deref() == Some(it));
+        let expected = match next_step(object, patience, &key, &members, &ring) {
+            // It is drained, and its shard has it: that counts whether there is another one or not.
+            Step::NoShard if is_available && drain.is_some() && patience != Patience::Over => waits(),
+            Step::NoShard => Action::NoShard,
+            Step::Keep if is_home => Action::Keep,
+            Step::Keep => Action::Stay,
+            Step::AwaitAcknowledgement => waits(),
+            Step::Assign { to } => Action::Assign { to, how: How::Unassigned },
+            Step::Move { to } => Action::Assign { to, how: How::Takeover },
+            Step::Force { to } => Action::Assign { to, how: How::Forced },
+            Step::Drain { .. } => Action::Drain { from: from() },
+        };
+        prop_assert_eq!(decide(Covered::InRing), expected);
+
+        let expected = match next_withdrawal(object, patience, &members) {
+            Withdrawal::Complete => Action::Keep,
+            Withdrawal::Drain => Action::Drain { from: from() },
+            Withdrawal::AwaitAcknowledgement => waits(),
+            Withdrawal::Release => Action::Release,
+        };
+        prop_assert_eq!(decide(Covered::Leaving), expected);
+    }
+
+    /// Of an owner that a shard has and is not asked for, children elsewhere come to it, wherever it belongs.
+    #[test]
+    fn children_come_to_the_shard_of_their_owner_before_that_moves(
+        members in any_members(),
+        (name, shard, drain, ..) in any_object(),
+    ) {
+        let view = View::new(&members, Arc::new(ring_of(&members)));
+        let key = PartitionKey::of("", "ConfigMap", "default", &name).point();
+        let (holder, drain) = (view.holder(shard.as_deref()), drain.map(|_| Drain::InTime));
+        let object = Object { key, holder, drain, covered: Covered::InRing };
+        let apart = decide(&object, APART, &view);
+        match (holder, drain) {
+            (Holder::Available(to), None) => prop_assert_eq!(apart, Action::Gather { to }),
+            _ => prop_assert_eq!(apart, decide(&object, TOGETHER, &view)),
+        }
+        for family in [APART, TOGETHER] {
+            let withheld = Object { covered: Covered::Withheld, ..object };
+            prop_assert_eq!(decide(&withheld, family, &view), Action::Wait(Waiting::Distribution));
+        }
+    }
+
+    /// Objects come to the shard that their key settles at, whoever has them, and nothing is left to do then.
+    #[test]
+    fn an_object_is_kept_where_its_key_settles(members in any_members(), name in "[a-z]{1,8}") {
+        let view = View::new(&members, Arc::new(ring_of(&members)));
+        let key = PartitionKey::of("", "ConfigMap", "default", &name).point();
+        let Some(home) = view.settles_at(key) else { return Ok(()) };
+        for shard in members.available() {
+            let holder = view.holder(Some(shard.as_str()));
+            let object = Object { key, holder, drain: None, covered: Covered::InRing };
+            let from = view.ring().id(shard.as_str()).unwrap();
+            let expected = if from == home { Action::Keep } else { Action::Drain { from } };
+            prop_assert_eq!(decide(&object, TOGETHER, &view), expected);
+        }
+        for holder in [Holder::Nobody, Holder::Gone] {
+            let object = Object { key, holder, drain: None, covered: Covered::InRing };
+            let is_given = matches!(decide(&object, TOGETHER, &view), Action::Assign { to, .. } if to == home);
+            prop_assert!(is_given);
+        }
+    }
+}
