@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::print_stderr, reason = "what was counted")]
 
-use std::{collections::BTreeSet, num::NonZeroU32, ops::Range};
+use std::{collections::BTreeSet, num::NonZeroU32, ops::Range, sync::Arc};
 
 use ringside_ring::{
-    HashRing, Members, Ownership, PartitionKey, ShardName,
-    handover::{Patience, Step, next_step},
+    HashRing, Members, PartitionKey, ShardName,
+    decide::{Action, Covered, Family, Object, View, decide},
     lease::ShardState,
 };
 
@@ -131,17 +131,18 @@ impl World {
 
     /// Carries out what is decided until nothing is left to do.
     fn settle(&mut self, members: &Members) {
-        let ring = HashRing::new(members.available().cloned(), TOKENS);
+        let view = View::new(members, Arc::new(HashRing::new(members.available().cloned(), TOKENS)));
         for (key, owner) in self.keys.iter().zip(&mut self.owners) {
             loop {
-                let object = Ownership { shard: owner.as_deref(), drain: None };
-                match next_step(object, Patience::Left, key, members, &ring) {
-                    Step::Assign { to } | Step::Move { to } => {
+                let (key, holder) = (key.point(), view.holder(owner.as_deref()));
+                let object = Object { key, holder, drain: None, covered: Covered::InRing };
+                match decide(&object, Family::default(), &view).named(&view) {
+                    Action::Assign { to, .. } => {
                         *owner = Some(to.to_string());
                         self.moves += 1;
                     }
                     // Its shard lets go; it is assigned next.
-                    Step::Drain { .. } => *owner = None,
+                    Action::Drain { .. } => *owner = None,
                     _ => break,
                 }
             }

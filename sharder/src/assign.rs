@@ -11,7 +11,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use ringside_ring::{
     ShardName,
-    handover::{Patience, Step, Withdrawal, next_step, next_withdrawal},
+    decide::{self, Action, Covered, Drain, Family, Holder, How, View, decide},
 };
 use tokio::{sync::mpsc, time::sleep};
 
@@ -123,48 +123,51 @@ impl Scope {
     }
 
     /// What is to be done with a main object next.
-    pub(crate) fn next_step(&self, target: &Target) -> Step {
-        let key = self.main.resource.key(target.namespace.as_deref(), &target.name);
+    pub(crate) fn decide(&self, target: &Target, covered: Covered) -> Action<ShardName> {
         let newest = self.newest();
-        let Snapshot { members, hash_ring, .. } = &*newest;
-        let to = newest.receiver(&key).filter(|_| self.shard_of(target).is_some());
-        if let Some(to) = to.filter(|to| self.claims.allow(target, to)) {
-            return Step::Assign { to: to.clone() };
+        let object = self.as_object(target, covered, &newest.view);
+        if covered == Covered::InRing
+            && let Holder::Available(_) = object.holder
+            && let Some(to) = newest.view.receiver(object.key)
+            && let Some(to) = newest.hash_ring().name(to).filter(|to| self.claims.allow(target, to))
+        {
+            return Action::Assign { to: to.clone(), how: How::Unassigned };
         }
-        next_step(target.ownership(), self.patience(target), &key, members, hash_ring)
+        decide(&object, Family::default(), &newest.view).named(&newest.view)
     }
 
-    /// What is to be done next with a main object in a namespace that is not the ring's. There the API server's fence does not
-    /// stand any more, so that its shard is not passed over, however late it is.
-    pub(crate) fn next_withdrawal(&self, target: &Target) -> Withdrawal {
-        let patience = match self.patience(target) {
-            Patience::Over => Patience::Needed,
-            patience => patience,
-        };
-        next_withdrawal(target.ownership(), patience, &self.newest().members)
+    /// The shard that the children of a main object belong to; none while it moves, which takes them along.
+    pub(crate) fn shard_for_children(&self, owner: &Target) -> Option<ShardName> {
+        let newest = self.newest();
+        let object = self.as_object(owner, Covered::InRing, &newest.view);
+        match decide(&object, Family { is_apart: true }, &newest.view).named(&newest.view) {
+            Action::Gather { to } => Some(to),
+            _ => None,
+        }
     }
 
-    /// Whether an object stays where it is only until it is known whether the shard that it belongs to is gone.
-    pub(crate) fn is_held_back(&self, target: &Target) -> bool {
+    /// Whether a main object is with the shard that the hash ring names.
+    pub(crate) fn is_home(&self, target: &Target) -> bool {
         let key = self.main.resource.key(target.namespace.as_deref(), &target.name);
         let newest = self.newest();
-        self.stays_away(target) && newest.receiver(&key).map(ShardName::as_str) != target.shard.as_deref()
+        newest.hash_ring().owner(&key).map(ShardName::as_str) == target.shard.as_deref()
     }
 
-    /// Whether an object stays for now with another shard than the hash ring names.
-    pub(crate) fn stays_away(&self, target: &Target) -> bool {
-        let key = self.main.resource.key(target.namespace.as_deref(), &target.name);
-        let newest = self.newest();
-        let home = newest.hash_ring.owner(&key).map(ShardName::as_str);
-        home != target.shard.as_deref() && self.next_step(target) == Step::Keep
+    fn as_object(&self, target: &Target, covered: Covered, view: &View) -> decide::Object {
+        let key = self.main.resource.key(target.namespace.as_deref(), &target.name).point();
+        let holder = view.holder(target.shard.as_deref());
+        decide::Object { key, holder, drain: self.drain_of(target, covered), covered }
     }
 
-    /// How long the shard of a drained object is waited for.
-    fn patience(&self, target: &Target) -> Patience {
-        let (Some(shard), Some(id)) = (&target.shard, &target.drain) else { return Patience::Left };
+    /// How far the drain of an object is. Outside the ring the API server's fence does not stand.
+    fn drain_of(&self, target: &Target, covered: Covered) -> Option<Drain> {
+        let id = target.drain.as_ref()?;
+        let Some(shard) = &target.shard else { return Some(Drain::InTime) };
         let resources = self.main.controlled.iter().chain([&self.main.resource]).map(|resource| &resource.id);
-        let fenced = self.snapshot.spec.asks_for_fence() && self.fences.holds(&self.snapshot, resources, shard);
-        Patience::after(self.drains.age(&target.uid, id), self.drain_deadline(), fenced)
+        let fenced = covered == Covered::InRing
+            && self.snapshot.spec.asks_for_fence()
+            && self.fences.holds(&self.snapshot, resources, shard);
+        Some(Drain::after(self.drains.age(&target.uid, id), self.drain_deadline(), fenced))
     }
 
     /// How long a shard may take to let go of an object, as the ring says now.

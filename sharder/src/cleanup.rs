@@ -11,7 +11,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::Client;
-use ringside_ring::{RingLabels, RingName, cluster_ring::GroupResource, handover::Withdrawal};
+use ringside_ring::{RingLabels, RingName, cluster_ring::GroupResource, decide::Action};
 use ringside_runtime::explain::explain;
 use tokio::time::sleep;
 
@@ -101,8 +101,8 @@ impl Cleanup {
             for (resource, objects) in &mut open {
                 let Some(objects) = objects else { continue };
                 let next = |_: &Target, object: &Target| match scope.includes(&resource.id, object) {
-                    true => Withdrawal::Release,
-                    false => Withdrawal::Complete,
+                    true => Action::Release,
+                    false => Action::Keep,
                 };
                 let releases = Releases { client: &self.client, writes: &self.writes, labels: &labels, resource };
                 let written = write_all(releases, std::mem::take(objects), &next).await;

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration}
 use kube::Client;
 use ringside_ring::{
     cluster_ring::GroupResource,
-    handover::{Patience, Withdrawal, next_withdrawal},
+    decide::{Action, Covered, Drain, Family, Object, decide},
 };
 use tokio::{sync::watch, time::Instant};
 
@@ -140,7 +140,7 @@ impl Work {
         };
         let waited = now - *self.since.entry(name.clone()).or_insert(now);
         let is_main = leftovers.is_main(name);
-        let patience = Patience::after(waited, snapshot.spec.drain_deadline(), true);
+        let drain = Drain::after(waited, snapshot.spec.drain_deadline(), true);
         let departing = snapshot.departing.values().filter_map(|resource| resource.as_ref().ok());
         let scope = Scope {
             resources: self.known.values().chain(departing).cloned().collect(),
@@ -152,10 +152,19 @@ impl Work {
             // Every write is decided on the ring and on the shards of that moment.
             let latest = self.latest.borrow();
             match latest.asks_the_same(snapshot) {
-                false => Withdrawal::Complete,
-                true if is_main => next_withdrawal(target.ownership(), patience, &latest.members),
+                false => Action::Keep,
+                true if is_main => {
+                    let ownership = target.ownership();
+                    let object = Object {
+                        key: resource.key(target.namespace.as_deref(), &target.name).point(),
+                        holder: latest.view.holder(ownership.shard),
+                        drain: ownership.drain.map(|_| drain),
+                        covered: Covered::Leaving,
+                    };
+                    decide(&object, Family::default(), &latest.view).named(&latest.view)
+                }
                 // What follows an owner is never let go of by itself.
-                true => Withdrawal::Release,
+                true => Action::Release,
             }
         });
         let pass = pass.await;

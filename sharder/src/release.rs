@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use futures::{Stream, StreamExt, stream};
 use kube::Client;
-use ringside_ring::{RingLabels, handover::Withdrawal, patch};
+use ringside_ring::{RingLabels, ShardName, decide::Action, patch};
 
 use crate::{
     assign::{
@@ -38,11 +38,11 @@ impl<'a> Releases<'a> {
     pub(crate) async fn one(
         self,
         object: Target,
-        next: impl Fn(&Target) -> Withdrawal,
+        next: impl Fn(&Target) -> Action<ShardName>,
     ) -> Result<Outcome, kube::Error> {
         let decide = |now: &Target| match (next(now), &now.shard) {
-            (Withdrawal::Release, _) => patch::release(self.labels, &now.seen()),
-            (Withdrawal::Drain, Some(shard)) => {
+            (Action::Release, _) => patch::release(self.labels, &now.seen()),
+            (Action::Drain { .. }, Some(shard)) => {
                 Some(patch::drain(self.labels, &now.uid, shard, &move_id(SystemTime::now())))
             }
             _ => None,
@@ -54,7 +54,7 @@ impl<'a> Releases<'a> {
     pub(crate) fn all(
         self,
         objects: Vec<Target>,
-        next: &impl Fn(&Target, &Target) -> Withdrawal,
+        next: &impl Fn(&Target, &Target) -> Action<ShardName>,
     ) -> impl Stream<Item = (Target, Result<Outcome, kube::Error>)> {
         let one = move |object: Target| async move {
             let outcome = self.one(object.clone(), |now| next(&object, now)).await;

@@ -18,7 +18,7 @@ use kube::{Resource as _, core::Selector};
 use ringside_ring::{
     ClusterRing, HashRing, Members, PartitionKey, RingLabels, RingName, ShardName,
     cluster_ring::{ClusterRingSpec, ClusterRingStatus, GroupResource},
-    handover::receiver,
+    decide::{Action, Covered, Family, Holder, Object, View, decide},
     partition::group_of,
 };
 use tokio::time::Instant;
@@ -90,7 +90,8 @@ pub(crate) struct Snapshot {
     /// Which names several shards have; none before every shard knows whether it is admitted.
     pub(crate) shared_names: Option<Vec<String>>,
     pub(crate) members: Members,
-    pub(crate) hash_ring: Arc<HashRing>,
+    /// The same shards, as decisions about objects need them.
+    pub(crate) view: View,
     /// Main resources whose objects are given to nobody yet: the API server's fence is about to be around them, or not all shards know
     /// them.
     pub(crate) withheld: BTreeSet<GroupResource>,
@@ -152,8 +153,8 @@ impl Snapshot {
         let unresolved =
             ring.spec.all_resources().into_iter().filter(|name| !matches!(catalog.get(name), Some(Ok(_)))).collect();
         let weighted = || members.weighted().map(|(shard, weight)| (shard.clone(), weight));
-        let hash_ring = match previous.filter(|previous| previous.hash_ring.is_of(weighted(), tokens_per_shard)) {
-            Some(previous) => previous.hash_ring.clone(),
+        let hash_ring = match previous.filter(|previous| previous.hash_ring().is_of(weighted(), tokens_per_shard)) {
+            Some(previous) => previous.hash_ring().clone(),
             None => Arc::new(HashRing::weighted(weighted(), tokens_per_shard)),
         };
         Self {
@@ -176,9 +177,14 @@ impl Snapshot {
             unweighed: Vec::new(),
             lease_faults: Vec::new(),
             shared_names: None,
+            view: View::new(&members, hash_ring),
             members,
-            hash_ring,
         }
+    }
+
+    /// The hash ring of the available shards.
+    pub(crate) const fn hash_ring(&self) -> &Arc<HashRing> {
+        self.view.ring()
     }
 
     /// The same ring, of whose shards these weights can't be read.
@@ -252,7 +258,7 @@ impl Snapshot {
 
     /// Whether no shard takes part, so that nothing can be given to anybody.
     pub(crate) fn is_vacant(&self) -> bool {
-        self.hash_ring.shards().is_empty()
+        self.hash_ring().shards().is_empty()
     }
 
     /// The main resource of this name.
@@ -285,7 +291,7 @@ impl Snapshot {
 
     /// Whether they are to be distributed among the same shards, and as evenly.
     pub(crate) fn among_the_same(&self, other: &Self) -> bool {
-        self.hash_ring.places_like(&other.hash_ring)
+        self.hash_ring().places_like(other.hash_ring())
     }
 
     /// Whether the same of the shards get what has no owner.
@@ -300,7 +306,17 @@ impl Snapshot {
 
     /// The shard that an object without owner is given to.
     pub(crate) fn receiver(&self, key: &PartitionKey) -> Option<&ShardName> {
-        receiver(key, &self.members, &self.hash_ring)
+        self.hash_ring().name(self.view.receiver(key.point())?)
+    }
+
+    /// The shard that a new object of a main resource is given to; none while it waits for one.
+    pub(crate) fn shard_for_new(&self, main: &Main, key: &PartitionKey) -> Option<ShardName> {
+        let covered = if self.withholds(main) { Covered::Withheld } else { Covered::InRing };
+        let object = Object { key: key.point(), holder: Holder::Nobody, drain: None, covered };
+        match decide(&object, Family::default(), &self.view).named(&self.view) {
+            Action::Assign { to, .. } => Some(to),
+            _ => None,
+        }
     }
 
     /// Whether objects are to leave available shards that were right in `earlier`: a shard came, or weighs more or less, one
@@ -309,7 +325,7 @@ impl Snapshot {
         let (now, before) = (&self.members, &earlier.members);
         let is_new =
             |shard: &ShardName, is: fn(&Members, &str) -> bool| is(now, shard.as_str()) && !is(before, shard.as_str());
-        self.hash_ring.takes_from_those_of(&earlier.hash_ring)
+        self.hash_ring().takes_from_those_of(earlier.hash_ring())
             || now.available().any(|it| is_new(it, Members::may_take_over) || is_new(it, Members::is_relieved))
     }
 

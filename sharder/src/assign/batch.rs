@@ -7,7 +7,11 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, stream};
-use ringside_ring::{ShardName, cluster_ring::GroupResource, handover::Step};
+use ringside_ring::{
+    ShardName,
+    cluster_ring::GroupResource,
+    decide::{Action, Covered, How},
+};
 use tokio::{
     sync::Mutex,
     time::{Instant, timeout},
@@ -62,7 +66,7 @@ pub(crate) async fn process(scope: &Scope, batch: Vec<Target>) -> Vec<Target> {
 pub(super) async fn carry_out(scope: &Scope, batch: Vec<Target>) -> Done {
     let (batch, again) = selected(scope, batch).await;
     let stays = |target: &Target| scope.shard_of(target).filter(|_| scope.begun.has(&target.uid));
-    let moves = moves(batch, |target| scope.next_step(target), |uid| scope.drains.previous(uid), stays);
+    let moves = moves(batch, |target| scope.decide(target, Covered::InRing), |uid| scope.drains.previous(uid), stays);
     let Taken { moves, absent, wait } = confirmed(scope, moves).await;
     let mut done = Done { again, given: HashMap::new() };
     done.again.extend(wait);
@@ -103,7 +107,7 @@ pub(super) async fn carry_out_anew(scope: &Scope, batch: Vec<Target>, patience: 
     while let Some((uid, before, outcome)) = reads.next().await {
         match outcome {
             Ok(Some(target)) => {
-                if matches!(scope.next_step(&target), Step::Keep) {
+                if matches!(scope.decide(&target, Covered::InRing), Action::Keep | Action::Stay) {
                     settled(scope, &uid);
                 }
                 if before != target.shard && scope.shard_of(&target).is_some() {
@@ -282,22 +286,22 @@ fn begin(scope: &Scope, moves: &mut [Move]) {
 
 /// Returns what came of the object, or the object when that failed.
 async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Target, kube::Error)> {
-    let step = scope.next_step(&one.target);
-    let forced = matches!(step, Step::Force { .. });
-    if scope.shard_of(&one.target).is_some() && !matches!(step, Step::Force { .. } | Step::Assign { .. }) {
+    let next = scope.decide(&one.target, Covered::InRing);
+    let forced = matches!(next, Action::Assign { how: How::Forced, .. });
+    if scope.shard_of(&one.target).is_some() && !matches!(next, Action::Assign { .. }) {
         return stay(scope, one).await;
     }
     let Move { target, to, from } = one;
     let labels = &scope.snapshot.labels;
     // Where its children are by now: a shard that has become late since is not passed any more.
-    let decide = |target: &Target| match scope.next_step(target) {
-        Step::Assign { .. } | Step::Force { .. } => Some(assign(labels, target, &to)),
+    let decide = |target: &Target| match scope.decide(target, Covered::InRing) {
+        Action::Assign { how: How::Unassigned | How::Forced, .. } => Some(assign(labels, target, &to)),
         // One that was labelled for somebody else meanwhile, or given back to a shard that is gone again, comes again by the
         // watch.
-        Step::Move { .. } if target.drain.is_some() => {
+        Action::Assign { how: How::Takeover, .. } if target.drain.is_some() => {
             target.shard.as_ref().filter(|from| absent.contains_key(*from)).map(|_| assign(labels, target, &to))
         }
-        Step::Move { .. } | Step::Keep | Step::AwaitAcknowledgement | Step::NoShard | Step::Drain { .. } => None,
+        _ => None,
     };
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
     let unowned_since = scope.census.unowned_since(resource, &target.uid);

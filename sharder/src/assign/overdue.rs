@@ -8,7 +8,7 @@ use std::{convert::Infallible, time::Duration};
 
 use futures::TryStreamExt;
 use kube::api::ListParams;
-use ringside_ring::handover::Patience;
+use ringside_ring::decide::{Action, Covered, How};
 use ringside_runtime::explain::explain;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -65,16 +65,16 @@ async fn look(scope: &Scope, queue: &Queue) -> Result<usize, kube::Error> {
             let (Some(shard), Some(id)) = (scope.shard_of(&target), target.drain.as_deref()) else { continue };
             scope.drains.remember(resource, &target, shard.as_str(), id);
             found += 1;
-            match scope.patience(&target) {
-                Patience::Left => {}
-                Patience::Over if scope.selects(&target).await? => {
+            match scope.decide(&target, Covered::InRing) {
+                Action::Assign { how: How::Forced, .. } if scope.selects(&target).await? => {
                     queued += 1;
                     if queue.send(target).await.is_err() {
                         // The worker ends only together with this.
                         std::future::pending::<()>().await;
                     }
                 }
-                Patience::Needed | Patience::Over => report(scope, &target),
+                Action::Assign { how: How::Forced, .. } | Action::Overdue => report(scope, &target),
+                _ => {}
             }
         }
     }

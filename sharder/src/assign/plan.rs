@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringside_ring::{RingLabels, ShardName, handover::Step};
+use ringside_ring::{RingLabels, ShardName, decide::Action};
 
 use crate::target::Target;
 
@@ -19,21 +19,18 @@ pub(super) struct Move {
 /// have one, and whose children may be apart from them: these come to where the owner is, from wherever they are.
 pub(super) fn moves(
     batch: Vec<Target>,
-    step: impl Fn(&Target) -> Step,
+    next: impl Fn(&Target) -> Action<ShardName>,
     previous: impl Fn(&str) -> Option<String>,
     stays: impl Fn(&Target) -> Option<ShardName>,
 ) -> Vec<Move> {
     let latest: BTreeMap<String, Target> = batch.into_iter().map(|target| (target.uid.clone(), target)).collect();
-    let of = |target: Target| match step(&target) {
-        Step::Assign { to } => {
+    let of = |target: Target| match next(&target) {
+        Action::Assign { to, .. } => {
             let from = target.shard.clone().or_else(|| previous(&target.uid));
             Some(Move { from, to, target })
         }
-        Step::Move { to } | Step::Force { to } => Some(Move { from: target.shard.clone(), to, target }),
-        Step::Keep | Step::AwaitAcknowledgement | Step::Drain { .. } => {
-            stays(&target).map(|to| Move { from: None, to, target })
-        }
-        Step::NoShard => None,
+        Action::NoShard | Action::Release => None,
+        _ => stays(&target).map(|to| Move { from: None, to, target }),
     };
     latest.into_values().filter_map(of).collect()
 }

@@ -9,7 +9,10 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use ringside_ring::{handover::Step, patch};
+use ringside_ring::{
+    decide::{Action, Covered, How},
+    patch,
+};
 
 use super::{
     PARALLEL, Scope,
@@ -81,8 +84,10 @@ fn is_to_be_claimed(scope: &Scope, one: &Move) -> bool {
 /// Returns the move of an object that is drained from now on; nothing when somebody else gave it a shard, or it is gone.
 async fn claim(scope: &Scope, one: Move) -> Result<Option<Move>, (Target, kube::Error)> {
     let (labels, id) = (&scope.snapshot.labels, move_id(SystemTime::now()));
-    let decide = |target: &Target| match (scope.next_step(target), target.shard.as_deref()) {
-        (Step::Move { .. }, Some(from)) if target.drain.is_none() => Some(patch::drain(labels, &target.uid, from, &id)),
+    let decide = |target: &Target| match (scope.decide(target, Covered::InRing), target.shard.as_deref()) {
+        (Action::Assign { how: How::Takeover, .. }, Some(from)) if target.drain.is_none() => {
+            Some(patch::drain(labels, &target.uid, from, &id))
+        }
         _ => None,
     };
     let (uid, resource) = (one.target.uid.clone(), (&scope.client, &*scope.main.resource));
@@ -96,7 +101,12 @@ async fn claim(scope: &Scope, one: Move) -> Result<Option<Move>, (Target, kube::
     });
     let claimed = match outcome.map_err(|error| (one.target, error))? {
         Outcome::Written { on: target, .. } => Target { drain: Some(id), has_labels: true, ..*target },
-        Outcome::Needless(target) if matches!(scope.next_step(&target), Step::Move { .. } | Step::Assign { .. }) => {
+        Outcome::Needless(target)
+            if matches!(
+                scope.decide(&target, Covered::InRing),
+                Action::Assign { how: How::Takeover | How::Unassigned, .. }
+            ) =>
+        {
             scope.claims.seen(&target);
             *target
         }

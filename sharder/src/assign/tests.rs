@@ -72,7 +72,7 @@ pub(crate) fn target(scope: &Scope, object: &Value) -> Target {
 pub(crate) fn name_of(shard: &str, scope: &Scope) -> String {
     let belongs = |name: &String| {
         let key = scope.main.resource.key(Some("default"), name);
-        scope.snapshot.hash_ring.owner(&key).unwrap().as_str() == shard
+        scope.snapshot.hash_ring().owner(&key).unwrap().as_str() == shard
     };
     (0..).map(|i| format!("o-{i}")).find(belongs).unwrap()
 }

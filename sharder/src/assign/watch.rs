@@ -118,7 +118,7 @@ impl Drop for Watching<'_> {
 }
 
 fn begin(scope: &Scope) -> Events {
-    let selector = unowned(&scope.snapshot.labels, scope.snapshot.hash_ring.shards());
+    let selector = unowned(&scope.snapshot.labels, scope.snapshot.hash_ring().shards());
     let config = watcher::Config::default().labels(&selector);
     watcher(scope.main.resource.objects(&scope.watches, None), config).default_backoff().boxed()
 }

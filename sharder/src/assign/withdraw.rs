@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, btree_map::Entry};
 
 use futures::StreamExt;
-use ringside_ring::handover::Withdrawal;
+use ringside_ring::decide::{Action, Covered};
 
 use super::{Scope, failures::Failures, write::Outcome};
 use crate::{release::Releases, target::Target};
@@ -36,16 +36,16 @@ pub(crate) async fn withdraw(scope: &Scope, targets: Vec<Target>) -> (Vec<Target
                 }
             },
         };
-        match (scope.next_withdrawal(&target), gone) {
-            (Withdrawal::Release, true) => release.push(target),
-            (Withdrawal::Release, false) => again.push(target),
+        match (scope.decide(&target, Covered::Leaving), gone) {
+            (Action::Release, true) => release.push(target),
+            (Action::Release, false) => again.push(target),
             _ => {}
         }
     }
-    let next = |chosen: &Target, now: &Target| match scope.next_withdrawal(now) {
-        Withdrawal::Release if now.shard == chosen.shard => Withdrawal::Release,
+    let next = |chosen: &Target, now: &Target| match scope.decide(now, Covered::Leaving) {
+        Action::Release if now.shard == chosen.shard => Action::Release,
         // A pass asks the shard, and remembers that.
-        _ => Withdrawal::Complete,
+        _ => Action::Keep,
     };
     let mut writes = std::pin::pin!(Releases::of(scope, &scope.main.resource).all(release, &next));
     while let Some((target, outcome)) = writes.next().await {

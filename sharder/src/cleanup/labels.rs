@@ -2,7 +2,7 @@
 
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use kube::{Client, api::ListParams};
-use ringside_ring::{RingLabels, handover::Withdrawal};
+use ringside_ring::{RingLabels, ShardName, decide::Action};
 
 use super::{Scope, Tally};
 use crate::{
@@ -53,7 +53,7 @@ pub(super) struct Written {
 pub(super) async fn write_all(
     releases: Releases<'_>,
     objects: Vec<Target>,
-    next: &impl Fn(&Target, &Target) -> Withdrawal,
+    next: &impl Fn(&Target, &Target) -> Action<ShardName>,
 ) -> Written {
     let mut outcomes = std::pin::pin!(releases.all(objects, next));
     let mut written = Written { taken: 0, failed: Vec::new(), fault: None };
@@ -73,7 +73,7 @@ pub(super) async fn write_all(
 pub(crate) async fn change(
     releases: Releases<'_>,
     scope: &Scope,
-    next: impl Fn(&Target, &Target) -> Withdrawal,
+    next: impl Fn(&Target, &Target) -> Action<ShardName>,
 ) -> Tally {
     let (mut tally, resource) = (Tally::default(), releases.resource);
     let mut pages = std::pin::pin!(pages(releases.client, releases.labels, resource));

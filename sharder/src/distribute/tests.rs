@@ -25,7 +25,7 @@ use crate::{
     namespaces::{Namespaces, tests::known},
     probe::Verdicts,
     rings::ClientConfig,
-    snapshot::tests::{example_spec, ring, snapshot_of, with_controllers},
+    snapshot::tests::{example_spec, ring, snapshot_of, with_controllers, with_members},
     target::Target,
 };
 
@@ -192,7 +192,7 @@ async fn after_a_return(away: Duration, new_leader: bool) -> ((Value, Vec<Value>
     let without = scope.snapshot.clone();
     let with = Arc::new(snapshot_of(&spec, &[("a", Ready), ("b", Ready), ("gone", Ready)]));
     let belongs = |name: &String| {
-        with.hash_ring.owner(&scope.main.resource.key(Some("default"), name)).unwrap().as_str() == "gone"
+        with.hash_ring().owner(&scope.main.resource.key(Some("default"), name)).unwrap().as_str() == "gone"
     };
     let name = (0..).map(|i| format!("o-{i}")).find(belongs).unwrap();
     api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("gone")));
@@ -265,7 +265,7 @@ async fn a_lease_that_runs_out_breaks_nothing_off_and_is_known_at_once() {
     let (all_ready, b_late) = (of(Ready), of(Expired));
     let key = |name: &str| scope.main.resource.key(Some("default"), name);
     let name =
-        (0..).map(|i| format!("o-{i}")).find(|name| all_ready.hash_ring.owner(&key(name)).unwrap().as_str() == "b");
+        (0..).map(|i| format!("o-{i}")).find(|name| all_ready.hash_ring().owner(&key(name)).unwrap().as_str() == "b");
     let name = name.unwrap();
     let (shards, latest) = watch::channel(all_ready.clone());
     // Lists show what is new.
@@ -331,7 +331,8 @@ async fn while_shards_are_replaced_objects_stay_where_they_are_and_come_home_aft
     let of = |replaced: &[&str]| {
         let snapshot = snapshot_of(&ring(&example_spec()), &[("a", Ready), ("b", Ready)]);
         let outgoing: Vec<_> = replaced.iter().map(|shard| shard.parse().unwrap()).collect();
-        Arc::new(Snapshot { members: snapshot.members.clone().replacing(outgoing), ..snapshot })
+        let members = snapshot.members.clone().replacing(outgoing);
+        Arc::new(with_members(snapshot, members))
     };
     let only = Arc::new(snapshot_of(&ring(&example_spec()), &[("a", Ready)]));
     let [of_a, of_b] = ["a", "b"].map(|shard| crate::assign::tests::name_of(shard, &scope));

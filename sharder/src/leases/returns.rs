@@ -74,12 +74,12 @@ impl Returns {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::collections::BTreeMap;
+    use std::{collections::BTreeMap, sync::Arc};
 
     use kube::runtime::watcher::Event;
     use ringside_ring::{
-        HashRing, Members, Ownership, PartitionKey,
-        handover::{Patience, Step, next_step},
+        HashRing, Members, PartitionKey,
+        decide::{Action, Covered, Family, Object, View, decide},
         placement::DEFAULT_TOKENS_PER_SHARD,
     };
 
@@ -137,16 +137,16 @@ mod tests {
                 members.weighted().map(|(shard, weight)| (shard.clone(), weight)),
                 DEFAULT_TOKENS_PER_SHARD,
             );
-            let mut moves = 0;
+            let (view, mut moves) = (View::new(&members, Arc::new(ring)), 0);
             for object in 0..OBJECTS {
                 let key = PartitionKey::of("", "ConfigMap", "default", &format!("o-{object}"));
-                let owned = Ownership { shard: self.owners.get(&object).map(String::as_str), drain: None };
-                match next_step(owned, Patience::Left, &key, &members, &ring) {
-                    Step::Assign { to } | Step::Move { to } | Step::Drain { to } => {
-                        moves += 1;
-                        self.owners.insert(object, to.to_string());
-                    }
-                    _ => {}
+                let (key, holder) = (key.point(), view.holder(self.owners.get(&object).map(String::as_str)));
+                let next =
+                    decide(&Object { key, holder, drain: None, covered: Covered::InRing }, Family::default(), &view);
+                if let Action::Assign { .. } | Action::Drain { .. } = next {
+                    moves += 1;
+                    let to = view.receiver(key).and_then(|to| view.ring().name(to));
+                    self.owners.insert(object, to.unwrap().to_string());
                 }
             }
             moves

@@ -13,7 +13,7 @@ use std::{
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
-use ringside_ring::{Ownership, ShardName, cluster_ring::GroupResource, handover::Withdrawal};
+use ringside_ring::{Ownership, ShardName, cluster_ring::GroupResource, decide::Action};
 use tokio::time::sleep;
 
 use crate::{
@@ -153,8 +153,7 @@ pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> 
     let unread = unread.tell(&scope.snapshot.ring, &kind.id, "can't read owners of children");
     let releases = strangers.into_iter().map(|stray| async {
         // One that was adopted meanwhile may follow an object of the ring.
-        let next =
-            |now: &Target| if now.follows_same(&stray.child) { Withdrawal::Release } else { Withdrawal::Complete };
+        let next = |now: &Target| if now.follows_same(&stray.child) { Action::Release } else { Action::Keep };
         match Releases::of(scope, kind).one(stray.child.clone(), next).await {
             Ok(outcome) => Ok(outcome.wrote()),
             Err(error) => Err((stray, error)),
@@ -257,7 +256,7 @@ async fn judge<'a>(
         return Ok(Verdict::Stays);
     }
     let owner = known.look(scope, child, &owner).await?;
-    let settled = owner.and_then(|owner| settled_shard(scope, &owner).map(|shard| (owner, shard)));
+    let settled = owner.and_then(|owner| scope.shard_for_children(&owner).map(|shard| (owner, shard)));
     let elsewhere = settled.filter(|(_, shard)| !is_with(child, shard));
     Ok(elsewhere.map_or(Verdict::Stays, |(owner, shard)| Verdict::Strays(Box::new(owner), shard)))
 }
@@ -277,7 +276,7 @@ fn controller_in_ring<'a>(scope: &Scope, kind: &Resource, child: &'a Target) -> 
 
 /// Whether it is worth to read the owner: the child is not where the hash ring places both, or its owner is not.
 fn is_suspicious(scope: &Scope, child: &Target, owner: &Owner<'_>) -> bool {
-    let placed = scope.snapshot.hash_ring.owner(&owner.key(child.namespace.as_deref()));
+    let placed = scope.snapshot.hash_ring().owner(&owner.key(child.namespace.as_deref()));
     placed.is_none_or(|placed| !is_with(child, placed))
         || scope.census.is_away(&scope.main.resource.id, &owner.reference.uid)
 }
@@ -353,10 +352,5 @@ impl<'a> Known<'a> {
 /// Whether the owner is on the move and its child is not where the children are looked for.
 fn leaves_behind(scope: &Scope, owner: &Target, child: &Target) -> bool {
     let from = owner.shard.clone().or_else(|| scope.drains.previous(&owner.uid));
-    settled_shard(scope, owner).is_none() && child.shard != from
-}
-
-/// The shard that works on the owner and is to keep it; none while the owner is on the move, which takes its children along.
-fn settled_shard(scope: &Scope, owner: &Target) -> Option<ShardName> {
-    scope.shard_of(owner).filter(|_| owner.drain.is_none())
+    scope.shard_for_children(owner).is_none() && child.shard != from
 }

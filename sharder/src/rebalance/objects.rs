@@ -8,7 +8,7 @@ use std::{
 use futures::{StreamExt, TryStreamExt, stream::FuturesUnordered};
 use ringside_ring::{
     Grace,
-    handover::{Step, Withdrawal},
+    decide::{Action, Covered},
     patch,
 };
 use tokio::time::{Instant, sleep, sleep_until};
@@ -112,18 +112,21 @@ async fn look(scope: &Scope, due: &Due, way: Way, refused: &HashSet<String>) -> 
             look.seen += 1;
             count.count(&scope.snapshot.members, target.shard.as_deref());
         }
-        if why == Why::Move && whereabouts_unknown && scope.next_step(&target) != Step::Keep {
+        let next = scope.decide(&target, why.covered());
+        if why == Why::Move && whereabouts_unknown && !matches!(next, Action::Keep | Action::Stay) {
             // It will be moved, and where a leader before may have sent its children by then is not known.
             scope.begun.scatter(resource, &target);
         }
-        if why == Why::Move && scope.stays_away(&target) {
+        if why == Why::Move && matches!(next, Action::Keep | Action::Stay) && !scope.is_home(&target) {
             count.away(&target.uid);
-            if scope.is_held_back(&target) {
-                due.hold_back();
-            }
+        }
+        if next == Action::Stay {
+            due.hold_back();
         }
         match (&target.shard, &target.drain) {
-            (Some(shard), None) if may_ask && why.asks(scope, &target) && !refused.contains(&target.uid) => {
+            (Some(shard), None)
+                if may_ask && matches!(next, Action::Drain { .. }) && !refused.contains(&target.uid) =>
+            {
                 look.drains.push((shard.clone(), target, why));
             }
             (Some(shard), Some(id)) if scope.shard_of(&target).is_some() => {
@@ -162,9 +165,13 @@ impl Why {
 
     /// Whether the shard is to be asked now.
     fn asks(self, scope: &Scope, target: &Target) -> bool {
+        matches!(scope.decide(target, self.covered()), Action::Drain { .. })
+    }
+
+    const fn covered(self) -> Covered {
         match self {
-            Self::Move => matches!(scope.next_step(target), Step::Drain { .. }),
-            Self::Withdraw => scope.next_withdrawal(target) == Withdrawal::Drain,
+            Self::Move => Covered::InRing,
+            Self::Withdraw => Covered::Leaving,
         }
     }
 }
@@ -234,8 +241,7 @@ async fn drain(
             asked_to_no_avail(scope, &uid, &outcome);
             // The shard that it belongs to may be late since it was looked at.
             if let Outcome::Needless(target) = outcome
-                && why == Why::Move
-                && scope.is_held_back(&target)
+                && scope.decide(&target, why.covered()) == Action::Stay
             {
                 due.hold_back();
             }

@@ -70,7 +70,7 @@ async fn a_drain_says_what_its_shard_promised() {
 fn names(scope: &Scope, begin: &str) -> impl Iterator<Item = String> {
     let belongs = |name: &String| {
         let key = scope.main.resource.key(Some("default"), name);
-        scope.snapshot.hash_ring.owner(&key).unwrap().as_str() == "a"
+        scope.snapshot.hash_ring().owner(&key).unwrap().as_str() == "a"
     };
     (0..).map(move |i| format!("{begin}-{i}")).filter(belongs)
 }
@@ -515,7 +515,7 @@ async fn what_is_not_drained_as_its_next_shard_became_late_meanwhile_is_held_bac
     let scope = Scope { snapshot: ready, ..late.clone() };
     let goes_past_to_a = |name: &String| {
         let key = scope.main.resource.key(Some("default"), name);
-        let owner = scope.snapshot.hash_ring.owner(&key).unwrap();
+        let owner = scope.snapshot.hash_ring().owner(&key).unwrap();
         owner.as_str() == "late" && late.snapshot.receiver(&key).unwrap().as_str() == "a"
     };
     for name in (0..).map(|i| format!("o-{i}")).filter(goes_past_to_a).take(2) {

@@ -71,7 +71,7 @@ pub(super) fn figures(snapshot: &Snapshot, census: &Census, drains: &Drains) -> 
             (shard.to_string(), OfShard { objects, weight: weight.into() })
         })
         .collect();
-    measured.max_to_mean = shards.as_ref().and_then(|shards| max_to_mean(shards, &snapshot.hash_ring));
+    measured.max_to_mean = shards.as_ref().and_then(|shards| max_to_mean(shards, snapshot.hash_ring()));
     let controlled: BTreeSet<_> = snapshot.mains.iter().flat_map(|main| &main.controlled).map(|of| &of.id).collect();
     measured.lone = census.lone(&controlled);
     figures.lone = (measured.lone.len() == controlled.len()).then(|| measured.lone.clone());

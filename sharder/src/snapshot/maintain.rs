@@ -96,14 +96,14 @@ fn build(sources: &Sources, previous: Option<&Snapshots>, odd: &mut BTreeSet<Str
                 sources.leases.all_know(&name, ring.metadata.generation.unwrap_or_default()),
                 Instant::now(),
             );
-        if before.is_none_or(|before| !Arc::ptr_eq(&before.hash_ring, &snapshot.hash_ring)) {
+        if before.is_none_or(|before| !Arc::ptr_eq(before.hash_ring(), snapshot.hash_ring())) {
             sources.metrics.ring_calculated(&name);
         }
         if before.is_some_and(|before| !before.among_the_same(&snapshot) || !before.receives_alike(&snapshot)) {
             let passed_over =
                 snapshot.members.available().filter(|shard| !snapshot.members.may_receive(shard.as_str())).count();
             tracing::info!(
-                ring = %name, available = snapshot.hash_ring.shards().len(), passed_over, shards = snapshot.members.len(),
+                ring = %name, available = snapshot.hash_ring().shards().len(), passed_over, shards = snapshot.members.len(),
                 "the shards of a ring changed"
             );
         }

@@ -9,7 +9,10 @@ use ringside_ring::{
 };
 
 use super::request::{Odd, Request};
-use crate::{owners::Owner, snapshot::Snapshot};
+use crate::{
+    owners::Owner,
+    snapshot::{Main, Snapshot},
+};
 
 /// The decision on a write.
 #[derive(Debug, PartialEq)]
@@ -56,9 +59,7 @@ pub(super) fn decide<'a>(request: &'a Request, snapshot: &'a Snapshot) -> Decisi
         Verdict::Restore(ownership) => Decision::Restore(label(request, snapshot, &ownership)),
         Verdict::Assign => match owner {
             Some(owner) => Decision::Follow(owner),
-            // The API server's fence is about to be around these: the controller assigns the object once it is.
-            None if main.is_some_and(|main| snapshot.withholds(main)) => Decision::Leave,
-            None => place(request, snapshot),
+            None => main.map_or(Decision::Leave, |main| place(request, snapshot, main)),
         },
     }
 }
@@ -76,21 +77,22 @@ pub(super) fn followed<'a>(
     if snapshot.withholds(owner.main) {
         return Decision::Leave;
     }
-    let placed = || snapshot.receiver(&owner.key(request.namespace())).cloned();
+    let placed = || snapshot.shard_for_new(owner.main, &owner.key(request.namespace()));
     match live.or_else(|| request.creates().then(placed).flatten()) {
         Some(shard) => give(request, snapshot, &shard),
         None => Decision::Leave,
     }
 }
 
-fn place<'a>(request: &Request, snapshot: &Snapshot) -> Decision<'a> {
+fn place<'a>(request: &Request, snapshot: &Snapshot, main: &Main) -> Decision<'a> {
     // Without a name there is no key yet: the controller assigns the object once it exists.
     let Some(name) = request.name() else { return Decision::Leave };
     // `kind` is that of the rule which matched, whatever version the request was made in; the group is the ring's.
     let namespace = request.namespace().unwrap_or_default();
     let key = PartitionKey::of(&request.kind.group, &request.kind.kind, namespace, name);
-    match snapshot.receiver(&key) {
-        Some(shard) => give(request, snapshot, shard),
+    // Without a shard for it at the moment, the controller assigns it later.
+    match snapshot.shard_for_new(main, &key) {
+        Some(shard) => give(request, snapshot, &shard),
         None => Decision::Leave,
     }
 }

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{Method, StatusCode};
-use ringside_ring::lease::ShardState;
+use ringside_ring::{Weight, lease::ShardState, members::Member};
 use serde_json::{Value, json};
 
 use super::*;
@@ -16,7 +16,7 @@ use crate::{
     fixtures::{Asked, FakeApi},
     leases::tests::{held_by, stored},
     metrics::Metrics,
-    snapshot::tests::{example_spec, ring, snapshot_of},
+    snapshot::tests::{example_spec, ring, snapshot_of, with_members},
 };
 
 fn shard_of(api: &FakeApi, path: &str, scope: &Scope) -> Option<String> {
@@ -373,7 +373,10 @@ fn back(scope: &Scope, elsewhere: bool) -> Scope {
     let shards = ["a", "b", "gone"].map(|name| (name, ShardState::Ready));
     let mut snapshot = snapshot_of(&ring(&example_spec()), if elsewhere { &shards[..] } else { &shards[2..] });
     if elsewhere {
-        snapshot.hash_ring = scope.snapshot.hash_ring.clone();
+        let controller = ringside_ring::Controller::Working;
+        let idle = Member { state: ShardState::Ready, weight: Weight::ZERO, controller };
+        let members = snapshot.members.clone().with("gone".parse().unwrap(), idle);
+        snapshot = with_members(snapshot, members);
     }
     let snapshot = Arc::new(snapshot);
     let main = snapshot.mains[0].clone();

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use ringside_ring::decide::{How, Waiting};
+
 use super::*;
 
 fn target(uid: &str, namespace: &str, shard: Option<&str>) -> Target {
@@ -24,8 +26,8 @@ fn labels() -> RingLabels {
 fn each_object_is_moved_once_as_it_was_seen_last() {
     let batch = vec![target("u1", "n", Some("dead")), target("u2", "n", None), target("u1", "n", None)];
     let step = |target: &Target| match target.uid.as_str() {
-        "u1" => Step::Assign { to: shard("a") },
-        _ => Step::Keep,
+        "u1" => Action::Assign { to: shard("a"), how: How::Unassigned },
+        _ => Action::Keep,
     };
     let moves = moves(batch, step, |uid| Some(format!("had-{uid}")), |_| None);
     assert_eq!(moves.len(), 1);
@@ -34,21 +36,27 @@ fn each_object_is_moved_once_as_it_was_seen_last() {
 
 #[test]
 fn an_object_of_a_dead_shard_comes_from_that_shard_whatever_is_remembered() {
-    let step = |_: &Target| Step::Move { to: shard("a") };
+    let step = |_: &Target| Action::Assign { to: shard("a"), how: How::Takeover };
     let moves = moves(vec![target("u1", "n", Some("dead"))], step, |_| Some("before".into()), |_| None);
     assert_eq!(moves[0].from.as_deref(), Some("dead"));
 }
 
+/// What is decided of objects that an available shard has.
+fn waiting() -> [Action<ShardName>; 5] {
+    let waits = Action::Wait(Waiting::Acknowledgement);
+    [Action::Keep, Action::Stay, waits, Action::Overdue, Action::Drain { from: shard("a") }]
+}
+
 #[test]
 fn nothing_is_done_about_objects_that_wait_or_are_where_they_belong() {
-    for step in [Step::Keep, Step::AwaitAcknowledgement, Step::NoShard, Step::Drain { to: shard("a") }] {
+    for step in waiting().into_iter().chain([Action::NoShard]) {
         assert_eq!(moves(vec![target("u1", "n", Some("a"))], |_| step.clone(), |_| None, |_| None), []);
     }
 }
 
 #[test]
 fn children_come_from_anywhere_to_an_owner_that_stays() {
-    for step in [Step::Keep, Step::AwaitAcknowledgement, Step::Drain { to: shard("b") }] {
+    for step in waiting() {
         let owner = target("u1", "n", Some("a"));
         let to = Move { target: owner.clone(), to: shard("a"), from: None };
         assert_eq!(moves(vec![owner], |_| step.clone(), |_| Some("b".into()), |_| Some(shard("a"))), [to]);

@@ -8,7 +8,7 @@ use kube::{Client, api::ListParams};
 use ringside_ring::{
     Ownership, ShardName,
     cluster_ring::GroupResource,
-    handover::{Patience, Step, Withdrawal, next_step, next_withdrawal},
+    decide::{Action, Covered, Drain, Family, Object, decide},
 };
 
 use super::Forecast;
@@ -66,33 +66,38 @@ impl Counting<'_> {
         while let Some(page) = pages.try_next().await? {
             for object in page {
                 if self.selects(&object) {
-                    let (step, to) = self.next(resource, &object);
-                    forecast.object(&resource.id, &object, (&step, to.as_ref()));
+                    let (next, to) = self.next(resource, &object);
+                    forecast.object(&resource.id, &object, (&next, to.as_ref()));
                 } else {
-                    forecast.leaver(&resource.id, &object, self.withdrawal(&object));
+                    forecast.leaver(&resource.id, &object, &self.decide(resource, &object, Covered::Leaving));
                 }
             }
         }
         Ok(())
     }
 
-    /// The next step for an object, and the shard that it is with after all that follows from that.
-    fn next(&self, resource: &Resource, object: &Target) -> (Step, Option<ShardName>) {
-        let Snapshot { members, hash_ring, .. } = self.snapshot;
-        let key = resource.key(object.namespace.as_deref(), &object.name);
-        // What the deadline of a drain would do later is not a step of today.
-        let step = next_step(object.ownership(), Patience::Left, &key, members, hash_ring);
-        let to = match &step {
-            Step::NoShard => None,
-            Step::Keep => object.shard.as_ref().and_then(|shard| shard.parse().ok()),
-            Step::AwaitAcknowledgement => self.snapshot.receiver(&key).cloned(),
-            Step::Assign { to } | Step::Drain { to } | Step::Move { to } | Step::Force { to } => Some(to.clone()),
+    /// What is done next with an object, and the shard that it is with after all that follows from that.
+    fn next(&self, resource: &Resource, object: &Target) -> (Action<ShardName>, Option<ShardName>) {
+        let next = self.decide(resource, object, Covered::InRing);
+        let to = match &next {
+            Action::Assign { to, .. } => Some(to.clone()),
+            Action::Keep | Action::Stay => object.shard.as_ref().and_then(|shard| shard.parse().ok()),
+            Action::NoShard => None,
+            _ => self.snapshot.receiver(&resource.key(object.namespace.as_deref(), &object.name)).cloned(),
         };
-        (step, to)
+        (next, to)
     }
 
-    fn withdrawal(&self, object: &Target) -> Withdrawal {
-        next_withdrawal(object.ownership(), Patience::Left, &self.snapshot.members)
+    /// What the deadline of a drain would do later is nothing of today.
+    fn decide(&self, resource: &Resource, object: &Target, covered: Covered) -> Action<ShardName> {
+        let (view, ownership) = (&self.snapshot.view, object.ownership());
+        let object = Object {
+            key: resource.key(object.namespace.as_deref(), &object.name).point(),
+            holder: view.holder(ownership.shard),
+            drain: ownership.drain.map(|_| Drain::InTime),
+            covered,
+        };
+        decide(&object, Family::default(), view).named(view)
     }
 
     async fn children(&self, kind: &Resource, forecast: &mut Forecast) -> Result<(), kube::Error> {
@@ -109,7 +114,7 @@ impl Counting<'_> {
                 }
                 let Some(controller) = controller.filter(|_| self.selects(&child)) else {
                     // It is not let go of by itself: it follows its owner out of the ring, or follows nobody of it.
-                    forecast.leaver(&kind.id, &child, released(&child));
+                    forecast.leaver(&kind.id, &child, &released(&child));
                     continue;
                 };
                 if !known.contains_key(&controller.uid) {
@@ -139,8 +144,8 @@ impl Counting<'_> {
         let (snapshot, namespace) = (self.snapshot, child.namespace.as_deref());
         let Some(owner) = owner(self.client, snapshot, &kind.id, controller, namespace).await? else { return Ok(None) };
         let key = owner.key(namespace);
-        let Some(home) = snapshot.hash_ring.owner(&key).cloned() else { return Ok(None) };
-        if snapshot.receiver(&key) == Some(&home) && !snapshot.members.are_replaced() {
+        let Some(home) = snapshot.hash_ring().owner(&key).cloned() else { return Ok(None) };
+        if snapshot.view.settles_at(key.point()).is_some() {
             return Ok(Some(Places { owner: Some(home.clone()), home }));
         }
         let found = owner.read(self.client, snapshot, namespace).await?;
@@ -168,8 +173,9 @@ impl Counting<'_> {
         let mut pages = std::pin::pin!(self.pages(resource));
         while let Some(page) = pages.try_next().await? {
             for object in page {
-                let step = if is_main { self.withdrawal(&object) } else { released(&object) };
-                forecast.leaver(&resource.id, &object, step);
+                let of_main = || self.decide(resource, &object, Covered::Leaving);
+                let next = if is_main { of_main() } else { released(&object) };
+                forecast.leaver(&resource.id, &object, &next);
             }
         }
         Ok(())
@@ -187,6 +193,6 @@ impl Counting<'_> {
 }
 
 /// What becomes of the labels of somebody who is not let go of by himself.
-fn released(object: &Target) -> Withdrawal {
-    if object.ownership() == Ownership::default() { Withdrawal::Complete } else { Withdrawal::Release }
+fn released(object: &Target) -> Action<ShardName> {
+    if object.ownership() == Ownership::default() { Action::Keep } else { Action::Release }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, num::NonZeroU32};
 use ringside_ring::{
     Members, RingName, ShardName, Weight,
     cluster_ring::GroupResource,
-    handover::{Step, Withdrawal},
+    decide::{self, Action},
     lease::ShardState,
 };
 use ringside_runtime::explain::explain;
@@ -131,12 +131,12 @@ impl Forecast {
         }
     }
 
-    /// Takes in an object, with the step that the sharder takes next, and where that leads to.
+    /// Takes in an object, with what the sharder does next, and where that leads to.
     pub(super) fn object(
         &mut self,
         resource: &GroupResource,
         object: &Target,
-        (step, to): (&Step, Option<&ShardName>),
+        (next, to): (&Action<ShardName>, Option<&ShardName>),
     ) {
         self.objects += 1;
         let from = self.whose(object);
@@ -144,12 +144,12 @@ impl Forecast {
             Some(standing) => standing.now += 1,
             None => self.without.0 += 1,
         }
-        let how = match step {
-            Step::Keep | Step::NoShard => None,
-            Step::Assign { .. } => Some(How::Assigned),
-            Step::Drain { .. } => Some(How::Drained),
-            Step::Move { .. } => Some(How::Taken),
-            Step::AwaitAcknowledgement | Step::Force { .. } => Some(How::UnderWay),
+        let how = match next {
+            Action::Keep | Action::Stay | Action::NoShard | Action::Gather { .. } | Action::Release => None,
+            Action::Assign { how: decide::How::Unassigned, .. } => Some(How::Assigned),
+            Action::Assign { how: decide::How::Takeover, .. } => Some(How::Taken),
+            Action::Drain { .. } => Some(How::Drained),
+            Action::Wait(_) | Action::Overdue | Action::Assign { how: decide::How::Forced, .. } => Some(How::UnderWay),
         };
         match to.and_then(|to| self.shards.get_mut(to)) {
             Some(standing) => standing.then += 1,
@@ -170,11 +170,11 @@ impl Forecast {
     }
 
     /// Takes in an object or a child that is not the ring's any more.
-    pub(super) fn leaver(&mut self, resource: &GroupResource, object: &Target, step: Withdrawal) {
-        let how = match step {
-            Withdrawal::Complete => return,
-            Withdrawal::Drain | Withdrawal::AwaitAcknowledgement => How::Withdrawn,
-            Withdrawal::Release => How::Released,
+    pub(super) fn leaver(&mut self, resource: &GroupResource, object: &Target, next: &Action<ShardName>) {
+        let how = match next {
+            Action::Drain { .. } | Action::Wait(_) | Action::Overdue => How::Withdrawn,
+            Action::Release => How::Released,
+            _ => return,
         };
         self.goes(Way { resource: resource.clone(), from: self.whose(object), to: Whose::Nobody, how });
     }

@@ -80,7 +80,7 @@ async fn each_object_is_counted_with_what_is_next_for_it() {
 async fn what_follows_an_owner_by_a_link_in_between_goes_where_that_is() {
     let api = FakeApi::default();
     let scope = chain(&api);
-    let owner = scope.snapshot.hash_ring.owner(&scope.main.resource.key(Some("default"), "top")).unwrap().to_string();
+    let owner = scope.snapshot.hash_ring().owner(&scope.main.resource.key(Some("default"), "top")).unwrap().to_string();
     let other = if owner == "a" { "b" } else { "a" };
     put_chain(&api, &scope, other);
     let forecast = forecast(&api, &scope, &scope.snapshot.members).await;

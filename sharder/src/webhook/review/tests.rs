@@ -63,7 +63,7 @@ fn patched(decision: &Decision<'_>, mut object: Value) -> Option<Value> {
 
 fn placed(kind: &str) -> String {
     let key = PartitionKey::of("", kind, "default", if kind == "ConfigMap" { "o" } else { "owner" });
-    snapshot().hash_ring.owner(&key).unwrap().to_string()
+    snapshot().hash_ring().owner(&key).unwrap().to_string()
 }
 
 #[test]
@@ -143,7 +143,10 @@ fn an_acknowledgement_is_not_undone() {
     );
     let after = patched(&decide(&main, &childless), new.clone()).unwrap();
     let key = PartitionKey::of("", "ConfigMap", "default", "o");
-    assert_eq!(after["metadata"]["labels"][&childless.labels.shard], childless.hash_ring.owner(&key).unwrap().as_str());
+    assert_eq!(
+        after["metadata"]["labels"][&childless.labels.shard],
+        childless.hash_ring().owner(&key).unwrap().as_str()
+    );
 
     // The API server's fence could not tell this choice from one of the shard's own; nor of what is nobody's already.
     let fenced = json!({"fence": "APIServer", "resources": [{"group": "", "resource": "configmaps"}]});
@@ -185,7 +188,7 @@ fn a_new_child_follows_its_owner_and_falls_back_to_where_that_will_be() {
     };
     let elsewhere = if placed("Secret") == "a" { "b" } else { "a" };
     // The key of a child is its owner's: group, kind and name of the ConfigMap.
-    let owners = ring.hash_ring.owner(&PartitionKey::of("", "ConfigMap", "default", "owner")).unwrap();
+    let owners = ring.hash_ring().owner(&PartitionKey::of("", "ConfigMap", "default", "owner")).unwrap();
     assert_eq!(shard_after(None), owners.as_str());
     assert_eq!(shard_after(Some(elsewhere)), elsewhere);
 }
@@ -290,5 +293,5 @@ fn the_group_of_the_rule_is_the_key_whatever_version_was_requested() {
     review["request"]["requestKind"] = json!({"group": "extensions", "version": "v1beta1", "kind": "Deployment"});
     let after = patched(&decide(&request(&review), &ring), new).unwrap();
     let key = PartitionKey::of("apps", "Deployment", "default", "o");
-    assert_eq!(after["metadata"]["labels"][&ring.labels.shard], ring.hash_ring.owner(&key).unwrap().as_str());
+    assert_eq!(after["metadata"]["labels"][&ring.labels.shard], ring.hash_ring().owner(&key).unwrap().as_str());
 }

@@ -261,7 +261,7 @@ async fn a_child_is_labelled_for_the_shard_that_works_on_its_owner_even_while_it
         placed.push(after["metadata"]["labels"][&ring.labels.shard].as_str().unwrap().to_owned());
     }
     let key = ringside_ring::PartitionKey::of("", "ConfigMap", "default", "o");
-    let otherwise = ring.hash_ring.owner(&key).unwrap().as_str();
+    let otherwise = ring.hash_ring().owner(&key).unwrap().as_str();
     assert_eq!(placed, ["a", "b", otherwise, "back", otherwise]);
 }
 
@@ -311,7 +311,7 @@ async fn a_grandchild_is_labelled_for_the_shard_that_works_on_the_owner_at_the_t
 #[tokio::test(start_paused = true)]
 async fn a_child_of_an_owner_between_two_shards_waits_for_the_next() {
     let key = ringside_ring::PartitionKey::of("", "ConfigMap", "default", "o");
-    let placed = snapshot().hash_ring.owner(&key).unwrap().to_string();
+    let placed = snapshot().hash_ring().owner(&key).unwrap().to_string();
     let elsewhere = if placed == "a" { "b" } else { "a" };
     for comes in [true, false] {
         let api = FakeApi::default();
