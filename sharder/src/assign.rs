@@ -56,6 +56,7 @@ use crate::{
     namespaces::Namespaces,
     notices::Notices,
     probe::Verdicts,
+    queue::limiter::MAX_PERMITS,
     rebalance::Looks,
     resources::Object,
     snapshot::{Main, Snapshot},
@@ -65,8 +66,8 @@ use crate::{
 /// Objects in one batch: enough that listing the children once for all of them is cheap, few enough that
 /// the first ones don't wait long for the last.
 pub(crate) const BATCH: usize = 500;
-/// Objects looked at or written to at once; how many writes are under way is bounded for all rings ([`crate::pacing`]).
-pub(crate) const PARALLEL: usize = 32;
+/// Objects read or written at once. The limit of concurrent writes of all rings is the narrower bound ([`crate::queue::limiter`]).
+pub(crate) const PARALLEL: usize = MAX_PERMITS;
 
 /// What the work on one resource of one ring needs to know. Valid for one snapshot.
 #[derive(Clone)]

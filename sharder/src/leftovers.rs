@@ -22,6 +22,7 @@ use crate::{
     assign::writes::{AllWrites, Writes},
     cleanup::{SETTLED, Scope, change},
     pauses::Pauses,
+    queue::limiter::Priority,
     release::Releases,
     resources::{RETRY as LOOKED_UP, Resource, Unusable},
     snapshot::Snapshot,
@@ -39,7 +40,7 @@ pub(crate) async fn withdraw(
 ) -> Infallible {
     let mut work = Work {
         client,
-        writes: Writes::among(&all_writes),
+        writes: Writes::among(&all_writes).with_priority(Priority::Repair),
         latest: latest.clone(),
         known: BTreeMap::new(),
         since: BTreeMap::new(),

@@ -169,8 +169,8 @@ impl Metrics {
     }
 
     /// So many writes to objects are under way at most.
-    pub(crate) fn write_limit(&self, seats: usize) {
-        self.write_limit.set(i64::try_from(seats).unwrap_or(i64::MAX));
+    pub(crate) fn write_limit(&self, permits: usize) {
+        self.write_limit.set(i64::try_from(permits).unwrap_or(i64::MAX));
     }
 
     /// The API server asked for a pause.

@@ -227,9 +227,9 @@ impl Setup {
 }
 
 fn connect(server: &ApiServer, writes: &AllWrites) -> Result<Clients, RunError> {
-    let pace = writes.pace().clone();
+    let limiter = writes.limiter().clone();
     Ok(Clients {
-        requests: server.client_telling(REQUEST_TIMEOUT, move |pause| pace.throttled(&pause))?,
+        requests: server.client_telling(REQUEST_TIMEOUT, move |pause| limiter.throttled(&pause))?,
         watches: server.client_within(WATCH_TIMEOUT)?,
         election: server.lease_client(ELECTION_LEASE)?,
     })

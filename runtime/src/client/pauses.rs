@@ -7,6 +7,7 @@ use std::{
 
 use futures::{FutureExt, TryFutureExt, future::BoxFuture};
 use http::{Request, Response, StatusCode, header::RETRY_AFTER};
+use tokio::time::Instant;
 use tower::Service;
 
 /// How long it is, where an answer does not say. API Priority and Fairness says as much.
@@ -21,6 +22,8 @@ pub struct Pause {
     pub lasts: Duration,
     /// The API group that it is about; none: all of them.
     pub group: Option<String>,
+    /// When the request was sent that was answered so.
+    pub sent: Instant,
 }
 
 impl Pause {
@@ -28,12 +31,12 @@ impl Pause {
     ///
     /// 429 is how the API server keeps itself from being overloaded (API Priority and Fairness), whatever was asked for. 503
     /// is said of what is behind it: an aggregated API server, which has API groups of its own.
-    fn of<B>(path: &str, answer: &Response<B>) -> Option<Self> {
+    fn of<B>((path, sent): (&str, Instant), answer: &Response<B>) -> Option<Self> {
         let seconds = answer.headers().get(RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
         let asked = seconds.map(|seconds| Duration::from_secs(seconds).min(LONGEST));
         match answer.status() {
-            StatusCode::TOO_MANY_REQUESTS => Some(Self { lasts: asked.unwrap_or(USUAL), group: None }),
-            StatusCode::SERVICE_UNAVAILABLE => asked.map(|lasts| Self { lasts, group: group(path) }),
+            StatusCode::TOO_MANY_REQUESTS => Some(Self { lasts: asked.unwrap_or(USUAL), group: None, sent }),
+            StatusCode::SERVICE_UNAVAILABLE => asked.map(|lasts| Self { lasts, group: group(path), sent }),
             _ => None,
         }
     }
@@ -77,9 +80,9 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let (path, asked) = (request.uri().path().to_owned(), self.asked.clone());
+        let (path, sent, asked) = (request.uri().path().to_owned(), Instant::now(), self.asked.clone());
         let answer = self.inner.call(request);
-        answer.inspect_ok(move |answer| Pause::of(&path, answer).into_iter().for_each(&asked)).boxed()
+        answer.inspect_ok(move |answer| Pause::of((&path, sent), answer).into_iter().for_each(&asked)).boxed()
     }
 }
 
@@ -115,7 +118,7 @@ mod tests {
             (504, Some("5"), None),
             (200, Some("5"), None),
         ] {
-            let lasts = Pause::of("/api/v1/pods", &answer(status, after)).map(|pause| pause.lasts);
+            let lasts = Pause::of(("/api/v1/pods", Instant::now()), &answer(status, after)).map(|pause| pause.lasts);
             assert_eq!(lasts, asked.map(Duration::from_secs), "{status} {after:?}");
         }
     }
@@ -137,5 +140,20 @@ mod tests {
         }
         let group = |group: &str| Some(group.to_owned());
         assert_eq!(*told.lock().unwrap(), [group("metrics.k8s.io"), group(""), None, None]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_says_when_its_request_was_sent() {
+        let told: Arc<Mutex<Vec<Duration>>> = Arc::default();
+        let (note, begin) = (told.clone(), Instant::now());
+        let inner = tower::service_fn(|_: Request<()>| async {
+            tokio::time::sleep(USUAL).await;
+            Ok::<_, Infallible>(answer(429, None))
+        });
+        let mut service = Telling::new(inner, move |pause: Pause| note.lock().unwrap().push(pause.sent - begin));
+        for _ in 0..2 {
+            service.call(Request::get("/api/v1/pods").body(()).unwrap()).await.unwrap();
+        }
+        assert_eq!(*told.lock().unwrap(), [Duration::ZERO, USUAL]);
     }
 }

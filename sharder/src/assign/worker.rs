@@ -10,7 +10,7 @@ use super::{
     batch::{Done, carry_out, carry_out_anew},
     tasks::{Lane, Tasks},
 };
-use crate::{faults::Task, pacing::Rank, pauses::at, target::Target};
+use crate::{faults::Task, pauses::at, queue::limiter::Priority, target::Target};
 
 /// How long the read of an object is waited for of which something failed, at first; then as long as it has waited to be tried
 /// again.
@@ -26,7 +26,7 @@ pub(crate) async fn work(scope: &Scope, queue: mpsc::Receiver<Target>) {
     retries.resume();
     scope.faults.follow(&scope.main.resource.id, &retries);
     // What shards left behind comes by the hundred.
-    let many = Scope { writes: scope.writes.of_rank(Rank::Many), ..scope.clone() };
+    let many = Scope { writes: scope.writes.with_priority(Priority::Takeover), ..scope.clone() };
     let (mut tasks, mut batches) = (Tasks::new(scope, queue, &retries), FuturesUnordered::new());
     loop {
         while let Some(batch) = tasks.next_batch() {

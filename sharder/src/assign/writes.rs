@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     metrics::Metrics,
-    pacing::{Lane, Pace, Rank},
+    queue::limiter::{Answer, Limiter, Priority, RingLimiter},
     resources::Resource,
 };
 
@@ -50,19 +50,19 @@ type Labels = Arc<Mutex<BTreeMap<(String, String), Kept>>>;
 #[derive(Clone)]
 pub(crate) struct AllWrites {
     under_way: TaskTracker,
-    pace: Pace,
+    limiter: Limiter,
     labels: Labels,
 }
 
 impl AllWrites {
     /// None yet.
     pub(crate) fn new(metrics: Metrics) -> Self {
-        Self { under_way: TaskTracker::new(), pace: Pace::new(metrics), labels: Labels::default() }
+        Self { under_way: TaskTracker::new(), limiter: Limiter::new(metrics), labels: Labels::default() }
     }
 
-    /// What the API server says about their pace.
-    pub(crate) fn pace(&self) -> &Pace {
-        &self.pace
+    /// The limit of how many are under way.
+    pub(crate) fn limiter(&self) -> &Limiter {
+        &self.limiter
     }
 
     /// Waits until none is under way, which is soon when nobody waits for one any more.
@@ -74,8 +74,8 @@ impl AllWrites {
 /// The writes of one ring; clones share them.
 #[derive(Clone)]
 pub(crate) struct Writes {
-    lane: Lane,
-    rank: Rank,
+    limiter: RingLimiter,
+    priority: Priority,
     ring: TaskTracker,
     all: TaskTracker,
     labels: Labels,
@@ -94,8 +94,8 @@ impl Writes {
     /// The writes of a ring that belong to `all`.
     pub(crate) fn among(all: &AllWrites) -> Self {
         Self {
-            lane: all.pace.lane(),
-            rank: Rank::Soon,
+            limiter: all.limiter.ring(),
+            priority: Priority::Between,
             ring: TaskTracker::new(),
             all: all.under_way.clone(),
             labels: all.labels.clone(),
@@ -103,14 +103,14 @@ impl Writes {
         }
     }
 
-    /// The same, with this rank.
-    pub(crate) fn of_rank(&self, rank: Rank) -> Self {
-        Self { rank, ..self.clone() }
+    /// Returns the same writes with this priority.
+    pub(crate) fn with_priority(&self, priority: Priority) -> Self {
+        Self { priority, ..self.clone() }
     }
 
-    /// The seats that they take.
-    pub(crate) fn lane(&self) -> &Lane {
-        &self.lane
+    /// The limit as these writes use it.
+    pub(crate) fn limiter(&self) -> &RingLimiter {
+        &self.limiter
     }
 
     /// What writes of the resource have shown.
@@ -127,12 +127,12 @@ impl Writes {
     ///
     /// # Errors
     /// Those of the write.
-    pub(super) async fn carry_out<T: Send + 'static, E: Send + 'static>(
+    pub(crate) async fn carry_out<T: Send + 'static>(
         &self,
         resource: &GroupResource,
-        write: impl Future<Output = Result<T, E>> + Send + 'static,
-    ) -> Result<T, E> {
-        let mut seat = self.lane.seat(self.rank, resource).await;
+        write: impl Future<Output = Result<T, kube::Error>> + Send + 'static,
+    ) -> Result<T, kube::Error> {
+        let mut permit = self.limiter.permit(self.priority, resource).await;
         let (waiting, dropped) = oneshot::channel::<()>();
         let given_up = self.given_up.clone();
         let bounded = async move {
@@ -145,12 +145,10 @@ impl Writes {
             loop {
                 tokio::select! {
                     outcome = &mut write => {
-                        if outcome.is_err() {
-                            seat.tells_nothing();
-                        }
+                        permit.answered(Answer::of(&outcome));
                         return Some(outcome);
                     }
-                    () = seat.until_stuck() => {}
+                    () = permit.until_slow() => {}
                     () = &mut patience => {
                         given_up.store(true, Ordering::Relaxed);
                         return None;
@@ -191,7 +189,7 @@ mod tests {
 
     use std::future::pending;
 
-    use futures::{FutureExt, future::join_all};
+    use futures::FutureExt;
     use tokio::time::Instant;
 
     use super::*;
@@ -207,7 +205,8 @@ mod tests {
             let (done, outcome) = oneshot::channel();
             let write = async move {
                 sleep(takes).await;
-                done.send(())
+                done.send(()).ok();
+                Ok(())
             };
             assert!(writes.carry_out(&xs(), write).now_or_never().is_none());
             let start = Instant::now();
@@ -221,26 +220,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_write_that_is_waited_for_may_take_its_time() {
         let writes = Writes::default();
-        assert_eq!(writes.carry_out(&xs(), sleep(PATIENCE * 100).map(|()| Ok::<_, ()>(7))).await, Ok(7));
-        assert!(writes.carry_out(&xs(), pending::<Result<(), ()>>()).now_or_never().is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_refused_is_no_measure_of_what_writes_take() {
-        let writes = Writes::default();
-        let write = async |takes, outcome: Result<(), ()>| {
-            // Begun when it has its seat.
-            let takes = async move { sleep(takes).await };
-            writes.carry_out(&xs(), takes.map(move |()| outcome)).await
-        };
-        let many = async || {
-            for _ in 0..50 {
-                join_all((0..64).map(|_| write(Duration::from_millis(20), Ok(())))).await;
-            }
-            writes.lane().limit()
-        };
-        let seats = many().await;
-        write(Duration::from_millis(1), Err(())).await.unwrap_err();
-        assert_eq!(many().await, seats);
+        assert_eq!(writes.carry_out(&xs(), sleep(PATIENCE * 100).map(|()| Ok(7))).await.unwrap(), 7);
+        assert!(writes.carry_out(&xs(), pending::<Result<(), kube::Error>>()).now_or_never().is_none());
     }
 }

@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{Cleanup, Scope, Tallies, belongings};
 use crate::{
     assign::writes::{AllWrites, Writes},
+    queue::limiter::Priority,
     snapshot::{Snapshot, Snapshots},
 };
 
@@ -88,7 +89,7 @@ impl Leaving {
         departed: &Departed,
         (ring, scope): (&RingName, &Scope),
     ) -> Self {
-        let writes = Writes::among(all_writes);
+        let writes = Writes::among(all_writes).with_priority(Priority::Repair);
         let cleanup =
             Cleanup { client: client.clone(), ring: ring.clone(), writes: writes.clone(), attempts: ATTEMPTS };
         let (departed, scope) = (departed.clone(), scope.clone());

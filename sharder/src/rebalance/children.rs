@@ -22,6 +22,7 @@ use crate::{
     child::{self, is_with},
     faults::graver,
     owners::{Owner, owner},
+    queue::limiter::Priority,
     release::Releases,
     resources::Resource,
     survey::{Way, survey},
@@ -128,6 +129,7 @@ struct Stray {
 
 /// Brings the strays of one page, and takes the labels off what follows nobody of the ring.
 pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> Result<Brought, kube::Error> {
+    let scope = &Scope { writes: scope.writes.with_priority(Priority::Repair), ..scope.clone() };
     // Siblings stand together in a list, so knowing the owners of one page saves most reads, in bounded memory.
     let mut known = Known::default();
     let (mut strays, mut strangers, mut unread) = (Vec::new(), Vec::new(), Failures::default());

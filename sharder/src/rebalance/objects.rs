@@ -24,7 +24,7 @@ use crate::{
         write::{Outcome, is_refused, write},
     },
     move_id::{self, move_id},
-    pacing::Rank,
+    queue::limiter::Priority,
     survey::{Way, survey},
     target::Target,
 };
@@ -62,8 +62,8 @@ pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<ku
                 under_way.push(paced(scope, due, next, (window.later(), window.pause())));
             }
             let Some(Asked { uid, grace, own, outcome }) = under_way.next().await else { break };
-            let lane = scope.writes.lane();
-            window.ended(Ended { grace, own, waited: lane.take_longest_wait(), seats: lane.limit() });
+            let limiter = scope.writes.limiter();
+            window.ended(Ended { grace, own, waited: limiter.take_longest_wait(), seats: limiter.limit() });
             match outcome {
                 Ok(done) => count += usize::from(done),
                 // It must not hold up the others.
@@ -227,7 +227,7 @@ async fn drain(
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
     let asking = scope.drains.asking(resource, &target, &shard, &id);
     let (namespace, name, uid) = (target.namespace.clone(), target.name.clone(), target.uid.clone());
-    let writes = scope.writes.of_rank(Rank::Drain);
+    let writes = scope.writes.with_priority(Priority::Rebalance);
     match write(&writes, (&scope.client, &scope.main.resource), labels, target, decide).await {
         Ok(Outcome::Written { on: target, .. }) => {
             asking.answered();

@@ -1,0 +1,3 @@
+//! What the sharder writes next, and how much of it at once.
+
+pub(crate) mod limiter;

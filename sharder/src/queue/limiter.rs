@@ -1,0 +1,228 @@
+//! The limit of concurrent writes to objects, for all rings together, and the order in which they begin.
+//!
+//! The number of permits follows from the API server's answers: one more after as many good answers as there are permits,
+//! half of them after 429 or a timeout ([`limit`]). `Retry-After` stops all writes, or those to one API group. Permits go by
+//! priority, and rings take turns within a priority ([`flows`]). A write that takes over a second leaves the count, as a
+//! webhook may block it.
+
+use std::{
+    mem::take,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use ringside_ring::cluster_ring::GroupResource;
+use ringside_runtime::{client::Pause, explain::code};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep_until},
+};
+
+mod flows;
+mod limit;
+mod waits;
+
+use self::{
+    flows::{FlowId, Flows, Next},
+    waits::Waits,
+};
+use crate::metrics::Metrics;
+pub(crate) use limit::MAX_PERMITS;
+
+/// The time after which a write leaves the count: what Kubernetes promises for 99 of 100 writes to one object (the SLO "API
+/// call latency").
+const SLOW: Duration = Duration::from_secs(1);
+
+/// How urgent a write is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Priority {
+    /// It ends a time in which the object is between two shards.
+    Between,
+    /// The same, for the many objects of a shard that is gone.
+    Takeover,
+    /// It begins a move: a shard works on the object until then.
+    Rebalance,
+    /// It corrects what no shard waits for.
+    Repair,
+}
+
+/// All priorities, the most urgent first.
+const PRIORITIES: [Priority; 4] = [Priority::Between, Priority::Takeover, Priority::Rebalance, Priority::Repair];
+
+/// The limit of concurrent writes; clones share it.
+#[derive(Clone)]
+pub(crate) struct Limiter(Arc<Inner>);
+
+struct Inner {
+    flows: Mutex<Flows>,
+    rings: AtomicU64,
+    metrics: Metrics,
+}
+
+/// The limit as one ring uses it; clones are the same ring.
+#[derive(Clone)]
+pub(crate) struct RingLimiter {
+    limiter: Limiter,
+    ring: u64,
+    waits: Arc<Mutex<Waits>>,
+}
+
+/// The right to carry out one write; it is given back on drop.
+pub(crate) struct Permit {
+    limiter: Limiter,
+    flow: FlowId,
+    priority: Priority,
+    began: Instant,
+    is_slow: bool,
+    /// What it waited before, and where its answer is recorded.
+    waited: Option<(Duration, Arc<Mutex<Waits>>)>,
+}
+
+/// How the API server answered a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It carried the write out.
+    Good,
+    /// It refused the write. What it throttles is told to [`Limiter::throttled`].
+    Refused,
+    /// There was no answer, or 504.
+    TimedOut,
+}
+
+impl Limiter {
+    /// Creates a limit without writes.
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        let this = Self(Arc::new(Inner { flows: Mutex::default(), rings: AtomicU64::new(0), metrics }));
+        this.serve();
+        this
+    }
+
+    /// Returns the limit for one more ring.
+    pub(crate) fn ring(&self) -> RingLimiter {
+        let ring = self.0.rings.fetch_add(1, Ordering::Relaxed);
+        RingLimiter { limiter: self.clone(), ring, waits: Arc::default() }
+    }
+
+    /// Obeys an answer that asks for a pause.
+    ///
+    /// The permits are halved unless the pause is about one API group.
+    pub(crate) fn throttled(&self, pause: &Pause) {
+        let now = Instant::now();
+        let until = now + pause.lasts;
+        {
+            let mut flows = self.0.flows.lock();
+            if pause.group.is_none() {
+                flows.limit.record_overload(pause.sent, now);
+            }
+            flows.pause(pause.group.as_deref(), until);
+        }
+        self.0.metrics.throttled();
+        self.serve();
+        let this = self.clone();
+        tokio::spawn(async move {
+            sleep_until(until).await;
+            this.serve();
+        });
+    }
+
+    /// Gives free permits to writes that wait, and shows the limit.
+    fn serve(&self) {
+        loop {
+            let (next, permits) = {
+                let mut flows = self.0.flows.lock();
+                (flows.next(Instant::now()), flows.limit.permits())
+            };
+            self.0.metrics.write_limit(permits);
+            let Some(Next { flow, priority, sender }) = next else { return };
+            let (limiter, began) = (self.clone(), Instant::now());
+            // A write that was cancelled just now gives it back.
+            drop(sender.send(Permit { limiter, flow, priority, began, is_slow: false, waited: None }));
+        }
+    }
+}
+
+impl RingLimiter {
+    /// Waits for the permit to write to an object of `resource`.
+    ///
+    /// Cancel safety: the write does not wait any more when this is dropped.
+    pub(crate) async fn permit(&self, priority: Priority, resource: &GroupResource) -> Permit {
+        let (asked, (sender, receiver)) = (Instant::now(), oneshot::channel());
+        let flow = FlowId { ring: self.ring, resource: resource.clone() };
+        self.limiter.0.flows.lock().add(flow, priority, sender);
+        self.limiter.serve();
+        // The sender is dropped after it has sent only.
+        let Ok(mut permit) = receiver.await else { return std::future::pending().await };
+        if priority == Priority::Between {
+            let waited = asked.elapsed();
+            self.waits.lock().record(waited);
+            permit.waited = Some((waited, self.waits.clone()));
+        }
+        permit
+    }
+
+    /// Returns the longest wait of a [`Priority::Between`] write since this was asked: for a permit, and in the API server
+    /// behind others.
+    pub(crate) fn take_longest_wait(&self) -> Duration {
+        take(&mut self.waits.lock().longest)
+    }
+
+    /// Returns the number of permits of all rings.
+    pub(crate) fn limit(&self) -> usize {
+        self.limiter.0.flows.lock().limit.permits()
+    }
+}
+
+impl Answer {
+    /// Reads how a write was answered.
+    pub(crate) fn of<T>(outcome: &Result<T, kube::Error>) -> Self {
+        match outcome {
+            Ok(_) => Self::Good,
+            Err(error) if matches!(code(error), None | Some(504)) => Self::TimedOut,
+            Err(_) => Self::Refused,
+        }
+    }
+}
+
+impl Permit {
+    /// Returns when the write has taken so long that it has left the count.
+    pub(crate) async fn until_slow(&mut self) {
+        if self.is_slow {
+            return std::future::pending().await;
+        }
+        sleep_until(self.began + SLOW).await;
+        self.is_slow = true;
+        self.limiter.0.flows.lock().mark_slow(&self.flow);
+        self.limiter.serve();
+    }
+
+    /// Gives the permit back with what the answer says about the API server.
+    pub(crate) fn answered(self, answer: Answer) {
+        let mut flows = self.limiter.0.flows.lock();
+        match answer {
+            Answer::Good if !self.is_slow => {
+                if flows.used >= flows.limit.of(self.priority) {
+                    flows.limit.record_good();
+                }
+                if let Some((waited, waits)) = &self.waited {
+                    waits.lock().record_answer(&self.flow.resource, *waited, self.began.elapsed());
+                }
+            }
+            Answer::TimedOut => flows.limit.record_overload(self.began, Instant::now()),
+            Answer::Good | Answer::Refused => {}
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.limiter.0.flows.lock().end(&self.flow, self.is_slow);
+        self.limiter.serve();
+    }
+}
+
+#[cfg(test)]
+mod tests;

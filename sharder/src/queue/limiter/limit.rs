@@ -1,0 +1,56 @@
+//! The number of permits: additive increase, multiplicative decrease (AIMD).
+
+use tokio::time::Instant;
+
+use super::Priority;
+
+/// The most permits: far below what the API server takes from all its clients (`--max-mutating-requests-inflight`, 200).
+pub(crate) const MAX_PERMITS: usize = 64;
+const MIN_PERMITS: usize = 2;
+const FIRST_PERMITS: usize = 8;
+
+/// The number of permits, and what it follows from.
+#[derive(Debug)]
+pub(super) struct Limit {
+    permits: usize,
+    /// Good answers that came while all permits were used, since the number changed.
+    good: usize,
+    halved: Option<Instant>,
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self { permits: FIRST_PERMITS, good: 0, halved: None }
+    }
+}
+
+impl Limit {
+    pub(super) fn permits(&self) -> usize {
+        self.permits
+    }
+
+    /// Returns how many permits may be used when a write of this priority begins.
+    ///
+    /// A quarter is kept for [`Priority::Between`].
+    pub(super) fn of(&self, priority: Priority) -> usize {
+        match priority {
+            Priority::Between => self.permits,
+            Priority::Takeover | Priority::Rebalance | Priority::Repair => self.permits - self.permits.div_ceil(4),
+        }
+    }
+
+    /// Counts a good answer, and adds a permit after as many as there are permits.
+    pub(super) fn record_good(&mut self) {
+        self.good += 1;
+        if self.good >= self.permits {
+            (self.permits, self.good) = ((self.permits + 1).min(MAX_PERMITS), 0);
+        }
+    }
+
+    /// Halves the permits for an answer to what was `sent` after they were halved last.
+    pub(super) fn record_overload(&mut self, sent: Instant, now: Instant) {
+        if self.halved.is_none_or(|halved| sent > halved) {
+            *self = Self { permits: (self.permits / 2).max(MIN_PERMITS), good: 0, halved: Some(now) };
+        }
+    }
+}
