@@ -201,6 +201,7 @@ impl Ground {
             let placement = Placement::read(&self.client(), &self.labels).await?;
             let Some(left) = self.left(&placement, joined) else { return Ok(placement) };
             ensure!(begin.elapsed() < DEADLINE, "not within {DEADLINE:?}: {left}");
+            say(format_args!("nothing is written any more, but {left}"));
             quiet_since = Some(Instant::now());
         }
     }

@@ -20,10 +20,10 @@ const PROCESSOR: f64 = 1.4;
 const RESIDENT: f64 = 65.0;
 const CORES_AT_REST: f64 = 0.01;
 /// Against upstream: the time until all is done, and the API server's processor time for each move.
-pub(super) const TIME_TO_UPSTREAM: f64 = 0.8;
-pub(super) const PROCESSOR_TO_UPSTREAM: f64 = 1.0;
+const TIME_TO_UPSTREAM: f64 = 0.8;
+const PROCESSOR_TO_UPSTREAM: f64 = 1.0;
 
-pub(super) fn milliseconds(time: Duration) -> f64 {
+fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 

@@ -3,8 +3,14 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::{
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::Namespace,
+    },
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+    jiff::Timestamp,
+};
 use kube::{
     Api, Client,
     api::{ObjectMeta, Patch, PatchParams, PostParams},
@@ -132,6 +138,7 @@ impl Running {
                 ..ObjectMeta::default()
             },
             spec: Some(LeaseSpec {
+                acquire_time: Some(MicroTime(Timestamp::now())),
                 lease_duration_seconds: Some(i32::try_from(LEASE.as_secs())?),
                 ..LeaseSpec::default()
             }),

@@ -4,20 +4,25 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, ResourceExt as _, api::PostParams};
 use ringside_e2e::{
     control_plane::{ControlPlane, Options},
+    eventually::eventually,
     manifests,
     process::{Folder, Process},
     shard_identity::ShardIdentity,
+    system::NAMESPACE as OBJECTS,
 };
 use ringside_ring::RingLabels;
 use serde_json::{Value, json};
 
-use super::say;
+use super::{objects::secret, running::IN_RING, say};
 
 /// What the API server calls it.
 pub(super) const USER: &str = "system:serviceaccount:sharding-system:sharder";
@@ -26,6 +31,8 @@ const RING: &str = "bench";
 /// The label of shard Leases, and its value here.
 pub(super) const LEASE_LABEL: (&str, &str) = ("alpha.sharding.timebertt.dev/controllerring", RING);
 const DEFINITION: &str = "config/crds/sharding.timebertt.dev_controllerrings.yaml";
+/// Its replica has to become the leader first.
+const DEADLINE: Duration = Duration::from_secs(60);
 /// Its webhook always listens there.
 const WEBHOOK: &str = "https://127.0.0.1:9443/";
 
@@ -141,7 +148,29 @@ impl Running {
         &self.control_plane
     }
 
-    pub(super) async fn create_ring(&self, spec: Value) -> anyhow::Result<()> {
+    /// Creates its ring, and has it look through all objects once its webhook answers: it assigns by its webhook alone, and
+    /// what it looked at before has to wait for minutes.
+    pub(super) async fn create_ring(&self, mut spec: Value) -> anyhow::Result<()> {
+        self.apply(&spec).await?;
+        self.until_webhook_answers().await?;
+        // Another generation of the same ring.
+        spec["namespaceSelector"]["matchExpressions"] = json!([{"key": IN_RING, "operator": "Exists"}]);
+        self.apply(&spec).await
+    }
+
+    async fn until_webhook_answers(&self) -> anyhow::Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.control_plane.client(), OBJECTS);
+        let (tried, labels) = (PostParams { dry_run: true, ..PostParams::default() }, labels());
+        eventually("upstream's webhook answers", DEADLINE, || async {
+            let made = secrets.create(&tried, &secret("tried")).await.map_err(|error| error.to_string())?;
+            let has_shard = made.labels().contains_key(&labels.shard);
+            has_shard.then_some(()).ok_or_else(|| "no shard".to_owned())
+        })
+        .await
+        .with_context(|| self.sharder.as_ref().map(Process::log_tail).unwrap_or_default())
+    }
+
+    async fn apply(&self, spec: &Value) -> anyhow::Result<()> {
         let ring = json!({
             "apiVersion": "sharding.timebertt.dev/v1alpha1", "kind": "ControllerRing", "metadata": {"name": RING}, "spec": spec,
         });
