@@ -18,6 +18,7 @@ use crate::{
     leader::Leader,
     namespaces::Selection,
     pauses::at,
+    queue::moves::Moves,
     rebalance::{Due, Looks, Pass, look_again, look_for_unlabelled, passes, recount},
     snapshot::Snapshot,
 };
@@ -161,6 +162,7 @@ fn mark_all(due: &Due, snapshot: &Snapshot) {
 /// What is remembered beyond the work on one snapshot.
 struct Kept {
     drains: Drains,
+    moves: Moves,
     census: Census,
     newest: Newest,
     begun: Begun,
@@ -174,6 +176,7 @@ impl Kept {
     fn with(drains: Drains, census: Census) -> Self {
         Self {
             drains,
+            moves: Moves::default(),
             census,
             newest: Newest::default(),
             begun: Begun::default(),
@@ -224,6 +227,7 @@ async fn work_on(
             leases: leader.leases.clone(),
             namespaces: leader.namespaces.clone(),
             drains: kept.drains.clone(),
+            moves: kept.moves.clone(),
             census: kept.census.clone(),
             fences: leader.fences.clone(),
             notices: leader.notices.clone(),

@@ -58,6 +58,8 @@ struct Register {
     found: BTreeMap<GroupResource, usize>,
     /// Tells when something begins to drain, and when somebody has looked at all that do.
     changes: watch::Sender<()>,
+    /// Tells when a drain ends.
+    ended: watch::Sender<()>,
 }
 
 impl Register {
@@ -104,8 +106,9 @@ impl Register {
         self.changes.send_replace(());
     }
 
-    /// Gives back what a table of many takes when most of them are gone: by itself it stays as large as it was.
+    /// Drains have ended. Gives back what a table of many takes when most of them are gone: by itself it stays as large as it was.
     fn shrink(&mut self) {
+        self.ended.send_replace(());
         let most = (self.by_uid.len() * 2).max(FEW);
         if most < self.by_uid.capacity() / 2 {
             self.by_uid.shrink_to(most);
@@ -185,6 +188,17 @@ impl Drains {
     /// Tells when something begins to drain, and when somebody has looked at all that do.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.0.lock().changes.subscribe()
+    }
+
+    /// Tells when a drain ends.
+    pub(crate) fn ended(&self) -> watch::Receiver<()> {
+        self.0.lock().ended.subscribe()
+    }
+
+    /// How many objects are on the move: those that were asked for, or first seen to drain, within this time.
+    pub(crate) fn in_progress(&self, within: Duration) -> usize {
+        let Some(since) = Instant::now().checked_sub(within) else { return self.0.lock().by_age.len() };
+        self.0.lock().by_age.range((since, String::new())..).count()
     }
 
     /// Of a resource's objects those with a promise that, by its grace and the age of the drain, are worth it: the oldest

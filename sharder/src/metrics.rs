@@ -70,6 +70,7 @@ pub(crate) struct Metrics {
     certificate_end: Family<NoLabels, Gauge>,
     leader: Gauge,
     write_limit: Gauge,
+    moves_limit: Family<RingLabel, Gauge>,
     throttled: Counter,
     rings: Rings,
 }
@@ -117,6 +118,11 @@ impl Metrics {
             "write_limit",
             "Writes to objects that this replica has under way at most, as the API server takes them",
             metrics.write_limit.clone(),
+        );
+        registry.register(
+            "moves_limit",
+            "Objects of a ring that are on the move at once at most, as the API server takes it",
+            metrics.moves_limit.clone(),
         );
         registry.register(
             "throttled",
@@ -173,6 +179,11 @@ impl Metrics {
         self.write_limit.set(i64::try_from(permits).unwrap_or(i64::MAX));
     }
 
+    /// So many objects of a ring are on the move at most.
+    pub(crate) fn moves_limit(&self, ring: &RingName, moves: usize) {
+        self.moves_limit.get_or_create(&ring_label(ring)).set(i64::try_from(moves).unwrap_or(i64::MAX));
+    }
+
     /// The API server asked for a pause.
     pub(crate) fn throttled(&self) {
         self.throttled.inc();
@@ -219,6 +230,7 @@ impl Metrics {
     /// The ring is gone.
     pub(crate) fn ring_gone(&self, ring: &RingName) {
         self.rings.remove(ring);
+        self.moves_limit.remove(&ring_label(ring));
     }
 
     /// This replica leads.
@@ -232,6 +244,7 @@ impl Metrics {
         self.shard_state.clear();
         self.shard_state_since.clear();
         self.rings.clear();
+        self.moves_limit.clear();
     }
 }
 

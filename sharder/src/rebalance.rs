@@ -19,12 +19,10 @@ mod objects;
 mod recount;
 mod unlabelled;
 mod vacant;
-mod window;
 
 pub(crate) use looks::{Looks, look_again};
 pub(crate) use recount::recount;
 pub(crate) use unlabelled::look_for_unlabelled;
-pub(crate) use window::time_of_drains;
 
 use crate::{
     assign::Scope,

@@ -11,6 +11,7 @@ use crate::{
     fixtures::FakeApi,
     leases::tests::held_by,
     probe::Verdicts,
+    queue::moves::Moves,
     snapshot::tests::{example_spec, ring, snapshot, snapshot_of},
 };
 
@@ -35,6 +36,7 @@ pub(crate) fn scope(api: &FakeApi) -> Scope {
         main: snapshot.mains[0].clone(),
         leases: held_by(&["a", "b"]),
         drains: Drains::default(),
+        moves: Moves::default(),
         census: Census::default(),
         fences: crate::fence::follow(api.client()).0,
         notices: Notices::new(api.client()),

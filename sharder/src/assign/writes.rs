@@ -109,6 +109,7 @@ impl Writes {
     }
 
     /// The limit as these writes use it.
+    #[cfg(test)]
     pub(crate) fn limiter(&self) -> &RingLimiter {
         &self.limiter
     }

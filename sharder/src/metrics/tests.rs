@@ -95,11 +95,16 @@ fn the_names_are_those_of_the_contract() {
 #[test]
 fn what_only_the_leader_knows_ends_with_it_and_with_the_ring() {
     let (registry, metrics) = registry();
+    metrics.moves_limit(&ring(), 16);
+    assert!(text(&registry).contains(r#"controller_sharding_moves_limit{ring="example"} 16"#));
     metrics.ring_gone(&ring());
-    assert!(!text(&registry).contains("clusterring_status_shards{"));
+    let left = text(&registry);
+    assert!(!left.contains("clusterring_status_shards{") && !left.contains("moves_limit{"), "{left}");
     metrics.ring(&ring(), all());
+    metrics.moves_limit(&ring(), 16);
     metrics.no_leader();
     let left = text(&registry);
+    assert!(!left.contains("moves_limit{"), "{left}");
     assert!(!left.contains("clusterring_status_shards{") && !left.contains("shard_state{"), "{left}");
     assert!(left.contains("controller_sharding_leader 0"), "{left}");
 }

@@ -6,7 +6,6 @@
 //! webhook may block it.
 
 use std::{
-    mem::take,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -24,12 +23,8 @@ use tokio::{
 
 mod flows;
 mod limit;
-mod waits;
 
-use self::{
-    flows::{FlowId, Flows, Next},
-    waits::Waits,
-};
+use self::flows::{FlowId, Flows, Next};
 use crate::metrics::Metrics;
 pub(crate) use limit::MAX_PERMITS;
 
@@ -68,7 +63,6 @@ struct Inner {
 pub(crate) struct RingLimiter {
     limiter: Limiter,
     ring: u64,
-    waits: Arc<Mutex<Waits>>,
 }
 
 /// The right to carry out one write; it is given back on drop.
@@ -78,8 +72,6 @@ pub(crate) struct Permit {
     priority: Priority,
     began: Instant,
     is_slow: bool,
-    /// What it waited before, and where its answer is recorded.
-    waited: Option<(Duration, Arc<Mutex<Waits>>)>,
 }
 
 /// How the API server answered a write.
@@ -104,7 +96,7 @@ impl Limiter {
     /// Returns the limit for one more ring.
     pub(crate) fn ring(&self) -> RingLimiter {
         let ring = self.0.rings.fetch_add(1, Ordering::Relaxed);
-        RingLimiter { limiter: self.clone(), ring, waits: Arc::default() }
+        RingLimiter { limiter: self.clone(), ring }
     }
 
     /// Obeys an answer that asks for a pause.
@@ -140,7 +132,7 @@ impl Limiter {
             let Some(Next { flow, priority, sender }) = next else { return };
             let (limiter, began) = (self.clone(), Instant::now());
             // A write that was cancelled just now gives it back.
-            drop(sender.send(Permit { limiter, flow, priority, began, is_slow: false, waited: None }));
+            drop(sender.send(Permit { limiter, flow, priority, began, is_slow: false }));
         }
     }
 }
@@ -150,27 +142,17 @@ impl RingLimiter {
     ///
     /// Cancel safety: the write does not wait any more when this is dropped.
     pub(crate) async fn permit(&self, priority: Priority, resource: &GroupResource) -> Permit {
-        let (asked, (sender, receiver)) = (Instant::now(), oneshot::channel());
+        let (sender, receiver) = oneshot::channel();
         let flow = FlowId { ring: self.ring, resource: resource.clone() };
         self.limiter.0.flows.lock().add(flow, priority, sender);
         self.limiter.serve();
         // The sender is dropped after it has sent only.
-        let Ok(mut permit) = receiver.await else { return std::future::pending().await };
-        if priority == Priority::Between {
-            let waited = asked.elapsed();
-            self.waits.lock().record(waited);
-            permit.waited = Some((waited, self.waits.clone()));
-        }
+        let Ok(permit) = receiver.await else { return std::future::pending().await };
         permit
     }
 
-    /// Returns the longest wait of a [`Priority::Between`] write since this was asked: for a permit, and in the API server
-    /// behind others.
-    pub(crate) fn take_longest_wait(&self) -> Duration {
-        take(&mut self.waits.lock().longest)
-    }
-
     /// Returns the number of permits of all rings.
+    #[cfg(test)]
     pub(crate) fn limit(&self) -> usize {
         self.limiter.0.flows.lock().limit.permits()
     }
@@ -206,9 +188,6 @@ impl Permit {
             Answer::Good if !self.is_slow => {
                 if flows.used >= flows.limit.of(self.priority) {
                     flows.limit.record_good();
-                }
-                if let Some((waited, waits)) = &self.waited {
-                    waits.lock().record_answer(&self.flow.resource, *waited, self.began.elapsed());
                 }
             }
             Answer::TimedOut => flows.limit.record_overload(self.began, Instant::now()),

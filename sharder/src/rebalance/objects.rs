@@ -1,7 +1,7 @@
 //! The pass over the objects of a main resource.
 
 use std::{
-    collections::HashSet,
+    collections::{HashSet, VecDeque},
     time::{Duration, SystemTime},
 };
 
@@ -11,12 +11,9 @@ use ringside_ring::{
     decide::{Action, Covered},
     patch,
 };
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::Instant;
 
-use super::{
-    Due,
-    window::{Ended, Window},
-};
+use super::Due;
 use crate::{
     assign::{
         Scope,
@@ -29,12 +26,6 @@ use crate::{
     target::Target,
 };
 use ringside_runtime::explain::code;
-
-/// How many times as long as a drain the writes take that follow from it, besides those to children: the acknowledgement,
-/// and the assignment or what the next shard writes, several of them at a time.
-const FOLLOWING: u32 = 2;
-/// The longest time for those: a drain may have waited for its seat, behind what comes first.
-const LONGEST: Duration = Duration::from_secs(1);
 
 /// Objects drained between two looks at all of them: memory must not grow with the objects.
 pub(super) const DRAINS: usize = 2_000;
@@ -50,28 +41,30 @@ pub(super) const REFUSALS: usize = 2 * DRAINS;
 pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<kube::Error>, kube::Error> {
     let (resource, start) = (&scope.main.resource.id, Instant::now());
     let (mut drained, mut refused, mut failures) = (0_usize, HashSet::new(), Failures::default());
-    let mut window = None;
+    scope.moves.begin(&scope.drains);
     let (seen, draining) = loop {
-        let Look { seen, drains, draining, whole } = look(scope, due, way, &refused).await?;
-        let window = window.get_or_insert_with(|| Window::new(drains.len(), whole));
-        let (mut count, mut drains, mut under_way) = (0, drains.into_iter(), FuturesUnordered::new());
+        let Look { seen, mut drains, draining, whole } = look(scope, due, way, &refused).await?;
+        let (mut count, mut under_way) = (0, FuturesUnordered::new());
         loop {
-            while window.has_room(under_way.len())
-                && let Some(next) = drains.next()
-            {
-                under_way.push(paced(scope, due, next, (window.later(), window.pause())));
-            }
-            let Some(Asked { uid, grace, own, outcome }) = under_way.next().await else { break };
-            let limiter = scope.writes.limiter();
-            window.ended(Ended { grace, own, waited: limiter.take_longest_wait(), seats: limiter.limit() });
-            match outcome {
-                Ok(done) => count += usize::from(done),
-                // It must not hold up the others.
-                Err(error) if code(&error).is_some() => {
-                    failures.add(error);
-                    refused.insert(uid);
+            let promised = drains.front().and_then(|(shard, ..)| scope.leases.grace(&scope.snapshot.ring, shard));
+            let grace = promised.map_or(Duration::ZERO, Grace::duration);
+            let place = scope.moves.place(&scope.drains, grace, under_way.len());
+            tokio::select! {
+                // What was begun counts as a move before there is a place for the next.
+                biased;
+                Some((uid, outcome)) = under_way.next() => match outcome {
+                    Ok(done) => count += usize::from(done),
+                    // It must not hold up the others.
+                    Err(error) if code(&error).is_some() => {
+                        failures.add(error);
+                        refused.insert(uid);
+                    }
+                    Err(error) => return Err(error),
+                },
+                () = place, if !drains.is_empty() => {
+                    under_way.extend(drains.pop_front().map(|next| ask(scope, due, next, promised)));
                 }
-                Err(error) => return Err(error),
+                else => break,
             }
         }
         drained += count;
@@ -90,7 +83,7 @@ pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<ku
 struct Look {
     seen: usize,
     /// What is to be drained, by its shard.
-    drains: Vec<(String, Target, Why)>,
+    drains: VecDeque<(String, Target, Why)>,
     /// What was drained before.
     draining: usize,
     /// Whether that is all.
@@ -102,7 +95,7 @@ async fn look(scope: &Scope, due: &Due, way: Way, refused: &HashSet<String>) -> 
     let resource = &scope.main.resource.id;
     let may_ask = refused.len() < REFUSALS;
     let whereabouts_unknown = !scope.main.controlled.is_empty() && !scope.begun.knows(resource);
-    let mut look = Look { seen: 0, drains: Vec::new(), draining: 0, whole: true };
+    let mut look = Look { seen: 0, drains: VecDeque::new(), draining: 0, whole: true };
     let objects = scope.main.resource.objects(&scope.watches, None);
     let mut targets = survey(objects, scope.snapshot.labels.clone(), way).await?;
     let mut count = scope.census.pass(resource);
@@ -127,7 +120,7 @@ async fn look(scope: &Scope, due: &Due, way: Way, refused: &HashSet<String>) -> 
             (Some(shard), None)
                 if may_ask && matches!(next, Action::Drain { .. }) && !refused.contains(&target.uid) =>
             {
-                look.drains.push((shard.clone(), target, why));
+                look.drains.push_back((shard.clone(), target, why));
             }
             (Some(shard), Some(id)) if scope.shard_of(&target).is_some() => {
                 scope.drains.remember(resource, &target, shard, id);
@@ -176,38 +169,14 @@ impl Why {
     }
 }
 
-/// Asks the shard to let go, so much `later`, and lets so much time pass after that as it takes the API server to carry out what follows: the
-/// acknowledgement, the children, the assignment, and what the next shard writes; takes `pause` at least. Were all drained at
-/// once, each would be without an owner until all others had one.
-async fn paced(
+/// Asks the shard to let go; returns the object's uid, and whether that was needed.
+async fn ask(
     scope: &Scope,
     due: &Due,
     (shard, target, why): (String, Target, Why),
-    (later, pause): (Duration, Duration),
-) -> Asked {
-    if !later.is_zero() {
-        sleep(later).await;
-    }
-    let (uid, start) = (target.uid.clone(), Instant::now());
-    let promised = scope.leases.grace(&scope.snapshot.ring, &shard);
-    let outcome = drain(scope, due, (target, shard, why), promised).await;
-    let children = u32::try_from(scope.main.controlled.len()).unwrap_or(u32::MAX);
-    let took = start.elapsed();
-    let own = took + (took * FOLLOWING.saturating_add(children)).min(LONGEST);
-    sleep_until(start + own.max(pause)).await;
-    Asked { uid, grace: promised.map_or(Duration::ZERO, Grace::duration), own, outcome }
-}
-
-/// What came of asking.
-struct Asked {
-    /// The object's.
-    uid: String,
-    /// What its shard promised.
-    grace: Duration,
-    /// How long the drain took, with what follows from it: that is thought to take as long as the drain's write, each.
-    own: Duration,
-    /// Whether that was needed.
-    outcome: Result<bool, kube::Error>,
+    promised: Option<Grace>,
+) -> (String, Result<bool, kube::Error>) {
+    (target.uid.clone(), drain(scope, due, (target, shard, why), promised).await)
 }
 
 /// Asks the shard to let go; returns whether that was needed.
@@ -227,10 +196,12 @@ async fn drain(
     let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
     let asking = scope.drains.asking(resource, &target, &shard, &id);
     let (namespace, name, uid) = (target.namespace.clone(), target.name.clone(), target.uid.clone());
-    let writes = scope.writes.with_priority(Priority::Rebalance);
+    let (writes, start) = (scope.writes.with_priority(Priority::Rebalance), Instant::now());
     match write(&writes, (&scope.client, &scope.main.resource), labels, target, decide).await {
         Ok(Outcome::Written { on: target, .. }) => {
             asking.answered();
+            scope.moves.written(resource, start.elapsed());
+            scope.metrics.moves_limit(ring, scope.moves.bound());
             scope.metrics.drained(ring, resource);
             let (id, reason) = (move_id::short(&id), why.as_str());
             tracing::info!(%ring, %resource, namespace, name, uid, from = target.shard, id, reason, "drained object");

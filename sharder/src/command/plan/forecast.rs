@@ -12,7 +12,7 @@ use ringside_runtime::explain::explain;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{rebalance::time_of_drains, snapshot::Snapshot, target::Target};
+use crate::{snapshot::Snapshot, target::Target};
 
 /// How an object comes to its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -215,16 +215,7 @@ impl Forecast {
     pub fn summary(&self) -> String {
         let (from, to) = self.replicas;
         let (moved, follow) = (self.going(&MOVED), self.going(&[How::Follows]));
-        let drains = |name: &GroupResource| {
-            let drained = self.ways.iter().filter(|(way, _)| way.how == How::Drained && way.resource == *name);
-            usize::try_from(drained.map(|(_, count)| count).sum::<u64>()).unwrap_or(usize::MAX)
-        };
-        let slowest = self.ways.keys().map(|way| time_of_drains(drains(&way.resource))).max().unwrap_or_default();
-        let seconds = slowest.as_secs_f64().ceil();
-        format!(
-            "{from} -> {to} replicas: {moved} of {} objects move, {follow} children follow, in {seconds} s at least",
-            self.objects
-        )
+        format!("{from} -> {to} replicas: {moved} of {} objects move, {follow} children follow", self.objects)
     }
 
     /// How many objects go in one of these ways.

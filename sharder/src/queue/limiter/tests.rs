@@ -270,46 +270,6 @@ async fn between_comes_first_and_finds_a_quarter_of_the_permits_free() {
     assert_eq!(order, PRIORITIES[1..]);
 }
 
-/// A write that waits in the API server is under way, and only its answer shows that.
-#[tokio::test(start_paused = true)]
-async fn longest_wait_is_for_a_permit_and_behind_others_in_the_api_server() {
-    let ring = limiter().ring();
-    let (shortest, behind) = (SHORT, SHORT * 6);
-    let write = async |priority, takes| {
-        let mut permit = ring.permit(priority, &secrets()).await;
-        if takes > SLOW {
-            permit.until_slow().await;
-        }
-        advance(takes).await;
-        permit.answered(Answer::Good);
-    };
-    write(Priority::Between, shortest).await;
-    assert_eq!(ring.take_longest_wait(), Duration::ZERO);
-    write(Priority::Between, shortest + behind).await;
-    write(Priority::Between, shortest).await;
-    let longest = ring.take_longest_wait();
-    assert!(longest > behind * 9 / 10 && longest <= behind, "{longest:?}");
-    // Lower priorities may wait, and what is slow is so for reasons of its own.
-    write(Priority::Takeover, shortest + behind).await;
-    write(Priority::Between, SLOW * 2).await;
-    assert_eq!(ring.take_longest_wait(), Duration::ZERO);
-    // For the permit.
-    let (taken, resource) = (fill(&ring), secrets());
-    let mut next = Box::pin(ring.permit(Priority::Between, &resource));
-    assert!(next.as_mut().now_or_never().is_none());
-    advance(behind).await;
-    drop(taken);
-    drop(next.await);
-    assert_eq!(ring.take_longest_wait(), behind);
-    // Admission that is slower from now on is soon no wait.
-    for _ in 0..2_500 {
-        write(Priority::Between, shortest * 10).await;
-    }
-    ring.take_longest_wait();
-    write(Priority::Between, shortest * 10).await;
-    assert_eq!(ring.take_longest_wait(), Duration::ZERO);
-}
-
 #[tokio::test(start_paused = true)]
 async fn cancelled_waits_leave_no_trace() {
     let limiter = limiter();

@@ -1,0 +1,190 @@
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
+use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
+
+use super::*;
+use crate::target::Target;
+
+const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// An API server, and shards that let go of all they are asked for after their grace.
+#[derive(Clone, Copy, Debug)]
+struct Ground {
+    /// Writes that it works on at once, and how long one takes.
+    workers: usize,
+    takes: Duration,
+    grace: Duration,
+    children: usize,
+    objects: usize,
+    /// Every how many objects one is kept by its shard.
+    kept: usize,
+}
+
+/// Of two cores, with a child an object.
+const SMALL: Ground =
+    Ground { workers: 2, takes: millis(3), grace: Duration::ZERO, children: 1, objects: 700, kept: usize::MAX };
+
+struct ApiServer {
+    permits: Semaphore,
+    workers: Semaphore,
+    takes: Duration,
+}
+
+impl ApiServer {
+    /// Returns how long it took.
+    async fn write(&self) -> Duration {
+        let start = Instant::now();
+        let _permit = self.permits.acquire().await.unwrap();
+        let _worker = self.workers.acquire().await.unwrap();
+        sleep(self.takes).await;
+        start.elapsed()
+    }
+}
+
+#[derive(Debug)]
+struct Told {
+    took: Duration,
+    /// From the drain to the next owner, beyond the grace, sorted.
+    beyond: Vec<Duration>,
+}
+
+impl Told {
+    fn percentile(&self, percent: usize) -> Duration {
+        self.beyond[(self.beyond.len() - 1) * percent / 100]
+    }
+}
+
+impl Ground {
+    /// The shortest time in which the API server could carry out all writes.
+    fn shortest(self) -> Duration {
+        let writes = u32::try_from(self.objects * (3 + self.children)).unwrap();
+        self.takes * writes / u32::try_from(self.workers).unwrap()
+    }
+
+    /// Moves all objects.
+    async fn play(self, moves: &Moves) -> Told {
+        let (drains, resource) = (Drains::default(), GroupResource { group: String::new(), resource: "xs".into() });
+        let (workers, permits) = (Semaphore::new(self.workers), Semaphore::new(64));
+        let server = Arc::new(ApiServer { permits, workers, takes: self.takes });
+        let (start, in_progress, mut ends) = (Instant::now(), Arc::new(AtomicUsize::new(0)), JoinSet::new());
+        moves.begin(&drains);
+        let (mut objects, mut under_way) = (0..self.objects, FuturesUnordered::new());
+        loop {
+            let place = moves.place(&drains, self.grace, under_way.len());
+            tokio::select! {
+                biased;
+                Some(drained) = under_way.next() => {
+                    let (uid, is_kept): (String, bool) = drained;
+                    if is_kept {
+                        in_progress.fetch_sub(1, Ordering::Relaxed);
+                        continue;
+                    }
+                    let (server, drains, in_progress, drained) = (server.clone(), drains.clone(), in_progress.clone(), Instant::now());
+                    ends.spawn(async move {
+                        sleep(self.grace).await;
+                        server.write().await;
+                        join_all((0..self.children).map(|_| server.write())).await;
+                        server.write().await;
+                        drains.forget(&uid);
+                        in_progress.fetch_sub(1, Ordering::Relaxed);
+                        drained.elapsed() - self.grace
+                    });
+                }
+                () = place, if !objects.is_empty() => {
+                    let before = in_progress.fetch_add(1, Ordering::Relaxed);
+                    assert!(before < moves.bound(), "{before} move, and {} may", moves.bound());
+                    let object = objects.next().unwrap();
+                    let (target, server, drains, resource) = (Target { uid: object.to_string(), ..Target::default() }, &server, &drains, &resource);
+                    under_way.push(async move {
+                        let asking = drains.asking(resource, &target, "a", "m");
+                        let took = server.write().await;
+                        asking.answered();
+                        moves.written(resource, took);
+                        (target.uid, (object + 1) % self.kept == 0)
+                    });
+                }
+                else => break,
+            }
+        }
+        let mut beyond = ends.join_all().await;
+        beyond.sort_unstable();
+        Told { took: start.elapsed(), beyond }
+    }
+}
+
+/// At most: how many times the shortest time, and half and 99 of 100 moves beyond the grace.
+async fn within(ground: Ground, [times, half, most]: [f64; 3]) {
+    let told = ground.play(&Moves::default()).await;
+    let shortest = ground.shortest() + ground.grace;
+    let alone = 3 * ground.takes;
+    assert!(told.took <= shortest.mul_f64(times), "{ground:?}: {:?}, {times} times {shortest:?}", told.took);
+    for (percent, most) in [(50, half), (99, most)] {
+        let time = told.percentile(percent);
+        assert!(time <= alone.mul_f64(most), "{ground:?}: {percent} of 100 took {time:?}, {most} times {alone:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn moves_are_as_fast_as_the_api_server_takes_them_and_wait_little() {
+    within(SMALL, [1.1, 2.5, 6.5]).await;
+    within(Ground { children: 5, ..SMALL }, [1.1, 2.5, 13.0]).await;
+    within(Ground { takes: millis(30), ..SMALL }, [1.1, 2.5, 6.5]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_move_at_once_where_the_api_server_takes_more() {
+    within(Ground { workers: 32, takes: millis(10), objects: 20_000, ..SMALL }, [1.1, 2.5, 4.0]).await;
+    within(Ground { workers: 64, takes: millis(50), objects: 2_000, ..SMALL }, [1.5, 2.0, 2.5]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_grace_ends_evenly_and_comes_faster_with_each() {
+    let grace = millis(2_000);
+    within(Ground { grace, ..SMALL }, [2.5, 1.5, 2.0]).await;
+    within(Ground { grace, objects: 10_000, ..SMALL }, [2.0, 1.5, 10.0]).await;
+    within(Ground { grace, workers: 32, takes: millis(10), objects: 10_000, ..SMALL }, [4.0, 1.5, 2.0]).await;
+    within(Ground { grace, takes: millis(30), ..SMALL }, [2.0, 2.0, 15.0]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_keeps_its_objects_holds_up_the_others_for_a_while_only() {
+    within(Ground { kept: 10, ..SMALL }, [10.0, 2.5, 6.5]).await;
+    within(Ground { kept: 10, grace: millis(2_000), ..SMALL }, [3.0, 1.5, 2.0]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_learned_is_kept_until_nothing_moves() {
+    let (moves, drains) = (Moves::default(), Drains::default());
+    let xs = GroupResource { group: String::new(), resource: "xs".into() };
+    (0..2 * FIRST).for_each(|_| moves.written(&xs, millis(3)));
+    let asking = drains.asking(&xs, &Target { uid: "u".into(), ..Target::default() }, "a", "m");
+    moves.begin(&drains);
+    assert_eq!(moves.bound(), FIRST + FIRST / 2);
+    asking.answered();
+    drains.forget("u");
+    moves.begin(&drains);
+    assert_eq!(moves.bound(), FIRST);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_write_that_is_late_says_nothing_and_many_that_wait_for_one_thing_say_it_once() {
+    let moves = Moves::default();
+    let xs = GroupResource { group: String::new(), resource: "xs".into() };
+    for write in 0..2 * FIRST {
+        moves.written(&xs, millis(if write % BLOCK < BLOCK / 2 { 3 } else { 300 }));
+    }
+    assert_eq!(moves.bound(), FIRST + FIRST / 2, "no more than half of them waited");
+    for _ in 0..2 * BLOCK {
+        moves.written(&xs, millis(300));
+    }
+    assert_eq!(moves.bound(), (FIRST + FIRST / 2) / 2);
+    for _ in 0..BLOCK {
+        moves.written(&xs, millis(300));
+    }
+    assert_eq!(moves.bound(), (FIRST + FIRST / 2) / 4, "after a round it is still too much");
+}
