@@ -1,8 +1,8 @@
-//! The decisions of the handover: the next step for one object, as a pure function of its labels and of who is there.
+//! What the webhook does with a write to an object's labels: CONTRACT, "Handover", and DESIGN, "The webhook must not undo the
+//! handover".
 //!
-//! CONTRACT, "Handover", and DESIGN, "The webhook must not undo the handover". Who carries a step out
-//! does it by a write that tests what the decision relied on ([`crate::patch`]), so two deciders that
-//! see different things can't both succeed.
+//! And the rules for one object as they were written first, one walk over all members at a time. The model of the handover
+//! goes by them. The sharder asks [`crate::decide`], which decides the same: a test compares both.
 
 use std::time::Duration;
 
@@ -117,33 +117,6 @@ pub fn next_step(
         Ownership { .. } if *home != to || members.are_replaced() || members.is_absent(to.as_str()) => Step::Keep,
         Ownership { .. } if members.unstable().contains(home) => Step::Keep,
         Ownership { .. } => Step::Drain { to },
-    }
-}
-
-/// What the sharder does next with an object that the ring no longer distributes: its namespace or its resource left the
-/// ring. Its labels come off in the order of a handover, as somebody may work on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Withdrawal {
-    /// Nothing: it has no labels.
-    Complete,
-    /// Its shard is available and must first let go: set the drain label.
-    Drain,
-    /// Nothing yet: its shard was asked to let go and has not acknowledged.
-    AwaitAcknowledgement,
-    /// Nobody works on it as the ring's: take the labels off.
-    Release,
-}
-
-/// Decides what the sharder does next with an object that the ring no longer distributes.
-pub fn next_withdrawal(object: Ownership<'_>, patience: Patience, members: &Members) -> Withdrawal {
-    match object {
-        Ownership { shard: None, drain: None } => Withdrawal::Complete,
-        Ownership { shard: Some(shard), drain } if members.is_available(shard) => match drain {
-            None => Withdrawal::Drain,
-            Some(_) if patience == Patience::Over => Withdrawal::Release,
-            Some(_) => Withdrawal::AwaitAcknowledgement,
-        },
-        Ownership { .. } => Withdrawal::Release,
     }
 }
 

@@ -6,15 +6,44 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    handover::{Patience, Step, Withdrawal, next_step, next_withdrawal, receiver},
+    handover::{Patience, Step, next_step, receiver},
     labels::Ownership,
     members::tests::any_members,
     partition::PartitionKey,
 };
 
+mod rules;
+
 const TOGETHER: Family = Family { is_apart: false };
 const APART: Family = Family { is_apart: true };
 const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What the sharder does next with an object that the ring no longer distributes: its namespace or its resource left the
+/// ring. Its labels come off in the order of a handover, as somebody may work on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Withdrawal {
+    /// Nothing: it has no labels.
+    Complete,
+    /// Its shard is available and must first let go: set the drain label.
+    Drain,
+    /// Nothing yet: its shard was asked to let go and has not acknowledged.
+    AwaitAcknowledgement,
+    /// Nobody works on it as the ring's: take the labels off.
+    Release,
+}
+
+/// Decides what the sharder does next with an object that the ring no longer distributes.
+fn next_withdrawal(object: Ownership<'_>, patience: Patience, members: &Members) -> Withdrawal {
+    match object {
+        Ownership { shard: None, drain: None } => Withdrawal::Complete,
+        Ownership { shard: Some(shard), drain } if members.is_available(shard) => match drain {
+            None => Withdrawal::Drain,
+            Some(_) if patience == Patience::Over => Withdrawal::Release,
+            Some(_) => Withdrawal::AwaitAcknowledgement,
+        },
+        Ownership { .. } => Withdrawal::Release,
+    }
+}
 
 /// Any object, with how old its drain is and whether the fence is around it.
 fn any_object() -> impl Strategy<Value = (String, Option<String>, Option<String>, u64, bool)> {
