@@ -73,7 +73,7 @@ impl History {
             Step::Ask { ring, resource, priority } => {
                 let resource = [secrets(), extended()][resource].clone();
                 let (id, priority) = (FlowId { ring: ring as u64, resource }, PRIORITIES[priority]);
-                let ring = RingLimiter { limiter: self.limiter.clone(), ring: id.ring, waits: Arc::default() };
+                let ring = RingLimiter { limiter: self.limiter.clone(), ring: id.ring };
                 let receiver = ask(&ring, priority, &id.resource);
                 self.waiting.push(Asked { id, priority, receiver });
             }
