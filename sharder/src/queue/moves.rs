@@ -16,7 +16,7 @@ use crate::drains::Drains;
 const FIRST: usize = 16;
 const LEAST: usize = 2;
 const MOST: usize = 512;
-/// With a grace one drain in this time at first, if those are more: nearly all of them only wait.
+/// With a grace one drain in this time at least: nearly all of them only wait, and other work makes writes wait too.
 const APART: Duration = Duration::from_millis(40);
 /// A place is kept for so long beyond the grace: a shard that keeps its objects, or an object that is deleted, holds none.
 const KEPT: Duration = Duration::from_secs(2);
@@ -97,7 +97,7 @@ impl State {
     /// None, and the place is taken; or how long to wait at most before this is asked again.
     fn wait(&mut self, drains: &Drains, grace: Duration, written: usize) -> Duration {
         if grace > self.grace {
-            (self.grace, self.bound) = (grace, self.bound.max(first(grace)));
+            (self.grace, self.bound) = (grace, self.bound.max(least(grace)));
             self.left = self.bound;
         }
         if drains.in_progress(self.grace + KEPT) >= self.bound || written > self.bound / PLACES_A_WRITE {
@@ -121,7 +121,7 @@ impl State {
         }
         if too_much && !self.settling {
             (self.settling, self.has_waited) = (true, true);
-            self.bound = (self.bound / 2).max(LEAST);
+            self.bound = (self.bound / 2).max(least(self.grace));
         } else if self.left > 0 {
             return;
         } else if !std::mem::take(&mut self.settling) {
@@ -131,8 +131,8 @@ impl State {
     }
 }
 
-fn first(grace: Duration) -> usize {
-    usize::try_from(grace.as_millis() / APART.as_millis()).unwrap_or(MOST).clamp(FIRST, MOST)
+fn least(grace: Duration) -> usize {
+    usize::try_from(grace.as_millis() / APART.as_millis()).unwrap_or(MOST).clamp(LEAST, MOST)
 }
 
 #[cfg(test)]
