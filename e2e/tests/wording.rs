@@ -104,7 +104,9 @@ fn has(text: &str, words: &str, allowed: &[&str]) -> bool {
 
 /// What is said to users by code: every string, a line each, but for those of its tests and comments.
 fn strings(code: &str) -> String {
-    let mut rest = code.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let mut rest = ["#[cfg(test)]\nmod tests", "#[cfg(test)]\npub(crate) mod tests"]
+        .into_iter()
+        .fold(code, |code, tests| code.split(tests).next().unwrap());
     let mut said = String::new();
     while let Some(at) = rest.find(['"', '\'', '/']) {
         let (begin, after) = (&rest[at..], &rest[at + 1..]);
