@@ -57,7 +57,7 @@ use crate::{
     notices::Notices,
     probe::Verdicts,
     queue::{limiter::MAX_PERMITS, moves::Moves},
-    rebalance::Looks,
+    rebalance::{Due, Looks},
     resources::Object,
     snapshot::{Main, Snapshot},
     target::Target,
@@ -90,6 +90,7 @@ pub(crate) struct Scope {
     pub(crate) foresight: Foresight,
     pub(crate) carried: Carried,
     pub(crate) looks: Looks,
+    pub(crate) due: Due,
     /// Whether the API server asks the webhook about the ring.
     pub(crate) reach: Verdicts,
     pub(crate) writes: Writes,

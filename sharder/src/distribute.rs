@@ -236,6 +236,7 @@ async fn work_on(
             foresight: kept.foresight.clone(),
             carried: kept.carried.clone(),
             looks: kept.looks.clone(),
+            due: due.clone(),
             reach: leader.reach.clone(),
             writes: writes.clone(),
             faults: faults.clone(),
@@ -248,9 +249,9 @@ async fn work_on(
             }
             tokio::select! {
                 never = assign(&scope), if !is_vacant => never,
-                never = passes(&scope, due) => never,
+                never = passes(&scope) => never,
                 never = look_again(&scope) => never,
-                never = recount(&scope, due) => never,
+                never = recount(&scope) => never,
                 never = look_for_unlabelled(&scope), if !is_vacant => never,
             }
         })

@@ -123,20 +123,20 @@ impl Due {
 }
 
 /// Makes the passes over one resource whenever they are due.
-pub(crate) async fn passes(scope: &Scope, due: &Due) -> Infallible {
+pub(crate) async fn passes(scope: &Scope) -> Infallible {
     let (resource, is_vacant) = (&scope.main.resource.id, scope.snapshot.is_vacant());
     let (mut made, mut way, mut pauses) = (BTreeSet::new(), Way::Stream, Pauses::new());
     loop {
-        let (pass, marked) = due.next(resource).await;
+        let (pass, marked) = scope.due.next(resource).await;
         let (task, outcome) = match pass {
             Pass::Objects if is_vacant => (Task::Drain, vacant::pass(scope).await),
-            Pass::Objects => (Task::Drain, objects::pass(scope, due, way).await),
+            Pass::Objects => (Task::Drain, objects::pass(scope, way).await),
             Pass::Children => (Task::Children, children::pass(scope, way).await),
         };
         match outcome {
             Ok(refused) => {
                 (way, pauses) = (Way::Stream, Pauses::new());
-                due.done(resource, (pass, marked));
+                scope.due.done(resource, (pass, marked));
                 made.insert(pass);
                 // Without shards nobody is looked for by whom the children could be.
                 if made.len() == BOTH && !is_vacant {

@@ -29,7 +29,7 @@ use super::{
     withdraw::withdraw,
     write::{Outcome, assign, is_undone, write},
 };
-use crate::{faults::Task, move_id, target::Target};
+use crate::{faults::Task, move_id, rebalance::Pass, target::Target};
 use ringside_runtime::explain::explain;
 
 /// What came of an object.
@@ -303,7 +303,7 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
         }
         _ => None,
     };
-    let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
+    let resource = &scope.main.resource.id;
     let unowned_since = scope.census.unowned_since(resource, &target.uid);
     let outcome =
         match write(&scope.writes, (&scope.client, &scope.main.resource), labels, target.clone(), decide).await {
@@ -320,21 +320,16 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
     let id = target.drain.clone().or_else(|| scope.drains.id(&target.uid));
     scope.drains.forget(&target.uid);
     scope.claims.end(&target.uid);
-    let found = |uid: &str| scope.begun.end(uid, from.is_none());
     match outcome {
         Outcome::Written { on: target, version } => {
             let taken = (forced && target.drain.is_some()).then(|| target.clone());
-            match target.shard.as_deref() {
-                _ if taken.is_some() => scope.metrics.forced(ring, resource),
-                None => scope.metrics.assigned(ring, resource),
-                Some(from) if from != to.as_str() => scope.metrics.moved(ring, resource),
-                // Its shard came back while it was to be moved, and has it again.
-                Some(_) => {}
-            }
+            count_kind(scope, &target, &to, taken.is_some());
             log_move(scope, &target, (left.as_deref(), &to), (id.as_deref(), forced));
-            let owner = |target: Target| Target { shard: Some(to.to_string()), drain: None, ..target };
             let written = Some((target.uid.clone(), version));
-            Ok(Given { written, taken, apart: (!found(&target.uid)).then(|| owner(*target)), ..Given::default() })
+            let owner = Target { shard: Some(to.to_string()), drain: None, ..*target };
+            look_for_home(scope, &owner);
+            let apart = !scope.begun.end(&owner.uid, from.is_none());
+            Ok(Given { written, taken, apart: apart.then_some(owner), ..Given::default() })
         }
         Outcome::Gone => {
             scope.begun.end(&target.uid, true);
@@ -344,8 +339,17 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
             if now.shard.as_deref() == Some(to.as_str()) && target.shard != now.shard {
                 look_again(scope, left.as_deref());
             }
+            look_for_home(scope, &now);
             Ok(owned(scope, *now, &to, from.is_none()))
         }
+    }
+}
+
+/// Has all objects looked at again where this one belongs to another shard by now. The shards may have changed while it was
+/// written, and the pass for that change may have looked before.
+fn look_for_home(scope: &Scope, owner: &Target) {
+    if matches!(scope.decide(owner, Covered::InRing), Action::Drain { .. }) {
+        scope.due.mark([scope.main.resource.id.clone()], &[Pass::Objects]);
     }
 }
 
@@ -381,6 +385,18 @@ fn count(scope: &Scope, (target, since): (&Target, Option<Instant>), left: Optio
         (Some(_), Some(took), _) => scope.metrics.move_took(ring, took),
         (None, _, Some(waited)) => scope.metrics.assignment_took(ring, waited),
         _ => {}
+    }
+}
+
+/// Counts the write by what the object was before it.
+fn count_kind(scope: &Scope, before: &Target, to: &ShardName, is_forced: bool) {
+    let (ring, resource) = (&scope.snapshot.ring, &scope.main.resource.id);
+    match before.shard.as_deref() {
+        _ if is_forced => scope.metrics.forced(ring, resource),
+        None => scope.metrics.assigned(ring, resource),
+        Some(from) if from != to.as_str() => scope.metrics.moved(ring, resource),
+        // Its shard came back while it was to be moved, and has it again.
+        Some(_) => {}
     }
 }
 

@@ -45,6 +45,7 @@ pub(crate) fn scope(api: &FakeApi) -> Scope {
         foresight: Foresight::default(),
         carried: Carried::default(),
         looks: Looks::default(),
+        due: Due::default(),
         reach: Verdicts::default(),
         writes: Writes::default(),
         faults: Faults::default(),

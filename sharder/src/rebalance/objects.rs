@@ -13,7 +13,6 @@ use ringside_ring::{
 };
 use tokio::time::Instant;
 
-use super::Due;
 use crate::{
     assign::{
         Scope,
@@ -38,12 +37,12 @@ pub(super) const REFUSALS: usize = 2 * DRAINS;
 /// refusal. It drains when it has looked, as the API server does not wait for one who takes what it streams slowly.
 ///
 /// Those without owner are left to the watch: it began with all of them, and the worker would meet each twice.
-pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<kube::Error>, kube::Error> {
+pub(super) async fn pass(scope: &Scope, way: Way) -> Result<Option<kube::Error>, kube::Error> {
     let (resource, start) = (&scope.main.resource.id, Instant::now());
     let (mut drained, mut refused, mut failures) = (0_usize, HashSet::new(), Failures::default());
     scope.moves.begin(&scope.drains);
     let (seen, draining) = loop {
-        let Look { seen, mut drains, draining, whole } = look(scope, due, way, &refused).await?;
+        let Look { seen, mut drains, draining, whole } = look(scope, way, &refused).await?;
         let (mut count, mut under_way) = (0, FuturesUnordered::new());
         loop {
             let promised = drains.front().and_then(|(shard, ..)| scope.leases.grace(&scope.snapshot.ring, shard));
@@ -62,7 +61,7 @@ pub(super) async fn pass(scope: &Scope, due: &Due, way: Way) -> Result<Option<ku
                     Err(error) => return Err(error),
                 },
                 () = place, if !drains.is_empty() => {
-                    under_way.extend(drains.pop_front().map(|next| ask(scope, due, next, promised)));
+                    under_way.extend(drains.pop_front().map(|next| ask(scope, next, promised)));
                 }
                 else => break,
             }
@@ -91,7 +90,7 @@ struct Look {
 }
 
 /// Looks until it has found enough to drain, besides what was `refused`.
-async fn look(scope: &Scope, due: &Due, way: Way, refused: &HashSet<String>) -> Result<Look, kube::Error> {
+async fn look(scope: &Scope, way: Way, refused: &HashSet<String>) -> Result<Look, kube::Error> {
     let resource = &scope.main.resource.id;
     let may_ask = refused.len() < REFUSALS;
     let whereabouts_unknown = !scope.main.controlled.is_empty() && !scope.begun.knows(resource);
@@ -114,7 +113,7 @@ async fn look(scope: &Scope, due: &Due, way: Way, refused: &HashSet<String>) -> 
             count.away(&target.uid);
         }
         if next == Action::Stay {
-            due.hold_back();
+            scope.due.hold_back();
         }
         match (&target.shard, &target.drain) {
             (Some(shard), None)
@@ -172,17 +171,15 @@ impl Why {
 /// Asks the shard to let go; returns the object's uid, and whether that was needed.
 async fn ask(
     scope: &Scope,
-    due: &Due,
     (shard, target, why): (String, Target, Why),
     promised: Option<Grace>,
 ) -> (String, Result<bool, kube::Error>) {
-    (target.uid.clone(), drain(scope, due, (target, shard, why), promised).await)
+    (target.uid.clone(), drain(scope, (target, shard, why), promised).await)
 }
 
 /// Asks the shard to let go; returns whether that was needed.
 async fn drain(
     scope: &Scope,
-    due: &Due,
     (target, shard, why): (Target, String, Why),
     promised: Option<Grace>,
 ) -> Result<bool, kube::Error> {
@@ -214,7 +211,7 @@ async fn drain(
             if let Outcome::Needless(target) = outcome
                 && scope.decide(&target, why.covered()) == Action::Stay
             {
-                due.hold_back();
+                scope.due.hold_back();
             }
             Ok(false)
         }

@@ -6,12 +6,12 @@
 
 use std::convert::Infallible;
 
-use super::{Due, Pass};
+use super::Pass;
 use crate::assign::Scope;
 
 /// Has the objects counted anew whenever all that drained have moved. Who was asked to no avail drained nothing: what is refused
 /// would be asked, and all objects be looked through, without an end.
-pub(crate) async fn recount(scope: &Scope, due: &Due) -> Infallible {
+pub(crate) async fn recount(scope: &Scope) -> Infallible {
     let resource = &scope.main.resource.id;
     if scope.snapshot.spec.asks_for_fence() || !scope.main.controlled.is_empty() {
         return std::future::pending().await;
@@ -22,7 +22,7 @@ pub(crate) async fn recount(scope: &Scope, due: &Due) -> Infallible {
         changes.borrow_and_update();
         let before = std::mem::replace(&mut draining, scope.drains.any(resource));
         if before && !draining {
-            due.mark([resource.clone()], &[Pass::Objects]);
+            scope.due.mark([resource.clone()], &[Pass::Objects]);
         }
         // The sender is the scope's.
         let _ = changes.changed().await;
@@ -59,7 +59,7 @@ mod tests {
         let mut childless = scope(&api);
         childless.main.controlled.clear();
         for (scope, counted) in [(childless, true), (scope(&api), false), (fenced(&api), false)] {
-            let (due, resource) = (Due::default(), scope.main.resource.id.clone());
+            let (due, resource) = (&scope.due, scope.main.resource.id.clone());
             let other = GroupResource { group: "x.io".into(), resource: "ys".into() };
             let story = async {
                 for resource in [&resource, &other] {
@@ -76,7 +76,7 @@ mod tests {
             };
             tokio::select! {
                 biased;
-                never = recount(&scope, &due) => match never {},
+                never = recount(&scope) => match never {},
                 () = story => {}
             }
         }
@@ -88,13 +88,13 @@ mod tests {
             let api = FakeApi::default();
             let mut scope = scope(&api);
             scope.main.controlled.clear();
-            let (name, due) = (name_of("a", &scope), Due::default());
+            let name = name_of("a", &scope);
             api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("b")));
             api.intercept(move |asked, _| (asked.method == Method::PATCH).then_some(status));
-            due.mark([scope.main.resource.id.clone()], &[Pass::Objects]);
+            scope.due.mark([scope.main.resource.id.clone()], &[Pass::Objects]);
             tokio::select! {
-                never = recount(&scope, &due) => match never {},
-                never = passes(&scope, &due) => match never {},
+                never = recount(&scope) => match never {},
+                never = passes(&scope) => match never {},
                 never = assign(&scope) => match never {},
                 () = sleep(Duration::from_secs(120)) => {}
             }

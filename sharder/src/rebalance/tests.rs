@@ -39,7 +39,7 @@ async fn what_belongs_elsewhere_is_drained_once_and_what_has_no_owner_is_left_to
     let at_home = name_of("b", &scope);
     api.put(&path(CONFIG_MAPS, &at_home), object(&scope, &at_home, Some("b")));
     api.put(&path(CONFIG_MAPS, "x-orphan"), object(&scope, "x-orphan", Some("gone")));
-    objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    objects::pass(&scope, Way::Pages).await.unwrap();
     let labels = labels_of(&api, &misplaced);
     assert_eq!(labels[&shard], "b", "its shard must let go first");
     let id = labels[&drain].as_str().unwrap().to_owned();
@@ -47,7 +47,7 @@ async fn what_belongs_elsewhere_is_drained_once_and_what_has_no_owner_is_left_to
     assert_eq!(api.writes(), [format!("PATCH {misplaced}")]);
     assert_eq!(scope.drains.previous(&format!("uid-{name}")).as_deref(), Some("b"));
     // A drain that is under way is left alone, its value above all.
-    objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    objects::pass(&scope, Way::Pages).await.unwrap();
     assert_eq!(labels_of(&api, &misplaced)[&drain], id.as_str());
     assert_eq!(api.writes().len(), 1);
 }
@@ -60,7 +60,7 @@ async fn a_drain_says_what_its_shard_promised() {
     let name = name_of("a", &scope);
     let misplaced = path(CONFIG_MAPS, &name);
     api.put(&misplaced, object(&scope, &name, Some("b")));
-    objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    objects::pass(&scope, Way::Pages).await.unwrap();
     let drain = labels_of(&api, &misplaced)[&scope.snapshot.labels.drain].as_str().unwrap().to_owned();
     assert!(drain.ends_with(".1500ms"), "{drain}");
     assert_eq!(scope.drains.id(&format!("uid-{name}")), Some(drain));
@@ -86,14 +86,14 @@ fn misplaced(api: &FakeApi, scope: &Scope, count: usize) {
 async fn a_pass_drains_as_many_objects_as_have_a_place_and_waits_until_one_has_an_owner_again() {
     let api = FakeApi::default();
     let scope = scope(&api);
-    let (places, due, moment) = (scope.moves.bound(), Due::default(), Duration::from_secs(1));
+    let (places, moment) = (scope.moves.bound(), Duration::from_secs(1));
     misplaced(&api, &scope, places + 3);
     // The leader before asked for one.
     let before = names(&scope, "z").next().unwrap();
     let mut drained = object(&scope, &before, Some("b"));
     drained["metadata"]["labels"][&scope.snapshot.labels.drain] = json!("m");
     api.put(&path(CONFIG_MAPS, &before), drained);
-    let mut pass = std::pin::pin!(objects::pass(&scope, &due, Way::Pages));
+    let mut pass = std::pin::pin!(objects::pass(&scope, Way::Pages));
     for ended in 0..2 {
         assert!(tokio::time::timeout(moment, &mut pass).await.is_err());
         assert_eq!(api.writes().len(), places - 1 + ended);
@@ -111,8 +111,8 @@ async fn what_is_let_go_of_after_a_grace_is_drained_evenly() {
     let scope = scope(&api);
     promises(&scope.leases, "b", "2000ms");
     misplaced(&api, &scope, 3);
-    let (start, due) = (tokio::time::Instant::now(), Due::default());
-    objects::pass(&scope, &due, Way::Pages).await.unwrap();
+    let start = tokio::time::Instant::now();
+    objects::pass(&scope, Way::Pages).await.unwrap();
     assert_eq!(api.writes().len(), 3);
     assert_eq!(start.elapsed(), 2 * Duration::from_secs(2) / u32::try_from(scope.moves.bound()).unwrap());
 }
@@ -130,7 +130,7 @@ async fn an_object_that_the_api_server_refuses_does_not_hold_up_the_others() {
     api.intercept(move |asked, _| {
         (asked.method == Method::PATCH && asked.path == refused).then_some(StatusCode::FORBIDDEN)
     });
-    let refused = objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    let refused = objects::pass(&scope, Way::Pages).await.unwrap();
     assert_eq!(refused.and_then(|error| code(&error)), Some(403), "and is told");
     assert!(labels_of(&api, &bad)[&scope.snapshot.labels.drain].is_null());
     assert!(labels_of(&api, &path(CONFIG_MAPS, &other))[&scope.snapshot.labels.drain].is_string());
@@ -146,7 +146,7 @@ async fn what_comes_after_many_refusals_is_looked_at_and_drained() {
     api.intercept(|asked, _| {
         (asked.method == Method::PATCH && asked.path.contains("/o-")).then_some(StatusCode::FORBIDDEN)
     });
-    let refused = objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    let refused = objects::pass(&scope, Way::Pages).await.unwrap();
     assert_eq!(refused.and_then(|error| code(&error)), Some(403));
     assert!(labels_of(&api, &path(CONFIG_MAPS, &last))[&scope.snapshot.labels.drain].is_string());
     assert_eq!(api.writes().len(), objects::DRAINS + 1, "nobody is asked twice");
@@ -159,7 +159,7 @@ async fn where_everything_is_refused_a_pass_sees_all_and_ends() {
     let count = objects::REFUSALS + 1;
     misplaced(&api, &scope, count);
     api.intercept(|asked, _| (asked.method == Method::PATCH).then_some(StatusCode::FORBIDDEN));
-    let refused = objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    let refused = objects::pass(&scope, Way::Pages).await.unwrap();
     assert_eq!(refused.and_then(|error| code(&error)), Some(403));
     assert_eq!(api.writes().len(), objects::REFUSALS);
     let counted = scope.census.figures(&scope.snapshot.members).remove(&scope.main.resource.id).unwrap();
@@ -181,7 +181,7 @@ async fn what_is_moved_before_the_answer_begins_is_counted_once() {
         }
         None
     });
-    objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    objects::pass(&scope, Way::Pages).await.unwrap();
     let counted = scope.census.figures(&scope.snapshot.members).remove(&scope.main.resource.id).unwrap();
     assert_eq!(counted.shards.unwrap(), [("a".to_owned(), 1), ("b".to_owned(), 0)].into());
 }
@@ -308,13 +308,12 @@ async fn what_a_leader_before_sent_ahead_is_found_after_the_next_change_of_the_s
     let name = name_of("a", &scope);
     api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("gone")));
     api.put(&path(SECRETS, "c"), owned(object(&scope, "c", Some("a")), &name));
-    let due = Due::default();
-    due.mark([scope.main.resource.id.clone()], &[Pass::Objects, Pass::Children]);
+    scope.due.mark([scope.main.resource.id.clone()], &[Pass::Objects, Pass::Children]);
     tokio::select! {
-        never = passes(&scope, &due) => match never {},
+        never = passes(&scope) => match never {},
         () = tokio::time::sleep(RETRY) => {}
     }
-    assert!(due.is_done([&scope.main.resource.id].into_iter()) && scope.begun.knows(&scope.main.resource.id));
+    assert!(scope.due.is_done([&scope.main.resource.id].into_iter()) && scope.begun.knows(&scope.main.resource.id));
     // `a` goes before the owner was moved.
     let without = snapshot_of(&ring(&example_spec()), &[("b", ShardState::Ready), ("gone", ShardState::Dead)]);
     let scope = Scope { snapshot: std::sync::Arc::new(without), ..scope };
@@ -503,11 +502,10 @@ async fn nothing_leaves_its_shard_for_one_whose_lease_has_expired_until_that_is_
     let past = scope.snapshot.receiver(&scope.main.resource.key(Some("default"), &name)).unwrap().to_string();
     let other = if past == "a" { "b" } else { "a" };
     for (shard, held_back) in [("late", false), (&*past, false), (other, true)] {
-        let due = Due::default();
         api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some(shard)));
-        objects::pass(&scope, &due, Way::Pages).await.unwrap();
+        objects::pass(&scope, Way::Pages).await.unwrap();
         assert_eq!(api.writes(), Vec::<String>::new());
-        assert_eq!(due.take_held_back(), held_back, "with {shard}, past the late one it goes to {past}");
+        assert_eq!(scope.due.take_held_back(), held_back, "with {shard}, past the late one it goes to {past}");
     }
 }
 
@@ -534,9 +532,8 @@ async fn what_is_not_drained_as_its_next_shard_became_late_meanwhile_is_held_bac
         }
         None
     });
-    let due = Due::default();
-    objects::pass(&scope, &due, Way::Pages).await.unwrap();
-    assert!(api.writes().len() < 9 && due.take_held_back(), "{:?}", api.writes());
+    objects::pass(&scope, Way::Pages).await.unwrap();
+    assert!(api.writes().len() < 9 && scope.due.take_held_back(), "{:?}", api.writes());
 }
 
 #[tokio::test]
@@ -548,7 +545,7 @@ async fn objects_in_a_namespace_that_left_are_drained_and_their_children_lose_th
     let (owner, child) = (path(CONFIG_MAPS, "o"), path(SECRETS, "c"));
     api.put(&owner, object(&scope, "o", Some("b")));
     api.put(&child, owned(object(&scope, "c", Some("b")), "o"));
-    objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    objects::pass(&scope, Way::Pages).await.unwrap();
     assert!(labels_of(&api, &owner)[&drain].is_string() && labels_of(&api, &owner)[&shard] == "b");
     children::pass(&scope, Way::Pages).await.unwrap();
     assert_eq!(labels_of(&api, &child)[&shard], "b", "its owner is still worked on");

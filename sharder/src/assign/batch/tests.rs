@@ -19,6 +19,8 @@ use crate::{
     snapshot::tests::{example_spec, ring, snapshot_of, with_members},
 };
 
+mod home;
+
 fn shard_of(api: &FakeApi, path: &str, scope: &Scope) -> Option<String> {
     let object = api.get(path)?;
     object["metadata"]["labels"][&scope.snapshot.labels.shard].as_str().map(str::to_owned)

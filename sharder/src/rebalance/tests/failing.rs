@@ -175,24 +175,24 @@ async fn a_drain_that_somebody_takes_back_in_the_same_write_is_none_and_told() {
     let name = name_of("a", &scope);
     api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("b")));
     api.put_labels_back();
-    let refused = objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    let refused = objects::pass(&scope, Way::Pages).await.unwrap();
     assert!(refused.is_some_and(|error| is_undone(&error)));
     assert_eq!(scope.drains.id(&format!("uid-{name}")), None, "nobody waits for an acknowledgement");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_refused_and_is_not_any_more_is_not_told_for_longer() {
-    let (api, due) = (FakeApi::default(), Due::default());
+    let api = FakeApi::default();
     let scope = scope(&api);
     stray(&api, &scope);
     for (status, told) in [(StatusCode::FORBIDDEN, 1), (StatusCode::INTERNAL_SERVER_ERROR, 0)] {
         api.intercept(move |asked, _| (asked.method == Method::PATCH).then_some(status));
-        due.mark([scope.main.resource.id.clone()], &[Pass::Children]);
+        scope.due.mark([scope.main.resource.id.clone()], &[Pass::Children]);
         tokio::select! {
-            never = passes(&scope, &due) => match never {},
+            never = passes(&scope) => match never {},
             () = tokio::time::sleep(Duration::from_secs(60)) => {}
         }
-        assert_eq!(due.of(&scope.main.resource.id), []);
+        assert_eq!(scope.due.of(&scope.main.resource.id), []);
         assert_eq!(scope.faults.of(&scope.snapshot).len(), told, "{status}");
     }
 }

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use tokio::time::sleep;
 
 use super::{CONFIG_MAPS, name_of, object, objects, path, scope};
-use crate::{assign::assign, drains::Figures, fixtures::FakeApi, rebalance::Due, survey::Way};
+use crate::{assign::assign, drains::Figures, fixtures::FakeApi, survey::Way};
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_without_an_answer_may_be_under_way_and_has_its_deadline() {
@@ -25,7 +25,7 @@ async fn a_drain_without_an_answer_may_be_under_way_and_has_its_deadline() {
         let misplaced = path(CONFIG_MAPS, &name);
         api.put(&misplaced, object(&scope, &name, Some("b")));
         api.intercept(move |asked, _| (asked.method == Method::PATCH).then_some(status));
-        objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+        objects::pass(&scope, Way::Pages).await.unwrap();
         let (resource, id) = (&scope.main.resource.id, scope.drains.id(&format!("uid-{name}")));
         assert_eq!(id.is_some(), status != StatusCode::FORBIDDEN, "{status}");
         assert_eq!(scope.drains.figures().get(resource), None, "it may not be");
@@ -70,7 +70,7 @@ async fn what_is_asked_for_while_it_drains_already_has_the_deadline_of_that() {
             StatusCode::UNPROCESSABLE_ENTITY
         })
     });
-    objects::pass(&scope, &Due::default(), Way::Pages).await.unwrap();
+    objects::pass(&scope, Way::Pages).await.unwrap();
     assert_eq!(scope.drains.id(&format!("uid-{name}")).as_deref(), Some("earlier"));
 }
 
@@ -83,8 +83,7 @@ async fn what_was_given_up_while_it_was_asked_for_may_be_carried_out_and_is_seen
     api.put(&misplaced, object(&scope, &name, Some("b")));
     api.slow(Method::PATCH, &misplaced, Duration::from_secs(100));
     // As when the shards change.
-    let due = Due::default();
-    let pass = objects::pass(&scope, &due, Way::Pages);
+    let pass = objects::pass(&scope, Way::Pages);
     assert!(tokio::time::timeout(Duration::from_secs(1), pass).await.is_err());
     let id = scope.drains.id(&format!("uid-{name}"));
     assert!(id.is_some() && scope.drains.figures().is_empty() && !scope.drains.any(resource));
