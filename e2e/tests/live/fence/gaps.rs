@@ -1,7 +1,10 @@
 //! What a controller knows from before a restart of its proxy, or a gap in its Lease.
 
 use http::{Method, StatusCode};
-use ringside_e2e::{compatibility::client::Ask, eventually::eventually};
+use ringside_e2e::{
+    compatibility::client::{Ask, Http},
+    eventually::eventually,
+};
 use serde_json::{Value, json};
 
 use super::fixture::{DEADLINE, Fixture, MAPS, OTHER, Shard, WEBSITES, touch};
@@ -55,7 +58,9 @@ pub(crate) async fn lease(fixture: &Fixture) {
     };
     fixture.admin(&hold("shardlease-controller")).await;
     eventually("the shard has lost its Lease", DEADLINE, || async {
-        let answer = shard.send(&touch(&paths[1])).await;
+        // What is under way when the Lease is lost breaks off.
+        let answer = shard.endpoint().exchange(Http::Two, &touch(&paths[1]), "shard").await;
+        let answer = answer.map_err(|error| error.to_string())?;
         if answer.status == StatusCode::SERVICE_UNAVAILABLE { Ok(()) } else { Err(answer.text()) }
     })
     .await
