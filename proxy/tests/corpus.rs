@@ -19,7 +19,7 @@ macro_rules! replays {
         #[test]
         fn every_target_is_replayed() {
             // The sharder replays its own.
-            let mut replayed = vec!["review", $(stringify!($name)),*];
+            let mut replayed = vec!["inject", "review", $(stringify!($name)),*];
             replayed.sort_unstable();
             let targets = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/targets")).expect("a folder");
             let stem = |entry: std::io::Result<std::fs::DirEntry>| entry.ok()?.path().file_stem()?.to_str().map(str::to_owned);
