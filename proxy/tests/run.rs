@@ -121,6 +121,11 @@ impl Proxy {
     }
 }
 
+/// Whether the proxy serves its controller. What that controller lacks is said on other lines.
+fn is_ready(text: &str) -> bool {
+    text.starts_with("ok\n")
+}
+
 async fn text(answer: Response<Incoming>) -> String {
     String::from_utf8(answer.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
@@ -132,10 +137,11 @@ async fn a_controller_is_served_by_http_1_and_2_and_the_lease_outlives_its_last_
         let api = fake::start(&folder.path().join("upstream")).await;
         api.lock().ring.send_replace(Some(fake::ring("things")));
         let proxy = Proxy::start(folder, &[]);
-        proxy.readiness(|text| text == "ok\n").await;
+        proxy.readiness(is_ready).await;
         let client = proxy.client(http2);
         assert_eq!(proxy.get(&client, "/apis/x.io/v1/things").await.status(), StatusCode::OK);
-        let narrowed = api.lock().requests.last().unwrap().clone();
+        let mut asked = api.lock().requests.clone().into_iter();
+        let narrowed = asked.rfind(|asked| asked.contains("/apis/x.io/v1/things")).unwrap();
         assert!(
             narrowed.contains(
                 "labelSelector=shard.alpha.sharding.timebertt.dev%2Fclusterring-50d858e0-example%3Dshard-0%2C%21"
@@ -162,14 +168,14 @@ async fn a_restarted_proxy_is_the_same_to_its_controller() {
     let api = fake::start(&folder.path().join("upstream")).await;
     api.lock().ring.send_replace(Some(fake::ring("things")));
     let first = Proxy::start(folder, &[]);
-    first.readiness(|text| text == "ok\n").await;
+    first.readiness(is_ready).await;
     let client = first.client(false);
     let secret = |token: String| token.split_once('.').unwrap().0.to_owned();
     let token = secret(fs::read_to_string(first.access("token")).unwrap());
     first.shutdown.trigger();
     timeout(DEADLINE, first.ended).await.unwrap().unwrap().unwrap();
     let second = Proxy::start(first.folder, &[]);
-    second.readiness(|text| text == "ok\n").await;
+    second.readiness(is_ready).await;
     assert_eq!(secret(fs::read_to_string(second.access("token")).unwrap()), token);
     // The client trusts the certificate that it was given at first.
     assert_eq!(second.get(&client, "/version").await.status(), StatusCode::OK);
@@ -190,7 +196,7 @@ async fn a_ring_that_is_unknown_or_forbidden_is_named_and_heals() {
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(text(refused).await.contains("there is no ClusterRing 'example'"));
     api.lock().ring.send_replace(Some(fake::ring("things")));
-    proxy.readiness(|text| text == "ok\n").await;
+    proxy.readiness(is_ready).await;
 }
 
 #[tokio::test]
@@ -233,16 +239,16 @@ async fn a_probe_says_by_its_exit_code_and_a_line_a_fault_how_the_proxy_is() {
     let folder = tempfile::tempdir().unwrap();
     let api = fake::start(&folder.path().join("upstream")).await;
     let proxy = Proxy::start(folder, &[]);
-    proxy.readiness(|text| text.starts_with("ring: there is no ClusterRing")).await;
+    proxy.readiness(|text| text.contains("ring: there is no ClusterRing")).await;
     let (code, says) = probe("ready", proxy.admin).await;
     assert_eq!(code, Some(1), "{says}");
-    assert!(says.starts_with("ring: there is no ClusterRing 'example'"), "{says}");
-    assert_eq!(says.lines().count(), 1, "{says}");
+    assert!(says.lines().any(|line| line.starts_with("ring: there is no ClusterRing 'example'")), "{says}");
+    assert!(says.lines().all(|line| line.contains(": ")), "{says}");
     assert_eq!(probe("live", proxy.admin).await, (Some(0), String::new()));
     // Its Lease is held, and the kubeconfig is there: the controller may start.
     assert_eq!(probe("started", proxy.admin).await, (Some(0), String::new()));
     api.lock().ring.send_replace(Some(fake::ring("things")));
-    proxy.readiness(|text| text == "ok\n").await;
+    proxy.readiness(is_ready).await;
     assert_eq!(probe("ready", proxy.admin).await, (Some(0), String::new()));
     let nobody = free_address();
     let (code, says) = probe("live", nobody).await;
@@ -352,8 +358,8 @@ async fn only_loopback_is_listened_on_unless_told_otherwise_with_a_warning_that_
     let _api = fake::start(&folder.path().join("upstream")).await;
     for (listen, admin, warnings) in [
         ("127.0.0.1:0", "127.0.0.1:0", &[][..]),
-        ("0.0.0.0:0", "127.0.0.1:0", &["--listen 0.0.0.0:0 is not a loopback address: whoever reaches it"][..]),
-        ("127.0.0.1:0", "0.0.0.0:0", &["--admin-listen 0.0.0.0:0 is not a loopback address: whoever reaches it"][..]),
+        ("0.0.0.0:0", "127.0.0.1:0", &["--listen 0.0.0.0:0 is not a loopback address: a client that reaches it"][..]),
+        ("127.0.0.1:0", "0.0.0.0:0", &["--admin-listen 0.0.0.0:0 is not a loopback address: a client that reaches it"][..]),
     ] {
         let _ = fs::remove_dir_all(folder.path().join("access"));
         let mut program = program(&folder, &["--listen", listen, "--admin-listen", admin]);
