@@ -3,7 +3,10 @@
 use ringside_ring::{ShardName, patch};
 
 use crate::{
-    assign::{Scope, write::write},
+    assign::{
+        Scope,
+        write::{Outcome, write},
+    },
     resources::Resource,
     target::Target,
 };
@@ -20,6 +23,34 @@ pub(crate) async fn bring(scope: &Scope, kind: &Resource, child: Target, to: &Sh
         (child.follows_same(&before) && !is_with(child, to)).then(|| patch::gather(labels, &child.seen(), to))
     };
     Ok(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?.wrote())
+}
+
+/// What came of a child that was to be brought as it was seen.
+#[derive(Debug, PartialEq)]
+pub(crate) enum AsSeen {
+    /// It is at the shard; `wrote`: by a write of ours.
+    There { wrote: bool },
+    /// It has changed since, so its owner may be elsewhere by now: nothing was written.
+    Changed(Box<Target>),
+}
+
+/// Brings a child to the shard at which its owner was seen, unless it has changed since.
+///
+/// Who moves an owner decides where the children go. Any other view of the owner may be old when the child has changed.
+pub(crate) async fn bring_as_seen(
+    scope: &Scope,
+    kind: &Resource,
+    child: Target,
+    to: &ShardName,
+) -> Result<AsSeen, kube::Error> {
+    let (labels, seen) = (&scope.snapshot.labels, child.resource_version.clone());
+    let decide = |child: &Target| {
+        (child.resource_version == seen && !is_with(child, to)).then(|| patch::gather(labels, &child.seen(), to))
+    };
+    Ok(match write(&scope.writes, (&scope.client, kind), labels, child, decide).await? {
+        Outcome::Needless(now) if !is_with(&now, to) => AsSeen::Changed(now),
+        outcome => AsSeen::There { wrote: outcome.wrote() },
+    })
 }
 
 #[cfg(test)]

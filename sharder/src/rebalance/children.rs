@@ -12,14 +12,14 @@ use std::{
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::ListParams;
+use kube::{api::ListParams, core::Status};
 use ringside_ring::{Ownership, ShardName, cluster_ring::GroupResource, decide::Action};
 use tokio::time::sleep;
 
 use crate::{
     assign::{BATCH, PARALLEL, Scope, children::list, failures::Failures, write::is_undone},
     census::Lone,
-    child::{self, is_with},
+    child::{self, AsSeen, is_with},
     faults::graver,
     owners::{Owner, owner},
     queue::limiter::Priority,
@@ -167,8 +167,12 @@ pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> 
         tracing::info!(ring = %scope.snapshot.ring, resource = %kind.id, objects = released.objects, "removed labels of children that follow no object of the ring");
     }
     let writes = strays.into_iter().map(|(stray, shard)| async move {
-        let outcome = child::bring(scope, kind, stray.child.clone(), &shard).await;
-        outcome.map_err(|error| (stray, error))
+        match child::bring_as_seen(scope, kind, stray.child.clone(), &shard).await {
+            Ok(AsSeen::There { wrote }) => Ok(wrote),
+            // It is judged again.
+            Ok(AsSeen::Changed(now)) => Err((Stray { child: *now, ..stray }, has_changed())),
+            Err(error) => Err((stray, error)),
+        }
     });
     let given = write_all(scope, &kind.id, writes, "can't bring children to their owners' shards").await?;
     failed.extend(released.failed.into_iter().chain(given.failed));
@@ -178,6 +182,12 @@ pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> 
         failed,
         error: unread.or(released.error).or(given.error),
     })
+}
+
+/// The error of a write that was not sent.
+fn has_changed() -> kube::Error {
+    let why = "the child has changed since its owner was read";
+    kube::Error::Api(Status::failure(why, "Conflict").with_code(409).boxed())
 }
 
 /// Carries out the writes for a page of children, some of them at once; tells how many of them changed something.

@@ -13,3 +13,26 @@ async fn a_child_where_the_hash_ring_places_it_is_brought_to_an_owner_that_stays
     children::pass(&scope, Way::Pages).await.unwrap();
     assert_eq!(labels_of(&api, &child)[&scope.snapshot.labels.shard], "a");
 }
+
+/// Its owner was seen at `a`, and its move to `b` has taken the child along.
+#[tokio::test(start_paused = true)]
+async fn a_child_that_has_moved_on_with_its_owner_is_not_brought_to_where_that_was() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let name = name_of("a", &scope);
+    let (main, child) = (path(CONFIG_MAPS, &name), path(SECRETS, "child"));
+    api.put(&main, object(&scope, &name, Some("a")));
+    api.put(&child, owned(object(&scope, "child", Some("gone")), &name));
+    let (of_child, shard, mut moves) = (child.clone(), scope.snapshot.labels.shard.clone(), true);
+    api.intercept(move |asked, objects| {
+        if asked.method == Method::PATCH && asked.path == of_child && std::mem::replace(&mut moves, false) {
+            objects.get_mut(&main).unwrap()["metadata"]["labels"][&shard] = json!("b");
+            let child = objects.get_mut(&of_child).unwrap();
+            child["metadata"]["labels"][&shard] = json!("b");
+            child["metadata"]["resourceVersion"] = json!("8");
+        }
+        None
+    });
+    children::pass(&scope, Way::Pages).await.unwrap();
+    assert_eq!(labels_of(&api, &child)[&scope.snapshot.labels.shard], "b");
+}

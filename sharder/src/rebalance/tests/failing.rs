@@ -61,7 +61,7 @@ async fn nor_is_one_that_its_controller_writes_to_at_each_attempt_for_a_moment()
     stray(&api, &scope);
     let mut version = 100;
     api.intercept(move |asked, objects| {
-        if asked.method == Method::PATCH && version < 107 {
+        if asked.method == Method::PATCH && version < 104 {
             version += 1;
             objects.get_mut(&asked.path).unwrap()["metadata"]["resourceVersion"] = json!(version.to_string());
         }
