@@ -359,7 +359,11 @@ async fn only_loopback_is_listened_on_unless_told_otherwise_with_a_warning_that_
     for (listen, admin, warnings) in [
         ("127.0.0.1:0", "127.0.0.1:0", &[][..]),
         ("0.0.0.0:0", "127.0.0.1:0", &["--listen 0.0.0.0:0 is not a loopback address: a client that reaches it"][..]),
-        ("127.0.0.1:0", "0.0.0.0:0", &["--admin-listen 0.0.0.0:0 is not a loopback address: a client that reaches it"][..]),
+        (
+            "127.0.0.1:0",
+            "0.0.0.0:0",
+            &["--admin-listen 0.0.0.0:0 is not a loopback address: a client that reaches it"][..],
+        ),
     ] {
         let _ = fs::remove_dir_all(folder.path().join("access"));
         let mut program = program(&folder, &["--listen", listen, "--admin-listen", admin]);

@@ -90,18 +90,18 @@ async fn bring_patiently(
 }
 
 /// Looks at the children that a label selector shows, and brings the strays among them; returns how many were brought of which
-/// resource. What fails is told, and left to the next look or pass.
+/// resource. What fails for longer than the pauses is told, and left to the next look or pass.
 pub(super) async fn bring_selected<'a>(
     scope: &'a Scope,
     selector: &str,
 ) -> Result<Vec<(&'a GroupResource, usize)>, kube::Error> {
     let parameters = ListParams::default().limit(u32::try_from(BATCH).unwrap_or(u32::MAX)).labels(selector);
-    let mut brought = Vec::new();
+    let (mut brought, mut pauses) = (Vec::new(), AGAIN.into_iter());
     for kind in &scope.main.controlled {
         let mut pages = std::pin::pin!(list(scope, kind, None, parameters.clone()));
         let mut objects = 0;
         while let Some(page) = pages.try_next().await? {
-            objects += bring(scope, kind, page).await?.objects;
+            objects += bring_patiently(scope, kind, page, &mut pauses).await?.objects;
         }
         brought.extend((objects > 0).then_some((&kind.id, objects)));
     }

@@ -36,3 +36,22 @@ async fn a_child_that_has_moved_on_with_its_owner_is_not_brought_to_where_that_w
     children::pass(&scope, Way::Pages).await.unwrap();
     assert_eq!(labels_of(&api, &child)[&scope.snapshot.labels.shard], "b");
 }
+
+/// As a controller does with the status of what is new.
+#[tokio::test(start_paused = true)]
+async fn a_child_that_changes_while_it_is_looked_at_is_brought_all_the_same() {
+    let api = FakeApi::default();
+    let scope = scope(&api);
+    let (name, child) = (name_of("a", &scope), path(SECRETS, "child"));
+    api.put(&path(CONFIG_MAPS, &name), object(&scope, &name, Some("a")));
+    api.put(&child, owned(object(&scope, "child", Some("b")), &name));
+    let (of_child, mut changes) = (child.clone(), true);
+    api.intercept(move |asked, objects| {
+        if asked.method == Method::PATCH && asked.path == of_child && std::mem::replace(&mut changes, false) {
+            objects.get_mut(&of_child).unwrap()["metadata"]["resourceVersion"] = json!("8");
+        }
+        None
+    });
+    children::bring_selected(&scope, &scope.snapshot.labels.shard).await.unwrap();
+    assert_eq!(labels_of(&api, &child)[&scope.snapshot.labels.shard], "a");
+}
