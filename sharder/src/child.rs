@@ -18,11 +18,8 @@ pub(crate) fn is_with(child: &Target, shard: &ShardName) -> bool {
 
 /// Brings a child to a shard; returns whether that took a write. A child that has another owner by now stays where it is.
 pub(crate) async fn bring(scope: &Scope, kind: &Resource, child: Target, to: &ShardName) -> Result<bool, kube::Error> {
-    let (labels, before) = (&scope.snapshot.labels, child.clone());
-    let decide = |child: &Target| {
-        (child.follows_same(&before) && !is_with(child, to)).then(|| patch::gather(labels, &child.seen(), to))
-    };
-    Ok(write(&scope.writes, (&scope.client, kind), labels, child, decide).await?.wrote())
+    let before = child.clone();
+    Ok(gather(scope, kind, child, to, |now| now.follows_same(&before)).await?.wrote())
 }
 
 /// What came of a child that was to be brought as it was seen.
@@ -43,14 +40,24 @@ pub(crate) async fn bring_as_seen(
     child: Target,
     to: &ShardName,
 ) -> Result<AsSeen, kube::Error> {
-    let (labels, seen) = (&scope.snapshot.labels, child.resource_version.clone());
-    let decide = |child: &Target| {
-        (child.resource_version == seen && !is_with(child, to)).then(|| patch::gather(labels, &child.seen(), to))
-    };
-    Ok(match write(&scope.writes, (&scope.client, kind), labels, child, decide).await? {
+    let seen = child.resource_version.clone();
+    Ok(match gather(scope, kind, child, to, |now| now.resource_version == seen).await? {
         Outcome::Needless(now) if !is_with(&now, to) => AsSeen::Changed(now),
         outcome => AsSeen::There { wrote: outcome.wrote() },
     })
+}
+
+/// Writes a child that is not with the shard, while it may go there.
+async fn gather(
+    scope: &Scope,
+    kind: &Resource,
+    child: Target,
+    to: &ShardName,
+    may_go: impl Fn(&Target) -> bool,
+) -> Result<Outcome, kube::Error> {
+    let labels = &scope.snapshot.labels;
+    let decide = |now: &Target| (may_go(now) && !is_with(now, to)).then(|| patch::gather(labels, &now.seen(), to));
+    write(&scope.writes, (&scope.client, kind), labels, child, decide).await
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ const APART: Family = Family { is_apart: true };
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What the sharder does next with an object that the ring no longer distributes: its namespace or its resource left the
-/// ring. Its labels come off in the order of a handover, as somebody may work on it.
+/// ring. Its labels come off in the order of a handover, as its shard may work on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Withdrawal {
     /// Nothing: it has no labels.

@@ -112,8 +112,12 @@ pub(crate) async fn write(
 
 /// The error of a write to an object that others write to in between, each time.
 fn changes_always(last: &kube::Error) -> kube::Error {
-    let why = format!("the object changed at each of {ATTEMPTS} attempts; the last answer: {}", explain(last));
-    kube::Error::Api(Status::failure(&why, "Conflict").with_code(409).boxed())
+    conflict(&format!("the object changed at each of {ATTEMPTS} attempts; the last answer: {}", explain(last)))
+}
+
+/// The error of a write that met another state, and may be decided anew in a moment.
+pub(crate) fn conflict(why: &str) -> kube::Error {
+    kube::Error::Api(Status::failure(why, "Conflict").with_code(409).boxed())
 }
 
 /// The reason of an error that is not the API server's own.

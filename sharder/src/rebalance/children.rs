@@ -12,12 +12,17 @@ use std::{
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{api::ListParams, core::Status};
+use kube::api::ListParams;
 use ringside_ring::{Ownership, ShardName, cluster_ring::GroupResource, decide::Action};
 use tokio::time::sleep;
 
 use crate::{
-    assign::{BATCH, PARALLEL, Scope, children::list, failures::Failures, write::is_undone},
+    assign::{
+        BATCH, PARALLEL, Scope,
+        children::list,
+        failures::Failures,
+        write::{conflict, is_undone},
+    },
     census::Lone,
     child::{self, AsSeen, is_with},
     faults::graver,
@@ -170,7 +175,9 @@ pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> 
         match child::bring_as_seen(scope, kind, stray.child.clone(), &shard).await {
             Ok(AsSeen::There { wrote }) => Ok(wrote),
             // It is judged again.
-            Ok(AsSeen::Changed(now)) => Err((Stray { child: *now, ..stray }, has_changed())),
+            Ok(AsSeen::Changed(now)) => {
+                Err((Stray { child: *now, ..stray }, conflict("the child has changed since its owner was read")))
+            }
             Err(error) => Err((stray, error)),
         }
     });
@@ -182,12 +189,6 @@ pub(super) async fn bring(scope: &Scope, kind: &Resource, page: Vec<Target>) -> 
         failed,
         error: unread.or(released.error).or(given.error),
     })
-}
-
-/// The error of a write that was not sent.
-fn has_changed() -> kube::Error {
-    let why = "the child has changed since its owner was read";
-    kube::Error::Api(Status::failure(why, "Conflict").with_code(409).boxed())
 }
 
 /// Carries out the writes for a page of children, some of them at once; tells how many of them changed something.
