@@ -24,7 +24,12 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
-use ringside_ring::{RingLabels, RingName, ShardName, labels::LEASE_RING, patch};
+use ringside_ring::{
+    RingLabels, RingName, ShardName,
+    labels::LEASE_RING,
+    lease::{SHARDER_HOLDER, holder},
+    patch,
+};
 use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -82,9 +87,13 @@ impl PlainShard {
         Ok(Self { name: name.clone(), leases, duration, clock, renewing })
     }
 
-    /// Takes the Lease that a shard of its name has released, as in a Pod that is made again, and renews it from then on.
+    /// Takes the Lease that a shard of its name has released, as in a Pod that is made again, and renews it from then on. Waits
+    /// while the sharder holds it.
     pub async fn rejoin(client: &Client, namespace: &str, name: &ShardName, duration: Duration) -> kube::Result<Self> {
-        let (leases, clock) = (Api::namespaced(client.clone(), namespace), Clock::default());
+        let (leases, clock) = (Api::<Lease>::namespaced(client.clone(), namespace), Clock::default());
+        while holder(leases.get(name.as_str()).await?.spec.as_ref()) == Some(SHARDER_HOLDER) {
+            tokio::time::sleep(duration / RENEWALS).await;
+        }
         write(&leases, name, name.as_str(), &clock).await?;
         let renewing = renew(&leases, name, duration, &clock);
         Ok(Self { name: name.clone(), leases, duration, clock, renewing })

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration}
 use crate::controller::Controller;
 use kube::Client;
 use ringside_ring::{
-    Grace, RingLabels, RingName, Weight,
+    Grace, RingLabels, RingName, ShardName, Weight,
     labels::{
         LEASE_CONTROLLER, LEASE_GRACE, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD,
         LEASE_VERSION, LEASE_WEIGHT,
@@ -132,13 +132,25 @@ impl Shard {
         }
     }
 
+    /// Waits for the Lease, and says meanwhile why it is not held.
+    async fn until_held(&self, tenure: &Tenure, shard: &ShardName) {
+        let mut news = tenure.clone();
+        loop {
+            let why = tenure.reason().map(|why| format!(": {why}")).unwrap_or_default();
+            self.check.fail(format!("the Lease of shard '{shard}' is not held{why}"));
+            tokio::select! {
+                () = tenure.until_held() => return,
+                () = news.changed() => {}
+            }
+        }
+    }
+
     /// Opens the gate when the Lease is held and closes it when it is lost, over and over.
     async fn mind_the_gate(&self, tenure: &Tenure, identity: &Identity, release: &Shutdown) {
         let shard = &identity.shard;
         let selector: Arc<str> = RingLabels::of(&self.ring).owned_by(shard).into();
         loop {
-            self.check.fail(format!("the Lease of shard '{shard}' is not held"));
-            tenure.until_held().await;
+            self.until_held(tenure, shard).await;
             self.check.pass();
             let mut admission = Admission {
                 instance: identity.instance.clone(),

@@ -19,7 +19,7 @@ pub enum Holder {
     Nobody,
     /// The shard is available: it may be working on the object.
     Available(ShardId),
-    /// The shard does not take part any more, or never did. The caller makes sure of that before it writes.
+    /// The shard does not take part any more, or never did. The caller holds its Lease before it writes.
     Gone,
 }
 

@@ -34,7 +34,7 @@ pub enum Step {
         /// The shard that the hash ring names, for the log: the assignment decides anew.
         to: ShardName,
     },
-    /// Its shard released its Lease, is dead, or never was: move it without asking.
+    /// Its shard released its Lease, is dead, or never was: move it without asking, once the sharder holds its Lease.
     Move {
         /// The shard that the hash ring names.
         to: ShardName,
@@ -92,10 +92,8 @@ pub fn receiver<'a>(key: &PartitionKey, members: &Members, ring: &'a HashRing) -
 /// looked through when that is over. But what a shard without a working controller has goes to one that works, at any time.
 ///
 /// A drain that is under way is always seen through, also when the hash ring meanwhile names the same shard
-/// again: the shard may be acknowledging it at this moment, and withdrawing it would race with that. (Not what the sharder
-/// drained as its shard seemed to be gone, and the shard has again: whichever of both writes comes first fails the other.)
-/// One that is past its
-/// deadline is completed in the shard's place; its acknowledgement, should it come, tests labels that are no longer there.
+/// again: the shard may be acknowledging it at this moment, and withdrawing it would race with that.
+/// One that is past its deadline is completed in the shard's place; its acknowledgement, should it come, tests labels that are no longer there.
 pub fn next_step(
     object: Ownership<'_>,
     patience: Patience,

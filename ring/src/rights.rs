@@ -67,7 +67,7 @@ pub fn rights(ring: &RingName, spec: &ClusterRingSpec, sharder_namespace: &str, 
     let namespaces: BTreeSet<&str> = told.chain(&spec.shard_namespaces).map(String::as_str).collect();
     for namespace in &namespaces {
         let rules = [
-            rule("coordination.k8s.io", &["leases"], &["update", "patch", "delete"], None),
+            rule("coordination.k8s.io", &["leases"], &["create", "update", "patch", "delete"], None),
             rule("", &["pods"], &["get"], None),
             rule("events.k8s.io", &["events"], &["create", "patch"], None),
         ];

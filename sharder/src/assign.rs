@@ -11,7 +11,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use ringside_ring::{
     ShardName,
-    decide::{self, Action, Covered, Drain, Family, Holder, How, View, decide},
+    decide::{self, Action, Covered, Drain, Family, View, decide},
 };
 use tokio::{sync::mpsc, time::sleep};
 
@@ -19,14 +19,12 @@ mod batch;
 mod begun;
 mod carried;
 pub(crate) mod children;
-mod claims;
 pub(crate) mod failures;
 mod foresight;
 mod overdue;
 mod plan;
 mod retries;
 mod revisit;
-mod taking;
 mod tasks;
 mod watch;
 mod withdraw;
@@ -39,7 +37,6 @@ pub(crate) use self::batch::process;
 pub(crate) use self::{
     begun::Begun,
     carried::Carried,
-    claims::Claims,
     foresight::Foresight,
     plan::Sought,
     retries::{RefusedObjects, Retries},
@@ -86,7 +83,6 @@ pub(crate) struct Scope {
     pub(crate) fences: Fences,
     pub(crate) notices: Notices,
     pub(crate) begun: Begun,
-    pub(crate) claims: Claims,
     pub(crate) foresight: Foresight,
     pub(crate) carried: Carried,
     pub(crate) looks: Looks,
@@ -129,13 +125,6 @@ impl Scope {
     pub(crate) fn decide(&self, target: &Target, covered: Covered) -> Action<ShardName> {
         let newest = self.newest();
         let object = self.as_object(target, covered, &newest.view);
-        if covered == Covered::InRing
-            && let Holder::Available(_) = object.holder
-            && let Some(to) = newest.view.receiver(object.key)
-            && let Some(to) = newest.hash_ring().name(to).filter(|to| self.claims.allow(target, to))
-        {
-            return Action::Assign { to: to.clone(), how: How::Unassigned };
-        }
         decide(&object, Family::default(), &newest.view).named(&newest.view)
     }
 
@@ -176,6 +165,11 @@ impl Scope {
     /// How long a shard may take to let go of an object, as the ring says now.
     fn drain_deadline(&self) -> Duration {
         self.newest().spec.drain_deadline()
+    }
+
+    /// Whether the sharder holds the Lease of the object's shard, which is gone.
+    pub(crate) fn may_take(&self, target: &Target) -> bool {
+        target.shard.as_deref().is_some_and(|shard| self.writes.hold().is_some_and(|hold| hold.is_of(shard)))
     }
 
     /// The available shard that works on a main object, or is about to let go of it.

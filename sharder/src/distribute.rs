@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    assign::{Begun, Carried, Claims, Foresight, Newest, Scope, assign, writes::Writes},
+    assign::{Begun, Carried, Foresight, Newest, Scope, assign, writes::Writes},
     census::Census,
     drains::Drains,
     faults::{Faults, Task},
@@ -166,7 +166,6 @@ struct Kept {
     census: Census,
     newest: Newest,
     begun: Begun,
-    claims: Claims,
     foresight: Foresight,
     carried: Carried,
     looks: Looks,
@@ -180,7 +179,6 @@ impl Kept {
             census,
             newest: Newest::default(),
             begun: Begun::default(),
-            claims: Claims::default(),
             foresight: Foresight::default(),
             carried: Carried::default(),
             looks: Looks::default(),
@@ -195,7 +193,6 @@ impl Kept {
         self.drains.keep_only(&resources);
         self.census.keep_only(&resources, &snapshot.spec.families());
         self.begun.keep_only(&resources);
-        self.claims.keep_only(&resources);
         self.foresight.keep_only(&resources);
         self.carried.keep_only(&resources);
         self.looks.keep_only(&resources);
@@ -232,7 +229,6 @@ async fn work_on(
             fences: leader.fences.clone(),
             notices: leader.notices.clone(),
             begun: kept.begun.clone(),
-            claims: kept.claims.clone(),
             foresight: kept.foresight.clone(),
             carried: kept.carried.clone(),
             looks: kept.looks.clone(),

@@ -1,19 +1,12 @@
 //! Shard Leases: who is there.
 //!
-//! Every replica observes them ([`book`], [`vanished`], [`watch`]); the leader alone acts on them ([`plan`], [`act`]).
+//! Every replica observes them ([`book`], [`vanished`], [`watch`]); the leader alone acts on them ([`plan`], [`act`]), and
+//! holds those of shards whose objects it takes ([`hold`]).
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    convert::Infallible,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
 
 use k8s_openapi::{
-    api::{
-        coordination::v1::{Lease, LeaseSpec},
-        core::v1::ObjectReference,
-    },
+    api::{coordination::v1::Lease, core::v1::ObjectReference},
     jiff::Timestamp,
 };
 use kube::{Api, Client, Resource as _, api::ListParams, runtime::watcher::Event};
@@ -23,10 +16,11 @@ use ringside_ring::{
     labels::{LEASE_ADMITTED, LEASE_RING, LEASE_RING_GENERATION, LEASE_TOKEN_POD, LEASE_WEIGHT},
 };
 use ringside_runtime::clock::{Boottime, SharedClock, sleep_until};
-use tokio::sync::watch as channel;
+use tokio::{sync::watch as channel, time::timeout};
 
 mod act;
 mod book;
+pub(crate) mod hold;
 mod names;
 mod plan;
 mod refusals;
@@ -35,9 +29,13 @@ mod vanished;
 mod watch;
 
 pub(crate) use act::keep_states;
+pub(crate) use hold::Hold;
 pub(crate) use watch::follow;
 
 use book::{Answer, Book, Change, LeaseKey, OfRing};
+
+/// How long it is waited for that the sharder holds a Lease: longer than one is left alone.
+const HELD_WITHIN: Duration = hold::REST.saturating_add(Duration::from_secs(3));
 
 /// Where a shard is, by its Lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,11 +57,6 @@ pub(crate) struct Absent {
     /// Whether that is longer ago than a controller takes to start.
     pub(crate) lasts: bool,
 }
-
-/// The Leases of a shard that does not take part in partitioning. While they are the same nobody has held one: the sharder's
-/// own label on them is none of their specs.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Absence(Vec<(Option<String>, Option<LeaseSpec>)>);
 
 /// The shard Leases as this replica observed them; clones share them.
 #[derive(Clone)]
@@ -139,7 +132,7 @@ impl Leases {
 
     /// Which Leases with a ring's label are not as a shard's should be, for people.
     pub(crate) fn faults(&self, ring: &RingName) -> Vec<String> {
-        self.book.lock().faults(ring).collect()
+        self.book.lock().faults(ring, self.clock.now()).collect()
     }
 
     /// Which names of a ring have several Leases, for people; none while instances work that have not read whether they are
@@ -205,30 +198,43 @@ impl Leases {
         self.clock.now()
     }
 
-    /// Asks the API server itself whether a shard takes part in partitioning now; returns its absence if it does not.
+    /// Waits until the sharder holds the Lease of a shard that is gone. None where the shard is not gone, as far as this replica
+    /// knows, or where the Lease can't be held for now.
+    pub(crate) async fn hold(&self, ring: &RingName, shard: &str) -> Option<Hold> {
+        let mut changes = self.attention.subscribe();
+        let held = async {
+            loop {
+                changes.borrow_and_update();
+                let is_news = {
+                    let (mut book, now) = (self.book.lock(), self.clock.now());
+                    let keys = book.to_hold(ring, shard, now)?;
+                    if let Some(held) = book.holds.all(&keys, now) {
+                        return Some(Hold::new(shard, held, &self.clock, &self.attention));
+                    }
+                    book.holds.want((ring.clone(), shard.to_owned()), now)
+                };
+                if is_news {
+                    self.attention.send_replace(());
+                }
+                changes.changed().await.ok()?;
+            }
+        };
+        timeout(HELD_WITHIN, held).await.ok().flatten()
+    }
+
+    /// Asks the API server itself whether a shard takes part in partitioning now.
     ///
     /// For one that this replica knows nothing of: its own watch may be late (kube-rs waits up to 30 s before it
-    /// watches again) while the webhook of another replica has long been placing objects with that shard.
-    pub(crate) async fn confirm(
-        &self,
-        client: &Client,
-        ring: &RingName,
-        shard: &str,
-    ) -> Result<Option<Absence>, kube::Error> {
+    /// watches again) while another replica knows the shard already.
+    pub(crate) async fn is_there(&self, client: &Client, ring: &RingName, shard: &str) -> Result<bool, kube::Error> {
         if self.unknown_for(ring, shard) > Duration::ZERO {
-            return Ok(None);
+            return Ok(true);
         }
         let of_shard =
             ListParams::default().labels(&format!("{LEASE_RING}={ring}")).fields(&format!("metadata.name={shard}"));
-        let leases = self.read(client, &of_shard).await?;
-        let of_shards: BTreeSet<_> =
-            self.book.lock().names().counting().map(|(_, seen)| seen.lease.metadata.uid.clone()).collect();
-        // What the answer changed makes a new snapshot; unknown is not gone.
-        let is_there =
-            self.members().is_none_or(|rings| rings.get(ring).is_some_and(|members| members.is_available(shard)));
-        let leases = leases.into_iter().filter(|lease| of_shards.contains(&lease.metadata.uid));
-        let absence = leases.map(|lease| (lease.metadata.uid, lease.spec));
-        Ok((!is_there).then(|| Absence(absence.collect())))
+        self.read(client, &of_shard).await?;
+        // Unknown is not gone.
+        Ok(self.members().is_none_or(|rings| rings.get(ring).is_some_and(|members| members.is_available(shard))))
     }
 
     /// How long a shard without Lease may still be working: nothing may be taken from it meanwhile.
@@ -238,16 +244,15 @@ impl Leases {
 
     /// Takes in all Leases as they are now. Those that are gone are left to the watch.
     pub(crate) async fn refresh(&self, client: &Client) -> Result<(), kube::Error> {
-        self.read(client, &ListParams::default().labels(LEASE_RING)).await.map(drop)
+        self.read(client, &ListParams::default().labels(LEASE_RING)).await
     }
 
     /// Without a resourceVersion, so that no lagging API server answers with the past (CONTROL-PLANE, 10).
-    async fn read(&self, client: &Client, which: &ListParams) -> Result<Vec<Lease>, kube::Error> {
-        let leases = Api::<Lease>::all(client.clone()).list(which).await?.items;
-        for lease in &leases {
-            self.observe(Event::Apply(lease.clone()));
+    async fn read(&self, client: &Client, which: &ListParams) -> Result<(), kube::Error> {
+        for lease in Api::<Lease>::all(client.clone()).list(which).await? {
+            self.observe(Event::Apply(lease));
         }
-        Ok(leases)
+        Ok(())
     }
 
     /// Lets go of vanished shards when their time is over, and tells when Leases run out.

@@ -143,12 +143,6 @@ impl Metrics {
         self.movements.get_or_create(&labels(ring, resource)).inc();
     }
 
-    /// How many movements were counted of a resource.
-    #[cfg(test)]
-    pub(crate) fn movements_of(&self, ring: &RingName, resource: &GroupResource) -> u64 {
-        self.movements.get_or_create(&labels(ring, resource)).get()
-    }
-
     /// A shard was asked to let go of an object.
     pub(crate) fn drained(&self, ring: &RingName, resource: &GroupResource) {
         self.drains.get_or_create(&labels(ring, resource)).inc();

@@ -10,7 +10,10 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Api, api::PostParams};
-use ringside_ring::{Moment, lease::holder};
+use ringside_ring::{
+    Moment,
+    lease::{SHARDER_HOLDER, holder},
+};
 use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
@@ -33,6 +36,9 @@ fn now() -> MicroTime {
     let now = Timestamp::now();
     MicroTime(Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now))
 }
+
+/// How often it is looked whether the sharder has released a Lease: it leaves one alone for some seconds only.
+const LOOK_AT_HOLD: Duration = Duration::from_millis(500);
 
 /// Renewals without an answer that are remembered: what was sent before those can't be under way any more.
 const MOST_UNANSWERED: usize = 256;
@@ -174,9 +180,17 @@ impl Keeper {
                 due
             }
             Ok(Attempt::Taken { by, until }) => {
-                let reason = format!("Lease {namespace}/{name} is held by '{by}'");
+                let (reason, due) = if by == SHARDER_HOLDER {
+                    let what = "it moves the objects of the replica that had this name; waiting for that";
+                    (format!("Lease {namespace}/{name} is held by the sharder: {what}"), due.min(start + LOOK_AT_HOLD))
+                } else {
+                    // Its holder may release it any time before it expires, so look again at the usual rate.
+                    (format!("Lease {namespace}/{name} is held by '{by}'"), due)
+                };
+                if by == SHARDER_HOLDER && self.news.borrow().reason.as_ref() != Some(&reason) {
+                    tracing::info!(namespace, lease = name, reason, "waiting for the Lease");
+                }
                 self.lost(&reason);
-                // Its holder may release it any time before it expires, so look again at the usual rate.
                 due.min(until.max(start + Duration::from_millis(1)))
             }
             Err(error) => {

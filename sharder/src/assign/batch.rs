@@ -2,20 +2,16 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
     time::Duration,
 };
 
-use futures::{FutureExt, StreamExt, stream};
+use futures::{StreamExt, stream};
 use ringside_ring::{
     ShardName,
     cluster_ring::GroupResource,
     decide::{Action, Covered, How},
 };
-use tokio::{
-    sync::Mutex,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 
 use super::{
     PARALLEL, Scope,
@@ -23,13 +19,18 @@ use super::{
     failures::Failures,
     foresight::families_of,
     overdue,
-    plan::{Move, moves},
+    plan::{Move, by_left_shard, moves},
     revisit::read,
-    taking::{Absent, Taken, confirmed, groups, take},
     withdraw::withdraw,
     write::{Outcome, assign, is_undone, write},
 };
-use crate::{faults::Task, move_id, rebalance::Pass, target::Target};
+use crate::{
+    faults::Task,
+    leases::{Hold, hold::has_ended},
+    move_id,
+    rebalance::Pass,
+    target::Target,
+};
 use ringside_runtime::explain::explain;
 
 /// What came of an object.
@@ -61,34 +62,34 @@ pub(crate) async fn process(scope: &Scope, batch: Vec<Target>) -> Vec<Target> {
 }
 
 /// Gives every object of the batch that needs one an owner, and brings children back to those that stay with theirs.
-///
-/// Children are looked for while objects of shards that are gone are claimed.
 pub(super) async fn carry_out(scope: &Scope, batch: Vec<Target>) -> Done {
     let (batch, again) = selected(scope, batch).await;
     let stays = |target: &Target| scope.shard_of(target).filter(|_| scope.begun.has(&target.uid));
     let moves = moves(batch, |target| scope.decide(target, Covered::InRing), |uid| scope.drains.previous(uid), stays);
-    let Taken { moves, absent, wait } = confirmed(scope, moves).await;
     let mut done = Done { again, given: HashMap::new() };
-    done.again.extend(wait);
-    let sought = sought(scope, &moves);
-    let of = sought.iter().map(|one| (one.target.uid.clone(), (one.target.shard.clone(), one.from.clone())));
-    let (ahead, found) =
-        (Ahead { of: of.collect(), absent }, async { found(scope, &sought).await.map(Arc::new) }.shared());
-    // One group after the other is taken, and carried on while the next ones are.
-    let turn = Mutex::new(());
-    let groups = groups(scope, moves).into_iter().map(|group| async {
-        let taken = {
-            let _turn = turn.lock().await;
-            take(scope, group, &ahead.absent).await
-        };
-        carry_all(scope, taken, &ahead, found.clone()).await
+    // Nothing waits for the Lease of another shard.
+    let groups = by_left_shard(moves, |target| scope.shard_of(target).is_some());
+    let groups = groups.into_iter().map(|(left, moves)| async move {
+        match left {
+            Some(shard) => take_over(scope, &shard, moves).await,
+            None => carry_all(scope, moves).await,
+        }
     });
-    let carried = stream::iter(groups).buffer_unordered(PARALLEL).collect::<Vec<_>>();
-    for Done { again, given } in futures::join!(carried, found.clone()).0 {
+    let mut groups = stream::iter(groups).buffer_unordered(PARALLEL);
+    while let Some(Done { again, given }) = groups.next().await {
         done.again.extend(again);
         done.given.extend(given);
     }
     done
+}
+
+/// Takes what a shard that is gone has left, while the sharder holds its Lease ([`crate::leases::hold`]).
+async fn take_over(scope: &Scope, shard: &str, moves: Vec<Move>) -> Done {
+    let Some(hold) = scope.leases.hold(&scope.snapshot.ring, shard).await else {
+        return Done { again: moves.into_iter().map(|one| one.target).collect(), given: HashMap::new() };
+    };
+    let scope = Scope { writes: scope.writes.under(hold), ..scope.clone() };
+    carry_all(&scope, moves).await
 }
 
 /// The same for objects of which something failed, as they are now: a write without an answer may have given one its owner,
@@ -145,24 +146,6 @@ async fn read_within(
 fn settled(scope: &Scope, uid: &str) {
     scope.census.settled(&scope.main.resource.id, uid);
     scope.drains.forget(uid);
-    scope.claims.end(uid);
-}
-
-/// What is known when children are looked for.
-struct Ahead {
-    /// By the owner's uid, its label, and who has them; none when that may be anybody.
-    of: HashMap<String, (Option<String>, Option<String>)>,
-    absent: Absent,
-}
-
-impl Ahead {
-    /// Whether what was found is all that follows the object: looked for where it may be, and nobody has worked on the object
-    /// since.
-    fn serves(&self, one: &Move, absent: &Absent) -> bool {
-        let Some((shard, from)) = self.of.get(&one.target.uid) else { return false };
-        let undisturbed = |shard: &String| self.absent.get(shard) == absent.get(shard);
-        *shard == one.target.shard && shard.as_ref().is_none_or(undisturbed) && (from.is_none() || *from == one.from)
-    }
 }
 
 /// The families of all these, by the owner's uid. Where they can't be listed there is nothing, and that is told.
@@ -179,36 +162,22 @@ async fn found(scope: &Scope, moves: &[Move]) -> Option<HashMap<String, Family>>
     }
 }
 
-/// Carries out what was taken.
-async fn carry_all(
-    scope: &Scope,
-    Taken { mut moves, absent, wait }: Taken,
-    ahead: &Ahead,
-    found_ahead: impl Future<Output = Option<Arc<HashMap<String, Family>>>>,
-) -> Done {
+/// Carries out the moves. Who has the children is looked for by now: a shard that is gone makes no more of them.
+async fn carry_all(scope: &Scope, mut moves: Vec<Move>) -> Done {
     begin(scope, &mut moves);
-    let (served, others): (Vec<_>, Vec<_>) = moves.into_iter().partition(|one| ahead.serves(one, &absent));
-    let looked = async { if others.is_empty() { Some(HashMap::new()) } else { found(scope, &others).await } };
-    let (found_ahead, found_now) = futures::join!(found_ahead, looked);
-    let (mut known, mut again) = (Vec::new(), wait);
-    for (moves, families) in [(served, found_ahead.as_deref()), (others, found_now.as_ref())] {
-        match families {
-            Some(all) => known.extend(moves.into_iter().map(|one| {
-                let family = all.get(&one.target.uid).cloned().unwrap_or_default();
-                (one, family)
-            })),
-            None => again.extend(moves.into_iter().map(|one| one.target)),
-        }
-    }
+    let Some(mut families) = found(scope, &moves).await else {
+        return Done { again: moves.into_iter().map(|one| one.target).collect(), given: HashMap::new() };
+    };
     // Nobody waits for another's children.
-    let writes = known.into_iter().map(|(one, family)| carry(scope, one, family, &absent));
+    let writes = moves.into_iter().map(|one| {
+        let family = families.remove(&one.target.uid).unwrap_or_default();
+        carry(scope, one, family)
+    });
     let mut outcomes: Vec<_> = stream::iter(writes).buffer_unordered(PARALLEL).collect().await;
     let given = outcomes.iter_mut().filter_map(|outcome| outcome.as_mut().ok());
     let taken: Vec<_> = given.filter_map(|given| given.taken.take()).map(|taken| *taken).collect();
     overdue::taken(scope, &taken);
-    let mut done = report(scope, outcomes);
-    done.again.extend(again);
-    done
+    report(scope, outcomes)
 }
 
 /// An object that must be tried again, and why.
@@ -220,7 +189,11 @@ struct Failed {
 }
 
 /// Brings the family to where its owner is going, and then the owner.
-async fn carry(scope: &Scope, one: Move, family: Family, absent: &Absent) -> Result<Given, Failed> {
+async fn carry(scope: &Scope, one: Move, family: Family) -> Result<Given, Failed> {
+    let unfinished = match scope.writes.hold().filter(|_| !family.is_empty()).map(Hold::begin).transpose() {
+        Ok(unfinished) => unfinished,
+        Err(error) => return Err(Failed { target: one.target, child: None, error }),
+    };
     if let Err((child, error)) = move_family(scope, family, &one.to).await {
         // That write or another one may still be carried out, when the owner has stayed where it was.
         scope.looks.may_be_late(&scope.main.resource.id, one.to.as_str());
@@ -230,8 +203,11 @@ async fn carry(scope: &Scope, one: Move, family: Family, absent: &Absent) -> Res
         }
         return Err(Failed { target: one.target, child: Some(child), error });
     }
-    let given = give(scope, one, absent).await;
-    given.map_err(|(target, error)| Failed { target, child: None, error })
+    let given = give(scope, one).await.map_err(|(target, error)| Failed { target, child: None, error })?;
+    if let Some(unfinished) = unfinished {
+        unfinished.end();
+    }
+    Ok(given)
 }
 
 /// The objects in namespaces of the ring, and those where that can't be told at the moment. The others lose their labels.
@@ -263,13 +239,6 @@ async fn selected(scope: &Scope, batch: Vec<Target>) -> (Vec<Target>, Vec<Target
     (selected, unknown)
 }
 
-/// The moves with where their children are, as far as that is known before they begin.
-fn sought(scope: &Scope, moves: &[Move]) -> Vec<Move> {
-    let resource = &scope.main.resource.id;
-    let known = |one: &Move| scope.begun.knows(resource) && scope.begun.are_with(&one.target.uid, &one.to);
-    moves.iter().map(|one| Move { from: one.from.clone().filter(|_| known(one)), ..one.clone() }).collect()
-}
-
 /// From here on the children may have been sent ahead. Where they were sent elsewhere before, by whomever, nobody knows who
 /// has them.
 fn begin(scope: &Scope, moves: &mut [Move]) {
@@ -285,7 +254,7 @@ fn begin(scope: &Scope, moves: &mut [Move]) {
 }
 
 /// Returns what came of the object, or the object when that failed.
-async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Target, kube::Error)> {
+async fn give(scope: &Scope, one: Move) -> Result<Given, (Target, kube::Error)> {
     let next = scope.decide(&one.target, Covered::InRing);
     let forced = matches!(next, Action::Assign { how: How::Forced, .. });
     if scope.shard_of(&one.target).is_some() && !matches!(next, Action::Assign { .. }) {
@@ -296,11 +265,8 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
     // Where its children are by now: a shard that has become late since is not passed any more.
     let decide = |target: &Target| match scope.decide(target, Covered::InRing) {
         Action::Assign { how: How::Unassigned | How::Forced, .. } => Some(assign(labels, target, &to)),
-        // One that was labelled for somebody else meanwhile, or given back to a shard that is gone again, comes again by the
-        // watch.
-        Action::Assign { how: How::Takeover, .. } if target.drain.is_some() => {
-            target.shard.as_ref().filter(|from| absent.contains_key(*from)).map(|_| assign(labels, target, &to))
-        }
+        // One that was labelled for another shard meanwhile comes again by the watch.
+        Action::Assign { how: How::Takeover, .. } if scope.may_take(target) => Some(assign(labels, target, &to)),
         _ => None,
     };
     let resource = &scope.main.resource.id;
@@ -319,7 +285,6 @@ async fn give(scope: &Scope, one: Move, absent: &Absent) -> Result<Given, (Targe
     }
     let id = target.drain.clone().or_else(|| scope.drains.id(&target.uid));
     scope.drains.forget(&target.uid);
-    scope.claims.end(&target.uid);
     match outcome {
         Outcome::Written { on: target, version } => {
             let taken = (forced && target.drain.is_some()).then(|| target.clone());
@@ -395,7 +360,7 @@ fn count_kind(scope: &Scope, before: &Target, to: &ShardName, is_forced: bool) {
         _ if is_forced => scope.metrics.forced(ring, resource),
         None => scope.metrics.assigned(ring, resource),
         Some(from) if from != to.as_str() => scope.metrics.moved(ring, resource),
-        // Its shard came back while it was to be moved, and has it again.
+        // It was drained, and is its own again.
         Some(_) => {}
     }
 }
@@ -439,6 +404,8 @@ fn report(scope: &Scope, outcomes: Vec<Result<Given, Failed>>) -> Done {
                 done.given.extend(written.into_iter().chain(owned));
                 done.again.extend(apart);
             }
+            // It was not sent, as the hold on its shard's Lease has ended.
+            Err(Failed { target, error, .. }) if has_ended(&error) => done.again.push(target),
             Err(Failed { target, child, error }) => {
                 match &child {
                     None => scope.failed(&target, &error),

@@ -78,12 +78,6 @@ impl Begun {
         }
     }
 
-    /// Whether the children of the owner are with `to` or where the owner was, as far as that is known.
-    pub(super) fn are_with(&self, uid: &str, to: &ShardName) -> bool {
-        let register = self.0.lock();
-        register.by_uid.get(uid).is_none_or(|owner| matches!(&owner.children, Place::With(shard) if shard == to))
-    }
-
     /// A child of the owner is neither where the owner is nor where it was.
     pub(crate) fn scatter(&self, resource: &GroupResource, owner: &Target) {
         let mut register = self.0.lock();

@@ -35,6 +35,19 @@ pub(super) fn moves(
     latest.into_values().filter_map(of).collect()
 }
 
+/// The moves by the shard that is gone and has left the object; none where no shard has it, or one that is there.
+pub(super) fn by_left_shard(
+    moves: Vec<Move>,
+    is_there: impl Fn(&Target) -> bool,
+) -> BTreeMap<Option<String>, Vec<Move>> {
+    let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for one in moves {
+        let left = one.target.shard.clone().filter(|_| !is_there(&one.target));
+        groups.entry(left).or_default().push(one);
+    }
+    groups
+}
+
 /// An owner whose family is looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sought {

@@ -47,7 +47,6 @@ pub(super) async fn revisit(scope: &Scope, queue: &Queue) {
         .begun
         .of(resource)
         .into_iter()
-        .chain(scope.claims.of(resource))
         .chain(carried.by_uid.values().cloned())
         .map(|owner| (owner.uid.clone(), owner))
         .collect();
@@ -92,12 +91,8 @@ pub(super) async fn read(scope: &Scope, owner: Target) -> Result<Option<Target>,
     };
     // One of the same name and another uid is another object.
     let found = found.filter(|found| found.uid == owner.uid);
-    match &found {
-        Some(found) => scope.claims.seen(found),
-        None => {
-            scope.begun.end(&owner.uid, true);
-            scope.claims.end(&owner.uid);
-        }
+    if found.is_none() {
+        scope.begun.end(&owner.uid, true);
     }
     Ok(found)
 }

@@ -41,7 +41,6 @@ pub(crate) fn scope(api: &FakeApi) -> Scope {
         fences: crate::fence::follow(api.client()).0,
         notices: Notices::new(api.client()),
         begun,
-        claims: Claims::default(),
         foresight: Foresight::default(),
         carried: Carried::default(),
         looks: Looks::default(),

@@ -21,7 +21,6 @@ pub(crate) async fn withdraw(scope: &Scope, targets: Vec<Target>) -> (Vec<Target
     let mut absent: BTreeMap<String, bool> = BTreeMap::new();
     for target in targets {
         scope.begun.end(&target.uid, true);
-        scope.claims.end(&target.uid);
         if target.ownership() == Default::default() {
             end(scope, &target);
             continue;
@@ -31,8 +30,8 @@ pub(crate) async fn withdraw(scope: &Scope, targets: Vec<Target>) -> (Vec<Target
             Some(shard) => match absent.entry(shard) {
                 Entry::Occupied(known) => *known.get(),
                 Entry::Vacant(unknown) => {
-                    let absence = scope.leases.confirm(&scope.client, &scope.snapshot.ring, unknown.key()).await;
-                    *unknown.insert(absence.map_err(|error| failures.add(error)).is_ok_and(|absence| absence.is_some()))
+                    let is_there = scope.leases.is_there(&scope.client, &scope.snapshot.ring, unknown.key()).await;
+                    *unknown.insert(is_there.map_err(|error| failures.add(error)).is_ok_and(|is_there| !is_there))
                 }
             },
         };

@@ -1,15 +1,20 @@
 //! A write that was decided on a view of an object, and is decided anew when the view turns out to be old.
 
+use std::time::Duration;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client,
     api::{ListParams, Patch, PatchParams},
-    core::Status,
+    core::{Request, Status},
 };
 use ringside_ring::{RingLabels, patch};
 
 use super::writes::{Kept, Writes};
-use crate::{resources::Resource, target::Target};
+use crate::{
+    resources::{Object, Resource},
+    target::Target,
+};
 use ringside_runtime::explain::{code, explain};
 
 /// How often a write is decided anew before it is left for later. An object that changes this often while it is
@@ -66,7 +71,16 @@ pub(crate) async fn write(
         let dry_run = !tried && resource.may_be_converted() && writes.kept(resource) != Some(Kept::Yes);
         let leaves_shard = patch::leaves_shard(labels, &patch, &target.ownership());
         let parameters = PatchParams { dry_run, ..PatchParams::default() };
-        let patched = async move { to.patch(&name, &parameters, &Patch::<()>::Json(patch)).await };
+        let hold = writes.hold().cloned();
+        let patched = async move {
+            let patch = Patch::<()>::Json(patch);
+            match hold {
+                Some(hold) => {
+                    hold.carry_out(async |within| patch_within(within, &to, &name, &parameters, &patch).await).await
+                }
+                None => to.patch(&name, &parameters, &patch).await,
+            }
+        };
         let error = match writes.carry_out(&resource.id, patched).await {
             Ok(written) => {
                 let now = labels.ownership(written.metadata.labels.as_ref());
@@ -118,6 +132,23 @@ fn changes_always(last: &kube::Error) -> kube::Error {
 /// The error of a write that met another state, and may be decided anew in a moment.
 pub(crate) fn conflict(why: &str) -> kube::Error {
     kube::Error::Api(Status::failure(why, "Conflict").with_code(409).boxed())
+}
+
+/// The API server carries it out within this time, or gives up.
+async fn patch_within(
+    within: Duration,
+    api: &Api<Object>,
+    name: &str,
+    parameters: &PatchParams,
+    patch: &Patch<()>,
+) -> Result<Object, kube::Error> {
+    let request = Request::new(api.resource_url()).patch(name, parameters, patch);
+    let mut request = request.map_err(kube::Error::BuildRequest)?;
+    let (uri, within) = (request.uri(), within.as_millis());
+    let separator = if uri.query().is_some() { '&' } else { '?' };
+    let bounded = format!("{uri}{separator}timeout={within}ms").parse().map_err(http::Error::from);
+    *request.uri_mut() = bounded.map_err(kube::Error::HttpError)?;
+    api.clone().into_client().request(request).await
 }
 
 /// The reason of an error that is not the API server's own.

@@ -22,6 +22,7 @@ use tokio::{sync::oneshot, time::sleep};
 use tokio_util::task::TaskTracker;
 
 use crate::{
+    leases::Hold,
     metrics::Metrics,
     queue::limiter::{Answer, Limiter, Priority, RingLimiter},
     resources::Resource,
@@ -79,6 +80,8 @@ pub(crate) struct Writes {
     ring: TaskTracker,
     all: TaskTracker,
     labels: Labels,
+    /// What they need to be carried out, where they take what a shard has left.
+    hold: Option<Hold>,
     /// Whether one was given up, and may be carried out all the same.
     given_up: Arc<AtomicBool>,
 }
@@ -99,6 +102,7 @@ impl Writes {
             ring: TaskTracker::new(),
             all: all.under_way.clone(),
             labels: all.labels.clone(),
+            hold: None,
             given_up: Arc::default(),
         }
     }
@@ -106,6 +110,16 @@ impl Writes {
     /// Returns the same writes with this priority.
     pub(crate) fn with_priority(&self, priority: Priority) -> Self {
         Self { priority, ..self.clone() }
+    }
+
+    /// The same, under a hold.
+    pub(super) fn under(&self, hold: Hold) -> Self {
+        Self { hold: Some(hold), ..self.clone() }
+    }
+
+    /// The hold that they need.
+    pub(super) fn hold(&self) -> Option<&Hold> {
+        self.hold.as_ref()
     }
 
     /// The limit as these writes use it.

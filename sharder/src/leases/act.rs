@@ -1,4 +1,4 @@
-//! The leader's writes to shard Leases: the state label, the acquisition of uncertain ones, the deletion of orphaned ones.
+//! The leader's writes to shard Leases: the state label, the acquisition of uncertain ones, holds, the deletion of orphaned ones.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use ringside_ring::{
-    Moment,
+    Moment, RingName,
     labels::{LEASE_ADMITTED, LEASE_RING, LEASE_STATE},
     lease::{ShardState, annotation},
 };
@@ -19,7 +19,7 @@ use serde_json::json;
 use super::{
     Leases,
     book::{LeaseKey, state_label},
-    plan::{Action, Todo, acquired, plan},
+    plan::{Action, Todo, acquired, plan, released},
 };
 use crate::{
     faults::lasts,
@@ -125,6 +125,7 @@ async fn carry_out(client: &Client, leases: &Leases, notices: &Notices, todos: V
 /// Does it, and tells of it on the Lease; returns whether the Lease was as it was known.
 async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Todo) -> Result<bool, WriteError> {
     let api: Api<Lease> = Api::namespaced(client.clone(), &todo.key.namespace);
+    let begun = leases.clock.now();
     let outcome = match &todo.action {
         Action::Tell => tell_shard(&api, client, leases, todo).await.map(Some),
         Action::Label(state) => label(&api, todo, *state).await.map(Some),
@@ -139,6 +140,9 @@ async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Tod
             }
             outcome => outcome.map(Some),
         },
+        Action::Hold => acquire(&api, todo).await.map(Some),
+        Action::Make => make(&api, leases, todo, begun).await,
+        Action::Release => release(&api, leases, todo).await,
         Action::Delete => delete(&api, todo).await.map(|()| None),
     };
     match outcome {
@@ -147,6 +151,9 @@ async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Tod
             tell(notices, todo, &lease);
             // Not only by the watch: the next action is decided on the answer, resourceVersion included.
             let is_news = leases.take_answer(&todo.key, Some(lease));
+            if matches!(todo.action, Action::Acquire | Action::Hold | Action::Make) {
+                leases.book.lock().hold(&todo.key, &todo.lease, begun);
+            }
             leases.attention.send_replace(());
             Ok(is_news)
         }
@@ -166,7 +173,8 @@ async fn act((client, notices): (&Client, &Notices), leases: &Leases, todo: &Tod
 /// when another replica leads.
 fn tell(notices: &Notices, todo: &Todo, lease: &Lease) {
     let (before, Some(now)) = (todo.state_label(), state_label(lease)) else { return };
-    if todo.action == Action::Tell {
+    // A hold changes nothing that people know of the shard.
+    if matches!(todo.action, Action::Tell | Action::Make) || before == Some(now) && todo.action != Action::Acquire {
         return;
     }
     let (reason, what) = match now {
@@ -221,12 +229,64 @@ async fn label(api: &Api<Lease>, todo: &Todo, state: ShardState) -> Result<Lease
 async fn acquire(api: &Api<Lease>, todo: &Todo) -> Result<Lease, WriteError> {
     let lease = acquired(&todo.lease, Timestamp::now());
     let lease = api.replace(&todo.key.name, &PostParams::default(), &lease).await?;
-    tracing::info!(
-        namespace = todo.key.namespace,
-        shard = todo.key.name,
-        "acquired a shard's Lease: the shard is dead"
-    );
+    tell_hold(todo, &lease);
     Ok(lease)
+}
+
+/// Makes the Lease of a shard that has none. None where there is a Lease of that name already, or no such namespace.
+async fn make(api: &Api<Lease>, leases: &Leases, todo: &Todo, begun: Moment) -> Result<Option<Lease>, WriteError> {
+    match api.create(&PostParams::default(), &todo.lease).await {
+        Ok(lease) => {
+            tell_hold(todo, &lease);
+            Ok(Some(lease))
+        }
+        Err(error) if matches!(code(&error), Some(404 | 409)) => {
+            // It may be the shard's own.
+            let there = api.get_opt(&todo.key.name).await?;
+            leases.take_answer(&todo.key, there);
+            if let Some(ring) = ring_of(&todo.lease) {
+                leases.book.lock().hold_without_lease(&todo.key, &ring, begun);
+            }
+            leases.attention.send_replace(());
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// None where the hold is used again.
+async fn release(api: &Api<Lease>, leases: &Leases, todo: &Todo) -> Result<Option<Lease>, WriteError> {
+    let LeaseKey { namespace, name } = &todo.key;
+    let Some((duration, ran_out)) = leases.book.lock().holds.release(&todo.key, leases.clock.now()) else {
+        return Ok(None);
+    };
+    let lease = released(&todo.lease, duration, Timestamp::now());
+    let lease = api.replace(name, &PostParams::default(), &lease).await?;
+    let why = if ran_out { "the hold has run out" } else { "nothing of the shard is left to be taken" };
+    tracing::info!(namespace, shard = name, ring = label_of(&lease, LEASE_RING), why, "released a shard's Lease");
+    if ran_out {
+        leases.book.lock().holds.rest(&todo.key, leases.clock.now());
+    }
+    Ok(Some(lease))
+}
+
+fn tell_hold(todo: &Todo, lease: &Lease) {
+    let why = match todo.action {
+        Action::Acquire => "it does not renew: it is dead",
+        Action::Make => "it has none, and objects name it",
+        _ => "it is gone, and its objects go to others",
+    };
+    let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+    let (ring, LeaseKey { namespace, name }) = (label_of(lease, LEASE_RING), &todo.key);
+    tracing::info!(namespace, shard = name, ring, seconds, why, "holding a shard's Lease");
+}
+
+fn label_of<'a>(lease: &'a Lease, label: &str) -> Option<&'a str> {
+    lease.metadata.labels.as_ref()?.get(label).map(String::as_str)
+}
+
+fn ring_of(lease: &Lease) -> Option<RingName> {
+    label_of(lease, LEASE_RING)?.parse().ok()
 }
 
 async fn delete(api: &Api<Lease>, todo: &Todo) -> Result<(), WriteError> {

@@ -11,12 +11,15 @@ use kube::runtime::watcher::Event;
 use ringside_ring::{
     Controller, Members, Moment, ResourceVersion, RingName, ShardName, Weight,
     labels::{LEASE_ADMITTED, LEASE_INSTANCE, LEASE_RING, LEASE_RING_GENERATION, LEASE_STATE},
-    lease::{Judgement, LeaseFacts, LeaseOwner, ShardState, annotation, duration_fault, fault, judge},
+    lease::{
+        Judgement, LeaseFacts, LeaseOwner, SHARDER_HOLDER, ShardState, annotation, duration_fault, fault, holder, judge,
+    },
     members::Member,
     weight::InvalidWeight,
 };
 
 use super::{
+    hold::{DEFAULT_HOLD, Held, Holds},
     names::{Names, instance},
     refusals::Refusals,
     returns::Returns,
@@ -160,6 +163,7 @@ pub(super) struct Book {
     /// Whether the API server's time went back: the next list counts, however old it is.
     time_went_back: bool,
     pub(super) refusals: Refusals,
+    pub(super) holds: Holds,
     /// What was complained about last of each Lease: once is enough.
     complaints: BTreeMap<LeaseKey, String>,
 }
@@ -175,6 +179,12 @@ struct Arriving {
 impl Book {
     /// Takes in an event of the watch, or a Lease in a write's answer.
     pub(super) fn apply(&mut self, event: Event<Lease>, now: Moment) -> Change {
+        let change = self.take_in(event, now);
+        self.end_lost_holds();
+        change
+    }
+
+    fn take_in(&mut self, event: Event<Lease>, now: Moment) -> Change {
         match event {
             Event::Init => {
                 self.arriving = Some(Arriving::default());
@@ -242,6 +252,72 @@ impl Book {
         if is_known { Duration::ZERO } else { self.vanished.unknown_for(ring, shard, now) }
     }
 
+    /// The Leases that the sharder has to hold before it takes anything from a shard; none where the shard may not be gone.
+    ///
+    /// Where no Lease has the shard's name, these are Leases that are to be made. There is one in each namespace where the ring
+    /// says that its shards are. Where it does not say that, there is one in each namespace that has a Lease of a shard now.
+    pub(super) fn to_hold(&self, ring: &RingName, shard: &str, now: Moment) -> Option<Vec<LeaseKey>> {
+        let is_of_name = |seen: &Observed| seen.ring == *ring && seen.shard.as_str() == shard;
+        let names = self.names();
+        let may_work = names.counting().any(|(_, seen)| is_of_name(seen) && seen.facts.held_by_shard)
+            || self.vanished.has(ring, shard)
+            || !self.unknown_for(ring, shard, now).is_zero();
+        if may_work || !self.complete {
+            return None;
+        }
+        let free = self.iter().filter(|(_, seen)| is_of_name(seen) && !seen.facts.held_by_shard);
+        let (made, others): (Vec<_>, Vec<_>) = free.partition(|(_, seen)| is_made(&seen.lease));
+        if !others.is_empty() {
+            return Some(made.into_iter().chain(others).map(|(key, _)| key.clone()).collect());
+        }
+        let named = self.rings.get(ring).map(|of_ring| of_ring.namespaces.clone()).filter(|named| !named.is_empty());
+        let of_ring = self.iter().filter(|(_, seen)| seen.ring == *ring);
+        let namespaces = named.unwrap_or_else(|| of_ring.map(|(key, _)| key.namespace.clone()).collect());
+        let key = |namespace| LeaseKey { namespace, name: shard.to_owned() };
+        Some(namespaces.into_iter().map(key).collect())
+    }
+
+    /// The Leases that are to be made, with their rings.
+    pub(super) fn missing(&self, now: Moment) -> Vec<(RingName, LeaseKey)> {
+        let of_shard = |(ring, shard): &(RingName, String)| {
+            let keys = self.to_hold(ring, shard, now).unwrap_or_default().into_iter();
+            let is_there = |key: &LeaseKey| self.iter().any(|(known, seen)| known == key && seen.ring == *ring);
+            let missing = keys.filter(|key| !is_there(key) && !self.holds.has(key, now));
+            missing.map(|key| (ring.clone(), key)).collect::<Vec<_>>()
+        };
+        self.holds.wanted(now).flat_map(of_shard).collect()
+    }
+
+    /// The sharder holds this Lease, which was `before`, by a request that began at `since`, unless it was written to meanwhile.
+    pub(super) fn hold(&mut self, key: &LeaseKey, before: &Lease, since: Moment) {
+        let Some(seen) = self.leases.get(key) else { return };
+        if holder(seen.lease.spec.as_ref()) == Some(SHARDER_HOLDER) {
+            let (name, spec) = ((seen.ring.clone(), seen.shard.to_string()), seen.lease.spec.clone());
+            let held = Held::new(name, spec, since, seen.facts.duration);
+            let is_over_another = before.metadata.uid.is_some() && holder(before.spec.as_ref()) == Some(SHARDER_HOLDER);
+            self.holds.insert(key.clone(), if is_over_another { held.over_another() } else { held });
+        }
+    }
+
+    /// There is no Lease here that the shard could take, unless one was seen by now: the Lease of this name is no shard's of
+    /// this ring, or there is no such namespace.
+    pub(super) fn hold_without_lease(&mut self, key: &LeaseKey, ring: &RingName, since: Moment) {
+        if !self.iter().any(|(known, seen)| known == key && seen.ring == *ring) {
+            let name = (ring.clone(), key.name.clone());
+            self.holds.insert(key.clone(), Held::new(name, None, since, DEFAULT_HOLD));
+        }
+    }
+
+    /// A hold ends when its Lease is not as the sharder wrote it.
+    fn end_lost_holds(&mut self) {
+        let mut holds = std::mem::take(&mut self.holds);
+        holds.end_unless(|key, (ring, _), spec| match spec {
+            Some(_) => self.leases.get(key).is_some_and(|seen| seen.lease.spec.as_ref() == spec),
+            None => !self.iter().any(|(known, seen)| known == key && seen.ring == *ring),
+        });
+        self.holds = holds;
+    }
+
     /// As after a long time of watching.
     #[cfg(test)]
     pub(super) fn know_all(&mut self) {
@@ -275,20 +351,24 @@ impl Book {
     }
 
     /// Which Leases with the label of a ring are not as a shard's should be, for people.
-    pub(super) fn faults(&self, ring: &RingName) -> impl Iterator<Item = String> {
+    pub(super) fn faults(&self, ring: &RingName, now: Moment) -> impl Iterator<Item = String> {
         let of_ring = self.leases.iter().filter(move |(_, seen)| seen.ring == *ring);
-        of_ring.filter_map(|(key, seen)| {
-            let refused = || {
-                let why = self.refusals.why(key)?;
-                Some(format!("Lease '{}/{}': the sharder can't write to it: {why}", key.namespace, key.name))
-            };
-            fault(&seen.lease, seen.owner, self.has_shards_in(&seen.ring, &key.namespace)).or_else(refused)
-        })
+        let refused = |key: &LeaseKey| {
+            let why = self.refusals.why(key)?;
+            Some(format!("Lease '{}/{}': the sharder can't write to it: {why}", key.namespace, key.name))
+        };
+        let known = of_ring.filter_map(move |(key, seen)| {
+            fault(&seen.lease, seen.owner, self.has_shards_in(&seen.ring, &key.namespace)).or_else(|| refused(key))
+        });
+        // Those that the sharder can't make, so that objects wait.
+        let missing = self.missing(now).into_iter().filter(move |(of, _)| of == ring);
+        known.chain(missing.filter_map(move |(_, key)| refused(&key)))
     }
 
     /// Takes in how a write to a Lease went; returns whether that is news to people.
     pub(super) fn wrote(&mut self, key: &LeaseKey, refused: Option<String>, now: Moment) -> bool {
-        self.refusals.keep_only(|known| self.leases.contains_key(known));
+        let wanted = |key: &LeaseKey| self.holds.wanted(now).any(|(_, shard)| *shard == key.name);
+        self.refusals.keep_only(|known| self.leases.contains_key(known) || wanted(known));
         self.refusals.wrote(key, refused, now)
     }
 
@@ -478,6 +558,12 @@ impl Book {
 /// The state that a Lease's label tells people.
 pub(super) fn state_label(lease: &Lease) -> Option<&str> {
     lease.metadata.labels.as_ref()?.get(LEASE_STATE).map(String::as_str)
+}
+
+/// Whether the sharder made this Lease, and holds it.
+fn is_made(lease: &Lease) -> bool {
+    let spec = lease.spec.as_ref();
+    holder(spec) == Some(SHARDER_HOLDER) && spec.and_then(|spec| spec.lease_transitions).unwrap_or_default() == 0
 }
 
 /// Whether `this` is an older state of the same Lease.

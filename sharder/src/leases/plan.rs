@@ -1,15 +1,18 @@
 //! What the leader does about the Leases, as a function of what was observed.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
 use ringside_ring::{
-    Moment,
-    labels::LEASE_STATE,
-    lease::{LeaseFacts, LeaseOwner, SHARDER_HOLDER, ShardState},
+    Moment, RingName,
+    labels::{LEASE_RING, LEASE_STATE},
+    lease::{LeaseFacts, LeaseOwner, SHARDER_HOLDER, ShardState, holder},
 };
 
-use super::book::{Book, LeaseKey, Observed, state_label};
+use super::{
+    book::{Book, LeaseKey, Observed, state_label},
+    hold::DEFAULT_HOLD,
+};
 
 /// Something to do about one Lease.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +23,12 @@ pub(super) enum Action {
     Tell,
     /// Acquire it: only when the API server accepted that is the shard dead (CONTRACT, "Shard Lease").
     Acquire,
+    /// Hold it while the objects of its shard, which is gone, are taken.
+    Hold,
+    /// Make it, and hold it: objects name its shard, which has none.
+    Make,
+    /// Release it: nothing of its shard is left to be taken, or the hold has run out.
+    Release,
     /// Delete it: its shard is gone for good.
     Delete,
 }
@@ -45,22 +54,39 @@ pub(super) fn plan(book: &Book, now: Moment, since: Moment) -> (Vec<Todo>, Optio
     let mut todos = Vec::new();
     let mut next: Option<Moment> = None;
     let names = book.names();
+    let to_hold: BTreeSet<LeaseKey> =
+        book.holds.wanted(now).filter_map(|(ring, shard)| book.to_hold(ring, shard, now)).flatten().collect();
     for (key, observed) in book.iter() {
         let judgement = observed.judge(now, since);
-        next = match (next, judgement.until) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
         let refused_until = book.refusals.until(key).filter(|until| now < *until);
-        next = refused_until.map_or(next, |until| Some(next.map_or(until, |next| next.min(until))));
+        let (hold, hold_changes) = hold(book, key, now, to_hold.contains(key));
+        next = [next, judgement.until, refused_until, hold_changes].into_iter().flatten().min();
         // Its shard waits for what it is told.
         let is_told = judgement.state != ShardState::Ready || book.marks_for(&names, key).is_empty();
-        let action = if is_told { action(observed, judgement.state) } else { Some(Action::Tell) };
+        let action = if is_told { hold.or_else(|| action(observed, judgement.state)) } else { Some(Action::Tell) };
         if let Some(action) = action.filter(|_| refused_until.is_none()) {
             todos.push(Todo { key: key.clone(), lease: observed.lease.clone(), action });
         }
     }
+    for (ring, key) in book.missing(now) {
+        let refused_until = book.refusals.until(&key).filter(|until| now < *until);
+        next = next.into_iter().chain(refused_until).min();
+        if refused_until.is_none() {
+            let lease = Arc::new(made(&key, &ring, Timestamp::now()));
+            todos.push(Todo { key, lease, action: Action::Make });
+        }
+    }
     (todos, next)
+}
+
+/// What is to be done about the hold on a Lease, and when that is something else.
+fn hold(book: &Book, key: &LeaseKey, now: Moment, is_wanted: bool) -> (Option<Action>, Option<Moment>) {
+    match (book.holds.ends(key), book.holds.rests(key, now)) {
+        (Some(ends), _) if ends <= now => (Some(Action::Release), None),
+        (Some(ends), _) => (None, Some(ends)),
+        (None, Some(until)) if is_wanted => (None, Some(until)),
+        (None, _) => (is_wanted.then_some(Action::Hold), None),
+    }
 }
 
 fn action(observed: &Observed, state: ShardState) -> Option<Action> {
@@ -81,13 +107,44 @@ fn action(observed: &Observed, state: ShardState) -> Option<Action> {
 ///
 /// The resourceVersion stays, so a renewal that came in between makes the API server refuse.
 pub(super) fn acquired(lease: &Lease, wall_clock: Timestamp) -> Lease {
-    let (mut lease, seconds) = (lease.clone(), LeaseFacts::of(lease).duration.as_secs());
+    let (duration, transitions) = (own_duration(lease), lease.spec.as_ref().and_then(|spec| spec.lease_transitions));
+    let mut lease = written(lease, SHARDER_HOLDER, 2 * duration, wall_clock);
     let spec = lease.spec.get_or_insert_default();
-    spec.holder_identity = Some(SHARDER_HOLDER.to_owned());
-    spec.lease_duration_seconds = Some(i32::try_from(seconds.saturating_mul(2)).unwrap_or(i32::MAX));
     spec.acquire_time = Some(MicroTime(wall_clock));
+    spec.lease_transitions = Some(transitions.unwrap_or_default().saturating_add(1));
+    lease
+}
+
+/// The Lease as the sharder releases it, of a shard whose own lasts for `duration`.
+pub(super) fn released(lease: &Lease, duration: Duration, wall_clock: Timestamp) -> Lease {
+    written(lease, "", duration, wall_clock)
+}
+
+/// The Lease of a shard that has none, as the sharder holds it.
+fn made(key: &LeaseKey, ring: &RingName, wall_clock: Timestamp) -> Lease {
+    let mut lease = Lease::default();
+    lease.metadata.name = Some(key.name.clone());
+    lease.metadata.namespace = Some(key.namespace.clone());
+    lease.metadata.labels = Some([(LEASE_RING.to_owned(), ring.to_string())].into());
+    let mut lease = written(&lease, SHARDER_HOLDER, DEFAULT_HOLD, wall_clock);
+    let spec = lease.spec.get_or_insert_default();
+    spec.acquire_time = Some(MicroTime(wall_clock));
+    spec.lease_transitions = Some(0);
+    lease
+}
+
+/// How long a renewal of the Lease's shard lasts. A leader before may hold it.
+fn own_duration(lease: &Lease) -> Duration {
+    let duration = LeaseFacts::of(lease).duration;
+    if holder(lease.spec.as_ref()) == Some(SHARDER_HOLDER) { duration / 2 } else { duration }
+}
+
+fn written(lease: &Lease, holder: &str, duration: Duration, wall_clock: Timestamp) -> Lease {
+    let mut lease = lease.clone();
+    let spec = lease.spec.get_or_insert_default();
+    spec.holder_identity = Some(holder.to_owned());
+    spec.lease_duration_seconds = Some(i32::try_from(duration.as_secs()).unwrap_or(i32::MAX));
     spec.renew_time = Some(MicroTime(wall_clock));
-    spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default().saturating_add(1));
     // In the same write: once it is accepted, that is what the shard is.
     let labels = lease.metadata.labels.get_or_insert_default();
     labels.insert(LEASE_STATE.to_owned(), ShardState::Dead.as_str().to_owned());

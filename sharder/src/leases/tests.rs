@@ -12,11 +12,43 @@ use super::{
     *,
 };
 
-/// What a replica knows that has seen the Leases of these shards of the ring `example`, each held, and all others go.
+/// What a leader knows that has seen the Leases of these shards of the ring `example`, each held, and all others go. It holds
+/// the name `gone`, for longer than any test.
 pub(crate) fn held_by(shards: &[&str]) -> Leases {
+    let leases = seen_for_long(shards);
+    let name = ("example".parse().unwrap(), "gone".to_owned());
+    let held = hold::Held::new(name, None, leases.now(), Duration::from_secs(1_000_000));
+    let key = LeaseKey { namespace: "default".to_owned(), name: "gone".to_owned() };
+    leases.book.lock().holds.insert(key, held);
+    leases
+}
+
+/// The same of one that holds nothing.
+pub(crate) fn seen_for_long(shards: &[&str]) -> Leases {
     let leases = just_seen(shards);
     leases.book.lock().know_all();
     leases
+}
+
+/// A leader at work; dropped, it stops.
+pub(crate) struct Leading(tokio::task::JoinHandle<Infallible>);
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Acts on the Leases of a fake API server, as the leader does.
+pub(crate) fn lead(api: &crate::fixtures::FakeApi, leases: &Leases) -> Leading {
+    let (client, leases) = (api.client(), leases.clone());
+    let notices = crate::notices::Notices::new(client.clone());
+    Leading(tokio::spawn(async move { keep_states(client, leases, crate::metrics::Metrics::default(), notices).await }))
+}
+
+/// A Lease is seen as it is stored.
+pub(crate) fn see(leases: &Leases, stored: &serde_json::Value) {
+    leases.observe(Event::Apply(serde_json::from_value(stored.clone()).unwrap()));
 }
 
 /// The same of a replica that has just begun to watch.
@@ -84,7 +116,7 @@ async fn a_name_without_lease_is_not_gone_before_twice_the_default_duration() {
     leases.observe(Event::Delete(lease("released", "", 0, 2)));
     tokio::time::sleep(Duration::from_secs(1)).await;
     leases.observe(Event::Delete(lease("deleted", "deleted", 0, 1)));
-    let gone = async |shard| leases.confirm(&client, &ring, shard).await.unwrap().is_some();
+    let gone = async |shard| !leases.is_there(&client, &ring, shard).await.unwrap();
     assert!(gone("released").await, "this replica saw its release");
     assert!(!gone("unseen").await && !gone("deleted").await);
     tokio::time::sleep(Duration::from_secs(28)).await;

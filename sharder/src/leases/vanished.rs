@@ -76,6 +76,11 @@ impl Vanished {
         self.shards.keys().any(|(other, of)| of == ring && other.name == key.name && other != key)
     }
 
+    /// Whether a shard of this name has not had the time to notice.
+    pub(super) fn has(&self, ring: &RingName, shard: &str) -> bool {
+        self.shards.iter().any(|((_, of), last)| of == ring && last.shard.as_str() == shard)
+    }
+
     /// Forgets those whose time is over; returns whether there were any.
     pub(super) fn expire(&mut self, now: Moment) -> bool {
         let before = self.shards.len();

@@ -25,7 +25,7 @@ mod flows;
 mod limit;
 
 use self::flows::{FlowId, Flows, Next};
-use crate::metrics::Metrics;
+use crate::{leases::hold::has_ended, metrics::Metrics};
 pub(crate) use limit::MAX_PERMITS;
 
 /// The time after which a write leaves the count: what Kubernetes promises for 99 of 100 writes to one object (the SLO "API
@@ -163,7 +163,8 @@ impl Answer {
     pub(crate) fn of<T>(outcome: &Result<T, kube::Error>) -> Self {
         match outcome {
             Ok(_) => Self::Good,
-            Err(error) if matches!(code(error), None | Some(504)) => Self::TimedOut,
+            // One whose hold had ended was not sent.
+            Err(error) if !has_ended(error) && matches!(code(error), None | Some(504)) => Self::TimedOut,
             Err(_) => Self::Refused,
         }
     }

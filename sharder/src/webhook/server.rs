@@ -349,7 +349,7 @@ impl Reviewer {
         }
         let (leases, client, ring) = (self.leases.clone(), self.client.clone(), snapshot.ring.clone());
         let key = format!("{ring} {shard}");
-        let is_there = async move { leases.confirm(&client, &ring, &shard).await.map(|absence| absence.is_none()) };
+        let is_there = async move { leases.is_there(&client, &ring, &shard).await };
         let is_there = self.owners.shards.join(key, is_there.map_err(Arc::new)).await?;
         Ok(named.filter(|_| is_there))
     }

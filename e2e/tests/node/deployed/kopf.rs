@@ -54,7 +54,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: kopf-shards, namespace: kopf}
 rules:
-- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [update, patch, delete]}
+- {apiGroups: [coordination.k8s.io], resources: [leases], verbs: [create, update, patch, delete]}
 - {apiGroups: [''], resources: [pods], verbs: [get]}
 - {apiGroups: [events.k8s.io], resources: [events], verbs: [create, patch]}
 ---

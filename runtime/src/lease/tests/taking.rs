@@ -98,3 +98,25 @@ async fn a_restarted_container_goes_on_and_a_recreated_pod_waits() {
     world.tenure.until_held().await;
     assert!(world.seconds() >= 15);
 }
+
+/// A container that restarts while the sharder takes what it had: not before the hold is released, and soon after that.
+#[tokio::test(start_paused = true)]
+async fn what_the_sharder_holds_is_taken_when_it_is_released_or_has_stood_still_for_its_duration() {
+    for is_released in [true, false] {
+        let mut hold = lease_of(ringside_ring::lease::SHARDER_HOLDER, "1");
+        hold.spec.as_mut().unwrap().lease_duration_seconds = Some(30);
+        let world = World::start(Some(hold));
+        tokio::time::sleep(Duration::from_millis(6_100)).await;
+        assert!(!world.tenure.held());
+        let told = world.tenure.reason().unwrap();
+        assert!(told.contains("held by the sharder"), "{told}");
+        if is_released {
+            world.fake.lock().unwrap().edit(|lease| lease.spec.as_mut().unwrap().holder_identity = Some(String::new()));
+        }
+        let since = world.clock.now();
+        world.tenure.until_held().await;
+        let took = world.clock.now().since(since);
+        let wanted = if is_released { 0..1_000 } else { 23_000..25_000 };
+        assert!(wanted.contains(&took.as_millis()), "released: {is_released}, {took:?}");
+    }
+}

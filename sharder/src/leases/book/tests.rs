@@ -342,7 +342,7 @@ fn planned(book: &Book, now: u64) -> Vec<String> {
 }
 
 fn faults(book: &Book) -> Vec<String> {
-    book.faults(&"example".parse().unwrap()).collect()
+    book.faults(&"example".parse().unwrap(), at(0)).collect()
 }
 
 fn confined(book: &mut Book, namespaces: &[&str], now: u64) -> bool {

@@ -1,0 +1,313 @@
+//! Holds: the sharder keeps the Lease of a shard that is gone while it takes that shard's objects.
+//!
+//! A shard that released its Lease may take it back at any moment, as a container does that restarts. So the leader acquires
+//! the Lease first, in the version that it knows. A conflict says that the shard is back, and nothing is taken from it. A shard
+//! that comes back during a hold waits for its release, or for twice its duration (CONTRACT, "hold").
+//!
+//! No write of a takeover lands when the shard may work again:
+//! - A hold counts from before its request, for a fifth less than the shard waits. It is never renewed.
+//! - A write has half of what is left of the hold to be sent, the client's repetitions included. It asks the API server to
+//!   give up on it after that half. So what the client does not wait for any more has come to its end before the hold has.
+//! - A hold is released when nothing uses it. What had no answer uses it until it can't be carried out any more. So does a
+//!   family of which not all has moved, until the hold runs out.
+//! - What a leader before holds is acquired anew, as nobody knows how old it is, and is not released early.
+//! - A hold ends as soon as the Lease is seen to be another's, or gone.
+//!
+//! What no Lease can rule out is left: a sharder that stands still between its look at the clock and the sending.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use k8s_openapi::api::coordination::v1::LeaseSpec;
+use parking_lot::Mutex;
+use ringside_ring::{Moment, RingName, lease::DEFAULT_LEASE_DURATION};
+use ringside_runtime::{clock::SharedClock, explain::code};
+use tokio::{sync::watch as channel, time::timeout};
+
+use super::book::LeaseKey;
+
+/// How long a hold that was used is kept: the next objects of its shard come meanwhile.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long a hold is kept that was never used: the objects of a shard that died have to be found first.
+const UNUSED: Duration = Duration::from_secs(5);
+/// How long a Lease is left alone after a hold has run out: a shard that waits takes it meanwhile. Client-go's election looks
+/// every 2 to 4.4 s by default.
+pub(super) const REST: Duration = Duration::from_secs(5);
+/// How long a wish for a hold is remembered.
+const WANTED: Duration = Duration::from_secs(60);
+/// The least time for one write.
+const LEAST: Duration = Duration::from_millis(250);
+
+/// The name of a shard in its ring.
+pub(super) type Name = (RingName, String);
+
+/// The Leases that the sharder holds, and those that it is to hold.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    /// When a hold was last asked for, until there is one.
+    wanted: BTreeMap<Name, Moment>,
+    held: BTreeMap<LeaseKey, Arc<Held>>,
+    /// Until when Leases are left alone.
+    rests: BTreeMap<LeaseKey, Moment>,
+}
+
+/// One Lease that is held.
+#[derive(Debug)]
+pub(super) struct Held {
+    name: Name,
+    /// As the sharder wrote it; none where the Lease of this name is no shard's, or there can be none.
+    spec: Option<LeaseSpec>,
+    /// Before the request.
+    since: Moment,
+    /// How long the shard waits.
+    lasts: Duration,
+    usage: Mutex<Usage>,
+}
+
+#[derive(Debug)]
+struct Usage {
+    users: usize,
+    /// Nothing is written under it any more.
+    is_over: bool,
+    /// When it was last used.
+    last: Option<Moment>,
+    /// Until when writes without an answer may be carried out, and families are not whole.
+    kept: Moment,
+}
+
+impl Held {
+    /// `lasts`: how long the shard waits, from any time after `since`.
+    pub(super) fn new(name: Name, spec: Option<LeaseSpec>, since: Moment, lasts: Duration) -> Self {
+        let usage = Mutex::new(Usage { users: 0, is_over: false, last: None, kept: since });
+        Self { name, spec, since, lasts, usage }
+    }
+
+    /// The same where a leader before holds the Lease: it is not released early, as that one may still have a write under way.
+    pub(super) fn over_another(self) -> Self {
+        self.usage.lock().kept = self.since + self.lasts;
+        self
+    }
+
+    /// Until when the sharder relies on it.
+    fn until(&self) -> Moment {
+        self.since + self.lasts / 5 * 4
+    }
+
+    /// Until when something is begun under it: what remains is for its end.
+    fn begins_until(&self) -> Moment {
+        self.until() - self.lasts / 10
+    }
+
+    /// When it is to be released, as it is used now.
+    fn ends(&self) -> Moment {
+        let (usage, end) = (self.usage.lock(), self.since + self.lasts);
+        if usage.is_over {
+            return self.since;
+        }
+        if usage.users > 0 {
+            return end;
+        }
+        usage.last.map_or(self.since + UNUSED, |last| last + QUIET).max(usage.kept + QUIET).min(end)
+    }
+}
+
+impl Holds {
+    /// Notes that a shard's Lease is to be held; returns whether that is news.
+    pub(super) fn want(&mut self, name: Name, now: Moment) -> bool {
+        self.wanted.retain(|_, asked| now < *asked + WANTED);
+        self.wanted.insert(name, now).is_none()
+    }
+
+    /// The shards whose Leases are to be held.
+    pub(super) fn wanted(&self, now: Moment) -> impl Iterator<Item = &Name> {
+        self.wanted.iter().filter(move |(_, asked)| now < **asked + WANTED).map(|(name, _)| name)
+    }
+
+    /// The Lease is held from now on.
+    pub(super) fn insert(&mut self, key: LeaseKey, held: Held) {
+        self.wanted.remove(&held.name);
+        self.held.insert(key, Arc::new(held));
+    }
+
+    /// Whether the Lease is held.
+    pub(super) fn has(&self, key: &LeaseKey, now: Moment) -> bool {
+        self.held.get(key).is_some_and(|held| held.spec.is_some() || now < held.until())
+    }
+
+    /// When the hold on this Lease is to be released.
+    pub(super) fn ends(&self, key: &LeaseKey) -> Option<Moment> {
+        self.held.get(key).map(|held| held.ends())
+    }
+
+    /// Until when this Lease is left alone.
+    pub(super) fn rests(&self, key: &LeaseKey, now: Moment) -> Option<Moment> {
+        self.rests.get(key).copied().filter(|until| now < *until)
+    }
+
+    /// The holds on all of these, if there are any and something can be begun under all.
+    pub(super) fn all(&self, keys: &[LeaseKey], now: Moment) -> Option<Vec<Arc<Held>>> {
+        let relied_on = |key: &LeaseKey| {
+            let held = self.held.get(key)?;
+            (!held.usage.lock().is_over && now < held.begins_until()).then(|| held.clone())
+        };
+        keys.iter().map(relied_on).collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())
+    }
+
+    /// The hold is about to be released: nothing is written under it any more. Returns how long the shard's own Lease lasts,
+    /// and whether the hold has run out; none while it is used.
+    pub(super) fn release(&mut self, key: &LeaseKey, now: Moment) -> Option<(Duration, bool)> {
+        let held = self.held.get(key).filter(|held| held.ends() <= now)?;
+        held.usage.lock().is_over = true;
+        Some((held.lasts / 2, held.begins_until() <= now))
+    }
+
+    /// Leaves the Lease alone for a while.
+    pub(super) fn rest(&mut self, key: &LeaseKey, now: Moment) {
+        self.rests.retain(|_, until| now < *until);
+        self.rests.insert(key.clone(), now + REST);
+    }
+
+    /// Ends the holds on Leases that are not as the sharder wrote them. `stands` gets what was written.
+    pub(super) fn end_unless(&mut self, stands: impl Fn(&LeaseKey, &Name, Option<&LeaseSpec>) -> bool) {
+        self.held.retain(|key, held| {
+            let stands = stands(key, &held.name, held.spec.as_ref());
+            if !stands {
+                held.usage.lock().is_over = true;
+            }
+            stands
+        });
+    }
+}
+
+/// The error of a write that was not sent: there was no hold for it any more.
+#[derive(Debug, thiserror::Error)]
+#[error("the hold on the Lease of the object's shard has ended")]
+struct HoldEnded;
+
+/// Whether a write was not sent as its hold had ended.
+pub(crate) fn has_ended(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Service(error) if error.is::<HoldEnded>())
+}
+
+/// The permission to take a shard's objects, for as long as the sharder holds its Lease. While there is one the Lease is not
+/// released before the hold has run out.
+pub(crate) struct Hold {
+    shard: String,
+    of: Vec<Arc<Held>>,
+    clock: SharedClock,
+    /// Where it is told that nothing uses the hold any more.
+    attention: channel::Sender<()>,
+}
+
+impl Hold {
+    pub(super) fn new(shard: &str, of: Vec<Arc<Held>>, clock: &SharedClock, attention: &channel::Sender<()>) -> Self {
+        for held in &of {
+            held.usage.lock().users += 1;
+        }
+        Self { shard: shard.to_owned(), of, clock: clock.clone(), attention: attention.clone() }
+    }
+
+    /// Whether it is the hold on this shard's Lease.
+    pub(crate) fn is_of(&self, shard: &str) -> bool {
+        self.shard == shard
+    }
+
+    /// Carries out a write under the hold. `write` gets the time after which the API server has to give up on it.
+    ///
+    /// # Errors
+    /// Those of the write; that it had no answer in time; or that the hold has ended ([`has_ended`]), and then it was not sent.
+    pub(crate) async fn carry_out<T>(
+        &self,
+        write: impl AsyncFnOnce(Duration) -> Result<T, kube::Error>,
+    ) -> Result<T, kube::Error> {
+        let left = self.left();
+        let within = left / 2;
+        if within < LEAST {
+            return Err(kube::Error::Service(HoldEnded.into()));
+        }
+        let unfinished = self.unfinished(left);
+        let outcome = match timeout(within, write(within)).await {
+            Ok(outcome) => outcome,
+            Err(elapsed) => Err(kube::Error::Service(elapsed.into())),
+        };
+        let is_final = |error: &kube::Error| code(error).is_some_and(|code| code < 500 && code != 429);
+        if outcome.as_ref().err().is_none_or(is_final) {
+            unfinished.end();
+        }
+        outcome
+    }
+
+    /// Begins with a family: unless that ends, the hold is kept until it runs out. A shard that came back meanwhile would find
+    /// an object without its children.
+    ///
+    /// # Errors
+    /// There is too little time left ([`has_ended`]).
+    pub(crate) fn begin(&self) -> Result<Unfinished, kube::Error> {
+        let (left, now) = (self.left(), self.clock.now());
+        if left.is_zero() || self.of.iter().any(|held| held.begins_until() <= now) {
+            return Err(kube::Error::Service(HoldEnded.into()));
+        }
+        Ok(self.unfinished(left))
+    }
+
+    /// How long it can be relied on.
+    fn left(&self) -> Duration {
+        let now = self.clock.now();
+        let left = |held: &Arc<Held>| if held.usage.lock().is_over { Duration::ZERO } else { held.until().since(now) };
+        self.of.iter().map(left).min().unwrap_or_default()
+    }
+
+    fn unfinished(&self, within: Duration) -> Unfinished {
+        Unfinished { hold: self.clone(), until: Some(self.clock.now() + within) }
+    }
+}
+
+impl Clone for Hold {
+    fn clone(&self) -> Self {
+        Self::new(&self.shard, self.of.clone(), &self.clock, &self.attention)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let now = self.clock.now();
+        let mut is_free = false;
+        for held in &self.of {
+            let mut usage = held.usage.lock();
+            usage.users -= 1;
+            usage.last = Some(now);
+            is_free |= usage.users == 0;
+        }
+        if is_free {
+            self.attention.send_replace(());
+        }
+    }
+}
+
+/// Something that was begun under a hold, and keeps it until then unless it ends.
+pub(crate) struct Unfinished {
+    hold: Hold,
+    until: Option<Moment>,
+}
+
+impl Unfinished {
+    /// It came to its end.
+    pub(crate) fn end(mut self) {
+        self.until = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let Some(until) = self.until else { return };
+        for held in &self.hold.of {
+            let mut usage = held.usage.lock();
+            usage.kept = usage.kept.max(until);
+        }
+    }
+}
+
+/// How long a hold lasts where no Lease says it.
+pub(super) const DEFAULT_HOLD: Duration = DEFAULT_LEASE_DURATION.saturating_mul(2);
+
+#[cfg(test)]
+pub(super) mod tests;
