@@ -34,12 +34,19 @@ pub enum Action {
     Release(usize),
     // Of a replica: its number, and the object's or the shard's.
     SeeLease(usize, usize),
-    TakeLease(usize, usize),
+    /// With whether the answer comes.
+    TakeLease(usize, usize, bool),
+    ReleaseLease(usize, usize),
     Decide(usize, usize, bool),
     Force(usize, usize),
     CarryOut(usize),
     Crash(usize),
+    Abandon(usize),
+    Succeed(usize),
     // Of the world.
+    LateLands,
+    HoldEnds(usize),
+    DeleteLease(usize),
     Tick,
     Kill(usize),
     KillProxy(usize),
@@ -69,10 +76,10 @@ impl Handover {
     /// Each step that there is, whether it can be taken now or not.
     pub(crate) fn all(case: &Case) -> Vec<Action> {
         use Action::{
-            Acknowledge, AcknowledgementLands, AcknowledgementLost, Bookmark, CarryOut, CatchUp, Crash, Cut, Decide,
-            Deliver, End, Force, ForgetDrain, Kill, KillProxy, List, Pause, Release, Renew, RenewalAnswered,
-            RenewalLands, RenewalLost, Rest, Restart, Resume, SeeDrain, SeeLease, Strip, TakeLease, Tick, Touch, Wake,
-            Write, WriteLands,
+            Abandon, Acknowledge, AcknowledgementLands, AcknowledgementLost, Bookmark, CarryOut, CatchUp, Crash, Cut,
+            Decide, DeleteLease, Deliver, End, Force, ForgetDrain, HoldEnds, Kill, KillProxy, LateLands, List, Pause,
+            Release, ReleaseLease, Renew, RenewalAnswered, RenewalLands, RenewalLost, Rest, Restart, Resume, SeeDrain,
+            SeeLease, Strip, Succeed, TakeLease, Tick, Touch, Wake, Write, WriteLands,
         };
         let objects = case.objects;
         let of_shards = (0..SHARDS).flat_map(move |shard| {
@@ -93,6 +100,8 @@ impl Handover {
                 Pause(shard),
                 Resume(shard),
                 Cut(shard),
+                HoldEnds(shard),
+                DeleteLease(shard),
             ];
             let each = (0..objects).flat_map(move |object| {
                 [
@@ -113,14 +122,17 @@ impl Handover {
             one.into_iter().chain(each).chain(answered)
         });
         let of_replicas = (0..case.replicas).flat_map(move |replica| {
-            let leases = (0..SHARDS).flat_map(move |shard| [SeeLease(replica, shard), TakeLease(replica, shard)]);
+            let leases = (0..SHARDS).flat_map(move |shard| {
+                let takes = [TakeLease(replica, shard, true), TakeLease(replica, shard, false)];
+                [SeeLease(replica, shard), ReleaseLease(replica, shard)].into_iter().chain(takes)
+            });
             let objects = (0..objects).flat_map(move |object| {
                 [Decide(replica, object, false), Decide(replica, object, true), Force(replica, object)]
             });
-            leases.chain(objects).chain([CarryOut(replica), Crash(replica)])
+            leases.chain(objects).chain([CarryOut(replica), Crash(replica), Abandon(replica), Succeed(replica)])
         });
         let of_objects = (0..objects).flat_map(|object| [Strip(object), Touch(object)]);
-        of_shards.chain(of_replicas).chain(of_objects).chain([Tick, CatchUp]).collect()
+        of_shards.chain(of_replicas).chain(of_objects).chain([Tick, CatchUp, LateLands]).collect()
     }
 }
 
@@ -144,6 +156,7 @@ impl Model for Handover {
         let mut all = vec![
             Property::always(promises::NO_FOREIGN_WRITE, promises::no_foreign_write),
             Property::always(promises::CHILD_FIRST, promises::child_first),
+            Property::always(promises::HELD, promises::held),
             Property::always(promises::SETTLES, promises::settles),
         ];
         // Behind the fence objects are taken by force: nobody waits for their shard, and what it writes the API server refuses.

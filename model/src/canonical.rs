@@ -1,22 +1,13 @@
 //! Numbers by their order alone: two states that differ only in how many writes came before are one.
 
-use crate::state::{Event, Next, State};
+use crate::state::{Event, Job, Next, State};
 
 impl State {
     pub(crate) fn make_canonical(&mut self) {
-        self.forget_claims();
         self.rank_versions();
         self.rank_drains();
-    }
-
-    /// No drain has the value of another: one that is nowhere to be seen will not be.
-    fn forget_claims(&mut self) {
-        let (now, past) = (self.now.objects, self.past.objects);
-        for replica in &mut self.replicas {
-            for (object, claimed) in replica.claimed.iter_mut().enumerate() {
-                let seen = [now[object].drain, past[object].drain];
-                *claimed = claimed.filter(|claimed| seen.contains(&Some(claimed.drain)));
-            }
+        for (parted, object) in self.parted.iter_mut().zip(self.now.objects) {
+            *parted &= object.child.is_some() && object.child != object.shard;
         }
     }
 
@@ -60,7 +51,12 @@ impl State {
                 }
             }
         }
-        self.replicas.iter_mut().filter_map(|replica| replica.job.as_mut()).for_each(|job| each(&mut job.view.version));
+        self.jobs().for_each(|job| each(&mut job.view.version));
+    }
+
+    /// What the sharder has under way.
+    pub(crate) fn jobs(&mut self) -> impl Iterator<Item = &mut Job> {
+        self.replicas.iter_mut().map(|replica| &mut replica.job).chain([&mut self.late]).flatten()
     }
 
     fn each_drain(&mut self, mut each: impl FnMut(&mut u8)) {
@@ -71,12 +67,9 @@ impl State {
             held.drained.iter_mut().for_each(|(value, _)| each(value));
             held.acknowledgement.iter_mut().for_each(&mut each);
         }
-        for claimed in self.replicas.iter_mut().flat_map(|replica| replica.claimed.iter_mut().flatten()) {
-            each(&mut claimed.drain);
-        }
-        for job in self.replicas.iter_mut().filter_map(|replica| replica.job.as_mut()) {
+        for job in self.jobs() {
             job.view.drain.iter_mut().for_each(&mut each);
-            if let Next::Drain(value) | Next::Claim(value) = &mut job.next {
+            if let Next::Drain(value) = &mut job.next {
                 each(value);
             }
         }

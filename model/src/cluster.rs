@@ -12,15 +12,74 @@ use serde_json::{Value, json};
 
 use crate::{
     config::{Handover, Mistake},
-    state::{Event, Job, Next, Object, SHARDS, State, Version},
+    state::{Broken, Event, Job, Next, Object, SHARDS, State, Version},
 };
 
 /// A uid: objects are not deleted here.
 const UID: &str = "u";
+/// The version of a child as it was seen, and another one.
+const UNCHANGED: &str = "1";
+const CHANGED: &str = "2";
 
 impl Handover {
-    /// Carries out a replica's write; whether its tests held.
+    /// Carries out the sharder's next write; whether its tests held.
     pub(crate) fn write(&self, state: &mut State, job: &Job) -> bool {
+        let carried_out = match job.next {
+            Next::Child(to) | Next::Gather(to) => self.write_child(state, job, to),
+            Next::Drain(_) | Next::Assign(_) => self.write_object(state, job),
+        };
+        if carried_out {
+            self.note(state, job);
+        }
+        carried_out
+    }
+
+    /// What a write of the sharder means for what it has under way otherwise, and for the promises.
+    fn note(&self, state: &mut State, job: &Job) {
+        let object = usize::from(job.object);
+        let (is_childs, is_drain) =
+            (matches!(job.next, Next::Child(_) | Next::Gather(_)), matches!(job.next, Next::Drain(_)));
+        // What follows an object that has another shard already is nothing to that one.
+        let is_there = !is_childs || state.now.objects[object].shard == job.view.shard;
+        let from = job.view.shard.filter(|_| job.takes && is_there);
+        if let Some(from) = from.filter(|from| !state.leases[usize::from(*from)].is_held_by_sharder()) {
+            state.broken = Some(Broken::Unheld(from));
+        }
+        if !self.case.children {
+            return;
+        }
+        for other in state.jobs().filter(|other| other.object == job.object) {
+            other.child_changed |= is_childs;
+            other.disturbed |= !is_drain;
+        }
+        // What changes the child although others have since is a mistake, and so is what one could know.
+        let is_old = matches!(job.next, Next::Child(_)) && state.now.objects[object].version != job.view.version;
+        let is_mistake = (is_childs && job.child_changed) || job.forgot;
+        state.parted[object] |= (job.disturbed || is_old) && !is_mistake;
+    }
+
+    fn write_child(&self, state: &mut State, job: &Job, to: u8) -> bool {
+        let stored = state.now.objects[usize::from(job.object)];
+        let seen = Seen {
+            uid: UID,
+            resource_version: UNCHANGED,
+            ownership: Ownership { shard: self.name(job.view.child), drain: None },
+            has_labels: true,
+        };
+        let write = if self.makes(Mistake::ChildUntested) { patch::assign } else { patch::gather };
+        let patch = write(&self.labels, &seen, &self.names[usize::from(to)]);
+        let labels: serde_json::Map<_, _> =
+            self.name(stored.child).map(|name| (self.labels.shard.clone(), json!(name))).into_iter().collect();
+        let version = if job.child_changed { CHANGED } else { UNCHANGED };
+        let mut child = json!({"metadata": {"uid": UID, "resourceVersion": version, "labels": labels}});
+        let carried_out = json_patch::patch(&mut child, &patch).is_ok();
+        if carried_out {
+            state.now.objects[usize::from(job.object)].child = Some(to);
+        }
+        carried_out
+    }
+
+    fn write_object(&self, state: &mut State, job: &Job) -> bool {
         let (drain, version) = (job.view.drain.map(|it| it.to_string()), job.view.version.to_string());
         let seen = Seen {
             uid: UID,
@@ -29,19 +88,15 @@ impl Handover {
             has_labels: true,
         };
         let patch = match job.next {
-            Next::Drain(value) | Next::Claim(value) => {
+            Next::Drain(value) => {
                 let from = seen.ownership.shard.expect("only who has an object is asked to let go");
                 patch::drain(&self.labels, UID, from, &value.to_string())
             }
-            Next::Assign(to) => patch::assign(&self.labels, &seen, &self.names[usize::from(to)]),
-            Next::Confirm => return false,
+            Next::Assign(to) | Next::Child(to) | Next::Gather(to) => {
+                patch::assign(&self.labels, &seen, &self.names[usize::from(to)])
+            }
         };
-        let carried_out = self.patch(state, usize::from(job.object), &patch);
-        if let (Next::Assign(to), true, true) = (job.next, carried_out, self.moves_children()) {
-            // It moves before, in fact: until then its owner is as it was.
-            state.now.objects[usize::from(job.object)].child = Some(to);
-        }
-        carried_out
+        self.patch(state, usize::from(job.object), &patch)
     }
 
     /// Carries out a shard's acknowledgement, as the webhook of a replica lets it, if one answers.
@@ -105,10 +160,6 @@ impl Handover {
         let admitted = Object { shard: labels.0, drain: labels.1, ..after };
         state.show(object, after, admitted);
         state.now.objects[object] = admitted;
-    }
-
-    fn moves_children(&self) -> bool {
-        self.case.children && !self.makes(Mistake::ChildrenLeftBehind)
     }
 
     fn patch(&self, state: &mut State, object: usize, patch: &json_patch::Patch) -> bool {

@@ -43,16 +43,38 @@ pub enum Mistake {
     OldLists,
     /// A watch that ended is no view any more.
     EndedWatchForgotten,
-    /// Objects of a shard that seems to be gone are given away without a drain label and without a look at its Lease.
-    MovedUnclaimed,
-    /// What was drained when its shard seemed to be gone goes elsewhere without an acknowledgement, whether it was gone or not.
-    ClaimsUntold,
+    /// Objects of a shard that seems to be gone are given away without a hold on its Lease.
+    TakenUnheld,
+    /// A shard does not wait for the end of the sharder's hold.
+    HoldNotWaitedFor,
+    /// The sharder takes no note of the end of its hold.
+    HoldWithoutEnd,
+    /// A takeover's write may be carried out after the end of the hold under which it was sent.
+    TakeoverOutlivesHold,
+    /// A hold is released while a takeover's write has no answer.
+    ReleasedWhileLate,
+    /// A hold is released between child and object.
+    ReleasedHalfway,
+    /// A replica relies on a hold that it has not acquired itself.
+    OthersHoldTrusted,
+    /// A hold that was another replica's before is released before its end.
+    OthersHoldReleased,
+    /// A shard without Lease counts as gone at once.
+    NamelessIsGone,
     /// The Lease of a shard is acquired although it has changed since it was seen.
     LeaseTakenUntested,
     /// What has no owner is left to the webhook.
     WebhookTrusted,
     /// An object is assigned without its child.
     ChildrenLeftBehind,
+    /// A write to a child tests its label alone.
+    ChildUntested,
+    /// A child that is apart from its object stays there.
+    StraysLeft,
+    /// A replica decides on an object as it was before a write of its own.
+    OwnWritesForgotten,
+    /// A child is brought to where its object was.
+    GatheredToThePast,
     /// The API server's fence lets all writes through, although others rely on it.
     NoApiServerFence,
     /// Objects are taken by force although the API server's fence is not there.
@@ -98,6 +120,14 @@ pub struct Budget {
     pub silences: u8,
     /// Drains with which the sharder loses its patience.
     pub forces: u8,
+    /// Writes of the sharder of which no answer comes: they may be carried out at any time.
+    pub lates: u8,
+    /// Leaders that are followed by one which knows what it reads and no more.
+    pub successions: u8,
+    /// Holds whose time is over.
+    pub lapses: u8,
+    /// Leases of working shards that somebody deletes.
+    pub deletions: u8,
     /// Decisions of the second replica, where there is one.
     pub decisions: u8,
     /// Times that a second API server, which shows what was so at first, catches up with the one that all write to. 0: it never
@@ -117,7 +147,7 @@ pub struct Case {
     /// Faults.
     pub budget: Budget,
     /// Whether each object has a child, which moves first: so the webhook leaves what is acknowledged to the sharder's
-    /// controller. Child and object move in one step here; that a move breaks off between them is not tried.
+    /// controller.
     pub children: bool,
     /// Whether the API server refuses what shards write to others' objects, and acknowledgements that name another owner.
     pub fence: bool,
@@ -196,6 +226,11 @@ impl Handover {
         let labels = RingLabels::of(&"example".parse().expect("a valid name"));
         let (keys, steps) = ([key("a", "c"), key("b", "b")], Self::all(&case).into());
         Self { case, labels, keys, names, steps, settled: Arc::default(), judged }
+    }
+
+    /// Whether there may be such a shard.
+    pub(crate) fn is_of_the_case(&self, shard: usize) -> bool {
+        FIRST[shard] || self.case.joins || self.case.all_work
     }
 
     pub(crate) fn makes(&self, mistake: Mistake) -> bool {

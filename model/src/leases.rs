@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use ringside_ring::{
     Moment,
-    lease::{LeaseFacts, ShardState, judge},
+    lease::{LeaseFacts, ShardState, judge, vanished_until},
 };
 
 use crate::{
     actions::Action,
     config::{Handover, Judged, Mistake},
     queue::Queue,
-    state::{Holder, REPLICAS, Renewal, SHARDS, Seen, State, Write},
+    state::{Hold, Holder, Job, Lease, Object, REPLICAS, Renewal, SHARDS, Seen, State, Write},
 };
 
 /// Three ticks are two durations of a Lease: a shard is given up for dead at the third that passes in silence. What a shard
@@ -25,15 +25,17 @@ impl Handover {
     pub(crate) fn lease_steps(&self, state: &mut State, action: Action) -> bool {
         match action {
             Action::Renew(shard) => {
+                // It sees whose the Lease is.
+                let waits = state.leases[shard].is_held_by_sharder() && !self.makes(Mistake::HoldNotWaitedFor);
                 let pod = &mut state.pods[shard];
                 // Another one would change nothing before the next tick.
-                let begins = pod.runs && !pod.paused && pod.renewal.is_none() && !pod.is_fresh;
+                let begins = pod.runs && !pod.paused && pod.renewal.is_none() && !pod.is_fresh && (pod.holds || !waits);
                 if begins {
                     pod.renewal = Some(Renewal { is_old: false, answer: None });
                 }
                 begins
             }
-            Action::RenewalLands(shard) => lands(state, shard),
+            Action::RenewalLands(shard) => self.lands(state, shard),
             Action::RenewalAnswered(shard) => self.answered(state, shard),
             Action::RenewalLost(shard) => {
                 let lost = state.pods[shard].renewal.is_some() && state.left.losses > 0;
@@ -44,14 +46,24 @@ impl Handover {
                 lost
             }
             Action::SeeLease(replica, shard) => {
-                let unseen = std::mem::take(&mut state.leases[shard].unseen[replica]);
+                let unseen = state.leases[shard].unseen[replica];
                 if unseen {
-                    let held = state.leases[shard].holder == Holder::Shard;
-                    state.replicas[replica].seen[shard] = Seen { exists: true, held, age: 0 };
+                    see(state, replica, shard);
                 }
                 unseen
             }
-            Action::TakeLease(replica, shard) => self.take(state, replica, shard),
+            Action::TakeLease(replica, shard, answered) => self.take(state, (replica, shard), answered),
+            Action::ReleaseLease(replica, shard) => self.release_hold(state, replica, shard),
+            Action::HoldEnds(shard) => self.hold_ends(state, shard),
+            Action::DeleteLease(shard) => {
+                let deleted = state.left.deletions > 0 && state.leases[shard].holder == Holder::Shard;
+                if deleted {
+                    state.left.deletions -= 1;
+                    state.leases[shard] =
+                        Lease { holder: Holder::Absent, unseen: [true; REPLICAS], ..Lease::default() };
+                }
+                deleted
+            }
             Action::Tick => self.tick(state),
             _ => false,
         }
@@ -78,18 +90,87 @@ impl Handover {
         true
     }
 
-    /// A replica becomes the holder of the Lease of a shard that was silent for too long.
-    fn take(&self, state: &mut State, replica: usize, shard: usize) -> bool {
-        let lease = &mut state.leases[shard];
+    /// A replica becomes the holder of the Lease of a shard that was silent for too long, that released it, or that has none:
+    /// of these only where there is something to take over. Of a Lease that has changed since it was seen it does not.
+    fn take(&self, state: &mut State, (replica, shard): (usize, usize), answered: bool) -> bool {
+        let (lease, of_replica) = (state.leases[shard], &state.replicas[replica]);
+        let seen = of_replica.seen[shard];
         let by_its_clock = self.makes(Mistake::RenewTimeAsClock) && lease.holder == Holder::Shard;
-        if state_of(state.replicas[replica].seen[shard]) != Some(ShardState::Uncertain) && !by_its_clock {
+        let is_silent = state_of(seen) == Some(ShardState::Uncertain) || by_its_clock;
+        let is_gone = if seen.exists { !seen.held } else { seen.age >= OLDEST || self.makes(Mistake::NamelessIsGone) };
+        let may = is_silent || (is_gone && all_of(state, shard).next().is_some());
+        let leads = replica == 0 || state.left.decisions > 0;
+        let is_as_seen = !lease.unseen[replica] || self.makes(Mistake::LeaseTakenUntested);
+        if !may
+            || !leads
+            || !is_as_seen
+            || of_replica.holds[shard] != Hold::None
+            || (!answered && state.left.losses == 0)
+        {
             return false;
         }
-        if lease.unseen[replica] && !self.makes(Mistake::LeaseTakenUntested) {
-            return false;
+        let is_anothers = lease.is_held_by_sharder();
+        let holder = Holder::Sharder(u8::try_from(replica).expect("few replicas"));
+        state.leases[shard] = Lease { holder, ran_out: false, unseen: [true; REPLICAS] };
+        if answered {
+            see(state, replica, shard);
+            state.replicas[replica].holds[shard] = if is_anothers { Hold::Over } else { Hold::Own };
+        } else {
+            state.left.losses -= 1;
         }
-        *lease = crate::state::Lease { holder: Holder::Sharder, unseen: [true; REPLICAS] };
         true
+    }
+
+    /// A replica ends its hold when nothing relies on it: no write, whether it waits for the answer or not, and no family of which
+    /// not all has moved.
+    fn release_hold(&self, state: &mut State, replica: usize, shard: usize) -> bool {
+        let is_its = matches!(state.leases[shard].holder, Holder::Sharder(holder) if usize::from(holder) == replica);
+        let may = match state.replicas[replica].holds[shard] {
+            Hold::None => false,
+            Hold::Own => true,
+            Hold::Over => self.makes(Mistake::OthersHoldReleased),
+        };
+        let is_of_this = |job: &Option<Job>| job.is_some_and(|job| job.takes_from(shard));
+        let is_late = is_of_this(&state.late) && !self.makes(Mistake::ReleasedWhileLate);
+        let is_apart = |object: &Object| object.child.is_some_and(|child| usize::from(child) != shard);
+        let is_halfway = all_of(state, shard).any(is_apart) && !self.makes(Mistake::ReleasedHalfway);
+        if !is_its || !may || is_of_this(&state.replicas[replica].job) || is_late || is_halfway {
+            return false;
+        }
+        state.leases[shard] = Lease { holder: Holder::Nobody, unseen: [true; REPLICAS], ..Lease::default() };
+        see(state, replica, shard);
+        state.replicas[replica].holds[shard] = Hold::None;
+        true
+    }
+
+    /// The time of a hold is over: whoever relied on it knew before, and the API server has ended what was sent under it.
+    fn hold_ends(&self, state: &mut State, shard: usize) -> bool {
+        if state.left.lapses == 0 || !state.leases[shard].is_held_by_sharder() {
+            return false;
+        }
+        state.left.lapses -= 1;
+        state.leases[shard].ran_out = true;
+        if !self.makes(Mistake::HoldWithoutEnd) {
+            state.replicas.iter_mut().for_each(|replica| replica.holds[shard] = Hold::None);
+        }
+        let jobs = state.replicas.iter_mut().map(|replica| &mut replica.job).chain([&mut state.late]);
+        if !self.makes(Mistake::TakeoverOutlivesHold) && !self.makes(Mistake::HoldWithoutEnd) {
+            jobs.for_each(|job| *job = job.filter(|job| !job.takes_from(shard)));
+        }
+        // Between child and object, if so it was.
+        for (parted, object) in state.parted.iter_mut().zip(state.now.objects) {
+            *parted |= object.shard.map(usize::from) == Some(shard);
+        }
+        true
+    }
+
+    /// Whether a replica may take what a shard has that is gone.
+    pub(crate) fn may_take_over(&self, state: &State, replica: usize, shard: u8) -> bool {
+        let (lease, of_replica) = (state.leases[usize::from(shard)], &state.replicas[replica]);
+        let is_seen = !lease.unseen[replica] && matches!(lease.holder, Holder::Sharder(_));
+        of_replica.holds[usize::from(shard)] != Hold::None
+            || (is_seen && self.makes(Mistake::OthersHoldTrusted))
+            || self.makes(Mistake::TakenUnheld)
     }
 
     /// Time passes for everybody.
@@ -120,10 +201,32 @@ impl Handover {
         true
     }
 
+    /// The API server carries out a renewal, which tests what the proxy knows of the Lease. Who has lost it may take it back,
+    /// from the sharder at the end of its hold.
+    fn lands(&self, state: &mut State, shard: usize) -> bool {
+        let pod = &mut state.pods[shard];
+        let (Some(renewal), lease) = (&mut pod.renewal, &mut state.leases[shard]) else { return false };
+        if renewal.answer.is_some() {
+            return false;
+        }
+        let waits = lease.is_held_by_sharder() && !self.makes(Mistake::HoldNotWaitedFor);
+        let held = match lease.holder {
+            Holder::Shard | Holder::Absent => true,
+            Holder::Nobody => !pod.holds,
+            Holder::Sharder(_) => !pod.holds && !waits,
+        };
+        renewal.answer = Some(held);
+        if held {
+            *lease = Lease { holder: Holder::Shard, ran_out: false, unseen: [true; REPLICAS] };
+        }
+        true
+    }
+
     /// Whether its renewals take no time: where the case says so, while it can renew.
     fn is_steady(&self, state: &State, shard: usize) -> bool {
         let pod = &state.pods[shard];
-        self.case.steady[shard] && pod.runs && pod.holds && !pod.paused
+        let is_there = state.leases[shard].holder != Holder::Absent;
+        self.case.steady[shard] && pod.runs && pod.holds && !pod.paused && is_there
     }
 
     /// The shards that take part, as a replica judges.
@@ -132,27 +235,48 @@ impl Handover {
     }
 }
 
-/// The judgement of the contract. None: it has not seen the Lease.
+/// The judgement of the contract. None: it has not seen the Lease, or not for long.
 fn state_of(seen: Seen) -> Option<ShardState> {
     let facts = LeaseFacts { held_by_shard: seen.held, duration: DURATION };
     let now = Moment::from_origin(TICK * u32::from(seen.age));
-    seen.exists.then(|| judge(&facts, Moment::default(), now).state)
+    if !seen.exists {
+        let until = vanished_until(&facts, Moment::default())?;
+        return (now < until).then_some(ShardState::Expired);
+    }
+    Some(judge(&facts, Moment::default(), now).state)
 }
 
-/// The API server carries out a renewal, which tests what the proxy knows of the Lease.
-fn lands(state: &mut State, shard: usize) -> bool {
-    let pod = &mut state.pods[shard];
-    let (Some(renewal), lease) = (&mut pod.renewal, &mut state.leases[shard]) else { return false };
-    if renewal.answer.is_some() {
-        return false;
+/// A replica sees a Lease as it is.
+pub(crate) fn see(state: &mut State, replica: usize, shard: usize) {
+    let (lease, of_replica) = (&mut state.leases[shard], &mut state.replicas[replica]);
+    lease.unseen[replica] = false;
+    let before = of_replica.seen[shard];
+    of_replica.seen[shard] = match lease.holder {
+        Holder::Absent => Seen { exists: false, held: before.held, age: 0 },
+        holder => Seen { exists: true, held: holder == Holder::Shard, age: 0 },
+    };
+    if !matches!(lease.holder, Holder::Sharder(_)) {
+        of_replica.holds[shard] = Hold::None;
     }
-    // Who has lost it may take it back. The sharder's hold on it would last for a while; it is not relied on here.
-    let held = lease.holder == Holder::Shard || !pod.holds;
-    renewal.answer = Some(held);
-    if held {
-        *lease = crate::state::Lease { holder: Holder::Shard, unseen: [true; REPLICAS] };
+}
+
+/// The objects that are labelled for a shard.
+fn all_of(state: &State, shard: usize) -> impl Iterator<Item = &Object> {
+    state.now.objects.iter().filter(move |object| object.shard.map(usize::from) == Some(shard))
+}
+
+impl Job {
+    /// Whether it takes an object from this shard, which is gone.
+    fn takes_from(&self, shard: usize) -> bool {
+        self.takes && self.view.shard.map(usize::from) == Some(shard)
     }
-    true
+}
+
+impl Lease {
+    /// Whether no shard may have it.
+    pub(crate) fn is_held_by_sharder(self) -> bool {
+        matches!(self.holder, Holder::Sharder(_)) && !self.ran_out
+    }
 }
 
 impl State {

@@ -7,11 +7,18 @@
 //! applied to JSON. What the proxy decides (when an acknowledgement may be sent, when the gate is open) stands here a second
 //! time, as DESIGN has it; what a watch says without the Lease is not tried.
 //!
-//! Two promises are checked in every state (`promises`):
+//! These promises are checked in every state (`promises`):
 //! - at most one shard acts on an object, but where one is taken by force behind the fence; and no write of a former owner
 //!   lands while it could have been waited for;
-//! - from here, a run without further faults settles, with every object at its shard. Said of every state it is a safety
-//!   property: no circle of states can feign progress.
+//! - where an object is, there is its child. Each is written by itself. So a write without answer can part them, or the end of a
+//!   hold, where nobody could know: then they come together again;
+//! - nothing is taken over from a shard that is gone but under a hold on its Lease;
+//! - from here, a run without further faults settles, with every object at its shard, and its child too. Said of every state it
+//!   is a safety property: no circle of states can feign progress.
+//!
+//! A hold ends at any time, for all at once: that each knows it early enough by its own clock is the contract's. What was sent
+//! under it has ended by then. Not tried are two processes of one name, a child that changes its controller, and an API server
+//! that has the fence later than another.
 //!
 //! How much time is tried: with three ticks a shard's Lease can lapse, be taken, and come back. The renewals of a shard that is
 //! `steady` take none. With three shards and both objects two of them are, or all but who dies or stands still. Where a mistake
@@ -34,5 +41,5 @@ mod state;
 
 pub use actions::Action;
 pub use config::{Budget, Case, Handover, Mistake};
-pub use promises::{CHILD_FIRST, NO_FOREIGN_WRITE, ONE_WORKS, ONE_WRITES, SETTLES};
+pub use promises::{CHILD_FIRST, HELD, NO_FOREIGN_WRITE, ONE_WORKS, ONE_WRITES, SETTLES};
 pub use state::State;

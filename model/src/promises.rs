@@ -2,7 +2,7 @@
 
 use crate::{
     config::Handover,
-    state::{OBJECTS, Pod, State},
+    state::{Broken, Holder, OBJECTS, Object, Pod, State},
 };
 
 /// Of what shards do, apart from their writes.
@@ -13,8 +13,10 @@ pub const ONE_WRITES: &str = "one shard at most writes an object";
 pub const NO_FOREIGN_WRITE: &str = "no foreign write lands that could have been waited for, and behind the fence none";
 /// Of what a shard finds that gets an object: who misses its child creates a second one.
 pub const CHILD_FIRST: &str = "where an object is, there is its child";
+/// Of what the sharder takes from shards that are gone.
+pub const HELD: &str = "nothing is taken over but under a hold on the Lease of the shard that had it";
 /// Of everything from here on.
-pub const SETTLES: &str = "without further faults all settles";
+pub const SETTLES: &str = "without further faults all settles, each object together with its child";
 
 /// Not counted are controllers of which nobody can know: one that sleeps for longer than the grace in the middle of a
 /// reconcile, and one that goes on with what it had before a gap in its Lease.
@@ -43,11 +45,21 @@ fn at_most_one(state: &State, does: impl Fn(&Pod, usize, bool) -> bool) -> bool 
 /// Not counted without the API server's fence are writes that nobody could wait for: of a shard that died, or that lost its
 /// Lease. Behind it there is no exception.
 pub(crate) fn no_foreign_write(_: &Handover, state: &State) -> bool {
-    state.broken.is_none()
+    !matches!(state.broken, Some(Broken::ForeignWrite(_)))
 }
 
+pub(crate) fn held(_: &Handover, state: &State) -> bool {
+    !matches!(state.broken, Some(Broken::Unheld(_)))
+}
+
+/// Of shards that are there and see the object. Not counted is what nobody could know of: that a write without answer was
+/// carried out after all, or another leader's beside this one's; and that a hold ran out between child and object. All that is
+/// brought together again.
 pub(crate) fn child_first(_: &Handover, state: &State) -> bool {
-    state.now.objects.iter().all(|it| it.child.is_none() || it.shard.is_none() || it.child == it.shard)
+    let is_there = |shard: u8| state.leases[usize::from(shard)].holder == Holder::Shard;
+    let is_apart = |it: &Object| it.child.is_some() && it.child != it.shard && it.drain.is_none();
+    let mut objects = state.now.objects.iter().zip(state.parted);
+    objects.all(|(it, parted)| parted || !is_apart(it) || !it.shard.is_some_and(is_there))
 }
 
 /// From here, without further faults, each object comes to its shard, and that shard's controller alone has it.

@@ -16,7 +16,7 @@ impl Handover {
         let mut state = *state;
         // Nobody is left to do anything: what died begins again.
         let restarts = if state.pods.iter().any(|pod| pod.runs && !pod.ended) { 0 } else { u8::MAX };
-        state.left = Budget { restarts, ticks: u8::MAX, catch_ups: u8::MAX, ..Budget::default() };
+        state.left = Budget { restarts, ticks: u8::MAX, catch_ups: u8::MAX, lapses: u8::MAX, ..Budget::default() };
         let mut way = Vec::new();
         let settles = (0..TURNS).any(|_| {
             let hash = hash(&state);
@@ -44,7 +44,9 @@ impl Handover {
         };
         take(Action::CatchUp);
         take(Action::Tick);
+        take(Action::LateLands);
         for shard in 0..SHARDS {
+            take(Action::HoldEnds(shard));
             take(Action::Restart(shard));
             take(Action::Resume(shard));
             for renews in [Action::Renew, Action::RenewalLands, Action::RenewalAnswered] {
@@ -66,7 +68,7 @@ impl Handover {
         for replica in 0..self.case.replicas {
             for shard in 0..SHARDS {
                 take(Action::SeeLease(replica, shard));
-                take(Action::TakeLease(replica, shard));
+                take(Action::TakeLease(replica, shard, true));
                 take(Action::SeeLease(replica, shard));
             }
             for object in 0..self.case.objects {
@@ -74,6 +76,9 @@ impl Handover {
                 take(Action::Decide(replica, object, false));
             }
             while take(Action::CarryOut(replica)) {}
+            for shard in 0..SHARDS {
+                take(Action::ReleaseLease(replica, shard));
+            }
         }
     }
 
@@ -85,12 +90,14 @@ impl Handover {
             stored.shard.is_some()
                 && stored.drain.is_none()
                 && stored.shard == self.receiver(object, there)
+                && stored.child.is_none_or(|child| Some(child) == stored.shard)
                 && (0..SHARDS).all(|shard| {
                     let pod = &state.pods[shard].objects[object];
                     pod.cached == stored.is_shown_to(shard) && pod.write == Write::None && pod.acknowledgement.is_none()
                 })
         }) && (0..SHARDS).all(|shard| held(shard) || !state.pods[shard].runs)
             && state.pods.iter().all(|pod| !pod.ended)
+            && state.late.is_none()
     }
 }
 

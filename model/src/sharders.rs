@@ -9,8 +9,9 @@ use ringside_ring::{
 
 use crate::{
     actions::Action,
-    config::{Handover, Judged, Mistake},
-    state::{Claimed, Holder, Job, Next, Object, State},
+    config::{Handover, Mistake},
+    leases::see,
+    state::{Job, Next, Object, Replica, SHARDS, State},
 };
 
 /// Of drains. Any will do.
@@ -44,18 +45,33 @@ impl Handover {
                 forces
             }
             Action::CarryOut(replica) => self.carry_out(state, replica),
+            // It begins anew among other shards.
             Action::Crash(replica) => {
-                // It begins anew among other shards; or where nothing is under way, another leads that remembers nothing.
-                let of_replica = &mut state.replicas[replica];
-                let breaks_off = of_replica.job.is_some() || of_replica.claimed.iter().any(Option::is_some);
-                let crashes = state.left.losses > 0 && breaks_off;
-                if crashes {
-                    if of_replica.job.take().is_none() {
-                        of_replica.claimed = Default::default();
-                    }
-                    state.left.losses -= 1;
-                }
+                let crashes = state.left.losses > 0 && state.replicas[replica].job.take().is_some();
+                state.left.losses -= u8::from(crashes);
                 crashes
+            }
+            // Nobody waits for the answer.
+            Action::Abandon(replica) => {
+                let may = state.left.lates > 0 && state.late.is_none() && state.replicas[replica].job.is_some();
+                if may {
+                    state.left.lates -= 1;
+                    state.late = state.replicas[replica].job.take();
+                }
+                may
+            }
+            Action::LateLands => {
+                let late = state.late.take();
+                late.inspect(|job| _ = self.write(state, job)).is_some()
+            }
+            Action::Succeed(replica) => {
+                if state.left.successions == 0 {
+                    return false;
+                }
+                state.left.successions -= 1;
+                state.replicas[replica] = Replica::default();
+                (0..SHARDS).for_each(|shard| see(state, replica, shard));
+                true
             }
             _ => false,
         }
@@ -69,42 +85,45 @@ impl Handover {
         patience: Patience,
         old: bool,
     ) -> Option<Job> {
-        let view = if old { &state.past } else { &state.now }.objects[object];
+        // The children are looked for when the rest is known.
+        let child = state.now.objects[object].child;
+        let view = Object { child, ..if old { &state.past } else { &state.now }.objects[object] };
         if view.shard.is_none() && self.makes(Mistake::WebhookTrusted) {
             return None;
         }
-        let judged = self.available(state, replica);
-        if let Some(to) = self.without_asking(state, (replica, object), &view, judged) {
-            return Some(Job { object: u8::try_from(object).ok()?, view, next: Next::Assign(to) });
-        }
-        let (ring, members) = self.members(judged);
+        let (ring, members) = self.members(self.available(state, replica));
         let drain = view.drain.map(|value| value.to_string());
         let ownership = Ownership { shard: self.name(view.shard), drain: drain.as_deref() };
         let step = next_step(ownership, patience, self.key(object), members, ring);
+        let takes = matches!(step, Step::Move { .. });
         let next = match step {
-            Step::Keep | Step::AwaitAcknowledgement | Step::NoShard => return None,
-            Step::Assign { to } | Step::Force { to } => Next::Assign(self.number(to.as_str())),
+            Step::AwaitAcknowledgement | Step::NoShard => return None,
+            Step::Keep => self.gather(&view).filter(|_| !old || self.makes(Mistake::GatheredToThePast))?,
+            Step::Move { .. } if !self.may_take_over(state, replica, view.shard?) => return None,
+            Step::Assign { to } | Step::Force { to } | Step::Move { to } => {
+                self.family(&view, self.number(to.as_str()))
+            }
             Step::Drain { .. } => Next::Drain(self.new_drain(state)),
-            Step::Move { to } if self.makes(Mistake::MovedUnclaimed) => Next::Assign(self.number(to.as_str())),
-            Step::Move { .. } if view.drain.is_none() => Next::Claim(self.new_drain(state)),
-            Step::Move { .. } => Next::Confirm,
         };
-        Some(Job { object: u8::try_from(object).ok()?, view, next })
+        // A child's own version says nothing of its object: that is as it was when the replica wrote to it, or newer.
+        let forgot = old && matches!(next, Next::Child(_)) && state.replicas[replica].wrote[object];
+        if forgot && !self.makes(Mistake::OwnWritesForgotten) {
+            return None;
+        }
+        let object = u8::try_from(object).ok()?;
+        Some(Job { object, view, next, takes, child_changed: false, disturbed: false, forgot })
     }
 
-    /// Where an object goes that its shard, which is there, has not to let go of: it was away when the object was drained, and
-    /// was never shown it; or it is the object's home, and nobody else has had it.
-    fn without_asking(
-        &self,
-        state: &State,
-        (replica, object): (usize, usize),
-        view: &Object,
-        judged: Judged,
-    ) -> Option<u8> {
-        let shard = view.shard.filter(|shard| judged[usize::from(*shard)].is_some())?;
-        let claimed = state.replicas[replica].claimed[object].filter(|claimed| view.drain == Some(claimed.drain))?;
-        let to = self.receiver(object, judged)?;
-        (claimed.away || to == shard || self.makes(Mistake::ClaimsUntold)).then_some(to)
+    /// The object's child first.
+    fn family(&self, view: &Object, to: u8) -> Next {
+        let is_there = view.child.is_none_or(|child| child == to);
+        if is_there || self.makes(Mistake::ChildrenLeftBehind) { Next::Assign(to) } else { Next::Child(to) }
+    }
+
+    /// A child that is not with its object, which stays.
+    fn gather(&self, view: &Object) -> Option<Next> {
+        let (child, shard) = (view.child?, view.shard?);
+        (child != shard && !self.makes(Mistake::StraysLeft)).then_some(Next::Gather(shard))
     }
 
     fn new_drain(&self, state: &mut State) -> u8 {
@@ -113,28 +132,18 @@ impl Handover {
 
     fn carry_out(&self, state: &mut State, replica: usize) -> bool {
         let Some(job) = state.replicas[replica].job.take() else { return false };
-        let object = usize::from(job.object);
-        state.replicas[replica].job = match job.next {
-            Next::Confirm => {
-                let absent = job.view.shard.is_none_or(|it| state.leases[usize::from(it)].holder != Holder::Shard);
-                let claimed = job.view.drain.filter(|_| absent && job.view.shard.is_some());
-                if let Some(drain) = claimed {
-                    state.replicas[replica].claimed[object] = Some(Claimed { drain, away: true });
-                }
-                let to = self.receiver(object, self.available(state, replica));
-                to.filter(|to| absent && Some(*to) != job.view.shard).map(|to| Job { next: Next::Assign(to), ..job })
+        let carried_out = self.write(state, &job);
+        match job.next {
+            Next::Child(to) if carried_out => {
+                let view = Object { child: Some(to), ..job.view };
+                state.replicas[replica].job = Some(Job { view, next: Next::Assign(to), ..job });
             }
-            Next::Claim(value) if self.write(state, &job) => {
-                debug_assert_eq!(state.now.objects[object].drain, Some(value));
-                state.replicas[replica].claimed[object] = Some(Claimed { drain: value, away: false });
-                Some(Job { view: state.now.objects[object], next: Next::Confirm, ..job })
-            }
-            Next::Claim(_) => None,
+            Next::Child(_) | Next::Gather(_) => {}
             Next::Drain(_) | Next::Assign(_) => {
-                self.write(state, &job);
-                None
+                // What it did not expect it looks at again.
+                state.replicas[replica].wrote[usize::from(job.object)] = state.past != state.now;
             }
-        };
+        }
         true
     }
 }

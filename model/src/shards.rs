@@ -5,7 +5,7 @@ use crate::{
     cluster::change,
     config::{Handover, Mistake},
     queue::Queue,
-    state::{Broken, Event, Held, OBJECTS, Object, Pod, State, Watch, Write},
+    state::{Broken, Event, Held, Holder, Lease, OBJECTS, Object, Pod, State, Watch, Write},
 };
 
 impl Handover {
@@ -170,7 +170,7 @@ impl Handover {
                 (&mut left.proxies, pod.runs && !pod.ended && has_any)
             }
             Action::End(shard) => (&mut left.releases, state.pods[shard].runs && !state.pods[shard].ended),
-            Action::Restart(shard) => (&mut left.restarts, !state.pods[shard].runs),
+            Action::Restart(shard) => (&mut left.restarts, !state.pods[shard].runs && self.is_of_the_case(shard)),
             Action::Pause(shard) => (&mut left.pauses, state.pods[shard].runs && !state.pods[shard].paused),
             Action::Cut(shard) => (&mut left.cuts, state.pods[shard].watch.as_ref().is_some_and(|watch| !watch.ended)),
             Action::Strip(object) => (&mut left.strips, state.now.objects[object].shard.is_some()),
@@ -229,7 +229,10 @@ impl Handover {
             }
             Action::Strip(object) => self.strip(state, object),
             Action::Touch(object) => state.store(object, state.now.objects[object]),
-            Action::CatchUp => state.past = state.now,
+            Action::CatchUp => {
+                state.past = state.now;
+                state.replicas.iter_mut().for_each(|replica| replica.wrote = Default::default());
+            }
             _ => {}
         }
     }
@@ -311,7 +314,7 @@ fn release(state: &mut State, shard: usize) -> bool {
     let may = pod.ended && !pod.paused && pod.holds && is_done;
     if may {
         die(state, shard);
-        state.leases[shard] = crate::state::Lease { unseen: [true; 2], ..Default::default() };
+        state.leases[shard] = Lease { holder: Holder::Nobody, unseen: [true; 2], ..Lease::default() };
     }
     may
 }

@@ -25,6 +25,10 @@ pub struct State {
     pub(crate) leases: [Lease; SHARDS],
     pub(crate) pods: [Pod; SHARDS],
     pub(crate) replicas: [Replica; REPLICAS],
+    /// A write of the sharder that has no answer: it may be carried out at any time.
+    pub(crate) late: Option<Job>,
+    /// Whether an object may be apart from its child for now: a late write did it, or a hold that ran out.
+    pub(crate) parted: [bool; OBJECTS],
     pub(crate) left: Budget,
     /// What has happened that must not.
     pub(crate) broken: Option<Broken>,
@@ -35,6 +39,8 @@ pub struct State {
 pub(crate) enum Broken {
     /// A write of this shard landed on another's object. Without the API server's fence: it had its Lease all the time.
     ForeignWrite(u8),
+    /// An object or a child of this shard was taken over while its Lease was not held for that.
+    Unheld(u8),
 }
 
 /// The objects at one moment.
@@ -67,16 +73,22 @@ impl Object {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Lease {
     pub(crate) holder: Holder,
+    /// Whether the sharder's hold on it is over by its time.
+    pub(crate) ran_out: bool,
     /// Which replicas have not seen its last change.
     pub(crate) unseen: [bool; REPLICAS],
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
+    /// There is no such Lease.
     #[default]
+    Absent,
+    /// It is released.
     Nobody,
     Shard,
-    Sharder,
+    /// This replica of the sharder.
+    Sharder(u8),
 }
 
 /// A controller and its proxy.
@@ -165,16 +177,20 @@ pub(crate) enum Event {
 pub(crate) struct Replica {
     pub(crate) seen: [Seen; SHARDS],
     pub(crate) job: Option<Job>,
-    /// What it has drained because the shard seemed to be gone, by object.
-    pub(crate) claimed: [Option<Claimed>; OBJECTS],
+    /// What it holds of shards that are gone.
+    pub(crate) holds: [Hold; SHARDS],
+    /// Which objects it has written to since an API server that lags has caught up: it knows them better than that one.
+    pub(crate) wrote: [bool; OBJECTS],
 }
 
-/// A drain of an object whose shard seemed to be gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Claimed {
-    pub(crate) drain: u8,
-    /// Whether the shard was away after it.
-    pub(crate) away: bool,
+/// A replica's hold on the Lease of a shard that is gone, as far as it knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Hold {
+    #[default]
+    None,
+    Own,
+    /// Another one had it, and may rely on it still.
+    Over,
 }
 
 /// A Lease as a replica saw it.
@@ -186,23 +202,31 @@ pub(crate) struct Seen {
     pub(crate) age: u8,
 }
 
-/// A write to one object that was decided on.
+/// A write to one object or its child that was decided on, and what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Job {
     pub(crate) object: u8,
     /// The object as it was seen.
     pub(crate) view: Object,
     pub(crate) next: Next,
+    /// Whether it takes the object from a shard that is gone.
+    pub(crate) takes: bool,
+    /// Whether the child was written since.
+    pub(crate) child_changed: bool,
+    /// Whether anything of the sharder was carried out on the family since.
+    pub(crate) disturbed: bool,
+    /// Whether the replica had forgotten what it wrote itself.
+    pub(crate) forgot: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Next {
     Drain(u8),
-    /// The drain label on an object whose shard seems to be gone, before it is given to another.
-    Claim(u8),
-    /// The look at the Lease of that shard.
-    Confirm,
+    /// The child goes there, and then the object.
+    Child(u8),
     Assign(u8),
+    /// The child alone, to where the object is.
+    Gather(u8),
 }
 
 impl State {
@@ -216,8 +240,8 @@ impl State {
             Object { shard, child: shard.filter(|_| model.case.children), ..Object::default() }
         });
         let lease = |shard: usize| Lease {
-            holder: if first[shard] { Holder::Shard } else { Holder::Nobody },
-            unseen: [false; REPLICAS],
+            holder: if first[shard] { Holder::Shard } else { Holder::Absent },
+            ..Lease::default()
         };
         let pod = |shard: usize| {
             let holds = first[shard];
@@ -248,6 +272,8 @@ impl State {
             leases: [lease(0), lease(1), lease(2)],
             pods,
             replicas: [replica(), replica()],
+            late: None,
+            parted: [false; OBJECTS],
             left: model.case.budget,
             broken: None,
         }
