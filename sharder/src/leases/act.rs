@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
 };
 use ringside_ring::{
-    Moment, RingName,
+    Moment, RingName, ShardName,
     labels::{LEASE_ADMITTED, LEASE_RING, LEASE_STATE},
     lease::{ShardState, annotation},
 };
@@ -233,8 +233,19 @@ async fn acquire(api: &Api<Lease>, todo: &Todo) -> Result<Lease, WriteError> {
     Ok(lease)
 }
 
-/// Makes the Lease of a shard that has none. None where there is a Lease of that name already, or no such namespace.
+/// Makes the Lease of a shard that has none. None where there is a Lease of that name already, no such namespace, or where no
+/// Lease can have the name, as of a label that was set by hand.
 async fn make(api: &Api<Lease>, leases: &Leases, todo: &Todo, begun: Moment) -> Result<Option<Lease>, WriteError> {
+    let hold_without = || {
+        if let Some(ring) = ring_of(&todo.lease) {
+            leases.book.lock().hold_without_lease(&todo.key, &ring, begun);
+        }
+        leases.attention.send_replace(());
+    };
+    if todo.key.name.parse::<ShardName>().is_err() {
+        hold_without();
+        return Ok(None);
+    }
     match api.create(&PostParams::default(), &todo.lease).await {
         Ok(lease) => {
             tell_hold(todo, &lease);
@@ -244,10 +255,7 @@ async fn make(api: &Api<Lease>, leases: &Leases, todo: &Todo, begun: Moment) -> 
             // It may be the shard's own.
             let there = api.get_opt(&todo.key.name).await?;
             leases.take_answer(&todo.key, there);
-            if let Some(ring) = ring_of(&todo.lease) {
-                leases.book.lock().hold_without_lease(&todo.key, &ring, begun);
-            }
-            leases.attention.send_replace(());
+            hold_without();
             Ok(None)
         }
         Err(error) => Err(error.into()),

@@ -188,3 +188,14 @@ async fn a_lease_that_can_not_be_made_is_told() {
     let asked = api.asked().iter().filter(|asked| asked.path.ends_with("/leases")).count();
     assert!((2..6).contains(&asked), "{asked}");
 }
+
+/// No shard can have such a name, as that is its Lease's as well.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_no_lease_can_have_is_held_without_one() {
+    for name in ["", "Upper_case"] {
+        let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
+        let _leading = lead(&api, &leases);
+        assert!(hold(&leases, name).await.is_some(), "'{name}'");
+        assert_eq!(api.asked().iter().filter(|asked| asked.method == Method::POST).count(), 0);
+    }
+}
