@@ -211,7 +211,12 @@ impl Leases {
                     if let Some(held) = book.holds.all(&keys, now) {
                         return Some(Hold::new(shard, held, &self.clock, &self.attention));
                     }
-                    book.holds.want((ring.clone(), shard.to_owned()), now)
+                    let is_news = book.holds.want((ring.clone(), shard.to_owned()), now);
+                    // The objects are tried again after a pause, as the Lease is.
+                    if keys.iter().any(|key| book.refusals.until(key).is_some_and(|until| now < until)) {
+                        return None;
+                    }
+                    is_news
                 };
                 if is_news {
                     self.attention.send_replace(());

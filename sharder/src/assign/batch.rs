@@ -28,6 +28,7 @@ use crate::{
     faults::Task,
     leases::{Hold, hold::has_ended},
     move_id,
+    queue::limiter::Priority,
     rebalance::Pass,
     target::Target,
 };
@@ -88,7 +89,7 @@ async fn take_over(scope: &Scope, shard: &str, moves: Vec<Move>) -> Done {
     let Some(hold) = scope.leases.hold(&scope.snapshot.ring, shard).await else {
         return Done { again: moves.into_iter().map(|one| one.target).collect(), given: HashMap::new() };
     };
-    let scope = Scope { writes: scope.writes.under(hold), ..scope.clone() };
+    let scope = Scope { writes: scope.writes.with_priority(Priority::Takeover).under(hold), ..scope.clone() };
     carry_all(&scope, moves).await
 }
 

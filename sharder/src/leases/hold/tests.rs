@@ -185,6 +185,7 @@ async fn a_lease_that_can_not_be_made_is_told() {
     assert!(hold(&leases, "x").await.is_none());
     let told = leases.faults(&"example".parse().unwrap());
     assert!(told[0].starts_with("Lease 'default/x': the sharder can't write to it: "), "{told:?}");
+    sleep(Duration::from_secs(8)).await;
     let asked = api.asked().iter().filter(|asked| asked.path.ends_with("/leases")).count();
     assert!((2..6).contains(&asked), "{asked}");
 }
@@ -198,4 +199,31 @@ async fn a_name_that_no_lease_can_have_is_held_without_one() {
         assert!(hold(&leases, name).await.is_some(), "'{name}'");
         assert_eq!(api.asked().iter().filter(|asked| asked.method == Method::POST).count(), 0);
     }
+}
+
+/// A native shard waits for no admission.
+#[tokio::test(start_paused = true)]
+async fn a_hold_ends_as_soon_as_a_shard_of_the_name_holds_another_lease() {
+    let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
+    known(&api, &leases, |_| {});
+    let _leading = lead(&api, &leases);
+    let hold = hold(&leases, "x").await.unwrap();
+    hold.carry_out(async |_| Ok(())).await.unwrap();
+    let (_, mut elsewhere) = stored("x", "x");
+    elsewhere["metadata"]["namespace"] = json!("other");
+    see(&leases, &elsewhere);
+    assert!(has_ended(&hold.carry_out(async |_| Ok(())).await.unwrap_err()));
+}
+
+/// Others would wait with it.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_refused_is_not_waited_for() {
+    let (api, leases) = (FakeApi::default(), seen_for_long(&["a"]));
+    known(&api, &leases, |_| {});
+    api.intercept(|asked, _| (asked.method == Method::PUT).then_some(StatusCode::FORBIDDEN));
+    let _leading = lead(&api, &leases);
+    assert!(hold(&leases, "x").await.is_none());
+    let start = leases.now();
+    assert!(hold(&leases, "x").await.is_none());
+    assert!(leases.now().since(start) < Duration::from_secs(1), "{:?}", leases.now().since(start));
 }
