@@ -27,6 +27,7 @@ mod faults;
 mod fence;
 #[cfg(test)]
 mod fixtures;
+mod index;
 pub mod inject;
 mod injector;
 mod keep;

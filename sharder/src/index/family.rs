@@ -1,0 +1,236 @@
+//! Children by their controller's slot, and those whose controller is not known (yet).
+
+use hashbrown::HashTable;
+
+use super::{
+    record::{Place, Slot, Uid},
+    table::Table,
+};
+
+/// Siblings are a list through their records up to here. More stand in a vector of their own, so that one can be taken out
+/// without a look at all others.
+const LIST_MAX: usize = 64;
+/// A vector this small becomes a list again.
+const VECTOR_MIN: usize = 32;
+/// Controllers above an object, one above the other: more than any chain of resources has.
+pub(super) const MAX_DEPTH: usize = 8;
+
+/// The children of an object: the first of a list, or the number of a vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Children(pub(super) u32);
+
+const VECTOR: u32 = 1 << 31;
+
+impl Children {
+    pub(super) const NONE: Self = Self(u32::MAX);
+
+    fn vector(self) -> Option<usize> {
+        (self != Self::NONE && self.0 & VECTOR != 0).then_some((self.0 & !VECTOR) as usize)
+    }
+}
+
+/// Those who wait for the same controller.
+#[derive(Clone, Copy)]
+struct Group {
+    controller: Uid,
+    children: Children,
+}
+
+/// What does not fit into the records.
+#[derive(Default)]
+pub(super) struct Families {
+    vectors: Vec<Vec<Slot>>,
+    free_vectors: Vec<usize>,
+    groups: Vec<Group>,
+    free_groups: Vec<u32>,
+    by_controller: HashTable<u32>,
+}
+
+impl Families {
+    /// Makes `child` a child of `parent`.
+    pub(super) fn link(&mut self, table: &mut Table, child: Slot, parent: Slot) {
+        table.at_mut(child).set_place(Place::Child { parent, link: Children::NONE.0 });
+        let children = self.push(table, table.at(parent).children, child);
+        table.at_mut(parent).children = children;
+    }
+
+    /// Lets `child` wait for a controller.
+    pub(super) fn wait(&mut self, table: &mut Table, child: Slot, controller: Uid) {
+        let group = self.group_of(controller).unwrap_or_else(|| self.add_group(controller, Children::NONE));
+        table.at_mut(child).set_place(Place::Waiting { group, link: Children::NONE.0 });
+        let children = self.groups[group as usize].children;
+        self.groups[group as usize].children = self.push(table, children, child);
+    }
+
+    /// Takes a child from its parent, or from those who wait.
+    pub(super) fn unlink(&mut self, table: &mut Table, child: Slot) {
+        match table.at(child).place() {
+            Place::Child { parent, .. } => {
+                let children = self.take(table, table.at(parent).children, child);
+                table.at_mut(parent).children = children;
+            }
+            Place::Waiting { group, .. } => {
+                let children = self.groups[group as usize].children;
+                let rest = self.take(table, children, child);
+                self.groups[group as usize].children = rest;
+                if rest == Children::NONE {
+                    self.remove_group(group);
+                }
+            }
+            Place::Root { .. } | Place::Lone => {}
+        }
+        table.at_mut(child).set_place(Place::Lone);
+    }
+
+    /// Gives a new object those who waited for it.
+    pub(super) fn adopt(&mut self, table: &mut Table, parent: Slot) {
+        let Some(group) = self.group_of(table.at(parent).uid) else { return };
+        let children = self.groups[group as usize].children;
+        self.remove_group(group);
+        for child in self.of(table, children) {
+            let link = table.at(child).link();
+            table.at_mut(child).set_place(Place::Child { parent, link });
+        }
+        table.at_mut(parent).children = children;
+    }
+
+    /// Lets the children of an object that goes wait for it.
+    pub(super) fn orphan(&mut self, table: &mut Table, parent: Slot) {
+        let children = std::mem::replace(&mut table.at_mut(parent).children, Children::NONE);
+        if children == Children::NONE {
+            return;
+        }
+        let group = self.add_group(table.at(parent).uid, children);
+        for child in self.of(table, children) {
+            let link = table.at(child).link();
+            table.at_mut(child).set_place(Place::Waiting { group, link });
+        }
+    }
+
+    /// Which controller a child waits for.
+    pub(super) fn awaited(&self, group: u32) -> Option<Uid> {
+        self.groups.get(group as usize).map(|group| group.controller)
+    }
+
+    /// For how many controllers children wait.
+    pub(super) fn awaited_controllers(&self) -> usize {
+        self.by_controller.len()
+    }
+
+    /// The children.
+    pub(super) fn of(&self, table: &Table, children: Children) -> Vec<Slot> {
+        if let Some(vector) = children.vector() {
+            return self.vectors[vector].clone();
+        }
+        let mut slots = Vec::new();
+        let mut next = children;
+        while next != Children::NONE {
+            slots.push(Slot(next.0));
+            next = Children(table.at(Slot(next.0)).link());
+        }
+        slots
+    }
+
+    fn push(&mut self, table: &mut Table, children: Children, child: Slot) -> Children {
+        if let Some(vector) = children.vector() {
+            table.at_mut(child).set_link(position(self.vectors[vector].len()));
+            self.vectors[vector].push(child);
+            return children;
+        }
+        if !is_long(table, children) {
+            table.at_mut(child).set_link(children.0);
+            return Children(child.0);
+        }
+        let mut siblings = self.of(table, children);
+        siblings.push(child);
+        for (at, sibling) in siblings.iter().enumerate() {
+            table.at_mut(*sibling).set_link(position(at));
+        }
+        let vector = self.free_vectors.pop().unwrap_or_else(|| {
+            self.vectors.push(Vec::new());
+            self.vectors.len() - 1
+        });
+        self.vectors[vector] = siblings;
+        Children(VECTOR | position(vector))
+    }
+
+    fn take(&mut self, table: &mut Table, children: Children, child: Slot) -> Children {
+        let link = table.at(child).link();
+        let Some(vector) = children.vector() else {
+            if children.0 == child.0 {
+                return Children(link);
+            }
+            let mut before = Slot(children.0);
+            while table.at(before).link() != child.0 {
+                before = Slot(table.at(before).link());
+            }
+            table.at_mut(before).set_link(link);
+            return children;
+        };
+        let siblings = &mut self.vectors[vector];
+        siblings.swap_remove(link as usize);
+        if let Some(moved) = siblings.get(link as usize) {
+            table.at_mut(*moved).set_link(link);
+        }
+        if siblings.len() >= VECTOR_MIN {
+            return children;
+        }
+        let rest = std::mem::take(siblings);
+        self.free_vectors.push(vector);
+        rest.into_iter().fold(Children::NONE, |first, sibling| {
+            table.at_mut(sibling).set_link(first.0);
+            Children(sibling.0)
+        })
+    }
+
+    fn group_of(&self, controller: Uid) -> Option<u32> {
+        let is = |group: &u32| self.groups[*group as usize].controller == controller;
+        self.by_controller.find(controller.hash(), is).copied()
+    }
+
+    fn add_group(&mut self, controller: Uid, children: Children) -> u32 {
+        let group = Group { controller, children };
+        let number = self.free_groups.pop().unwrap_or(position(self.groups.len()));
+        match self.groups.get_mut(number as usize) {
+            Some(place) => *place = group,
+            None => self.groups.push(group),
+        }
+        let groups = &self.groups;
+        self.by_controller.insert_unique(controller.hash(), number, |group| groups[*group as usize].controller.hash());
+        number
+    }
+
+    fn remove_group(&mut self, number: u32) {
+        let hash = self.groups[number as usize].controller.hash();
+        if let Ok(entry) = self.by_controller.find_entry(hash, |known| *known == number) {
+            entry.remove();
+        }
+        self.free_groups.push(number);
+    }
+
+    /// How many bytes all of that takes up.
+    pub(super) fn bytes(&self) -> usize {
+        let vectors: usize = self.vectors.iter().map(|vector| vector.capacity() * size_of::<Slot>()).sum();
+        vectors
+            + self.vectors.capacity() * size_of::<Vec<Slot>>()
+            + self.groups.capacity() * size_of::<Group>()
+            + self.by_controller.allocation_size()
+    }
+}
+
+/// Whether a list has as many children as a list may have.
+fn is_long(table: &Table, list: Children) -> bool {
+    let mut next = list;
+    for _ in 0..LIST_MAX {
+        if next == Children::NONE {
+            return false;
+        }
+        next = Children(table.at(Slot(next.0)).link());
+    }
+    true
+}
+
+/// A number that fits, as there are fewer than 2^31 objects.
+fn position(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

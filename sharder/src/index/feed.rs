@@ -1,0 +1,260 @@
+//! Lists objects and watches them from there on, for as long as it runs.
+
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream::BoxStream};
+use kube::{
+    Api,
+    api::{ListParams, WatchEvent, WatchParams},
+};
+use ringside_runtime::explain::code;
+use tokio::{
+    sync::{Semaphore, watch},
+    time::{sleep, timeout},
+};
+
+use super::{Mark, Mode, Origin, Part, Source};
+use crate::resources::Object;
+
+/// On the bookmark behind the last object of a streaming list (Kubernetes, "Streaming lists").
+const END: &str = "k8s.io/initial-events-end";
+/// Objects on a page.
+pub(super) const PAGE: u32 = 500;
+/// The API server ends a watch after this time, and one that is silent for longer is not connected any more.
+const WATCH_SECONDS: u32 = 290;
+const MAX_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+type Events = BoxStream<'static, Result<WatchEvent<Object>, kube::Error>>;
+
+/// What a feed does.
+enum State {
+    /// It lists all objects.
+    Listing,
+    /// It has shown everything up to this version. `events`: a stream that goes on from there.
+    Watching { version: String, events: Option<Events> },
+    /// It waits after a failure, and then goes on from this version, or lists.
+    Broken { pause: Duration, resume: Option<String> },
+}
+
+/// How objects are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ListBy {
+    Stream,
+    /// For an API server without streaming lists, or one that ended one early.
+    Pages,
+}
+
+/// One resource in one scope, listed and watched.
+pub(super) struct Feed {
+    api: Api<Object>,
+    source: Source,
+    lists: Arc<Semaphore>,
+    went_back: watch::Receiver<()>,
+    /// The label by which a watch shows the ring's objects, for a resource of which it may have few.
+    label: Option<String>,
+    mode: watch::Sender<Mode>,
+    list_by: ListBy,
+    failures: u32,
+}
+
+impl Feed {
+    /// Shows all objects to a source. Lists take a permit.
+    pub(super) fn new(api: Api<Object>, source: Source, lists: Arc<Semaphore>, went_back: watch::Receiver<()>) -> Self {
+        let mode = watch::Sender::new(Mode::All);
+        Self { api, source, lists, went_back, label: None, mode, list_by: ListBy::Stream, failures: 0 }
+    }
+
+    /// Watches only what has this label, if few of the objects are the ring's.
+    pub(super) fn or_labelled(self, label: String) -> Self {
+        Self { label: Some(label), ..self }
+    }
+
+    /// How it watches.
+    pub(super) fn mode(&self) -> watch::Receiver<Mode> {
+        self.mode.subscribe()
+    }
+
+    /// Lists and watches.
+    ///
+    /// It waits for nothing but the API server: that ends a stream which is read slowly.
+    pub(super) async fn run(mut self) -> Infallible {
+        let (mut state, mut went_back) = (State::Listing, self.went_back.clone());
+        went_back.mark_unchanged();
+        loop {
+            state = tokio::select! {
+                next = self.step(state) => next,
+                // A watch from a later time shows nothing until then.
+                () = changed(&mut went_back) => State::Listing,
+            };
+        }
+    }
+
+    async fn step(&mut self, state: State) -> State {
+        match state {
+            State::Listing => match self.list().await {
+                Ok(watching) => watching,
+                Err(error) => self.broken(&error, None),
+            },
+            State::Watching { version, events } => self.watch(version, events).await,
+            State::Broken { pause, resume } => {
+                sleep(pause).await;
+                resume.map_or(State::Listing, |version| State::Watching { version, events: None })
+            }
+        }
+    }
+
+    /// Says why, and waits longer each time. 410: what came since is not known any more.
+    fn broken(&mut self, error: &kube::Error, resume: Option<String>) -> State {
+        if code(error) == Some(410) && resume.is_some() {
+            return State::Listing;
+        }
+        self.source.watched(Some(error));
+        let pause = (FIRST_PAUSE * 2_u32.saturating_pow(self.failures.min(16))).min(MAX_PAUSE);
+        self.failures += 1;
+        State::Broken { pause: pause.mul_f64(rand::random_range(0.5..1.0)), resume }
+    }
+
+    fn works(&mut self) {
+        self.failures = 0;
+        self.source.watched(None);
+    }
+
+    async fn list(&mut self) -> Result<State, kube::Error> {
+        let lists = Arc::clone(&self.lists);
+        // The semaphore is never closed.
+        let _permit = lists.acquire().await;
+        let began = Mark::now();
+        let Listed { version, events, objects, kept } = match self.list_by {
+            ListBy::Stream => match self.list_stream().await {
+                // API servers without `WatchList` refuse `sendInitialEvents`.
+                Err(error) if code(&error) == Some(422) => {
+                    self.list_by = ListBy::Pages;
+                    self.list_pages().await?
+                }
+                listed => listed?,
+            },
+            ListBy::Pages => self.list_pages().await?,
+        };
+        self.source.end(Part::All);
+        self.source.listed(began, &version);
+        self.works();
+        let mode = if self.label.is_some() { Mode::of(objects, kept) } else { Mode::All };
+        self.mode.send_replace(mode);
+        Ok(State::Watching { version, events: events.filter(|_| mode == Mode::All) })
+    }
+
+    /// Without resourceVersion, so that it is not older than the request. An object is gone before the next is read.
+    async fn list_stream(&mut self) -> Result<Listed, kube::Error> {
+        let params = WatchParams::default().initial_events().timeout(WATCH_SECONDS);
+        let mut events = self.api.watch(&params, "").await?.boxed();
+        let (mut objects, mut kept) = (0, 0);
+        self.source.begin(Part::All);
+        while let Some(event) = events.next().await {
+            match event? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    objects += 1;
+                    kept += usize::from(self.source.show(&object, Origin::Feed));
+                }
+                WatchEvent::Deleted(object) => self.source.remove(&object),
+                WatchEvent::Bookmark(bookmark) if bookmark.metadata.annotations.contains_key(END) => {
+                    let version = bookmark.metadata.resource_version;
+                    return Ok(Listed { version, events: Some(events), objects, kept });
+                }
+                WatchEvent::Bookmark(_) => {}
+                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+            }
+        }
+        self.list_by = ListBy::Pages;
+        let early = "the API server ended a streaming list before its last object";
+        Err(kube::Error::ReadEvents(io::Error::new(io::ErrorKind::UnexpectedEof, early)))
+    }
+
+    async fn list_pages(&mut self) -> Result<Listed, kube::Error> {
+        let mut params = ListParams::default().limit(PAGE);
+        let (mut objects, mut kept) = (0, 0);
+        let mut is_first = true;
+        loop {
+            let page = self.api.list(&params).await?;
+            if std::mem::take(&mut is_first) {
+                self.source.begin(Part::All);
+            }
+            objects += page.items.len();
+            kept += page.items.iter().filter(|object| self.source.show(object, Origin::Feed)).count();
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() {
+                let version = page.metadata.resource_version.unwrap_or_default();
+                return Ok(Listed { version, events: None, objects, kept });
+            }
+        }
+    }
+
+    async fn watch(&mut self, mut version: String, events: Option<Events>) -> State {
+        let mut events = match events {
+            Some(events) => events,
+            None => match self.api.watch(&self.watch_params(), &version).await {
+                Ok(events) => events.boxed(),
+                Err(error) => return self.broken(&error, Some(version)),
+            },
+        };
+        let mut is_silent = true;
+        loop {
+            let event = match timeout(MAX_SILENCE, events.next()).await {
+                Ok(Some(Ok(event))) => event,
+                Ok(Some(Err(error))) => return self.broken(&error, Some(version)),
+                Ok(None) if is_silent => {
+                    let early = io::Error::new(io::ErrorKind::UnexpectedEof, "the API server ended a watch at once");
+                    return self.broken(&kube::Error::ReadEvents(early), Some(version));
+                }
+                Ok(None) | Err(_) => return State::Watching { version, events: None },
+            };
+            let shown = match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    self.source.show(&object, Origin::Feed);
+                    object.metadata.resource_version
+                }
+                WatchEvent::Deleted(object) => {
+                    self.source.remove(&object);
+                    object.metadata.resource_version
+                }
+                WatchEvent::Bookmark(bookmark) => Some(bookmark.metadata.resource_version),
+                WatchEvent::Error(status) => return self.broken(&kube::Error::Api(status), Some(version)),
+            };
+            if std::mem::take(&mut is_silent) {
+                self.works();
+            }
+            if let Some(shown) = shown {
+                self.source.delivered(&shown);
+                version = shown;
+            }
+        }
+    }
+
+    fn watch_params(&self) -> WatchParams {
+        let params = WatchParams::default().timeout(WATCH_SECONDS);
+        match &self.label {
+            Some(label) if *self.mode.borrow() == Mode::Labelled => params.labels(label),
+            _ => params,
+        }
+    }
+}
+
+/// A list that has ended.
+struct Listed {
+    version: String,
+    /// What changed since.
+    events: Option<Events>,
+    objects: usize,
+    kept: usize,
+}
+
+/// Returns when the API server's time went back. Without a sender nothing tells that any more.
+async fn changed(went_back: &mut watch::Receiver<()>) {
+    if went_back.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

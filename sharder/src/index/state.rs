@@ -1,0 +1,253 @@
+//! What the index knows, and how an object that was shown changes it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use ringside_ring::{RingLabels, partition::controller_of};
+use tokio::time::Instant;
+
+use super::{
+    Changes, Kind, Origin, Selection,
+    counts::Counters,
+    family::Families,
+    names::{Interner, Names},
+    namespaces::Namespaces,
+    objects::{Drain, Objects, Shard},
+    record::{Flag, Place, Record, ResourceId, ShardValue, Slot, Uid},
+    table::Table,
+};
+
+/// Removals between two looks for gaps among the names.
+const REMOVALS: usize = 4096;
+const MAX_SHARDS: u32 = u16::MAX as u32 - 1;
+
+/// All that is known.
+pub(super) struct State {
+    pub(super) kinds: Vec<Kind>,
+    pub(super) labels: RingLabels,
+    pub(super) table: Table,
+    pub(super) names: Names,
+    pub(super) families: Families,
+    pub(super) counters: Counters,
+    pub(super) shards: Interner,
+    pub(super) namespaces: Namespaces,
+    pub(super) drains: HashMap<Slot, Drain>,
+    pub(super) incomparable: BTreeSet<ResourceId>,
+    removals: usize,
+}
+
+/// What an object follows, by what it says itself.
+#[derive(Clone, Copy)]
+enum Follows {
+    Itself,
+    Controller { resource: ResourceId, uid: Uid },
+    Nothing { may_be_served_later: bool },
+}
+
+impl State {
+    pub(super) fn new(kinds: Vec<Kind>, labels: RingLabels, selection: Selection) -> Self {
+        Self {
+            table: Table::new(kinds.len()),
+            names: Names::default(),
+            families: Families::default(),
+            counters: Counters::new(kinds.len()),
+            shards: Interner::new(MAX_SHARDS),
+            namespaces: Namespaces::new(selection),
+            drains: HashMap::new(),
+            incomparable: BTreeSet::new(),
+            removals: 0,
+            kinds,
+            labels,
+        }
+    }
+
+    pub(super) fn shard(&self, value: ShardValue) -> Shard<'_> {
+        match value {
+            ShardValue::NONE => Shard::Unassigned,
+            ShardValue::OTHER => Shard::Unnamed,
+            ShardValue(value) => Shard::Named(self.shards.get(u32::from(value))),
+        }
+    }
+
+    /// Takes in an object that was shown; returns whether it is the ring's.
+    pub(super) fn apply(
+        &mut self,
+        resource: ResourceId,
+        seen: &ObjectMeta,
+        from: Origin,
+        changes: &mut Changes,
+    ) -> bool {
+        let Some((uid, is_uuid)) = seen.uid.as_deref().map(Uid::parse) else { return false };
+        let version = seen.resource_version.as_deref().and_then(|version| version.parse().ok());
+        if version.is_none() {
+            self.incomparable.insert(resource);
+        }
+        let version: u64 = version.unwrap_or_default();
+        let known = self.table.find(resource, uid);
+        if let Some(slot) = known {
+            let record = self.table.at_mut(slot);
+            record.set(Flag::Listed, true);
+            // An older state is news only to who begins anew: the time of the API server may have gone back.
+            if version != 0 && (version == record.version || version < record.version && from == Origin::Repair) {
+                return true;
+            }
+        }
+        let namespace = seen.namespace.as_deref().unwrap_or_default();
+        let ownership = self.labels.ownership(seen.labels.as_ref());
+        let (shard, drain) = (ownership.shard.map(str::to_owned), ownership.drain);
+        let is_labelled = shard.is_some() || drain.is_some();
+        let follows = self.follows(resource, controller_of(seen.owner_references.as_deref()));
+        let is_lone = matches!(follows, Follows::Nothing { .. });
+        let is_excluded = self.namespaces.excludes(namespace);
+        if !is_labelled && (is_lone || is_excluded) {
+            if let Some(slot) = known {
+                self.remove(slot, changes);
+            }
+            self.count_lone(resource, uid, seen, is_lone && !is_excluded);
+            return false;
+        }
+        self.forget_lone(resource, uid);
+        let slot = known.unwrap_or_else(|| self.insert(resource, uid, seen));
+        let before = *self.table.at(slot);
+        self.place(slot, follows, changes);
+        let shard = shard.map_or(ShardValue::NONE, |shard| self.acquire_shard(&shard));
+        self.release_shard(before.shard);
+        let record = self.table.at_mut(slot);
+        (record.version, record.shard) = (version, shard);
+        record.set(Flag::Uuid, is_uuid);
+        record.set(Flag::Listed, true);
+        record.set(Flag::HasLabels, seen.labels.is_some());
+        record.set(Flag::Drained, drain.is_some());
+        let may_be_served_later = matches!(follows, Follows::Nothing { may_be_served_later: true });
+        record.set(Flag::ControllerUnknown, may_be_served_later);
+        let after = *record;
+        match drain {
+            None => drop(self.drains.remove(&slot)),
+            Some(value) if self.drains.get(&slot).is_some_and(|known| *known.value == *value) => {}
+            Some(value) => drop(self.drains.insert(slot, Drain { value: value.into(), since: Instant::now() })),
+        }
+        self.counters.change(slot, known.map(|_| &before), Some(&after));
+        self.note(slot, changes);
+        true
+    }
+
+    fn follows(&self, resource: ResourceId, controller: Option<&OwnerReference>) -> Follows {
+        let kind = &self.kinds[usize::from(resource.0)];
+        let is_named = |id: &&ResourceId| {
+            controller.is_some_and(|controller| self.kinds[usize::from(id.0)].resource.is_named_by(controller))
+        };
+        match (kind.controllers.iter().find(is_named), controller) {
+            (Some(id), Some(controller)) => Follows::Controller { resource: *id, uid: Uid::parse(&controller.uid).0 },
+            _ if kind.is_root => Follows::Itself,
+            (_, controller) => {
+                let may_be_served_later = controller.is_some_and(|controller| kind.may_be_followed(controller));
+                Follows::Nothing { may_be_served_later }
+            }
+        }
+    }
+
+    fn insert(&mut self, resource: ResourceId, uid: Uid, seen: &ObjectMeta) -> Slot {
+        let namespace = self.namespaces.acquire(seen.namespace.as_deref().unwrap_or_default());
+        let name = self.names.add(seen.name.as_deref().unwrap_or_default());
+        let slot = self.table.insert(Record::new(uid, name, namespace, resource));
+        self.families.adopt(&mut self.table, slot);
+        slot
+    }
+
+    /// Puts an object where it belongs.
+    fn place(&mut self, slot: Slot, follows: Follows, changes: &mut Changes) {
+        let now = self.table.at(slot).place();
+        let stays = match (now, follows) {
+            (Place::Root { .. }, Follows::Itself) | (Place::Lone, Follows::Nothing { .. }) => true,
+            (Place::Child { parent, .. }, Follows::Controller { uid, .. }) => self.table.at(parent).uid == uid,
+            (Place::Waiting { group, .. }, Follows::Controller { uid, .. }) => {
+                self.families.awaited(group) == Some(uid)
+            }
+            _ => false,
+        };
+        if stays {
+            return;
+        }
+        self.note(slot, changes);
+        self.families.unlink(&mut self.table, slot);
+        match follows {
+            Follows::Itself => {
+                let record = self.table.at(slot);
+                let namespace = self.namespaces.get(record.namespace());
+                let kind = &self.kinds[usize::from(record.resource().0)];
+                let key = kind.resource.key(Some(namespace), self.names.get(record.name));
+                self.table.at_mut(slot).set_place(Place::Root { point: key.point() });
+            }
+            Follows::Controller { resource, uid } => match self.table.find(resource, uid) {
+                Some(parent) => self.families.link(&mut self.table, slot, parent),
+                None => self.families.wait(&mut self.table, slot, uid),
+            },
+            Follows::Nothing { .. } => {}
+        }
+    }
+
+    /// Forgets an object.
+    pub(super) fn remove(&mut self, slot: Slot, changes: &mut Changes) {
+        let Some(record) = self.table.get(slot).copied() else { return };
+        self.note(slot, changes);
+        self.families.unlink(&mut self.table, slot);
+        self.families.orphan(&mut self.table, slot);
+        self.counters.change(slot, Some(&record), None);
+        self.drains.remove(&slot);
+        self.names.remove(record.name);
+        self.release_shard(record.shard);
+        self.namespaces.release(record.namespace());
+        self.table.remove(slot);
+        changes.removed.push(slot);
+        self.removals += 1;
+        if self.removals >= REMOVALS {
+            self.removals = 0;
+            self.close_gaps();
+        }
+    }
+
+    fn close_gaps(&mut self) {
+        let leave = self.names.blocks_to_leave();
+        if leave.is_empty() {
+            return;
+        }
+        for record in self.table.iter_mut() {
+            record.name = self.names.move_out(record.name, &leave);
+        }
+        self.names.free(&leave);
+    }
+
+    /// Notes that the object's family has changed.
+    fn note(&self, slot: Slot, changes: &mut Changes) {
+        changes.changed.push(Objects(self).root(slot).unwrap_or(slot));
+    }
+
+    fn count_lone(&mut self, resource: ResourceId, uid: Uid, seen: &ObjectMeta, is_lone: bool) {
+        if !is_lone {
+            return self.forget_lone(resource, uid);
+        }
+        let path = (seen.namespace.as_deref().unwrap_or_default(), seen.name.as_deref().unwrap_or_default());
+        let namespace = self.namespaces.acquire(path.0);
+        let plural = self.kinds[usize::from(resource.0)].resource.id.resource.clone();
+        if !self.counters.add_lone((resource, &plural), uid, (namespace, path)) {
+            self.namespaces.release(namespace);
+        }
+    }
+
+    pub(super) fn forget_lone(&mut self, resource: ResourceId, uid: Uid) {
+        if let Some(namespace) = self.counters.remove_lone(resource, uid) {
+            self.namespaces.release(namespace);
+        }
+    }
+
+    fn acquire_shard(&mut self, shard: &str) -> ShardValue {
+        let value = self.shards.acquire(shard).and_then(|value| u16::try_from(value).ok());
+        value.map_or(ShardValue::OTHER, ShardValue)
+    }
+
+    fn release_shard(&mut self, shard: ShardValue) {
+        if shard != ShardValue::OTHER {
+            self.shards.release(u32::from(shard.0));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The index against a naive model, and its limits.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use ringside_ring::RingLabels;
+use serde_json::json;
+
+use super::*;
+use crate::snapshot::tests::resource;
+
+mod limits;
+mod random;
+
+pub(super) const ROOTS: ResourceId = ResourceId(0);
+pub(super) const LINKS: ResourceId = ResourceId(1);
+pub(super) const LEAVES: ResourceId = ResourceId(2);
+
+/// ConfigMaps, Deployments that follow them, and Secrets that follow either, or each other.
+pub(super) fn kinds() -> Vec<Kind> {
+    let kind = |group: &str, kind: &str, plural: &str, is_root: bool| Kind {
+        resource: resource(group, kind, plural),
+        is_root,
+        controllers: if is_root { Vec::new() } else { vec![ROOTS, LINKS, LEAVES] },
+        unserved_groups: vec!["later.example.com".to_owned()],
+    };
+    vec![
+        kind("", "ConfigMap", "configmaps", true),
+        kind("apps", "Deployment", "deployments", false),
+        kind("", "Secret", "secrets", false),
+    ]
+}
+
+pub(super) fn labels() -> RingLabels {
+    RingLabels::of(&"example".parse().unwrap())
+}
+
+/// What an observer was told.
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) changed: BTreeSet<Slot>,
+    pub(super) removed: Vec<Slot>,
+    /// Of each attempt at a list or watch whether it failed.
+    pub(super) failed: Vec<bool>,
+}
+
+pub(super) type Selected = Arc<Mutex<BTreeMap<String, Option<bool>>>>;
+
+impl Observer for Arc<Mutex<Told>> {
+    fn changed(&self, objects: Objects<'_>, slot: Slot) {
+        assert!(objects.get(slot).is_some(), "what is gone has not changed");
+        self.lock().changed.insert(slot);
+    }
+
+    fn removed(&self, slot: Slot) {
+        self.lock().removed.push(slot);
+    }
+
+    fn watched(&self, _: ResourceId, error: Option<&kube::Error>) {
+        self.lock().failed.push(error.is_some());
+    }
+}
+
+/// An index, what it tells, and which namespaces are selected; others are.
+pub(super) fn index() -> (Arc<Index>, Arc<Mutex<Told>>, Selected) {
+    let (told, selected) = (Arc::<Mutex<Told>>::default(), Selected::default());
+    let known = Arc::clone(&selected);
+    let selection = move |namespace: &str| known.lock().get(namespace).copied().unwrap_or(Some(true));
+    (Index::new(kinds(), labels(), Box::new(selection), Box::new(Arc::clone(&told))), told, selected)
+}
+
+/// Shows an object in a feed.
+pub(super) fn show(index: &Index, resource: ResourceId, seen: &ObjectMeta) {
+    index.apply(resource, seen, Origin::Feed);
+}
+
+pub(super) fn uuid(number: usize) -> String {
+    format!("00000000-0000-4000-8000-{number:012x}")
+}
+
+/// The metadata of an object.
+pub(super) fn object(
+    (name, uid): (&str, &str),
+    version: u64,
+    shard: Option<&str>,
+    controller: Option<(&str, &str)>,
+) -> ObjectMeta {
+    let mut object = json!({"name": name, "namespace": "n", "uid": uid, "resourceVersion": version.to_string()});
+    if let Some(shard) = shard {
+        object["labels"] = json!({labels().shard: shard});
+    }
+    if let Some((kind, uid)) = controller {
+        let api_version = if kind == "Deployment" { "apps/v1" } else { "v1" };
+        object["ownerReferences"] =
+            json!([{"apiVersion": api_version, "kind": kind, "name": "c", "uid": uid, "controller": true}]);
+    }
+    serde_json::from_value(object).unwrap()
+}
+
+#[test]
+fn kinds_of_a_ring_name_their_controllers() {
+    let kinds = Kind::of(&crate::snapshot::tests::snapshot());
+    let said: Vec<_> = kinds.iter().map(|kind| (&*kind.resource.api.kind, kind.is_root, &*kind.controllers)).collect();
+    assert_eq!(said, [("ConfigMap", true, &[][..]), ("Secret", false, &[ResourceId(0), ResourceId(1)][..])]);
+}
+
+#[test]
+fn write_relies_on_what_was_shown() {
+    let (index, ..) = index();
+    let mut seen = object(("o", &uuid(1)), 7, Some("a"), None);
+    seen.labels.as_mut().unwrap().insert(labels().drain, "d1".into());
+    index.apply(ROOTS, &seen, Origin::Feed);
+    let target = index.read(|objects| objects.find(ROOTS, &uuid(1)).unwrap().target()).unwrap();
+    assert_eq!(target, crate::target::Target::of(&seen, &labels()));
+    // A uid that is none can't be tested by a write.
+    index.apply(ROOTS, &object(("p", "uid-1"), 7, None, None), Origin::Feed);
+    assert!(index.read(|objects| objects.find(ROOTS, "uid-1").unwrap().target().is_none()));
+}
+
+#[test]
+fn point_is_that_of_the_key() {
+    let (index, ..) = index();
+    index.apply(ROOTS, &object(("o", &uuid(1)), 7, None, None), Origin::Feed);
+    let point = kinds()[0].resource.key(Some("n"), "o").point();
+    assert_eq!(index.read(|objects| objects.find(ROOTS, &uuid(1)).unwrap().role()), Role::Root { point });
+}
+
+#[test]
+fn lists_of_a_part_do_not_bring_back_the_past() {
+    let (index, told, _) = index();
+    index.apply(ROOTS, &object(("o", &uuid(1)), 7, Some("b"), None), Origin::Feed);
+    told.lock().changed.clear();
+    index.apply(ROOTS, &object(("o", &uuid(1)), 6, Some("a"), None), Origin::Repair);
+    let shard = || index.read(|objects| objects.of_shard(ROOTS, "b").owned);
+    assert_eq!((shard(), told.lock().changed.len()), (1, 0));
+    // Who begins anew may find that the API server's time went back.
+    index.apply(ROOTS, &object(("o", &uuid(1)), 6, Some("a"), None), Origin::Feed);
+    assert_eq!((shard(), told.lock().changed.len()), (0, 1));
+}
+
+#[test]
+fn list_without_news_tells_nothing() {
+    let (index, told, _) = index();
+    let all = [object(("o", &uuid(1)), 7, Some("a"), None), object(("p", &uuid(2)), 8, None, None)];
+    for list in 0..2 {
+        index.begin(ROOTS, &Scope::Cluster, Part::All);
+        all.iter().for_each(|seen| show(&index, ROOTS, seen));
+        index.end(ROOTS, &Scope::Cluster, Part::All);
+        assert_eq!(std::mem::take(&mut told.lock().changed).len(), if list == 0 { 2 } else { 0 });
+    }
+    assert!(told.lock().removed.is_empty());
+}
+
+#[test]
+fn list_of_unlabelled_objects_spares_the_others() {
+    let (index, ..) = index();
+    let root = uuid(1);
+    index.apply(ROOTS, &object(("o", &root), 1, Some("a"), None), Origin::Feed);
+    index.apply(LEAVES, &object(("labelled", &uuid(2)), 2, Some("a"), Some(("ConfigMap", &root))), Origin::Feed);
+    index.apply(LEAVES, &object(("gone", &uuid(3)), 3, None, Some(("ConfigMap", &root))), Origin::Repair);
+    index.begin(LEAVES, &Scope::Cluster, Part::Unlabelled);
+    index.apply(LEAVES, &object(("new", &uuid(4)), 4, None, Some(("ConfigMap", &root))), Origin::Repair);
+    index.end(LEAVES, &Scope::Cluster, Part::Unlabelled);
+    let names = index.read(|objects| {
+        let family = objects.followers(objects.find(ROOTS, &root).unwrap().slot);
+        family.iter().map(|member| objects.get(member.slot).unwrap().name().to_owned()).collect::<BTreeSet<_>>()
+    });
+    assert_eq!(names, ["labelled".to_owned(), "new".to_owned()].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn age_of_the_oldest_unassigned_root_is_known() {
+    let (index, ..) = index();
+    let age = || index.read(|objects| objects.longest_unassigned(ROOTS)).map(|age| age.as_secs());
+    let wait = || tokio::time::sleep(std::time::Duration::from_secs(10));
+    assert_eq!(age(), None);
+    index.apply(ROOTS, &object(("o", &uuid(1)), 1, None, None), Origin::Feed);
+    wait().await;
+    // A change that leaves it unassigned is no new beginning.
+    index.apply(ROOTS, &object(("o", &uuid(1)), 2, None, None), Origin::Feed);
+    index.apply(ROOTS, &object(("p", &uuid(2)), 3, None, None), Origin::Feed);
+    wait().await;
+    assert_eq!(age(), Some(20));
+    index.apply(ROOTS, &object(("o", &uuid(1)), 4, Some("a"), None), Origin::Feed);
+    assert_eq!(age(), Some(10));
+    index.remove(ROOTS, &uuid(2));
+    assert_eq!(age(), None);
+}
