@@ -33,7 +33,7 @@ pub(crate) use limit::MAX_PERMITS;
 const SLOW: Duration = Duration::from_secs(1);
 
 /// How urgent a write is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Priority {
     /// It ends a time in which the object is between two shards.
     Between,

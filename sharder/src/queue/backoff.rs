@@ -1,0 +1,83 @@
+//! How long a key that failed waits until it is tried again.
+
+use std::{collections::HashMap, hash::Hash, time::Duration};
+
+/// The wait after the first failure; it doubles with each.
+const FIRST: Duration = Duration::from_millis(200);
+/// The longest wait after a failure that may pass.
+const LONGEST: Duration = Duration::from_secs(60);
+/// The wait after the API server refused the same version of an object twice: it will do so again.
+const REFUSED: Duration = Duration::from_secs(300);
+
+/// The keys that failed, until they succeed.
+#[derive(Debug)]
+pub(super) struct Backoff<Key>(HashMap<Key, Failures>);
+
+#[derive(Debug, Default)]
+struct Failures {
+    count: u8,
+    /// The version that was refused last.
+    refused: Option<u64>,
+}
+
+impl<Key> Default for Backoff<Key> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<Key: Copy + Eq + Hash> Backoff<Key> {
+    /// How long the key waits after one more failure that may pass.
+    pub(super) fn failed(&mut self, key: Key) -> Duration {
+        let failures = self.0.entry(key).or_default();
+        failures.refused = None;
+        failures.next()
+    }
+
+    /// How long the key waits after the API server refused this version of its object.
+    pub(super) fn refused(&mut self, key: Key, version: u64) -> Duration {
+        let failures = self.0.entry(key).or_default();
+        let wait = failures.next();
+        if failures.refused.replace(version) == Some(version) { REFUSED } else { wait }
+    }
+
+    /// The key succeeded, or its object is another one now.
+    pub(super) fn forget(&mut self, key: Key) {
+        self.0.remove(&key);
+    }
+}
+
+impl Failures {
+    fn next(&mut self) -> Duration {
+        let wait = FIRST.saturating_mul(1 << self.count.min(16)).min(LONGEST);
+        self.count = self.count.saturating_add(1);
+        wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_of_a_key_doubles_up_to_a_minute_and_begins_anew_after_a_success() {
+        let mut backoff = Backoff::default();
+        let waits: Vec<_> = (0..300).map(|_| backoff.failed("a").as_millis()).collect();
+        assert_eq!(waits[..9], [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200]);
+        assert!(waits[9..].iter().all(|wait| *wait == 60_000));
+        assert_eq!(backoff.failed("b"), FIRST, "another key");
+        backoff.forget("a");
+        assert_eq!(backoff.failed("a"), FIRST);
+    }
+
+    #[test]
+    fn what_is_refused_twice_in_the_same_version_waits_for_five_minutes() {
+        let mut backoff = Backoff::default();
+        assert_eq!([1, 1, 1].map(|version| backoff.refused("a", version).as_millis()), [200, 300_000, 300_000]);
+        assert_eq!(backoff.refused("a", 2).as_millis(), 1_600, "another version may be taken");
+        assert_eq!(backoff.failed("a").as_millis(), 3_200);
+        assert_eq!(backoff.refused("a", 2).as_millis(), 6_400, "it was not refused in between");
+        backoff.forget("a");
+        assert_eq!(backoff.refused("a", 2), FIRST);
+    }
+}
